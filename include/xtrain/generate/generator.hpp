@@ -1,21 +1,28 @@
-// Text generation: chunked prefill of the prompts, then one token per sequence and step with a KV cache.
+// Text generation: chunked prefill of prompts, then one token per sequence and step with a KV cache. Sequences that end make room for the next prompts.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <functional>
+#include <numeric>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/shared_model.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/memory.hpp>
+#include <xtrain/generate/beam_search.hpp>
+#include <xtrain/generate/decoding_memory.hpp>
 #include <xtrain/generate/sampling.hpp>
 #include <xtrain/layers/attention_mask.hpp>
-#include <xtrain/layers/batch.hpp>
-#include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/context_shard.hpp>
 #include <xtrain/models/pass_memory.hpp>
-#include <xtrain/tensor/tensor.hpp>
 
 namespace xtrain {
 
@@ -23,15 +30,30 @@ struct generate_config {
   std::size_t max_new_tokens = 128;
   sampling_config sampling = {};
   std::vector<token> stop = {};  ///< any of these ends a sequence; it is not part of the result
-  /// Called with (sequence, token) for every new token; return false to end the sequence.
+  /// Called with (sequence, token) for every new token; return false to end the sequence. Sequence i answers prompt i / num_return_sequences.
   std::function<bool(std::size_t, token)> on_token = {};
+  std::size_t min_new_tokens = 0;         ///< before as many, a sequence does not end at a stop token
+  std::size_t num_return_sequences = 1;   ///< sequences to each prompt, sampled, or the best of a beam search
+  bool log_probs = false;                 ///< log p of the chosen tokens; see generated_sequence
+  logits_processor processor = {};        ///< changes logits before temperature and top-k; on several ranks, the same on all
+  beam_search_config beams = {};          ///< with num_beams > 1: beam search
+  std::size_t first_sequence = 0;         ///< sequence i is sampled as sequence first_sequence + i: calls that share work give the same as one call
+};
+
+/// What is generated for a prompt.
+struct generated_sequence {
+  std::vector<token> tokens{};  ///< the new ones, without the stop token
+  token stop = -1;              ///< the stop token that ended it; negative: none
+  /// With generate_config::log_probs: log p of each token, and behind them of the stop token, in the model's own distribution: temperature 1, no penalties.
+  std::vector<double> log_probs{};
+  double score = 0;  ///< in a beam search
 };
 
 /// Token counts and timings of a generation.
 struct generate_statistics {
-  std::size_t prompt_tokens = 0;
-  std::size_t new_tokens = 0;    ///< generated: the first of each sequence comes from the prefill; stop tokens are not counted
-  std::size_t decode_steps = 0;  ///< tokens decoded one by one after the prompt
+  std::size_t prompt_tokens = 0;  ///< computed; a prompt that several sequences of the batch begin with is computed once
+  std::size_t new_tokens = 0;     ///< generated: the first of each sequence comes from the prefill; stop tokens are not counted
+  std::size_t decode_steps = 0;   ///< tokens decoded one by one after the prompt
   double prompt_seconds = 0;
   double decode_seconds = 0;
   double decode_bytes = 0;  ///< weights and KV cache that had to be read for the new tokens
@@ -40,69 +62,8 @@ struct generate_statistics {
   [[nodiscard]] double bandwidth() const { return decode_seconds > 0 ? decode_bytes / decode_seconds : 0; }
 };
 
-namespace detail {
-
-/// Device memory for `rows` sequences of up to `capacity` tokens, for any model, including one on the dry-run device.
-template <class Model>
-class decoding_memory {
- public:
-  using device = typename Model::device;
-  using memory = typename Model::memory;
-  using compute = typename Model::compute;
-  using accumulate = typename Model::accumulate;
-
-  decoding_memory(const Model& model, std::size_t rows, std::size_t capacity, std::size_t piece);
-
-  /// b sequences with t new tokens each, after the cached lengths; row r of the logits is for position chosen[r].
-  struct decode_batch {
-    std::size_t b = 0, t = 0;
-    std::vector<token> tokens{}, targets{}, positions{}, starts{}, withins{}, ends{};
-    std::size_t first_sequence = 0;
-    std::vector<token> lengths{};
-    std::vector<token> chosen{};
-    bool cache_is_empty = false;
-  };
-  std::span<const accumulate> run(Model& model, pass_memory<Model>& passes, const decode_batch& rows);
-
- private:
-  std::size_t capacity_;
-  batch_memory<device> batch_;
-  tensor<compute, 2, device> keys_, values_;
-  tensor<token, 1, device> lengths_, chosen_;
-  tensor<accumulate, 2, device> logits_;
-  std::vector<accumulate> host_logits_;
-};
-
-template <class Model>
-decoding_memory<Model>::decoding_memory(const Model& model, std::size_t rows, std::size_t capacity, std::size_t piece)
-    : capacity_(capacity), batch_(model.context(), rows * piece, attention_mask_of(model)),
-      keys_(model.context(), model.cache_shape(rows, capacity), memory_role::cache),
-      values_(model.context(), model.cache_shape(rows, capacity), memory_role::cache), lengths_(model.context(), {rows}, memory_role::cache),
-      chosen_(model.context(), {rows}, memory_role::batch), logits_(model.context(), {rows, model.config().vocab_size}, memory_role::batch),
-      host_logits_(rows * model.config().vocab_size) {}
-
-template <class Model>
-auto decoding_memory<Model>::run(Model& model, pass_memory<Model>& passes, const decode_batch& rows) -> std::span<const accumulate> {
-  auto& stream = model.stream();
-  copy_to_device(stream, lengths_.span(), rows.lengths);
-  copy_to_device(stream, chosen_.span(), rows.chosen);
-  auto p = passes.new_pass(pass_mode::evaluation);
-  p.batch = batch_.upload(stream, rows);
-  const cache_view<device, compute> cache{.capacity = capacity_,
-                                          .lengths_b = lengths_.view(),
-                                          .keys = keys_.view(),
-                                          .values = values_.view(),
-                                          .is_empty = rows.cache_is_empty};
-  p.internal.cache = &cache;
-  model.logits(p, passes.layer_inputs(), chosen_.view(), logits_.view());
-  copy_to_host(stream, std::span<accumulate>(host_logits_), logits_.span());
-  stream.synchronize();
-  return host_logits_;
-}
-
-}  // namespace detail
-
-/// Generates for up to `rows` prompts at once. Memory is allocated once, in the constructor.
+/// Generates for any number of prompts, `rows` at a time: the next prompt takes the slot of a sequence that has ended. Memory is allocated once, in the
+/// constructor. On tensor-parallel and pipeline-parallel ranks, all of them call it with the same prompts and settings, and get the same tokens.
 template <class Model>
 class generator {
  public:
@@ -111,43 +72,61 @@ class generator {
   /// `longest` tokens of prompt and result together; 0: the model's maximum sequence length.
   ///   throws  config_error, memory_error
   explicit generator(Model& model, std::size_t rows = 1, std::size_t longest = 0);
+  /// Bytes of the KV cache of such a generator on this rank: most of its memory, beside the model's and a trainer's.
+  [[nodiscard]] static std::size_t cache_bytes(const Model& model, std::size_t rows = 1, std::size_t longest = 0);
+
+  /// What it takes beside its model.
+  [[nodiscard]] const planned_memory& plan() const { return planned_; }
 
   /// The new tokens of every sequence, without stop tokens.
-  ///   throws  data_error when a prompt is empty, too long, or has a token that is not in the vocabulary
+  ///   throws  data_error when a prompt is empty, too long, or has a token that is not in the vocabulary; config_error for settings that cannot be
   [[nodiscard]] std::vector<std::vector<token>> generate(std::span<const std::vector<token>> prompts,
                                                          const generate_config& settings = {});
   [[nodiscard]] std::vector<token> generate(const std::vector<token>& prompt, const generate_config& settings = {});
+  /// The same with stop tokens, log-probabilities and scores: num_return_sequences to the first prompt, then those to the second, ...
+  [[nodiscard]] std::vector<generated_sequence> generate_sequences(std::span<const std::vector<token>> prompts, const generate_config& settings = {});
 
   /// Statistics of the last call.
   [[nodiscard]] const generate_statistics& statistics() const { return statistics_; }
 
  private:
   using clock = std::chrono::steady_clock;
+  using accumulate = typename Model::accumulate;
   static constexpr std::size_t tokens_at_once = 256;  // prefill chunk size per prompt
+  // Kernels may sum in another order where a matrix or a chunk has few rows. So that a sequence's bits do not depend on what runs beside it, a chunk of
+  // a prompt never has fewer tokens, and a step of a generator for more rows never fewer rows.
+  static constexpr std::size_t least_tokens_at_once = 16, few_rows = 8;
 
+  struct sequence {
+    std::vector<token> text{};  // prompt and new tokens
+    generated_sequence result{};
+    bool done = false;
+    attention_mask::context_end context{};  // of prefix-LM models
+    [[nodiscard]] std::size_t fresh() const { return result.tokens.size(); }
+  };
   struct state {
-    state(std::span<const std::vector<token>> prompts, std::size_t num_tokens, const generate_config& how)
-        : settings(how), choose(how.sampling), texts(prompts.begin(), prompts.end()), done(prompts.size(), how.max_new_tokens == 0),
-          fresh(prompts.size(), 0), vocab_size(num_tokens) {}
     const generate_config& settings;
     sampler choose;
-    std::vector<std::vector<token>> texts;
-    std::vector<bool> done;
-    std::vector<std::size_t> fresh;  // new tokens of each sequence
-    std::size_t vocab_size;
-    std::vector<attention_mask::context_end> contexts{};  // per sequence, for prefix-LM models
-
-    [[nodiscard]] std::size_t running() const { return static_cast<std::size_t>(std::count(done.begin(), done.end(), false)); }
+    std::vector<sequence> sequences{};
+    std::size_t next = 0;               // the first sequence that has not begun
+    std::vector<std::size_t> active{};  // the sequence in each of the first slots
+  };
+  /// Sequences that begin with the same prompt, which is computed once, in the first one's slot.
+  struct shared_prompt {
+    std::size_t size = 0;
+    std::vector<std::size_t> others{};  // slots
   };
 
   static std::size_t checked_length(const Model& model, std::size_t rows, std::size_t longest);
   /// Positions in the KV cache per sequence.
   [[nodiscard]] std::size_t num_tokens() const { return model_->tokens_before() + longest_ + piece_; }
   template <class M>
-  static pass_sizes measure(const M& model, std::size_t rows, std::size_t capacity, std::size_t piece) {
-    return measure_pass(model, [&](auto& like, auto& passes) {
+  static pass_sizes measure(const M& model, std::size_t rows, std::size_t capacity, std::size_t piece, planned_memory& planned) {
+    const pass_sizes sizes = measure_pass(model, [&](auto& like, auto& passes) {
       using like_type = std::remove_cvref_t<decltype(like)>;
+      const memory_count before = like.context().memory();
       detail::decoding_memory<like_type> memory(like, rows, capacity, piece);
+      for (std::size_t r = 0; r < memory_roles; ++r) planned.bytes[r] = like.context().memory().now[r] - before.now[r];
       for (const std::size_t t : {piece, std::size_t{1}}) {
         typename detail::decoding_memory<like_type>::decode_batch full{.b = rows, .t = t};
         full.tokens.assign(rows * t, 0);
@@ -157,32 +136,48 @@ class generator {
         full.cache_is_empty = t == piece;
         if (attention_mask_of(like).kind != attention_mask::rule::causal) {
           full.withins.assign(rows * t, 0);
-          full.ends.assign(rows * t, 1);
+          full.ends.assign(rows * (t + (full.cache_is_empty ? attention_mask_of(like).virtual_tokens : 0)), 1);
         }
         (void)memory.run(like, passes, full);
       }
     });
+    planned.add(memory_role::stash, sizes.layer_inputs + sizes.saved);
+    planned.add(memory_role::workspace, sizes.workspace);
+    return sizes;
   }
 
-  void check(std::span<const std::vector<token>> prompts) const;
+  void check(std::span<const std::vector<token>> prompts, const generate_config& settings) const;
+  void check(const generate_config& settings) const;
 
-  /// Prefills all prompts, `piece_` tokens at a time; shorter sequences are padded at the end, where nothing attends.
-  void read_prompts(state& s);
+  void sample_all(state& s);
+  void search(state& s, std::size_t first);
 
-  /// One more token for every sequence that is not finished.
+  /// Prefills the sequences in some adjacent slots, `piece_` tokens at a time; shorter sequences are padded at the end, where nothing attends. What a
+  /// prompt's last token predicts is given to take(slot, logits).
+  template <class Take>
+  void read_prompts(state& s, std::size_t first, std::size_t count, Take&& take);
+  /// Gives free slots to the next prompts, until there is no slot or no prompt left.
+  void admit(state& s);
+  /// Moves sequences to the first slots.
+  void close_gaps(state& s);
+  /// One more token for every active sequence.
   void decode_one(state& s);
+  std::span<const accumulate> decode(state& s);
 
-  void make_batch(std::size_t t);
-  void put_row(const state& s, std::size_t r, std::size_t t, std::size_t length);
+  void make_batch(std::size_t first_slot, std::size_t b, std::size_t t);
+  void put_row(const sequence& of, std::size_t r, std::size_t length);
+  /// At least as many rows as make sums independent of what else runs.
+  [[nodiscard]] std::size_t padded(std::size_t rows) const { return rows_ <= few_rows ? rows : std::max(rows, few_rows + 1); }
 
   /// Samples the sequence's next token and decides whether it is the last.
-  void take(state& s, std::size_t r, std::span<const typename Model::accumulate> logits);
+  void take(state& s, std::size_t i, std::span<const accumulate> logits);
 
   /// Bytes of the weights that every step reads: all except the embedding table, unless the head is tied to it.
   [[nodiscard]] double bytes_per_step() const;
 
   Model* model_;
   std::size_t rows_, longest_;
+  planned_memory planned_{};
   attention_mask mask_;
   std::size_t piece_;  // a bidirectional prefix is processed in one pass: its first token attends to its last
   pass_memory<Model> passes_;
@@ -192,24 +187,30 @@ class generator {
 };
 
 template <class Model>
-generator<Model>::generator(Model& model, std::size_t rows, std::size_t longest)
+generator<Model>::generator(Model& model, std::size_t rows, std::size_t longest) try
     : model_(&model), rows_(rows), longest_(checked_length(model, rows, longest)), mask_(attention_mask_of(model)),
       piece_(mask_.kind == attention_mask::rule::causal ? std::min(longest_, tokens_at_once) : longest_),
-      passes_(model, measure(model, rows_, num_tokens(), piece_)), decoding_(model, rows_, num_tokens(), piece_) {}
+      passes_(model, measure(model, rows_, num_tokens(), piece_, planned_)), decoding_(model, rows_, num_tokens(), piece_) {
+} catch (const memory_error& problem) {
+  fail<memory_error>("generator: the memory for ", rows, " sequences of ", checked_length(model, rows, longest), " tokens, of which the KV cache is ",
+                     bytes_text(cache_bytes(model, rows, longest)), ", must fit beside the model; ", problem.what());
+}
+
+template <class Model>
+std::size_t generator<Model>::cache_bytes(const Model& model, std::size_t rows, std::size_t longest) {
+  const std::size_t length = checked_length(model, rows, longest);
+  const std::size_t piece = attention_mask_of(model).kind == attention_mask::rule::causal ? std::min(length, tokens_at_once) : length;
+  const auto shape = model.cache_shape(detail::own_layers_of(model).count, rows, model.tokens_before() + length + piece);
+  std::size_t elements = 2;
+  for (const std::size_t size : shape) elements *= size;
+  return elements * sizeof(typename Model::compute);
+}
 
 template <class Model>
 auto generator<Model>::generate(std::span<const std::vector<token>> prompts,
                                                        const generate_config& settings) -> std::vector<std::vector<token>> {
-  check(prompts);
-  statistics_ = {};
-  state s(prompts, model_->config().vocab_size, settings);
-  if (mask_.kind == attention_mask::rule::prefix)
-    for (const auto& prompt : prompts) s.contexts.push_back(mask_.context_of(prompt));
-  read_prompts(s);
-  while (s.running() > 0) decode_one(s);
   std::vector<std::vector<token>> fresh;
-  for (std::size_t r = 0; r < prompts.size(); ++r)
-    fresh.emplace_back(s.texts[r].begin() + static_cast<std::ptrdiff_t>(prompts[r].size()), s.texts[r].end());
+  for (generated_sequence& one : generate_sequences(prompts, settings)) fresh.push_back(std::move(one.tokens));
   return fresh;
 }
 
@@ -219,22 +220,54 @@ auto generator<Model>::generate(const std::vector<token>& prompt, const generate
 }
 
 template <class Model>
+auto generator<Model>::generate_sequences(std::span<const std::vector<token>> prompts, const generate_config& settings)
+    -> std::vector<generated_sequence> {
+  check(settings);
+  check(prompts, settings);
+  statistics_ = {};
+  state s{.settings = settings,
+          .choose = sampler(settings.sampling, {.min_new_tokens = settings.min_new_tokens, .stop = settings.stop, .processor = settings.processor})};
+  s.choose.require_vocabulary(model_->config().vocab_size);
+  for (const std::vector<token>& prompt : prompts)
+    for (std::size_t i = 0; i < settings.num_return_sequences; ++i) {
+      sequence one;
+      one.text = prompt;
+      one.done = settings.max_new_tokens == 0;
+      if (mask_.kind == attention_mask::rule::prefix) one.context = mask_.context_of(prompt);
+      s.sequences.push_back(std::move(one));
+    }
+  if (settings.max_new_tokens > 0) {
+    if (settings.beams.num_beams == 1) sample_all(s);
+    else
+      for (std::size_t i = 0; i < s.sequences.size(); i += settings.num_return_sequences) search(s, i);
+  }
+  std::vector<generated_sequence> results;
+  for (sequence& one : s.sequences) results.push_back(std::move(one.result));
+  return results;
+}
+
+template <class Model>
 auto generator<Model>::checked_length(const Model& model, std::size_t rows, std::size_t longest) -> std::size_t {
   require<config_error>(rows > 0, "generator: batch_size must be positive");
   const std::size_t context = model.config().max_position_embeddings;
   require<config_error>(longest <= context, "generator: sequences must not be longer than the model's max_position_embeddings of ", context,
                         " tokens; given ", longest);
+  const context_shard sequences = context_shard_of(model.parallel());
+  require<config_error>(!sequences.is_sharded(), "generator: every rank must have whole sequences; given are ", sequences.ranks,
+                        " context-parallel ranks. Tensor parallelism and pipelines are supported");
+  if constexpr (requires { model.parallel().expert_shard(); })
+    require<config_error>(!model.parallel().expert_shard().is_sharded(), "generator: every rank must have all experts of its layers; given are ",
+                          model.parallel().expert_shard().ranks, " expert-parallel ranks");
   return longest == 0 ? context : longest;
 }
 
 template <class Model>
-void generator<Model>::check(std::span<const std::vector<token>> prompts) const {
-  require<data_error>(!prompts.empty() && prompts.size() <= rows_, "generate: there must be 1 to ", rows_, " prompts; given ",
-                      prompts.size());
+void generator<Model>::check(std::span<const std::vector<token>> prompts, const generate_config& settings) const {
+  require<data_error>(!prompts.empty(), "generate: there must be a prompt; given are none");
   for (std::size_t r = 0; r < prompts.size(); ++r) {
     require<data_error>(!prompts[r].empty(), "generate: a prompt must have at least one token; prompt ", r + 1, " has none");
-    require<data_error>(prompts[r].size() <= longest_, "generate: a prompt must fit ", longest_, " tokens; prompt ", r + 1, " has ",
-                        prompts[r].size());
+    require<data_error>(prompts[r].size() < longest_ || (prompts[r].size() == longest_ && settings.max_new_tokens == 0),
+                        "generate: a prompt must leave room for a new token in sequences of ", longest_, "; prompt ", r + 1, " has ", prompts[r].size());
     for (const token t : prompts[r])
       require<data_error>(t >= 0 && static_cast<std::size_t>(t) < model_->config().vocab_size,
                           "generate: tokens must be in the model's vocabulary of ", model_->config().vocab_size, "; prompt ", r + 1,
@@ -243,92 +276,249 @@ void generator<Model>::check(std::span<const std::vector<token>> prompts) const 
 }
 
 template <class Model>
-void generator<Model>::read_prompts(state& s) {
-  const auto begin = clock::now();
-  std::size_t longest = 0;
-  for (const auto& text : s.texts) longest = std::max(longest, text.size());
-  for (std::size_t first = 0; first < longest; first += piece_) {
-    const std::size_t t = std::min(piece_, longest - first);
-    make_batch(t);
-    to_run_.cache_is_empty = first == 0;
-    for (std::size_t r = 0; r < s.texts.size(); ++r) {
-      const std::size_t size = s.texts[r].size();
-      put_row(s, r, t, std::min(first, size));
-      if (size > first && size <= first + t) to_run_.chosen[r] = static_cast<token>(r * t + size - first - 1);
-    }
-    const auto logits = decoding_.run(*model_, passes_, to_run_);
-    for (std::size_t r = 0; r < s.texts.size(); ++r) {
-      const std::size_t size = s.texts[r].size();
-      if (s.fresh[r] == 0 && !s.done[r] && size > first && size <= first + t) take(s, r, logits);
+void generator<Model>::check(const generate_config& settings) const {
+  const std::size_t beams = settings.beams.num_beams, each = settings.num_return_sequences;
+  require<config_error>(beams > 0 && each > 0, "generate: num_beams and num_return_sequences must be positive; given ", beams, " and ", each);
+  if (beams == 1) {
+    require<config_error>(each == 1 || settings.sampling.temperature > 0.0, "generate: num_return_sequences must be 1 if temperature is 0, where all ",
+                          each, " would be equal; or num_beams more than 1");
+    return;
+  }
+  require<config_error>(settings.sampling.temperature == 0.0, "generate: temperature must be 0 with num_beams ", beams,
+                        ": beam search does not sample; given ", settings.sampling.temperature);
+  require<config_error>(beams <= rows_, "generate: num_beams must not be more than the ", rows_, " sequences that the generator has memory for; given ",
+                        beams);
+  const std::size_t vocabulary = model_->config().vocab_size;  // the first tokens of as many texts must differ
+  require<config_error>(beams <= vocabulary, "generate: num_beams must not be more than the ", vocabulary, " tokens of the vocabulary; given ", beams);
+  require<config_error>(each <= beams, "generate: num_return_sequences must not be more than num_beams (", beams, "); given ", each);
+  require<config_error>(!settings.on_token, "generate: on_token must not be given with num_beams ", beams,
+                        ": tokens of a beam search are known at its end");
+  require<config_error>(std::isfinite(settings.beams.length_penalty), "generate: length_penalty must be a number; given ", settings.beams.length_penalty);
+}
+
+template <class Model>
+void generator<Model>::sample_all(state& s) {
+  while (true) {
+    admit(s);
+    close_gaps(s);
+    if (s.active.empty()) return;
+    decode_one(s);
+  }
+}
+
+template <class Model>
+void generator<Model>::admit(state& s) {
+  const auto is_free = [&](std::size_t slot) { return slot >= s.active.size() || s.sequences[s.active[slot]].done; };
+  for (bool some = true; some && s.next < s.sequences.size();) {  // a sequence may end with its first token
+    some = false;
+    for (std::size_t slot = 0; slot < rows_ && s.next < s.sequences.size(); ++slot) {
+      if (!is_free(slot)) continue;
+      std::size_t count = 1;
+      while (slot + count < rows_ && is_free(slot + count) && s.next + count < s.sequences.size()) ++count;
+      // the longest first, equal ones adjacent: slots that have nothing left to read are the last ones
+      std::vector<std::size_t> begun(count);
+      std::iota(begun.begin(), begun.end(), s.next);
+      s.next += count;
+      std::stable_sort(begun.begin(), begun.end(), [&](std::size_t a, std::size_t b) {
+        const std::vector<token>&x = s.sequences[a].text, &y = s.sequences[b].text;
+        return x.size() != y.size() ? x.size() > y.size() : x < y;
+      });
+      s.active.resize(std::max(s.active.size(), slot + count));
+      std::copy(begun.begin(), begun.end(), s.active.begin() + static_cast<std::ptrdiff_t>(slot));
+      read_prompts(s, slot, count, [&](std::size_t i, std::span<const accumulate> logits) { take(s, i, logits); });
+      some = true;
+      slot += count - 1;
     }
   }
-  for (const auto& text : s.texts) statistics_.prompt_tokens += text.size();
-  for (const std::size_t fresh : s.fresh) statistics_.prompt_tokens -= fresh;
-  statistics_.prompt_seconds = std::chrono::duration<double>(clock::now() - begin).count();
+}
+
+template <class Model>
+void generator<Model>::close_gaps(state& s) {
+  for (std::size_t slot = s.active.size(); slot-- > 0;) {
+    if (!s.sequences[s.active[slot]].done) continue;
+    const std::size_t last = s.active.size() - 1;
+    // the last token is not cached yet
+    if (slot != last) decoding_.copy_slot(*model_, last, slot, model_->tokens_before() + s.sequences[s.active[last]].text.size() - 1);
+    s.active[slot] = s.active[last];
+    s.active.pop_back();
+  }
+}
+
+template <class Model>
+template <class Take>
+void generator<Model>::read_prompts(state& s, std::size_t first, std::size_t count, Take&& take) {
+  const auto begin = clock::now();
+  // equal prompts are adjacent; different ones move to the first slots
+  std::vector<shared_prompt> prompts;
+  std::vector<std::size_t> repeated;
+  {
+    std::vector<std::size_t> of_slot(s.active.begin() + static_cast<std::ptrdiff_t>(first), s.active.begin() + static_cast<std::ptrdiff_t>(first + count));
+    std::vector<std::pair<std::size_t, std::size_t>> later;  // sequence, prompt
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i > 0 && s.sequences[of_slot[i]].text == s.sequences[of_slot[i - 1]].text) {
+        later.emplace_back(of_slot[i], prompts.size() - 1);
+      } else {
+        s.active[first + prompts.size()] = of_slot[i];
+        prompts.push_back({s.sequences[of_slot[i]].text.size(), {}});
+      }
+    }
+    for (std::size_t i = 0; i < later.size(); ++i) {
+      s.active[first + prompts.size() + i] = later[i].first;
+      prompts[later[i].second].others.push_back(first + prompts.size() + i);
+    }
+  }
+  const std::size_t longest = prompts.front().size;
+  for (std::size_t done = 0; done < longest; done += piece_) {
+    std::size_t b = 0;
+    while (b < prompts.size() && prompts[b].size > done) ++b;
+    const std::size_t t = std::min(piece_, std::max(longest - done, least_tokens_at_once));
+    make_batch(first, b, t);
+    to_run_.cache_is_empty = done == 0;
+    for (std::size_t r = 0; r < b; ++r) {
+      put_row(s.sequences[s.active[first + r]], r, done);
+      const std::size_t size = prompts[r].size;
+      if (size <= done + t) to_run_.chosen[r] = static_cast<token>(r * t + size - done - 1);
+    }
+    const auto logits = decoding_.run(*model_, passes_, to_run_);
+    const std::size_t v = model_->config().vocab_size;
+    for (std::size_t r = 0; r < b; ++r) {
+      const std::size_t size = prompts[r].size;
+      if (size > done + t) continue;
+      statistics_.prompt_tokens += size;
+      for (const std::size_t other : prompts[r].others) decoding_.copy_slot(*model_, first + r, other, model_->tokens_before() + size);
+      take(s.active[first + r], logits.subspan(r * v, v));
+      for (const std::size_t other : prompts[r].others) take(s.active[other], logits.subspan(r * v, v));
+    }
+  }
+  statistics_.prompt_seconds += std::chrono::duration<double>(clock::now() - begin).count();
+}
+
+template <class Model>
+auto generator<Model>::decode(state& s) -> std::span<const accumulate> {
+  const std::size_t b = padded(s.active.size());
+  make_batch(0, b, 1);
+  std::size_t cached = 0;
+  for (std::size_t r = 0; r < s.active.size(); ++r) {
+    const sequence& one = s.sequences[s.active[r]];
+    put_row(one, r, one.text.size() - 1);
+    cached += model_->tokens_before() + one.text.size();
+  }
+  std::iota(to_run_.chosen.begin(), to_run_.chosen.end(), token{0});
+  statistics_.decode_steps += s.active.size();
+  statistics_.decode_bytes += bytes_per_step() + static_cast<double>(2 * cached * decoding_.layers() * model_->kv_heads() * model_->config().head_dim *
+                                                                     sizeof(typename Model::compute));
+  return decoding_.run(*model_, passes_, to_run_);
 }
 
 template <class Model>
 void generator<Model>::decode_one(state& s) {
   const auto begin = clock::now();
-  make_batch(1);
-  std::size_t cached = 0;
-  for (std::size_t r = 0; r < s.texts.size(); ++r) {
-    put_row(s, r, 1, s.texts[r].size() - 1);
-    to_run_.chosen[r] = static_cast<token>(r);
-    cached += model_->tokens_before() + s.texts[r].size();
-  }
-  const auto logits = decoding_.run(*model_, passes_, to_run_);
-  for (std::size_t r = 0; r < s.texts.size(); ++r)
-    if (!s.done[r]) {
-      ++statistics_.decode_steps;
-      take(s, r, logits);
-    }
-  statistics_.decode_bytes += bytes_per_step() + static_cast<double>(2 * cached * model_->config().num_layers * model_->config().num_kv_heads *
-                                                                     model_->config().head_dim * sizeof(typename Model::compute));
+  const std::span<const accumulate> logits = decode(s);
+  const std::size_t v = model_->config().vocab_size;
+  for (std::size_t r = 0; r < s.active.size(); ++r) take(s, s.active[r], logits.subspan(r * v, v));
   statistics_.decode_seconds += std::chrono::duration<double>(clock::now() - begin).count();
 }
 
 template <class Model>
-void generator<Model>::make_batch(std::size_t t) {
-  to_run_.b = rows_;
+void generator<Model>::make_batch(std::size_t first_slot, std::size_t b, std::size_t t) {
+  to_run_.first_slot = first_slot;
+  to_run_.b = b;
   to_run_.t = t;
-  to_run_.tokens.assign(rows_ * t, 0);
-  to_run_.positions.assign(rows_ * t, 0);
-  to_run_.lengths.assign(rows_, 0);
-  to_run_.chosen.assign(rows_, 0);
+  to_run_.tokens.assign(b * t, 0);
+  to_run_.positions.assign(b * t, 0);
+  to_run_.lengths.assign(b, 0);
+  to_run_.chosen.assign(padded(b), 0);
   to_run_.cache_is_empty = false;
   if (mask_.kind == attention_mask::rule::causal) return;
-  to_run_.withins.assign(rows_ * t, 0);
-  to_run_.ends.assign(rows_ * t, 1);  // unused sequences attend to their first position
+  to_run_.withins.assign(b * t, 0);
+  to_run_.ends.assign(b * t, 1);  // unused sequences attend to their first position
 }
 
 template <class Model>
-void generator<Model>::put_row(const state& s, std::size_t r, std::size_t t, std::size_t length) {
-  const std::vector<token>& text = s.texts[r];
+void generator<Model>::put_row(const sequence& of, std::size_t r, std::size_t length) {
+  const std::size_t t = to_run_.t, before = to_run_.cache_is_empty ? mask_.virtual_tokens : 0;
+  if (before > 0 && to_run_.ends.size() == to_run_.b * t) to_run_.ends.assign(to_run_.b * (before + t), 1);
   to_run_.lengths[r] = static_cast<token>(to_run_.cache_is_empty ? 0 : model_->tokens_before() + length);
-  for (std::size_t i = 0; i < t; ++i) {
+  for (std::size_t i = 0; i < t && length + i < of.text.size(); ++i) {  // then padding: at the first position, which exists
+    to_run_.tokens[r * t + i] = of.text[length + i];
     to_run_.positions[r * t + i] = static_cast<token>(length + i);
-    if (length + i < text.size()) to_run_.tokens[r * t + i] = text[length + i];
-    if (s.contexts.empty()) continue;
-    const attention_mask::place at = s.contexts[r].at(length + i);
+    if (mask_.kind != attention_mask::rule::prefix) continue;
+    const attention_mask::place at = of.context.at(length + i);
     to_run_.positions[r * t + i] = static_cast<token>(at.position);
     to_run_.withins[r * t + i] = static_cast<token>(at.within);
-    to_run_.ends[r * t + i] = static_cast<token>(at.end);
+    to_run_.ends[r * (t + before) + before + i] = static_cast<token>(mask_.virtual_tokens + at.end);
   }
 }
 
 template <class Model>
-void generator<Model>::take(state& s, std::size_t r, std::span<const typename Model::accumulate> logits) {
-  const token next = s.choose.choose(logits.subspan(r * s.vocab_size, s.vocab_size), std::span<const token>(s.texts[r]), r, s.fresh[r]);
+void generator<Model>::take(state& s, std::size_t i, std::span<const accumulate> logits) {
+  sequence& one = s.sequences[i];
+  const token next = s.choose.choose(logits, std::span<const token>(one.text), s.settings.first_sequence + i, one.fresh());
+  if (s.settings.log_probs) one.result.log_probs.push_back(log_prob_of(logits, next));
   if (std::find(s.settings.stop.begin(), s.settings.stop.end(), next) != s.settings.stop.end()) {
-    s.done[r] = true;
+    one.result.stop = next;
+    one.done = true;
     return;
   }
-  s.texts[r].push_back(next);
-  ++s.fresh[r];
+  one.text.push_back(next);
+  one.result.tokens.push_back(next);
   ++statistics_.new_tokens;
-  const bool goes_on = !s.settings.on_token || s.settings.on_token(r, next);
-  s.done[r] = !goes_on || s.fresh[r] >= s.settings.max_new_tokens || s.texts[r].size() >= longest_;
+  const bool goes_on = !s.settings.on_token || s.settings.on_token(i, next);
+  one.done = !goes_on || one.fresh() >= s.settings.max_new_tokens || one.text.size() >= longest_;
+}
+
+template <class Model>
+void generator<Model>::search(state& s, std::size_t first) {
+  const generate_config& settings = s.settings;
+  const std::vector<token> prompt = s.sequences[first].text;
+  detail::beam_search beams(settings.beams, settings.stop, std::min(settings.max_new_tokens, longest_ - prompt.size()));
+  // the running texts, one to a slot; slot of none: the prompt
+  state running{.settings = settings, .choose = s.choose};
+  running.sequences.assign(settings.beams.num_beams, s.sequences[first]);
+  running.active.assign(1, 0);
+  const auto advance = [&](auto&& logits_of) {
+    std::vector<std::vector<double>> scores, raw;
+    for (const auto& text : beams.running()) {
+      const std::span<const accumulate> logits = logits_of(text.slot);
+      std::vector<double> log_probs(logits.begin(), logits.end());
+      const double largest = *std::max_element(log_probs.begin(), log_probs.end());
+      double sum = 0;
+      for (const double x : log_probs) sum += std::exp(x - largest);
+      for (double& x : log_probs) x -= largest + std::log(sum);
+      raw.push_back(log_probs);
+      s.choose.process(log_probs, std::span<const token>(running.sequences[text.slot].text), text.tokens.size());
+      scores.push_back(std::move(log_probs));
+    }
+    const std::size_t cached = model_->tokens_before() + prompt.size() + beams.running().front().tokens.size();
+    for (const auto& copy : beams.advance(scores, raw)) decoding_.copy_slot(*model_, copy.from, copy.to, cached);
+    std::size_t slots = 0;
+    for (const auto& text : beams.running()) {
+      slots = std::max(slots, text.slot + 1);
+      running.sequences[text.slot].text = prompt;
+      running.sequences[text.slot].text.insert(running.sequences[text.slot].text.end(), text.tokens.begin(), text.tokens.end());
+    }
+    running.active.resize(slots);
+    std::iota(running.active.begin(), running.active.end(), std::size_t{0});
+  };
+  read_prompts(running, 0, 1, [&](std::size_t, std::span<const accumulate> logits) { advance([&](std::size_t) { return logits; }); });
+  const auto begin = clock::now();
+  while (beams.goes_on()) {
+    const std::span<const accumulate> logits = decode(running);
+    const std::size_t v = model_->config().vocab_size;
+    advance([&](std::size_t slot) { return logits.subspan(slot * v, v); });
+  }
+  statistics_.decode_seconds += std::chrono::duration<double>(clock::now() - begin).count();
+  require<data_error>(beams.finished().size() >= settings.num_return_sequences, "generate: a beam search must find ", settings.num_return_sequences,
+                      " texts; it has found ", beams.finished().size(), ": all other tokens are banned");
+  for (std::size_t i = 0; i < settings.num_return_sequences; ++i) {
+    const auto& text = beams.finished()[i];
+    generated_sequence& result = s.sequences[first + i].result;
+    result.tokens = text.tokens;
+    result.stop = text.stop;
+    result.score = text.score;
+    if (settings.log_probs) result.log_probs = text.log_probs;
+    statistics_.new_tokens += text.tokens.size();
+  }
 }
 
 template <class Model>

@@ -5,76 +5,104 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
+#include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
-#include <xtrain/core/error.hpp>
 #include <xtrain/core/dtype.hpp>
-#include <xtrain/core/random.hpp>
+#include <xtrain/core/error.hpp>
 
 namespace xtrain {
 
+/// A number that is added to the logit of the last of these tokens where the sequence, prompt included, ends with the others.
+struct sequence_bias {
+  std::vector<token> tokens{};
+  double bias = 0;
+};
+
+/// Names and meanings are those of transformers' generate; the frequency and presence penalties are OpenAI's and vLLM's.
 struct sampling_config {
   double temperature = 0.0;         ///< 0: greedy decoding
-  std::size_t top_k = 0;            ///< only the k most likely tokens; 0: all
+  std::size_t top_k = 0;            ///< only the k most likely tokens, and those as likely as the last of them; 0: all
   double top_p = 1.0;               ///< only the most likely tokens whose probabilities sum to this   [Holtzman et al. 2020]
   double repetition_penalty = 1.0;  ///< logits of tokens in the sequence are divided by this (multiplied if negative)  [Keskar et al. 2019]
   std::uint64_t seed = 42;
+  double min_p = 0.0;                         ///< only tokens at least this times as likely as the most likely one    [Nguyen et al. 2024]
+  double frequency_penalty = 0.0;             ///< subtracted from a token's logit for every time that it was generated
+  double presence_penalty = 0.0;              ///< subtracted once from the logits of tokens that were generated
+  std::size_t no_repeat_ngram_size = 0;       ///< n tokens in a row occur only once in a sequence, prompt included; 0: any number of times
+  std::vector<std::vector<token>> bad_words{};  ///< sequences of tokens that are not generated
+  std::vector<sequence_bias> biases{};
 };
 
-/// Samples tokens; the result is a function of (seed, sequence, position).
+/// Changes logits in place, given the tokens of the sequence so far, prompt included; −infinity bans a token.
+using logits_processor = std::function<void(std::span<const token> so_far, std::span<float> logits)>;
+
+/// What a sampler does besides its config's settings.
+struct sampling_rules {
+  std::size_t min_new_tokens = 0;  ///< before as many new tokens, none of `stop` is chosen
+  std::vector<token> stop{};
+  logits_processor processor{};
+};
+
+/// Samples tokens; the result is a function of (seed, sequence, position). Logits are changed in the order of transformers' processors: biases, repetition
+/// penalty, frequency and presence penalty, no_repeat_ngram_size, bad_words, min_new_tokens, the user's processor; then temperature, top-k, top-p, min-p.
 class sampler {
  public:
   /// throws config_error when a setting is out of range
-  explicit sampler(const sampling_config& settings);
+  explicit sampler(const sampling_config& settings, sampling_rules rules = {});
 
-  /// `seen` holds the tokens of the sequence so far, including the prompt. Ties go to the lower token id.
-  ///   throws  non_finite_error when a logit is NaN
+  /// `seen` holds the tokens of the sequence so far, including the prompt; the last `place` of them were generated. Ties go to the lower token id.
+  ///   throws  non_finite_error when a logit is NaN, data_error when every token is banned
   template <class Logit>
   [[nodiscard]] token choose(std::span<const Logit> logits, std::span<const token> seen, std::size_t row, std::size_t place) {
     scores_.assign(logits.begin(), logits.end());
-    for (const double score : scores_) require<non_finite_error>(!std::isnan(score), "sampling: logits must be numbers; one is NaN");
-    if (settings_.repetition_penalty != 1.0) penalise(seen);
-    if (settings_.temperature == 0.0) return static_cast<token>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin());
-    const std::size_t kept = likeliest_first();
-    // softmax over the kept tokens, with temperature
-    const double largest = scores_[order_[0]];
-    double total = 0;
-    for (std::size_t i = 0; i < kept; ++i) total += weights_[i] = std::exp((scores_[order_[i]] - largest) / settings_.temperature);
-    std::size_t in_nucleus = kept;
-    if (settings_.top_p < 1.0) {
-      double share = 0;
-      for (std::size_t i = 0; i < kept; ++i) {
-        share += weights_[i] / total;
-        if (share < settings_.top_p) continue;
-        in_nucleus = i + 1;
-        break;
-      }
-      total = std::accumulate(weights_.begin(), weights_.begin() + static_cast<std::ptrdiff_t>(in_nucleus), 0.0);
-    }
-    const random_site site{
-        .seed = settings_.seed, .step = static_cast<std::uint32_t>(place), .site = static_cast<std::uint32_t>(row), .first = 0};
-    double left = total * static_cast<double>(uniform_open(random_word(site, 0)));
-    for (std::size_t i = 0; i + 1 < in_nucleus; ++i) {
-      left -= weights_[i];
-      if (left <= 0.0) return static_cast<token>(order_[i]);
-    }
-    return static_cast<token>(order_[in_nucleus - 1]);
+    return choose(seen, row, place);
   }
+  /// The probability with which choose() returns each token.
+  template <class Logit>
+  [[nodiscard]] std::vector<double> distribution(std::span<const Logit> logits, std::span<const token> seen, std::size_t place) {
+    scores_.assign(logits.begin(), logits.end());
+    return distribution(seen, place);
+  }
+  /// throws config_error when bad_words or biases have a token outside a vocabulary of this size; all functions below and above do
+  void require_vocabulary(std::size_t vocab_size);
+  /// Everything before the temperature, in place: for a search over log-probabilities.
+  void process(std::vector<double>& scores, std::span<const token> seen, std::size_t place);
 
  private:
-  void penalise(std::span<const token> seen);
+  token choose(std::span<const token> seen, std::size_t row, std::size_t place);
+  std::vector<double> distribution(std::span<const token> seen, std::size_t place);
 
-  /// Sorts the candidate tokens by likelihood; returns their number.
+  void add_biases(std::vector<double>& scores, std::span<const token> seen) const;
+  void penalise(std::vector<double>& scores, std::span<const token> seen, std::span<const token> generated);
+  void ban_repeated_ngrams(std::vector<double>& scores, std::span<const token> seen) const;
+  void ask_processor(std::vector<double>& scores, std::span<const token> seen);
+
+  /// Sorts the tokens that remain after top-k by likelihood; returns their number.
   std::size_t likeliest_first();
+  /// Their weights, with temperature; returns how many remain after top-p and min-p.
+  std::size_t cut_tail(std::size_t kept);
 
   sampling_config settings_;
+  sampling_rules rules_;
   std::vector<double> scores_;
   std::vector<double> weights_;
   std::vector<std::size_t> order_;
   std::vector<token> seen_;
+  std::vector<float> for_processor_;
+  std::size_t vocab_size_ = 0;  // for which the settings have been checked
 };
+
+/// log p(t) of a softmax over logits.
+template <class Logit>
+[[nodiscard]] double log_prob_of(std::span<const Logit> logits, token t) {
+  double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (const Logit x : logits) largest = std::max(largest, static_cast<double>(x));
+  for (const Logit x : logits) sum += std::exp(static_cast<double>(x) - largest);
+  return static_cast<double>(logits[static_cast<std::size_t>(t)]) - largest - std::log(sum);
+}
 
 }  // namespace xtrain
 

@@ -31,9 +31,13 @@ concept objective_has_a_name = requires {
 template <class O>
 concept objective_config_is_default_initializable = std::default_initializable<typename O::config>;
 
-/// count_losses(batch): the denominator of the mean loss, a sum over the batches of all ranks: targets, or pairs.
+/// count_losses(batch), or count_losses(config, batch): the denominator of the mean loss, a sum over the batches of all ranks: targets, or pairs.
 template <class O>
-concept objective_counts_losses = requires(const batch_view& batch) {
+concept objective_counts_losses_by_its_config = requires(const typename O::config& config, const batch_view& batch) {
+  { O::count_losses(config, batch) } -> std::same_as<double>;
+};
+template <class O>
+concept objective_counts_losses = objective_counts_losses_by_its_config<O> || requires(const batch_view& batch) {
   { O::count_losses(batch) } -> std::same_as<double>;
 };
 
@@ -79,5 +83,20 @@ concept objective = clause::objective_has_a_name<O> && clause::objective_config_
 
 template <class O, class Recipe>
 concept objective_for = objective<O> && clause::objective_state_prepares_passes<O, Recipe>;
+
+/// Whether a load-balancing loss of experts, which is one per target, can be added to the objective's: not where that compares sequences, or weighs tokens by
+/// advantages or returns. An objective of single samples for which it cannot says so: `balances_experts` is false.
+template <objective O>
+[[nodiscard]] consteval bool goes_with_balanced_experts() {
+  if constexpr (requires { O::balances_experts; }) return O::balances_experts;
+  else return O::group_size == 1;
+}
+
+/// The denominator of the mean loss: this batch's part of it.
+template <objective O>
+[[nodiscard]] double count_losses(const typename O::config& config, const batch_view& batch) {
+  if constexpr (clause::objective_counts_losses_by_its_config<O>) return O::count_losses(config, batch);
+  else return O::count_losses(batch);
+}
 
 }  // namespace xtrain

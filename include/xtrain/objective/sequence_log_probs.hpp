@@ -44,4 +44,11 @@ class log_prob_collector final : public pass_objective<Recipe> {
   vector_view<double, memory> logp_b_{}, count_b_{};
 };
 
+/// Computes −log p(target) of every token and nothing else, also in a model whose objective is another.
+template <class Recipe>
+class token_loss_collector final : public pass_objective<Recipe> {
+ public:
+  void compute(pass<Recipe>& p, const head_pass<Recipe>& head, typename head_pass<Recipe>::sums loss_n) override { head.cross_entropy(p, loss_n); }
+};
+
 }  // namespace xtrain

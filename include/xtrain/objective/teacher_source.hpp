@@ -22,6 +22,8 @@ class teacher_source {
   ///   logits_nv [n, vocabulary or this rank's shard] written
   ///   throws  shape_error when the vocabulary has another size
   virtual void logits(execution<Device>& on, std::size_t slot, std::size_t first, matrix_view<A, typename Device::memory> logits_nv) = 0;
+  /// The memory that it takes, for the plan of the run.
+  [[nodiscard]] virtual planned_memory plan() const { return {}; }
 };
 
 }  // namespace xtrain

@@ -28,6 +28,7 @@
 #include <xtrain/train/checkpoint_state.hpp>
 #include <xtrain/train/events.hpp>
 #include <xtrain/train/optimizer_file.hpp>
+#include <xtrain/train/recorded_settings.hpp>
 #include <xtrain/train/replace_folder.hpp>
 #include <xtrain/train/trainer.hpp>
 
@@ -38,6 +39,7 @@ struct checkpoint_options {
   std::size_t save_total_limit = 0;  ///< the newest checkpoints that are not removed; 0: all
   std::string tokenizer_from{};      ///< folder or file whose tokenizer files are copied into the checkpoint
   std::string base_model{};          ///< name or path of the model that this one, or an adapter, is trained from
+  std::string data{};                ///< what it is trained on, dataset::identity(): a resumed run says if it has changed; empty: not recorded
   /// Training continues once a checkpoint is in the system's file cache, without waiting for the disk: the checkpoint gets its final name
   /// when all of it is on disk.
   bool asynchronous = false;
@@ -179,28 +181,13 @@ class checkpoint_folder final : public observer {
                            .gradient_accumulation_steps = c.gradient_accumulation_steps,
                            .ranks = trainer_->model().parallel().data().size(),
                            .seq_length = c.seq_length,
+                           .rampup = c.rampup_batch_size,
                            .precision = std::string(model_type::precision::name),
                            .optimizer = std::string(model_type::recipe::optimizer::name),
                            .objective = std::string(model_type::recipe::objective::name)};
     json_settings& all = state.settings;
-    all.set("max_steps", c.max_steps);
-    all.set("epochs", c.epochs);
-    all.set("learning_rate", c.learning_rate);
-    all.set("warmup_ratio", c.warmup_ratio);
-    all.set("warmup_steps", c.warmup_steps);
-    all.set("lr_schedule", std::string(name_of(c.lr_schedule)));
-    all.set("min_lr_ratio", c.min_lr_ratio);
-    all.set("max_grad_norm", c.max_grad_norm);
-    if constexpr (requires { c.optimizer.weight_decay; }) all.set("weight_decay", c.optimizer.weight_decay);
-    if constexpr (requires { c.optimizer.beta1; c.optimizer.beta2; }) all.set("betas", std::vector<double>{c.optimizer.beta1, c.optimizer.beta2});
-    if constexpr (requires { c.optimizer.momentum; }) all.set("momentum", c.optimizer.momentum);
-    if constexpr (requires { c.objective.beta; }) all.set("beta", c.objective.beta);
-    if constexpr (requires { c.objective.label_smoothing; }) all.set("label_smoothing", c.objective.label_smoothing);
-    if constexpr (requires { c.objective.z_loss; }) all.set("z_loss", c.objective.z_loss);
-    if constexpr (requires { c.objective.ratio; c.objective.temperature; }) {
-      all.set("ratio", c.objective.ratio);
-      all.set("temperature", c.objective.temperature);
-    }
+    if (!options_.data.empty()) all.set("data", options_.data);
+    detail::record_settings<model_type::precision::scales_loss>(all, c);
     return state;
   }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/data/global_batch_sizes.hpp>
 #include <xtrain/io/settings.hpp>
 #include <xtrain/train/training_progress.hpp>
 
@@ -20,6 +21,7 @@ struct checkpoint_state {
   training_progress progress{};
   std::uint64_t seed = 0;
   std::size_t micro_batch_size = 0, gradient_accumulation_steps = 0, ranks = 0, seq_length = 0;
+  batch_size_rampup rampup{};
   std::string precision{}, optimizer{}, objective{};
   json_settings settings{};  ///< those that may change when a run is resumed
 };

@@ -16,6 +16,8 @@
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
+#include <xtrain/data/dataset.hpp>
+#include <xtrain/data/global_batch_sizes.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/settings.hpp>
 #include <xtrain/train/checkpoint_state.hpp>
@@ -47,6 +49,11 @@ namespace detail {
   return all;
 }
 
+[[nodiscard]] inline json rampup_of(const checkpoint_state& state) {
+  const batch_size_rampup& r = state.rampup;
+  return r ? json::array({r.start, r.increment, r.samples}) : json::array();
+}
+
 XTRAIN_INLINE void write_checkpoint_state(const std::string& folder, const checkpoint_state& state) {
   const training_progress& p = state.progress;
   json all{{"step", p.step},
@@ -54,12 +61,14 @@ XTRAIN_INLINE void write_checkpoint_state(const std::string& folder, const check
            {"loss_scale", {{"scale", p.loss_scale.scale}, {"growth_tracker", p.loss_scale.good}, {"hysteresis_tracker", p.loss_scale.overflows_left}}},
            {"updates", p.updates},
            {"skipped", p.skipped},
+           {"skipped_sequences", p.skipped_sequences},
            {"bad_in_a_row", p.bad_in_a_row},
            {"seed", p.seed},
            {"micro_batch_size", state.micro_batch_size},
            {"gradient_accumulation_steps", state.gradient_accumulation_steps},
            {"ranks", state.ranks},
            {"seq_length", state.seq_length},
+           {"rampup_batch_size", rampup_of(state)},
            {"precision", state.precision},
            {"optimizer", state.optimizer},
            {"objective", state.objective},
@@ -76,6 +85,8 @@ XTRAIN_INLINE json_settings read_checkpoint_state(const std::string& path) {
     state.erase("checksum");
     const std::string found = checksum_text(state.dump());
     require<file_error>(expected == found, path, ": must be what was saved; its checksum is ", found, ", it has ", expected.dump());
+  } else {  // states without any are from before there were checksums
+    require<file_error>(!state.is_object() || !state.contains("checksums"), path, ": must be what was saved; it has no 'checksum' of its own");
   }
   return {std::move(state), path};
 }
@@ -109,6 +120,11 @@ XTRAIN_INLINE training_progress resumed_progress(const json_settings& s, const c
                         ": a resumed run must have the same global batch size (micro_batch_size x gradient_accumulation_steps x ranks): it had ", rows,
                         ", now ", c.micro_batch_size, " x ", c.gradient_accumulation_steps, " x ", c.ranks, " are given");
   same("seq_length", c.seq_length);
+  // steps and sequences are counted from each other
+  const auto saved_rampup = s.object().find("rampup_batch_size");
+  const json rampup = saved_rampup == s.object().end() ? json::array() : *saved_rampup, given = rampup_of(c);
+  require<config_error>(rampup == given, path, ": a resumed run must have the same rampup_batch_size (start, increment, samples); it was ", rampup.dump(),
+                        ", now ", given.dump(), " is given");
   const auto count = [&](const json_settings& from, const char* key) {
     const auto at = from.object().find(key);
     require<config_error>(at != from.object().end() && at->is_number_unsigned(), from.who(), ": '", key, "' must be a whole number");
@@ -128,6 +144,7 @@ XTRAIN_INLINE training_progress resumed_progress(const json_settings& s, const c
   require<config_error>(p.loss_scale.scale > 0.0, scale.who(), ": 'scale' must be positive; given ", p.loss_scale.scale);
   p.updates = steps(s, "updates");
   p.skipped = steps(s, "skipped");
+  if (s.object().contains("skipped_sequences")) p.skipped_sequences = steps(s, "skipped_sequences");
   p.bad_in_a_row = steps(s, "bad_in_a_row");
   p.seed = count(s, "seed");
   require<config_error>(p.seed == c.seed, path, ": a resumed run must have the same seed; it was ", p.seed, ", now ", c.seed,
@@ -144,8 +161,15 @@ XTRAIN_INLINE training_progress resumed_progress(const json_settings& s, const c
 XTRAIN_INLINE std::vector<std::string> changed_settings(const json_settings& saved, const json_settings& now) {
   std::vector<std::string> all;
   const json_settings then = saved.inner({"settings"});
+  // checkpoints of earlier versions have no checksum of a sample_source's files
+  const auto lacks_checksum = [](const json& before, const json& after) {
+    if (!before.is_string() || !after.is_string()) return false;
+    const auto& text = after.get_ref<const std::string&>();
+    const std::size_t at = text.rfind(sample_source::checksum_follows);
+    return at != std::string::npos && before.get_ref<const std::string&>() == text.substr(0, at);
+  };
   for (const auto& [key, value] : now.object().items())
-    if (const auto at = then.object().find(key); at != then.object().end() && *at != value)
+    if (const auto at = then.object().find(key); at != then.object().end() && *at != value && !(key == "data" && lacks_checksum(*at, value)))
       all.push_back(concat(key, " is ", value.dump(), ", it was ", at->dump()));
   return all;
 }

@@ -1,9 +1,11 @@
 // What a trainer exposes to other folders.
 #pragma once
 
-#include <array>
 #include <concepts>
 #include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
@@ -18,21 +20,51 @@ namespace xtrain {
 template <class Model>
 class trainer;  // trainer.hpp; forward declaration for code that only names it
 
-/// What a run needs: the result of a dry run of one step.
-struct dry_run {
-  std::array<std::size_t, memory_roles> bytes{};  ///< memory, by role
-  memory_role_set in_files{};                     ///< roles that are offloaded to files
+/// Something beside the trained model that takes memory: a reference model, a teacher, a value model with its trainer, a generator.
+struct planned_beside {
+  std::string name{};
+  planned_memory memory{};
+};
+
+/// What a run needs: the result of a dry run of one step. `bytes` and `of` are of the trained model and its trainer; totals include what is beside them.
+/// `host`: batches of two steps, scratch memory of collectives, a parameter collected to be saved.
+struct dry_run : planned_memory {
+  std::vector<planned_beside> beside{};
   pass_sizes passes{};
   std::size_t parameters = 0, trained = 0;
   std::size_t num_tokens = 0;  ///< tokens of a full step
-  std::size_t host = 0;        ///< bytes of host memory in addition: batches of two steps, scratch memory of collectives, a parameter collected to be saved
   dry_record record{};         ///< of one step
   step_traffic sent{};         ///< by this rank in one step
 
-  /// Bytes of device memory.
-  [[nodiscard]] std::size_t total() const { return sum(false); }
-  [[nodiscard]] std::size_t total_in_files() const { return sum(true); }
-  [[nodiscard]] std::size_t of(memory_role role) const { return bytes[static_cast<std::size_t>(role)]; }
+  [[nodiscard]] std::size_t total() const {
+    std::size_t all = planned_memory::total();
+    for (const planned_beside& one : beside) all += one.memory.total();
+    return all;
+  }
+  [[nodiscard]] std::size_t total_in_files() const {
+    std::size_t all = planned_memory::total_in_files();
+    for (const planned_beside& one : beside) all += one.memory.total_in_files();
+    return all;
+  }
+  [[nodiscard]] std::size_t total_of(memory_role role) const {
+    std::size_t all = of(role);
+    for (const planned_beside& one : beside) all += one.memory.of(role);
+    return all;
+  }
+  [[nodiscard]] std::size_t total_host() const {
+    std::size_t all = host;
+    for (const planned_beside& one : beside) all += one.memory.host;
+    return all;
+  }
+  /// Plans one more thing beside the trained model, or another one of that name in its place.
+  void set_beside(std::string_view name, const planned_memory& memory) {
+    for (planned_beside& one : beside)
+      if (one.name == name) {
+        one.memory = memory;
+        return;
+      }
+    beside.push_back({std::string(name), memory});
+  }
 
   /// The result for more micro-batches, extrapolated: `more` times the difference to `without`, which has one micro-batch less, or as many less as
   /// a pipeline has stages.
@@ -57,14 +89,6 @@ struct dry_run {
     for (std::size_t r = 0; r < traffic_roles; ++r) all.sent.sent[r] += sent.sent[r].since(without.sent.sent[r]).times(more);
     return all;
   }
-
- private:
-  [[nodiscard]] std::size_t sum(bool files) const {
-    std::size_t all = 0;
-    for (std::size_t r = 0; r < memory_roles; ++r)
-      if (in_files.has(static_cast<memory_role>(r)) == files) all += bytes[r];
-    return all;
-  }
 };
 
 /// What the host keeps must fit the host's memory; where the device's memory is the host's, together with what the device keeps.
@@ -74,13 +98,21 @@ template <class Device>
 void require_host_fit(const dry_run& plan, std::size_t used = 0, std::size_t available = detail::host_memory_available()) {
   constexpr bool is_same = clause::memory_is_host_addressable<typename Device::memory>;
   const std::size_t there = is_same ? plan.total() + used : 0;
-  require<memory_error>(plan.host <= available && there <= available - plan.host, "memory: the run must fit the host's ",
-                        bytes_text(available), "; batches of two steps and messages need ", bytes_text(plan.host), " of it",
+  const std::size_t host = plan.total_host();
+  require<memory_error>(host <= available && there <= available - host, "memory: the run must fit the host's ",
+                        bytes_text(available), "; batches of two steps and messages need ", bytes_text(host), " of it",
                         is_same ? concat(", weights and passes ", bytes_text(there)) : std::string(),
                         ". Lower micro_batch_size, gradient_accumulation_steps or seq_length");
 }
 
 namespace clause {
+
+/// A model beside the trained one: reference_model, teacher_model, reward_scorer.
+template <class T>
+concept second_model_has_dry_run = requires(const typename T::model_type::config_type& sizes, const typename T::model_type::options& options,
+                                            const typename T::config& settings, const typename T::device::properties& properties) {
+  { T::run_dry(sizes, options, settings, properties) } -> std::same_as<planned_memory>;
+};
 
 template <class T>
 concept trainer_has_dry_run = requires(const typename T::model_type::config_type& sizes, const typename T::model_type::options& options,
@@ -92,5 +124,7 @@ concept trainer_has_dry_run = requires(const typename T::model_type::config_type
 
 template <class T>
 concept trainer_with_dry_run = clause::trainer_has_dry_run<T>;
+template <class T>
+concept second_model_with_dry_run = clause::second_model_has_dry_run<T>;
 
 }  // namespace xtrain

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include <xtrain/data/global_batch_sizes.hpp>
+#include <xtrain/data/loader.hpp>
 #include <xtrain/device/memory.hpp>
 
 namespace xtrain {
@@ -18,10 +20,16 @@ struct run_began {
   std::size_t steps_per_epoch = 0;
   std::size_t parameters = 0;  ///< of the model
   std::size_t trained = 0;     ///< number of trainable parameters
-  std::size_t sequences_per_step = 0;
+  std::size_t sequences_per_step = 0;  ///< of all ranks; with a ramp-up, after it
   std::size_t seq_length = 0;
   double operations_per_step = 0;  ///< FLOPs of a full step, as planned
   memory_count memory{};
+  batch_size_rampup rampup{};
+  global_batch_sizes batch_sizes{};  ///< sequences of every step, if there is a ramp-up
+  unused_samples unused{};           ///< samples of the data that nothing is learned from
+
+  /// Sequences of all steps before step `step`, which is counted from 0.
+  [[nodiscard]] std::size_t sequences_before(std::size_t step) const { return rampup ? batch_sizes.before(step) : step * sequences_per_step; }
 };
 
 /// An optimizer step is done.
@@ -29,7 +37,7 @@ struct step_done {
   std::size_t step = 0;   ///< counted from 1
   std::size_t steps = 0;  ///< of the whole run
   double epoch = 0;       ///< passes over the data so far
-  double loss = 0;        ///< mean over the step's targets, natural logarithm
+  double loss = 0;        ///< mean over the step's targets, natural logarithm; NaN, as in PyTorch, if it has none
   double learning_rate = 0;
   double gradient_norm = 0;  ///< before clipping
   std::size_t tokens = 0;    ///< in this step, without padding
@@ -37,7 +45,7 @@ struct step_done {
   double seconds = 0;     ///< duration of this step
   double operations = 0;  ///< FLOPs of this step
   double loss_scale = 1;
-  std::array<double, 4> statistics{};  ///< of the objective beside the loss; mean over its losses
+  std::array<double, 4> statistics{};  ///< of the objective beside the loss; mean over its losses; NaN if there are none
   std::span<const std::string_view> statistic_names{};
   std::size_t peak_memory = 0;  ///< of the device, in bytes
 

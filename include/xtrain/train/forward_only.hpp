@@ -1,13 +1,17 @@
 // Forward passes of a model that is not trained beside one that is: a reference model, a teacher.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <span>
 #include <type_traits>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/score_head.hpp>
 #include <xtrain/models/pass_memory.hpp>
 #include <xtrain/models/require_batch.hpp>
 #include <xtrain/ops/matmul.hpp>
@@ -31,9 +35,26 @@ class forward_only {
   using recipe = typename Model::recipe;
   using config = forward_only_config;
 
-  /// throws config_error for a sequence length that the model does not have, memory_error
-  forward_only(Model& model, const config& settings)
-      : model_(&model), settings_(completed(model, settings)), memory_(model, settings_, measured(model, settings_)) {}
+  ///   rounds  with an adapter that rounds weights (qat) it does so, as logits and generation; false: the model computes with its weights as they are
+  ///   throws  config_error for a sequence length that the model does not have, memory_error
+  forward_only(Model& model, const config& settings, bool rounds = true)
+      : model_(&model), settings_(completed(model.config(), settings)), rounds_(rounds), needs_(needs_beside(model, settings_, rounds)),
+        memory_(model, settings_, needs_.passes) {}
+
+  /// What this takes, and its model.
+  struct needs {
+    pass_sizes passes{};
+    planned_memory memory{};
+    std::size_t num_tokens = 0;  // the most of a batch on this rank
+    config settings{};           // completed
+  };
+  [[nodiscard]] const needs& needed() const { return needs_; }
+  /// The same of a model that is not there yet. Allocates nothing.
+  [[nodiscard]] static needs run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
+                                     const typename Model::device::properties& properties, bool rounds = true) {
+    auto like = make_dry_model<Model>(sizes, options, properties);
+    return measured(like, completed(like.config(), settings), rounds);
+  }
 
   [[nodiscard]] Model& model() const { return *model_; }
   [[nodiscard]] const config& settings() const { return settings_; }
@@ -57,12 +78,29 @@ class forward_only {
     require<shape_error>(batch.b <= settings_.micro_batch_size && batch.t <= settings_.seq_length, "a model beside the trained one: a batch must have at most ",
                          settings_.micro_batch_size, " sequences of ", settings_.seq_length, " tokens; given ", batch.b, " of ", batch.t);
     detail::require_batch(*model_, batch, "a model beside the trained one");
-    run(*model_, memory_, instead, batch);
+    run(*model_, memory_, instead, batch, rounds_);
+  }
+  /// Runs a batch with an objective that writes its cross-entropy, and waits for it.
+  ///   returns   log p(target) of every token of the batch, which this rank must have, or the last stage of its pipeline
+  [[nodiscard]] std::vector<float> log_probs_of(const batch_view& batch, pass_objective<recipe>& cross_entropy) {
+    if constexpr (detail::strategy_runs<Model>) fill_zero(model_->stream(), memory_.losses_of(batch.b * batch.t).span());
+    run(batch, 0, cross_entropy);
+    std::vector<typename Model::accumulate> losses(batch.b * batch.t);
+    copy_to_host(model_->stream(), std::span<typename Model::accumulate>(losses), memory_.losses_of(losses.size()).span());
+    model_->stream().synchronize();
+    if constexpr (detail::strategy_runs<Model>) {
+      std::vector<double> sums(losses.begin(), losses.end());
+      model_->parallel().add_up(sums);
+      std::copy(sums.begin(), sums.end(), losses.begin());
+    }
+    std::vector<float> log_probs;
+    for (const auto loss : losses) log_probs.push_back(static_cast<float>(-loss));
+    return log_probs;
   }
 
  private:
-  static config completed(const Model& model, config c) {
-    const std::size_t longest = model.config().max_position_embeddings;
+  static config completed(const typename Model::config_type& sizes, config c) {
+    const std::size_t longest = sizes.max_position_embeddings;
     if (c.seq_length == 0) c.seq_length = longest;
     require<config_error>(c.seq_length <= longest && c.micro_batch_size > 0 && c.gradient_accumulation_steps > 0,
                           "a model beside the trained one: seq_length must not be longer than its ", longest, " tokens, and sizes must be positive; given ",
@@ -70,8 +108,11 @@ class forward_only {
     return c;
   }
   template <class Any>
-  static void run(Any& model, detail::step_memory<Any>& memory, pass_objective<typename Any::recipe>& instead, const batch_view& batch) {
-    const auto prepare = [&](pass<typename Any::recipe>& p) { p.internal.objective = &instead; };
+  static void run(Any& model, detail::step_memory<Any>& memory, pass_objective<typename Any::recipe>& instead, const batch_view& batch, bool rounds) {
+    const auto prepare = [&](pass<typename Any::recipe>& p) {
+      p.internal.objective = &instead;
+      p.internal.without_fake_quantisation = !rounds;
+    };
     const auto losses = [&](std::size_t n) { return memory.losses_of(n); };
     if constexpr (detail::strategy_runs<Any>) {
       memory.runner.evaluate(memory.passes.execution_on(), batch, prepare, losses, [](std::size_t) {}, &memory.staging);
@@ -87,30 +128,55 @@ class forward_only {
   struct everything final : pass_objective<typename Any::recipe> {
     using any_recipe = typename Any::recipe;
     void compute(pass<any_recipe>& p, const head_pass<any_recipe>& head, typename head_pass<any_recipe>::sums loss_n) override {
+      if constexpr (scores_sequences<any_recipe>) return scores(p, head);
+      else tokens(p, head, loss_n);
+    }
+    static void scores(pass<any_recipe>& p, const head_pass<any_recipe>& head) requires scores_sequences<any_recipe> {
+      using memory = typename Any::device::memory;
+      const auto scope = p.scope();
+      const std::size_t b = p.batch.b;
+      const auto values = [&] { return vector_view<double, memory>{p.workspace.template take<double>(b), {b}}; };
+      const vector_view<const token, memory> last_b{p.workspace.template take<token>(b), {b}};
+      const auto score_b = values(), count_b = values();
+      head.scores(p, head.hidden_states(p, last_b), last_b, score_b, count_b);
+    }
+    static void tokens(pass<any_recipe>& p, const head_pass<any_recipe>& head, typename head_pass<any_recipe>::sums loss_n) {
       head.cross_entropy(p, loss_n);
       const auto scope = p.scope();
       const auto x = head.hidden_states(p);
       const std::size_t rows = head.tokens_at_once(x.shape(0)), v = head.weight().shape(0);
       using logits = matrix_view<typename Any::accumulate, typename Any::device::memory>;
-      ops::linear(p, x.rows(0, rows), head.weight(), head.bias(p), logits{p.workspace.template take<typename Any::accumulate>(rows * v), {rows, v}});
+      head.logits(p, x.rows(0, rows), logits{p.workspace.template take<typename Any::accumulate>(rows * v), {rows, v}});
     }
   };
-  [[nodiscard]] static pass_sizes measured(const Model& model, const config& c) {
+  [[nodiscard]] static needs needs_beside(const Model& model, const config& c, bool rounds) {
     auto like = make_dry_model<Model>(model.config(), model.settings(), model.context().properties());
-    using dry = std::remove_cvref_t<decltype(like)>;
-    detail::step_memory<dry> memory(like, c, {});
+    return measured(like, c, rounds);
+  }
+  ///   like   a model for dry runs
+  template <class Any>
+  [[nodiscard]] static needs measured(Any& like, const config& c, bool rounds) {
+    detail::step_memory<Any> memory(like, c, {});
     const std::vector<token> zeros(c.micro_batch_size * c.seq_length);
     batch_view full;
     full.b = c.micro_batch_size;
     full.t = c.seq_length;
     full.tokens = full.targets = full.positions = full.starts = zeros;
-    everything<dry> instead;
-    run(like, memory, instead, full);
-    return memory.high_water();
+    everything<Any> instead;
+    run(like, memory, instead, full, rounds);
+    needs found{.passes = memory.high_water(), .num_tokens = memory.local_tokens_of(like), .settings = c};
+    found.memory.bytes = like.context().memory().now;
+    found.memory.add(memory_role::stash, memory.stash_bytes(found.passes));
+    found.memory.add(memory_role::workspace, found.passes.workspace);
+    found.memory.in_files = recipe::offload::roles;
+    found.memory.host = memory.staging.bytes();
+    return found;
   }
 
   Model* model_;
   config settings_;
+  bool rounds_;
+  needs needs_;
   detail::step_memory<Model> memory_;
 };
 

@@ -9,16 +9,22 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/device/memory.hpp>
 #include <xtrain/train/events.hpp>
 
 namespace xtrain {
 
-/// Appends to a file: a resumed run continues the same log. Values that are not finite are written as null.
+/// Appends to a file: a resumed run continues the same log, on a new line if the last one was cut off. Values that are not finite are written as null.
 class json_lines_record final : public observer {
  public:
   /// `device_peak` in FLOP/s (see measure_peak); 0: no MFU is recorded.
   ///   throws  file_error when the file cannot be written
   explicit json_lines_record(const std::string& path, double device_peak = 0);
+
+  /// What is trained, and how: recorded when the run begins, as the members of an event 'settings'.
+  ///   object  a JSON object, not empty, in one line: see recorded_run()
+  ///   throws  config_error when it is no such text
+  void describe(std::string object);
 
   using observer::on;
   void on(const run_began& run) override;
@@ -35,7 +41,9 @@ class json_lines_record final : public observer {
   void put(const char* key, std::size_t value) { write(", \"%s\": %zu", key, value); }
   void put(const char* key, double value);
   void put(const char* key, std::string_view text);
+  void put(const char* key, const std::array<std::size_t, memory_roles>& bytes);
   void end();
+  void append(std::string_view line);
   template <class... Values>
   void write(const char* format, Values... values) {
     const std::size_t room = line_.size() - length_;
@@ -49,6 +57,7 @@ class json_lines_record final : public observer {
   };
   std::string path_;
   double peak_;
+  std::string description_;  // the line of 'settings', or empty
   std::unique_ptr<std::FILE, closer> file_;
   std::array<char, 4096> line_{};
   std::size_t length_ = 0;

@@ -1,14 +1,19 @@
 // Definitions of json_lines.hpp: included by it, or compiled once by xtrain_add_library.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <ctime>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/library.hpp>
+#include <xtrain/device/memory.hpp>
 #include <xtrain/train/events.hpp>
 #include <xtrain/train/json_lines.hpp>
 
@@ -17,6 +22,15 @@ namespace xtrain {
 XTRAIN_INLINE json_lines_record::json_lines_record(const std::string& path, double device_peak)
     : path_(path), peak_(device_peak), file_(std::fopen(path.c_str(), "ae")) {
   require<file_error>(file_ != nullptr, path, ": must be writable");
+  // a run that was killed may have left half a line: the next object must not continue it
+  const std::unique_ptr<std::FILE, closer> before(std::fopen(path.c_str(), "re"));
+  if (before != nullptr && std::fseek(before.get(), -1, SEEK_END) == 0 && std::fgetc(before.get()) != '\n') append("\n");
+}
+
+XTRAIN_INLINE void json_lines_record::describe(std::string object) {
+  require<config_error>(object.size() > 2 && object.front() == '{' && object.back() == '}' && object.find('\n') == std::string::npos,
+                        "json_lines_record: what describes a run must be a JSON object in one line; given '", object, "'");
+  description_ = concat("{\"event\": \"settings\", ", object.substr(1), "\n");
 }
 
 XTRAIN_INLINE void json_lines_record::on(const run_began& run) {
@@ -27,7 +41,10 @@ XTRAIN_INLINE void json_lines_record::on(const run_began& run) {
   put("trainable_parameters", run.trained);
   put("global_batch_size", run.sequences_per_step);
   put("seq_length", run.seq_length);
+  put("unix_time", static_cast<std::size_t>(std::time(nullptr)));
+  put("memory", run.memory.now);
   end();
+  if (!description_.empty()) append(description_);
 }
 
 XTRAIN_INLINE void json_lines_record::on(const step_done& done) {
@@ -73,6 +90,7 @@ XTRAIN_INLINE void json_lines_record::on(const evaluation_done& done) {
   put("loss", done.loss);
   put("perplexity", done.perplexity);
   put("targets", done.targets);
+  put("seconds", done.seconds);
   end();
 }
 
@@ -91,6 +109,7 @@ XTRAIN_INLINE void json_lines_record::on(const run_ended& ended) {
   put("seconds", ended.seconds);
   put("skipped", ended.skipped);
   put("peak_memory", ended.memory.total_peak);
+  put("memory", ended.memory.peak);
   end();
 }
 
@@ -107,6 +126,7 @@ XTRAIN_INLINE void json_lines_record::put(const char* key, double value) {
 XTRAIN_INLINE void json_lines_record::put(const char* key, std::string_view text) {
   write(", \"%s\": \"", key);
   for (const char c : text) {
+    if (line_.size() - length_ < 256) break;  // the line must be ended
     if (c == '"' || c == '\\') write("\\%c", c);
     else if (static_cast<unsigned char>(c) < 0x20) write("\\u%04x", static_cast<unsigned>(static_cast<unsigned char>(c)));
     else write("%c", c);
@@ -114,9 +134,26 @@ XTRAIN_INLINE void json_lines_record::put(const char* key, std::string_view text
   write("\"");
 }
 
+/// Bytes of every role that has any.
+XTRAIN_INLINE void json_lines_record::put(const char* key, const std::array<std::size_t, memory_roles>& bytes) {
+  write(", \"%s\": {", key);
+  const char* between = "";
+  for (std::size_t r = 0; r < memory_roles; ++r) {
+    if (bytes[r] == 0) continue;
+    const std::string_view name = name_of(static_cast<memory_role>(r));
+    write("%s\"%.*s\": %zu", between, static_cast<int>(name.size()), name.data(), bytes[r]);
+    between = ", ";
+  }
+  write("}");
+}
+
 XTRAIN_INLINE void json_lines_record::end() {
   write("}\n");
-  const bool written = std::fwrite(line_.data(), 1, length_, file_.get()) == length_ && std::fflush(file_.get()) == 0;
+  append({line_.data(), length_});
+}
+
+XTRAIN_INLINE void json_lines_record::append(std::string_view line) {
+  const bool written = std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() && std::fflush(file_.get()) == 0;
   require<file_error>(written, path_, ": the record must be written; the disk may be full");
 }
 

@@ -2,29 +2,43 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/memory.hpp>
 #include <xtrain/device/stream_drain.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/context_shard.hpp>
 #include <xtrain/objective/log_prob_source.hpp>
 #include <xtrain/objective/sequence_log_probs.hpp>
+#include <xtrain/train/checked_recipe.hpp>
 #include <xtrain/train/forward_only.hpp>
 
 namespace xtrain {
 
 /// Computes log-probabilities of sequences with a model that is not trained, for trainer::use_reference. The model may be of another family,
-/// precision or adapter than the trained one; its vocabulary and its device must be the same. On several ranks it has the same strategy as
+/// precision or adapter than the trained one; its vocabulary and its device must be the same. It computes with its weights as they are, also if its adapter
+/// is qat: what a run departs from is not rounded. On several ranks it has the same strategy as
 /// the trained model, on channels of its own: parallel = {.ranks = separate_channels(ranks)}.
 template <class Model>
 class reference_model final : public log_prob_source<typename Model::device> {
  public:
+  using model_type = Model;
   using device = typename Model::device;
   using memory = typename device::memory;
   using config = forward_only_config;
 
   /// throws config_error for a sequence length that the model does not have, memory_error
   explicit reference_model(Model& model, config settings = {})
-      : passes_(model, settings), counts_(model.context(), passes_.settings().micro_batch_size * sizeof(double), memory_role::batch),
+      : passes_(model, settings, false), counts_(model.context(), passes_.settings().micro_batch_size * sizeof(double), memory_role::batch),
         drain_(model.stream()) {}
+
+  /// The memory of such a model, and of its passes. Allocates nothing.
+  [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
+                                              const typename device::properties& properties) {
+    return with_counts(forward_only<Model>::run_dry(sizes, options, settings, properties, false));
+  }
+  [[nodiscard]] planned_memory plan() const override { return with_counts(passes_.needed()); }
 
   void compute(typename device::stream& stream, const batch_view& batch, std::size_t micro_batch, vector_view<double, memory> logp_b) override {
     // the model has a stream of its own: memory that both use is ready in either order
@@ -34,8 +48,24 @@ class reference_model final : public log_prob_source<typename Model::device> {
     passes_.run(batch, micro_batch, collector_);
     stream.wait(own.record());
   }
+  /// log p(target) of every token of a batch, 0 where there is no target, on the host; for rollouts.
+  ///   throws  config_error for context parallelism, where this rank does not have all tokens; shape_error, data_error
+  template <class Batch>
+  [[nodiscard]] std::vector<float> token_log_probs(const Batch& batch) {
+    require<config_error>(!has_context_parallel<typename Model::recipe>,
+                          "reference_model: token_log_probs must not be used with context parallelism, where a rank does not have all tokens");
+    const batch_view view(batch);
+    token_loss_collector<typename Model::recipe> only_losses;
+    return passes_.log_probs_of(view, only_losses);
+  }
 
  private:
+  [[nodiscard]] static planned_memory with_counts(const typename forward_only<Model>::needs& needed) {
+    planned_memory all = needed.memory;
+    all.add(memory_role::batch, needed.settings.micro_batch_size * sizeof(double));
+    return all;
+  }
+
   forward_only<Model> passes_;
   buffer<device> counts_;
   log_prob_collector<typename Model::recipe> collector_{};

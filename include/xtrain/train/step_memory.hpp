@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 
+#include <xtrain/data/global_batch_sizes.hpp>
+#include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/kernel/step_scalars.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/pinned_memory.hpp>
@@ -46,15 +48,23 @@ struct step_memory {
   buffer<device> losses;
   buffer<device> step;                                // step_values
   pinned_memory<device> reports;                      // of two steps
+  pinned_memory<device> inputs;                       // of two steps, if steps are captured
 
   template <class Config>
   step_memory(Model& of, const Config& c, const pass_sizes& sizes)
       : runner(of, c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length, sizes),
         passes(of, strategy_runs<Model> ? pass_sizes{.workspace = sizes.workspace} : sizes),  // the runner has its own stashes
         batch(of.context(), strategy_runs<Model> ? 0 : runner.num_tokens(), attention_mask_of(of), context_shard_of(of.parallel())),
-        staging(of.context(), runner.num_tokens(), 4 * c.gradient_accumulation_steps * runner.chunks()),
+        staging(of.context(), runner.num_tokens(), 4 * c.gradient_accumulation_steps * runner.chunks(), attention_mask_of(of)),
         losses(of.context(), local_tokens_of(of) * sizeof(accumulate), memory_role::batch), step(of.context(), sizeof(step_values), memory_role::batch),
-        reports(of.context(), 2 * sizeof(kernel::step_report)) {}
+        reports(of.context(), 2 * sizeof(kernel::step_report)),
+        inputs(of.context(), captures(c) && !is_dry_run(of.context()) ? 2 * sizeof(kernel::step_inputs) : 0) {
+    if constexpr (strategy_runs<Model> && requires { c.rampup_batch_size; })
+      if (const batch_size_rampup& rampup = c.rampup_batch_size; rampup && !is_dry_run(of.context())) {
+        const std::size_t one = c.micro_batch_size * of.parallel().data().size();
+        runner.allow_fewer(rampup.start / one, (rampup.start + rampup.increment) / one);
+      }
+  }
 
   [[nodiscard]] std::size_t local_tokens_of(const Model& of) const { return runner.num_tokens() / context_shard_of(of.parallel()).ranks; }
   // Scalars of the step, on the device.
@@ -70,6 +80,11 @@ struct step_memory {
   [[nodiscard]] device_span<const double, memory> loss_scale_1() const {
     return value<const double>(offsetof(step_values, state) + offsetof(kernel::step_state, loss_scale));
   }
+
+  // For steps that are captured.
+  [[nodiscard]] device_span<kernel::step_inputs, memory> inputs_1() const { return value<kernel::step_inputs>(offsetof(step_values, inputs)); }
+  [[nodiscard]] device_span<double, memory> gradient_scale_1() const { return value<double>(offsetof(step_values, gradient_scale)); }
+  [[nodiscard]] kernel::step_inputs& inputs_of(std::size_t slot) const { return inputs.template as<kernel::step_inputs>()[slot]; }
 
   [[nodiscard]] vector_view<accumulate, memory> losses_of(std::size_t n) const { return {losses.template as<accumulate>().subspan(0, n), {n}}; }
   [[nodiscard]] pass_sizes high_water() const {
@@ -93,12 +108,20 @@ struct step_memory {
   }
 
  private:
+  /// Forward passes of a model beside the trained one are not captured.
+  template <class Config>
+  [[nodiscard]] static bool captures(const Config& c) {
+    if constexpr (requires { c.capture_steps; }) return c.capture_steps;
+    else return false;
+  }
   struct step_values {
     std::array<double, 1 + kernel::max_statistics> losses;  // sums: of the losses, and of an objective's statistics
     double squares;                                 // sum
     kernel::step_state state;
     kernel::step_scalars scalars;
     kernel::step_report report;
+    kernel::step_inputs inputs;
+    double gradient_scale;
   };
   template <class T>
   [[nodiscard]] device_span<T, memory> value(std::size_t offset) const {

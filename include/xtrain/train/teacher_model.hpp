@@ -6,10 +6,12 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/device/memory.hpp>
 #include <xtrain/device/stream_drain.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/vocab_parallel_head.hpp>
 #include <xtrain/objective/teacher_source.hpp>
+#include <xtrain/ops/activation.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/train/forward_only.hpp>
@@ -17,12 +19,13 @@
 namespace xtrain {
 
 /// Computes logits with a model that is not trained, for trainer::use_teacher. The model may be of another family, size, precision or adapter
-/// than the student; vocabulary, device and the dtype of logits must be the same. On several ranks it has the same strategy as the student, on
-/// channels of its own: parallel = {.ranks = separate_channels(ranks)}. The final hidden states of a step's micro-batches are kept; logits
-/// are computed from them a chunk of tokens at a time.
+/// than the student; vocabulary, device and the dtype of logits must be the same. It computes with its weights as they are, also if its adapter is qat. On
+/// several ranks it has the same strategy as the student, on channels of its own: parallel = {.ranks = separate_channels(ranks)}. The final hidden states of a
+/// step's micro-batches are kept; logits are computed from them a chunk of tokens at a time.
 template <class Model>
 class teacher_model final : public teacher_source<typename Model::device, typename Model::accumulate> {
  public:
+  using model_type = Model;
   using device = typename Model::device;
   using memory = typename device::memory;
   using recipe = typename Model::recipe;
@@ -33,11 +36,18 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   /// throws  config_error for a sequence length that the model does not have, a head whose weights are normalized, or weights that are sharded
   ///         by zero<3>; memory_error
   explicit teacher_model(Model& model, config settings = {})
-      : passes_(model, settings), hidden_(model.context(), slots() * slot_size() * sizeof(compute), memory_role::stash), keeper_(*this),
+      : passes_(model, settings, false), hidden_(model.context(), slots() * slot_size() * sizeof(compute), memory_role::stash), keeper_(*this),
         drain_(model.stream()) {
     require<config_error>(!model.parameters().sharding().values, "teacher_model: all weights must be on this rank; zero<3> shards them; choose zero<2>");
     rows_of_.resize(slots());
   }
+
+  /// The memory of such a model, of its passes, and of what it keeps of a step. Allocates nothing.
+  [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
+                                              const typename device::properties& properties) {
+    return with_hidden_states(forward_only<Model>::run_dry(sizes, options, settings, properties, false), sizes.hidden_size);
+  }
+  [[nodiscard]] planned_memory plan() const override { return with_hidden_states(passes_.needed(), passes_.model().config().hidden_size); }
 
   void begin(typename device::stream& stream, const batch_view& batch, std::size_t slot) override {
     // the model has a stream of its own: memory that both use is ready in either order
@@ -54,6 +64,7 @@ class teacher_model final : public teacher_source<typename Model::device, typena
                          rows_of_[slot]);
     auto own = passes_.execution_on(on.stream);
     ops::linear(own, hidden_of(slot).rows(first, logits_nv.shape(0)), weight_, bias_, logits_nv);
+    if (softcap_ != 0.0) ops::softcap(own, logits_nv, softcap_, logits_nv);
   }
 
  private:
@@ -64,15 +75,21 @@ class teacher_model final : public teacher_source<typename Model::device, typena
     std::size_t slot = 0;
 
     void compute(pass<recipe>& p, const head_pass<recipe>& head, typename head_pass<recipe>::sums) override {
-      require<config_error>(head.has_own_weight(p), "teacher_model: a head with normalized weights must not be the teacher's");
+      require<config_error>(head.has_own_weight(p), "teacher_model: a head with normalized weights or an adapter must not be the teacher's");
       const auto scope = p.scope();
       const auto x = head.hidden_states(p);
       owner->weight_ = head.weight();
       owner->bias_ = head.bias(p);
+      owner->softcap_ = head.softcap();
       owner->rows_of_[slot] = x.shape(0);
       ops::copy(p, x, owner->hidden_of(slot).rows(0, x.shape(0)));
     }
   };
+  [[nodiscard]] static planned_memory with_hidden_states(const typename forward_only<Model>::needs& needed, std::size_t hidden_size) {
+    planned_memory all = needed.memory;
+    all.add(memory_role::stash, needed.settings.gradient_accumulation_steps * needed.num_tokens * hidden_size * sizeof(compute));
+    return all;
+  }
   [[nodiscard]] std::size_t slots() const { return passes_.settings().gradient_accumulation_steps; }
   [[nodiscard]] std::size_t num_tokens() const { return passes_.num_tokens(); }
   [[nodiscard]] std::size_t slot_size() const { return num_tokens() * passes_.model().config().hidden_size; }
@@ -84,6 +101,7 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   buffer<device> hidden_;  // by micro-batch
   matrix_view<const compute, memory> weight_{};
   vector_view<const compute, memory> bias_{};
+  double softcap_ = 0.0;
   std::vector<std::size_t> rows_of_;
   hidden_state_keeper keeper_;
   detail::stream_drain<typename device::stream> drain_;  // last: the host waits before memory that queued work uses is released

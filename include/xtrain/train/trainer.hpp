@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/shared_model.hpp>
+#include <xtrain/data/global_batch_sizes.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/data/sentence_loader.hpp>
 #include <xtrain/device/dry/dry.hpp>
@@ -106,25 +108,51 @@ class trainer {
   void queue_step(std::span<const Batch> batches, double learning_rate) {
     views_.clear();
     for (const Batch& batch : batches) views_.emplace_back(batch);
+    queued_data_[(progress_.step + queued_steps() + 1) % queued_data_.size()].sequences = 0;  // fit() alone knows
     queue_step_of(views_, learning_rate);
   }
   /// Waits for the oldest step that is queued, and counts it in progress().
   step_done finish_step();
   [[nodiscard]] std::size_t queued_steps() const { return step_->pending(); }
 
+  /// log p(target) of every token of a batch, 0 where there is no target, from a forward pass without dropout. All ranks of the model call it.
+  ///   without_adapter   of the base model, if an adapter is all that is trained
+  ///   throws  config_error for context parallelism, and while steps are queued; data_error
+  template <class Batch>
+  [[nodiscard]] std::vector<float> token_log_probs(const Batch& batch, bool without_adapter = false) {
+    failed_.require_whole_steps();
+    require_no_queued_steps("trainer: token_log_probs()");
+    return together(remains::nothing, [&] { return step_->token_log_probs(batch_view(batch), without_adapter); });
+  }
+
+  /// The value of every token of a batch that has a target, 0 elsewhere, in the same way; for the objective ppo_value.
+  template <class Batch>
+  [[nodiscard]] std::vector<float> token_values(const Batch& batch) {
+    static_assert(requires(typename objective::template state<recipe>& state) { state.predicts(true); },
+                  "xtrain trainer::token_values: the recipe's 'objective' must be ppo_value; see rl/README.md");
+    failed_.require_whole_steps();
+    require_no_queued_steps("trainer: token_values()");
+    return together(remains::nothing, [&] { return step_->token_values(batch_view(batch)); });
+  }
+
   [[nodiscard]] const config& settings() const { return config_; }
   [[nodiscard]] Model& model() { return *model_; }
   [[nodiscard]] const Model& model() const { return *model_; }
+  /// What the run takes, with a second model that has been given.
   [[nodiscard]] const dry_run& plan() const { return plan_; }
   [[nodiscard]] const training_progress& progress() const { return progress_; }
   /// Whether the last fit() ended because a stop was requested, on any rank.
   [[nodiscard]] bool is_stopped() const { return stopped_; }
   /// A reference model for an objective that needs one, as dpo: see reference_model. It must live as long as the trainer uses it.
-  void use_reference(log_prob_source<device>& source) { step_->use_reference(&source); }
+  void use_reference(log_prob_source<device>& source) {
+    step_->use_reference(&source);
+    plan_.set_beside("reference model", source.plan());
+  }
   /// A teacher for distillation: see teacher_model. It must live as long as the trainer uses it.
   template <class Teacher>
   void use_teacher(Teacher& source) {
     step_->use_teacher(source);
+    if constexpr (requires { source.plan(); }) plan_.set_beside("teacher", source.plan());
   }
   /// Restores the state of a saved run: fit() then continues from there. Results of steps that are queued are dropped.
   ///   throws  comm_error after a step that failed on one of several ranks
@@ -192,15 +220,29 @@ class trainer {
   void fit_loader(Rows& rows, const Data* held_out, std::stop_token stop) {
     failed_.require_whole_steps();
     while (queued_steps() > 0) (void)finish_step();  // left by a fit() that was ended by an exception
-    if (!std::exchange(restored_, false)) progress_.step = 0;  // a new run
+    if (!std::exchange(restored_, false)) progress_.step = progress_.skipped_sequences = 0;  // a new run
     else rows.restore(progress_.data);
     std::unique_ptr<Rows> held_out_rows;
     if (held_out != nullptr) held_out_rows = std::make_unique<Rows>(*held_out, evaluation_settings());
     const std::size_t steps = detail::steps_of(config_, rows.steps_per_epoch());
-    const learning_rate_schedule rates = detail::lr_schedule_for(config_, steps);
+    const global_batch_sizes batch_sizes = rows.batch_sizes();
+    require<config_error>(!config_.rampup_batch_size || steps <= rows.steps_per_epoch(), "rampup_batch_size: the data must have the samples of all ", steps,
+                          " steps, ", batch_sizes.before(steps), "; it has ", rows.rows());
+    require<config_error>(rows.config().rampup == config_.rampup_batch_size,
+                          "rampup_batch_size: the loader must have that of the trainer's settings; make it with trainer.loader_settings()");
+    require<config_error>(!config_.rampup_batch_size || progress_.step >= steps || (rows.state().epoch == 0 && rows.state().step == progress_.step),
+                          "rampup_batch_size: the data must be at the step of the run, ", progress_.step, "; its loader is at step ", rows.state().step,
+                          " of epoch ", rows.state().epoch, ". Begin a run with a new loader; a run that has used all its samples cannot be continued");
+    const auto counted = [&](std::size_t step) {  // what the schedule counts before this step
+      if (!config_.lr_counts_sequences && !config_.lr_counts_updates) return step;
+      const std::size_t sequences = batch_sizes.before(step) - (config_.lr_counts_updates ? progress_.skipped_sequences : 0);
+      return config_.lr_counts_sequences ? sequences : sequences / rows.sequences_per_step();
+    };
+    const learning_rate_schedule rates = detail::lr_schedule_for(config_, config_.lr_counts_sequences ? batch_sizes.before(steps) : steps);
     const auto begin = clock::now();
     tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(),
-                   rows.sequences_per_step(), config_.seq_length, plan_.record.operations(), model_->context().memory()});
+                   rows.sequences_per_step(), config_.seq_length, plan_.record.operations(), model_->context().memory(), config_.rampup_batch_size,
+                   batch_sizes, unused_of(rows)});
     bool ends = false;
     while (progress_.step < steps && !ends) {
       stopwatch_.begin();
@@ -208,10 +250,10 @@ class trainer {
       ends = step >= steps || stopped_anywhere(stop);
       if (!ends) {
         const auto batches = together(remains::nothing, [&] { return rows.next(); });
+        queue_step(batches, rates.at(counted(step)));
         queued_data& data = queued_data_[(step + 1) % queued_data_.size()];
-        data = {.after = rows.state()};
+        data = {.after = rows.state(), .sequences = batch_sizes.of(step)};
         for (const host_batch& batch : batches) data.tokens += batch.token_count;
-        queue_step(batches, rates.at(step));
       }
       const bool waits = ends || !config_.late_metrics || needs_results_of(step + 1);
       while (queued_steps() > (waits ? 0 : 1)) {
@@ -223,6 +265,11 @@ class trainer {
     const bool evaluated = config_.eval_steps > 0 && progress_.step % config_.eval_steps == 0;
     if (held_out_rows && !evaluated && !stopped_) evaluate_and_tell(*held_out_rows);
     tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->context().memory()});
+  }
+  template <class Rows>
+  [[nodiscard]] static unused_samples unused_of(const Rows& rows) {
+    if constexpr (requires { rows.unused(); }) return rows.unused();
+    else return {};
   }
   template <class Rows>
   void finish_and_tell(std::size_t steps, const Rows& rows) {
@@ -286,6 +333,7 @@ class trainer {
   struct queued_data {
     loader_state after{};    // from which the next step continues
     std::size_t tokens = 0;  // of this rank
+    std::size_t sequences = 0;  // of all ranks
   };
   std::array<queued_data, 2> queued_data_{};  // of the steps that are queued, by step
   clock::time_point step_began_{};
@@ -328,6 +376,7 @@ auto trainer<Model>::finish_step() -> step_done {
   const detail::step_result result = together(remains::half_a_step, [&] { return step_->finish(); });
   ++progress_.step;
   detail::step_guard::count(progress_, result.report);
+  if (result.report.is_skipped != 0) progress_.skipped_sequences += queued_data_[progress_.step % queued_data_.size()].sequences;
   const auto now = clock::now();
   step_done done{.step = progress_.step,
                  .steps = config_.max_steps,
@@ -340,6 +389,11 @@ auto trainer<Model>::finish_step() -> step_done {
                  .loss_scale = result.report.loss_scale,
                  .statistics = result.report.statistics,
                  .statistic_names = objective::statistics};
+  if constexpr (requires { objective::reported(done.statistics); }) done.statistics = objective::reported(done.statistics);
+  if (result.is_empty) {  // a mean over nothing
+    done.loss = std::numeric_limits<double>::quiet_NaN();
+    std::fill_n(done.statistics.begin(), objective::statistics.size(), done.loss);
+  }
   step_began_ = now;  // of the next, if one is queued
   done.operations =
       plan_.record.operations() * static_cast<double>(result.num_tokens) / static_cast<double>(std::max<std::size_t>(plan_.num_tokens, 1));
@@ -377,12 +431,14 @@ auto trainer<Model>::evaluate(const sentence_dataset& data) -> evaluation {
 template <class Model>
 auto trainer<Model>::evaluate(const loader& rows) -> evaluation {
   failed_.require_whole_steps();
+  require_no_queued_steps("trainer: evaluate()");  // its batches would be staged where theirs are
   return together(remains::nothing, [&] { return evaluate_loader(rows); });
 }
 
 template <class Model>
 auto trainer<Model>::evaluate(const sentence_loader& rows) -> evaluation {
   failed_.require_whole_steps();
+  require_no_queued_steps("trainer: evaluate()");  // its batches would be staged where theirs are
   return together(remains::nothing, [&] { return evaluate_loader(rows); });
 }
 
@@ -394,7 +450,7 @@ auto trainer<Model>::evaluate_loader(const loader& rows) -> evaluation {
         step_->all_reduce_losses(sums.first(1));  // every rank of the model knows the number of targets
         model_->parallel().data().all_reduce(sums, reduction::sum);
       },
-      [](const host_batch& batch) { return objective::count_losses(batch_view(batch)); });
+      [&](const host_batch& batch) { return count_losses<objective>(config_.objective, batch_view(batch)); });
 }
 
 template <class Model>

@@ -16,6 +16,7 @@ struct training_progress {
   loader_state data{};
   dynamic_loss_scale::memory loss_scale{};
   std::size_t skipped = 0;
+  std::size_t skipped_sequences = 0;  // of the steps of fit() in this run that were skipped, on all ranks
   std::size_t bad_in_a_row = 0;
   std::uint64_t seed = 0;
 };

@@ -9,19 +9,24 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/device/capture.hpp>
+#include <xtrain/device/concepts.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/kernel/step_scalars.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/stream_drain.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/context_shard.hpp>
+#include <xtrain/layers/neftune.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/models/concepts.hpp>
 #include <xtrain/models/require_batch.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/log_prob_source.hpp>
@@ -31,6 +36,8 @@
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/loss_scale.hpp>
 #include <xtrain/tensor/arena.hpp>
+#include <xtrain/tensor/view.hpp>
+#include <xtrain/train/captured_steps.hpp>
 #include <xtrain/train/checked_recipe.hpp>
 #include <xtrain/train/config.hpp>
 #include <xtrain/train/run_settings.hpp>
@@ -44,15 +51,16 @@ struct step_result {
   std::size_t targets = 0, tokens = 0, num_tokens = 0;
   double losses = 0;  // the mean's denominator: targets, the sum of their weights, or what an objective counts
   double learning_rate = 0;
+  bool is_empty = false;  // no token of the batches has a loss, on any rank
 };
 
 /// How many losses, tokens and labels of sequences the batches have.
 template <class Objective>
-[[nodiscard]] std::array<double, 3> count_losses(std::span<const batch_view> batches) {
+[[nodiscard]] std::array<double, 3> count_all(const typename Objective::config& settings, std::span<const batch_view> batches) {
   std::array<double, 3> counts{};
   for (const batch_view& batch : batches) {
     for (const token label : batch.labels) counts[2] += label >= 0 ? 1 : 0;
-    counts[0] += Objective::count_losses(batch);
+    counts[0] += count_losses<Objective>(settings, batch);
     counts[1] += static_cast<double>(batch.token_count);
   }
   return counts;
@@ -97,8 +105,11 @@ class training_step {
   }
   [[nodiscard]] static constexpr std::size_t statistics() { return objective::statistics.size(); }
 
-  /// Resets after a pass that threw, on one rank.
-  void forget() { memory_->forget(); }
+  /// Resets after a pass that threw, on one rank. Gradients of earlier steps, if they are kept, are lost.
+  void forget() {
+    memory_->forget();
+    has_kept_gradients_ = false;
+  }
   /// Pinned host memory for batches.
   [[nodiscard]] std::size_t staging_bytes() const { return memory_->staging.bytes(); }
   /// Calls visit(name, span) for every array of the optimizer's state.
@@ -111,8 +122,11 @@ class training_step {
   ///   throws  data_error, shape_error; config_error for a number of micro-batches that a pipeline was not made for
   void require_batches(std::span<const batch_view> batches) const;
 
-  /// Queues the gradients of the mean loss of all ranks' batches, times the loss scale, and sums of the loss and of the gradients' squares.
+  /// Queues the gradients of the mean loss of all ranks' batches, times the loss scale, and sums of the loss and of the gradients' squares. If steps are
+  /// captured, all is queued by change_weights.
+  ///   throws  config_error when gradients are kept and a step is pending: how they are clipped is not known yet
   ///   step_number   for random numbers: no two steps of a run have the same
+  ///   throws  config_error when the step cannot be captured
   void forward_backward(std::span<const batch_view> batches, std::uint32_t step_number);
 
   /// Queues the optimizer's part: gradients are clipped to the maximum norm, and weights change, unless the loss or the norm is not finite.
@@ -129,6 +143,13 @@ class training_step {
   /// The sum of a batch's losses, from a forward pass alone; this rank's part of it.
   ///   label_weight   weight of a sequence's label, in targets
   [[nodiscard]] double evaluate(const batch_view& batch, double label_weight = 1.0);
+  /// log p(target) of every token of a batch, 0 where there is no target, from a forward pass without dropout. On the stages of a pipeline, on all.
+  ///   without_adapter   of the base model
+  ///   throws  config_error for context parallelism, where this rank does not have all tokens; data_error
+  [[nodiscard]] std::vector<float> token_log_probs(const batch_view& batch, bool without_adapter);
+  /// The value of every token of a batch that has a target, 0 elsewhere, in the same way; of an objective that predicts values.
+  template <class Batch>  // compiled for objectives that have values, not where a step is compiled for others
+  [[nodiscard]] std::vector<float> token_values(const Batch& batch);
   /// Sums losses over the ranks that share the sequences: over the stages of a pipeline, and over context-parallel ranks.
   void all_reduce_losses(std::span<double> losses) {
     if constexpr (strategy_runs<Model>) model_->parallel().add_up(losses);
@@ -143,6 +164,31 @@ class training_step {
   }
 
  private:
+  /// The denominators of means over all ranks.
+  struct mean_over {
+    double targets = 0, labels = 0;
+  };
+  [[nodiscard]] static mean_over mean_of(const std::array<double, 3>& counts) {
+    return {counts[0] > 0 ? counts[0] : counts[2], counts[2]};  // there may be sequence labels only
+  }
+  /// If the loss is averaged by micro-batches: the denominators of one, and how many there are on all ranks.
+  [[nodiscard]] mean_over mean_of_micro_batch(const batch_view& batch) const {
+    return mean_of(count_all<objective>(objective_settings_, std::span(&batch, 1)));
+  }
+  /// Queues the start of the gradients' sum: zero, or what is kept of the steps before.
+  void begin_gradients();
+  void queue_gradients(std::span<const batch_view> batches, std::uint32_t step_number, const mean_over& counts);
+  /// slot: of the report
+  void queue_update(double learning_rate, std::uint32_t step_number, std::size_t slot);
+  /// The strategy refuses to say what it has sent while a step's messages may be on their way.
+  void set_pending(std::size_t steps) {
+    pending_ = steps;
+    if constexpr (requires { model_->parallel().steps_are_queued(steps); })
+      if (!is_dry_run(model_->context())) model_->parallel().steps_are_queued(steps);
+  }
+  [[nodiscard]] bool captures() const { return captures_ && !is_dry_run(model_->context()); }
+  [[nodiscard]] std::size_t slot() const { return begun_ % results_.size(); }
+
   /// Queues the sum over several spans, in order.
   template <class T>
   void squares_of(std::span<const device_span<T, memory>> all, device_span<double, memory> sum_1) {
@@ -155,12 +201,26 @@ class training_step {
     for (std::size_t i = 0; i < all.size(); ++i) ops::sum_of_squares(on, all[i], sums.subspan(i, 1));
     ops::sum(on, sums, sum_1);
   }
+  /// What an objective writes for every token of a batch, from a forward pass without dropout, on every rank that shares the batch.
+  template <class Prepare>
+  [[nodiscard]] std::vector<float> token_outputs(std::string_view who, const batch_view& batch, Prepare&& prepare);
   /// Queues the reference log-probabilities of a micro-batch, if the objective needs them.
   void refer(const batch_view& batch, std::size_t micro_batch);
   /// Before every pass that the objective sees.
   void prepare(pass<recipe>& p, std::size_t micro_batch) {
     if constexpr (statistics() > 0) p.internal.statistics = memory_->losses_and_statistics(statistics()).subspan(1, statistics());
+    p.internal.without_fake_quantisation = !fake_quantises_;
+    p.internal.most_tokens = memory_->local_tokens_of(*model_);
     objective_->prepare(p, micro_batch);
+  }
+  /// Queues the sum of a micro-batch's losses, times a factor, added to those before.
+  void add_scaled_losses(std::size_t n, double factor) {
+    auto on = memory_->passes.execution_on();
+    const typename arena<device>::scope scope(on.workspace);
+    const vector_view<accumulate, memory> scaled_n{on.workspace.template take<accumulate>(n), {n}};
+    fill_zero(on.stream, scaled_n.span());
+    ops::add(on, memory_->losses_of(n), scaled_n, factor);
+    ops::sum(on, scaled_n.span(), memory_->loss_1());
   }
   void zero_losses() { fill_zero(model_->stream(), memory_->losses_and_statistics(statistics())); }
   /// Queues the sum of a micro-batch's losses, added to those before.
@@ -187,10 +247,16 @@ class training_step {
                             "(trainer.use_reference), or an adapter that is all that is trained (lora); or the objective must be reference-free");
   }
   /// The load-balancing loss is one per target.
+  static void require_balanced_objective([[maybe_unused]] const Model& model) {
+    if constexpr (requires { model.balances_load(); } && !goes_with_balanced_experts<objective>())
+      require<config_error>(!model.balances_load(), objective::name, ": a load-balancing loss of experts, which is one per target, must not be combined with "
+                            "losses of sequences, or with advantages; set balances_experts to false");
+  }
   void require_plain_balance([[maybe_unused]] const batch_view& batch) const {
     if constexpr (requires { model_->balances_load(); })
-      require<config_error>(!model_->balances_load() || (objective::group_size == 1 && batch.token_weights.empty()), objective::name,
-                            ": a load-balancing loss of experts must not be combined with losses of pairs or weights per token; set balances_experts to false");
+      require<config_error>(
+          !model_->balances_load() || (batch.token_weights.empty() && batch.advantages.empty() && batch.returns.empty()), objective::name,
+          ": a load-balancing loss of experts must not be combined with weights per token, or with advantages; set balances_experts to false");
   }
   /// Whether the objective has a teacher.
   static constexpr bool has_teacher() {
@@ -210,8 +276,17 @@ class training_step {
 
   Model* model_;
   double max_grad_norm_;
+  bool averages_micro_batches_;  // the loss is the mean of the means of micro-batches
+  bool keeps_gradients_;
+  bool has_kept_gradients_ = false;  // of an earlier step
+  double kept_norm_ = 0;             // their norm
   std::uint64_t seed_;
+  double neftune_noise_alpha_;
+  std::size_t fake_quantises_from_ = 0;  // the first step with fake quantisation, of an adapter that has it
+  bool fake_quantises_ = true;           // in the last step, and in evaluations after it
   kernel::loss_scale_rule rule_;
+  bool captures_;
+  [[no_unique_address]] typename captured_steps_of<device>::type captured_{};
   step_result current_{};                      // of the step that is being queued
   std::array<step_result, 2> results_{};       // of the steps that are pending
   std::array<std::optional<event>, 2> done_{};
@@ -230,12 +305,34 @@ class training_step {
 
 template <class Model>
 training_step<Model>::training_step(Model& model, const training_config<optimizer, objective>& settings, const pass_sizes& sizes)
-    : model_(&model), max_grad_norm_(settings.max_grad_norm), seed_(settings.seed),
-      rule_(dynamic_loss_scale::rule(settings.loss_scale, precision::scales_loss)),
+    : model_(&model), max_grad_norm_(settings.max_grad_norm), averages_micro_batches_(settings.average_loss == loss_average::micro_batch),
+      keeps_gradients_(settings.keep_gradients), seed_(settings.seed), neftune_noise_alpha_(settings.neftune_noise_alpha),
+      rule_(dynamic_loss_scale::rule(settings.loss_scale, precision::scales_loss)), captures_(settings.capture_steps),
       objective_settings_(settings.objective),
       reference_counts_(model.context(), refers() ? largest_micro_batch(model, settings) * sizeof(double) : 0, memory_role::batch),
       reference_staging_(model.context(), refers() ? 2 * settings.gradient_accumulation_steps * largest_micro_batch(model, settings) * sizeof(double) : 0),
       sequences_(largest_micro_batch(model, settings)), micro_batches_(settings.gradient_accumulation_steps) {
+  if (captures_) require_captures(model);
+  if (keeps_gradients_) {
+    const std::string_view parallel = recipe::parallel::name;
+    require<config_error>(parallel == "single" || parallel == "data", "keep_gradients: the strategy must be single or data_parallel; it is ", parallel);
+    require<config_error>(!precision::scales_loss, "keep_gradients: the precision must not scale the loss; it is ", precision::name);
+    require<config_error>(!captures_ && !settings.late_metrics, "keep_gradients: must not be combined with capture_steps or late_metrics: ",
+                          "how gradients are clipped is known when the step before is done");
+  }
+  require<config_error>(!captures_ || neftune_noise_alpha_ == 0.0,
+                        "capture_steps: kernels must not depend on how long sequences are, as NEFTune's noise does; ", "neftune_noise_alpha is ",
+                        neftune_noise_alpha_);
+  if constexpr (requires { model.settings().adapter.fake_quant_after_n_steps; }) {
+    fake_quantises_from_ = model.settings().adapter.fake_quant_after_n_steps;
+    fake_quantises_ = fake_quantises_from_ == 0;
+    require<config_error>(!captures_ || fake_quantises_, "capture_steps: all steps must do the same; fake_quant_after_n_steps is ", fake_quantises_from_);
+  }
+  if constexpr (!causal_model<Model>)
+    require<config_error>(neftune_noise_alpha_ == 0.0, "neftune_noise_alpha: must be 0 for an encoder; given ", neftune_noise_alpha_);
+  if constexpr (requires { objective::require_model(model); }) objective::require_model(model);
+  require_balanced_objective(model);
+  set_parameter_settings(model.parameters(), settings);
   model.parameters().allocate_gradients();
   memory_.emplace(model, settings, sizes);
   objective_.emplace(settings.objective, model.context(),
@@ -254,6 +351,8 @@ void training_step<Model>::require_batches(std::span<const batch_view> batches) 
       objective::require_batch(objective_settings_, batch);
       require_reference(batch);
       require_plain_balance(batch);
+      require<config_error>(neftune_noise_alpha_ == 0.0 || !has_packed_sequences(batch),
+                            "neftune_noise_alpha: sequences must be single samples, on whose length the noise depends; a batch has packed ones");
     }
   }
   if constexpr (strategy_runs<Model>) memory_->runner.require_batches(batches);
@@ -261,27 +360,69 @@ void training_step<Model>::require_batches(std::span<const batch_view> batches) 
 
 template <class Model>
 void training_step<Model>::forward_backward(std::span<const batch_view> batches, std::uint32_t step_number) {
+  require<config_error>(!keeps_gradients_ || pending_ == 0, "keep_gradients: a step must be finished before the next one is queued; pending are ", pending_);
   current_ = {};
   for (const batch_view& batch : batches) current_.num_tokens += batch.b * batch.t;
-  std::array<double, 3> counts = count_losses<objective>(batches);
+  std::array<double, 3> counts = count_all<objective>(objective_settings_, batches);
   model_->parallel().data().all_reduce(std::span<double>(counts), reduction::sum);
-  const double labels = counts[2], targets = counts[0] > 0 ? counts[0] : labels;  // there may be sequence labels only
-  current_.losses = targets;
-  current_.targets = static_cast<std::size_t>(std::llround(targets));
+  const mean_over all = mean_of(counts);
+  current_.losses = all.targets;
+  current_.is_empty = !(all.targets > 0);
+  if (averages_micro_batches_) {  // sums are of means, of which there are as many
+    std::array<double, 1> means{static_cast<double>(batches.size())};
+    model_->parallel().data().all_reduce(std::span<double>(means), reduction::sum);
+    current_.losses = means[0];
+  }
+  current_.targets = static_cast<std::size_t>(std::llround(all.targets));
   current_.tokens = static_cast<std::size_t>(counts[1]);
+  if constexpr (clause::device_captures_work<device>) {
+    if (captures()) {
+      require<config_error>(all.labels == 0, "capture_steps: steps with labels of sequences cannot be captured");
+      memory_->inputs_of(slot()).targets = all.targets;
+      memory_->inputs_of(slot()).number = static_cast<double>(step_number);
+      return captured_.prepare(model_->stream(), memory_->batch, memory_->staging, slot(), batches, step_number, [&](auto of, std::uint32_t number) {
+        queue_gradients(of, number, all);
+        queue_update(0.0, number, slot());
+      });
+    }
+  }
+  queue_gradients(batches, step_number, all);
+}
+
+template <class Model>
+void training_step<Model>::queue_gradients(std::span<const batch_view> batches, std::uint32_t step_number, const mean_over& counts) {
   auto& stream = model_->stream();
-  fill_zero(stream, model_->parameters().gradients());
+  if (captures_) {
+    if (captures()) copy_to_device(stream, memory_->inputs_1(), std::span<const kernel::step_inputs>(&memory_->inputs_of(slot()), 1));
+    auto on = memory_->passes.execution_on();
+    ops::step_gradient_scale(on, kernel::step_gradient_scale<memory>{
+                                     .inputs_1 = memory_->inputs_1(), .state_1 = memory_->state_1(), .gradient_scale_1 = memory_->gradient_scale_1()});
+  }
+  fake_quantises_ = step_number >= fake_quantises_from_;
+  begin_gradients();
   zero_losses();
   for (std::size_t m = 0; m < batches.size(); ++m) refer(batches[m], m);
+  double loss_factor = 1.0;
   const auto prepare_pass = [&](pass<recipe>& p, std::size_t micro_batch) {
     prepare(p, micro_batch);
-    p.random = {.seed = seed_, .step = step_number};
-    p.gradient_scale = targets > 0 ? 1.0 / targets : 0.0;
+    p.random = {.seed = seed_, .step = captures_ ? 0 : step_number};
+    if (captures_) p.inputs_1 = memory_->inputs_1();
+    p.internal.neftune_noise_alpha = neftune_noise_alpha_;
+    const mean_over of = averages_micro_batches_ ? mean_of_micro_batch(batches[micro_batch]) : counts;
+    p.gradient_scale = of.targets > 0 ? 1.0 / of.targets : 0.0;
+    if (averages_micro_batches_) {
+      loss_factor = p.gradient_scale.value;
+      p.gradient_scale = loss_factor / current_.losses;
+    }
     if constexpr (precision::scales_loss) p.gradient_scale.factor_1 = memory_->loss_scale_1();
-    p.label_weight = labels > 0 ? targets / labels : 0.0;  // the mean over labels is added to the mean over targets
+    if (captures_) p.gradient_scale = {1.0, memory_->gradient_scale_1()};
+    p.label_weight = of.labels > 0 ? of.targets / of.labels : 0.0;  // the mean over labels is added to the mean over targets
   };
   const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
-  const auto sum = [&](std::size_t n) { add_losses(n); };
+  const auto sum = [&](std::size_t n) {  // of the micro-batch whose pass was prepared last
+    if (averages_micro_batches_) add_scaled_losses(n, loss_factor);
+    else add_losses(n);
+  };
   if constexpr (strategy_runs<Model>) {
     memory_->runner.run(memory_->passes.execution_on(), batches, memory_->staging, prepare_pass, losses, sum);
   } else {
@@ -300,42 +441,95 @@ void training_step<Model>::forward_backward(std::span<const batch_view> batches,
 }
 
 template <class Model>
-void training_step<Model>::change_weights(double learning_rate, std::uint32_t step_number) {
+void training_step<Model>::begin_gradients() {
   auto on = memory_->passes.execution_on();
-  ops::update_step_scalars(on, kernel::update_step_scalars<memory>{.learning_rate = learning_rate,
-                                                                   .targets = current_.losses,
-                                                                   .max_grad_norm = max_grad_norm_,
-                                                                   .rule = rule_,
-                                                                   .loss_1 = memory_->loss_1(),
-                                                                   .squares_1 = memory_->squares_1(),
-                                                                   .statistics_s = memory_->losses_and_statistics(statistics()).subspan(1, statistics()),
-                                                                   .state_1 = memory_->state_1(),
-                                                                   .scalars_1 = memory_->scalars_1(),
-                                                                   .report_1 = memory_->report_1()});
-  const optimizer_step<device> how{.scalars = memory_->scalars_1(), .number = step_number + 1, .seed = seed_};
+  const auto gradients = model_->parameters().gradients();
+  const bool is_dry = is_dry_run(model_->context());
+  if (!keeps_gradients_ || (!has_kept_gradients_ && !is_dry)) return fill_zero(on.stream, gradients);
+  // every rank has the sum of all ranks, which is taken again at the end of this step
+  const double clip = max_grad_norm_ > 0 ? std::fmin(1.0, max_grad_norm_ / (kept_norm_ + 1e-6)) : 1.0;
+  const double factor = clip / static_cast<double>(model_->parallel().data().size());
+  using gradient = typename precision::gradient;
+  constexpr std::size_t chunk = std::size_t{1} << 20;
+  const std::size_t n = gradients.size();
+  const typename arena<device>::scope scope(on.workspace);
+  const auto copy = on.workspace.template take<gradient>(std::min(n, chunk));
+  for (std::size_t begin = 0; begin < n; begin += chunk) {
+    const std::size_t size = std::min(chunk, n - begin);
+    const auto part = gradients.subspan(begin, size), saved = copy.subspan(0, size);
+    copy_within(on.stream, saved, device_span<const gradient, memory>(part));
+    fill_zero(on.stream, part);
+    ops::add(on, vector_view<const gradient, memory>{saved, {size}}, vector_view<gradient, memory>{part, {size}}, factor);
+  }
+}
+
+template <class Model>
+void training_step<Model>::change_weights(double learning_rate, std::uint32_t step_number) {
+  const std::size_t slot = this->slot();
+  bool queued = false;
+  if constexpr (clause::device_captures_work<device>) {
+    if (captures()) {
+      memory_->inputs_of(slot).learning_rate = learning_rate;
+      captured_.replay(model_->stream(), slot);
+      queued = true;
+    }
+  }
+  if (!queued) queue_update(learning_rate, step_number, slot);
+  ++begun_;
+  has_kept_gradients_ = true;
+  current_.learning_rate = learning_rate;
+  results_[slot] = current_;
+  done_[slot] = model_->stream().record();
+  set_pending(pending_ + 1);
+}
+
+template <class Model>
+void training_step<Model>::queue_update(double learning_rate, std::uint32_t step_number, std::size_t slot) {
+  auto on = memory_->passes.execution_on();
+  kernel::update_step_scalars<memory> scalars{.learning_rate = learning_rate,
+                                              .targets = current_.losses,
+                                              .max_grad_norm = keeps_gradients_ ? 0.0 : max_grad_norm_,
+                                              .rule = rule_,
+                                              .loss_1 = memory_->loss_1(),
+                                              .squares_1 = memory_->squares_1(),
+                                              .statistics_s = memory_->losses_and_statistics(statistics()).subspan(1, statistics()),
+                                              .state_1 = memory_->state_1(),
+                                              .scalars_1 = memory_->scalars_1(),
+                                              .report_1 = memory_->report_1()};
+  if (captures_) {
+    scalars.learning_rate = scalars.targets = 0;
+    scalars.inputs_1 = memory_->inputs_1();
+  }
+  ops::update_step_scalars(on, scalars);
+  // where steps are captured, kernels add the step's number, which is in device memory
+  const std::uint32_t number = precision::update == rounding::stochastic ? (captures_ ? 0 : step_number) + 1 : 0;
+  const optimizer_step<device> how{.scalars = memory_->scalars_1(), .number = number, .seed = seed_};
   if constexpr (requires { optimizer_->step(on, model_->parameters(), how, model_->parallel()); })
     optimizer_->step(on, model_->parameters(), how, model_->parallel());
   else optimizer_->step(on, model_->parameters(), how);
   model_->parallel().weights_changed(model_->stream(), model_->parameters());
-  const std::size_t slot = begun_++ % results_.size();
-  current_.learning_rate = learning_rate;
-  results_[slot] = current_;
   copy_to_host(model_->stream(), memory_->reports.template as<kernel::step_report>().subspan(slot, 1), memory_->report_1());
-  done_[slot] = model_->stream().record();
-  ++pending_;
 }
 
 template <class Model>
 auto training_step<Model>::finish() -> step_result {
   const std::size_t slot = (begun_ - pending_) % results_.size();
-  --pending_;
-  done_[slot]->synchronize();
+  try {
+    done_[slot]->synchronize();
+  } catch (...) {
+    set_pending(pending_ - 1);
+    throw;
+  }
+  set_pending(pending_ - 1);
   results_[slot].report = memory_->reports.template as<kernel::step_report>()[slot];
+  kept_norm_ = results_[slot].report.gradient_norm;
   return results_[slot];
 }
 
 template <class Model>
 void training_step<Model>::restore(const kernel::step_state& state) {
+  has_kept_gradients_ = false;
+  fake_quantises_ = fake_quantises_from_ == 0 || state.updates > static_cast<double>(fake_quantises_from_);
   copy_to_device(model_->stream(), memory_->state_1(), std::span(&state, 1));
   model_->stream().synchronize();
 }
@@ -343,6 +537,7 @@ void training_step<Model>::restore(const kernel::step_state& state) {
 template <class Model>
 void training_step<Model>::refer(const batch_view& batch, std::size_t micro_batch) {
   if constexpr (has_teacher()) objective_->teach(model_->stream(), batch, micro_batch);
+  if constexpr (requires { objective_->upload(model_->stream(), batch, micro_batch); }) objective_->upload(model_->stream(), batch, micro_batch);
   if constexpr (refers()) {
     if (objective::reference(objective_settings_) == reference_use::none) return;
     auto& stream = model_->stream();
@@ -357,6 +552,7 @@ void training_step<Model>::refer(const batch_view& batch, std::size_t micro_batc
     const auto prepare_pass = [&](pass<recipe>& p) {
       p.internal.objective = &collector_;
       p.internal.without_adapter = true;
+      p.internal.most_tokens = memory_->local_tokens_of(*model_);
     };
     const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
     if constexpr (strategy_runs<Model>) {
@@ -393,6 +589,66 @@ auto training_step<Model>::evaluate(const batch_view& batch, double label_weight
     sum(p.batch.n());
   }
   return on_host(memory_->loss_1());
+}
+
+template <class Model>
+auto training_step<Model>::token_log_probs(const batch_view& batch, bool without_adapter) -> std::vector<float> {
+  require<config_error>(!without_adapter || adapter_can_be_switched_off(*model_),
+                        "token_log_probs: the base model is there only if an adapter (lora) is all that is trained");
+  token_loss_collector<recipe> only_losses;
+  std::vector<float> values = token_outputs("token_log_probs", batch, [&](pass<recipe>& p) {
+    p.internal.objective = &only_losses;
+    p.internal.without_adapter = without_adapter;
+  });
+  for (float& value : values) value = -value;
+  return values;
+}
+
+template <class Model>
+template <class Batch>
+auto training_step<Model>::token_values(const Batch& batch) -> std::vector<float> {
+  objective_->upload(model_->stream(), batch, 0);
+  struct predicting {  // also when the pass throws
+    typename objective::template state<recipe>& of;
+    explicit predicting(typename objective::template state<recipe>& state) : of(state) { of.predicts(true); }
+    ~predicting() { of.predicts(false); }
+    predicting(const predicting&) = delete;
+    predicting& operator=(const predicting&) = delete;
+  } const only_values(*objective_);
+  return token_outputs("token_values", batch, [&](pass<recipe>& p) { objective_->prepare(p, 0); });
+}
+
+template <class Model>
+template <class Prepare>
+auto training_step<Model>::token_outputs(std::string_view who, const batch_view& batch, Prepare&& prepare) -> std::vector<float> {
+  require<config_error>(!has_context_parallel<recipe>, who, ": must not be used with context parallelism, where a rank does not have all tokens");
+  require_batch(std::span<const batch_view>(&batch, 1));
+  auto& stream = model_->stream();
+  const std::size_t n = batch.b * batch.t;
+  const auto losses = [&](std::size_t size) { return memory_->losses_of(size); };
+  const auto prepare_pass = [&](pass<recipe>& p) {
+    prepare(p);
+    p.internal.without_fake_quantisation = !fake_quantises_;
+  };
+  if constexpr (strategy_runs<Model>) {
+    fill_zero(stream, losses(n).span());  // only the last stage has them
+    memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, [](std::size_t) {}, &memory_->staging);
+  } else {
+    pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
+    p.batch = memory_->batch.upload(stream, batch);
+    prepare_pass(p);
+    model_->forward(p, memory_->passes.layer_inputs(), losses(n));
+  }
+  std::vector<accumulate> host(n);
+  copy_to_host(stream, std::span<accumulate>(host), losses(n).span());
+  stream.synchronize();
+  if constexpr (strategy_runs<Model>) {
+    std::vector<double> sums(host.begin(), host.end());
+    model_->parallel().add_up(sums);
+    return {sums.begin(), sums.end()};
+  } else {
+    return {host.begin(), host.end()};
+  }
 }
 
 template <class Model>

@@ -1,0 +1,121 @@
+// The records of benchmark files: JSON, JSON Lines, CSV, and two text formats. Component 'io'.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/data/json_records.hpp>
+#include <xtrain/eval/record_place.hpp>
+
+namespace xtrain::detail {
+
+/// A row of a CSV file (RFC 4180): fields may be quoted, and have line breaks and doubled quotes inside.
+///   at, line   advanced
+///   throws     data_error with file and line for a quote that does not end, or text after one
+[[nodiscard]] inline std::vector<std::string> csv_row(const mapped_file& file, std::size_t& at, std::size_t& line) {
+  const std::string_view text = file.text();
+  const std::size_t first_line = line;
+  std::vector<std::string> row(1);
+  while (at < text.size()) {
+    if (text[at] == '"' && row.back().empty()) {
+      ++at;
+      for (;; ++at) {
+        require<data_error>(at < text.size(), file.path(), ": line ", first_line, ": a quoted field must end; this one does not");
+        if (text[at] == '\n') ++line;
+        if (text[at] != '"') row.back() += text[at];
+        else if (at + 1 < text.size() && text[at + 1] == '"') row.back() += text[++at];
+        else break;
+      }
+      ++at;
+      require<data_error>(at >= text.size() || text[at] == ',' || text[at] == '\n' || text[at] == '\r', file.path(), ": line ", line,
+                          ": a quoted field must end at a comma or the end of the line; '", at < text.size() ? text.substr(at, 1) : "",
+                          "' follows it");
+      if (at >= text.size()) break;
+    }
+    const char c = text[at++];
+    if (c == ',') row.emplace_back();
+    else if (c == '\n') {
+      ++line;
+      break;
+    } else if (c != '\r') row.back() += c;
+  }
+  return row;
+}
+
+/// Calls visit(record, line) for the rows of a CSV file, as objects of strings.
+///   columns   their names; empty: the first row has them
+template <class Visit>
+void for_each_csv_record(const mapped_file& file, std::vector<std::string> columns, Visit&& visit) {
+  std::size_t at = file.text().starts_with("\xEF\xBB\xBF") ? 3 : 0, line = 1;
+  if (columns.empty()) columns = csv_row(file, at, line);
+  while (at < file.size()) {
+    const std::size_t first_line = line;
+    const std::vector<std::string> row = csv_row(file, at, line);
+    if (row.size() == 1 && row.front().empty()) continue;  // an empty line
+    require<data_error>(row.size() == columns.size(), file.path(), ": line ", first_line, ": a row must have ", columns.size(), " fields; it has ",
+                        row.size());
+    json record = json::object();
+    for (std::size_t i = 0; i < row.size(); ++i) record[columns[i]] = row[i];
+    visit(record, first_line);
+  }
+}
+
+/// Calls visit(record, line) for the documents of a benchmark's file.
+template <class Visit>
+void for_each_benchmark_record(const std::string& path, const std::vector<std::string>& columns, Visit&& visit) {
+  require<data_error>(!path.ends_with(".gz"), path, ": must not be compressed; unpack it with gunzip");
+  const mapped_file file(path);
+  if (path.ends_with(".csv")) return for_each_csv_record(file, columns, visit);
+  for_each_record(file, [&](const json& record, std::size_t line) {
+    const auto examples = record.is_object() ? record.find("examples") : record.end();
+    if (examples == record.end()) return visit(record, line);
+    require<data_error>(examples->is_array(), path, ": line ", line, ": 'examples' must be a list; it is ", examples->type_name());
+    for (const json& one : *examples) visit(one, line);
+  });
+}
+
+/// A required field of a record, of one of the types that `is` accepts.
+template <class Is>
+[[nodiscard]] const json& field_of(const json& record, const char* name, const char* what, const record_place& at, Is&& is) {
+  require<data_error>(record.is_object(), at.path, ": line ", at.line, ": a record must be an object; it is ", record.type_name());
+  const auto found = record.find(name);
+  require<data_error>(found != record.end(), at.path, ": line ", at.line, ": a record must have '", name, "'; it is missing");
+  require<data_error>(is(*found), at.path, ": line ", at.line, ": '", name, "' must be ", what, "; it is ", found->type_name());
+  return *found;
+}
+[[nodiscard]] inline std::string text_in(const json& record, const char* name, const record_place& at) {
+  return field_of(record, name, "a string", at, [](const json& v) { return v.is_string(); }).get<std::string>();
+}
+[[nodiscard]] inline std::vector<std::string> texts_in(const json& record, const char* name, const record_place& at) {
+  const json& list = field_of(record, name, "a list of strings", at, [](const json& v) {
+    bool good = v.is_array() && !v.empty();
+    for (std::size_t i = 0; good && i < v.size(); ++i) good = v[i].is_string();
+    return good;
+  });
+  return list.get<std::vector<std::string>>();
+}
+/// A number from 0 to below `count`, or a string of one.
+[[nodiscard]] inline std::size_t index_in(const json& record, const char* name, std::size_t count, const record_place& at) {
+  const json& value =
+      field_of(record, name, "a number", at, [](const json& v) { return v.is_number_unsigned() || v.is_string() || v.is_number_integer(); });
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  const bool is_number = !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
+  const std::size_t index = is_number ? std::stoul(text) : count;
+  require<data_error>(index < count, at.path, ": line ", at.line, ": '", name, "' must be a number below ", count, "; given ", value.dump());
+  return index;
+}
+/// The index of a letter from A on.
+[[nodiscard]] inline std::size_t letter_index(std::string_view letter, std::size_t count, const char* name, const record_place& at) {
+  const bool is_letter = letter.size() == 1 && letter[0] >= 'A' && static_cast<std::size_t>(letter[0] - 'A') < count;
+  require<data_error>(is_letter, at.path, ": line ", at.line, ": '", name, "' must be a letter from A to ",
+                      static_cast<char>('A' + static_cast<char>(count) - 1), "; given '", letter, "'");
+  return static_cast<std::size_t>(letter[0] - 'A');
+}
+
+}  // namespace xtrain::detail

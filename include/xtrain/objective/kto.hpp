@@ -1,0 +1,86 @@
+// Kahneman-Tversky optimization: single answers, each labeled desirable or not, instead of pairs.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/objective/concepts.hpp>
+#include <xtrain/objective/sequence_objective.hpp>
+#include <xtrain/ops/launch.hpp>
+#include <xtrain/ops/preference.hpp>
+
+namespace xtrain {
+
+/// The loss of an answer; r is its log-probability minus the reference model's.
+enum class kto_kind : std::uint8_t {
+  kto,       ///< desirable: 1 − σ(beta · (r − z)), undesirable: 1 − σ(beta · (z − r))     [Ethayarajh et al. 2024, eq. 8]
+  apo_zero,  ///< the same with z = 0: trl's 'apo_zero_unpaired'                           [D'Oosterlinck et al. 2024]
+};
+
+/// Sequence 2i of a micro-batch is a prompt with its own answer, and 2i + 1 the same prompt with another record's answer. `labels` of a batch has
+/// for each sequence 1 (desirable) or 0 (undesirable), those of sequences 2i + 1 are not used. z estimates the KL divergence from the
+/// reference model: max(0, mean of r over the sequences 2i + 1), without a gradient. The loss of a step is the mean over answers.
+/// z is that of a micro-batch on one data-parallel rank. trl's KTOTrainer takes the mean over the micro-batches of all ranks at that time: here, a
+/// step does not depend on how many ranks its micro-batches are spread over.
+/// Sequences 2i + 1 take part in the backward pass, with gradients of 0; with apo_zero they may be padding.
+/// The reference: as for dpo. trl logs rewards as means over desirable and undesirable answers, and so does this.
+struct kto {
+  static constexpr std::string_view name = "kto";
+  static constexpr std::size_t group_size = 2;
+  static constexpr std::array<std::string_view, 4> statistics{"rewards/chosen", "rewards/rejected", "rewards/margins", "kl"};
+  static constexpr bool has_reference = true, has_labels = true;
+
+  struct config {
+    kto_kind kind = kto_kind::kto;
+    double beta = 0.1;  ///< strength of the pull to the reference model
+    double desirable_weight = 1.0, undesirable_weight = 1.0;
+  };
+
+  /// Answers with a target.
+  [[nodiscard]] static double count_losses(const batch_view& batch) {
+    double answers = 0;
+    for (std::size_t i = 0; i + 1 < batch.b; i += 2) answers += has_target(batch, i) ? 1 : 0;
+    return answers;
+  }
+  /// throws data_error when sequences are not an answer and another record's in turn, or labels are missing
+  static void require_batch(const config& settings, const batch_view& batch) {
+    require_config(settings);
+    require_pairs(name, "an answer and another record's answer in turn", batch);
+    require<data_error>(batch.labels.size() == batch.b, "kto: every sequence must have a label, 1 for desirable or 0; given ", batch.labels.size(),
+                        " labels for ", batch.b, " sequences");
+    for (std::size_t i = 0; i < batch.b; i += 2)
+      require<data_error>(!has_target(batch, i) || batch.labels[i] == 0 || batch.labels[i] == 1,
+                          "kto: the label of an answer must be 1 (desirable) or 0 (undesirable); sequence ", i, " has ", batch.labels[i]);
+  }
+  static void require_config(const config& c) {
+    require<config_error>(c.beta > 0.0, "kto: beta must be positive; given ", c.beta);
+    require<config_error>(c.desirable_weight >= 0.0 && c.undesirable_weight >= 0.0, "kto: desirable_weight and undesirable_weight must not be negative; given ",
+                          c.desirable_weight, " and ", c.undesirable_weight);
+  }
+  [[nodiscard]] static reference_use reference(const config&) { return reference_use::sequence_log_probs; }
+
+  template <class Device, class Memory>
+  static void losses(execution<Device>& on, const config& c, const sequence_losses<Memory>& of) {
+    const ops::kto_settings settings{.beta = c.beta,
+                                     .desirable_weight = c.desirable_weight,
+                                     .undesirable_weight = c.undesirable_weight,
+                                     .estimates_kl = c.kind == kto_kind::kto};
+    ops::kto_loss<Device>(on, settings, of.logp_b, of.count_b, of.reference_b, of.label_b, of.loss_g, of.dlogp_b, of.statistics_4g);
+  }
+  /// From sums over answers, each divided by the number of answers: rewards of desirable ones, of others, z, and how many are desirable.
+  [[nodiscard]] static std::array<double, 4> reported(const std::array<double, 4>& means) {
+    const double desirable = means[3], undesirable = 1.0 - desirable;
+    const double chosen = desirable > 0.0 ? means[0] / desirable : 0.0, rejected = undesirable > 0.0 ? means[1] / undesirable : 0.0;
+    return {chosen, rejected, desirable > 0.0 && undesirable > 0.0 ? chosen - rejected : 0.0, means[2]};
+  }
+  template <class Recipe>
+  using state = sequence_objective<Recipe, kto>;
+};
+
+static_assert(objective<kto>);
+
+}  // namespace xtrain

@@ -1,0 +1,111 @@
+// Proximal policy optimization: the policy's part, answers that the model has generated with an advantage for each of their tokens.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/dry_run.hpp>
+#include <xtrain/device/memory.hpp>
+#include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/context_shard.hpp>
+#include <xtrain/layers/vocab_parallel_head.hpp>
+#include <xtrain/objective/answers_batch.hpp>
+#include <xtrain/objective/concepts.hpp>
+#include <xtrain/objective/step_values.hpp>
+#include <xtrain/ops/grpo.hpp>
+#include <xtrain/ops/preference.hpp>
+#include <xtrain/ops/step_scalars.hpp>
+
+namespace xtrain {
+
+/// loss of a token = −min(ratio · A, clip(ratio, 1 − epsilon_low, 1 + epsilon_high) · A), ratio = p(token) / p_old(token), A its advantage; the loss of
+/// a step is the mean over all its tokens.                                                         [Schulman et al. 2017, eq. 7; trl, torchtune]
+/// It is grpo's kernel with sequences of one token. `ppo_rollouts` (rl/) makes the batches, and trains the value model (ppo_value) beside. The divergence
+/// from a reference model is part of the rewards there. The head runs twice: for log-probabilities, and for gradients.
+struct ppo {
+  static constexpr std::string_view name = "ppo";
+  static constexpr std::size_t group_size = 1;
+  static constexpr bool balances_experts = false;
+  static constexpr std::array<std::string_view, 2> statistics{"clip_ratio/low_mean", "clip_ratio/high_mean"};
+
+  struct config {
+    double epsilon_low = 0.2;  ///< the ratio of probabilities is clipped to [1 − epsilon_low, 1 + epsilon_high]: trl's cliprange
+    double epsilon_high = 0.2;
+  };
+
+  [[nodiscard]] static double count_losses(const batch_view& batch) {
+    return static_cast<double>(std::count_if(batch.targets.begin(), batch.targets.end(), [](token t) { return t >= 0; }));
+  }
+  /// throws config_error for a setting out of range; data_error when a batch does not have what it needs
+  static void require_batch(const config& settings, const batch_view& batch);
+  static void require_config(const config& c) {
+    require<config_error>(c.epsilon_low > 0.0 && c.epsilon_high > 0.0, "ppo: epsilon_low and epsilon_high must be positive; given ", c.epsilon_low, " and ",
+                          c.epsilon_high);
+  }
+  [[nodiscard]] static reference_use reference(const config&) { return reference_use::none; }
+
+  template <class Recipe>
+  class state final : public pass_objective<Recipe> {
+   public:
+    using device = typename Recipe::device;
+    using memory = typename device::memory;
+    using accumulate = accumulate_t<typename pass<Recipe>::compute>;
+
+    template <class Context>
+    state(const config& settings, const Context& on, const objective_sizes& sizes)
+        : settings_(settings), num_tokens_(sizes.num_tokens), advantages_(on, sizes.micro_batches * sizes.num_tokens, is_dry_run(on)),
+          old_(on, sizes.micro_batches * sizes.num_tokens, is_dry_run(on)) {
+      require_config(settings);
+      require<config_error>(!has_context_parallel<Recipe>, "ppo: must not be used with context parallelism; choose another strategy");
+    }
+    void prepare(pass<Recipe>& p, std::size_t micro_batch) {
+      p.internal.objective = this;
+      p.internal.micro_batch = micro_batch;
+    }
+    template <class Stream>
+    void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
+      if (batch.advantages.empty()) return;  // a dry run
+      advantages_.upload(stream, batch.advantages, micro_batch * num_tokens_);
+      old_.upload(stream, batch.old_log_probs, micro_batch * num_tokens_);
+    }
+
+    void compute(pass<Recipe>& p, const head_pass<Recipe>& head, typename head_pass<Recipe>::sums loss_n) override {
+      const auto saved = p.trains() ? head.save_input_gradient(p) : matrix_view<typename pass<Recipe>::compute, memory>{};
+      const auto scope = p.scope();
+      const std::size_t n = loss_n.shape(0), slot = p.internal.micro_batch * num_tokens_;
+      const vector_view<double, memory> of_token_n{p.workspace.template take<double>(n), {n}};
+      const matrix_view<double, memory> statistics_3n{p.workspace.template take<double>(3 * n), {3, n}};
+      vector_view<accumulate, memory> weight_n{};
+      if (p.trains()) weight_n = {p.workspace.template take<accumulate>(n), {n}};
+      head.cross_entropy(p, loss_n);
+      ops::grpo_loss(p, {.epsilon_low = settings_.epsilon_low, .epsilon_high = settings_.epsilon_high}, loss_n, p.batch.targets_n, head.vocab_size(),
+                     advantages_.view(slot, n), old_.view(slot, n), vector_view<const accumulate, memory>{}, of_token_n, statistics_3n, weight_n);
+      if (p.trains()) head.gradient(p, weight_n, loss_n, saved);
+      ops::sequence_losses(p, of_token_n, n, loss_n);
+      for (std::size_t i = 0; !p.internal.statistics.empty() && i < ppo::statistics.size(); ++i)
+        ops::sum(p, statistics_3n.rows(1 + i, 1).span(), p.internal.statistics.subspan(i, 1));
+    }
+
+   private:
+    config settings_;
+    std::size_t num_tokens_;
+    detail::step_values<device, double> advantages_;
+    detail::step_values<device, accumulate> old_;
+  };
+};
+
+inline void ppo::require_batch(const config& settings, const batch_view& batch) {
+  require_config(settings);
+  detail::require_answers(name, batch);
+  detail::require_token_values(name, "advantages", "ppo_rollouts", batch, batch.advantages);
+  detail::require_token_values(name, "old log-probabilities", "ppo_rollouts", batch, batch.old_log_probs);
+  require<data_error>(batch.reference_token_log_probs.empty(),
+                      "ppo: a batch must not have reference log-probabilities: the divergence from the reference is part of the rewards");
+}
+
+static_assert(objective<ppo>);
+
+}  // namespace xtrain

@@ -1,0 +1,63 @@
+// Simple preference optimization: pairs of a chosen and a rejected answer by their mean log-probabilities, without a reference model.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/objective/concepts.hpp>
+#include <xtrain/objective/sequence_objective.hpp>
+#include <xtrain/ops/launch.hpp>
+#include <xtrain/ops/preference.hpp>
+
+namespace xtrain {
+
+/// Sequences 2i (chosen) and 2i + 1 (rejected) of a micro-batch are a pair. With mean log-probabilities per target, x and y, the loss of a pair is
+/// −log σ(beta · (x − y) − gamma) − nll_weight · x; that of a step is the mean over its pairs.         [Meng et al. 2024, eq. 6]
+/// The last term and label_smoothing are of trl's CPOTrainer with loss_type 'simpo' (cpo_alpha, whose default there is 1). trl takes that term as
+/// a mean over all targets of a micro-batch; this is a mean over pairs.
+struct simpo {
+  static constexpr std::string_view name = "simpo";
+  static constexpr std::size_t group_size = 2;
+  static constexpr std::array<std::string_view, 4> statistics{"rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"};
+  static constexpr bool has_reference = false, has_labels = false;
+
+  struct config {
+    double beta = 2.0;             ///< scale of the rewards
+    double gamma = 0.5;            ///< margin between them, which is not scaled
+    double nll_weight = 0.0;       ///< of the chosen answer's negative log-likelihood per target
+    double label_smoothing = 0.0;  ///< probability that a pair is labeled the wrong way round
+  };
+
+  [[nodiscard]] static double count_losses(const batch_view& batch) { return count_groups(batch, group_size); }
+  /// throws data_error when sequences are not pairs, or one of a pair has no target
+  static void require_batch(const config& settings, const batch_view& batch) {
+    require_config(settings);
+    require_pairs(name, "chosen and rejected in turn", batch);
+    require_targets_of_both(name, batch);
+  }
+  static void require_config(const config& c) {
+    require<config_error>(c.beta > 0.0, "simpo: beta must be positive; given ", c.beta);
+    require<config_error>(c.gamma >= 0.0 && c.nll_weight >= 0.0, "simpo: gamma and nll_weight must not be negative; given ", c.gamma, " and ", c.nll_weight);
+    require<config_error>(c.label_smoothing >= 0.0 && c.label_smoothing < 1.0, "simpo: label_smoothing must be in [0, 1); given ", c.label_smoothing);
+  }
+  [[nodiscard]] static reference_use reference(const config&) { return reference_use::none; }
+
+  template <class Device, class Memory>
+  static void losses(execution<Device>& on, const config& c, const sequence_losses<Memory>& of) {
+    const ops::preference_settings settings{.beta = c.beta,
+                                            .label_smoothing = c.label_smoothing,
+                                            .margin = c.gamma,
+                                            .average_log_probs = true,
+                                            .average_rewards = true,
+                                            .nll_weight = c.nll_weight};
+    ops::preference_loss<Device>(on, settings, of.logp_b, of.count_b, {}, of.loss_g, of.dlogp_b, of.statistics_4g);
+  }
+  template <class Recipe>
+  using state = sequence_objective<Recipe, simpo>;
+};
+
+static_assert(objective<simpo>);
+
+}  // namespace xtrain

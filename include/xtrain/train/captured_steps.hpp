@@ -1,0 +1,132 @@
+// Steps whose work is captured once and replayed.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <xtrain/comm/concepts.hpp>
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/capture.hpp>
+#include <xtrain/layers/batch.hpp>
+#include <xtrain/train/checked_recipe.hpp>
+
+namespace xtrain::detail {
+
+/// throws config_error when steps of this model, device or objective cannot be captured
+template <class Model>
+void require_captures(Model& model) {
+  using recipe = typename Model::recipe;
+  using device = typename recipe::device;
+  if constexpr (!is_dry<device>)
+    require<config_error>(clause::device_captures_work<device>, "capture_steps: the device must be able to capture work; ", device::name,
+                          " is not; see device/README.md");
+  require<config_error>(!strategy_runs<Model> && model.parallel().everyone().size() == 1,
+                        "capture_steps: steps of several ranks cannot be captured; there are ", model.parallel().everyone().size());
+  require<config_error>(requires { requires recipe::objective::can_be_captured; },
+                        "capture_steps: the objective must be one whose steps can be captured, as next_token; it is ", recipe::objective::name);
+}
+
+/// The work of steps, one for each layout of batches, and for each of the two halves of the staging memory.
+template <class Device>
+class captured_steps {
+ public:
+  using stream = typename Device::stream;
+
+  /// Stages the batches of a step, and captures its work if there is none for their layout.
+  ///   slot            of this step: 0 or 1
+  ///   queue(batches, number)   queues the work of the whole step; number: of its random numbers
+  ///   throws  config_error when two steps would queue different work; nothing has run then
+  template <class Queue>
+  void prepare(stream& on, const batch_memory<Device>& memory, batch_staging<Device>& staging, std::size_t slot, std::span<const batch_view> batches,
+               std::uint32_t number, Queue&& queue) {
+    layout_.clear();
+    staging.restart(slot);
+    for (const batch_view& batch : batches) add(memory.stage(on, batch, staging));
+    auto& known = known_[slot];
+    now_ = std::find_if(known.begin(), known.end(), [&](const one& other) { return other.layout == layout_; }) - known.begin();
+    if (static_cast<std::size_t>(now_) < known.size()) return;
+    const auto capture = [&](std::span<const batch_view> all, std::uint32_t with_number) {
+      staging.restart(slot);
+      on.begin_capture();
+      try {
+        queue(all, with_number);
+      } catch (...) {
+        on.cancel_capture();
+        throw;
+      }
+      return on.end_capture();
+    };
+    // what depends on the step or its tokens, and is not in device memory, differs in a step that is like this one but for these
+    const graph other = capture(with_fewer_targets(batches), number + 1);
+    one fresh{layout_, capture(batches, number)};
+    const std::string difference = fresh.work.difference(other);
+    require<config_error>(difference.empty(), "capture_steps: every step must queue the same work; in two steps, ", difference,
+                          ". What differs from step to step must be in device memory");
+    if (known.size() == most_layouts) known.erase(known.begin());
+    known.push_back(std::move(fresh));
+    now_ = static_cast<std::ptrdiff_t>(known.size()) - 1;
+  }
+  /// Queues the work that was prepared.
+  void replay(stream& on, std::size_t slot) { on.replay(known_[slot][static_cast<std::size_t>(now_)].work); }
+
+ private:
+  static constexpr std::size_t most_layouts = 16;
+  using graph = typename stream::graph;
+  struct one {
+    std::vector<std::uintptr_t> layout;
+    graph work;
+  };
+
+  /// All of a batch that the host knows when it queues kernels.
+  void add(const device_batch<Device>& batch) {
+    for (const std::size_t size : {batch.b, batch.t, batch.first_sequence, batch.whole_t, std::size_t{batch.is_packed}}) layout_.push_back(size);
+    const auto add_view = [&](const auto& view) {
+      layout_.push_back(reinterpret_cast<std::uintptr_t>(view.span().raw()));
+      layout_.push_back(view.span().size());
+    };
+    for (const auto* view : {&batch.tokens_n, &batch.targets_n, &batch.positions_n, &batch.starts_n, &batch.withins_n, &batch.ends_n, &batch.segments_n,
+                             &batch.labels_b, &batch.firsts_b})
+      add_view(*view);
+    add_view(batch.weights_n);
+  }
+  /// The first target of each batch is ignored.
+  [[nodiscard]] std::span<const batch_view> with_fewer_targets(std::span<const batch_view> batches) {
+    targets_.assign(batches.size(), {});
+    views_.assign(batches.begin(), batches.end());
+    for (std::size_t m = 0; m < batches.size(); ++m) {
+      targets_[m].assign(batches[m].targets.begin(), batches[m].targets.end());
+      const auto first = std::find_if(targets_[m].begin(), targets_[m].end(), [](token t) { return t >= 0; });
+      if (first != targets_[m].end()) {
+        *first = -1;
+        --views_[m].target_count;
+      }
+      views_[m].targets = targets_[m];
+    }
+    return views_;
+  }
+
+  std::vector<one> known_[2];
+  std::ptrdiff_t now_ = 0;
+  std::vector<std::uintptr_t> layout_;
+  std::vector<std::vector<token>> targets_;
+  std::vector<batch_view> views_;
+};
+
+/// For devices that do not capture work.
+struct no_captured_steps {};
+template <class Device>
+struct captured_steps_of {
+  using type = no_captured_steps;
+};
+template <clause::device_captures_work Device>
+struct captured_steps_of<Device> {
+  using type = captured_steps<Device>;
+};
+
+}  // namespace xtrain::detail

@@ -1,0 +1,75 @@
+// What a trainer trains, and how, as a record of metrics and a page about the run show it. Component 'io'.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <xtrain/core/json.hpp>
+#include <xtrain/device/memory.hpp>
+#include <xtrain/io/settings.hpp>
+#include <xtrain/train/recipe.hpp>
+#include <xtrain/train/recorded_settings.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// The lines of describe<Recipe>(), "axis  policy", as an object.
+[[nodiscard]] inline json recipe_object(std::string_view lines) {
+  json all = json::object();
+  while (!lines.empty()) {
+    const std::size_t end = std::min(lines.find('\n'), lines.size());
+    const std::string_view line = lines.substr(0, end);
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+    const std::size_t axis = std::min(line.find(' '), line.size()), policy = std::min(line.find_first_not_of(' ', axis), line.size());
+    if (axis > 0) all[std::string(line.substr(0, axis))] = std::string(line.substr(policy));
+  }
+  return all;
+}
+
+}  // namespace detail
+
+/// A JSON object in one line, for json_lines_record::describe():
+///   recipe    the policy of every axis
+///   model     the family and its sizes, with the names of a config.json
+///   settings  those of the run, of its optimizer and of its objective; of loss scaling only where the precision has it
+///   ranks     number of ranks
+///   plan      bytes of this rank's device memory by role, as planned; with those of a second model that the trainer has been given
+/// Called by one rank or by all; nothing is sent.
+template <class Trainer>
+[[nodiscard]] std::string recorded_run(const Trainer& trainer) {
+  using model_type = typename Trainer::model_type;
+  using recipe = typename model_type::recipe;
+  json all = json::object();
+  all["recipe"] = detail::recipe_object(describe<recipe>());
+  const auto& model = trainer.model();
+  if constexpr (requires { model.family_info().write(model.config(), *json_settings().new_object()); }) {
+    json_settings sizes;
+    sizes.set("model_type", std::string(model.family_info().model_type));
+    model.family_info().write(model.config(), sizes);
+    all["model"] = sizes.object();
+  }
+  const auto& c = trainer.settings();
+  json_settings to;
+  to.set("micro_batch_size", c.micro_batch_size);
+  to.set("gradient_accumulation_steps", c.gradient_accumulation_steps);
+  to.set("seq_length", c.seq_length);
+  to.set("seed", static_cast<std::size_t>(c.seed));
+  detail::record_settings<recipe::precision::scales_loss>(to, c);
+  to.set("eval_steps", c.eval_steps);
+  to.set("max_bad_steps", c.max_bad_steps);
+  to.set("late_metrics", c.late_metrics);
+  to.set("capture_steps", c.capture_steps);
+  all["settings"] = to.object();
+  all["ranks"] = static_cast<std::size_t>(model.parallel().everyone().size());
+  json plan = json::object();
+  for (std::size_t r = 0; r < memory_roles; ++r)
+    if (const std::size_t bytes = trainer.plan().total_of(static_cast<memory_role>(r)); bytes > 0)
+      plan[std::string(name_of(static_cast<memory_role>(r)))] = bytes;
+  all["plan"] = plan;
+  return all.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace xtrain
