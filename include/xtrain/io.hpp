@@ -5,6 +5,7 @@
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/adapt/prefix_folder.hpp>
 #include <xtrain/data/json_dataset.hpp>
+#include <xtrain/data/log_prob_file.hpp>
 #include <xtrain/io/override_settings.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/rewrite.hpp>

@@ -3,6 +3,7 @@
 
 #include <xtrain/chat/chat_templates.hpp>
 #include <xtrain/data/chat_dataset.hpp>
+#include <xtrain/data/preference_dataset.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/text/add_tokens.hpp>
 #include <xtrain/text/load_tokenizer.hpp>

@@ -1,6 +1,7 @@
 // What a run will need, before it runs.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 
@@ -19,6 +20,14 @@ template <trainer_with_dry_run Trainer>
   return Trainer::run_dry(sizes, options, settings, properties);
 }
 
+/// The memory of a model that is not trained, beside one that is: of a reference_model, a teacher_model or a reward_scorer, and of the model itself.
+/// dry_run::set_beside adds it to the plan of the run.
+template <second_model_with_dry_run Second>
+[[nodiscard]] planned_memory plan(const typename Second::model_type::config_type& sizes, const typename Second::model_type::options& options,
+                                  const typename Second::config& settings, const typename Second::device::properties& properties) {
+  return Second::run_dry(sizes, options, settings, properties);
+}
+
 /// The plan as a printable table: parameters, memory by role, operations by kernel.
 [[nodiscard]] inline std::string plan_text(const dry_run& plan) {
   const auto padded = [](std::string text, std::size_t width) {
@@ -28,12 +37,20 @@ template <trainer_with_dry_run Trainer>
   std::string text =
       concat("parameters     ", plan.parameters, " (", count_text(static_cast<double>(plan.parameters)), "), trainable ", plan.trained, "\n");
   text += "memory\n";
-  for (std::size_t r = 0; r < memory_roles; ++r)
-    if (const auto role = static_cast<memory_role>(r); plan.bytes[r] > 0)
-      text += concat("  ", padded(std::string(name_of(role)), 13), bytes_text(plan.bytes[r]), plan.in_files.has(role) ? " in a file\n" : "\n");
+  const auto add_roles = [&](const planned_memory& memory, const char* indent) {
+    for (std::size_t r = 0; r < memory_roles; ++r)
+      if (const auto role = static_cast<memory_role>(r); memory.bytes[r] > 0)
+        text += concat(indent, padded(std::string(name_of(role)), 13), bytes_text(memory.bytes[r]), memory.in_files.has(role) ? " in a file\n" : "\n");
+  };
+  add_roles(plan, "  ");
+  for (const planned_beside& one : plan.beside) {
+    if (one.memory.total() + one.memory.total_in_files() == 0) continue;
+    text += concat("  ", one.name, "\n");
+    add_roles(one.memory, "    ");
+  }
   text += concat("  total        ", bytes_text(plan.total()), "\n");
   if (plan.total_in_files() > 0) text += concat("  in files     ", bytes_text(plan.total_in_files()), "\n");
-  if (plan.host > 0) text += concat("  host         ", bytes_text(plan.host), "\n");
+  if (plan.total_host() > 0) text += concat("  host         ", bytes_text(plan.total_host()), "\n");
   text += concat("a step of ", plan.num_tokens, " tokens\n");
   text += concat("  operations   ", count_text(plan.record.operations()), "FLOP in ", plan.record.runs(), " kernels\n");
   for (const kernel_count& kernel : plan.record.kernels)

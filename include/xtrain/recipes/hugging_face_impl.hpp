@@ -1,0 +1,553 @@
+// Definitions of hugging_face.hpp.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/core/library.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/recipes/deepspeed.hpp>
+#include <xtrain/recipes/hugging_face.hpp>
+#include <xtrain/recipes/program_flags.hpp>
+#include <xtrain/recipes/run_description_impl.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE std::string transformers_layer_class(const json& config) {
+  const auto text = [&](const char* name) {
+    return config.contains(name) && config.at(name).is_string() ? config.at(name).get<std::string>() : std::string{};
+  };
+  const std::string type = text("model_type");
+  if (type == "baichuan") {  // the files of 7B and 13B have classes of their own
+    const auto layers = config.find("num_hidden_layers");
+    return layers != config.end() && layers->is_number() && layers->get<double>() > 32.0 ? "BaichuanLayer" : "DecoderLayer";
+  }
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 20> classes{{{"llama", "LlamaDecoderLayer"},
+                                                                                   {"mistral", "MistralDecoderLayer"},
+                                                                                   {"mixtral", "MixtralDecoderLayer"},
+                                                                                   {"qwen2", "Qwen2DecoderLayer"},
+                                                                                   {"qwen3", "Qwen3DecoderLayer"},
+                                                                                   {"gpt2", "GPT2Block"},
+                                                                                   {"bloom", "BloomBlock"},
+                                                                                   {"gemma", "GemmaDecoderLayer"},
+                                                                                   {"gemma2", "Gemma2DecoderLayer"},
+                                                                                   {"phi3", "Phi3DecoderLayer"},
+                                                                                   {"internlm", "InternLMDecoderLayer"},
+                                                                                   {"internlm2", "InternLM2DecoderLayer"},
+                                                                                   {"chatglm", "GLMBlock"},
+                                                                                   {"bert", "BertLayer"},
+                                                                                   {"aquila", "AquilaDecoderLayer"},
+                                                                                   {"aquila2", "AquilaDecoderLayer"},
+                                                                                   {"baichuan2", "DecoderLayer"},
+                                                                                   {"qwen2_moe", "Qwen2MoeDecoderLayer"},
+                                                                                   {"roberta", "RobertaLayer"},
+                                                                                   {"gpt_neox", "GPTNeoXLayer"}}};
+  for (const auto& [name, layer] : classes)
+    if (type == name) return std::string(layer);
+  return {};
+}
+
+namespace detail {
+
+/// Translates one command line.
+class hugging_face_reader {
+ public:
+  explicit hugging_face_reader(const std::vector<std::string>& words) : launched_(read_launcher(words)), flags_(launched_.flags) {
+    for (const std::string& word : words) run_.made_from += concat(run_.made_from.empty() ? "" : " ", word);
+    run_.notes = launched_.notes;
+    run_.parallel.ranks = launched_.ranks;
+  }
+
+  [[nodiscard]] run_description read() {
+    model();
+    run_.device = flags_.one_of("device", "cpu", {"cpu", "cuda", "npu", "musa"});
+    const auto has_any = [&](std::initializer_list<const char*> names) {
+      return std::any_of(names.begin(), names.end(), [&](const char* name) { return flags_.has(name); });
+    };
+    if (flags_.has("data_path")) alpaca();
+    else if (has_any({"train_file", "do_predict", "prompt_column", "pre_seq_len", "ptuning_checkpoint"})) chatglm();
+    else
+      fail<config_error>(
+          "--data_path: must be given, a JSON file of records with instruction, input and output (Stanford Alpaca's train.py), or --train_file ",
+          "(ChatGLM-6B's ptuning/main.py)");
+    batches();
+    precision();
+    optimizer();
+    schedule();
+    output();
+    sharding();
+    accepted();
+    flags_.finish();
+    return std::move(run_);
+  }
+
+ private:
+  [[nodiscard]] std::string in_model(const char* file) const {
+    return concat(run_.model.folder, run_.model.folder.ends_with('/') ? "" : "/", file);
+  }
+
+  void model() {
+    run_.model.folder = flags_.text("model_name_or_path");
+    require<config_error>(!run_.model.folder.empty(), "--model_name_or_path: must be given, a folder");
+    for (const char* name : {"config_name", "tokenizer_name"})
+      if (const std::string given = flags_.text(name, run_.model.folder); given != run_.model.folder) {
+        if (std::string_view(name) == "config_name") flags_.wrong(name, "left out: the config is the model's");
+        run_.tokenizer.path = given;
+      }
+    if (file_exists(in_model("config.json"))) config_ = read_json(in_model("config.json"));
+  }
+
+  void alpaca() {
+    data_description data{.kind = "alpaca", .files = {flags_.text("data_path")}, .when_too_long = "truncate"};
+    // the answer follows the colon without a line break
+    data.prompt_template =
+        "Below is an instruction that describes a task, paired with an input that provides further context. Write a response that appropriately completes the "
+        "request.\n\n### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:";
+    data.prompt_template_without_input =
+        "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
+        "### Instruction:\n{instruction}\n\n### Response:";
+    run_.data.push_back(data);
+    if (flags_.has("eval_data_path")) {
+      data.files = {flags_.text("eval_data_path")};
+      run_.eval_data.push_back(data);
+    }
+    const auto length = flags_.whole<std::size_t>("model_max_length", 512, 2);
+    run_.seq_length = length - 1;
+    missing_special_tokens();
+    run_.objective.average = flags_.one_of("loss_average", "step", {"step", "micro_batch"});
+    flags_.must_be_off({"lazy_preprocess"}, "samples are tokenized once");
+  }
+  /// Alpaca's train.py adds special tokens that the tokenizer does not have, of which [PAD] is the usual one.
+  void missing_special_tokens() {
+    const std::string file = in_model("tokenizer_config.json");
+    if (!file_exists(file)) return;
+    const json settings = read_json(file);
+    const auto missing = [&](const char* name) { return !settings.contains(name) || settings.at(name).is_null(); };
+    const auto null = [&](const char* name) { return settings.contains(name) && settings.at(name).is_null(); };
+    const std::string type = settings.contains("tokenizer_class") && settings.at("tokenizer_class").is_string()
+                                 ? settings.at("tokenizer_class").get<std::string>()
+                                 : "";
+    require<config_error>(!null("eos_token"), "--model_name_or_path: must have an end-of-text token; eos_token is null in ", file);
+    if (null("pad_token") || (missing("pad_token") && !type.starts_with("Qwen2"))) run_.tokenizer.add_tokens.emplace_back("[PAD]");
+    if (null("bos_token")) run_.tokenizer.add_tokens.emplace_back("<s>");
+    if (null("unk_token")) run_.tokenizer.add_tokens.emplace_back("<unk>");
+  }
+
+  void chatglm() {
+    flags_.must_be_off({"do_eval", "do_predict"},
+                       "this program trains; to generate with what was trained, use `generate --model DIR --adapter OUTPUT`");
+    if (!flags_.is_true("do_train"))
+      fail<config_error>(
+          "--do_train: must be given; to generate with what was trained, use `generate --model DIR --adapter OUTPUT`, to evaluate, `evaluate`");
+    require<config_error>(flags_.has("train_file"), "--train_file: must be given, a JSON file of records (ChatGLM-6B's ptuning/main.py)");
+    data_description data{.kind = "alpaca", .files = {flags_.text("train_file")}, .when_too_long = "truncate"};
+    data.prompt_template = concat(flags_.text("source_prefix"), "{instruction}");
+    for (const auto& [flag, field] : {std::pair{"prompt_column", "instruction"}, {"response_column", "output"}}) {
+      require<config_error>(flags_.has(flag), "--", flag, ": must be given: a field of the records");
+      data.columns[field] = flags_.text(flag);
+    }
+    data.columns["input"] = "";  // records have no input
+    data.skips_empty = true;
+    data.learns_prompt_ending = true;
+    data.max_prompt_tokens = flags_.whole<std::size_t>("max_source_length", 1024, 2) - 1;
+    data.max_answer_tokens = flags_.whole<std::size_t>("max_target_length", 128, 3) - 2;
+    run_.seq_length = data.max_prompt_tokens + data.max_answer_tokens + 3 - 1;  // of [gMASK] <sop> <eop>; the last one is no input
+    run_.data.push_back(data);
+    if (!config_.empty()) {
+      const auto type = config_.find("model_type");
+      require<config_error>(type != config_.end() && *type == "chatglm", "--train_file: needs a ChatGLM model, as ptuning/main.py does; ",
+                            in_model("config.json"), " has model_type ", type == config_.end() ? std::string("none") : type->dump());
+    }
+    flags_.must_be_off({"history_column"}, "conversations are not supported here; use `finetune --format conversations`");
+    flags_.must_be_off({"quantization_bit"}, "a prefix, or all weights, are trained beside weights of 16 or 32 bits");
+    flags_.must_be_off({"max_train_samples", "max_eval_samples", "max_predict_samples"}, "shorten the file");
+    flags_.must_be_off({"resize_position_embeddings", "forced_bos_token", "lang"}, "not supported");
+    flags_.must_be_off({"dataset_name", "dataset_config_name"}, "datasets are not downloaded; give --train_file");
+    if (!flags_.is_true("ignore_pad_token_for_loss", true)) flags_.wrong("ignore_pad_token_for_loss", "True");
+    flags_.without_effect({"validation_file", "test_file", "predict_with_generate", "val_max_target_length", "num_beams",
+                           "generation_max_length", "generation_num_beams", "sortish_sampler"},
+                          "only --do_eval and --do_predict read it", run_.notes);
+    flags_.without_effect({"pad_to_max_length"}, "the loss does not count padding", run_.notes);
+    flags_.without_effect({"overwrite_cache", "preprocessing_num_workers"}, "tokens are not cached in files", run_.notes);
+    flags_.without_effect({"use_fast_tokenizer", "model_revision", "use_auth_token"}, "nothing is downloaded", run_.notes);
+    run_.objective.average = "micro_batch";  // the model's own loss is a mean
+    run_.model.adapter = flags_.text("ptuning_checkpoint");
+    if (const auto length = flags_.whole<std::size_t>("pre_seq_len", 0); length > 0) {
+      run_.adapter.kind = "prefix";
+      run_.adapter.settings = {{"length", length}, {"counts_in_positions", false}};
+      if (flags_.is_true("prefix_projection")) {
+        const auto hidden = config_.find("hidden_size");
+        require<config_error>(hidden != config_.end() && hidden->is_number_unsigned(), "--prefix_projection: needs hidden_size of ",
+                              in_model("config.json"));
+        run_.adapter.settings["projection"] = hidden->get<std::size_t>();
+      }
+      // main.py makes the model fp16, without a loss scale
+      run_.precision = "fp16_mixed";
+      run_.loss_scale = unscaled();
+    } else flags_.must_be_off({"prefix_projection"}, "needs --pre_seq_len");
+  }
+  [[nodiscard]] static json unscaled() { return {{"initial", 1.0}, {"min", 1.0}, {"window", std::size_t{1} << 50U}, {"hysteresis", 1}}; }
+
+  void batches() {
+    run_.micro_batch_size = flags_.whole<std::size_t>("per_device_train_batch_size", 8, 1);
+    run_.gradient_accumulation_steps = flags_.whole<std::size_t>("gradient_accumulation_steps", 1, 1);
+    run_.drop_last = run_.objective.average == "micro_batch";
+    if (flags_.is_true("dataloader_drop_last")) {
+      if (run_.gradient_accumulation_steps > 1)
+        flags_.wrong("dataloader_drop_last", concat("False with --gradient_accumulation_steps ", run_.gradient_accumulation_steps,
+                                                    ": here whole steps are left out at the end of an epoch, not micro-batches"));
+      run_.drop_last = true;
+    }
+    if (const long steps = flags_.whole<long>("max_steps", -1, -1); steps > 0) run_.max_steps = static_cast<std::size_t>(steps);
+    const double epochs = flags_.number("num_train_epochs", 3.0);
+    if (run_.max_steps > 0) {
+      if (flags_.has("num_train_epochs")) run_.notes.emplace_back("--num_train_epochs: --max_steps is used");
+    } else {
+      if (epochs < 1.0 || epochs != std::floor(epochs) || epochs > 1e9)
+        flags_.wrong("num_train_epochs", "a whole number of at least 1; give --max_steps for a part of an epoch");
+      run_.epochs = static_cast<std::size_t>(epochs);
+    }
+    run_.seed = flags_.whole<std::uint64_t>("seed", 42);
+    run_.neftune_noise_alpha = flags_.not_negative("neftune_noise_alpha", 0.0);
+    if (const double smoothing = flags_.not_negative("label_smoothing_factor", 0.0); smoothing > 0.0) {
+      if (smoothing >= 1.0) flags_.wrong("label_smoothing_factor", "below 1");
+      run_.objective.settings["label_smoothing"] = smoothing;
+    }
+    if (flags_.is_true("gradient_checkpointing") || flags_.is_true("activation_checkpointing")) run_.recompute = "full";
+    if (!flags_.is_true("average_tokens_across_devices", true) && run_.parallel.ranks > 1 && run_.objective.average == "step")
+      flags_.wrong("average_tokens_across_devices", "True with several ranks: the loss is the mean over all targets of a step");
+    flags_.must_be_off({"group_by_length", "auto_find_batch_size", "full_determinism"}, "not supported");
+    flags_.without_effect({"data_seed"}, "the order of samples is this library's, and follows from --seed", run_.notes);
+    (void)flags_.one_of("train_sampling_strategy", "random", {"random"});
+  }
+
+  void precision() {
+    const bool fp16 = flags_.is_true("fp16"), bf16 = flags_.is_true("bf16");
+    if (fp16 && bf16) flags_.wrong("fp16", "False with --bf16 True");
+    if (run_.adapter.kind == "prefix") {
+      if (bf16) flags_.wrong("bf16", "False with --pre_seq_len: main.py makes the model fp16");
+    } else {
+      run_.precision = fp16 ? "fp16_mixed" : bf16 ? "bf16_mixed" : "fp32";
+    }
+    // torch's GradScaler, which has no smallest scale
+    if (fp16) run_.loss_scale = {{"initial", 65536.0}, {"min", 1e-30}, {"window", 2000}, {"hysteresis", 1}};
+    for (const char* name : {"fp16_backend", "half_precision_backend"})
+      (void)flags_.one_of(name, "auto", {"auto", "amp", "cuda_amp", "cpu_amp"});
+    for (const auto& [name, same] : {std::pair{"fp16_full_eval", fp16}, {"bf16_full_eval", bf16}})
+      if (flags_.is_true(name) && !same) flags_.wrong(name, "False: evaluations are in the precision of training");
+    flags_.without_effect({"tf32"}, "it is a mode of NVIDIA's GPUs; fp32 products are computed in fp32", run_.notes);
+    flags_.without_effect({"fp16_opt_level"}, "it is apex's", run_.notes);
+  }
+
+  void optimizer() {
+    const std::string name = flags_.text("optim", flags_.is_true("adafactor") ? "adafactor" : "adamw_torch");
+    const double decay = flags_.not_negative("weight_decay", 0.0), beta1 = flags_.not_negative("adam_beta1", 0.9),
+                 beta2 = flags_.not_negative("adam_beta2", 0.999), epsilon = flags_.not_negative("adam_epsilon", 1e-8);
+    for (const char* beta : {"adam_beta1", "adam_beta2"})
+      if (flags_.number(beta, 0.0) >= 1.0) flags_.wrong(beta, "below 1");
+    optimizer_description& o = run_.optimizer;
+    const auto is_one_of = [&](std::initializer_list<const char*> names) {
+      return std::any_of(names.begin(), names.end(), [&](const char* one) { return name == one; });
+    };
+    if (is_one_of({"adamw_torch", "adamw_hf", "adamw_torch_fused", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_apex_fused",
+                   "adamw_anyprecision", "paged_adamw_32bit", "paged_adamw"})) {
+      if (name == "adamw_anyprecision") flags_.wrong("optim", "adamw_torch: the state is in fp32");
+      o.kind = "adamw";
+      o.settings = {{"beta1", beta1}, {"beta2", beta2}, {"epsilon", epsilon}, {"weight_decay", decay}};
+    } else if (is_one_of({"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"})) {
+      o.kind = "adamw_8bit";
+      o.settings = {{"beta1", beta1}, {"beta2", beta2}, {"epsilon", epsilon}, {"weight_decay", decay}};
+      run_.notes.emplace_back("--optim: the moments of embeddings have 8 bits, too; transformers gives them 32");
+    } else if (is_one_of({"lion_32bit", "paged_lion_32bit"})) {
+      o.kind = "lion";
+      o.settings = {{"beta1", beta1}, {"beta2", beta2}, {"weight_decay", decay}};
+    } else if (name == "adafactor") {
+      o.kind = "adafactor";
+      o.settings = {{"scale_parameter", false}, {"relative_step", false}, {"weight_decay", decay}};
+    } else if (name == "sgd") {
+      o.kind = "sgd";
+      o.settings = {{"momentum", 0.0}, {"weight_decay", decay}};
+    } else {
+      const std::vector<std::string> known{"adamw_torch", "adamw_hf",       "adamw_torch_fused", "adamw_apex_fused", "paged_adamw_32bit",
+                                           "adamw_8bit",  "adamw_bnb_8bit", "paged_adamw_8bit",  "lion_32bit",       "adafactor",
+                                           "sgd"};
+      (void)flags_.one_of("optim", name, known);
+    }
+    flags_.must_be_off({"optim_args", "optim_target_modules"}, "not supported");
+    o.max_grad_norm = flags_.not_negative("max_grad_norm", 1.0);
+  }
+
+  void schedule() {
+    schedule_description& s = run_.schedule;
+    s.starts_at_zero = true;
+    if (run_.precision == "fp16_mixed") s.settings["counts_updates"] = true;  // a step that the scaler skips does not advance the scheduler
+    s.learning_rate = flags_.not_negative("learning_rate", 5e-5);
+    const std::string kind = flags_.one_of("lr_scheduler_type", "linear",
+                                           {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup",
+                                            "inverse_sqrt", "cosine_with_min_lr"});
+    s.kind = kind == "constant_with_warmup" ? "constant" : kind == "cosine_with_min_lr" ? "cosine" : kind;
+    // warmup_steps below 1 are a ratio; they take precedence
+    const double steps = flags_.not_negative("warmup_steps", 0.0), ratio = flags_.not_negative("warmup_ratio", 0.0);
+    if (ratio > 1.0) flags_.wrong("warmup_ratio", "from 0 to 1");
+    if (steps >= 1.0 && steps != std::floor(steps)) flags_.wrong("warmup_steps", "a whole number, or a ratio below 1");
+    if (steps >= 1.0) s.warmup_steps = static_cast<std::size_t>(steps);
+    else s.warmup_ratio = steps > 0.0 ? steps : ratio;
+    if (steps > 0.0 && ratio > 0.0) run_.notes.emplace_back("--warmup_ratio: --warmup_steps is used");
+    if (kind == "constant" && (s.warmup_steps > 0 || s.warmup_ratio > 0.0)) {
+      run_.notes.emplace_back("--lr_scheduler_type constant: has no warm-up; constant_with_warmup has");
+      s.warmup_steps = 0;
+      s.warmup_ratio = 0.0;
+    }
+    json more = json::object();
+    if (flags_.has("lr_scheduler_kwargs")) more = json_of("lr_scheduler_kwargs");
+    if (kind == "polynomial") s.min_learning_rate = 1e-7;
+    for (const auto& [name, value] : more.items()) {
+      if (!value.is_number()) flags_.wrong("lr_scheduler_kwargs", "an object of numbers");
+      const double number = value.get<double>();
+      if (name == "num_cycles" && (kind == "cosine" || kind == "cosine_with_restarts" || kind == "cosine_with_min_lr"))
+        s.settings["num_cycles"] = number;
+      else if (name == "power" && kind == "polynomial") s.settings["power"] = number;
+      else if (name == "lr_end" && kind == "polynomial") s.min_learning_rate = number;
+      else if (name == "timescale" && kind == "inverse_sqrt") s.settings["timescale"] = number;
+      else if (name == "min_lr" && kind == "cosine_with_min_lr") s.min_learning_rate = number;
+      else if (name == "min_lr_rate" && kind == "cosine_with_min_lr") s.min_learning_rate = number * s.learning_rate;
+      else flags_.wrong("lr_scheduler_kwargs", concat("an object of settings of ", kind), concat("; it has no ", name));
+    }
+    if (kind == "cosine_with_min_lr" && s.min_learning_rate == 0.0)
+      fail<config_error>("--lr_scheduler_kwargs: must have min_lr or min_lr_rate for --lr_scheduler_type cosine_with_min_lr");
+    if (s.min_learning_rate > s.learning_rate)
+      flags_.wrong("learning_rate", concat("at least the smallest learning rate, ", s.min_learning_rate));
+  }
+
+  void output() {
+    output_description& o = run_.output;
+    o.folder = flags_.text("output_dir");
+    require<config_error>(!o.folder.empty(), "--output_dir: must be given: where the model is saved");
+    o.log_style = "hugging_face";
+    o.checkpoint_style = "hugging_face";
+    const auto strategy = [&](const char* name, const char* other, const std::string& otherwise) {
+      return flags_.one_of(flags_.has(name) ? name : other, otherwise, {"no", "steps", "epoch"});
+    };
+    const auto every = [&](const char* name, std::size_t otherwise) {
+      if (const double value = flags_.number(name, static_cast<double>(otherwise)); value < 1.0 || value != std::floor(value))
+        flags_.wrong(name, "a whole number of steps; ratios are not supported");
+      return static_cast<std::size_t>(flags_.number(name, static_cast<double>(otherwise)));
+    };
+    const std::string logging = strategy("logging_strategy", "logging_strategy", "steps");
+    o.log_steps = every("logging_steps", 500);
+    if (logging == "epoch") flags_.wrong("logging_strategy", "steps or no");
+    if (logging == "no") o.log_steps = static_cast<std::size_t>(1) << 40U;
+    if (flags_.is_true("logging_first_step") && o.log_steps != 1)
+      flags_.wrong("logging_first_step", "False; --logging_steps 1 logs every step");
+
+    const std::string saving = strategy("save_strategy", "save_strategy", "steps");
+    const std::size_t save_steps = every("save_steps", 500);
+    if (saving == "steps") o.save_steps = save_steps;
+    o.save_epochs = saving == "epoch";
+    o.save_total_limit = flags_.whole<std::size_t>("save_total_limit", 0);
+    const std::string evaluation = strategy("eval_strategy", "evaluation_strategy", "no");
+    const std::size_t eval_steps = every("eval_steps", o.log_steps > 1000000 ? 500 : o.log_steps);
+    if (evaluation != "no" && run_.eval_data.empty())
+      flags_.wrong(flags_.has("eval_strategy") ? "eval_strategy" : "evaluation_strategy",
+                   "no: there is no evaluation data; --eval_data_path names some");
+    if (evaluation == "no" && !run_.eval_data.empty()) {
+      run_.eval_data.clear();
+      run_.notes.emplace_back("--eval_data_path: is used with --eval_strategy steps or epoch");
+    }
+    if (evaluation == "steps") o.eval_steps = eval_steps;
+    o.eval_epochs = evaluation == "epoch";
+
+    if (flags_.has("resume_from_checkpoint")) {
+      const std::string from = flags_.words("resume_from_checkpoint");
+      if (from.empty() || from == "True" || from == "true") o.resume = "latest";
+      else if (from != "False" && from != "false" && from != "None") o.resume = from;
+    }
+    for (const std::string& target : split_list(flags_.words("report_to", "none"), ' ')) {
+      if (target == "tensorboard" || target == "all") o.tensorboard = flags_.text("logging_dir", concat(o.folder, "/runs"));
+      else if (target != "none") run_.notes.push_back(concat("--report_to ", target, ": only tensorboard is written"));
+    }
+    if (o.tensorboard.empty()) flags_.without_effect({"logging_dir"}, "is used with --report_to tensorboard", run_.notes);
+    else (void)flags_.has("logging_dir");
+    flags_.must_be_off({"load_best_model_at_end", "push_to_hub", "eval_on_start", "batch_eval_metrics", "ignore_data_skip", "eval_delay"},
+                       "not supported");
+    flags_.without_effect({"overwrite_output_dir"}, "a folder with checkpoints of an earlier run is refused, unless that run is resumed",
+                          run_.notes);
+  }
+
+  void sharding() {
+    const std::string fsdp = flags_.words("fsdp");
+    const bool has_fsdp = !fsdp.empty() && fsdp != "False" && fsdp != "None";
+    std::string wrapped = flags_.text("fsdp_transformer_layer_cls_to_wrap");
+    if (flags_.has("fsdp_config")) fsdp_config(wrapped);
+    if (has_fsdp) {
+      std::string options = fsdp;
+      std::replace(options.begin(), options.end(), ',', ' ');
+      std::size_t kinds = 0;
+      for (const std::string& word : split_list(options, ' ')) {
+        if (word == "full_shard" || word == "hybrid_shard" || word == "True" || word == "true") run_.parallel.zero = 3, ++kinds;
+        else if (word == "shard_grad_op" || word == "hybrid_shard_zero2") run_.parallel.zero = 2, ++kinds;
+        else if (word == "no_shard") ++kinds;
+        else if (word == "offload")
+          run_.notes.emplace_back("--fsdp offload: the cpu device's memory is host memory; on others, weights stay on the device");
+        else if (word != "auto_wrap" && word != "size_based_auto_wrap")
+          flags_.wrong("fsdp",
+                       "full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 or no_shard, with offload and auto_wrap if wanted");
+        if (word.starts_with("hybrid"))
+          run_.notes.push_back(concat("--fsdp ", word, ": all ranks of this process are one host's, within which everything is sharded"));
+      }
+      if (kinds != 1) flags_.wrong("fsdp", "one of full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 and no_shard");
+    }
+    if (const std::string known = transformers_layer_class(config_); !wrapped.empty() && !known.empty()) {
+      std::replace(wrapped.begin(), wrapped.end(), ',', ' ');
+      bool found = false;
+      for (const std::string& word : split_list(wrapped, ' ')) found = found || word == known;
+      require<config_error>(found, "--fsdp_transformer_layer_cls_to_wrap: must be the layer class of the model in ", run_.model.folder,
+                            ", ", known, "; given '", wrapped, "'");
+    }
+    flags_.without_effect({"fsdp_min_num_params"}, "every block is gathered by itself", run_.notes);
+
+    const std::string file = flags_.text("deepspeed");
+    if (file.empty()) return;
+    if (has_fsdp) flags_.wrong("deepspeed", "left out with --fsdp");
+    if (run_.precision == "fp16_mixed") run_.loss_scale = json::object();
+    const bool made_fp16 = run_.adapter.kind == "prefix" && !flags_.is_true("fp16");
+    if (made_fp16) run_.precision = "fp32";  // the config alone says what DeepSpeed does
+    apply_deepspeed(run_, file.starts_with("{") ? json_of("deepspeed") : python_json(file), file.starts_with("{") ? "--deepspeed" : file,
+                    {.data_parallel_ranks = run_.parallel.ranks});
+    if (made_fp16 && run_.precision == "fp32") {
+      run_.precision = "fp16_mixed";
+      run_.loss_scale = unscaled();
+    }
+  }
+  /// As Python's json.load reads a file: of a key that an object has twice, the last value counts.
+  [[nodiscard]] json python_json(const std::string& file) {
+    const mapped_file text(file);
+    std::vector<std::vector<std::string>> keys;
+    json all = json::parse(
+        text.text(),
+        [&](int, json::parse_event_t event, json& parsed) {
+          if (event == json::parse_event_t::object_start) keys.emplace_back();
+          if (event == json::parse_event_t::object_end) keys.pop_back();
+          if (event == json::parse_event_t::key) {
+            const auto& key = parsed.get_ref<const std::string&>();
+            if (std::find(keys.back().begin(), keys.back().end(), key) != keys.back().end())
+              run_.notes.push_back(concat(file, ": ", key, ": is given twice; the last one counts"));
+            keys.back().push_back(key);
+          }
+          return true;
+        },
+        false);
+    if (all.is_discarded()) (void)read_json(file);  // whose error names the line
+    require<config_error>(!all.is_discarded(), file, ": must be JSON");
+    return all;
+  }
+  [[nodiscard]] json json_of(const char* name) {
+    const std::string text = flags_.text(name);
+    json value = json::parse(text, nullptr, false);
+    if (!value.is_object()) flags_.wrong(name, "a JSON object");
+    return value;
+  }
+  void fsdp_config(std::string& wrapped) {
+    const std::string given = flags_.text("fsdp_config");
+    const json settings = given.starts_with("{") ? json_of("fsdp_config") : read_json(given);
+    if (!settings.is_object()) flags_.wrong("fsdp_config", "a JSON object, or a file of one");
+    std::string ignored;
+    for (const auto& [key, value] : settings.items()) {
+      const std::string name = key.starts_with("fsdp_") ? key.substr(5) : key;
+      if (name == "transformer_layer_cls_to_wrap") {
+        if (value.is_string()) wrapped = value.get<std::string>();
+        else if (value.is_array())
+          for (const json& one : value)
+            if (one.is_string()) wrapped += concat(wrapped.empty() ? "" : ",", one.get<std::string>());
+      } else if (name == "activation_checkpointing") {
+        if (!value.is_boolean()) flags_.wrong("fsdp_config", "a config whose activation_checkpointing is true or false");
+        if (value.get<bool>()) run_.recompute = "full";
+      } else {
+        const std::vector<std::string> known{"min_num_params",
+                                             "backward_prefetch",
+                                             "forward_prefetch",
+                                             "limit_all_gathers",
+                                             "use_orig_params",
+                                             "sync_module_states",
+                                             "cpu_ram_efficient_loading",
+                                             "state_dict_type",
+                                             "auto_wrap_policy",
+                                             "reshard_after_forward",
+                                             "version",
+                                             "transformer_layer_cls_to_wrap",
+                                             "activation_checkpointing"};
+        if (std::find(known.begin(), known.end(), name) == known.end()) {
+          const std::string near = nearest_name(name, known);
+          fail<config_error>("--fsdp_config: ", key, ": there is no such key", near.empty() ? "" : concat("; did you mean '", near, "'?"));
+        }
+        ignored += concat(ignored.empty() ? "" : ", ", key);
+      }
+    }
+    if (!ignored.empty()) run_.notes.push_back(concat("--fsdp_config: ", ignored, ": when weights are gathered changes no result"));
+  }
+
+  /// What changes no result.
+  void accepted() {
+    flags_.without_effect(
+        {"cache_dir", "use_fast", "trust_remote_code", "model_revision", "hub_model_id", "hub_token", "hub_strategy", "hub_private_repo",
+         "hub_always_push", "hub_revision", "push_to_hub_model_id", "push_to_hub_organization", "push_to_hub_token"},
+        "nothing is downloaded or uploaded, and no code of a model's folder is run", run_.notes);
+    flags_.without_effect({"per_device_eval_batch_size", "eval_accumulation_steps", "prediction_loss_only", "include_inputs_for_metrics",
+                           "include_for_metrics", "eval_do_concat_batches", "eval_use_gather_object", "per_gpu_eval_batch_size"},
+                          "an evaluation is the mean over all targets, whatever its batches are", run_.notes);
+    flags_.without_effect({"dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers", "dataloader_prefetch_factor",
+                           "dataloader_in_order", "dataloader_multiprocessing_context", "remove_unused_columns", "label_names",
+                           "length_column_name", "accelerator_config"},
+                          "how batches are prepared changes no result", run_.notes);
+    flags_.without_effect({"gradient_checkpointing_kwargs", "activation_checkpointing_kwargs", "torch_compile", "torch_compile_backend",
+                           "torch_compile_mode", "torchdynamo", "jit_mode_eval", "use_ipex", "use_liger_kernel", "liger_kernel_config",
+                           "torch_empty_cache_steps", "use_cache", "ray_scope"},
+                          "how a step is computed changes no result", run_.notes);
+    flags_.without_effect({"ddp_backend", "ddp_timeout", "ddp_bucket_cap_mb", "ddp_find_unused_parameters", "ddp_broadcast_buffers",
+                           "ddp_static_graph", "xpu_backend", "tpu_num_cores", "tpu_metrics_debug", "mp_parameters", "sharded_ddp"},
+                          "how ranks exchange messages changes no result", run_.notes);
+    flags_.without_effect({"log_level", "log_level_replica", "log_on_each_node", "logging_nan_inf_filter", "disable_tqdm", "run_name",
+                           "debug", "skip_memory_metrics", "include_tokens_per_second", "include_num_input_tokens_seen", "past_index",
+                           "project", "trackio_space_id", "logging_dir"},
+                          "what is printed changes no result", run_.notes);
+    flags_.without_effect({"save_safetensors", "save_on_each_node", "save_only_model", "enable_jit_checkpoint",
+                           "restore_callback_states_from_checkpoint", "metric_for_best_model", "greater_is_better"},
+                          "checkpoints are this library's: safetensors, the optimizer's state, and the state of the run", run_.notes);
+    for (const char* name : {"no_cuda", "use_cpu"})
+      if (flags_.is_true(name) && run_.device != "cpu") flags_.wrong(name, concat("False with --device ", run_.device));
+    flags_.must_be_off({"use_mps_device"}, "the device is what --device says: cpu, cuda, npu or musa");
+    if (!flags_.has("train_file")) {
+      if (flags_.has("do_train") && !flags_.is_true("do_train")) flags_.wrong("do_train", "True");
+      flags_.must_be_off({"do_eval", "do_predict"}, "this program trains");
+    }
+    if (const long rank = flags_.whole<long>("local_rank", -1, -1); rank > 0)
+      flags_.wrong("local_rank",
+                   "left out: ranks are threads of one process (--nproc_per_node N before the flags), or processes of mpirun or srun");
+  }
+
+  launched_script launched_;
+  program_flags flags_;
+  run_description run_{};
+  json config_ = json::object();
+};
+
+}  // namespace detail
+
+XTRAIN_INLINE run_description run_description::from_hugging_face(const std::vector<std::string>& flags) {
+  run_description run = detail::hugging_face_reader(flags).read();
+  run.check();
+  return run;
+}
+
+}  // namespace xtrain

@@ -1,0 +1,250 @@
+// The flags of a Python program that reads them with argparse or HfArgumentParser. Component 'recipes'.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/text.hpp>
+
+namespace xtrain {
+
+/// Flags by their names: `--name value`, `--name=value`, `--name` alone for true. Dashes inside names are underscores; of a flag that is given
+/// twice, the last one counts. A program asks for the flags that it knows, and finish() refuses the others. Every error names the flag, what must
+/// hold, and what was given.
+class program_flags {
+ public:
+  /// throws config_error when a value has no flag before it
+  explicit program_flags(const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+      if (!is_flag(word)) {
+        require<config_error>(
+            !given_.empty() && (given_.back().values.empty() || !given_.back().with_equals), "'", word, "': must come after a flag; ",
+            given_.empty() ? std::string("it is the first argument") : concat("the flag before it is --", given_.back().name));
+        given_.back().values.push_back(word);
+        continue;
+      }
+      const std::size_t equals = word.find('=');
+      flag one{.name = word.substr(2, equals == std::string::npos ? equals : equals - 2), .with_equals = equals != std::string::npos};
+      std::replace(one.name.begin(), one.name.end(), '-', '_');
+      if (one.with_equals) one.values.push_back(word.substr(equals + 1));
+      std::erase_if(given_, [&](const flag& other) { return other.name == one.name; });
+      given_.push_back(std::move(one));
+    }
+  }
+
+  [[nodiscard]] static bool is_flag(std::string_view word) { return word.size() > 2 && word.starts_with("--"); }
+
+  [[nodiscard]] bool has(std::string_view name) { return find(name) != nullptr; }
+  /// throws config_error unless it has one value
+  [[nodiscard]] std::string text(std::string_view name, const std::string& otherwise = {}) {
+    const flag* const one = find(name);
+    return one == nullptr ? otherwise : value_of(*one);
+  }
+  /// All values, separated by spaces.
+  [[nodiscard]] std::string words(std::string_view name, const std::string& otherwise = {}) {
+    const flag* const one = find(name);
+    if (one == nullptr) return otherwise;
+    std::string all;
+    for (const std::string& value : one->values) all += concat(all.empty() ? "" : " ", value);
+    return all;
+  }
+  /// As HfArgumentParser reads it: yes, true, t, y, 1 and their opposites; the flag alone is true, and --no_name false.
+  [[nodiscard]] bool is_true(std::string_view name, bool otherwise = false) {
+    if (const flag* const negated = find(concat("no_", name))) {
+      if (!negated->values.empty()) wrong(negated->name, "without a value");
+      otherwise = false;
+    }
+    const flag* const one = find(name);
+    if (one == nullptr) return otherwise;
+    if (one->values.empty()) return true;
+    std::string value = value_of(*one);
+    for (char& c : value) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    for (const char* yes : {"yes", "true", "t", "y", "1"})
+      if (value == yes) return true;
+    for (const char* no : {"no", "false", "f", "n", "0"})
+      if (value == no) return false;
+    wrong(name, "True or False");
+  }
+  [[nodiscard]] double number(std::string_view name, double otherwise) {
+    const flag* const one = find(name);
+    if (one == nullptr) return otherwise;
+    const std::string value = value_of(*one);
+    double result = 0;
+    const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), result);
+    if (problem != std::errc{} || end != value.data() + value.size() || !std::isfinite(result)) wrong(name, "a number");
+    return result;
+  }
+  [[nodiscard]] double not_negative(std::string_view name, double otherwise) {
+    const double value = number(name, otherwise);
+    if (value < 0.0) wrong(name, "a number that is not negative");
+    return value;
+  }
+  /// A whole number of at least `least`.
+  template <class Whole = std::size_t>
+  [[nodiscard]] Whole whole(std::string_view name, Whole otherwise, Whole least = 0) {
+    const flag* const one = find(name);
+    if (one == nullptr) return otherwise;
+    const std::string value = value_of(*one);
+    Whole result = 0;
+    const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), result);
+    if (problem != std::errc{} || end != value.data() + value.size() || result < least)
+      wrong(name, concat("a whole number of at least ", least));
+    return result;
+  }
+  [[nodiscard]] std::string one_of(std::string_view name, const std::string& otherwise, const std::vector<std::string>& known) {
+    const std::string value = text(name, otherwise);
+    if (std::find(known.begin(), known.end(), value) != known.end()) return value;
+    std::string list;
+    for (const std::string& each : known) list += concat(list.empty() ? "" : ", ", each);
+    const std::string near = nearest_name(value, known);
+    wrong(name, concat("one of ", list), near.empty() ? "" : concat("; did you mean '", near, "'?"));
+  }
+
+  /// Flags that may have any value. `notes` gets one line for those that were given.
+  void without_effect(std::initializer_list<const char*> names, const char* why, std::vector<std::string>& notes) {
+    std::string all;
+    for (const char* name : names)
+      if (find(name) != nullptr || find(concat("no_", name)) != nullptr) all += concat(all.empty() ? "--" : ", --", name);
+    if (!all.empty()) notes.push_back(concat(all, ": ", why));
+  }
+  /// Flags that must be missing, or false, 0, empty, none or no.
+  void must_be_off(std::initializer_list<const char*> names, const char* why) {
+    for (const char* name : names) {
+      (void)find(concat("no_", name));
+      const flag* const one = find(name);
+      if (one == nullptr) continue;
+      const std::string value = one->values.empty() ? "True" : words(name);
+      bool off = value.empty();
+      for (const char* each : {"False", "false", "None", "none", "no", "0", "0.0", "-1"}) off = off || value == each;
+      if (!off) wrong(name, concat("left out: ", why));
+    }
+  }
+
+  [[noreturn]] void wrong(std::string_view name, const std::string& must_be, const std::string& advice = {}) {
+    const flag* const one = find(name);
+    fail<config_error>("--", name, ": must be ", must_be, "; given ",
+                       one == nullptr        ? "nothing"
+                       : one->values.empty() ? "no value"
+                                             : concat("'", words(name), "'"),
+                       advice);
+  }
+  /// Call when all flags were asked for.
+  ///   throws  config_error with the nearest known name
+  void finish() const {
+    for (const flag& one : given_) {
+      if (std::find(known_.begin(), known_.end(), one.name) != known_.end()) continue;
+      const std::string near = nearest_name(one.name, known_);
+      fail<config_error>("--", one.name, ": there is no such flag", near.empty() ? "" : concat("; did you mean --", near, "?"));
+    }
+  }
+
+ private:
+  struct flag {
+    std::string name{};
+    std::vector<std::string> values{};
+    bool with_equals = false;
+  };
+
+  [[nodiscard]] const flag* find(std::string_view name) {
+    if (std::find(known_.begin(), known_.end(), name) == known_.end()) known_.emplace_back(name);
+    const auto at = std::find_if(given_.begin(), given_.end(), [&](const flag& one) { return one.name == name; });
+    return at == given_.end() ? nullptr : &*at;
+  }
+  [[nodiscard]] std::string value_of(const flag& one) {
+    if (one.values.size() != 1) wrong(one.name, "given with one value");
+    return one.values.front();
+  }
+
+  std::vector<flag> given_{};
+  std::vector<std::string> known_{};
+};
+
+/// What stands before a program's own flags: a launcher with its flags, and the script. All ranks that torchrun would start as processes of one
+/// host are threads here.
+struct launched_script {
+  std::size_t ranks = 1;
+  std::string script{};              ///< train.py; empty: none was named
+  std::vector<std::string> flags{};  ///< of the script
+  std::vector<std::string> notes{};
+};
+
+/// Reads `torchrun --nproc_per_node=8 --master_port=29001 train.py --flag ...`, the same without the first word, `python -m torch.distributed.run ...`,
+/// `python train.py ...`, and DeepSpeed's `deepspeed --num_gpus=8 train.py ...`.
+///   throws  config_error: several nodes, whose processes mpirun or srun must start; a number of processes that is not a number
+[[nodiscard]] inline launched_script read_launcher(const std::vector<std::string>& words) {
+  constexpr std::array<std::string_view, 24> with_value{"nproc_per_node",
+                                                        "nproc-per-node",
+                                                        "nnodes",
+                                                        "num_nodes",
+                                                        "node_rank",
+                                                        "node-rank",
+                                                        "master_addr",
+                                                        "master-addr",
+                                                        "master_port",
+                                                        "master-port",
+                                                        "num_gpus",
+                                                        "max_restarts",
+                                                        "max-restarts",
+                                                        "monitor_interval",
+                                                        "monitor-interval",
+                                                        "log_dir",
+                                                        "log-dir",
+                                                        "redirects",
+                                                        "tee",
+                                                        "role",
+                                                        "start_method",
+                                                        "start-method",
+                                                        "local_ranks_filter",
+                                                        "local-ranks-filter"};
+  launched_script result;
+  std::size_t end = 0;
+  std::vector<std::string> launcher;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word.ends_with(".py") && !program_flags::is_flag(word)) {
+      result.script = word;
+      end = i + 1;
+      break;
+    }
+    if (word == "torchrun" || word == "python" || word == "python3" || word == "deepspeed" || word == "-m" ||
+        word.starts_with("torch.distributed.")) {
+      end = i + 1;
+      continue;
+    }
+    if (!program_flags::is_flag(word)) break;
+    const std::string name = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
+    const bool known = std::find(with_value.begin(), with_value.end(), name) != with_value.end() || name.starts_with("rdzv");
+    if (!known && name != "standalone" && name != "use_env" && name != "use-env") break;
+    launcher.push_back(word);
+    if (known && word.find('=') == std::string::npos && i + 1 < words.size()) launcher.push_back(words[++i]);
+    end = i + 1;
+  }
+  program_flags flags(launcher);
+  const bool deepspeed = !words.empty() && words.front() == "deepspeed";
+  for (const char* name : {"nnodes", "num_nodes"})
+    if (const std::string nodes = flags.text(name, "1"); nodes != "1" && nodes != "1:1")
+      flags.wrong(name, "1: the ranks of several nodes are processes that mpirun or srun starts, as in `mpirun -n 16 hf_train ...`");
+  for (const char* name : {"nproc_per_node", "num_gpus"})
+    if (flags.has(name)) result.ranks = flags.whole<std::size_t>(name, 1, 1);
+  require<config_error>(!deepspeed || flags.has("num_gpus") || flags.has("nproc_per_node"),
+                        "--num_gpus: must be given: how many ranks there are");
+  flags.without_effect(
+      {"node_rank", "master_addr", "master_port", "standalone", "use_env", "max_restarts", "monitor_interval", "log_dir", "redirects",
+       "tee", "role", "start_method", "local_ranks_filter", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf"},
+      "ranks are threads of one process, which find each other without it", result.notes);
+  flags.finish();
+  result.flags.assign(words.begin() + static_cast<std::ptrdiff_t>(end), words.end());
+  return result;
+}
+
+}  // namespace xtrain

@@ -1,0 +1,101 @@
+// Conversations as torchtune's tokenizers write them, as chat templates.                                  [torchtune 0.6.1, models/*/_tokenizer.py]
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include <xtrain/core/text.hpp>
+
+namespace xtrain::detail {
+
+/// How a tokenizer of torchtune lays out messages.
+enum class tune_layout : unsigned char {
+  plain,   ///< Llama 2, Mistral, Gemma: the messages' texts; a turn of user and assistant begins with bos and ends with eos
+  llama3,  ///< a header before each message, <|eot_id|> after it
+  qwen,    ///< <|im_start|>role, <|im_end|>; the last answer ends with <|im_end|> alone
+  phi3,    ///< <|user|> ... <|end|>
+  phi4     ///< <|im_start|>role<|im_sep|>, <|im_end|>
+};
+
+/// What a prompt template of torchtune writes around the text of a role.
+struct tune_prompt {
+  std::array<std::string, 2> system{}, user{}, assistant{};
+  bool system_in_user = false;   ///< Llama 2: the system message stands in every message of the user
+  bool refuses_system = false;   ///< Mistral
+};
+
+/// A string of the Jinja language.
+[[nodiscard]] inline std::string jinja_text(std::string_view text) {
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\n') quoted += "\\n";
+    else if (c == '\t') quoted += "\\t";
+    else if (c == '\\' || c == '\'') quoted += std::string("\\") + c;
+    else quoted += c;
+  }
+  return quoted + "'";
+}
+
+/// The template. Answers are marked as torchtune masks them: an answer with its header and what ends it is a target. Departures: torchtune tokenizes every
+/// message by itself; Llama 3's <|end_of_text|> after a conversation, which it masks, is left out; a phi-4 answer ends with <|im_end|>, which torchtune
+/// leaves out.
+[[nodiscard]] inline std::string tune_chat_template(tune_layout layout, const tune_prompt& prompt) {
+  const bool strips = layout == tune_layout::llama3, ends_spaces = layout == tune_layout::phi3 || layout == tune_layout::phi4;
+  const auto cut = [&](const std::string& value) {
+    return strips ? concat("(", value, ") | trim") : ends_spaces ? concat("(", value, ").rstrip(' ')") : value;
+  };
+  /// The words of a message with what is around them, each cut as the tokenizer does.
+  const auto words = [&](const std::array<std::string, 2>& around, const std::string& before_content = "") {
+    std::string all;
+    const auto add = [&](const std::string& part) { all += (all.empty() ? "" : " + ") + concat("(", cut(part), ")"); };
+    if (!around[0].empty()) add(jinja_text(around[0]));
+    if (!before_content.empty()) all += (all.empty() ? "" : " + ") + before_content;
+    add("m.content");
+    if (!around[1].empty()) add(jinja_text(around[1]));
+    return all;
+  };
+  struct marks {
+    std::string system, user, assistant, end, last_end, prompt;
+  };
+  marks m;
+  if (layout == tune_layout::llama3) {
+    const auto header = [](const char* role) { return concat("'<|start_header_id|>", role, "<|end_header_id|>\\n\\n'"); };
+    m = {header("system"), header("user"), header("assistant"), "'<|eot_id|>'", "'<|eot_id|>'", header("assistant")};
+  } else if (layout == tune_layout::qwen) {
+    const auto header = [](const char* role) { return concat("'<|im_start|>", role, "\\n'"); };
+    m = {header("system"), header("user"), header("assistant"), "'<|im_end|>\\n'", "'<|im_end|>'", header("assistant")};
+  } else if (layout == tune_layout::phi3) {
+    m = {"'<|system|>\\n'", "'<|user|>\\n'", "'<|assistant|>\\n'", "'<|end|>\\n'", "'<|end|>\\n'", "'<|assistant|>\\n'"};
+  } else if (layout == tune_layout::phi4) {
+    const auto header = [](const char* role) { return concat("'<|im_start|>", role, "<|im_sep|>'"); };
+    m = {header("system"), header("user"), header("assistant"), "'<|im_end|>'", "'<|im_end|>'", header("assistant")};
+  } else m = {"''", "''", "''", "''", "''", "''"};
+
+  const bool plain = layout == tune_layout::plain;
+  std::string text = "{%- set ns = namespace(begins=true, system='') -%}\n{%- for m in messages -%}\n";
+  const auto line = [&](const std::string& more) { text += "  " + more + "\n"; };
+  const std::string bos = plain ? "{%- if ns.begins -%}{{- bos_token -}}{%- endif -%}{%- set ns.begins = false -%}" : "";
+  const std::string bos_once = plain || layout == tune_layout::qwen || layout == tune_layout::phi4 ? "" : "{%- if loop.first -%}{{- bos_token -}}{%- endif -%}";
+  if (!bos_once.empty()) line(bos_once);
+  line("{%- if m.role == 'system' -%}");
+  if (prompt.refuses_system) line("  {{- raise_exception('this prompt template has no system message') -}}");
+  else if (prompt.system_in_user) line(concat("  {%- set ns.system = ", jinja_text(prompt.system[0]), " + m.content + ", jinja_text(prompt.system[1]), " -%}"));
+  else line(concat("  ", bos, "{{- ", m.system, " + ", words(prompt.system), " + ", m.end, " -}}"));
+  line("{%- elif m.role == 'user' -%}");
+  line(concat("  ", bos, "{{- ", m.user, " + ", words(prompt.user, prompt.system_in_user ? "ns.system" : ""), " + ", m.end, " -}}"));
+  line("{%- elif m.role == 'assistant' -%}");
+  const std::string end = plain ? "eos_token" : m.end == m.last_end ? m.end : concat("(", m.last_end, " if loop.last else ", m.end, ")");
+  line(concat("  ", bos, "{%- generation -%}{{- ", m.assistant, " + ", words(prompt.assistant), " + ", end,
+              " -}}{%- endgeneration -%}{%- set ns.begins = true -%}"));
+  line("{%- else -%}");
+  line("  {{- raise_exception('roles must be system, user and assistant; given ' ~ m.role) -}}");
+  line("{%- endif -%}");
+  text += "{%- endfor -%}";
+  if (!plain || !prompt.assistant[0].empty())
+    text += concat("\n{%- if add_generation_prompt -%}{{- ", m.prompt,
+                   prompt.assistant[0].empty() ? "" : concat(" + (", cut(jinja_text(prompt.assistant[0])), ")"), " -}}{%- endif -%}");
+  return text;
+}
+
+}  // namespace xtrain::detail

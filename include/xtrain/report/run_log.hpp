@@ -1,0 +1,111 @@
+// A run's log of metrics, as json_lines_record writes it, read back: curves in little memory, settings, what happened. Component 'io'.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <xtrain/device/memory.hpp>
+#include <xtrain/report/step_bins.hpp>
+
+namespace xtrain {
+
+/// A number per step.
+struct run_curve {
+  step_bins bins{};
+  step_value last{}, least{};
+  std::size_t count = 0;
+  std::size_t not_finite = 0;  ///< null in the log, or beyond step_bins::max_value
+
+  void add(std::size_t step, double value) {
+    bins.add(step, value);
+    if (count == 0 || step >= last.step) last = {step, value};
+    if (count == 0 || value < least.value || (value <= least.value && step < least.step)) least = {step, value};
+    ++count;
+  }
+};
+
+/// What the first rank has measured of one rank, averaged over measurements.
+struct rank_log {
+  std::size_t measurements = 0;
+  double seconds = 0, waiting = 0;  ///< of a step
+  double tokens = 0;                ///< of a step
+  std::size_t peak_memory = 0;
+};
+
+/// A part of a run: from a start or a resumption to the next.
+struct run_part {
+  std::size_t line = 0;       ///< of the file
+  std::size_t first_step = 0;  ///< steps done before
+  std::size_t unix_time = 0;   ///< when it began; 0: not recorded
+};
+
+/// A sentence about a line of a file.
+struct line_note {
+  std::size_t line = 0;
+  std::string text{};
+};
+
+/// A run.
+struct run_log {
+  std::string path{};
+  std::size_t lines = 0;
+
+  std::map<std::string, run_curve> curves{};  ///< of each number of a step: "loss", "lr", "grad_norm", "tokens_per_second", statistics of the objective
+  run_curve held_out{};                       ///< loss
+  running_median tokens_per_second{};
+  double tokens = 0, seconds = 0;  ///< of all steps
+  std::size_t last_step = 0;
+
+  std::vector<run_part> parts{};  ///< in order; empty if the file has no beginning
+  std::size_t max_steps = 0, parameters = 0, trainable_parameters = 0, global_batch_size = 0, seq_length = 0;
+  bool has_end = false, stopped = false;
+  std::size_t skipped = 0;
+  std::vector<line_note> skips{};  ///< the first ones: step and reason
+  std::size_t checkpoints = 0, last_checkpoint = 0;
+  double checkpoint_seconds = 0;  ///< that training waited
+
+  std::size_t peak_memory = 0;                                         ///< of the device of any rank that is recorded
+  std::array<std::size_t, memory_roles> planned{}, allocated{}, peak{};  ///< bytes by role, of the first rank: planned, at the beginning, at most
+  std::map<std::size_t, rank_log> ranks{};
+  run_curve rank_seconds{};  ///< of a step, of all ranks
+
+  std::vector<std::pair<std::string, std::string>> settings{};  ///< "recipe.precision", "settings.learning_rate", ... and their values
+  std::vector<std::string> changes{};                           ///< settings of earlier parts that are not those of the last one
+
+  std::size_t replaced = 0;        ///< lines that a later part of the run has replaced
+  std::size_t unknown_events = 0;  ///< of other programs, or a later version
+  std::deque<line_note> problems{};  ///< lines that could not be used, the first max_problems
+  std::size_t problem_count = 0;
+
+  static constexpr std::size_t max_problems = 20, max_skips = 20, max_changes = 50, max_settings = 500, max_curves = 40, max_ranks = 65536;
+
+  /// The curve of this name, or null.
+  [[nodiscard]] const run_curve* curve(const std::string& name) const {
+    const auto at = curves.find(name);
+    return at == curves.end() || at->second.count == 0 ? nullptr : &at->second;
+  }
+  /// The value of a setting, or an empty text.
+  [[nodiscard]] std::string setting(const std::string& name) const {
+    for (const auto& [key, value] : settings)
+      if (key == name) return value;
+    return {};
+  }
+};
+
+/// Reads a log from its end to its beginning, once, in memory that does not depend on its length. Of a step that is there more than once, as after a
+/// resumption from an older checkpoint, the last one counts; a run that begins at step 0 replaces everything before it. A line that is cut off or
+/// no event is left out, and noted in `problems` with its number.
+///   throws  file_error when the file cannot be read, or no line of it is an event of a run
+[[nodiscard]] run_log read_run_log(const std::string& path);
+
+}  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/report/run_log_impl.hpp>
+#endif

@@ -1,0 +1,236 @@
+// Proximal policy optimization: answers of the model that is trained, a value function that is trained beside it, and steps of both.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/data/loader.hpp>
+#include <xtrain/device/memory.hpp>
+#include <xtrain/generate/generator.hpp>
+#include <xtrain/objective/ppo.hpp>
+#include <xtrain/objective/ppo_value.hpp>
+#include <xtrain/rl/advantages.hpp>
+#include <xtrain/rl/answers.hpp>
+#include <xtrain/rl/completions.hpp>
+#include <xtrain/train/concepts.hpp>
+#include <xtrain/train/events.hpp>
+#include <xtrain/train/trainer.hpp>
+
+namespace xtrain {
+
+/// Defaults are those of trl's PPOConfig; answers are sampled with temperature 1 there, too.
+struct ppo_rollouts_config {
+  std::size_t num_generations = 1;          ///< answers to each prompt
+  std::size_t max_completion_length = 256;  ///< of an answer, in tokens
+  sampling_config sampling = {.temperature = 1.0};  ///< log-probabilities are always those of temperature 1
+  std::vector<token> stop = {};             ///< any of these ends an answer, and is its last target
+  std::size_t num_ppo_epochs = 4;           ///< passes over the answers of a step
+  double kl_coef = 0.05;                    ///< a token's reward has −kl_coef · (log p − log p of the reference)
+  double gamma = 1.0;                       ///< discount of later rewards
+  double lambda = 0.95;                     ///< of the generalized advantage estimation
+  bool whiten_advantages = true;            ///< over the tokens of a step: mean 0, variance 1
+  std::size_t generation_batch_size = 0;    ///< answers that are generated at the same time; 0: the trainer's micro_batch_size
+};
+
+/// A step is done. Means are over the answers of all data-parallel ranks.
+struct ppo_rollouts_done {
+  double reward = 0;             ///< mean
+  double kl = 0;                 ///< mean over answers of Σ (log p − log p of the reference); 0 if kl_coef is
+  double completion_length = 0;  ///< tokens of an answer, with the one that ended it
+  double clipped_ratio = 0;      ///< answers cut off at the longest length
+  std::vector<step_done> policy_steps{}, value_steps{};  ///< the optimizer steps, in turn
+};
+
+/// PPO of the model of a trainer, whose objective is ppo, and of a value model with a trainer of its own, whose objective is ppo_value: a decoder with a
+/// score head, which may begin as the same language model or as a reward model.       [Schulman et al. 2017; Ouyang et al. 2022; trl's PPOTrainer, torchtune]
+/// Both trainers have the same batch sizes and, on several ranks, the same strategy, on channels of their own. Answers are generated, and ranks share them,
+/// as in `rollouts`.
+template <class Model, class ValueModel>
+class ppo_rollouts {
+  static_assert(std::is_same_v<typename Model::recipe::objective, ppo>, "xtrain ppo_rollouts: the recipe's 'objective' must be ppo; see rl/README.md");
+  static_assert(std::is_same_v<typename ValueModel::recipe::objective, ppo_value>,
+                "xtrain ppo_rollouts: the 'objective' of the value model's recipe must be ppo_value; see rl/README.md");
+
+ public:
+  using config = ppo_rollouts_config;
+
+  /// throws config_error for settings that do not fit each other or the trainers', memory_error
+  ppo_rollouts(trainer<Model>& policy, trainer<ValueModel>& value, const config& settings = {});
+
+  /// The reference model if kl_coef is positive; otherwise the model without its LoRA adapter is, if nothing else is trained. It must live as long as it
+  /// is used.
+  template <class Source>
+  void use_reference(Source& source) {
+    reference_ = [&source](const host_batch& batch) { return source.token_log_probs(batch); };
+    if constexpr (requires { source.plan(); }) reference_plan_ = source.plan();
+  }
+
+  /// Generates answers, and takes num_ppo_epochs passes of optimizer steps of both models over them.
+  ///   prompts   of all data-parallel ranks, the same on every rank; their number is a multiple of prompts_per_step()
+  ///   reward    double(prompt, answer), or std::vector<double>(std::span<const completion>)
+  ///   throws    config_error, data_error, also for a reward that is not finite; what trainer::step throws
+  template <class Reward>
+  ppo_rollouts_done step(std::span<const std::vector<token>> prompts, Reward&& reward, double learning_rate, double value_learning_rate);
+
+  /// Prompts of an optimizer step, on all data-parallel ranks.
+  [[nodiscard]] std::size_t prompts_per_step() const { return answers_.prompts_per_step(); }
+  /// What the policy's trainer takes, and beside it the value model with its trainer, the generator, and a reference model that has been given. A reward's own
+  /// memory is not known here.
+  [[nodiscard]] dry_run plan() const {
+    dry_run all = policy_->plan();
+    all.set_beside("value model", value_->plan());
+    if (reference_) all.set_beside("reference model", reference_plan_);
+    all.set_beside("generator", answers_.plan());
+    return all;
+  }
+  /// This rank's answers of the last step, with rewards.
+  [[nodiscard]] std::span<const completion> completions() const { return answers_.completions(); }
+
+ private:
+  /// Calls visit(values of the answer's tokens) for the sequences of a batch: the index of the first target, and how many there are.
+  template <class Visit>
+  static void for_each_answer(const host_batch& batch, Visit&& visit) {
+    for (std::size_t s = 0; s < batch.b; ++s) {
+      const auto begin = batch.targets.begin() + static_cast<std::ptrdiff_t>(s * batch.t), end = begin + static_cast<std::ptrdiff_t>(batch.t);
+      const auto first = std::find_if(begin, end, [](token t) { return t >= 0; });
+      visit(static_cast<std::size_t>(first - batch.targets.begin()),
+            static_cast<std::size_t>(std::count_if(first, end, [](token t) { return t >= 0; })));
+    }
+  }
+  void require_reference() const;
+  /// Log-probabilities, values, advantages and returns of the batches; returns the sum of divergences.
+  double complete(std::vector<host_batch>& batches);
+  [[nodiscard]] ppo_rollouts_done statistics(double kl);
+  template <class Trainer>
+  static step_done step_of(Trainer& of, const std::vector<host_batch>& batches, double learning_rate) {
+    step_done done = of.step(std::span<const host_batch>(batches), learning_rate);
+    done.steps = std::max(done.steps, done.step);  // max_steps need not be given
+    of.tell(done);
+    return done;
+  }
+
+  trainer<Model>* policy_;
+  trainer<ValueModel>* value_;
+  config config_;
+  detail::answer_source<Model> answers_;
+  std::function<std::vector<float>(const host_batch&)> reference_{};
+  planned_memory reference_plan_{};
+};
+
+template <class Model, class ValueModel>
+ppo_rollouts(trainer<Model>&, trainer<ValueModel>&, const ppo_rollouts_config& = {}) -> ppo_rollouts<Model, ValueModel>;
+
+template <class Model, class ValueModel>
+ppo_rollouts<Model, ValueModel>::ppo_rollouts(trainer<Model>& policy, trainer<ValueModel>& value, const config& settings)
+    : policy_(&policy), value_(&value), config_(settings),
+      answers_("ppo_rollouts", policy,
+               {settings.num_generations, settings.max_completion_length, settings.sampling, settings.stop, settings.generation_batch_size}) {
+  require<config_error>(settings.num_ppo_epochs > 0, "ppo_rollouts: num_ppo_epochs must be positive; given ", settings.num_ppo_epochs);
+  require<config_error>(settings.kl_coef >= 0.0 && std::isfinite(settings.kl_coef), "ppo_rollouts: kl_coef must not be negative; given ", settings.kl_coef);
+  require<config_error>(settings.gamma >= 0.0 && settings.gamma <= 1.0 && settings.lambda >= 0.0 && settings.lambda <= 1.0,
+                        "ppo_rollouts: gamma and lambda must be from 0 to 1; given ", settings.gamma, " and ", settings.lambda);
+  const auto sizes = [](const auto& trainer) {
+    const auto& s = trainer.settings();
+    const loader_config rows = trainer.loader_settings();
+    return std::array<std::size_t, 6>{s.micro_batch_size, s.gradient_accumulation_steps, s.seq_length, rows.pad_to_multiple_of, rows.ranks, rows.rank};
+  };
+  const auto of_policy = sizes(policy), of_value = sizes(value);
+  detail::require_equal_micro_batches("ppo_rollouts", value);
+  require<config_error>(of_policy == of_value,
+                        "ppo_rollouts: both trainers must have the same micro_batch_size, gradient_accumulation_steps, seq_length, padding and data-parallel "
+                        "ranks; given ", of_policy[0], ", ", of_policy[1], ", ", of_policy[2], ", ", of_policy[3], ", ", of_policy[4], " and ", of_value[0],
+                        ", ", of_value[1], ", ", of_value[2], ", ", of_value[3], ", ", of_value[4]);
+}
+
+template <class Model, class ValueModel>
+template <class Reward>
+ppo_rollouts_done ppo_rollouts<Model, ValueModel>::step(std::span<const std::vector<token>> prompts, Reward&& reward, double learning_rate,
+                                                        double value_learning_rate) {
+  answers_.require_prompts(prompts);
+  value_->require_no_queued_steps("ppo_rollouts: step()");
+  require_reference();
+  answers_.generate(prompts);
+  (void)answers_.rewards(reward, [](std::span<const double> own) {
+    for (std::size_t i = 0; i < own.size(); ++i)
+      require<data_error>(std::isfinite(own[i]), "ppo_rollouts: a reward must be finite; reward ", i, " is ", own[i]);
+  });
+  std::vector<host_batch> batches;
+  const std::size_t steps = prompts.size() / prompts_per_step(), of_step = policy_->settings().gradient_accumulation_steps;
+  for (std::size_t i = 0; i < steps; ++i)
+    for (host_batch& batch : answers_.batches_of(i)) batches.push_back(std::move(batch));
+  ppo_rollouts_done done = statistics(complete(batches));
+  for (std::size_t epoch = 0; epoch < config_.num_ppo_epochs; ++epoch)
+    for (std::size_t i = 0; i < steps; ++i) {
+      const auto first = batches.begin() + static_cast<std::ptrdiff_t>(i * of_step);
+      const std::vector<host_batch> some(first, first + static_cast<std::ptrdiff_t>(of_step));
+      done.policy_steps.push_back(step_of(*policy_, some, learning_rate));
+      done.value_steps.push_back(step_of(*value_, some, value_learning_rate));
+    }
+  return done;
+}
+
+template <class Model, class ValueModel>
+void ppo_rollouts<Model, ValueModel>::require_reference() const {
+  require<config_error>(config_.kl_coef == 0.0 || reference_ || detail::adapter_can_be_switched_off(policy_->model()),
+                        "ppo_rollouts: a reference model must be given if kl_coef is positive: a second model (use_reference), or an adapter that is all that "
+                        "is trained (lora)");
+}
+
+template <class Model, class ValueModel>
+double ppo_rollouts<Model, ValueModel>::complete(std::vector<host_batch>& batches) {
+  double kl = 0.0;
+  std::size_t answer = 0;
+  std::vector<double> all;  // advantages of all tokens, in order
+  for (host_batch& batch : batches) {
+    batch.old_log_probs = policy_->token_log_probs(batch);
+    batch.old_values = value_->token_values(batch);
+    std::vector<float> reference;
+    if (config_.kl_coef > 0.0) reference = reference_ ? reference_(batch) : policy_->token_log_probs(batch, true);
+    batch.returns.assign(batch.b * batch.t, 0.0F);
+    for_each_answer(batch, [&](std::size_t first, std::size_t tokens) {
+      const auto of_answer = [&](const std::vector<float>& values) {
+        return values.empty() ? std::span<const float>() : std::span<const float>(values).subspan(first, tokens);
+      };
+      const auto log_probs = of_answer(batch.old_log_probs), by_reference = of_answer(reference);
+      const std::vector<double> rewards = token_rewards(completions()[answer++].reward, log_probs, by_reference, config_.kl_coef);
+      const token_advantages found = generalized_advantages(rewards, of_answer(batch.old_values), config_.gamma, config_.lambda);
+      for (std::size_t i = 0; i < tokens; ++i) {
+        if (!by_reference.empty()) kl += static_cast<double>(log_probs[i]) - static_cast<double>(by_reference[i]);
+        batch.returns[first + i] = static_cast<float>(found.returns[i]);
+        all.push_back(found.advantages[i]);
+      }
+    });
+  }
+  if (config_.whiten_advantages) whiten(std::span<double>(all), [&](std::span<double> sums) { answers_.parallel().data().all_reduce(sums, reduction::sum); });
+  std::size_t next = 0;
+  for (host_batch& batch : batches) {
+    batch.advantages.assign(batch.b * batch.t, 0.0);
+    for_each_answer(batch, [&](std::size_t first, std::size_t tokens) {
+      for (std::size_t i = 0; i < tokens; ++i) batch.advantages[first + i] = all[next++];
+    });
+  }
+  return kl;
+}
+
+template <class Model, class ValueModel>
+ppo_rollouts_done ppo_rollouts<Model, ValueModel>::statistics(double kl) {
+  std::array<double, 5> sums{0, kl, 0, 0, 0};
+  for (const completion& one : completions()) {
+    sums[0] += one.reward;
+    sums[2] += static_cast<double>(one.answer.size() + (one.stop >= 0 ? 1 : 0));
+    sums[3] += one.stop >= 0 ? 0 : 1;
+    sums[4] += 1;
+  }
+  answers_.parallel().data().all_reduce(std::span<double>(sums), reduction::sum);
+  return {.reward = sums[0] / sums[4], .kl = sums[1] / sums[4], .completion_length = sums[2] / sums[4], .clipped_ratio = sums[3] / sums[4]};
+}
+
+}  // namespace xtrain
