@@ -5,12 +5,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -83,6 +86,13 @@ inline CLI::Validator one_of(std::vector<std::string> words) {
             return xtrain::concat("must be one of ", list, "; given '", text, near.empty() ? "'" : "'; did you mean '" + near + "'?");
           },
           ""};
+}
+
+/// Writes to standard output.
+///   throws  file_error when that fails: the disk is full, or nobody reads
+inline void print(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  xtrain::require<xtrain::file_error>(written, "standard output: must be writable; ", written ? "" : std::strerror(errno));
 }
 
 /// Runs `program`, and turns any exception into one line and an exit status: 1, or 2 for a wrong command line (what CLI11 rejects, and every
@@ -278,12 +288,17 @@ struct chat_flags {
   std::optional<xtrain::chat_template> form{};  ///< after find()
 
   CLI::Option* add(CLI::App& app) {
-    return app.add_option("--chat-template", given, "chat template: a Jinja file, or one of " + names() + "; default: that of the model's folder")
+    return app
+        .add_option("--chat-template", given, "chat template: a Jinja file, the text of one, or one of " + names() + "; default: that of the model's folder")
         ->type_name("NAME|FILE");
   }
   /// Reads the template, before anything else is read.
   ///   folders  where the default may be, the first that has one; an empty name is none
   void find(const std::vector<std::string>& folders) {
+    if (given.find("{%") != std::string::npos || given.find("{{") != std::string::npos) {  // a template itself
+      for_flag("--chat-template", "", [&] { form = xtrain::chat_template::from_text(given); });
+      return;
+    }
     if (!given.empty()) {
       for_flag("--chat-template", given, [&] {
         const std::vector<std::string> known = xtrain::chat_template_names();

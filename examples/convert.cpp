@@ -1,22 +1,34 @@
 // Converts weights between formats: Hugging Face folders, PyTorch's files, Meta's, llm.c, llama2.c.
 //
 //   convert --from stories260K.bin --to stories260K --format hf --dtype bf16
+//   convert --from tuned --to tuned-int4 --quantize int4 --group-size 32
 //
 // Tensors are read from mapped files and written one after the other: memory holds at most one of them.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 #include <xtrain/core/json.hpp>
 #include <xtrain/io/llama2c.hpp>
 #include <xtrain/io/llmc.hpp>
 #include <xtrain/io/meta_llama.hpp>
+#include <xtrain/io/quantised_weights.hpp>
+#include <xtrain/models/families.hpp>
 
 #include "command_line.hpp"
 
 namespace {
 
 struct convert_flags {
-  std::string from{}, to{}, format = "hf", dtype{}, config{}, tokenizer{}, shard_size{};
+  std::string from{}, to{}, format = "hf", dtype{}, config{}, tokenizer{}, shard_size{}, quantize{};
+  std::size_t group_size = 256;
+  bool packs = false;
   command_line::config_flags replaced{};
 
   void add(CLI::App& app) {
@@ -30,8 +42,24 @@ struct convert_flags {
     app.add_option("--config", config, "config.json, for a file without one")->type_name("FILE");
     app.add_option("--tokenizer", tokenizer, "folder or file of the tokenizer to copy; default: the folder's")->type_name("PATH");
     app.add_option("--max-shard-size", shard_size, "maximum size of a weight file in a folder, e.g. 2G; default: 5 GB")->type_name("SIZE");
+    auto* quantised = app.add_option("--quantize", quantize,
+                                     "rounds weights of linear layers as quantisation-aware training does: int4 (symmetric; torchao's 8da4w), or "
+                                     "int4-weight-only (scales and zero points in bf16; torchao's 4w)")
+                          ->check(command_line::one_of({"int4", "int4-weight-only"}));
+    app.add_option("--group-size", group_size, "inputs per scale of a weight")->check(CLI::Range(2, 1 << 20))->needs(quantised)->capture_default_str();
+    app.add_flag("--packed", packs, "four bits per weight, in the format of compressed-tensors, instead of the values; for int4")->needs(quantised);
     replaced.add(app);
   }
+};
+
+/// What --quantize asks for.
+struct quantisation {
+  xtrain::weight_quantisation how{};
+  std::vector<std::string> names{};  // sorted, as in the source
+  bool transposed = false, packs = false;
+  std::string head{};
+
+  [[nodiscard]] bool has(const std::string& name) const { return std::binary_search(names.begin(), names.end(), name); }
 };
 
 /// What is converted: tensors, and the settings of their model.
@@ -80,8 +108,35 @@ std::string number_for(const convert_flags& flags, const xtrain::tensor_source& 
   return "BF16";
 }
 
+quantisation quantisation_for(const convert_flags& flags, const model_source& source) {
+  quantisation q;
+  if (flags.quantize.empty()) return q;
+  std::error_code ignored;
+  xtrain::require<command_line::usage_error>(!std::filesystem::equivalent(flags.from, flags.to, ignored),
+                                             "--to: must not be --from, whose weights would be lost; given ", flags.to);
+  xtrain::require<command_line::usage_error>(flags.format == "hf", "--quantize: must be used with --format hf; given ", flags.format);
+  xtrain::require<command_line::usage_error>(!flags.packs || flags.quantize == "int4", "--packed: must be used with --quantize int4; given ", flags.quantize);
+  xtrain::require<command_line::usage_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
+  xtrain::require<command_line::usage_error>(source.config->object().find("quantization_config") == source.config->object().end(), "--quantize ",
+                                             flags.quantize, ": weights must not be quantized; config.json has a quantization_config");
+  const xtrain::decoder_family_info& family = xtrain::all_families::of<>(*source.config);
+  q.how.group_size = flags.group_size;
+  if (flags.quantize == "int4-weight-only") q.how.format.zeros = xtrain::zero_points::floating;
+  q.transposed = family.transposed_in_files;
+  q.packs = flags.packs;
+  q.head = family.head_name();
+  xtrain::require<command_line::usage_error>(!q.packs || !q.transposed, "--packed: must be used with a family whose files hold [out, in]; ", family.name,
+                                             " holds [in, out]");
+  command_line::for_flag("--group-size", std::to_string(flags.group_size), [&] {
+    q.names = quantised_weights(*source.weights, q.transposed, q.how);
+    for (const std::string& name : q.names)
+      if (q.packs) (void)packed_in_four_bits(*source.weights->find(name), q.how);  // refuses before anything is written
+  });
+  return q;
+}
+
 /// Writes a Hugging Face folder, the weights last.
-void write_folder(const convert_flags& flags, const model_source& source, const std::string& dtype) {
+void write_folder(const convert_flags& flags, const model_source& source, const std::string& dtype, const quantisation& q) {
   xtrain::require<command_line::usage_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
   const std::size_t shard_bytes =
       flags.shard_size.empty()
@@ -92,6 +147,7 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
   xtrain::json config = source.config->object(), generation = xtrain::json::object();
   if (!dtype.empty())
     config[config.contains("dtype") ? "dtype" : "torch_dtype"] = dtype == "F32" ? "float32" : dtype == "BF16" ? "bfloat16" : "float16";
+  if (q.packs) config["quantization_config"] = packed_settings(q.how, q.head);
   const std::string generation_file = flags.from + "/generation_config.json";
   if (xtrain::file_exists(generation_file)) generation = xtrain::read_json(generation_file);
   for (const char* key : {"bos_token_id", "eos_token_id"})
@@ -99,15 +155,20 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
   xtrain::write_file(flags.to + "/generation_config.json", generation.dump(2) + "\n");
   xtrain::write_file(flags.to + "/config.json", config.dump(2) + "\n");
   std::vector<xtrain::tensor_to_write> tensors;
-  for (const auto& [name, tensor] : source.weights->tensors())
-    tensors.push_back(rewritten(*tensor, dtype.empty() ? std::string_view(tensor->dtype) : std::string_view(dtype)));
+  for (const auto& [name, tensor] : source.weights->tensors()) {
+    const std::string_view to = dtype.empty() ? std::string_view(tensor->dtype) : std::string_view(dtype);
+    if (!q.has(name)) tensors.push_back(rewritten(*tensor, to));
+    else if (!q.packs) tensors.push_back(with_quantised_values(*tensor, q.transposed, q.how, to));
+    else
+      for (xtrain::tensor_to_write& part : packed_in_four_bits(*tensor, q.how)) tensors.push_back(std::move(part));
+  }
   write_weights(flags.to, std::move(tensors), shard_bytes);
 }
 
 /// Writes the requested format; returns the names of tensors that were left out.
-std::vector<std::string> write(const convert_flags& flags, const model_source& source, const std::string& dtype) {
+std::vector<std::string> write(const convert_flags& flags, const model_source& source, const std::string& dtype, const quantisation& q) {
   if (flags.format == "hf") {
-    write_folder(flags, source, dtype);
+    write_folder(flags, source, dtype, q);
     return {};
   }
   xtrain::require<command_line::usage_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
@@ -121,20 +182,25 @@ std::vector<std::string> write(const convert_flags& flags, const model_source& s
 void convert(const convert_flags& flags) {
   const auto source = command_line::for_flag("--from", flags.from, [&] { return open(flags); });
   const std::string dtype = number_for(flags, *source.weights);
+  const quantisation q = quantisation_for(flags, source);
 
   // the rounding error is reported before anything is written
   std::map<std::string, std::size_t> converted;
   xtrain::rounding_error error;
+  xtrain::quantisation_error lost;
   std::size_t numbers = 0, bytes = 0;
   for (const auto& entry : source.weights->tensors()) {
     const xtrain::file_tensor& tensor = *entry.second;
     numbers += tensor.size();
     bytes += tensor.size() * xtrain::bits_of(tensor.dtype) / 8;
+    if (q.has(entry.first))
+      command_line::for_flag("--from", flags.from,
+                             [&] { measure_quantisation(tensor, q.transposed, q.how, q.packs ? "F32" : dtype.empty() ? tensor.dtype : dtype, lost); });
     if (dtype.empty() || tensor.dtype == dtype || !xtrain::is_floating(tensor.dtype)) continue;
     command_line::for_flag("--from", flags.from, [&] { measure_rounding(tensor, dtype, error); });
     ++converted[tensor.dtype];
   }
-  const auto left_out = command_line::for_flag("--from", flags.from, [&] { return write(flags, source, dtype); });
+  const auto left_out = command_line::for_flag("--from", flags.from, [&] { return write(flags, source, dtype, q); });
 
   std::printf("read       %zu tensors, %s numbers, %s from a %s\n", source.weights->tensors().size(),
               xtrain::count_text(static_cast<double>(numbers)).c_str(), xtrain::bytes_text(bytes).c_str(), source.kind.c_str());
@@ -146,7 +212,11 @@ void convert(const convert_flags& flags) {
   if (!converted.empty() && error.largest == 0) std::printf("rounding   none: every number is the same\n");
   if (error.largest > 0)
     std::printf("rounding   at most %.3g: %.9g became %.9g in %s\n", error.largest, error.before, error.after, error.tensor.c_str());
-  std::printf("wrote      %s, %zu tensors\n", flags.to.c_str(), source.weights->tensors().size() - left_out.size());
+  if (!q.names.empty())
+    std::printf("quantized  %zu weights of linear layers to %s in groups of %zu%s; they change by %.2g of their root mean square\n", q.names.size(),
+                flags.quantize.c_str(), q.how.group_size, q.packs ? ", four bits each" : ", stored as the values that the integers stand for",
+                lost.of_squares > 0 ? std::sqrt(lost.squares / lost.of_squares) : 0.0);
+  std::printf("wrote      %s, %zu tensors\n", flags.to.c_str(), source.weights->tensors().size() - left_out.size() + (q.packs ? 2 * q.names.size() : 0));
 }
 
 }  // namespace

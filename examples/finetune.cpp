@@ -1,9 +1,15 @@
-// Fine-tunes an existing model: all weights, or a LoRA adapter.
+// Fine-tunes an existing model: all weights, or a LoRA adapter; on texts, instructions, conversations, or, with an objective that compares answers, on
+// preferences.
 //
 //   finetune --model DIR --data alpaca.json --format alpaca --lora-rank 8 --num-train-epochs 3 --learning-rate 2e-4 --output-dir adapter
 //   finetune --model DIR --data chats.jsonl --format messages --chat-template chatml --output-dir tuned
+//   finetune_dpo --model DIR --data pairs.jsonl --lora-rank 8 --beta 0.1 --learning-rate 5e-6 --output-dir preferred
 //
 // Policies (device, precision, ...) are chosen at compile time: see xtrain_add_trainer.
+#include <xtrain/data/indexed_instructions.hpp>
+
+#include "frozen_model.hpp"
+#include "objective_flags.hpp"
 #include "recipe.hpp"
 #include "training_run.hpp"
 
@@ -25,28 +31,62 @@ constexpr std::array<chat_format, 5> chat_formats{{{"chat", xtrain::chat_form::a
                                                    {"instruction", xtrain::chat_form::instruction},
                                                    {"moss", xtrain::chat_form::moss}}};
 
-struct finetune_flags : command_line::training_flags {
-  std::string model{}, tokenizer{}, data{}, format = "text", text_field = "text", overlong = "refuse";
+using objective = recipe::objective;
+
+/// A model that is not trained, beside the trained one.
+struct frozen_recipe : recipe {
+  using adapter = xtrain::no_adapter;
+};
+using second_model = model_of<std::conditional_t<recipe::adapter::freezes_weights, frozen_recipe, recipe>>;
+
+/// What an objective's data may be: pairs, answers with labels, or samples.
+constexpr bool compares_pairs = objective::group_size == 2, has_labels = command_line::reads_labels<objective>;
+[[nodiscard]] std::vector<std::string> formats() {
+  if (has_labels) return {"unpaired-preference"};
+  if (compares_pairs) return {"preference"};
+  return {"text", "alpaca", "indexed", "chat", "messages", "conversations", "instruction", "moss"};
+}
+
+struct finetune_flags : command_line::objective_training_flags<objective> {
+  std::string model{}, tokenizer{}, data{}, format = formats().front(), preference_form = "auto", text_field = "text", overlong = "refuse";
   bool train_on_input = false, packed = false;
+  double loraplus_lr_ratio = 0.0, loraplus_lr_embedding = 1e-6, neftune_noise_alpha = 0.0;
   xtrain::lora::config lora{.rank = 0};
   command_line::config_flags config{};
   command_line::vocabulary_flags vocabulary{};
   command_line::chat_flags chat{};
+  command_line::second_model_flags<objective> second{};
 
   void add_all(CLI::App& app) {
     app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
     app.add_option("--data", data, "training data")->required()->type_name("FILE");
     app.add_option("--format", format,
-                   "text; alpaca: instruction, input, output, in Alpaca's prompt; or conversations, in the model's chat template: messages (role, content), "
-                   "conversations (ShareGPT), instruction (with earlier turns in it), moss, or chat for any of these four")
-        ->check(command_line::one_of({"text", "alpaca", "chat", "messages", "conversations", "instruction", "moss"}))
+                   has_labels       ? "unpaired-preference: an answer to a prompt, and a label"
+                   : compares_pairs ? "preference: a chosen and a rejected answer to a prompt"
+                                    : "text; alpaca: instruction, input, output, in Alpaca's prompt; or conversations, in the model's chat template: messages "
+                                      "(role, content), conversations (ShareGPT), instruction (with earlier turns in it), moss, or chat for any of these four; "
+                                      "indexed: --data is the prefix of AscendSpeed's instruction dataset, which has tokens and labels")
+        ->check(command_line::one_of(formats()))
         ->capture_default_str();
     chat.add(app);
-    app.add_option("--text-field", text_field, "field with the text, in records of a JSON file")->capture_default_str();
-    app.add_flag("--train-on-input", train_on_input, "compute the loss on prompts, too");
-    app.add_flag("--packing", packed, "pack several samples into a sequence, without attention between them");
-    app.add_option("--overlong", overlong, "samples longer than the sequence length: refuse, truncate or drop")
+    if constexpr (compares_pairs) {
+      app.add_option("--preference-form", preference_form,
+                     "records of strings: text, used as they are; messages, in the model's chat template; auto: text, unless the prompt is an instruction")
+          ->check(command_line::one_of({"auto", "text", "messages"}))
+          ->capture_default_str();
+    } else {
+      app.add_option("--text-field", text_field, "field with the text, in records of a JSON file")->capture_default_str();
+      app.add_flag("--train-on-input", train_on_input, "compute the loss on prompts, too");
+      app.add_flag("--packing", packed, "pack several samples into a sequence, without attention between them");
+    }
+    app.add_option(
+           "--overlong", overlong,
+           has_labels
+               ? "samples longer than the sequence length: refuse, truncate or drop; an answer is dropped also if the next record's answer to its prompt, "
+                 "from which the divergence is estimated, is too long"
+           : compares_pairs ? "samples longer than the sequence length: refuse, truncate or drop; a pair is dropped if one of its answers is too long"
+                            : "samples longer than the sequence length: refuse, truncate or drop")
         ->check(command_line::one_of({"refuse", "truncate", "drop"}))
         ->capture_default_str();
     app.add_option("--seq-length", seq_length, "sequence length, in tokens; default: the longest sample's, or the model's")
@@ -60,6 +100,19 @@ struct finetune_flags : command_line::training_flags {
         ->type_name("X")
         ->capture_default_str();
     app.add_option("--lora-dropout", lora.dropout, "dropout probability of the adapter's input")->check(command_line::share_below_one())->type_name("X");
+    app.add_flag("--use-rslora", lora.rank_stabilised, "scale the adapter's update by alpha / sqrt(rank) (rsLoRA)");
+    CLI::Option* const ratio =
+        app.add_option("--loraplus-lr-ratio", loraplus_lr_ratio, "learning rate of the adapter's B as a multiple of that of A (LoRA+); default: the same")
+        ->check(command_line::positive())
+        ->type_name("X");
+    app.add_option("--loraplus-lr-embedding", loraplus_lr_embedding, "with --loraplus-lr-ratio: peak learning rate of an embedding's adapter")
+        ->check(command_line::not_negative())
+        ->needs(ratio)
+        ->type_name("X")
+        ->capture_default_str();
+    app.add_option("--neftune-noise-alpha", neftune_noise_alpha, "noise on embeddings while training (NEFTune); 0: none")
+        ->check(command_line::not_negative())
+        ->type_name("X");
     app.add_option("--lora-target-modules", lora.targets, "modules that get an adapter; default: the family's")->delimiter(',')->type_name("a,b");
     app.add_option("--lora-modules-to-save", lora.modules_to_save, "modules that are fully trained and saved with the adapter")
         ->delimiter(',')
@@ -71,9 +124,10 @@ struct finetune_flags : command_line::training_flags {
     app.add_option("--max-steps", max_steps, "number of optimizer steps, instead of --num-train-epochs")
         ->check(command_line::positive_whole_number())
         ->type_name("N");
-    learning_rate = 2e-4;
+    learning_rate = compares_pairs ? 5e-6 : 2e-4;
     config.add(app);
     vocabulary.add(app);
+    second.add(app);
     add(app);
   }
   /// The format of conversations; nothing for texts and Alpaca's records.
@@ -82,14 +136,36 @@ struct finetune_flags : command_line::training_flags {
       if (format == one.name) return one.form;
     return std::nullopt;
   }
+  template <class Optimizer>
+  [[nodiscard]] xtrain::training_config<Optimizer, objective> run_config() const {
+    auto c = command_line::objective_training_flags<objective>::template run_config<Optimizer>();
+    c.loraplus_lr_ratio = loraplus_lr_ratio;
+    c.loraplus_lr_embedding = loraplus_lr_embedding;
+    c.neftune_noise_alpha = neftune_noise_alpha;
+    return c;
+  }
   /// Refuses flags that the format has no use for, and reads the chat template.
   void check_format() {
     using command_line::usage_error;
+    xtrain::require<usage_error>(lora.rank > 0 || (!lora.rank_stabilised && loraplus_lr_ratio == 0.0),
+                                 lora.rank_stabilised ? "--use-rslora" : "--loraplus-lr-ratio", ": needs an adapter; give --lora-rank");
+    xtrain::require<usage_error>(neftune_noise_alpha == 0.0 || !packed, "--neftune-noise-alpha: needs one sample per sequence; --packing puts several there");
     xtrain::require<usage_error>(!train_on_input || format != "text", "--train-on-input: needs a --format with prompts; in text every token is a target");
-    xtrain::require<usage_error>(chat.given.empty() || chat_form(), "--chat-template ", chat.given,
+    xtrain::require<usage_error>(!train_on_input || format != "indexed", "--train-on-input: --format indexed has labels in its files");
+    xtrain::require<usage_error>(chat.given.empty() || chat_form() || compares_pairs, "--chat-template ", chat.given,
                                  ": needs a --format of conversations: chat, messages, conversations, instruction or moss; it is ", format);
     if (chat_form()) chat.find({tokenizer, model});
+    if (compares_pairs) find_template();
+    second.check(!eval_data.empty(), is_reference_free());
   }
+  /// Records of strings need no template: it is read if there is one.
+  void find_template() {
+    bool found = !chat.given.empty();
+    for (const std::string& folder : {tokenizer, model}) found = found || (!folder.empty() && xtrain::chat_template::is_in(folder));
+    if (found) chat.find({tokenizer, model});
+  }
+  /// Whether the trained model without its adapter is the reference model.
+  [[nodiscard]] bool adapter_is_all() const { return lora.rank > 0 && lora.modules_to_save.empty(); }
 };
 
 /// What the ranks of a process share.
@@ -108,6 +184,19 @@ xtrain::dataset read_data(const char* flag, const std::string& path, const finet
     if (const auto form = flags.chat_form())
       return done(xtrain::chat_dataset(path, tokenizer, flags.chat.with(tokenizer),
                                        {.form = *form, .train_on_input = flags.train_on_input, .packed = flags.packed, .when_too_long = when_too_long}));
+    if constexpr (compares_pairs) {
+      const xtrain::preference_options options{.form = flags.preference_form == "text"       ? xtrain::preference_form::text
+                                                       : flags.preference_form == "messages" ? xtrain::preference_form::messages
+                                                                                             : xtrain::preference_form::automatic,
+                                               .when_too_long = when_too_long,
+                                               .scores_last_token = xtrain::scores_sequences<recipe>};
+      const auto read = [&](const auto&... form) {
+        return has_labels ? xtrain::unpaired_preference_dataset(path, tokenizer, form..., options)
+                          : xtrain::preference_dataset(path, tokenizer, form..., options);
+      };
+      return done(flags.chat.form ? read(flags.chat.with(tokenizer)) : read());
+    }
+    if (flags.format == "indexed") return done(xtrain::indexed_instruction_dataset(path, {.packed = flags.packed, .when_too_long = when_too_long}));
     if (flags.format == "alpaca")
       return done(xtrain::instruct_dataset(path, tokenizer,
                                       {.train_on_input = flags.train_on_input, .packed = flags.packed, .when_too_long = when_too_long}));
@@ -119,6 +208,74 @@ xtrain::dataset read_data(const char* flag, const std::string& path, const finet
     return done(xtrain::text_dataset(path, tokenizer));
   });
 }
+
+/// A reference model or a teacher, beside the trained model.
+template <class Frozen>
+class model_beside {
+ public:
+  /// Adds it to the plan of a run that has it in memory.
+  ///   sizes  of the trained model
+  template <class Layout>
+  static void add_to(xtrain::dry_run& plan, const finetune_flags& flags, const typename Frozen::config_type& sizes, const typename Frozen::context_type& on,
+                     const Layout& layout) {
+    if (!flags.second.file.empty() || !is_needed(flags)) return;
+    beside::add_to(plan, sizes_of(flags, sizes), on, layout, batches(flags));
+  }
+  /// Loads it, if the run needs it, and computes log-probabilities that are to be kept in files. All ranks call it.
+  template <class Layout>
+  void prepare(const finetune_flags& flags, const std::string& changes, const typename Frozen::config_type& sizes, const typename Frozen::context_type& on,
+               const Layout& layout, bool first_rank, xtrain::dataset& data, xtrain::dataset* held_out) {
+    const auto& second = flags.second;
+    if (!is_needed(flags)) return;
+    const auto lacks = [&](const xtrain::dataset* one) { return one != nullptr && second.lacks_values(*one); };
+    const bool computes = !second.file.empty() && (lacks(&data) || lacks(held_out));
+    if (!second.file.empty() && !computes) return;
+    const bool is_own = second.model.empty();
+    const std::string& folder = is_own ? flags.model : second.model;
+    const auto its_sizes = sizes_of(flags, sizes);
+    Frozen& model = command_line::for_flag(is_own ? "--model" : second.model_flag(), folder, [&]() -> Frozen& {
+      return frozen_.load(folder, its_sizes, on, layout, is_own && flags.vocabulary.resizes());
+    });
+    if (first_rank)
+      std::fprintf(stderr, "%s: %s, %s parameters\n", second.is_teacher ? "teacher" : "reference model", folder.c_str(),
+                   xtrain::count_text(static_cast<double>(model.parameters().count())).c_str());
+    if (!computes) return;
+    if (lacks(&data)) second.compute(model, data, false, flags.micro_batch_size, flags.seq_length, layout, first_rank, flags.model, changes);
+    if (lacks(held_out)) second.compute(model, *held_out, true, flags.micro_batch_size, flags.seq_length, layout, first_rank, flags.model, changes);
+    frozen_.reset();
+  }
+  /// Gives it to the trainer.
+  template <class Trainer>
+  void use(Trainer& trainer, const finetune_flags& flags) {
+    frozen_.use(trainer, batches(flags));
+  }
+
+ private:
+  using beside = command_line::frozen_model<Frozen, objective>;
+
+  /// Whether the run needs it, or its log-probabilities.
+  [[nodiscard]] static bool is_needed(const finetune_flags& flags) {
+    const auto& second = flags.second;
+    if (second.is_reference && flags.is_reference_free()) return false;
+    return !second.is_reference || !second.file.empty() || !second.model.empty() || !flags.adapter_is_all();  // else: the trained model without its adapter
+  }
+  [[nodiscard]] static typename Frozen::config_type sizes_of(const finetune_flags& flags, const typename Frozen::config_type& own) {
+    const std::string& folder = flags.second.model;
+    if (folder.empty()) return own;
+    return command_line::for_flag(flags.second.model_flag(), folder, [&] { return beside::sizes_in(folder, own.vocab_size); });
+  }
+  [[nodiscard]] static xtrain::forward_only_config batches(const finetune_flags& flags) {
+    return beside::batches(flags.micro_batch_size, flags.parallel.micro_batch_sizes, flags.gradient_accumulation_steps, flags.seq_length);
+  }
+
+  beside frozen_{};
+};
+/// The objective has none.
+struct no_model_beside {
+  static void add_to(const auto&...) {}
+  void prepare(const auto&...) {}
+  void use(const auto&...) {}
+};
 
 /// returns the exit status: see train()
 template <class Model>
@@ -142,24 +299,37 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, const 
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
   sizes.vocab_size = flags.vocabulary.size(sizes.vocab_size, tokenizer);
-  const auto read = [&](const char* flag, const std::string& path) {
-    return command_line::read_once(layout, flags.parallel, [&] { return read_data(flag, path, flags, tokenizer); });
+  // what the run changes in --model, which may be the reference model
+  const std::string changes =
+      (config.text() == settings.text() ? "" : config.text()) + (flags.vocabulary.resizes() ? xtrain::concat(sizes.vocab_size, " tokens") : "");
+  if constexpr (command_line::second_model_flags<objective>::exists) flags.second.find_files(layout, !flags.plan);
+  const auto read = [&](const char* flag, const std::string& path, bool eval) {
+    return command_line::read_once(layout, flags.parallel, [&] {
+      xtrain::dataset all = read_data(flag, path, flags, tokenizer);
+      flags.second.read_file(all, eval, flags.model, changes);
+      return all;
+    });
   };
-  const auto data = read("--data", flags.data);
+  auto data = read("--data", flags.data, false);
   std::optional<xtrain::dataset> held_out;
-  if (!flags.eval_data.empty()) held_out.emplace(read("--eval-data", flags.eval_data));
+  if (!flags.eval_data.empty()) held_out.emplace(read("--eval-data", flags.eval_data, true));
   command_line::for_flag("--data", flags.data, [&] { require_tokens_below(data, sizes.vocab_size); });
   if (flags.seq_length == 0) {  // sequences need not be longer than the longest sample
     flags.seq_length = sizes.max_position_embeddings;
     if (data.layout() == xtrain::sequence_layout::separate) flags.seq_length = std::min(sizes.max_position_embeddings, (data.longest() + 6) / 8 * 8);
   }
 
+  if (flags.second.is_teacher && !flags.second.file.empty()) flags.use_top_k(data.top_k() > 0 ? data.top_k() : flags.second.top_k);
+
   const auto on = flags.device.open<device>();
   typename Model::options options{.parallel = layout, .seed = flags.seed};
   if constexpr (Model::recipe::adapter::freezes_weights) options.adapter = flags.lora;
-  command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
+  std::conditional_t<command_line::second_model_flags<objective>::exists, model_beside<second_model>, no_model_beside> beside;
+  command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank,
+                                 [&](xtrain::dry_run& plan) { beside.add_to(plan, flags, sizes, on, layout); });
   if (flags.plan) return 0;
 
+  beside.prepare(flags, changes, sizes, on, layout, first_rank, data, held_out ? &*held_out : nullptr);
   auto model = command_line::for_flag("--model", flags.model, [&] {
     return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
   });
@@ -174,7 +344,7 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, const 
                                           .tokenizer_from = tokenizer_from == "byte" ? "" : tokenizer_from,
                                           .base_model = flags.model,
                                           .asynchronous = flags.save_asynchronously},
-                                         first_rank, shared.interrupt);
+                                         first_rank, shared.interrupt, [&](auto& trainer) { beside.use(trainer, flags); });
   if (status == 0 && first_rank) command_line::for_flag("--output-dir", flags.output, [&] { flags.chat.save(flags.output); });
   return status;
 }

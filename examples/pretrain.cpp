@@ -2,15 +2,21 @@
 //
 //   pretrain --data corpus.txt --tokenizer byte --model-type llama --num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 256
 //     --max-steps 1000 --output-dir out
+//   pretrain --data-path 0.3 wiki_text_document 0.7 web_text_document --split 969,30,1 --tokenizer DIR --config config.json --max-steps 1000 --output-dir out
 //
 // Policies (device, precision, ...) are chosen at compile time: see xtrain_add_trainer.
+#include <xtrain/data/gpt_dataset.hpp>
+
+#include "objective_flags.hpp"
 #include "recipe.hpp"
 #include "training_run.hpp"
 
 namespace {
 
-struct pretrain_flags : command_line::training_flags {
-  std::vector<std::string> data{};
+struct pretrain_flags : command_line::objective_training_flags<recipe::objective> {
+  std::vector<std::string> data{}, data_path{};
+  std::string split = "969,30,1";
+  std::size_t eval_iters = 0;
   std::string tokenizer = "byte", model = "llama", config{}, text_field = "text";
   xtrain::decoder_config sizes{.hidden_size = 256, .num_layers = 4, .num_heads = 4, .max_position_embeddings = 256};
   double dropout = 0.0;
@@ -18,7 +24,20 @@ struct pretrain_flags : command_line::training_flags {
   command_line::config_flags replaced{};
 
   void add_all(CLI::App& app) {
-    app.add_option("--data", data, "text files, folders of them, or JSON(-lines) files")->type_name("PATH...");
+    auto* texts = app.add_option("--data", data, "text files, folders of them, or JSON(-lines) files")->type_name("PATH...");
+    auto* indexed =
+        app.add_option("--data-path", data_path,
+                       "instead of --data: Megatron's indexed datasets, PREFIX.bin and PREFIX.idx, in Megatron's order; several with a weight before each")
+            ->excludes(texts)
+            ->type_name("[WEIGHT] PREFIX...");
+    app.add_option("--split", split, "weights of the training, validation and test part of --data-path's documents")
+        ->needs(indexed)
+        ->type_name("N,N,N")
+        ->capture_default_str();
+    app.add_option("--eval-iters", eval_iters, "batches of --data-path's validation part to evaluate on; 0: none")
+        ->check(command_line::whole_number())
+        ->needs(indexed)
+        ->type_name("N");
     app.add_option("--text-field", text_field, "field with the text, in records of a JSON file")->capture_default_str();
     app.add_option("--tokenizer", tokenizer, "byte, a folder with tokenizer files, or such a file")
         ->type_name("byte|DIR|FILE")
@@ -62,8 +81,11 @@ struct pretrain_flags : command_line::training_flags {
   }
 };
 
-/// The ranks of a process share it.
-using shared_tokenizer = command_line::made_once<xtrain::tokenizer>;
+/// What the ranks of a process share.
+struct shared_things {
+  command_line::made_once<xtrain::tokenizer> tokenizer{};
+  command_line::made_once<std::shared_ptr<const xtrain::gpt_samples>> samples{}, held_out{};
+};
 
 xtrain::dataset read_data(const char* flag, const std::vector<std::string>& paths, const pretrain_flags& flags,
                           const xtrain::tokenizer& tokenizer) {
@@ -74,6 +96,25 @@ xtrain::dataset read_data(const char* flag, const std::vector<std::string>& path
     return command_line::tokenised(
         flag, paths.front(),
         json ? xtrain::json_text_dataset(paths, tokenizer, {.field = flags.text_field}) : xtrain::text_dataset(paths, tokenizer), began);
+  });
+}
+
+/// Samples of a part of --data-path, for so many steps of `batch` samples; 0 steps: those of --num-train-epochs.
+std::shared_ptr<const xtrain::gpt_samples> read_indexed(const pretrain_flags& flags, xtrain::data_split part, std::size_t steps, std::size_t batch,
+                                                        const xtrain::decoder_config& sizes) {
+  return command_line::for_flag("--data-path", "", [&] {
+    const auto [sources, blended] = xtrain::parse_data_path(flags.data_path);
+    xtrain::require<command_line::usage_error>(!blended || steps > 0, "several datasets, or one with a weight, need --max-steps");
+    return std::make_shared<const xtrain::gpt_samples>(
+        sources, blended,
+        xtrain::gpt_options{.seq_length = flags.seq_length > 0 ? flags.seq_length : sizes.max_position_embeddings,
+                            .vocab_size = sizes.vocab_size,
+                            .samples = steps * batch,
+                            .epochs = flags.epochs,
+                            .samples_multiple_of = batch,
+                            .seed = flags.seed,
+                            .split = flags.split,
+                            .part = part});
   });
 }
 
@@ -107,10 +148,10 @@ xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::decoder_fam
 /// returns the exit status: see train()
 template <class Model>
 int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool context_given,
-             const typename Model::recipe::parallel::config& layout, bool first_rank, shared_tokenizer& tokenizers,
+             const typename Model::recipe::parallel::config& layout, bool first_rank, shared_things& shared,
              command_line::interruption& interrupt) {
   using device = typename Model::device;
-  const auto& tokenizer = tokenizers.get(
+  const auto& tokenizer = shared.tokenizer.get(
       [&] { return command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); }); });
   const auto& family = flags.config.empty() ? *families::named(flags.model)
                                             : command_line::for_flag("--config", flags.config, [&]() -> const auto& { return Model::family_of(config); });
@@ -120,16 +161,32 @@ int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool con
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
   if (flags.plan) return 0;
 
-  xtrain::require<command_line::usage_error>(!flags.data.empty(), "--data: must be given: text to train on");
+  const bool indexed = !flags.data_path.empty();
+  xtrain::require<command_line::usage_error>(indexed || !flags.data.empty(), "--data: must be given: text to train on; or --data-path, an indexed dataset");
+  xtrain::require<command_line::usage_error>(flags.eval_iters == 0 || flags.eval_data.empty(), "--eval-iters: evaluates on --data-path; --eval-data ",
+                                             flags.eval_data, " is given as well");
   flags.check_output();
   const auto read = [&](const char* flag, const std::vector<std::string>& paths) {
     return command_line::read_once(layout, flags.parallel, [&] { return read_data(flag, paths, flags, tokenizer); });
   };
-  const auto data = read("--data", flags.data);
-  std::optional<xtrain::dataset> held_out;
+  std::optional<xtrain::dataset> given, held_out;
+  if (!indexed) given.emplace(read("--data", flags.data));
   if (!flags.eval_data.empty()) held_out.emplace(read("--eval-data", {flags.eval_data}));
 
   Model model(sizes, on, options);
+  if (indexed) {  // every rank maps the files; how many samples there are, and so their order, depends on the ranks
+    const std::size_t batch = flags.micro_batch_size * flags.gradient_accumulation_steps * model.parallel().data().size();
+    given.emplace(xtrain::gpt_dataset(
+        shared.samples.get([&] { return read_indexed(flags, xtrain::data_split::train, flags.max_steps, batch, sizes); })));
+    if (flags.eval_iters > 0)
+      held_out.emplace(xtrain::gpt_dataset(
+          shared.held_out.get([&] { return read_indexed(flags, xtrain::data_split::validation, flags.eval_iters, batch, sizes); })));
+    flags.epochs = 1;  // the samples are those of all epochs
+    if (first_rank)
+      std::fprintf(stderr, "--data-path %s: %zu samples to train on, %zu to evaluate on\n", given->source().c_str(), given->size(),
+                   held_out ? held_out->size() : 0);
+  }
+  const xtrain::dataset& data = *given;
   if (first_rank)
     std::fprintf(stderr, "%s%s parameters, %s tokens of text\n", xtrain::describe<recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
@@ -162,7 +219,7 @@ int main(int argc, char** argv) {
     flags.watch_over(app.get_name(), argc, argv);
     const bool context_given = app.count("--seq-length") > 0;
     command_line::interruption interrupt;
-    shared_tokenizer tokenizers;
+    shared_things shared;
     xtrain::json_settings config;
     if (flags.config.empty()) config.set("model_type", flags.model);
     else
@@ -172,7 +229,7 @@ int main(int argc, char** argv) {
                                           "--override-config: replaces settings of a --config; none is given");
     std::atomic<int> status = 0;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
-      const int one = pretrain<model_of<recipe>>(flags, config, context_given, layout, first_rank, tokenizers, interrupt);
+      const int one = pretrain<model_of<recipe>>(flags, config, context_given, layout, first_rank, shared, interrupt);
       if (one != 0) status = one;
     });
     return status.load();

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -174,21 +175,33 @@ template <class Config, class Make>
   return make();
 }
 
-/// The first rank does something, and the others go on when it is done.
-template <class Config, class Work>
-void on_first_rank(const Config& layout, Work&& work) {
+/// What the first rank answers, on all ranks: hosts may see different files.
+template <class Config, class Ask>
+[[nodiscard]] std::uint8_t answer_of_first_rank(const Config& layout, Ask&& ask) {
   if constexpr (requires { layout.ranks; }) {
     if (layout.ranks && layout.ranks->size() > 1) {
       constexpr std::uint32_t channel = 34;
-      std::array<std::byte, 1> done{};
+      std::array<std::uint8_t, 1> answer{};
       xtrain::transport& ranks = *layout.ranks;
-      if (ranks.rank() != 0) return ranks.receive(0, channel, done)->wait();
-      work();
-      for (std::size_t r = 1; r < ranks.size(); ++r) ranks.send(r, channel, done)->wait();
-      return;
+      if (ranks.rank() != 0) {
+        ranks.receive(0, channel, std::as_writable_bytes(std::span(answer)))->wait();
+        return answer[0];
+      }
+      answer[0] = ask();
+      for (std::size_t r = 1; r < ranks.size(); ++r) ranks.send(r, channel, std::as_bytes(std::span(answer)))->wait();
+      return answer[0];
     }
   }
-  work();
+  return ask();
+}
+
+/// The first rank does something, and the others go on when it is done.
+template <class Config, class Work>
+void on_first_rank(const Config& layout, Work&& work) {
+  (void)answer_of_first_rank(layout, [&] {
+    work();
+    return std::uint8_t{0};
+  });
 }
 
 }  // namespace command_line

@@ -2,8 +2,9 @@
 #
 #   set_up PACKAGE...
 
-# Packages that are needed to build the programs of this project.
-build_packages="g++ cmake ninja-build libxtensor-dev libxsimd-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev"
+# Packages that are needed to build the programs of this project. Apache Arrow, for the component 'parquet', is not among them: Debian 12 and Ubuntu 24.04
+# do not have it. It is used where the Python package pyarrow, or a folder ARROW_ROOT, is found.
+build_packages="g++ cmake ninja-build libxtensor-dev libxsimd-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libyaml-cpp-dev"
 
 set_up() {
   missing=""
@@ -18,7 +19,7 @@ set_up() {
   if ! command -v apt-get > /dev/null; then
     echo "This is neither Debian nor Ubuntu, so nothing is installed for you. What is needed:"
     echo "  a C++20 compiler (g++ 12, clang++ 14 or newer), CMake 3.25 or newer, Ninja, xtensor 0.24 and xsimd 8.1 or newer,"
-    echo "  nlohmann-json, PCRE2, utf8proc and CLI11; for the tests also doctest, MPI and both compilers."
+    echo "  nlohmann-json, PCRE2, utf8proc, yaml-cpp and CLI11; for the tests also doctest, MPI and both compilers."
     return 0
   fi
   if [ -z "$missing" ]; then

@@ -7,6 +7,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +18,7 @@
 #include <string>
 
 #include <xtrain/text.hpp>
+#include <xtrain/train/recorded_run.hpp>
 
 #include "command_line.hpp"
 #include "ranks.hpp"
@@ -30,12 +33,12 @@ inline constexpr double max_learning_rate = 1000.0;
 struct training_flags {
   std::size_t max_steps = 0, epochs = 1, micro_batch_size = 8, gradient_accumulation_steps = 1, seq_length = 0;
   double learning_rate = 1e-3, warmup_ratio = 0.0, min_lr_ratio = 0.0, weight_decay = 0.01, max_grad_norm = 1.0;
-  std::size_t warmup_steps = 0;
+  std::size_t warmup_steps = 0, lr_decay_steps = 0;
   std::string lr_schedule = "cosine";
   std::string output{}, eval_data{}, metrics{}, tensorboard{};
   std::size_t eval_steps = 0, save_steps = 0, save_total_limit = 0, restarts = 0;
   std::uint64_t seed = 42;
-  bool resume = false, save_asynchronously = false, plan = false;
+  bool resume = false, save_asynchronously = false, late_metrics = false, plan = false;
   device_flags device{};
   rank_flags parallel{};
 
@@ -54,9 +57,14 @@ struct training_flags {
         ->capture_default_str();
     app.add_option("--warmup-ratio", warmup_ratio, "ratio of steps with linear warmup of the learning rate")->check(share())->type_name("X");
     app.add_option("--warmup-steps", warmup_steps, "number of warmup steps, instead of --warmup-ratio")->check(whole_number())->type_name("N");
-    app.add_option("--lr-scheduler-type", lr_schedule, "learning rate schedule after the warmup: constant, linear or cosine")
-        ->check(one_of({"constant", "linear", "cosine"}))
+    app.add_option("--lr-scheduler-type", lr_schedule,
+                   "learning rate schedule after the warmup: constant, linear, cosine, cosine_with_restarts, polynomial, inverse_sqrt (of transformers) or "
+                   "inverse_square_root (of Megatron)")
+        ->check(one_of({"constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt", "inverse_square_root"}))
         ->capture_default_str();
+    app.add_option("--lr-decay-steps", lr_decay_steps, "steps until the end of the decay, warmup included; 0: all steps")
+        ->check(whole_number())
+        ->type_name("N");
     app.add_option("--min-lr-ratio", min_lr_ratio, "minimum learning rate, as a ratio of the peak")->check(share())->type_name("X");
     app.add_option("--weight-decay", weight_decay, "weight decay of matrices")->check(not_negative())->type_name("X")->capture_default_str();
     app.add_option("--max-grad-norm", max_grad_norm, "gradients are clipped to this norm; 0: no clipping")
@@ -71,6 +79,7 @@ struct training_flags {
     app.add_option("--save-steps", save_steps, "steps between checkpoints; 0: when stopped only")->check(whole_number())->type_name("N");
     app.add_option("--save-total-limit", save_total_limit, "maximum number of checkpoints to keep, the newest; 0: all")->check(whole_number())->type_name("N");
     app.add_flag("--async-save", save_asynchronously, "continue training while a checkpoint is written to disk");
+    app.add_flag("--late-metrics", late_metrics, "report a step after the next one has been queued: the device never waits for the host");
     app.add_option("--metrics", metrics, "log of the run's metrics, a JSON object per line")->type_name("FILE");
     app.add_option("--tensorboard-dir", tensorboard, "folder for TensorBoard's event files")->type_name("DIR");
     app.add_option("--seed", seed, "random seed")->check(whole_number())->type_name("N")->capture_default_str();
@@ -78,9 +87,9 @@ struct training_flags {
     device.add(app);
   }
 
-  template <class Optimizer>
-  [[nodiscard]] xtrain::training_config<Optimizer> config() const {
-    xtrain::training_config<Optimizer> c;
+  template <class Optimizer, class Objective = xtrain::next_token>
+  [[nodiscard]] xtrain::training_config<Optimizer, Objective> run_config() const {
+    xtrain::training_config<Optimizer, Objective> c;
     c.max_steps = max_steps;
     c.epochs = epochs;
     c.micro_batch_size = micro_batch_size;
@@ -90,10 +99,12 @@ struct training_flags {
     c.warmup_ratio = warmup_ratio;
     c.warmup_steps = warmup_steps;
     c.lr_schedule = xtrain::lr_schedule_named(lr_schedule);
+    c.lr_decay_steps = lr_decay_steps;
     c.min_lr_ratio = min_lr_ratio;
     if constexpr (requires { c.optimizer.weight_decay; }) c.optimizer.weight_decay = weight_decay;
     c.max_grad_norm = max_grad_norm;
     c.eval_steps = eval_steps;
+    c.late_metrics = late_metrics;
     c.measure_ranks_every = metrics.empty() ? 0 : parallel.ranks_every;
     c.seed = seed;
     return c;
@@ -146,6 +157,33 @@ class interruption {
   std::optional<xtrain::stop_on_interrupt> asked_;
 };
 
+/// Says what of the data is not trained on, and which steps had no loss.
+class data_warnings final : public xtrain::observer {
+ public:
+  using observer::on;
+  void on(const xtrain::run_began& began) override {
+    const xtrain::unused_samples& unused = began.unused;
+    if (unused.left_out > 0)
+      std::fprintf(stderr, "warning: %zu of %zu samples are left out: too long for the sequence length of %zu tokens, or without a token to learn\n",
+                   unused.left_out, unused.all, began.seq_length);
+    if (unused.without_targets > 0)
+      std::fprintf(stderr, "warning: %zu of %zu samples have no target within the sequence length of %zu tokens: nothing is learned from them\n",
+                   unused.without_targets, unused.all, began.seq_length);
+  }
+  void on(const xtrain::step_done& done) override {
+    ++steps_;
+    without_targets_ += done.targets == 0 && std::isnan(done.loss) ? 1 : 0;
+  }
+  void on(const xtrain::run_ended&) override {
+    if (without_targets_ > 0)
+      std::fprintf(stderr, "warning: %zu of %zu steps had no target: %s no loss (nan), and gradients of 0\n", without_targets_, steps_,
+                   without_targets_ == 1 ? "it has" : "they have");
+  }
+
+ private:
+  std::size_t steps_ = 0, without_targets_ = 0;
+};
+
 /// If the output is not a terminal: a log line for every tenth of the run.
 class log_lines final : public xtrain::observer {
  public:
@@ -153,7 +191,13 @@ class log_lines final : public xtrain::observer {
   void on(const xtrain::step_done& done) override {
     const std::size_t tenth = std::max<std::size_t>(1, done.steps / 10);
     if (::isatty(2) == 1 || (done.step % tenth != 0 && done.step != 1 && done.step != done.steps)) return;
-    std::fprintf(stderr, "step %zu/%zu  loss %.4f  lr %.3g  %.0f tokens/s\n", done.step, done.steps, done.loss, done.learning_rate,
+    std::string statistics;
+    for (std::size_t i = 0; i < done.statistic_names.size(); ++i) {
+      std::array<char, 32> number{};
+      std::snprintf(number.data(), number.size(), "%.4f", done.statistics[i]);
+      statistics += "  " + std::string(done.statistic_names[i]) + " " + number.data();
+    }
+    std::fprintf(stderr, "step %zu/%zu  loss %.4f%s  lr %.3g  %.0f tokens/s\n", done.step, done.steps, done.loss, statistics.c_str(), done.learning_rate,
                  done.tokens_per_second());
   }
   void on(const xtrain::evaluation_done& done) override {
@@ -166,13 +210,17 @@ class log_lines final : public xtrain::observer {
 
 /// Trains, with the observers that the flags request, and saves the model when the run ends. A run that is stopped leaves a checkpoint
 /// to resume from. All ranks call it; the first one prints.
+///   flags    of any trainer: run_config<Optimizer>() gives the settings of the run
+///   prepare  called with the trainer before it trains: gives it a second model
 ///   returns  0, or the exit status of a run that was stopped: on every rank 128 + the signal that one of them got
 ///   throws   non_finite_error when the trained weights are not finite: nothing is saved then
-template <class Model, class Data>
-int train(Model& model, const training_flags& flags, const Data& data, const Data* held_out,
-           const xtrain::checkpoint_options& files, bool first_rank, interruption& interrupt) {
+template <class Model, class Flags, class Data, class Prepare>
+int train(Model& model, const Flags& flags, const Data& data, const Data* held_out,
+          xtrain::checkpoint_options files, bool first_rank, interruption& interrupt, Prepare&& prepare) {
   using recipe = typename Model::recipe;
-  xtrain::trainer trainer(model, flags.config<typename recipe::optimizer>());
+  xtrain::trainer trainer(model, flags.template run_config<typename recipe::optimizer>());
+  prepare(trainer);
+  if constexpr (requires { files.data = data.identity(); }) files.data = data.identity();
   xtrain::checkpoint_folder checkpoints(trainer, flags.output, files);
   if (flags.resume) {
     const bool found = for_flag("--resume", "", [&] { return checkpoints.resume(); });
@@ -183,14 +231,17 @@ int train(Model& model, const training_flags& flags, const Data& data, const Dat
   }
   xtrain::progress_bar bar;
   log_lines lines;
+  data_warnings warnings;
   trainer.attach(checkpoints);
   if (first_rank) {
+    trainer.attach(warnings);
     trainer.attach(bar);
     trainer.attach(lines);
   }
   std::optional<xtrain::json_lines_record> record;
   if (first_rank && !flags.metrics.empty()) {
     for_flag("--metrics", flags.metrics, [&] { record.emplace(flags.metrics, xtrain::measure_peak(model.context())); });
+    record->describe(xtrain::recorded_run(trainer));
     trainer.attach(*record);
   }
   std::optional<xtrain::tensorboard_record> tensorboard;
@@ -219,6 +270,11 @@ int train(Model& model, const training_flags& flags, const Data& data, const Dat
   if (first_rank) std::fprintf(stderr, "saved to %s\n", flags.output.c_str());
   return 0;
 }
+template <class Model, class Flags, class Data>
+int train(Model& model, const Flags& flags, const Data& data, const Data* held_out, const xtrain::checkpoint_options& files, bool first_rank,
+          interruption& interrupt) {
+  return train(model, flags, data, held_out, files, first_rank, interrupt, [](auto&) {});
+}
 
 /// Prints how many tokens the data has and how long tokenization took; called by the rank that tokenized.
 template <class Data>
@@ -229,17 +285,24 @@ Data tokenised(const char* flag, const std::string& path, Data data, std::chrono
 }
 
 /// Prints what a run would need (dry run).
-///   throws  usage_error when the layout of ranks is impossible, or the run does not fit the device
-template <class Model>
-void show_plan(const typename Model::config_type& sizes, const typename Model::options& options, const training_flags& flags,
-               const typename Model::context_type& on, bool print) {
+///   complete  called with the plan: adds a second model to it
+///   throws    usage_error when the layout of ranks is impossible, or the run does not fit the device
+template <class Model, class Flags, class Complete>
+void show_plan(const typename Model::config_type& sizes, const typename Model::options& options, const Flags& flags,
+               const typename Model::context_type& on, bool print, Complete&& complete) {
   for_plan([&] {
-    const auto plan =
-        xtrain::plan<xtrain::trainer<xtrain::shared_model<Model>>>(sizes, options, flags.config<typename Model::recipe::optimizer>(), on.properties());
+    auto plan = xtrain::plan<xtrain::trainer<xtrain::shared_model<Model>>>(sizes, options, flags.template run_config<typename Model::recipe::optimizer>(),
+                                                                           on.properties());
+    complete(plan);
     if (print) std::printf("%s%s", xtrain::describe<typename Model::recipe>().c_str(), plan_text(plan).c_str());
     xtrain::require_fit(plan, on.memory_limit());
     if (!flags.plan) xtrain::require_host_fit<typename Model::device>(plan);  // a plan may be for another machine
   });
+}
+template <class Model, class Flags>
+void show_plan(const typename Model::config_type& sizes, const typename Model::options& options, const Flags& flags,
+               const typename Model::context_type& on, bool print) {
+  show_plan<Model>(sizes, options, flags, on, print, [](xtrain::dry_run&) {});
 }
 
 }  // namespace command_line

@@ -1,0 +1,32 @@
+// Trains as programs of Hugging Face's Trainer do, from their command lines: Stanford Alpaca's train.py, and P-tuning of ChatGLM-6B. See hugging_face.md.
+//
+//   hf_train --nproc_per_node=2 train.py --model_name_or_path DIR --data_path alpaca_data.json --output_dir tuned --learning_rate 2e-5 --num_train_epochs 1
+//   hf_train --do_train --train_file train.json --prompt_column content --response_column summary --model_name_or_path chatglm-6b --output_dir tuned
+#include <xtrain/recipes/hugging_face.hpp>
+
+#include "front_end.hpp"
+#include "python_program.hpp"
+
+int main(int argc, char** argv) {
+  return front_end::run("hf_train", [&] {
+    std::vector<std::string> words(argv + 1, argv + argc);
+    if (python_program::asks_for_help(words)) {
+      std::printf(
+          "hf_train: the command line of a program that trains with Hugging Face's Trainer\n\n"
+          "  hf_train [--nproc_per_node=N ... train.py] --model_name_or_path DIR --data_path FILE --output_dir DIR [--fp16|--bf16 True] [--deepspeed FILE]\n"
+          "           [--fsdp \"full_shard auto_wrap\"] ...                                  Stanford Alpaca's train.py\n"
+          "  hf_train --do_train --train_file FILE --prompt_column NAME --response_column NAME --pre_seq_len N ...    ChatGLM-6B's ptuning/main.py\n\n"
+          "%s\nexamples/hugging_face.md lists all flags.\n",
+          python_program::own_flags);
+      return 0;
+    }
+    front_end::options asked;
+    asked.take(words);
+    const xtrain::launched_process process = xtrain::launched();
+    python_program::add_ranks_of(process, "hf_train", words);
+    const xtrain::run_description run = xtrain::run_description::from_hugging_face(words);
+    if (process.rank == 0) python_program::print_notes(run);
+    if (!asked.print_run && !asked.print_recipe) python_program::require_local_folder("--model_name_or_path", run.model.folder);
+    return front_end::start(run, asked);
+  });
+}
