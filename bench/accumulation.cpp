@@ -77,7 +77,8 @@ int main(int argc, char** argv) try {
   const std::size_t cut = all.size() / 10 * 9;
   const xtrain::dataset text = part(all.substr(0, cut), "text"), held_out = part(all.substr(cut, 100000), "held out");
   std::printf(
-      "| precision | held-out loss, 16 at once | 16 micro-batches | steps' losses, one from the other | 16 micro-batches, from fp32 |\n|---|---|---|---|---|\n");
+      "| precision | held-out loss, 16 at once | 16 micro-batches | steps' losses, one from the other | 16 micro-batches, from fp32 |\n"
+      "|---|---|---|---|---|\n");
   const outcome exact = show<xtrain::fp32>(text, held_out, chosen, nullptr);
   (void)show<xtrain::bf16_mixed>(text, held_out, chosen, &exact);
   (void)show<xtrain::bf16_gradients>(text, held_out, chosen, &exact);

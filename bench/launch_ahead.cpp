@@ -1,7 +1,8 @@
 // Whether a step takes as long as its kernels: on a device that works beside the host, whose kernels take 1 ms and whose launches take the host
-// 20 us, the host must stay ahead, and communication must overlap.
+// 20 us, the host must stay ahead, and communication must overlap. Launches keep a processor busy: with launches of 0 us, ranks that share
+// processors do not wait for each other's hosts.
 //
-//   launch_ahead [kernel microseconds] [steps]
+//   launch_ahead [kernel microseconds] [steps] [launch microseconds]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -44,12 +45,12 @@ std::vector<xtrain::host_batch> batches(std::size_t count, std::size_t rank) {
 
 /// The ratio of a step's time to the time that the device spends in its kernels, on the slowest rank; with metrics read a step late.
 template <class Parallel>
-void measure(const char* name, std::size_t ranks, std::chrono::microseconds kernel, std::size_t steps, typename Parallel::config layout = {}) {
+void measure(const char* name, std::size_t ranks, const xtrain::testing::isolated_timing& timing, std::size_t steps, typename Parallel::config layout = {}) {
   std::vector<double> step_seconds(ranks), kernel_seconds(ranks);
   xtrain::run_ranks(ranks, [&](const std::shared_ptr<xtrain::transport>& network) {
     typename Parallel::config own = layout;
     if constexpr (requires { own.ranks = network; }) own.ranks = network;
-    const device::context on(xtrain::cpu::context({.threads = 1}), {.is_late = false, .launch = std::chrono::microseconds(20), .kernel = kernel});
+    const device::context on(xtrain::cpu::context({.threads = 1}), timing);
     using model_type = xtrain::llama<recipe<Parallel>>;
     model_type model({.vocab_size = 64, .hidden_size = 16, .num_layers = 2, .num_heads = 2, .max_position_embeddings = 16}, on, {.parallel = own});
     xtrain::trainer trainer(model, {.max_steps = steps + 2, .micro_batch_size = 1, .gradient_accumulation_steps = 2});
@@ -77,13 +78,14 @@ void measure(const char* name, std::size_t ranks, std::chrono::microseconds kern
 
 int main(int count, char** words) {
   try {
-    if (count > 1 && std::string_view(words[1]) == "--help") return std::puts("usage: launch_ahead [kernel microseconds] [steps]"), 0;
-    const std::chrono::microseconds kernel(count > 1 ? std::atol(words[1]) : 1000);
+    if (count > 1 && std::string_view(words[1]) == "--help") return std::puts("usage: launch_ahead [kernel microseconds] [steps] [launch microseconds]"), 0;
+    const std::chrono::microseconds kernel(count > 1 ? std::atol(words[1]) : 1000), launch(count > 3 ? std::atol(words[3]) : 20);
     const std::size_t steps = count > 2 ? static_cast<std::size_t>(std::atol(words[2])) : 10;
-    measure<xtrain::single>("single", 1, kernel, steps);
-    measure<xtrain::data_parallel>("data_parallel", 4, kernel, steps);
-    measure<xtrain::zero<2>>("zero<2>", 4, kernel, steps);
-    measure<xtrain::zero<3>>("zero<3>", 4, kernel, steps);
+    const xtrain::testing::isolated_timing timing{.is_late = false, .launch = launch, .kernel = kernel};
+    measure<xtrain::single>("single", 1, timing, steps);
+    measure<xtrain::data_parallel>("data_parallel", 4, timing, steps);
+    measure<xtrain::zero<2>>("zero<2>", 4, timing, steps);
+    measure<xtrain::zero<3>>("zero<3>", 4, timing, steps);
     return 0;
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "launch_ahead: %s\n", problem.what());

@@ -4,6 +4,7 @@
 #define XTRAIN_KERNELS_APART
 #include <xtrain/device/cpu/compiled_once.hpp>
 #include <xtrain/device/cpu/cpu.hpp>
+#include <xtrain/device/cpu/peak.hpp>
 
 namespace xtrain::cpu_kernels {
 
@@ -14,6 +15,10 @@ void compiled_once<Kernel>::run(cpu_stream& stream, const Kernel& kernel, scratc
 template <class Kernel>
 std::size_t compiled_once<Kernel>::scratch_bytes(const cpu_properties& cpu, const Kernel& kernel) {
   return scratch_bytes_here(cpu, kernel);
+}
+
+double compiled_multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep) {
+  return of_bf16 ? multiply_add_chains<simd::native, bf16>(rounds, keep) : multiply_add_chains<simd::native, float>(rounds, keep);
 }
 
 #define XTRAIN_DEFINE(...) template struct compiled_once<__VA_ARGS__>;

@@ -7,6 +7,9 @@
 #include <xtrain/core/file_impl.hpp>
 #include <xtrain/core/pattern_impl.hpp>
 #include <xtrain/data/dataset_impl.hpp>
+#include <xtrain/data/gpt_dataset_impl.hpp>
+#include <xtrain/data/indexed_dataset_impl.hpp>
+#include <xtrain/data/indexed_instructions_impl.hpp>
 #include <xtrain/data/loader_impl.hpp>
 #include <xtrain/data/masked_text_dataset_impl.hpp>
 #include <xtrain/data/once_per_host_impl.hpp>
@@ -17,6 +20,9 @@
 #include <xtrain/device/control_group_impl.hpp>
 #include <xtrain/device/host_impl.hpp>
 #include <xtrain/device/host_threads_impl.hpp>
+#include <xtrain/eval/answer_filter_impl.hpp>
+#include <xtrain/eval/language_model_impl.hpp>
+#include <xtrain/eval/math_answer_impl.hpp>
 #include <xtrain/generate/sampling_impl.hpp>
 #include <xtrain/models/baichuan_impl.hpp>
 #include <xtrain/models/bert_impl.hpp>
@@ -24,10 +30,13 @@
 #include <xtrain/models/chatglm1_impl.hpp>
 #include <xtrain/models/chatglm_impl.hpp>
 #include <xtrain/models/config_impl.hpp>
+#include <xtrain/models/gemma2_impl.hpp>
+#include <xtrain/models/gemma_impl.hpp>
 #include <xtrain/models/gpt2_impl.hpp>
 #include <xtrain/models/internlm_impl.hpp>
 #include <xtrain/models/llama_impl.hpp>
 #include <xtrain/models/mixtral_impl.hpp>
+#include <xtrain/models/phi3_impl.hpp>
 #include <xtrain/plan/mesh_plan_impl.hpp>
 #include <xtrain/plan/predict_impl.hpp>
 #include <xtrain/tensor/parameter_layout_impl.hpp>

@@ -5,7 +5,7 @@
 #
 # The headers then declare. The definitions (*_impl.hpp), the kernels of the cpu device, and training and generation of every decoder family in
 # fp32 and bf16 on one rank, of all weights or a LoRA adapter, are compiled with the project: what that saves is in bench/README.md. They are
-# optimized in every configuration, so that a debug build trains at almost full speed. Components that are not there (io, text) are left out.
+# optimized in every configuration, so that a debug build trains at almost full speed. Components that are not there (io, text, recipes) are left out.
 # NATIVE compiles the library, and what links it, for the processor at hand (xtrain::native). All sources of a program link the library, or none
 # does: a mix does not link.
 
@@ -28,7 +28,7 @@ function(xtrain_add_library)
   list(TRANSFORM sources REPLACE "(.+)" "${XTRAIN_LIBRARY_FOLDER}/library_\\1.cpp")
   add_library(xtrain_library STATIC EXCLUDE_FROM_ALL ${sources})
   target_link_libraries(xtrain_library PUBLIC xtrain::xtrain xtrain::cpu_kernels)
-  foreach(component io text)
+  foreach(component io text recipes)
     if(TARGET xtrain::${component})
       get_target_property(missing xtrain::${component} XTRAIN_MISSING)
       if(NOT missing)

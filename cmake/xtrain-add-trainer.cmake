@@ -3,24 +3,27 @@
 #   xtrain_add_trainer(NAME my_finetune SOURCE finetune.cpp PRECISION bf16_mixed)
 #
 #   NAME       of the target and the executable
-#   SOURCE     a source file of yours, or the name of an example: pretrain.cpp, finetune.cpp, generate.cpp, train_encoder.cpp, plan.cpp
+#   SOURCE     a source file of yours, or the name of an example: pretrain.cpp, finetune.cpp, generate.cpp, evaluate.cpp, train_encoder.cpp, plan.cpp,
+#              or train.cpp, which needs the component 'recipes'
 #   DEVICE     cpu (default), or a type of yours
 #   PRECISION  fp32 (default), bf16_mixed, bf16_gradients, bf16_pure, fp16_mixed, or a type of yours
 #   PARALLEL   single (default), data_parallel, zero<1>, zero<2>, zero<3>, tensor_parallel, sequence_parallel, parallel<zero<2>, tensor_parallel>, or a type of
 #              yours; all but the first have ranks: --ranks N makes them threads of one process
 #   MPI        ranks may also be processes that mpirun or srun starts: needs the component 'mpi'
 #   OPTIMIZER  adamw (default), adamw_8bit, lion, sgd, muon, adafactor, or a type of yours
+#   OBJECTIVE  next_token (default), dpo, kto, orpo, simpo, distillation, or a type of yours; for finetune.cpp, which gets the flags of its settings
 #   RECOMPUTE  recompute_none (default), recompute_full, recompute_selective<...>, or a type of yours
 #   OFFLOAD    no_offload (default), offload_to_file<memory_role::optimizer> (or other roles), or a type of yours
 #   ADAPTER    no_adapter (default), lora, or a type of yours
-#   FAMILIES   all (default), or families by name: gpt2 llama mistral mixtral qwen2 bloom baichuan internlm internlm2 aquila chatglm chatglm1. Several
-#              families are one model type whose layers are chosen at run time; a program of one family has that family's layers only, and compiles faster
+#   FAMILIES   all (default), or families by name: gpt2 llama mistral mixtral qwen2 qwen3 gemma gemma2 phi3 bloom baichuan internlm internlm2 aquila chatglm
+#              chatglm1. Several families are one model type whose layers are chosen at run time; a program of one family has that family's layers only, and
+#              compiles faster
 #   HEADERS    headers that declare types of yours; names with :: are taken as they are, others are xtrain's
 #
 # The source includes "recipe.hpp", which this function writes: struct recipe, with the policies chosen.
 
 function(xtrain_add_trainer)
-  set(axes DEVICE PRECISION PARALLEL OPTIMIZER RECOMPUTE OFFLOAD ADAPTER)
+  set(axes DEVICE PRECISION PARALLEL OPTIMIZER OBJECTIVE RECOMPUTE OFFLOAD ADAPTER)
   cmake_parse_arguments(T "MPI" "NAME;SOURCE;${axes}" "HEADERS;FAMILIES" ${ARGN})
   list(JOIN ARGN " " given)
   if(NOT T_NAME OR NOT T_SOURCE)
@@ -28,8 +31,8 @@ function(xtrain_add_trainer)
   endif()
   if(T_UNPARSED_ARGUMENTS)
     list(JOIN T_UNPARSED_ARGUMENTS " " unknown)
-    message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): arguments are NAME, SOURCE, DEVICE, PRECISION, PARALLEL, OPTIMIZER, RECOMPUTE, OFFLOAD, ADAPTER, FAMILIES, HEADERS and MPI; "
-                        "given was also: ${unknown}")
+    message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): arguments are NAME, SOURCE, DEVICE, PRECISION, PARALLEL, OPTIMIZER, OBJECTIVE, RECOMPUTE, OFFLOAD, "
+                        "ADAPTER, FAMILIES, HEADERS and MPI; given was also: ${unknown}")
   endif()
   if(T_KEYWORDS_MISSING_VALUES)
     list(JOIN T_KEYWORDS_MISSING_VALUES " " empty)
@@ -152,5 +155,11 @@ using processes = ${processes};
   target_link_libraries(${T_NAME} PRIVATE xtrain::text CLI11::CLI11)
   if(T_MPI)
     target_link_libraries(${T_NAME} PRIVATE xtrain::mpi)
+  endif()
+  if(TARGET xtrain::recipes)  # train.cpp reads run descriptions
+    get_target_property(missing xtrain::recipes XTRAIN_MISSING)
+    if(NOT missing)
+      target_link_libraries(${T_NAME} PRIVATE xtrain::recipes)
+    endif()
   endif()
 endfunction()

@@ -20,7 +20,8 @@ function(xtrain_add_cpu_levels)
     message(FATAL_ERROR "xtrain_add_cpu_levels: takes no arguments; given: ${ARGN}")
   endif()
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-    message(FATAL_ERROR "xtrain_add_cpu_levels: the levels are those of x86-64; this is ${CMAKE_SYSTEM_PROCESSOR}. Compile the program for its processor instead (xtrain::native).")
+    message(FATAL_ERROR "xtrain_add_cpu_levels: the levels are those of x86-64; this is ${CMAKE_SYSTEM_PROCESSOR}. Compile the program for its "
+                        "processor instead (xtrain::native).")
   endif()
   # CMake's own choice may be LLVM's linker, which cannot dissolve the groups that shared functions come in
   find_program(XTRAIN_GNU_LD NAMES ld.bfd x86_64-linux-gnu-ld.bfd ld)
@@ -47,7 +48,8 @@ function(xtrain_add_cpu_levels)
     add_custom_command(
       OUTPUT "${object}"
       COMMAND "${XTRAIN_GNU_LD}" -r --force-group-allocation -o "${object}" "$<TARGET_OBJECTS:${compiled}>"
-      COMMAND "${XTRAIN_GNU_OBJCOPY}" --wildcard "--keep-global-symbol=*6xtrain10cpu_levels8at_level*" "--keep-global-symbol=*6xtrain10cpu_levels5facts*" "${object}"
+      COMMAND "${XTRAIN_GNU_OBJCOPY}" --wildcard "--keep-global-symbol=*6xtrain10cpu_levels8at_level*"
+              "--keep-global-symbol=*6xtrain10cpu_levels5facts*" "${object}"
       DEPENDS ${compiled} "$<TARGET_OBJECTS:${compiled}>"
       COMMENT "Kernels for ${level}"
       VERBATIM)

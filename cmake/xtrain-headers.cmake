@@ -7,10 +7,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/adapt/lora.hpp
     xtrain/adapt/lora_config.hpp
     xtrain/adapt/lora_config_impl.hpp
+    xtrain/adapt/lora_plus.hpp
     xtrain/adapt/merge.hpp
     xtrain/adapt/module_names.hpp
     xtrain/adapt/none.hpp
     xtrain/adapt/prefix_tuning.hpp
+    xtrain/adapt/qat.hpp
+    xtrain/adapt/qat_lora.hpp
     xtrain/adapt/qlora.hpp
     xtrain/chat/chat_form.hpp
     xtrain/comm/all_to_all.hpp
@@ -26,6 +29,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/launch.hpp
     xtrain/comm/mesh.hpp
     xtrain/comm/message_scratch.hpp
+    xtrain/comm/native_collectives.hpp
     xtrain/comm/part.hpp
     xtrain/comm/point_to_point.hpp
     xtrain/comm/recursive_halving.hpp
@@ -54,14 +58,23 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/random.hpp
     xtrain/core/shared_model.hpp
     xtrain/core/text.hpp
+    xtrain/core/utf8.hpp
     xtrain/data/dataset.hpp
     xtrain/data/dataset_impl.hpp
+    xtrain/data/global_batch_sizes.hpp
+    xtrain/data/gpt_dataset.hpp
+    xtrain/data/gpt_dataset_impl.hpp
+    xtrain/data/indexed_dataset.hpp
+    xtrain/data/indexed_dataset_impl.hpp
+    xtrain/data/indexed_instructions.hpp
+    xtrain/data/indexed_instructions_impl.hpp
     xtrain/data/loader.hpp
     xtrain/data/loader_impl.hpp
     xtrain/data/masked_text_dataset.hpp
     xtrain/data/masked_text_dataset_impl.hpp
     xtrain/data/once_per_host.hpp
     xtrain/data/once_per_host_impl.hpp
+    xtrain/data/ordered_workers.hpp
     xtrain/data/sentence_batch.hpp
     xtrain/data/sentence_dataset.hpp
     xtrain/data/sentence_dataset_impl.hpp
@@ -75,6 +88,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/text_with_loss_mask.hpp
     xtrain/data/word_masking.hpp
     xtrain/data/xtensor_batch.hpp
+    xtrain/device/capture.hpp
     xtrain/device/concepts.hpp
     xtrain/device/control_group.hpp
     xtrain/device/control_group_impl.hpp
@@ -87,7 +101,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/elementwise.hpp
     xtrain/device/cpu/embedding.hpp
     xtrain/device/cpu/experts.hpp
+    xtrain/device/cpu/fake_quantise.hpp
     xtrain/device/cpu/few_rows.hpp
+    xtrain/device/cpu/grpo.hpp
     xtrain/device/cpu/instructions.hpp
     xtrain/device/cpu/kernel_list.hpp
     xtrain/device/cpu/levels.hpp
@@ -107,6 +123,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/step_scalars.hpp
     xtrain/device/cpu/stream.hpp
     xtrain/device/cpu/tile.hpp
+    xtrain/device/cpu/value_loss.hpp
     xtrain/device/dry/dry.hpp
     xtrain/device/dry_run.hpp
     xtrain/device/host.hpp
@@ -121,7 +138,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/elementwise.hpp
     xtrain/device/kernel/embedding.hpp
     xtrain/device/kernel/experts.hpp
+    xtrain/device/kernel/fake_quantise.hpp
+    xtrain/device/kernel/grpo.hpp
     xtrain/device/kernel/kernel.hpp
+    xtrain/device/kernel/launch_record.hpp
     xtrain/device/kernel/loss.hpp
     xtrain/device/kernel/matmul.hpp
     xtrain/device/kernel/matrix_optimizer.hpp
@@ -131,6 +151,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/preference.hpp
     xtrain/device/kernel/split_loss.hpp
     xtrain/device/kernel/step_scalars.hpp
+    xtrain/device/kernel/value_loss.hpp
     xtrain/device/memory.hpp
     xtrain/device/offload.hpp
     xtrain/device/pinned_memory.hpp
@@ -141,6 +162,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/elementwise.hpp
     xtrain/device/reference/embedding.hpp
     xtrain/device/reference/experts.hpp
+    xtrain/device/reference/fake_quantise.hpp
+    xtrain/device/reference/grpo.hpp
     xtrain/device/reference/loss.hpp
     xtrain/device/reference/matmul.hpp
     xtrain/device/reference/matrix_optimizer.hpp
@@ -152,15 +175,28 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/step_scalars.hpp
     xtrain/device/reference/stream.hpp
+    xtrain/device/reference/value_loss.hpp
     xtrain/device/stream_drain.hpp
     xtrain/device/with_host_fallback.hpp
     xtrain/eval/accuracy.hpp
+    xtrain/eval/answer_filter.hpp
+    xtrain/eval/answer_filter_impl.hpp
+    xtrain/eval/benchmark_subjects.hpp
     xtrain/eval/concepts.hpp
+    xtrain/eval/language_model.hpp
+    xtrain/eval/language_model_impl.hpp
+    xtrain/eval/log_likelihood.hpp
     xtrain/eval/logits.hpp
+    xtrain/eval/math_answer.hpp
+    xtrain/eval/math_answer_impl.hpp
     xtrain/eval/perplexity.hpp
+    xtrain/eval/python_random.hpp
+    xtrain/generate/beam_search.hpp
+    xtrain/generate/decoding_memory.hpp
     xtrain/generate/generator.hpp
     xtrain/generate/sampling.hpp
     xtrain/generate/sampling_impl.hpp
+    xtrain/generate/stop_text.hpp
     xtrain/layers/attention.hpp
     xtrain/layers/attention_heads.hpp
     xtrain/layers/attention_mask.hpp
@@ -177,10 +213,12 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/feed_forward.hpp
     xtrain/layers/head.hpp
     xtrain/layers/head_exchange.hpp
+    xtrain/layers/head_norm.hpp
     xtrain/layers/kinds.hpp
     xtrain/layers/kv_cache.hpp
     xtrain/layers/linear.hpp
     xtrain/layers/masked_lm_head.hpp
+    xtrain/layers/neftune.hpp
     xtrain/layers/norm.hpp
     xtrain/layers/parallel_linear.hpp
     xtrain/layers/pass.hpp
@@ -190,6 +228,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/recompute.hpp
     xtrain/layers/ring_attention.hpp
     xtrain/layers/rope.hpp
+    xtrain/layers/score_head.hpp
     xtrain/layers/sequence_classification_head.hpp
     xtrain/layers/sequence_parallel.hpp
     xtrain/layers/tensor_shard.hpp
@@ -222,6 +261,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/family_info.hpp
     xtrain/models/family_list.hpp
     xtrain/models/file_order.hpp
+    xtrain/models/gemma.hpp
+    xtrain/models/gemma2.hpp
+    xtrain/models/gemma2_impl.hpp
+    xtrain/models/gemma_impl.hpp
     xtrain/models/gpt2.hpp
     xtrain/models/gpt2_impl.hpp
     xtrain/models/internlm.hpp
@@ -237,15 +280,28 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/normalized_residual_block.hpp
     xtrain/models/padding_index.hpp
     xtrain/models/pass_memory.hpp
+    xtrain/models/phi3.hpp
+    xtrain/models/phi3_impl.hpp
     xtrain/models/qwen2.hpp
+    xtrain/models/qwen3.hpp
     xtrain/models/require_batch.hpp
     xtrain/models/transformer.hpp
+    xtrain/objective/answers_batch.hpp
     xtrain/objective/concepts.hpp
     xtrain/objective/distillation.hpp
     xtrain/objective/dpo.hpp
+    xtrain/objective/grpo.hpp
+    xtrain/objective/kto.hpp
     xtrain/objective/log_prob_source.hpp
     xtrain/objective/next_token.hpp
+    xtrain/objective/orpo.hpp
+    xtrain/objective/ppo.hpp
+    xtrain/objective/ppo_value.hpp
+    xtrain/objective/reward.hpp
     xtrain/objective/sequence_log_probs.hpp
+    xtrain/objective/sequence_objective.hpp
+    xtrain/objective/simpo.hpp
+    xtrain/objective/step_values.hpp
     xtrain/objective/teacher_source.hpp
     xtrain/ops/activation.hpp
     xtrain/ops/attention.hpp
@@ -254,6 +310,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/elementwise.hpp
     xtrain/ops/embedding.hpp
     xtrain/ops/experts.hpp
+    xtrain/ops/fake_quantise.hpp
+    xtrain/ops/grpo.hpp
     xtrain/ops/launch.hpp
     xtrain/ops/loss.hpp
     xtrain/ops/matmul.hpp
@@ -262,8 +320,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/norm.hpp
     xtrain/ops/optimizer.hpp
     xtrain/ops/preference.hpp
+    xtrain/ops/require_softcap.hpp
     xtrain/ops/split_loss.hpp
     xtrain/ops/step_scalars.hpp
+    xtrain/ops/value_loss.hpp
     xtrain/optim/adafactor.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/adamw_8bit.hpp
@@ -320,6 +380,12 @@ set(XTRAIN_CORE_HEADERS
     xtrain/plan/search.hpp
     xtrain/precision/concepts.hpp
     xtrain/precision/precision.hpp
+    xtrain/rl/advantages.hpp
+    xtrain/rl/answers.hpp
+    xtrain/rl/best_of_n.hpp
+    xtrain/rl/completions.hpp
+    xtrain/rl/ppo_rollouts.hpp
+    xtrain/rl/rollouts.hpp
     xtrain/tensor/arena.hpp
     xtrain/tensor/growing.hpp
     xtrain/tensor/nf4.hpp
@@ -355,6 +421,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp
+    xtrain/testing/recorded_transport.hpp
     xtrain/testing/slow_transport.hpp
     xtrain/testing/transport_conformance.hpp
     xtrain/text/byte_tokenizer.hpp
@@ -364,6 +431,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/text/text_span.hpp
     xtrain/text/tokenizer.hpp
     xtrain/text/tokenizer_impl.hpp
+    xtrain/train/add_log_probs.hpp
+    xtrain/train/captured_steps.hpp
     xtrain/train/checked_recipe.hpp
     xtrain/train/concepts.hpp
     xtrain/train/config.hpp
@@ -374,6 +443,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/interrupt.hpp
     xtrain/train/json_lines.hpp
     xtrain/train/json_lines_impl.hpp
+    xtrain/train/kind_names.hpp
     xtrain/train/memory_statistics.hpp
     xtrain/train/non_finite.hpp
     xtrain/train/progress_bar.hpp
@@ -384,6 +454,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/replace_folder.hpp
     xtrain/train/replace_folder_impl.hpp
     xtrain/train/require_room.hpp
+    xtrain/train/reward_scorer.hpp
     xtrain/train/run_dry.hpp
     xtrain/train/run_settings.hpp
     xtrain/train/step_guard.hpp
@@ -432,15 +503,36 @@ set(XTRAIN_IO_HEADERS
     xtrain/chat/jinja/tests.hpp
     xtrain/chat/jinja/value.hpp
     xtrain/chat/jinja/value_impl.hpp
+    xtrain/chat/preference_record.hpp
     xtrain/core/json.hpp
     xtrain/core/json_fwd.hpp
+    xtrain/core/plain_json.hpp
     xtrain/data/chat_dataset.hpp
     xtrain/data/chat_dataset_impl.hpp
+    xtrain/data/chat_encoder.hpp
+    xtrain/data/grouped_text_dataset.hpp
+    xtrain/data/grouped_text_dataset_impl.hpp
     xtrain/data/json_dataset.hpp
     xtrain/data/json_dataset_impl.hpp
     xtrain/data/json_records.hpp
     xtrain/data/labelled_dataset.hpp
     xtrain/data/labelled_dataset_impl.hpp
+    xtrain/data/log_prob_file.hpp
+    xtrain/data/log_prob_file_impl.hpp
+    xtrain/data/preference_dataset.hpp
+    xtrain/data/preference_dataset_impl.hpp
+    xtrain/data/preprocess.hpp
+    xtrain/data/preprocess_impl.hpp
+    xtrain/data/record_handler.hpp
+    xtrain/data/record_handler_impl.hpp
+    xtrain/data/record_source.hpp
+    xtrain/data/record_source_impl.hpp
+    xtrain/eval/benchmark.hpp
+    xtrain/eval/benchmark_impl.hpp
+    xtrain/eval/benchmark_records.hpp
+    xtrain/eval/benchmark_task.hpp
+    xtrain/eval/benchmark_task_impl.hpp
+    xtrain/eval/record_place.hpp
     xtrain/io.hpp
     xtrain/io/file_runs.hpp
     xtrain/io/file_tensor.hpp
@@ -460,6 +552,8 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/pickle.hpp
     xtrain/io/pretrained.hpp
     xtrain/io/pretrained_impl.hpp
+    xtrain/io/quantised_weights.hpp
+    xtrain/io/quantised_weights_impl.hpp
     xtrain/io/rewrite.hpp
     xtrain/io/rewrite_impl.hpp
     xtrain/io/safetensors.hpp
@@ -476,10 +570,19 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/zip.hpp
     xtrain/plan/machine_file.hpp
     xtrain/plan/machine_file_impl.hpp
+    xtrain/report/html.hpp
+    xtrain/report/report_page.hpp
+    xtrain/report/report_page_impl.hpp
+    xtrain/report/report_style.hpp
+    xtrain/report/run_log.hpp
+    xtrain/report/run_log_impl.hpp
+    xtrain/report/step_bins.hpp
     xtrain/train/checkpoint.hpp
     xtrain/train/checkpoint_state.hpp
     xtrain/train/checkpoint_state_impl.hpp
-    xtrain/train/optimizer_file.hpp)
+    xtrain/train/optimizer_file.hpp
+    xtrain/train/recorded_run.hpp
+    xtrain/train/recorded_settings.hpp)
 
 set(XTRAIN_TEXT_HEADERS
     xtrain/text.hpp
@@ -525,6 +628,45 @@ set(XTRAIN_MPI_HEADERS
     xtrain/comm/mpi_message.hpp
     xtrain/comm/mpi_world.hpp
     xtrain/mpi.hpp)
+
+set(XTRAIN_PARQUET_HEADERS
+    xtrain/data/arrow_records.hpp)
+
+set(XTRAIN_RECIPES_HEADERS
+    xtrain/recipes/deepspeed.hpp
+    xtrain/recipes/deepspeed_impl.hpp
+    xtrain/recipes/hugging_face.hpp
+    xtrain/recipes/hugging_face_impl.hpp
+    xtrain/recipes/megatron.hpp
+    xtrain/recipes/megatron_arguments.hpp
+    xtrain/recipes/megatron_command.hpp
+    xtrain/recipes/megatron_flags.hpp
+    xtrain/recipes/megatron_impl.hpp
+    xtrain/recipes/megatron_pretraining.hpp
+    xtrain/recipes/megatron_programs.hpp
+    xtrain/recipes/musa_demo.hpp
+    xtrain/recipes/musa_demo_impl.hpp
+    xtrain/recipes/program_flags.hpp
+    xtrain/recipes/recipe_type.hpp
+    xtrain/recipes/recipe_type_impl.hpp
+    xtrain/recipes/run_description.hpp
+    xtrain/recipes/run_description_impl.hpp
+    xtrain/recipes/torchtune.hpp
+    xtrain/recipes/torchtune_call.hpp
+    xtrain/recipes/torchtune_chat.hpp
+    xtrain/recipes/torchtune_components.hpp
+    xtrain/recipes/torchtune_config.hpp
+    xtrain/recipes/torchtune_configs.hpp
+    xtrain/recipes/torchtune_impl.hpp
+    xtrain/recipes/torchtune_programs.hpp
+    xtrain/recipes/torchtune_sections.hpp
+    xtrain/recipes/torchtune_training.hpp
+    xtrain/recipes/torchtune_translation.hpp
+    xtrain/recipes/torchtune_values.hpp
+    xtrain/recipes/trainer_cache.hpp
+    xtrain/recipes/trainer_cache_impl.hpp
+    xtrain/recipes/yaml.hpp
+    xtrain/recipes/yaml_impl.hpp)
 
 set(XTRAIN_OPENMP_HEADERS
     xtrain/device/cpu/openmp.hpp

@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 set(package "${CMAKE_INSTALL_DATADIR}/cmake/xtrain")
 
-foreach(target xtrain xtrain_io xtrain_text xtrain_mpi xtrain_openmp)
+foreach(target xtrain xtrain_io xtrain_text xtrain_mpi xtrain_openmp xtrain_parquet xtrain_recipes)
   install(TARGETS ${target} EXPORT xtrain-${target} FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
   install(EXPORT xtrain-${target} NAMESPACE xtrain:: DESTINATION "${package}" FILE ${target}-targets.cmake)
 endforeach()
@@ -16,6 +16,13 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/xtrain-config-version.cm
 install(FILES "${PROJECT_BINARY_DIR}/xtrain-config.cmake" "${PROJECT_BINARY_DIR}/xtrain-config-version.cmake" cmake/xtrain-dependencies.cmake
               cmake/xtrain-add-trainer.cmake cmake/xtrain-add-library.cmake cmake/library_core.cpp cmake/library_fp32.cpp
               cmake/library_fp32_lora.cpp cmake/library_bf16.cpp cmake/library_bf16_lora.cpp cmake/library_io.cpp cmake/library_text.cpp
-              cmake/xtrain-cpu-kernels.cmake cmake/cpu_kernels.cpp cmake/xtrain-cpu-levels.cmake cmake/cpu_level.cpp cmake/FindPCRE2.cmake cmake/FindUtf8proc.cmake DESTINATION "${package}")
-install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp examples/train_encoder.cpp examples/plan.cpp examples/command_line.hpp examples/flag_names.hpp examples/training_run.hpp examples/ranks.hpp examples/restarts.hpp DESTINATION "${package}/examples")
+              cmake/library_recipes.cpp cmake/xtrain-cpu-kernels.cmake cmake/cpu_kernels.cpp cmake/xtrain-cpu-levels.cmake cmake/cpu_level.cpp
+              cmake/FindPCRE2.cmake cmake/FindUtf8proc.cmake cmake/FindArrowParquet.cmake DESTINATION "${package}")
+install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp examples/evaluate.cpp examples/train_encoder.cpp examples/plan.cpp
+              examples/command_line.hpp examples/flag_names.hpp examples/frozen_model.hpp examples/training_run.hpp examples/objective_flags.hpp
+              examples/ranks.hpp examples/restarts.hpp examples/train.cpp examples/described_data.hpp examples/described_files.hpp
+              examples/described_settings.hpp examples/log_styles_hugging_face.hpp examples/log_styles_megatron.hpp examples/log_styles_torchtune.hpp
+              examples/tune.cpp examples/hf_train.cpp examples/main_hf.cpp examples/megatron.cpp examples/front_end.hpp examples/python_program.hpp
+              examples/convert.cpp examples/preprocess_data.cpp
+              DESTINATION "${package}/examples")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/xtrain")

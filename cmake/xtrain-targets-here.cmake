@@ -48,6 +48,16 @@ xtrain_interface_target(xtrain_openmp openmp ${XTRAIN_OPENMP_HEADERS})
 target_link_libraries(xtrain_openmp INTERFACE xtrain)
 xtrain_component_needs(openmp OpenMP::OpenMP_CXX)
 
+# Records of Parquet and Arrow files.
+xtrain_interface_target(xtrain_parquet parquet ${XTRAIN_PARQUET_HEADERS})
+target_link_libraries(xtrain_parquet INTERFACE xtrain_io)
+xtrain_component_needs(parquet ArrowParquet::ArrowParquet)
+
+# Runs as data, and what other systems' configs and flags become.
+xtrain_interface_target(xtrain_recipes recipes ${XTRAIN_RECIPES_HEADERS})
+target_link_libraries(xtrain_recipes INTERFACE xtrain_io)
+xtrain_component_needs(recipes $<IF:$<TARGET_EXISTS:yaml-cpp::yaml-cpp>,yaml-cpp::yaml-cpp,yaml-cpp>)
+
 # The processor that compiles is the processor that runs. Never part of xtrain::xtrain.
 xtrain_interface_target(xtrain_native native)
 target_compile_options(xtrain_native INTERFACE -march=native)
