@@ -98,6 +98,31 @@ TEST_CASE("a folder is converted to another type, in shards, and the report says
   CHECK(holds(wide.out, "rounding   none: every number is the same"));
 }
 
+TEST_CASE("linear layers are quantized to four bits, as values or packed") {
+  const scratch_folder f;
+  save_pretrained(llama<plain>({.vocab_size = 11, .hidden_size = 16, .num_layers = 2, .num_heads = 4, .num_kv_heads = 2, .max_position_embeddings = 7,
+                                .tie_word_embeddings = false}),
+                  f / "llama");
+  const std::size_t plain_tensors = weight_folder(f / "llama").tensors().size();
+  for (const char* how : {"int4", "int4-weight-only"}) {
+    const auto result = convert({"--from", f / "llama", "--to", f / how, "--quantize", how, "--group-size", "8"});
+    CAPTURE(result.err);
+    REQUIRE(result.status == 0);
+    CHECK(holds(result.out, concat("quantized  14 weights of linear layers to ", how, " in groups of 8, stored as the values")));
+    CHECK_NOTHROW((void)llama<plain>::from_pretrained(f / how));
+  }
+  const auto packed = convert({"--from", f / "llama", "--to", f / "packed", "--quantize", "int4", "--group-size", "8", "--packed"});
+  CAPTURE(packed.err);
+  REQUIRE(packed.status == 0);
+  const weight_folder four_bits(f / "packed");
+  CHECK(four_bits.tensors().size() == plain_tensors + 2 * 14);
+  const file_tensor* codes = four_bits.find("model.layers.0.self_attn.q_proj.weight_packed");
+  REQUIRE(codes != nullptr);
+  CHECK(codes->shape == std::vector<std::size_t>{16, 2});
+  CHECK(four_bits.find("lm_head.weight") != nullptr);
+  CHECK(read_json(f / "packed" + "/config.json")["quantization_config"]["config_groups"]["group_0"]["weights"]["group_size"] == 8);
+}
+
 TEST_CASE("what cannot be converted is refused, and nothing is written") {
   const scratch_folder f;
   const std::string llama_folder = golden::folder("llama_tied"), to = f / "to";
@@ -112,6 +137,13 @@ TEST_CASE("what cannot be converted is refused, and nothing is written") {
   refuses({"--from", llama_folder, "--to", to, "--format", "gguf"}, "must be one of hf, llmc, llama2c, llama2c-v1; given 'gguf'", 2);
   refuses({"--from", llama_folder, "--to", to, "--dtpe", "bf16"}, "did you mean '--dtype'?", 2);
   refuses({"--from", llama_folder}, "--to is required", 2);
+  refuses({"--from", llama_folder, "--to", to, "--quantize", "int4", "--group-size", "7"}, "--group-size 7: quantised weights: groups must divide", 2);
+  refuses({"--from", llama_folder, "--to", to, "--quantize", "int4", "--group-size", "12", "--packed"}, "must be a multiple of 8; '", 2);
+  refuses({"--from", llama_folder, "--to", to, "--quantize", "int4-weight-only", "--packed"}, "--packed: must be used with --quantize int4; given", 2);
+  refuses({"--from", golden::folder("gpt2"), "--to", to, "--quantize", "int4", "--group-size", "4", "--packed"}, "whose files hold [out, in]", 2);
+  refuses({"--from", llama_folder, "--to", to, "--quantize", "int4", "--format", "llama2c"}, "--quantize: must be used with --format hf", 2);
+  refuses({"--from", llama_folder, "--to", to, "--group-size", "8"}, "--group-size requires --quantize", 2);
+  refuses({"--from", llama_folder, "--to", llama_folder, "--quantize", "int4"}, "--to: must not be --from, whose weights would be lost", 2);
   const std::vector<float> large = {70000.0f};
   write_safetensors(f / "big.safetensors",
                     {rewritten({.name = "w", .dtype = "F32", .shape = {1}, .bytes = std::as_bytes(std::span(large))}, "F32")});

@@ -25,7 +25,8 @@ STAND_IN
 chmod +x "$work/bin/srun" "$work/bin/scontrol"
 export PATH="$work/bin:$PATH" STAND_INS="$work/asked" SLURM_JOB_ID=77
 for i in $(seq 200); do echo "one two three four five $i"; done > "$work/text.txt"
-flags=(--data "$work/text.txt" --tokenizer byte --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 16 --micro-batch-size 2 --output-dir "$work/run" --save-steps 50)
+flags=(--data "$work/text.txt" --tokenizer byte --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 16 --micro-batch-size 2
+       --output-dir "$work/run" --save-steps 50)
 
 # the time limit
 "$script" "$trainer" "${flags[@]}" --max-steps 1000000 > "$work/log1" 2>&1 &

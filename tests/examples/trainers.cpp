@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <xtrain/core/json.hpp>
+#include <xtrain/data/indexed_instructions.hpp>
 #include <xtrain/io.hpp>
 
 #include "program.hpp"
@@ -327,7 +328,16 @@ TEST_CASE("a chat template is a name, a file, or that of the folder; without one
   const auto more = run("finetune", again + words{"--format", "chat", "--output-dir", folder / "more"});
   CAPTURE(more.err);
   CHECK(more.status == 0);
+  CHECK(holds(more.err, "warning: 1 of 2 samples are left out: too long for the sequence length of"));
   CHECK(get_file(folder / "more/chat_template.jinja") == get_file(folder / "own.jinja"));
+  words cut = again + words{"--format", "chat", "--output-dir", folder / "cut"};
+  *std::find(cut.begin(), cut.end(), "drop") = "truncate";
+  const auto without_answer = run("finetune", cut);
+  CAPTURE(without_answer.err);
+  CHECK(without_answer.status == 0);
+  CHECK(holds(without_answer.err, "warning: 1 of 2 samples have no target within the sequence length of"));
+  CHECK(holds(without_answer.err, "loss nan"));
+  CHECK(holds(without_answer.err, "warning: 1 of 2 steps had no target: it has no loss (nan), and gradients of 0"));
   const words ask = {"--prompt", "Say.", "--max-new-tokens", "1", "--echo", "--temperature", "0"};
   const auto answer = run("generate", words{"--model", folder / "more", "--chat", "--system", "S"} + ask);
   CAPTURE(answer.err);
@@ -338,6 +348,13 @@ TEST_CASE("a chat template is a name, a file, or that of the folder; without one
   const auto nothing = run("generate", words{"--model", folder / "model", "--chat"} + ask);
   CHECK(nothing.status == 2);
   CHECK(holds(nothing.err, "generate: --chat-template: must be given, a Jinja file or one of alpaca, llama2, "));
+  // the end of a turn is a text of several tokens here: a beam search does not see it
+  const auto searched = run("generate", words{"--model", folder / "more", "--chat", "--chat-template", "chatml", "--num-beams", "2"} + ask);
+  CHECK(searched.status == 2);
+  CHECK(searched.err.find("tokens: a beam search ends at single ones") != std::string::npos);
+  const auto unread = run_program({"/bin/sh", "-c", EXAMPLES "/generate --model " + folder / "more" + " --prompt one --max-new-tokens 2 > /dev/full"});
+  CHECK(unread.status == 1);
+  CHECK(unread.err.find("standard output: must be writable; No space left on device") != std::string::npos);
   CHECK(run("generate", words{"--model", folder / "more", "--system", "S"} + ask).status == 2);
   CHECK(run("generate", words{"--model", folder / "more", "--chat", "--format", "alpaca"} + ask).status == 2);
 }
@@ -359,6 +376,56 @@ TEST_CASE("an answer that was learned ends where its turn does, at a token or at
     CHECK(answer.status == 0);
     CHECK(answer.out == (std::string(form) == "chatml" ? "one <two>" : " one <two> "));
   }
+}
+
+TEST_CASE("pretrain and finetune read Megatron's indexed datasets") {
+  const scratch_folder folder;
+  for (const char* name : {"a", "b"}) {
+    xtrain::indexed_writer writer(folder / name, xtrain::indexed_dtype::u16);
+    for (xtrain::token d = 0; d < 40; ++d) writer.add_document(std::vector<xtrain::token>(static_cast<std::size_t>(d) % 23 + 1, d + 97));
+    writer.finish();
+  }
+  const words blend = {"--data-path", "0.3", folder / "a", "0.7", folder / "b", "--split", "8,2"};
+  const words flags = words{"--max-steps", "6", "--save-steps", "3", "--eval-iters", "2", "--output-dir", folder / "out"};
+  const auto whole = run("pretrain", tiny + blend + flags);
+  CAPTURE(whole.err);
+  REQUIRE(whole.status == 0);
+  CHECK(holds(whole.err, ": 12 samples to train on, 4 to evaluate on\n"));
+  CHECK(holds(whole.err, "held-out loss"));
+  const auto weights = bytes_of_weights(folder / "out");
+  std::filesystem::remove_all(folder / "out/checkpoint-6");
+  const auto rest = run("pretrain", tiny + blend + flags + words{"--resume"});
+  CAPTURE(rest.err);
+  REQUIRE(rest.status == 0);
+  CHECK(holds(rest.err, "resuming after step 3\n"));
+  CHECK(bytes_of_weights(folder / "out") == weights);
+
+  const auto epochs = run("pretrain", tiny + words{"--data-path", folder / "a", "--num-train-epochs", "2", "--output-dir", folder / "epochs"});
+  CHECK(holds(epochs.err, ": 50 samples to train on"));  // 39 documents of 412 tokens: (2 * 412 - 1) / 16 = 51 samples, of which steps of two take 50
+  const auto refused = [&](const words& given, const std::string& message) {
+    const auto result = run("pretrain", tiny + given + words{"--output-dir", folder / "refused"});
+    CAPTURE(result.err);
+    CHECK(result.status != 0);
+    CHECK(holds(result.err, message));
+  };
+  refused({"--data-path", "0.3", folder / "a", "0.7", folder / "b"}, "need --max-steps");
+  refused({"--data-path", folder / "a", folder / "b"}, "by turns");
+  refused({"--data-path", folder / "none"}, "none.idx: must be a readable file");
+  refused({"--data-path", folder / "a", "--data", text_file(folder)}, "excludes");
+  refused({"--data-path", folder / "a", "--max-steps", "2", "--eval-iters", "1", "--eval-data", text_file(folder)}, "--eval-iters");
+  refused({"--data-path", folder / "a", "--max-steps", "2", "--eval-iters", "1", "--split", "1"}, "this part of the split 1 must have documents");
+
+  {
+    xtrain::instruction_writer writer(folder / "alpaca_packed");
+    for (xtrain::token d = 0; d < 8; ++d) writer.add_document(std::vector<xtrain::token>(5, d + 97), [](std::size_t i) { return i > 2; });
+    writer.finish();
+  }
+  const words tune = {"--model", folder / "epochs", "--data", folder / "alpaca", "--format", "indexed", "--micro-batch-size", "2"};
+  const auto tuned = run("finetune", tune + words{"--max-steps", "2", "--packing", "--output-dir", folder / "tuned"});
+  CAPTURE(tuned.err);
+  CHECK(tuned.status == 0);
+  CHECK(holds(tuned.err, "; 8 samples\n"));
+  CHECK(run("finetune", tune + words{"--train-on-input", "--output-dir", folder / "no"}).status == 2);
 }
 
 TEST_CASE("a run that was stopped by Ctrl-C goes on with --resume to the same weights, bit for bit") {

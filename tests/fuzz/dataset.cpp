@@ -1,5 +1,6 @@
 // A file of JSON records: as texts, as instructions with their answers, and as texts with labels.
 #include <xtrain/core/json.hpp>
+#include <xtrain/core/plain_json.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/data/labelled_dataset.hpp>
 #include <xtrain/data/loader.hpp>
@@ -119,8 +120,12 @@ bool read_labels(const std::string& path) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string path = fuzz::folder() / "records.jsonl";
-  put_file(path, fuzz::text_of(data, size));
+  const std::string path = fuzz::folder() / "records.jsonl", text(fuzz::text_of(data, size));
+  put_file(path, text);
+  json plain, strict;
+  const bool is_plain = detail::plain_json_parser(text).parse(plain), is_strict = fuzz::reads([&] { strict = parse_json<data_error>(text, path); });
+  fuzz::must(is_plain ? is_strict && plain.dump() == strict.dump() : !is_strict || text.starts_with("\xEF\xBB\xBF"),
+             "a record must be parsed to what nlohmann's parser makes of it, or left to it");
   const bool stream = read_texts(path, sequence_layout::stream), packed_texts = read_texts(path, sequence_layout::packed);
   fuzz::must(stream == packed_texts, "whether records are good must not depend on the layout");
   const bool packed = read_instructions(path, true, overlong::truncate);

@@ -346,6 +346,92 @@ def dataset():
         d("refused-json-" + name, BAD_JSON[name])
 
 
+def preferences():
+    def p(name, *records):
+        put("preferences", name, "\n".join(r if isinstance(r, str) else json.dumps(r, ensure_ascii=False) for r in records))
+
+    user, yes, no = ({"role": role, "content": text} for role, text in (("user", "u\u00e9"), ("assistant", "yes"), ("assistant", "no")))
+    p("valid-texts", {"prompt": "P:", "chosen": " yes", "rejected": " no"}, {"prompt": "", "chosen": "", "rejected": "no"})
+    p("valid-implicit", {"chosen": "P: \u00e9 yes", "rejected": "P: \u00ea no"}, {"chosen": "ab", "rejected": "a"})
+    p("valid-messages", {"prompt": [user], "chosen": [yes], "rejected": [no]}, {"chosen": [user, yes], "rejected": [user, no], "prompt": "u", "messages": [user, yes]})
+    p("valid-sharegpt", {"conversations": [{"from": "human", "value": "u"}], "chosen": {"from": "gpt", "value": "yes"}, "rejected": {"from": "gpt", "value": "no"}})
+    p("valid-instruction", {"system": "S", "instruction": "u", "input": "v", "history": [["a", "b"]], "chosen": "yes", "rejected": "no"})
+    p("valid-v1", {"chosen_messages": [dict(user, loss_weight=0.0), dict(yes, content=[{"type": "text", "value": "yes"}])], "rejected_messages": [dict(user, loss_weight=0.0), no]})
+    p("valid-paired", {"question": "u", "response_j": "yes", "response_k": "no"})
+    p("valid-labels", {"prompt": "P:", "completion": " yes", "label": True}, {"prompt": "Q:", "completion": " no", "label": 0})
+    p("valid-kto-tag", {"messages": [user, yes], "kto_tag": True}, {"instruction": "u", "output": "no", "kto_tag": False}, {"completion": [user, no], "label": False})
+    p("refused-one-label", {"prompt": "P:", "completion": " yes", "label": True})
+    p("refused-label", {"prompt": "P:", "completion": " yes", "label": 2}, {"prompt": "Q:", "completion": " no", "label": 0})
+    p("refused-mixed", {"prompt": "P:", "completion": " yes", "label": True}, {"messages": [user, yes], "label": True})
+    p("refused-no-rejected", {"prompt": "P:", "chosen": " yes"})
+    p("refused-kinds", {"prompt": "P:", "chosen": " yes", "rejected": [no]})
+    p("refused-number", {"prompt": "P:", "chosen": 1, "rejected": 2})
+    p("refused-equal", {"chosen": "P: yes", "rejected": "P: yes"})
+    p("refused-equal-messages", {"chosen": [user, yes], "rejected": [user, yes]})
+    p("refused-beginning", {"chosen": [user], "rejected": [user, no]})
+    p("refused-user", {"prompt": "P", "chosen": [user], "rejected": [dict(user, content="v")]})
+    p("refused-no-prompt", {"chosen": [yes], "rejected": [no]})
+    p("refused-empty-list", {"prompt": [], "chosen": [], "rejected": []})
+    p("refused-empty-conversation", {"prompt": [], "chosen": [yes], "rejected": [no]})
+    p("refused-history", {"instruction": "u", "history": ["a"], "chosen": "yes", "rejected": "no"})
+    p("refused-one-message", {"messages": [yes], "label": True}, {"messages": [user, yes], "label": True})
+    p("refused-list", "[1, 2]")
+    for name in ("empty", "nested", "invalid-utf8", "lone-surrogate", "number-beyond-range", "twice"):
+        p("refused-json-" + name, BAD_JSON[name].decode("latin-1"))
+
+
+def indexed_dataset():
+    sizes = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}
+
+    def i(name, code=8, lengths=(3, 0, 4), tokens=(1, 2, 3, 4, 5, 6, 7), boundaries=(0, 2, 3), offsets=None, magic=b"MMIDIDX\0\0", version=1, counts=None, behind=b"",
+          cut=0, vocabulary=199):
+        size = sizes.get(code, 2)
+        if offsets is None:
+            offsets = [sum(lengths[:k]) * size for k in range(len(lengths))]
+        counts = counts or (len(lengths), len(boundaries))
+        index = magic + struct.pack("<QB", version, code) + struct.pack("<2Q", *counts) + struct.pack(f"<{len(lengths)}i", *lengths)
+        index += struct.pack(f"<{len(offsets)}q", *offsets) + struct.pack(f"<{len(boundaries)}q", *boundaries) + behind
+        index = index[:len(index) - cut]
+        contents = b"".join(t.to_bytes(size, "little", signed=t < 0) for t in tokens)
+        put("indexed_dataset", name, struct.pack("<HB", len(index), vocabulary) + index + contents)
+
+    i("valid-u16")
+    i("valid-u8", 1)
+    i("valid-i16", 3)
+    i("valid-i32", 4)
+    i("valid-i64", 5)
+    i("valid-labels", 4, tokens=(-100, -100, 3, 4, 5, 6, 7))
+    i("valid-small-vocabulary", vocabulary=4)
+    i("valid-empty", lengths=(), tokens=(), boundaries=(0,))
+    i("valid-empty-document", boundaries=(0, 2, 2, 3))
+    i("valid-no-document", boundaries=(0,))
+    i("valid-short", lengths=(1,), tokens=(1,), boundaries=(0, 1))
+    i("refused-float", 6)
+    i("refused-float32", 7)
+    i("refused-dtype", 9)
+    i("refused-older", magic=b"TNTIDX\0\0\0")
+    i("refused-magic", magic=b"MMIDIDX\0x")
+    i("refused-version", version=2)
+    i("refused-cut", cut=1)
+    i("refused-cut-header", cut=40)
+    i("refused-behind", behind=b"x")
+    i("refused-modes", behind=b"\0\1\0")
+    i("refused-sequences-huge", counts=(1 << 61, 3))
+    i("refused-sequences-wrap", counts=((1 << 64) - 4, 3))
+    i("refused-boundaries-huge", counts=(3, 1 << 61))
+    i("refused-no-boundaries", boundaries=())
+    i("refused-length-negative", lengths=(3, -1, 5))
+    i("refused-length-huge", lengths=(3, 2147483647, 4))
+    i("refused-offset-gap", offsets=(0, 6, 8))
+    i("refused-offset-negative", offsets=(0, -6, 6))
+    i("refused-offset-overlaps", offsets=(0, 4, 4))
+    i("refused-bin-short", tokens=(1, 2, 3, 4, 5, 6))
+    i("refused-bin-long", tokens=(1, 2, 3, 4, 5, 6, 7, 8))
+    i("refused-first-document", boundaries=(1, 2, 3))
+    i("refused-documents-backwards", boundaries=(0, 3, 2))
+    i("refused-document-beyond", boundaries=(0, 2, 4))
+
+
 def checkpoint():
     good = {"step": 2, "data": {"epoch": 0, "step": 2}, "loss_scale": {"scale": 65536.0, "growth_tracker": 2, "hysteresis_tracker": 2}, "updates": 2,
             "skipped": 0, "bad_in_a_row": 0, "seed": 42, "micro_batch_size": 1, "gradient_accumulation_steps": 1, "seq_length": 2, "precision": "fp16_mixed", "optimizer": "adamw"}
@@ -768,5 +854,79 @@ def machine():
         put("machine", "refused-json-" + name, text)
 
 
-for write in (safetensors, config, tokenizer, tiktoken, sentencepiece, dataset, checkpoint, adapter_config, prefix_folder, pickles, torch_file, model_file, chat_template, schedule, machine):
+def run_log():
+    def event(name, **members):
+        return json.dumps({"event": name, **members}) + "\n"
+
+    def step(i, **members):
+        return event("step", **{"step": i, "epoch": 0.1 * i, "loss": 4 - 0.1 * i, "lr": 1e-3, "grad_norm": 1.5, "tokens": 512, "tokens_per_second": 2000.5,
+                                "seconds": 0.25, "loss_scale": 1, "peak_memory": 97243144, "mfu": 0.4, **members})
+
+    settings = {"recipe": {"precision": "fp32", "objective": "next_token", "device": "cpu <script>alert(1)</script>"},
+                "model": {"model_type": "llama", "vocab_size": 257, "rope_scaling": {"factor": 2.0}, "eos_token_id": None},
+                "settings": {"learning_rate": 0.003, "betas": [0.9, 0.999]}, "ranks": 2, "plan": {"weights": 1000, "stash": 3000}}
+    begin = event("run", max_steps=6, first_step=0, parameters=100, trainable_parameters=100, global_batch_size=8, seq_length=64, unix_time=1795603403,
+                  memory={"weights": 1000})
+    steps = "".join(step(i) for i in range(1, 5))
+    rank = event("rank", step=4, rank=0, seconds=0.2, waiting=0.1, tokens=256, peak_memory=5) + event("rank", step=4, rank=1, seconds=0.2, waiting=0.05, tokens=256, peak_memory=5)
+    evaluation = event("evaluation", step=4, loss=3.5, perplexity=33.1, targets=100, seconds=1)
+    end = event("end", step=6, stopped=0, seconds=3, skipped=1, peak_memory=4000, memory={"weights": 1000, "stash": 3000})
+    whole = begin + event("settings", **settings) + steps + rank + evaluation + event("checkpoint", step=4, seconds=0.1, writers=2)
+    put("run_log", "valid-whole", whole + event("skipped", step=5, in_a_row=1, overflow=0, reason="gradient of <b>") + step(6) + end)
+    put("run_log", "valid-killed", (whole + step(5))[:-60])
+    put("run_log", "valid-resumed", whole + step(5) + event("run", max_steps=9, first_step=3) + event("settings", settings={"learning_rate": 0.1}) + step(4) + step(5))
+    put("run_log", "valid-begun-again", whole + begin + step(1))
+    put("run_log", "valid-continued-line", begin + step(1)[:40] + step(2))
+    put("run_log", "valid-only-begun", begin)
+    put("run_log", "valid-statistics", step(1, **{"rewards/margins": 0.5, "<script>": -1e-30}) + step(2, loss=None, **{"rewards/margins": None}))
+    put("run_log", "valid-huge", step(1, loss=1e300, grad_norm=1e308, lr=5e-324) + step(2, loss=-1e300, grad_norm=0) + step(1 << 53))
+    put("run_log", "valid-junk-between", step(1) + "junk\n\0\n" + step(2) + "[" * 300 + "\n" + step(3))
+    for name, text in BAD_JSON.items():
+        put("run_log", "valid-json-" + name, step(1).encode() + text + b"\n" + step(2).encode())
+        put("run_log", "refused-json-" + name, text)
+    put("run_log", "refused-no-event", json.dumps({"text": "a data set"}) + "\n")
+    put("run_log", "refused-other-events", event("other"))
+    put("run_log", "refused-step-is-text", step(1, step="one"))
+    put("run_log", "refused-loss-is-text", step(1, loss="two"))
+    put("run_log", "refused-step-0", step(0))
+    put("run_log", "refused-step-beyond-2-53", step((1 << 53) + 1))
+    put("run_log", "refused-binary", bytes(range(256)) * 4)
+
+
+def yaml():
+    def y(name, text):
+        put("yaml", name, text)
+
+    y("valid-config", "model:\n  _component_: torchtune.models.llama2.llama2_7b\ntokenizer:\n  path: /tmp/a b/tokenizer.model  # a comment\n"
+                      "seed: null\nshuffle: True\nlr: 3e-4\nbatch_size: 1_000\nfiles: [\n  a-00001.bin,\n  a-00002.bin\n]\nnumber: 00030\n")
+    y("valid-scalars", "[~, null, yes, Off, tRue, 0x1F, -3, +4, .5, 1., 1e3, .inf, -.Inf, .nan, 1.2.3, '3', \"a\\nb\\u00e9\", 9223372036854775808, 1e999]\n")
+    y("valid-nested", "- - 1\n  - [2, {a: b}]\n- x: {}\n  y: []\n- |\n  two\n  lines\n- >-\n  one\n  line\n")
+    y("valid-alias", "a: &x {b: [1, 2]}\nc: *x\nd: [*x, *x]\n")
+    y("valid-tags", "a: !!str 7\nb: !!int 7\nc: !!null x\nd: ! 7\n")
+    y("valid-texts", "a: ' b '\nb: '-'\nc: 'd: e'\nd: 'f #g'\ne: \"\\t\\x01\\\"\"\nf: ''\ng: '*h'\n'': i\n'true': j\n")
+    y("valid-empty", "")
+    y("valid-comment", "# nothing\n")
+    y("refused-zero-byte", b"a: 1\0b")
+    y("refused-not-utf-8", b"a: '\xff\xff'\n")
+    y("refused-utf-16", "a: 1\n".encode("utf-16"))
+    y("refused-escaped-zero-byte", 'a: "\\x00"\n')
+    y("refused-escape-of-a-byte", 'a: "b\\Nc"\n')
+    y("refused-no-end-quote", 'a: "b\n')
+    y("refused-key-twice", "a: 1\nb: 2\na: 3\n")
+    y("refused-two-documents", "a: 1\n---\nb: 2\n")
+    y("refused-cut", "a: 1\nb: [1, 2\n")
+    y("refused-tag", "a: !custom 1\n")
+    y("refused-merge-key", "x: &x {a: 1}\ny:\n  <<: *x\n")
+    y("refused-key-is-list", "? [a, b]\n: 1\n")
+    y("refused-alias-of-itself", "a: &x [*x]\n")
+    y("refused-unknown-alias", "a: *x\n")
+    y("refused-deep", "[" * 100 + "]" * 100)
+    y("refused-open-deep", "[" * 4000)
+    y("refused-many-aliases", "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a]\nc: &c [*b, *b, *b, *b, *b, *b, *b, *b]\nd: [*c, *c, *c]\n")
+    y("refused-long-aliases", "a: &a " + "x" * 1000 + "\nb: [*a, *a, *a, *a, *a]\n")
+    y("refused-long", "a" * 5000)
+
+
+for write in (safetensors, config, tokenizer, tiktoken, sentencepiece, dataset, preferences, indexed_dataset, checkpoint, adapter_config, prefix_folder, pickles,
+              torch_file, model_file, chat_template, schedule, machine, run_log, yaml):
     write()

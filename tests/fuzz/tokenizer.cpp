@@ -1,6 +1,7 @@
 // A folder with tokenizer files (see fuzz.hpp for how one input holds several), and a text to be encoded with them.
 // "$bytes" stands for the 256 tokens of single bytes, which every such vocabulary must have.
 #include <xtrain/core/json.hpp>
+#include <xtrain/text/byte_tokenizer.hpp>
 #include <xtrain/text/load_tokenizer.hpp>
 
 #include "fuzz.hpp"

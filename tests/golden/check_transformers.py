@@ -14,7 +14,7 @@ import transformers
 from safetensors.torch import load_file
 
 HERE = pathlib.Path(__file__).resolve().parent
-NAMES = ["gpt2", "llama_tied", "llama_grouped_untied", "llama3_scaled", "llama_linear_scaled", "mistral", "qwen2", "bloom"]
+NAMES = ["gpt2", "llama_tied", "llama_grouped_untied", "llama3_scaled", "llama_linear_scaled", "mistral", "qwen2", "gemma2", "bloom"]
 
 
 def main():

@@ -60,6 +60,32 @@ def make_qwen2():
         rms_norm_eps=1e-6, rope_theta=1e6, sliding_window=40, use_sliding_window=False, tie_word_embeddings=True, pad_token_id=2), 7)
 
 
+def make_qwen3_gemma_phi3():
+    # heads whose size is not hidden size / number of heads
+    make_read_back("qwen3", transformers.Qwen3ForCausalLM, dict(
+        LLAMA_KEYS, architectures=["Qwen3ForCausalLM"], model_type="qwen3", vocab_size=61, hidden_size=24, intermediate_size=40, head_dim=8,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=40, max_window_layers=2, attention_bias=False,
+        rms_norm_eps=1e-6, rope_theta=1e6, sliding_window=None, use_sliding_window=False, tie_word_embeddings=True), 46)
+    make_read_back("gemma", transformers.GemmaForCausalLM, dict(
+        LLAMA_KEYS, architectures=["GemmaForCausalLM"], model_type="gemma", vocab_size=59, hidden_size=24, intermediate_size=40, head_dim=16,
+        num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=40, attention_bias=False,
+        hidden_act="gelu", hidden_activation=None, rms_norm_eps=1e-6, rope_theta=1e4, pad_token_id=0, bos_token_id=2, eos_token_id=1), 47)
+    make_read_back("phi3", transformers.Phi3ForCausalLM, dict(
+        LLAMA_KEYS, architectures=["Phi3ForCausalLM"], model_type="phi3", vocab_size=53, hidden_size=32, intermediate_size=36,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=40, original_max_position_embeddings=40,
+        rms_norm_eps=1e-5, rope_theta=1e4, rope_scaling=None, partial_rotary_factor=0.75, sliding_window=5, tie_word_embeddings=False,
+        embd_pdrop=0.0, resid_pdrop=0.0, attention_bias=False, pad_token_id=2), 48)
+
+
+def make_gemma2():
+    # a window in the first layer and not in the second; bounds that scores and logits come near to
+    make_read_back("gemma2", transformers.Gemma2ForCausalLM, dict(
+        {key: value for key, value in LLAMA_KEYS.items() if key != "hidden_act"}, architectures=["Gemma2ForCausalLM"], model_type="gemma2",
+        vocab_size=59, hidden_size=24, intermediate_size=40, head_dim=8, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=40, attention_bias=False, hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6, rope_theta=1e4, sliding_window=5,
+        query_pre_attn_scalar=6, attn_logit_softcapping=1.5, final_logit_softcapping=2.0, pad_token_id=0, bos_token_id=2, eos_token_id=1), 52)
+
+
 def make_scaled_llamas():
     # Of the 8 frequencies of a head of 16 the wavelengths are 6.3, 20, 63, 199 and longer: below 64 / 4 one is kept, above
     # 64 / 1 five are divided by 8, and two lie between.
@@ -178,6 +204,8 @@ def make_all():
     make_gpt2_and_llama()
     make_mistral()
     make_qwen2()
+    make_qwen3_gemma_phi3()
+    make_gemma2()
     make_scaled_llamas()
     make_bloom()
     make_mixtral()

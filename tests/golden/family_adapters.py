@@ -46,6 +46,13 @@ def make_llamas():
     fixture.make_adapter("aquila_lora", "aquila", ATTENTION + FEED_FORWARD, 32, model=aquila)
 
 
+def make_newer_llamas():
+    fixture.make_adapter("qwen3_lora", "qwen3", ATTENTION + FEED_FORWARD, 49)
+    fixture.make_adapter("gemma_lora", "gemma", ATTENTION + FEED_FORWARD, 50)
+    fixture.make_adapter("gemma2_lora", "gemma2", ATTENTION + FEED_FORWARD, 53)
+    fixture.make_adapter("phi3_lora", "phi3", ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], 51)
+
+
 def make_published():
     make_beside_formulas("baichuan_lora", baichuan, "baichuan_rotary", ["W_pack", "o_proj"] + FEED_FORWARD, 33)
     make_beside_formulas("internlm_lora", internlm, "internlm", ATTENTION + FEED_FORWARD, 34)
@@ -80,5 +87,6 @@ def make_bert():
 
 def make_all():
     make_llamas()
+    make_newer_llamas()
     make_published()
     make_bert()

@@ -19,7 +19,7 @@ import transformers
 from safetensors.torch import save_file
 
 from fixture import HERE, STEPS, adamw, as_floats, emptied, fill
-from make_objectives import IGNORED, torchtune_loss, trl_loss
+from make_objectives import IGNORED, torchtune_loss, trl_kto, trl_loss, trl_orpo, trl_reward, trl_simpo
 
 BASE = "llama_grouped_untied"
 BATCHES, PAIRS, LENGTH, TOP = 5, 2, 12, 8
@@ -30,6 +30,14 @@ FINALS = ("model.norm.weight", "model.layers.0.self_attn.v_proj.weight")
 
 def load(folder):
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+
+
+def load_reward_model(folder):
+    """Without a head's weight in the folder, transformers would draw one."""
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, dtype=torch.float32, attn_implementation="eager")
+    with torch.no_grad():
+        model.score.weight.copy_(torch.from_numpy(np.random.default_rng(48).standard_normal(tuple(model.score.weight.shape)) * 0.3))
+    return model
 
 
 def draw_batches(rng, vocabulary):
@@ -51,12 +59,20 @@ def draw_batches(rng, vocabulary):
                 lengths[batch, sequence] = n
     weights = rng.uniform(0, 2, shape).astype(np.float32)
     weights[rng.random(shape) < 0.1] = 0
-    return {k: torch.from_numpy(v) for k, v in dict(inputs=inputs, targets=targets, lengths=lengths, token_weights=weights).items()}
+    labels = rng.integers(0, 2, shape[:2])
+    return {k: torch.from_numpy(v) for k, v in dict(inputs=inputs, targets=targets, lengths=lengths, token_weights=weights, labels=labels).items()}
 
 
 def logits_of(model, batch):
     is_token = torch.arange(LENGTH) < batch["lengths"].clamp(min=1)[:, None]  # a sequence of padding keeps one: no softmax over nothing
     return model(input_ids=batch["inputs"], attention_mask=is_token.long()).logits
+
+
+def scores_of(model, batch):
+    """Of the last token of each sequence; 0 without one."""
+    scores = [model(input_ids=ids[:n][None]).logits.reshape(()) if n > 0 else torch.zeros((), dtype=model.dtype)
+              for ids, n in zip(batch["inputs"], batch["lengths"])]
+    return torch.stack(scores)
 
 
 def log_probs_of(logits, targets):
@@ -86,6 +102,28 @@ def preference(loss_of_pair, logits, batch):
         rows = slice(2 * pair, 2 * pair + 2)
         if counted[rows].any():
             losses.append(loss_of_pair(log_probs[rows], counted[rows], batch["reference"][rows])[0])
+    return sum(losses) / len(losses)
+
+
+def orpo(log_probs, counted, reference):
+    return trl_orpo(log_probs, counted, reference, BETA)
+
+
+def simpo(log_probs, counted, reference):
+    return trl_simpo(log_probs, counted, reference, 2.0, 0.5, 0.3)
+
+
+def kto(logits, batch, **settings):
+    """The mean over answers; one of padding is none."""
+    log_probs, counted = log_probs_of(logits, batch["targets"]), batch["targets"] != IGNORED
+    is_answer = counted[0::2].any(1)
+    rows = is_answer.repeat_interleave(2)
+    return trl_kto(log_probs[rows], counted[rows], batch["reference"][rows], batch["labels"][0::2][is_answer].bool(), beta=BETA, **settings)[0]
+
+
+def reward(scores, batch):
+    """The mean over pairs; one of padding is none."""
+    losses = [trl_reward(*scores[i:i + 2], center=0.02, margin=0.3)[0] for i in range(0, 2 * PAIRS, 2) if batch["lengths"][i] > 0]
     return sum(losses) / len(losses)
 
 
@@ -119,6 +157,11 @@ CASES = {  # name: the loss, and what its file has beside inputs, targets and le
     "dpo_ipo": (functools.partial(preference, trl("ipo")), ["reference"]),
     "dpo_smoothed": (functools.partial(preference, torchtune), ["reference"]),
     "dpo_reference_free": (lambda logits, batch: preference(trl("sigmoid"), logits, batch | dict(reference=torch.zeros(2 * PAIRS))), []),
+    "orpo": (functools.partial(preference, orpo), []),
+    "simpo": (functools.partial(preference, simpo), []),
+    "kto": (functools.partial(kto, loss_type="kto", undesirable_weight=0.8), ["reference", "labels"]),
+    "kto_apo_zero": (functools.partial(kto, loss_type="apo_zero_unpaired"), ["reference", "labels"]),
+    "reward": (reward, []),
     "next_token_smoothed": (functools.partial(cross_entropy, smoothing=SMOOTHING), []),
     "next_token_z": (functools.partial(cross_entropy, z_loss=Z_LOSS), []),
     "next_token_weights": (weighted_cross_entropy, ["token_weights"]),
@@ -130,22 +173,26 @@ CASES = {  # name: the loss, and what its file has beside inputs, targets and le
 
 
 def run(batches, loss_of, dtype=torch.float32):
-    model = load(HERE / BASE).to(dtype).train()
+    is_reward = loss_of is reward
+    model = (load_reward_model if is_reward else load)(HERE / BASE).to(dtype).train()
+    outputs_of = scores_of if is_reward else logits_of
+    gradients = ("score.weight" if is_reward else GRADIENTS[0], *GRADIENTS[1:])
+    first = dict(score=model.score.weight.detach().clone(), scores=scores_of(model, {k: v[0] for k, v in batches.items()}).detach()) if is_reward else {}
     optimizer = adamw(model)
     losses, out = [], {}
     for step in range(STEPS):
         optimizer.zero_grad()
         batch = {name: values[step % BATCHES] for name, values in batches.items()}
-        loss = loss_of(logits_of(model, batch), batch)
+        loss = loss_of(outputs_of(model, batch), batch)
         loss.backward()
         parameters = dict(model.named_parameters())
         if step == 0:
-            out |= {f"grad.{name}": parameters[name].grad.clone() for name in GRADIENTS}
+            out |= {f"grad.{name}": parameters[name].grad.clone() for name in gradients}
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item())
     assert all(math.isfinite(x) for x in losses)
-    return dict(losses=torch.tensor(losses)) | out | {f"final.{name}": parameters[name].detach() for name in FINALS}
+    return dict(losses=torch.tensor(losses)) | first | out | {f"final.{name}": parameters[name].detach() for name in FINALS}
 
 
 def make_teacher():

@@ -2,9 +2,9 @@
 
     python make_objectives.py
 
-Losses of pairs come from the code of trl's DPOTrainer, called with log-probabilities instead of a model; the label smoothing that trl no longer
-has for 'sigmoid' comes from torchtune's DPOLoss. Numbers are drawn from NumPy's PCG64; everything is computed and stored in fp64 where the
-packages allow it (torchtune's divergences are fp32).
+Losses of pairs, of labeled answers and of scores come from the code of trl's trainers, called with log-probabilities or scores instead of a model;
+the label smoothing that trl no longer has for 'sigmoid' comes from torchtune's DPOLoss. Numbers are drawn from NumPy's PCG64; everything is computed
+and stored in fp64 where the packages allow it (torchtune's divergences are fp32).
 """
 
 import importlib.metadata
@@ -17,7 +17,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
-from trl import DPOTrainer
+from trl import DPOTrainer, KTOTrainer, RewardTrainer
+from trl.experimental.cpo import CPOTrainer
+from trl.experimental.orpo import ORPOTrainer
 
 HERE = pathlib.Path(__file__).parent
 IGNORED = -100
@@ -108,6 +110,102 @@ def torchtune_loss(log_probs, counted, reference, beta, label_smoothing):
     return loss.sum(), rewards
 
 
+class KeepsDouble(torch.Tensor):
+    """ORPOTrainer computes in fp32, whatever it is given; this stays in fp64."""
+
+    def float(self):
+        return self
+
+
+ACCELERATOR = SimpleNamespace(device="cpu", gather=lambda x: x, gather_for_metrics=lambda x: x)
+
+
+def means(log_probs, counted):
+    return (log_probs * counted).sum(1) / counted.sum(1)
+
+
+def rewards_of(chosen, rejected):
+    return torch.stack([chosen, rejected, chosen - rejected, (chosen > rejected).to(chosen.dtype)]).flatten().detach()
+
+
+def trl_orpo(log_probs, counted, reference, beta):
+    """trl's odds ratio loss of one pair, and the negative log-likelihood of the chosen answer per target."""
+    chosen, rejected = means(log_probs, counted).as_subclass(KeepsDouble).split(1)
+    trainer = SimpleNamespace(beta=beta, accelerator=ACCELERATOR)
+    ratio, *rewards, _, _ = ORPOTrainer.odds_ratio_loss(trainer, chosen, rejected)
+    plain = torch.Tensor
+    return (-chosen - ratio).sum().as_subclass(plain), rewards_of(*(r.as_subclass(plain) for r in rewards))
+
+
+def trl_simpo(log_probs, counted, reference, beta, gamma, nll_weight=0.0, label_smoothing=0.0):
+    """trl's SimPO loss of one pair, and that likelihood with a weight."""
+    chosen, rejected = means(log_probs, counted).split(1)
+    trainer = SimpleNamespace(beta=beta, simpo_gamma=gamma, alpha=0.0, label_smoothing=label_smoothing, loss_type="simpo", accelerator=ACCELERATOR)
+    loss, *rewards = CPOTrainer.cpo_loss(trainer, chosen, rejected)
+    return (loss - nll_weight * chosen).sum(), rewards_of(*rewards)
+
+
+def trl_kto(log_probs, counted, reference, labels, loss_type, beta, desirable_weight=1.0, undesirable_weight=1.0):
+    """Loss and metrics of a micro-batch by trl: rows are answers, and other records' answers to the same prompts, in turn."""
+    metrics = {"train": defaultdict(list)}
+    own = log_probs[0::2]
+    trainer = SimpleNamespace(
+        model=FixedOutputs(own), accelerator=ACCELERATOR, aux_loss_enabled=False, precompute_ref_logps=True, calculate_KL=loss_type == "kto",
+        beta=beta, loss_type=loss_type, desirable_weight=desirable_weight, undesirable_weight=undesirable_weight, _metrics=metrics,
+        _total_train_tokens=0, _tp_size=1, _compute_kl_logps=lambda model, batch: (log_probs * counted)[1::2].sum(1))
+    mask = F.pad(counted[0::2].long(), (1, 0))
+    inputs = dict(completion_mask=mask, input_ids=torch.zeros_like(mask), attention_mask=torch.ones_like(mask), label=labels,
+                  ref_logps=reference[0::2], ref_KL_logps=reference[1::2])
+    loss = KTOTrainer._compute_loss(trainer, trainer.model, inputs, return_outputs=False)
+    names = ("rewards/chosen", "rewards/rejected", "rewards/margins", "kl")
+    statistics = [sum(metrics["train"][name]) for name in names]  # one value each, or none without answers of that label
+    return loss, torch.tensor(statistics, dtype=torch.float64)
+
+
+def trl_reward(chosen, rejected, center=None, margin=None):
+    """trl's loss and metrics of one pair, from its scores."""
+    metrics = {"train": defaultdict(list)}
+    trainer = SimpleNamespace(model=SimpleNamespace(training=True), accelerator=ACCELERATOR, args=SimpleNamespace(center_rewards_coefficient=center),
+                              _metrics=metrics, _total_train_tokens=0, _tp_size=1)
+    inputs = dict(attention_mask=torch.ones(2, 1))
+    outputs = SimpleNamespace(logits=torch.stack([chosen, rejected]).reshape(2, 1))
+    if margin is None:
+        loss = RewardTrainer.compute_loss(trainer, lambda **_: outputs, inputs)
+    else:  # not given to the model
+        loss = RewardTrainer.compute_loss(trainer, lambda **_: outputs, inputs | dict(margin=torch.tensor([margin], dtype=chosen.dtype)))
+    mean, margins, accuracy = (metrics["train"][name][0] for name in ("mean_reward", "margin", "accuracy"))
+    return loss, torch.tensor([mean + margins / 2, mean - margins / 2, margins, accuracy], dtype=torch.float64)
+
+
+def make_reward():
+    rng = np.random.default_rng(47)
+    pairs = 3
+    scores = drawn(rng, 2 * pairs, scale=2.0).requires_grad_()
+    out = dict(scores=scores)
+    for name, settings in (("plain", {}), ("centered", dict(center=0.05, margin=0.7))):
+        each = [trl_reward(*scores[2 * i:2 * i + 2], **settings) for i in range(pairs)]
+        out |= {f"{name}.loss": torch.stack([loss for loss, _ in each]), f"{name}.statistics": torch.stack([s for _, s in each], 1)}
+        out[f"{name}.dscores"] = torch.autograd.grad(sum(loss for loss, _ in each), scores)[0]
+    return out
+
+
+def make_kto():
+    """Log-probabilities of four answers and of four others."""
+    rng = np.random.default_rng(46)
+    answers = 4
+    logp = -drawn(rng, 2 * answers, scale=3.0).abs()
+    reference = logp - 0.4 + drawn(rng, 2 * answers)
+    logp.requires_grad_()
+    labels = torch.tensor([True, False, False, True])
+    out = dict(logp=logp, reference=reference, labels=labels.repeat_interleave(2).double())
+    for name, settings in (("kto", dict(loss_type="kto", beta=0.3)),
+                           ("weighted", dict(loss_type="kto", beta=0.3, desirable_weight=1.5, undesirable_weight=0.8)),
+                           ("apo_zero", dict(loss_type="apo_zero_unpaired", beta=0.3))):
+        loss, statistics = trl_kto(logp[:, None], torch.ones(2 * answers, 1), reference, labels, **settings)
+        out |= {f"{name}.loss": loss, f"{name}.statistics": statistics, f"{name}.dlogp": torch.autograd.grad(loss, logp)[0]}
+    return out
+
+
 def make_preference():
     rng = np.random.default_rng(41)
     pairs, t, c, v = 3, 7, 5, 11
@@ -134,6 +232,9 @@ def make_preference():
         "sigmoid_norm": (trl("sigmoid_norm", 2.0), reference),
         "reference_free": (trl("sigmoid", 0.3), nothing),
         "cdpo": (lambda l, m, r: torchtune_loss(l, m, r, 0.3, 0.2), reference),
+        "orpo": (lambda l, m, r: trl_orpo(l, m, r, 0.3), nothing),
+        "simpo": (lambda l, m, r: trl_simpo(l, m, r, 2.0, 0.6), nothing),
+        "simpo_nll": (lambda l, m, r: trl_simpo(l, m, r, 2.0, 0.6, 0.7, 0.1), nothing),
     }
     for name, (compute, of) in variants.items():
         losses, statistics = [], []
@@ -193,7 +294,8 @@ def make_distillation():
 def main():
     folder = HERE / "objectives"
     folder.mkdir(exist_ok=True)
-    for name, make in (("cross_entropy", make_cross_entropy), ("preference", make_preference), ("distillation", make_distillation)):
+    for name, make in (("cross_entropy", make_cross_entropy), ("preference", make_preference), ("kto", make_kto), ("reward", make_reward),
+                       ("distillation", make_distillation)):
         save_file(as_doubles(make()), folder / f"{name}.safetensors")
     versions = {name: importlib.metadata.version(name) for name in ("torch", "trl", "torchtune")}
     (HERE / "VERSIONS_objectives").write_text("".join(f"{name} {version}\n" for name, version in versions.items()))

@@ -45,7 +45,8 @@ export OMPI_MCA_oob_tcp_if_include=10.77.0.0/24
 on_both() {
   seconds=$1
   shift
-  timeout -k 5 "$seconds" ip netns exec xtrain_a unshare --uts sh -c 'hostname xtrain-a; exec mpirun -n 4 --oversubscribe --host 10.77.0.1:2,10.77.0.2:2 "$@"' - "$@"
+  timeout -k 5 "$seconds" ip netns exec xtrain_a unshare --uts \
+    sh -c 'hostname xtrain-a; exec mpirun -n 4 --oversubscribe --host 10.77.0.1:2,10.77.0.2:2 "$@"' - "$@"
 }
 bytes() { ip netns exec xtrain_a cat /sys/class/net/xtrain_a/statistics/tx_bytes; }
 

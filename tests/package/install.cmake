@@ -23,7 +23,8 @@ endforeach()
 
 # Every header is there, and no other.
 include("${SOURCE}/cmake/xtrain-headers.cmake")
-set(listed ${XTRAIN_CORE_HEADERS} ${XTRAIN_IO_HEADERS} ${XTRAIN_TEXT_HEADERS} ${XTRAIN_MPI_HEADERS} ${XTRAIN_OPENMP_HEADERS})
+set(listed ${XTRAIN_CORE_HEADERS} ${XTRAIN_IO_HEADERS} ${XTRAIN_TEXT_HEADERS} ${XTRAIN_MPI_HEADERS} ${XTRAIN_OPENMP_HEADERS}
+    ${XTRAIN_PARQUET_HEADERS} ${XTRAIN_RECIPES_HEADERS})
 file(GLOB_RECURSE there RELATIVE "${prefix}/include" "${prefix}/include/*")
 list(SORT listed)
 list(SORT there)

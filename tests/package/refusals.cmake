@@ -10,7 +10,7 @@ file(REMOVE_RECURSE "${SCRATCH}/asking" "${SCRATCH}/asking_folder")
 # Every case sets everything, since the build folders are used again.
 set(everything -D ASK= -D EXPECT= -D LINK= -D TRAINER= -D CMAKE_DISABLE_FIND_PACKAGE_PCRE2=OFF -D CMAKE_DISABLE_FIND_PACKAGE_Utf8proc=OFF
     -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=OFF -D CMAKE_DISABLE_FIND_PACKAGE_xtensor=OFF -D CMAKE_DISABLE_FIND_PACKAGE_CLI11=OFF
-    -D CMAKE_DISABLE_FIND_PACKAGE_MPI=OFF)
+    -D CMAKE_DISABLE_FIND_PACKAGE_MPI=OFF -D CMAKE_DISABLE_FIND_PACKAGE_yaml-cpp=OFF)
 macro(accepted)
   configures("${consumers}/asking" asking -D xtrain_ROOT=${prefix} ${everything} ${ARGN})
 endmacro()
@@ -29,6 +29,7 @@ set(no_json -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON)
 set(no_xtensor -D CMAKE_DISABLE_FIND_PACKAGE_xtensor=ON)
 set(no_cli11 -D CMAKE_DISABLE_FIND_PACKAGE_CLI11=ON)
 set(no_mpi -D CMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
+set(no_yaml -D CMAKE_DISABLE_FIND_PACKAGE_yaml-cpp=ON)
 set(mpi_missing "The component 'mpi' needs MPI (Debian and Ubuntu: libopenmpi-dev).")
 set(pcre2_missing "The component 'text' needs PCRE2 (Debian and Ubuntu: libpcre2-dev).")
 
@@ -44,11 +45,15 @@ refused("${pcre2_missing}" ${text} ${no_pcre2})
 refused("The component 'text' needs utf8proc (Debian and Ubuntu: libutf8proc-dev)." ${text} ${no_utf8proc})
 refused("The component 'text' needs nlohmann-json (Debian and Ubuntu: nlohmann-json3-dev)." ${text} ${no_json})
 refused("xtrain needs xtensor 0.24 or newer (Debian and Ubuntu: libxtensor-dev)." ${text} ${no_xtensor})
-refused("There is no component 'txt'; there are io, text, mpi, openmp and native." "-DASK=REQUIRED COMPONENTS txt")
+refused("There is no component 'txt'; there are io, text, mpi, openmp, parquet, recipes and native." "-DASK=REQUIRED COMPONENTS txt")
 if(MPI)
   accepted("-DASK=REQUIRED COMPONENTS mpi" "-DEXPECT=xtrain_mpi_FOUND AND TARGET xtrain::mpi AND NOT TARGET xtrain::io" -D LINK=xtrain::mpi)
 endif()
 refused("${mpi_missing}" "-DASK=REQUIRED COMPONENTS mpi" ${no_mpi})
+set(recipes "-DASK=REQUIRED COMPONENTS recipes")
+accepted(${recipes} "-DEXPECT=xtrain_recipes_FOUND AND xtrain_io_FOUND AND TARGET xtrain::recipes AND NOT TARGET xtrain::text" -D LINK=xtrain::recipes)
+refused("The component 'recipes' needs yaml-cpp (Debian and Ubuntu: libyaml-cpp-dev)." ${recipes} ${no_yaml})
+refused("The component 'recipes' needs nlohmann-json (Debian and Ubuntu: nlohmann-json3-dev)." ${recipes} ${no_json})
 
 # An optional component is left out when it cannot be had, and the program can tell.
 set(text_is_optional "-DASK=REQUIRED COMPONENTS io OPTIONAL_COMPONENTS text txt")

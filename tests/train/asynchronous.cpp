@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cmath>
 #include <limits>
 #include <mutex>
 #include <string>
@@ -11,6 +12,7 @@
 #include <xtrain/models/mixtral.hpp>
 #include <xtrain/parallel.hpp>
 #include <xtrain/testing/isolated.hpp>
+#include <xtrain/testing/recorded_transport.hpp>
 #include "ranks.hpp"
 
 namespace {
@@ -28,6 +30,7 @@ using isolated = testing::isolated<cpu>;
 struct steps_taken {
   std::vector<double> losses, norms, weights;
   testing::host_waits waits{};
+  std::size_t planned = 0, allocated = 0;  // bytes
 };
 
 [[nodiscard]] std::vector<host_batch> batches_of(std::size_t count, std::size_t number) {
@@ -62,6 +65,8 @@ steps_taken take_steps(const decoder_config& shape, const typename Model::option
     taken.losses.push_back(done.loss);
     taken.norms.push_back(done.gradient_norm);
   }
+  taken.planned = trainer.plan().total();
+  taken.allocated = model.context().memory().total_peak;
   taken.weights = all_weights(model);
   return taken;
 }
@@ -75,7 +80,7 @@ steps_taken take_steps(const decoder_config& shape, const typename Model::option
   return shape;
 }
 
-/// The step waits once, for its own end; no copy makes the host wait; and everything is as on the cpu.
+/// The step waits once, for its own end; no copy makes the host wait; everything is as on the cpu, and memory is as planned.
 template <template <class> class Family, class Parallel, class Precision = fp32, class Adapter = no_adapter>
 void waits_once(const char* name, std::size_t ranks, const decoder_config& shape, typename Parallel::config layout = {},
                 std::size_t waits = 1) {
@@ -96,6 +101,7 @@ void waits_once(const char* name, std::size_t ranks, const decoder_config& shape
     CHECK(there[rank].weights == here[rank].weights);
     CHECK(there[rank].waits.synchronizations + there[rank].waits.event_waits == waits);
     CHECK(there[rank].waits.blocking_copies == waits - 1);
+    if (waits == 1) CHECK(there[rank].allocated == there[rank].planned);  // memory that grows when experts are not balanced is not
   }
 }
 
@@ -121,6 +127,33 @@ TEST_CASE("sharded layers and sequences") {
   waits_once<llama, parallel<zero<2>, sequence_parallel>>("zero-2 x sequence", 4, sizes(false), {.tensor_parallel_size = 2});
   waits_once<llama, context_parallel>("context", 2, sizes(false), {.context_parallel_size = 2});
   waits_once<llama, ring_context_parallel>("ring", 2, sizes(false), {.context_parallel_size = 2});
+}
+
+TEST_CASE("collectives of an accelerator's own library, which a transport provides: the same calls on every rank, and the same results") {
+  const auto run = [&]<class Parallel>(Parallel, std::size_t ranks, const rank_layout& layout) {
+    using model_type = llama<on_device<isolated, Parallel>>;
+    std::vector<steps_taken> sent(ranks), native(ranks);
+    const auto ledgers = std::make_shared<testing::call_ledgers>();
+    run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
+      rank_layout own = layout;
+      own.ranks = network;
+      sent[network->rank()] = take_steps<model_type>(sizes(false), {.parallel = own}, 4);
+      own.ranks = std::make_shared<testing::recorded_transport<isolated>>(network, ledgers);
+      native[network->rank()] = take_steps<model_type>(sizes(false), {.parallel = own}, 4);
+    });
+    CHECK(ledgers->calls() >= 3);  // at least one per step
+    CHECK_NOTHROW(ledgers->require_complete());
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      CHECK(native[rank].losses == sent[rank].losses);
+      CHECK(native[rank].weights == sent[rank].weights);
+      CHECK(native[rank].waits.synchronizations + native[rank].waits.event_waits == 1);
+    }
+  };
+  run(data_parallel{}, 2, {});
+  run(zero<2>{}, 2, {});
+  run(zero<3>{}, 3, {});
+  run(tensor_parallel{}, 2, {.tensor_parallel_size = 2});
+  run(parallel<zero<2>, sequence_parallel>{}, 4, {.tensor_parallel_size = 2});
 }
 
 TEST_CASE("pipelines") {
@@ -166,8 +199,20 @@ TEST_CASE("pipelines with several chunks per rank, sequences of growing length, 
   CHECK(run(ring_context_parallel{}, cpu{}, ring) == run(ring_context_parallel{}, isolated{}, ring));
 }
 
-TEST_CASE("with expert parallelism the host waits for the sizes of messages, once per layer with experts and micro-batch") {
-  waits_once<mixtral, expert_parallel>("expert", 2, experts(), {.expert_parallel_size = 2}, 1 + 3 * 4);
+TEST_CASE("with expert parallelism messages are queued before their sizes are known, and there is room for all rows that may come") {
+  waits_once<mixtral, expert_parallel>("two experts on each rank", 2, experts(), {.expert_parallel_size = 2});
+  waits_once<mixtral, expert_parallel>("one, and two copies of it", 8, experts(), {.expert_parallel_size = 4});
+  // where the host waits for the sizes: once per layer with experts and micro-batch
+  waits_once<mixtral, expert_parallel>("as much memory as needed", 2, experts(), {.expert_parallel_size = 2, .expert_waits = true}, 1 + 3 * 4);
+  // room for the rows of experts that are chosen equally often, which they are not
+  const auto without_room = [](const std::shared_ptr<transport>& network) {
+    const rank_layout layout{.ranks = network, .expert_parallel_size = 2, .expert_capacity = 1.0};
+    (void)take_steps<mixtral<on_device<isolated, expert_parallel>>>(experts(), {.parallel = layout}, 1);
+  };
+  CHECK_THROWS_WITH_AS(run_ranks(2, without_room), doctest::Contains("expert: the experts of a rank must be given at most 64 tokens in layer"), memory_error);
+  const rank_layout too_small{.expert_capacity = 0.5};
+  CHECK_THROWS_WITH_AS(expert_parallel::state<isolated>{too_small},
+                       doctest::Contains("expert_capacity must be at least 1, the rows that come on average, or 0"), config_error);
 }
 
 TEST_CASE("with late metrics the device always has work, and losses, weights and events are the same") {
@@ -249,6 +294,7 @@ TEST_CASE("at most two steps may be queued, and every result is that of its step
     if (step > 0) two.push_back(second.finish_step().loss);
   }
   CHECK_THROWS_WITH_AS((void)second.step(std::span<const host_batch>(batches_of(1, 0)), 1e-2), doctest::Contains("while steps are queued"), config_error);
+  CHECK_THROWS_WITH_AS((void)second.evaluate(sentences()), doctest::Contains("evaluate() must not be called while steps are queued"), config_error);
   two.push_back(second.finish_step().loss);
   CHECK_THROWS_AS((void)second.finish_step(), config_error);
   CHECK(one == two);
@@ -260,4 +306,98 @@ TEST_CASE("at most two steps may be queued, and every result is that of its step
   second.restore(saved);
   CHECK(second.queued_steps() == 0);
   CHECK(second.progress().step == saved.step);
+}
+
+namespace {
+
+/// Steps of the isolated device, captured or not: what the host launched in the last of them.
+template <class Model>
+steps_taken steps_in_turn(const decoder_config& shape, const typename Model::options& options, bool captures) {
+  Model model(shape, typename Model::context_type{}, options);
+  trainer trainer(model, {.max_steps = 8,
+                          .micro_batch_size = 2,
+                          .gradient_accumulation_steps = 3,
+                          .seq_length = 16,
+                          .max_grad_norm = 0.5,
+                          .loss_scale = {.start = 1e9, .growth_window = 2, .hysteresis = 1},
+                          .capture_steps = captures});
+  steps_taken taken;
+  const auto add = [&](const step_done& done) {
+    taken.losses.push_back(done.loss);
+    taken.norms.push_back(std::isfinite(done.gradient_norm) ? done.gradient_norm : -1.0);
+  };
+  for (std::size_t step = 0; step < 8; ++step) {
+    std::vector<host_batch> batches = batches_of(3, step);
+    batches[1].targets[step] = -1;  // the number of targets differs from step to step
+    for (std::size_t i = 0; i < step; ++i) batches[2].targets[i] = -1;
+    batches[1].target_count -= 1;
+    batches[2].target_count -= step;
+    const testing::host_waits before = model.context().waits();
+    trainer.queue_step(std::span<const host_batch>(batches), 1e-2 / static_cast<double>(1 + step));
+    taken.waits = model.context().waits().since(before);
+    const std::size_t left = step >= 4 && step < 7 ? 1 : 0;  // of these, one stays queued
+    while (trainer.queued_steps() > left) add(trainer.finish_step());
+  }
+  taken.weights = all_weights(model);
+  return taken;
+}
+
+}  // namespace
+
+TEST_CASE("a step that is captured once and replayed is the same step, in one launch: with other random numbers every time") {
+  const auto compare = [&]<class Model>(const Model*, const char* name, const decoder_config& shape, const typename Model::options& options = {}) {
+    CAPTURE(name);
+    const steps_taken queued = steps_in_turn<Model>(shape, options, false), replayed = steps_in_turn<Model>(shape, options, true);
+    CHECK(queued.losses == replayed.losses);
+    CHECK(queued.norms == replayed.norms);
+    CHECK(queued.weights == replayed.weights);
+    CHECK(queued.waits.launches > 100);
+    CHECK(replayed.waits.launches == 0);
+    CHECK(replayed.waits.replays == 1);
+    CHECK(replayed.waits.synchronizations + replayed.waits.event_waits + replayed.waits.blocking_copies == 0);
+  };
+  compare(static_cast<llama<on_device<isolated, single>>*>(nullptr), "llama", sizes(false));
+  compare(static_cast<llama<on_device<isolated, single, fp16_mixed>>*>(nullptr), "with loss scaling", sizes(false));
+  compare(static_cast<llama<on_device<isolated, single, bf16_pure, lora>>*>(nullptr), "with stochastic rounding, and LoRA", sizes(true),
+          {.adapter = {.rank = 2, .dropout = 0.1}});
+  compare(static_cast<mixtral<on_device<isolated, single>>*>(nullptr), "experts", experts());
+}
+
+TEST_CASE("steps are captured for each layout of batches, beside evaluations") {
+  using model_type = llama<on_device<isolated, single>>;
+  const auto fitted = [&](bool captures) {
+    model_type model(sizes(false));
+    trainer trainer(model, {.max_steps = 12, .micro_batch_size = 2, .eval_steps = 3, .late_metrics = true, .capture_steps = captures});
+    history seen;
+    trainer.attach(seen);
+    const dataset data = sentences(), held_out = sentences();
+    trainer.fit(data, &held_out);
+    return std::pair(std::vector<double>(seen.losses().begin(), seen.losses().end()), all_weights(model));
+  };
+  CHECK(fitted(false) == fitted(true));
+
+  llama<on_device<cpu, single>> here(sizes(false));
+  CHECK_THROWS_WITH_AS(trainer(here, {.micro_batch_size = 2, .capture_steps = true}),
+                       doctest::Contains("the device must be able to capture work; cpu is not"), config_error);
+}
+
+TEST_CASE("work that is not the same in two steps is not captured, and says which launch differs") {
+  const isolated::context on;
+  isolated::stream stream(on);
+  const batch_memory<isolated> staged(on, 32);
+  batch_staging<isolated> staging(on, 32, 2);
+  xtrain::detail::captured_steps<isolated> steps;
+  const buffer<isolated> values(on, 64 * sizeof(float), memory_role::other);
+  const auto x_n = values.template as<float>();
+  fill_zero(stream, x_n);
+  const std::vector<host_batch> batches = batches_of(1, 0);
+  const batch_view view(batches[0]);
+  const auto queue = [&](std::span<const batch_view>, std::uint32_t number) {  // the step's number is in a setting
+    const kernel::dropout<isolated::memory, float> drops{.n = 64, .probability = 0.5, .random = {.step = number}, .x_n = x_n, .y_n = x_n};
+    run_kernel(stream, drops, scratch_span<isolated::memory>{});
+  };
+  for (int time = 0; time < 2; ++time)
+    CHECK_THROWS_WITH_AS(steps.prepare(stream, staged, staging, 0, std::span(&view, 1), 7, queue),
+                         doctest::Contains("is dropout and dropout, with other settings or operands. What differs from step to step must be in device memory"),
+                         config_error);
 }

@@ -162,6 +162,15 @@ TEST_CASE("what a run goes on with that is otherwise than before is said") {
   CHECK(found[1] == "lr_schedule is \"linear\", it was \"constant\"");
   CHECK(found[2] == "max_steps is 9, it was 6");
   CHECK(found[3].starts_with("weight_decay is 0.125, it was "));
+  settings = small_run::settings(6);
+  settings.average_loss = loss_average::micro_batch;
+  settings.keep_gradients = true;
+  settings.lr_decay_steps = 5;
+  settings.lr_from_zero = true;
+  settings.weight_decay_of = decayed_parameters::all;
+  CHECK(changes(settings) == std::vector<std::string>{"average_loss is \"micro_batch\", it was \"step\"", "keep_gradients is true, it was false",
+                                                      "lr_decay_steps is 5, it was 0", "lr_from_zero is true, it was false",
+                                                      "weight_decay_of is \"all\", it was \"matrices\""});
 }
 
 TEST_CASE("a folder in which another process writes checkpoints is refused, until that ends") {

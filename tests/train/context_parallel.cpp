@@ -15,6 +15,30 @@ struct selective_recipe : recipe<Parallel> {
 
 }  // namespace
 
+TEST_CASE("NEFTune's noise is that of one device, on micro-batches of another size") {
+  run_config settings{.max_steps = 4, .micro_batch_size = 4, .learning_rate = 1e-3, .optimizer = {.epsilon = 1e-5}, .neftune_noise_alpha = 20};
+  decoder_config shape = four_heads(false);
+  shape.attention_dropout = shape.residual_dropout = 0;  // its random numbers depend on the padded length
+  const outcome one = train<llama<recipe<single>>>(sentences(), shape, settings, {});
+  settings.micro_batch_size = settings.gradient_accumulation_steps = 2;
+  const outcome divided = train_shared<llama<recipe<context_parallel>>>({2, 2}, sentences(), shape, settings);
+  CHECK(difference(one.losses, divided.losses) < 2e-6);
+  CHECK(difference(one.weights, divided.weights) < 2e-6);
+}
+
+TEST_CASE("means of micro-batches are over all of a sequence's tokens") {
+  run_config settings{.max_steps = 4,
+                      .micro_batch_size = 2,
+                      .gradient_accumulation_steps = 2,
+                      .learning_rate = 1e-3,
+                      .optimizer = {.epsilon = 1e-5},
+                      .average_loss = loss_average::micro_batch};
+  const outcome one = train<llama<recipe<single>>>(packed_sentences(), four_heads(false), settings, {});
+  const outcome divided = train_shared<llama<recipe<context_parallel>>>({2, 2}, packed_sentences(), four_heads(false), settings);
+  CHECK(difference(one.losses, divided.losses) < 2e-6);
+  CHECK(difference(one.weights, divided.weights) < 2e-6);
+}
+
 TEST_CASE("llama and gpt2, with dropout, on two and four ranks") {
   for (const std::size_t ranks : {2U, 4U}) {
     equals_one<recipe, llama>(four_heads(false), {ranks, ranks});

@@ -54,6 +54,38 @@ TEST_CASE("llama and gpt2 with dropout, on two and four ranks") {
   equals_single<recipe, gpt2>(true, 2e-5);
 }
 
+TEST_CASE("means of micro-batches of every rank, weight decay of all parameters, and gradients that are kept") {
+  const dataset data = sentences();
+  run_config settings{.max_steps = 6,
+                      .micro_batch_size = 2,
+                      .gradient_accumulation_steps = 4,
+                      .learning_rate = 1e-3,
+                      .optimizer = {.epsilon = 1e-5, .weight_decay = 0.1},
+                      .weight_decay_of = decayed_parameters::all,
+                      .average_loss = loss_average::micro_batch};
+  const auto check = [&](const outcome& one, const outcome& other) {
+    CHECK(difference(one.losses, other.losses) < 2e-6);
+    CHECK(difference(one.weights, other.weights) < 2e-6);
+  };
+  const outcome means = train<llama<recipe<single>>>(data, sizes(false), settings, {});
+  run_config plain = settings;
+  plain.average_loss = loss_average::step;
+  const outcome totals = train<llama<recipe<single>>>(data, sizes(false), plain, {});
+  CHECK(difference(means.losses, totals.losses) > 1e-4);
+  settings.gradient_accumulation_steps = 2;
+  check(means, train_on_ranks<llama<recipe<data_parallel>>>(2, data, sizes(false), settings));
+  check(means, train_on_ranks<llama<recipe<zero<2>>>>(2, data, sizes(false), settings));
+  check(means, train_on_ranks<llama<recipe<zero<3>>>>(2, data, sizes(false), settings));
+  plain.keep_gradients = true;
+  plain.max_grad_norm = 0.5;
+  const outcome kept = train<llama<recipe<single>>>(data, sizes(false), plain, {});
+  CHECK(difference(kept.losses, totals.losses) > 1e-4);
+  plain.gradient_accumulation_steps = 2;
+  check(kept, train_on_ranks<llama<recipe<data_parallel>>>(2, data, sizes(false), plain));
+  CHECK_THROWS_WITH_AS(train_on_ranks<llama<recipe<zero<1>>>>(2, data, sizes(false), plain),
+                       doctest::Contains("keep_gradients: the strategy must be single or data_parallel; it is zero-1"), config_error);
+}
+
 TEST_CASE("in bf16, and on a device whose memory is elsewhere and whose stream is late") {
   const dataset data = sentences();
   const run_config settings{.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-3};
@@ -117,6 +149,21 @@ TEST_CASE("weights that come back late are there for whoever reads them, and a m
   CHECK(read_after_steps(zero<1>{}, false).empty());
 }
 
+TEST_CASE("what was sent is not known while steps are queued") {
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+    llama<recipe<zero<1>>> model(sizes(false), {}, {.parallel = {.ranks = network}});
+    trainer trainer(model, run_config{.max_steps = 2, .micro_batch_size = 2, .learning_rate = 1e-3});
+    const dataset data = sentences();
+    loader rows(data, trainer.loader_settings());
+    CHECK(traffic_of(model.parallel()).total().messages == 0);
+    trainer.queue_step(rows.next(), 1e-3);
+    CHECK_THROWS_WITH_AS((void)traffic_of(model.parallel()),
+                         "visit_traffic: must not be called while steps are queued; call finish_step() for each; queued are 1", config_error);
+    (void)trainer.finish_step();
+    CHECK(traffic_of(model.parallel()).total().messages > 0);
+  });
+}
+
 TEST_CASE("experts and their balance") {
   const dataset data = sentences();
   decoder_config shape = sizes(false);
@@ -124,13 +171,16 @@ TEST_CASE("experts and their balance") {
   shape.num_experts_per_token = 2;
   shape.balances_experts = true;
   shape.router_aux_loss_coef = 0.02;
-  const outcome one = train<mixtral<recipe<single>>>(
-      data, shape, run_config{.max_steps = 5, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-3}, {});
-  const run_config settings{.max_steps = 5, .micro_batch_size = 2, .learning_rate = 1e-3};
-  for (const outcome& other : {train_on_ranks<mixtral<recipe<data_parallel>>>(2, data, shape, settings),
-                               train_on_ranks<mixtral<recipe<zero<3>>>>(2, data, shape, settings)}) {
-    CHECK(difference(one.losses, other.losses) < 2e-5);
-    CHECK(difference(one.weights, other.weights) < 2e-5);
+  for (const loss_average average : {loss_average::step, loss_average::micro_batch}) {
+    const outcome one = train<mixtral<recipe<single>>>(
+        data, shape,
+        run_config{.max_steps = 5, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-3, .average_loss = average}, {});
+    const run_config settings{.max_steps = 5, .micro_batch_size = 2, .learning_rate = 1e-3, .average_loss = average};
+    for (const outcome& other : {train_on_ranks<mixtral<recipe<data_parallel>>>(2, data, shape, settings),
+                                 train_on_ranks<mixtral<recipe<zero<3>>>>(2, data, shape, settings)}) {
+      CHECK(difference(one.losses, other.losses) < 2e-5);
+      CHECK(difference(one.weights, other.weights) < 2e-5);
+    }
   }
 }
 

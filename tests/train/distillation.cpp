@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <xtrain/parallel.hpp>
 #include <xtrain/testing/isolated.hpp>
+#include "capped_llama.hpp"
+#include "planned.hpp"
 #include "ranks.hpp"
 
 namespace {
@@ -23,17 +28,19 @@ struct teacher_recipe : defaults {
   using device = Device;
 };
 template <class Parallel, class Device = cpu>
-using student = llama<student_recipe<Parallel, Device>>;
+using student = capped_llama<student_recipe<Parallel, Device>>;
 template <class Parallel, class Device = cpu>
-using teacher = llama<teacher_recipe<Parallel, Device>>;
+using teacher = capped_llama<teacher_recipe<Parallel, Device>>;
 
-[[nodiscard]] decoder_config student_shape() {
+[[nodiscard]] decoder_config student_shape(double softcap = 0.0) {
   decoder_config c = sizes(false);
+  c.final_logit_softcapping = softcap;
+  if (softcap != 0.0) c.initializer_range = 0.2;
   c.attention_dropout = c.residual_dropout = 0.0;
   return c;
 }
-[[nodiscard]] decoder_config teacher_shape() {
-  decoder_config c = student_shape();
+[[nodiscard]] decoder_config teacher_shape(double softcap = 0.0) {
+  decoder_config c = student_shape(softcap);
   c.hidden_size = 32;
   c.num_heads = 4;
   c.num_layers = 2;
@@ -81,7 +88,7 @@ result take_steps(Trainer& trainer) {
 }
 
 template <class Parallel, class Device = cpu>
-result train_on(std::size_t ranks, const distillation::config& how, typename Parallel::config layout = {}) {
+result train_on(std::size_t ranks, const distillation::config& how, typename Parallel::config layout = {}, double softcap = 0.0) {
   std::vector<result> all(ranks);
   run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
     typename Parallel::config own = layout, other = layout;
@@ -89,13 +96,21 @@ result train_on(std::size_t ranks, const distillation::config& how, typename Par
       own.ranks = network;
       other.ranks = separate_channels(network);
     }
-    student<Parallel, Device> model(student_shape(), {}, {.parallel = own});
-    teacher<Parallel, Device> knows(teacher_shape(), {}, {.parallel = other, .seed = 7});
-    const std::size_t steps = 4 / model.parallel().data().size();
-    trainer trainer(model, settings(how, model.parallel().data().size()));
-    teacher_model source(knows, {.micro_batch_size = 2, .gradient_accumulation_steps = steps, .seq_length = length});
+    using model_type = student<Parallel, Device>;
+    using frozen_type = teacher<Parallel, Device>;
+    const typename Device::context on;
+    model_type model(student_shape(softcap), on, {.parallel = own});
+    frozen_type knows(teacher_shape(softcap), on, {.parallel = other, .seed = 7});
+    const std::size_t data_ranks = model.parallel().data().size();
+    trainer trainer(model, settings(how, data_ranks));
+    const forward_only_config batches{.micro_batch_size = 2, .gradient_accumulation_steps = 4 / data_ranks, .seq_length = length};
+    teacher_model source(knows, batches);
     trainer.use_teacher(source);
     all[network->rank()] = take_steps(trainer);
+    dry_run planned = plan<xtrain::trainer<model_type>>(student_shape(softcap), {.parallel = own}, settings(how, data_ranks), on.properties());
+    planned.set_beside("teacher", plan<teacher_model<frozen_type>>(teacher_shape(softcap), {.parallel = other}, batches, on.properties()));
+    check_planned(planned, on.memory());
+    check_planned(trainer.plan(), on.memory());
   });
   for (const result& one : all) CHECK(one.losses == all[0].losses);
   return all[0];
@@ -130,6 +145,36 @@ TEST_CASE("a ratio of 0 is the cross-entropy of the next token") {
   agree(mixed, take_steps(trainer), 1e-5);
 }
 
+TEST_CASE("the mean of micro-batches' means, as torchtune's recipe logs it") {
+  // the second micro-batch has a quarter of the first one's targets
+  std::vector<host_batch> batches{batch_of(0), batch_of(1)};
+  for (std::size_t i = 0, kept = 0; i < batches[1].targets.size(); ++i)
+    if (batches[1].targets[i] >= 0 && kept++ % 4 != 0) batches[1].targets[i] = -1;
+  batches[1].target_count = static_cast<std::size_t>(std::count_if(batches[1].targets.begin(), batches[1].targets.end(), [](token t) { return t >= 0; }));
+  const auto step_of = [&](std::span<const host_batch> some, loss_average average) {
+    student<single> model(student_shape());
+    teacher<single> knows(teacher_shape(), {}, {.seed = 7});
+    auto how = settings({.ratio = 0.5});
+    how.gradient_accumulation_steps = some.size();
+    how.average_loss = average;
+    trainer trainer(model, how);
+    teacher_model source(knows, {.micro_batch_size = 2, .gradient_accumulation_steps = some.size(), .seq_length = length});
+    trainer.use_teacher(source);
+    const step_done done = trainer.step(some, 0.0);
+    const auto gradients = model.parameters().gradients().host();
+    return std::pair{done.loss, std::vector<float>(gradients.begin(), gradients.end())};
+  };
+  const auto first = step_of(std::span(batches).first(1), loss_average::step), second = step_of(std::span(batches).last(1), loss_average::step);
+  const auto both = step_of(batches, loss_average::micro_batch), weighted = step_of(batches, loss_average::step);
+  CHECK(both.first == doctest::Approx(0.5 * (first.first + second.first)).epsilon(1e-6));
+  CHECK(std::abs(both.first - weighted.first) > 1e-4);
+  REQUIRE(both.second.size() == first.second.size());
+  double most = 0;
+  for (std::size_t i = 0; i < both.second.size(); ++i)
+    most = std::max(most, std::abs(static_cast<double>(both.second[i]) - 0.5 * (static_cast<double>(first.second[i]) + static_cast<double>(second.second[i]))));
+  CHECK(most < 1e-6);  // gradients below 1: sums of two of them round at 2^-24
+}
+
 TEST_CASE("data, tensor, sequence, context and pipeline parallelism equal one device") {
   const distillation::config how{.kind = divergence_kind::reverse, .ratio = 0.7, .temperature = 1.5};
   const result one = train_on<single>(1, how);
@@ -138,6 +183,9 @@ TEST_CASE("data, tensor, sequence, context and pipeline parallelism equal one de
   agree(one, train_on<sequence_parallel>(2, how, {.tensor_parallel_size = 2}), 2e-5);
   agree(one, train_on<context_parallel>(2, how, {.context_parallel_size = 2}), 2e-5);
   agree(one, train_on<pipeline<one_forward_one_backward>>(2, how), 2e-5);
+  const result capped = train_on<single>(1, how, {}, 1.5);
+  agree(capped, train_on<tensor_parallel>(2, how, {.tensor_parallel_size = 2}, 1.5), 2e-5);
+  CHECK(difference(capped.losses, one.losses) > 1e-3);
 }
 
 TEST_CASE("on a device that works asynchronously, bit for bit") {
@@ -149,14 +197,14 @@ TEST_CASE("on a device that works asynchronously, bit for bit") {
 
 TEST_CASE("log-probabilities of the whole vocabulary in the data are the teacher") {
   const std::size_t vocabulary = 97;
-  const auto stored = [&](std::size_t ranks, auto parallel, auto layout) {
+  const auto stored = [&](std::size_t ranks, auto parallel, auto layout, double softcap = 0.0) {
     using parallel_type = decltype(parallel);
     std::vector<result> all(ranks);
     run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
       auto own = layout;
       if constexpr (requires { own.ranks = network; }) own.ranks = network;
-      teacher<single> knows(teacher_shape(), {}, {.seed = 7});
-      student<parallel_type> model(student_shape(), {}, {.parallel = own});
+      teacher<single> knows(teacher_shape(softcap), {}, {.seed = 7});
+      student<parallel_type> model(student_shape(softcap), {}, {.parallel = own});
       trainer trainer(model, settings({.ratio = 0.5, .top_k = vocabulary}));
       result mine;
       for (std::size_t step = 0; step < 4; ++step) {
@@ -188,6 +236,7 @@ TEST_CASE("log-probabilities of the whole vocabulary in the data are the teacher
   };
   const result by_model = train_on<single>(1, {.ratio = 0.5});
   agree(by_model, stored(1, single{}, single::config{}), 1e-5);
+  agree(train_on<single>(1, {.ratio = 0.5}, {}, 1.5), stored(1, single{}, single::config{}, 1.5), 1e-5);
   agree(by_model, stored(2, tensor_parallel{}, rank_layout{.tensor_parallel_size = 2}), 2e-5);
   agree(by_model, stored(2, pipeline<one_forward_one_backward>{}, pipeline<one_forward_one_backward>::config{}), 2e-5);
 }

@@ -1,13 +1,19 @@
-// Preference training: the reference by an adapter switched off, by a second model and from the data are the same, and every strategy equals
-// one device.
+// Preference training: the reference by an adapter switched off, by a second model and from the data are the same, every strategy equals one
+// device, and orpo, simpo and kto train as in trl.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <string>
 #include <vector>
 
 #include <xtrain/models/mixtral.hpp>
 #include <xtrain/parallel.hpp>
 #include <xtrain/testing/isolated.hpp>
+#include "any_preference.hpp"
+#include "objective_runs.hpp"
+#include "planned.hpp"
 #include "ranks.hpp"
 
 namespace {
@@ -17,7 +23,7 @@ struct dpo_recipe : defaults {
   using parallel = Parallel;
   using adapter = Adapter;
   using device = Device;
-  using objective = dpo;
+  using objective = any_preference;
 };
 template <class Parallel, class Adapter = no_adapter, class Device = cpu>
 using dpo_model = llama<dpo_recipe<Parallel, Adapter, Device>>;
@@ -30,14 +36,17 @@ using dpo_model = llama<dpo_recipe<Parallel, Adapter, Device>>;
 
 constexpr std::size_t length = 16;
 
+using policy = any_preference::policy;
+
 /// Pairs of sequences: a prompt in common, then answers of different lengths, then padding.
-[[nodiscard]] host_batch pairs_of(std::size_t first, std::size_t pairs) {
+[[nodiscard]] host_batch pairs_of(std::size_t first, std::size_t pairs, bool has_labels = false) {
   host_batch batch;
   batch.b = 2 * pairs;
   batch.t = length;
   batch.first_sequence = 2 * first;
   for (std::size_t i = 2 * first; i < 2 * (first + pairs); ++i) {
     const std::size_t prompt = 4 + i / 2 % 3, answer = 5 + (i * 7) % 6;
+    if (has_labels) batch.labels.push_back(i / 2 % 3 == 0 ? 0 : 1);
     for (std::size_t t = 0; t < length; ++t) {
       const bool is_prompt = t < prompt, is_padding = t >= prompt + answer;
       batch.tokens.push_back(is_padding ? 0 : static_cast<token>((is_prompt ? i / 2 * 13 + t * 5 : i * 31 + t * t * 3) % 97));
@@ -58,13 +67,13 @@ struct result {
 
 /// Five steps of eight pairs, over all ranks, in micro-batches of two.
 template <class Trainer>
-result take_steps(Trainer& trainer) {
+result take_steps(Trainer& trainer, bool has_labels = false) {
   auto& parallel = trainer.model().parallel();
   const std::size_t ranks = parallel.data().size(), rank = parallel.data().rank();
   result all;
   for (std::size_t step = 0; step < 5; ++step) {
     std::vector<host_batch> batches;
-    for (std::size_t m = 0; m < 4 / ranks; ++m) batches.push_back(pairs_of(8 * step + 2 * (m * ranks + rank), 2));
+    for (std::size_t m = 0; m < 4 / ranks; ++m) batches.push_back(pairs_of(8 * step + 2 * (m * ranks + rank), 2, has_labels));
     const step_done done = trainer.step(std::span<const host_batch>(batches), 1e-2);
     all.losses.push_back(done.loss);
     all.norms.push_back(done.gradient_norm);
@@ -73,15 +82,18 @@ result take_steps(Trainer& trainer) {
   }
   return all;
 }
-[[nodiscard]] auto settings(std::size_t ranks = 1) {
-  training_config<adamw, dpo> c{.max_steps = 5, .micro_batch_size = 4, .gradient_accumulation_steps = 4 / ranks, .seq_length = length};
-  c.objective.beta = 0.3;
+[[nodiscard]] auto settings(std::size_t ranks = 1, policy is = policy::dpo) {
+  training_config<adamw, any_preference> c{.max_steps = 5, .micro_batch_size = 4, .gradient_accumulation_steps = 4 / ranks, .seq_length = length};
+  c.objective.is = is;
+  c.objective.dpo.beta = c.objective.kto.beta = 0.3;
+  c.objective.kto.undesirable_weight = 1.3;
+  c.objective.simpo.nll_weight = 0.2;
   return c;
 }
 
 /// With the first weights of the model as the reference.
 template <class Parallel, class Device = cpu>
-result with_second_model(std::size_t ranks, typename Parallel::config layout = {}) {
+result with_second_model(std::size_t ranks, typename Parallel::config layout = {}, policy is = policy::dpo) {
   std::vector<result> all(ranks);
   run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
     typename Parallel::config own = layout, other = layout;
@@ -89,11 +101,19 @@ result with_second_model(std::size_t ranks, typename Parallel::config layout = {
       own.ranks = network;
       other.ranks = separate_channels(network);
     }
-    dpo_model<Parallel, no_adapter, Device> model(shape(), {}, {.parallel = own}), reference(shape(), {}, {.parallel = other});
-    trainer trainer(model, settings(model.parallel().data().size()));
-    reference_model source(reference, {.micro_batch_size = 4, .gradient_accumulation_steps = 4 / model.parallel().data().size(), .seq_length = length});
+    using model_type = dpo_model<Parallel, no_adapter, Device>;
+    const typename Device::context on;
+    model_type model(shape(), on, {.parallel = own}), reference(shape(), on, {.parallel = other});
+    const std::size_t data_ranks = model.parallel().data().size();
+    trainer trainer(model, settings(data_ranks, is));
+    const forward_only_config batches{.micro_batch_size = 4, .gradient_accumulation_steps = 4 / data_ranks, .seq_length = length};
+    reference_model source(reference, batches);
     trainer.use_reference(source);
-    all[network->rank()] = take_steps(trainer);
+    all[network->rank()] = take_steps(trainer, is == policy::kto);
+    dry_run planned = plan<xtrain::trainer<model_type>>(shape(), {.parallel = own}, settings(data_ranks, is), on.properties());
+    planned.set_beside("reference model", plan<reference_model<model_type>>(shape(), {.parallel = other}, batches, on.properties()));
+    check_planned(planned, on.memory());
+    check_planned(trainer.plan(), on.memory());
   });
   for (const result& one : all) CHECK(one.losses == all[0].losses);
   return all[0];
@@ -156,19 +176,54 @@ TEST_CASE("a second model, log-probabilities in the data, and an adapter switche
 }
 
 TEST_CASE("data, tensor, sequence, context and pipeline parallelism equal one device") {
-  const result one = with_second_model<single>(1);
-  agree(one, with_second_model<data_parallel>(2), 2e-5);
-  agree(one, with_second_model<zero<3>>(2), 2e-5);
-  agree(one, with_second_model<tensor_parallel>(2, {.tensor_parallel_size = 2}), 2e-5);
-  agree(one, with_second_model<parallel<zero<1>, sequence_parallel>>(4, {.tensor_parallel_size = 2}), 2e-5);
-  agree(one, with_second_model<context_parallel>(2, {.context_parallel_size = 2}), 2e-5);
-  agree(one, with_second_model<pipeline<one_forward_one_backward>>(2), 2e-5);
+  for (const policy is : {policy::dpo, policy::orpo, policy::simpo, policy::kto}) {
+    CAPTURE(static_cast<int>(is));
+    const result one = with_second_model<single>(1, {}, is);
+    agree(one, with_second_model<data_parallel>(2, {}, is), 2e-5);
+    agree(one, with_second_model<zero<3>>(2, {}, is), 2e-5);
+    agree(one, with_second_model<tensor_parallel>(2, {.tensor_parallel_size = 2}, is), 2e-5);
+    agree(one, with_second_model<parallel<zero<1>, sequence_parallel>>(4, {.tensor_parallel_size = 2}, is), 2e-5);
+    agree(one, with_second_model<context_parallel>(2, {.context_parallel_size = 2}, is), 2e-5);
+    agree(one, with_second_model<pipeline<one_forward_one_backward>>(2, {}, is), 2e-5);
+  }
 }
 
 TEST_CASE("on a device that works asynchronously, bit for bit") {
-  const result here = with_second_model<single>(1), there = with_second_model<single, testing::isolated<cpu>>(1);
-  CHECK(here.losses == there.losses);
-  CHECK(here.norms == there.norms);
+  for (const policy is : {policy::dpo, policy::orpo, policy::simpo, policy::kto}) {
+    const result here = with_second_model<single>(1, {}, is), there = with_second_model<single, testing::isolated<cpu>>(1, {}, is);
+    CHECK(here.losses == there.losses);
+    CHECK(here.norms == there.norms);
+    CHECK(here.margins == there.margins);
+  }
+}
+
+TEST_CASE("orpo, simpo and kto train as in trl") {
+  namespace runs = objective_runs;
+  const auto check = [](const std::string& name, const any_preference::config& how, double bound) {
+    runs::check_run<dpo_model<single>>(runs::expected_run(name), how, runs::from_the_batch{}, bound);
+  };
+  check("orpo", {.is = policy::orpo}, 5e-4);  // PyTorch's fp32 differs from its fp64 by 1.2e-4
+  check("simpo", {.is = policy::simpo, .simpo = {.beta = 2.0, .gamma = 0.5, .nll_weight = 0.3}}, 1e-4);
+  runs::expected_run kto("kto"), apo_zero("kto_apo_zero");
+  for (runs::expected_run* run : {&kto, &apo_zero}) {
+    const auto reference = (*run)["reference"];
+    for (std::size_t i = 0; i < run->batches.size(); ++i) run->batches[i].reference_log_probs = runs::part(reference, i, runs::b);
+  }
+  runs::check_run<dpo_model<single>>(kto, {.is = policy::kto, .kto = {.undesirable_weight = 0.8}});
+  runs::check_run<dpo_model<single>>(apo_zero, {.is = policy::kto, .kto = {.kind = kto_kind::apo_zero}});
+}
+
+TEST_CASE("a reference by an adapter switched off serves kto too") {
+  dpo_model<single, lora>::options options;
+  options.adapter.rank = 4;
+  dpo_model<single, lora> first(shape(), {}, options), second(shape(), {}, options);
+  trainer switched_off(first, settings(1, policy::kto));
+  const result by_adapter = take_steps(switched_off, true);
+  llama<defaults> frozen(shape());
+  trainer by_model(second, settings(1, policy::kto));
+  reference_model source(frozen, {.micro_batch_size = 4, .gradient_accumulation_steps = 4, .seq_length = length});
+  by_model.use_reference(source);
+  CHECK(by_adapter.losses == take_steps(by_model, true).losses);
 }
 
 TEST_CASE("what is missing or does not fit is said") {
@@ -189,7 +244,7 @@ TEST_CASE("what is missing or does not fit is said") {
   uneven.micro_batch_size = 3;
   CHECK_THROWS_WITH_AS((xtrain::trainer<dpo_model<single>>(model, uneven)), doctest::Contains("micro_batch_size must be even"), config_error);
   auto wrong = settings();
-  wrong.objective = {.kind = preference_kind::ipo, .label_smoothing = 0.1};
+  wrong.objective.dpo = {.kind = preference_kind::ipo, .label_smoothing = 0.1};
   CHECK_THROWS_WITH_AS((xtrain::trainer<dpo_model<single>>(model, wrong)), doctest::Contains("sigmoid and robust only"), config_error);
   dpo_model<single> frozen(shape());
   reference_model few(frozen, {.micro_batch_size = 4, .seq_length = length});
@@ -202,9 +257,38 @@ TEST_CASE("what is missing or does not fit is said") {
   balanced.balances_experts = true;
   mixtral<dpo_recipe<single>> experts(balanced);
   auto free = settings();
-  free.objective.reference_free = true;
-  xtrain::trainer router(experts, free);
-  CHECK_THROWS_WITH_AS((void)router.step(std::span<const host_batch>(whole), 1e-2), doctest::Contains("set balances_experts to false"), config_error);
+  free.objective.dpo.reference_free = true;
+  CHECK_THROWS_WITH_AS((xtrain::trainer(experts, free)), doctest::Contains("set balances_experts to false"), config_error);
+
+  auto bare = settings(1, policy::orpo);
+  xtrain::trainer ratios(model, bare);
+  std::vector<host_batch> without(4, pairs_of(0, 2));
+  std::fill_n(without[1].targets.begin() + length, length, -1);
+  CHECK_THROWS_WITH_AS((void)ratios.step(std::span<const host_batch>(without), 1e-2), doctest::Contains("orpo: both sequences of a pair must have targets; "
+                                                                                                        "sequence 1 has none"),
+                       data_error);
+  auto labeled = settings(1, policy::kto);
+  xtrain::trainer answers(model, labeled);
+  answers.use_reference(few);
+  CHECK_THROWS_WITH_AS((void)answers.step(std::span<const host_batch>(whole), 1e-2), doctest::Contains("kto: every sequence must have a label"), data_error);
+  std::vector<host_batch> strange(4, pairs_of(0, 2, true));
+  strange[0].labels[2] = 7;
+  CHECK_THROWS_WITH_AS((void)answers.step(std::span<const host_batch>(strange), 1e-2), doctest::Contains("sequence 2 has 7"), data_error);
+  CHECK_THROWS_WITH_AS(orpo::require_config({.beta = 0.0}), doctest::Contains("orpo: beta must be positive; given 0"), config_error);
+  CHECK_THROWS_WITH_AS(simpo::require_config({.gamma = -1.0}), doctest::Contains("must not be negative; given -1 and 0"), config_error);
+  CHECK_THROWS_WITH_AS(kto::require_config({.desirable_weight = -1.0}), doctest::Contains("must not be negative; given -1 and 1"), config_error);
+  CHECK_THROWS_WITH_AS(dpo::require_config({.kind = preference_kind::odds_ratio}), doctest::Contains("choose orpo"), config_error);
+}
+
+TEST_CASE("kto reports rewards as means over answers of each label") {
+  // a quarter of the answers is desirable
+  const auto reported = kto::reported({0.5, -0.75, 0.1, 0.25});
+  CHECK(reported[0] == doctest::Approx(2.0));
+  CHECK(reported[1] == doctest::Approx(-1.0));
+  CHECK(reported[2] == doctest::Approx(3.0));
+  CHECK(reported[3] == doctest::Approx(0.1));
+  CHECK(kto::reported({0.5, 0.0, 0.1, 1.0})[2] == 0.0);  // no margin without answers of both labels
+  static_assert(objective_for<dpo, defaults> && objective_for<orpo, defaults> && objective_for<simpo, defaults> && objective_for<kto, defaults>);
 }
 
 TEST_CASE("fitted on pairs: the chosen answers become more likely than the rejected ones, and pairs stay together") {
@@ -219,7 +303,7 @@ TEST_CASE("fitted on pairs: the chosen answers become more likely than the rejec
     }
   data.finish();
   dpo_model<single> model(shape()), frozen(shape());
-  training_config<adamw, dpo> how{.epochs = 8, .micro_batch_size = 4, .gradient_accumulation_steps = 2, .seq_length = length, .learning_rate = 3e-3};
+  training_config<adamw, any_preference> how{.epochs = 8, .micro_batch_size = 4, .gradient_accumulation_steps = 2, .seq_length = length, .learning_rate = 3e-3};
   trainer trainer(model, how);
   reference_model source(frozen, {.micro_batch_size = 4, .gradient_accumulation_steps = 2, .seq_length = length});
   trainer.use_reference(source);

@@ -55,9 +55,10 @@ std::string refused(std::size_t ranks, Make&& make) {
 
 TEST_CASE("experts beside divided layers, shared rows and stages: mixtral with its balance, dropout and clipping") {
   const dataset data = sentences();
-  const auto on = [&](const piped_outcome& one, std::size_t layers, std::size_t ranks, pipeline_ranks how) {
-    const std::size_t data_ranks = how.data_parallel_size;
-    is_near(one, run_pipeline<mixtral<recipe<every_axis>>>(ranks, data, balanced_experts(layers), settings(data_ranks), {.parallel = std::move(how)}));
+  const auto on = [&](const piped_outcome& one, std::size_t layers, std::size_t ranks, pipeline_ranks how, loss_average average = loss_average::step) {
+    run_config how_long = settings(how.data_parallel_size);
+    how_long.average_loss = average;
+    is_near(one, run_pipeline<mixtral<recipe<every_axis>>>(ranks, data, balanced_experts(layers), how_long, {.parallel = std::move(how)}));
   };
   const piped_outcome two = run_here<mixtral<recipe<single>>>(data, balanced_experts(2), settings(1), {});
   on(two, 2, 2, {.tensor_parallel_size = 2});  // shards of every expert
@@ -68,6 +69,13 @@ TEST_CASE("experts beside divided layers, shared rows and stages: mixtral with i
   on(two, 2, 4, {.data_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 4});  // and other sequences
   on(two, 2, 8, {.data_parallel_size = 2, .tensor_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 2});
   on(two, 2, 8, {.tensor_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 2});  // two pipeline stages
+  run_config of_means = settings(1);
+  of_means.average_loss = loss_average::micro_batch;
+  const piped_outcome means = run_here<mixtral<recipe<single>>>(data, balanced_experts(2), of_means, {});
+  CHECK(difference(means.losses, two.losses) > 1e-4);
+  on(means, 2, 4, {.data_parallel_size = 2, .tensor_parallel_size = 2, .expert_parallel_size = 2}, loss_average::micro_batch);
+  on(means, 2, 2, {.context_parallel_size = 2, .expert_parallel_size = 2}, loss_average::micro_batch);
+  on(means, 2, 8, {.tensor_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 2}, loss_average::micro_batch);
 }
 
 TEST_CASE("with LoRA and recomputation, where keys and values go round and everything is divided") {

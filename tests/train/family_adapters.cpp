@@ -9,6 +9,10 @@ using namespace parity;
 
 TEST_CASE("adapters of the families that transformers has give peft's logits") {
   check_beside<mistral>("mistral", "mistral_lora");
+  check_beside<qwen3>("qwen3", "qwen3_lora");
+  check_beside<gemma>("gemma", "gemma_lora");
+  check_beside<gemma2>("gemma2", "gemma2_lora");
+  check_beside<phi3>("phi3", "phi3_lora");
   check_beside<mixtral>("mixtral", "mixtral_lora");
 }
 

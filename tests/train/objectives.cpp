@@ -1,5 +1,5 @@
 // Whole runs of training objectives compared with PyTorch, trl and torchtune (tests/golden/make_objective_runs.py): the first step's gradients,
-// the losses of fifty AdamW steps, and weights after them.
+// the losses of fifty AdamW steps, and weights after them. And steps whose arithmetic is that of other programs (make_training_steps.py).
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "parity.hpp"
+#include "objective_runs.hpp"
 
 namespace {
 
-using namespace parity;
+using namespace objective_runs;
 
 template <class Objective>
 struct recipe_for : defaults {
@@ -22,130 +22,71 @@ struct recipe_for : defaults {
 template <class Objective>
 using model_for = llama<recipe_for<Objective>>;
 
-constexpr const char* base = "llama_grouped_untied";
-constexpr std::size_t b = 4, t = 12, top = 8;
-
-[[nodiscard]] std::vector<double> part(const std::vector<double>& all, std::size_t index, std::size_t size) {
-  const auto first = all.begin() + static_cast<std::ptrdiff_t>(index * size);
-  return {first, first + static_cast<std::ptrdiff_t>(size)};
-}
-template <class T>
-[[nodiscard]] std::vector<T> converted(const std::vector<double>& values) {
-  std::vector<T> all;
-  for (const double value : values) all.push_back(static_cast<T>(value));
-  return all;
-}
-
-/// A run of the fixtures.
-class expected_run {
- public:
-  explicit expected_run(const std::string& name) : name_(name), file_(golden::folder("objectives/runs/" + name) + ".safetensors") {
-    const auto inputs = (*this)["inputs"], targets = (*this)["targets"], lengths = (*this)["lengths"];
-    for (std::size_t i = 0; i < inputs.size() / (b * t); ++i) {
-      host_batch batch = golden::batch(inputs, targets, i * b * t, b, t);
-      batch.token_count = 0;
-      for (std::size_t s = 0; s < b; ++s) {
-        const auto length = static_cast<std::size_t>(lengths[i * b + s]);
-        batch.token_count += length;
-        for (std::size_t j = length; j < t; ++j) {  // padding is a sample of its own
-          batch.starts[s * t + j] = static_cast<token>(length);
-          batch.positions[s * t + j] = static_cast<token>(j - length);
-        }
-      }
-      if (has("token_weights")) batch.token_weights = converted<float>(part((*this)["token_weights"], i, b * t));
-      if (has("topk_ids")) {
-        batch.teacher_tokens = converted<token>(part((*this)["topk_ids"], i, b * t * top));
-        batch.teacher_log_probs = converted<float>(part((*this)["topk_log_probs"], i, b * t * top));
-      }
-      batches.push_back(batch);
-    }
-  }
-
-  [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] bool has(const std::string& tensor) const { return file_.find(tensor) != nullptr; }
-  [[nodiscard]] std::vector<double> operator[](const std::string& tensor) const { return golden::numbers(file_, tensor); }
-
-  std::vector<host_batch> batches{};  // used in turn
-
- private:
-  std::string name_;
-  safetensors_file file_;
-};
-
-/// A run without a reference model or a teacher, or with their log-probabilities in the batches.
-struct from_the_batch {
-  template <class Trainer>
-  void operator()(Trainer&) const {}
-};
-
-/// PyTorch's fp32 differs from its fp64 by up to 2e-5 in the losses of these runs and 4e-6 in the last weights (make_objective_runs.py prints it):
-/// our fp32, which sums in another order, may differ from either by a few times that.
-///   prepare   given the trainer before its first step
-template <class Objective, class Prepare = from_the_batch>
-void check_run(const expected_run& expected, const typename Objective::config& objective, Prepare&& prepare = {}) {
-  CAPTURE(expected.name());
-  {
-    auto model = model_for<Objective>::from_pretrained(golden::folder(base));
-    trainer trainer(model, {.max_steps = 1, .micro_batch_size = b, .seq_length = t, .objective = objective, .max_grad_norm = 0.0});
-    prepare(trainer);
-    (void)trainer.step(std::span<const host_batch>(expected.batches.data(), 1), 0.0);
-    std::size_t compared = 0;
-    for (const auto& entry : model.parameters().entries()) {
-      if (!expected.has("grad." + entry.spec.name)) continue;
-      require_close(doubles(model.parameters().gradient(entry).host()), expected["grad." + entry.spec.name], fp32_gradients,
-                    expected.name() + ": gradient of " + entry.spec.name);
-      ++compared;
-    }
-    CHECK(compared == 4);
-  }
-  auto model = model_for<Objective>::from_pretrained(golden::folder(base));
-  trainer trainer(model, {.max_steps = 50,
-                          .micro_batch_size = b,
-                          .seq_length = t,
-                          .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
-                          .objective = objective,
-                          .max_grad_norm = 1.0});
-  prepare(trainer);
-  const auto reference = expected["losses"];
-  double error = 0;
-  for (std::size_t step = 0; step < 50; ++step) {
-    const host_batch& batch = expected.batches[step % expected.batches.size()];
-    const double loss = trainer.step(std::span<const host_batch>(&batch, 1), 2e-3).loss;
-    CHECK(std::isfinite(loss));
-    error = std::max(error, std::abs(loss - reference[step]));
-  }
-  MESSAGE(expected.name(), ": largest difference of a step's loss from PyTorch's: ", error);
-  CHECK(error < 1e-4);
-  std::size_t compared = 0;
-  for (const auto& entry : model.parameters().entries()) {
-    if (!expected.has("final." + entry.spec.name)) continue;
-    require_close(doubles(model.parameters().value(entry).host()), expected["final." + entry.spec.name], {.absolute = 2e-5, .relative = 1e-4},
-                  expected.name() + ": " + entry.spec.name + " after the last step");
-    ++compared;
-  }
-  CHECK(compared == 2);
-}
-
-void check_next_token(const std::string& name, const next_token::config& objective) { check_run<next_token>(expected_run(name), objective); }
+void check_next_token(const std::string& name, const next_token::config& objective) { check_run<model_for<next_token>>(expected_run(name), objective); }
 
 /// The reference's log-probabilities from a second model, and from the batches.
 void check_dpo(const std::string& name, const dpo::config& objective) {
   expected_run expected(name);
   auto frozen = llama<defaults>::from_pretrained(golden::folder(base));
   reference_model source(frozen, {.micro_batch_size = b, .seq_length = t});
-  check_run<dpo>(expected, objective, [&](auto& trainer) { trainer.use_reference(source); });
+  check_run<model_for<dpo>>(expected, objective, [&](auto& trainer) { trainer.use_reference(source); });
   const auto reference = expected["reference"];
   for (std::size_t i = 0; i < expected.batches.size(); ++i) expected.batches[i].reference_log_probs = part(reference, i, b);
-  check_run<dpo>(expected, objective);
+  check_run<model_for<dpo>>(expected, objective);
 }
 
 void check_distillation(const std::string& name, const distillation::config& objective) {
   auto knows = llama<defaults>::from_pretrained(golden::folder("objectives/teacher"));
   teacher_model source(knows, {.micro_batch_size = b, .seq_length = t});
-  check_run<distillation>(expected_run(name), objective, [&](auto& trainer) { trainer.use_teacher(source); });
+  check_run<model_for<distillation>>(expected_run(name), objective, [&](auto& trainer) { trainer.use_teacher(source); });
+}
+
+/// Twenty steps on the micro-batches of the runs, in turn.
+///   settings   beside those that all these runs have
+void check_training_steps(const std::string& name, training_config<adamw> settings) {
+  CAPTURE(name);
+  const safetensors_file file(golden::folder("training_steps/" + name) + ".safetensors");
+  const auto losses = golden::numbers(file, "losses"), rates = golden::numbers(file, "rates"), norms = golden::numbers(file, "norms");
+  const expected_run data("next_token_z");
+  settings.max_steps = losses.size();
+  settings.micro_batch_size = b;
+  settings.seq_length = t;
+  settings.learning_rate = 2e-3;
+  settings.warmup_steps = 5;
+  settings.lr_from_zero = true;
+  settings.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  settings.weight_decay_of = decayed_parameters::all;
+  auto model = model_for<next_token>::from_pretrained(golden::folder(base));
+  trainer trainer(model, settings);
+  const learning_rate_schedule schedule = detail::lr_schedule_for(trainer.settings(), settings.max_steps);
+  std::size_t next = 0;
+  double error = 0;
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    CHECK(schedule.at(step) == doctest::Approx(rates[step]).epsilon(1e-6));  // the file has fp32
+    std::vector<host_batch> batches;
+    for (std::size_t m = 0; m < settings.gradient_accumulation_steps; ++m) batches.push_back(data.batches[next++ % data.batches.size()]);
+    const step_done done = trainer.step(std::span<const host_batch>(batches), schedule.at(step));
+    error = std::max(error, std::abs(done.loss - losses[step]));
+    CHECK(done.gradient_norm == doctest::Approx(norms[step]).epsilon(1e-3));
+  }
+  MESSAGE(name, ": largest difference of a step's loss from PyTorch's: ", error);
+  CHECK(error < 1e-4);
+  std::size_t compared = 0;
+  for (const auto& entry : model.parameters().entries()) {
+    if (file.find("final." + entry.spec.name) == nullptr) continue;
+    require_close(doubles(model.parameters().value(entry).host()), golden::numbers(file, "final." + entry.spec.name), {.absolute = 2e-5, .relative = 1e-4},
+                  name + ": " + entry.spec.name + " after the last step");
+    ++compared;
+  }
+  CHECK(compared == 2);
 }
 
 }  // namespace
+
+TEST_CASE("means of micro-batches, weight decay of all parameters, schedules from zero and gradients that are kept train as in PyTorch") {
+  check_training_steps("micro_batch_means", {.gradient_accumulation_steps = 2, .average_loss = loss_average::micro_batch});
+  check_training_steps("kept_gradients", {.lr_schedule = lr_schedule_kind::linear, .keep_gradients = true});
+}
 
 TEST_CASE("label smoothing, z-loss and token weights train as in PyTorch") {
   check_next_token("next_token_smoothed", {.label_smoothing = 0.1});
@@ -157,12 +98,12 @@ TEST_CASE("direct preference optimization trains as in trl, and conservative DPO
   check_dpo("dpo", {.beta = 0.1});
   check_dpo("dpo_ipo", {.kind = preference_kind::ipo, .beta = 0.1});
   check_dpo("dpo_smoothed", {.beta = 0.1, .label_smoothing = 0.1});
-  check_run<dpo>(expected_run("dpo_reference_free"), {.beta = 0.1, .reference_free = true});
+  check_run<model_for<dpo>>(expected_run("dpo_reference_free"), {.beta = 0.1, .reference_free = true});
 }
 
 TEST_CASE("distillation trains as in PyTorch") {
   check_distillation("distil_forward", {.ratio = 1.0});
   check_distillation("distil_reverse", {.kind = divergence_kind::reverse, .ratio = 1.0});
   check_distillation("distil_mixed", {.ratio = 0.5, .temperature = 2.0});
-  check_run<distillation>(expected_run("distil_topk"), {.ratio = 1.0, .top_k = top});
+  check_run<model_for<distillation>>(expected_run("distil_topk"), {.ratio = 1.0, .top_k = top});
 }

@@ -65,6 +65,11 @@ TEST_CASE("llama with dropout, every schedule on two and four ranks: bit for bit
   with_every_schedule([&](std::size_t ranks, std::size_t chunks) {
     is_the_same(one, run_pipeline<llama<recipe<pipeline<chosen>>>>(ranks, data, layers(8, false), settings(4), {.parallel = {.chunks = chunks}}));
   });
+  run_config means = settings(4);  // of micro-batches, whose numbers of targets differ
+  means.average_loss = loss_average::micro_batch;
+  const piped_outcome other = run_here<llama<recipe<single>>>(data, layers(8, false), means, {});
+  CHECK(difference(one.losses, other.losses) > 1e-4);
+  is_the_same(other, run_pipeline<llama<recipe<pipeline<chosen>>>>(2, data, layers(8, false), means, {}));
   // one rank is a pipeline, too, with any number of chunks
   is_the_same(one, run_pipeline<llama<recipe<pipeline<chosen>>>>(1, data, layers(8, false), settings(4), {.parallel = {.chunks = 2}}));
 }
@@ -146,8 +151,11 @@ TEST_CASE("in bf16; in four bits; a norm behind the embedding; experts, balanced
   for (const bool balances : {false, true}) {
     experts.balances_experts = balances;
     experts.router_aux_loss_coef = balances ? 0.02 : 0;
-    is_the_same(run_here<mixtral<recipe<single>>>(data, experts, settings(2), {}),
-                run_pipeline<mixtral<walled_recipe<pipeline<chosen>>>>(2, data, experts, settings(2)));
+    for (const loss_average average : {loss_average::step, loss_average::micro_batch}) {
+      run_config how = settings(2);
+      how.average_loss = average;
+      is_the_same(run_here<mixtral<recipe<single>>>(data, experts, how, {}), run_pipeline<mixtral<walled_recipe<pipeline<chosen>>>>(2, data, experts, how));
+    }
   }
   chosen_schedule = interleaved::make;
   is_the_same(run_here<llama<recipe<single>>>(data, layers(4, false), settings(4), {}),

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <xtrain/models/bloom.hpp>
+#include "capped_llama.hpp"
 #include "shared_rows.hpp"
 
 namespace {
@@ -39,6 +40,17 @@ TEST_CASE("several samples in a row, and windows that end within a chunk and lea
   }
 }
 
+TEST_CASE("a softcap of scores, and a window in one of the layers") {
+  decoder_config shape = sizes(false);
+  shape.sliding_window = 7;
+  shape.windowed_layers.assign(shape.num_layers, false);
+  shape.windowed_layers[1] = true;
+  shape.attn_logit_softcapping = 0.5;
+  shape.final_logit_softcapping = 2.0;
+  shape.initializer_range = 0.2;
+  equals_one<recipe, capped_llama, ring_context_parallel>(shape, {4, 4}, packed_sentences());
+}
+
 TEST_CASE("ranks whose number is no power of two") {
   decoder_config shape = sizes(false);
   shape.attention_dropout = 0;  // its random numbers depend on the sequence length
@@ -56,4 +68,7 @@ TEST_CASE("bloom, whose scores fall with distance, on more ranks than heads") {
 TEST_CASE("with LoRA and its dropout, and recomputation of everything") {
   const llama<frugal_recipe<single>>::options dropping{.adapter = {.dropout = 0.3}};
   equals_one<frugal_recipe, llama, ring_context_parallel>(four_heads(false), {4, 4}, packed_sentences(), dropping);
+  decoder_config capped = four_heads(false);
+  capped.attn_logit_softcapping = 0.5;
+  equals_one<frugal_recipe, capped_llama, ring_context_parallel>(capped, {4, 4}, packed_sentences());
 }

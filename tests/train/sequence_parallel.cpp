@@ -27,6 +27,15 @@ TEST_CASE("with recomputation; with LoRA beside data-parallel ranks") {
   divided_equals_one<lora_recipe, llama, parallel<zero<2>, sequence_parallel>>(four_heads(false), 4, 2);
 }
 
+TEST_CASE("NEFTune's noise is that of one device") {
+  run_config settings{.max_steps = 4, .micro_batch_size = 4, .learning_rate = 1e-3, .optimizer = {.epsilon = 1e-5}, .neftune_noise_alpha = 20};
+  const outcome one = train<llama<recipe<single>>>(sentences(), four_heads(false), settings, {});
+  const outcome divided = train_shared<llama<recipe<sequence_parallel>>>({.ranks = 2, .tensor_parallel_size = 2}, sentences(), four_heads(false), settings);
+  CHECK(difference(one.losses, divided.losses) < 2e-6);
+  settings.neftune_noise_alpha = 0;
+  CHECK(difference(one.losses, train<llama<recipe<single>>>(sentences(), four_heads(false), settings, {}).losses) > 1e-3);
+}
+
 TEST_CASE("memory and messages of a step") {
   constexpr std::size_t n = 4;
   decoder_config shape = four_heads(false);

@@ -5,7 +5,10 @@
 #include <xtrain/models/baichuan.hpp>
 #include <xtrain/models/bloom.hpp>
 #include <xtrain/models/chatglm1.hpp>
+#include <xtrain/models/gemma.hpp>
+#include <xtrain/models/gemma2.hpp>
 #include <xtrain/models/gpt2.hpp>
+#include <xtrain/models/qwen3.hpp>
 #include <xtrain/parallel/zero.hpp>
 #include "ranks.hpp"
 #include "scratch.hpp"
@@ -30,7 +33,11 @@ outcome train_divided(std::size_t ranks, std::size_t tensor, const dataset& data
 template <template <class> class Recipe, template <class> class Family, class Divided = tensor_parallel>
 void equals_one(decoder_config shape, std::size_t ranks, std::size_t tensor) {
   const dataset data = sentences();
-  const run settings{.max_steps = 8, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-3};
+  const run settings{.max_steps = 8,
+                     .micro_batch_size = 2,
+                     .gradient_accumulation_steps = 2,
+                     .learning_rate = 1e-3,
+                     .average_loss = shape.tie_word_embeddings ? loss_average::micro_batch : loss_average::step};
   run cut = settings;
   cut.gradient_accumulation_steps = settings.gradient_accumulation_steps * tensor / ranks;
   const outcome one = train<Family<Recipe<single>>>(data, shape, settings, {});
@@ -99,6 +106,22 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
   shape.vocab_size = 5;  // two tokens each: none are left for the last rank
   shape.pad_token_id = {};
   CHECK(refused(shape, 4, 4) == "tensor: every one of the 4 tensor-parallel ranks must have a part of 'model.embed_tokens'; given a vocabulary of 5");
+}
+
+TEST_CASE("normalized heads, scaled embeddings, softcaps and normalized branches: also under sequence parallelism") {
+  decoder_config shape = four_heads(true);
+  shape.num_kv_heads = 2;
+  equals_one<recipe, qwen3>(shape, 2, 2);
+  equals_one<recipe, qwen3>(shape, 4, 4);  // fewer key/value heads than ranks
+  equals_one<recipe, qwen3, sequence_parallel>(shape, 2, 2);
+  equals_one<recipe, gemma>(shape, 2, 2);
+  equals_one<recipe, gemma, sequence_parallel>(shape, 2, 2);
+  shape.sliding_window = 4;
+  shape.attn_logit_softcapping = 0.5;
+  shape.final_logit_softcapping = 2.0;
+  shape.initializer_range = 0.2;
+  equals_one<recipe, gemma2>(shape, 2, 2);
+  equals_one<recipe, gemma2, sequence_parallel>(shape, 2, 2);
 }
 
 TEST_CASE("a decoder whose block is arranged otherwise") {

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include <xtrain/models/gpt2.hpp>
+#include "capped_llama.hpp"
 #include "pipelines.hpp"
 
 namespace {
@@ -59,6 +60,13 @@ TEST_CASE("llama with dropout on two and four ranks: bit for bit, also where eve
   // fewer micro-batches than ranks
   is_the_same(run_here<llama<recipe<single>>>(data, layers(8, false), settings(2), {}),
               run_pipeline<llama<recipe<piped>>>(4, data, layers(8, false), settings(2)));
+  decoder_config capped = layers(4, false);  // softcaps, a window in some layers, norms of the outputs of branches
+  capped.sliding_window = 4;
+  capped.windowed_layers = {true, false, false, true};
+  capped.attn_logit_softcapping = 0.5;
+  capped.final_logit_softcapping = 2.0;
+  is_the_same(run_here<capped_llama<recipe<single>>>(data, capped, settings(2), {}),
+              run_pipeline<capped_llama<recipe<piped>>>(2, data, capped, settings(2)));
   chosen_schedule = one_forward_one_backward::make;
 }
 

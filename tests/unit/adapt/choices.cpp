@@ -71,7 +71,7 @@ TEST_CASE("a pattern means the modules whose whole names it matches") {
   CHECK(adapted({.target_pattern = "all-linear"}) == every_linear);
   CHECK(adapted({.target_pattern = "All-Linear"}) == every_linear);
   refused({.target_pattern = "q_proj"}, "at least one module must get an adapter; 'q_proj' matches none");  // only part of a name
-  refused({.target_pattern = ".*(q_proj|head)"}, "targets must be linear modules or embeddings; 'lm_head' is neither; exclude it");
+  CHECK(adapted({.target_pattern = ".*(q_proj|head)"}) == names{"0.self_attn.q_proj", "1.self_attn.q_proj", "lm_head"});
   CHECK(adapted({.target_pattern = ".*(q_proj|head)", .exclude = {"lm_head"}}) == names{"0.self_attn.q_proj", "1.self_attn.q_proj"});
   refused({.target_pattern = "(q_proj"}, "must be a regular expression that is understood here");
 }
@@ -163,7 +163,7 @@ TEST_CASE("embeddings are adapted with a column for each index, and begin with t
   CHECK(b.spec.shape == std::vector<std::size_t>{8, 3});
   for (const float x : model.parameters().value(a).host()) REQUIRE(x == 0.0f);
   refused({.targets = {"embed_tokens"}, .dora = true}, "embeddings must not be decomposed (DoRA); 'model.embed_tokens' is a target");
-  refused({.targets = {"lm_head"}}, "'lm_head' must name a linear module or an embedding of the model");
+  CHECK(adapted({.targets = {"lm_head"}}) == names{"lm_head"});  // not tied to the embedding
 }
 
 TEST_CASE("settings that contradict one another are refused") {

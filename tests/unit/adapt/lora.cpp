@@ -4,16 +4,25 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
+#include <xtrain/io/rewrite.hpp>
+#include <xtrain/layers/vocab_parallel_head.hpp>
+#include "golden.hpp"
 #include "scratch.hpp"
+#include "small_decoder.hpp"
 
 using namespace xtrain;
 
 namespace {
+
+using small_decoder::data;
 
 struct plain_recipe : defaults {};
 struct adapted_recipe : defaults {
@@ -35,20 +44,6 @@ decoder_config sizes(std::size_t width = 24) {
 }
 
 const std::vector<std::string> all_linear{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
-
-const dataset& data() {
-  static const dataset all = [] {
-    dataset d("numbers", sequence_layout::separate);
-    for (std::size_t s = 0; s < 8; ++s) {
-      std::vector<token> tokens;
-      for (std::size_t i = 0; i < 6 + s % 5; ++i) tokens.push_back(static_cast<token>((s * 11 + i * i * 5) % 29));
-      d.add(tokens);
-    }
-    d.finish();
-    return d;
-  }();
-  return all;
-}
 
 template <class Model>
 std::vector<float> logits_of(Model& model) {
@@ -137,6 +132,166 @@ TEST_CASE("the adapted model is the base model with alpha / rank * B * A added t
   CHECK(largest_difference(found, logits_of(by_hand)) < other_order);
 }
 
+namespace {
+
+struct fp64_recipe : adapted_recipe {
+  using precision = fp64;
+};
+/// A head with an adapter, and what a pass needs.
+struct adapted_head {
+  using numbers = std::vector<double>;
+  cpu::context on;
+  cpu::stream stream{on};
+  parameter_store<cpu, fp64> store{on};
+  lora::config settings;
+  std::size_t n, inputs, vocabulary;
+  std::optional<vocab_parallel_head<fp64_recipe>> head;
+  single::state<cpu> parallel{single::config{}};
+  stash<cpu> kept{on, std::size_t{1} << 20};
+  arena<cpu> workspace{on, std::size_t{1} << 26, memory_role::workspace};
+  std::vector<token> targets;
+
+  adapted_head(const lora::config& adapter, std::size_t tokens, std::size_t width, std::size_t words, bool is_adapted = true)
+      : settings(adapter), n(tokens), inputs(width), vocabulary(words), targets(tokens) {
+    builder<fp64_recipe> build(store, settings);
+    const parameter weight = build.matrix({{"lm_head", words}}, width, initial_values::normal(1.0));
+    vocab_parallel_head<fp64_recipe>::adapter_type own;
+    if (is_adapted) own.declare(build, module_part{"lm_head", words}, input_part{width});
+    head.emplace(weight, vocab_parallel_head<fp64_recipe>::options{.vocab_size = words, .adapter = own});
+    store.allocate();
+    store.allocate_gradients();
+  }
+  void set(const std::string& name, const numbers& values) { store.set(stream, *store.find(name), std::span<const double>(values)); }
+  [[nodiscard]] numbers gradient(const std::string& name) {
+    const auto values = store.gradient(*store.find(name)).host();
+    return {values.begin(), values.end()};
+  }
+  [[nodiscard]] static matrix_view<double, host_memory> of(numbers& values, std::size_t columns) {
+    return {span_of(std::span<double>(values)), {values.size() / columns, columns}};
+  }
+  template <class Use>
+  void with_pass(Use&& use) {
+    pass<fp64_recipe> p({stream, workspace, on.properties()}, store, kept, parallel);
+    p.batch.b = 1;
+    p.batch.t = n;
+    p.batch.targets_n = {span_of(std::span<const token>(targets)), {n}};
+    use(p);
+  }
+  /// Losses and dx; the gradients are in the store.
+  void run(numbers& x, double scale, numbers& losses, numbers& dx) {
+    losses.assign(n, 0.0);
+    with_pass([&](auto& p) {
+      p.gradient_scale = scale;
+      fill_zero(stream, store.gradients());
+      head->forward(p, of(x, inputs), {span_of(std::span<double>(losses)), {n}});
+      const auto d = head->backward(p, n, inputs).span().host();
+      dx.assign(d.begin(), d.end());
+    });
+  }
+};
+double most_apart(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("logits, losses and gradients of a head with an adapter are torchtune's") {
+  const safetensors_file file(golden::folder("head_lora") + "/expected.safetensors");
+  adapted_head one({.rank = 2, .alpha = 3.0, .targets = {"lm_head"}}, 7, 8, 13);
+  one.set("lm_head.weight", golden::numbers(file, "w"));
+  one.set("lm_head.lora_A.weight", golden::numbers(file, "a"));
+  one.set("lm_head.lora_B.weight", golden::numbers(file, "b"));
+  one.targets = {3, -1, 0, 12, 7, -1, 5};
+  auto x = golden::numbers(file, "x");
+  std::vector<double> losses, dx, logits(7 * 13);
+  one.run(x, 1.0 / 5.0, losses, dx);
+  // sums of up to 13 products below 10, in another order: 13 · 2^-53 · 100
+  constexpr double bound = 2e-13;
+  CHECK(most_apart(losses, golden::numbers(file, "losses")) < bound);
+  CHECK(most_apart(dx, golden::numbers(file, "dx")) < bound);
+  CHECK(most_apart(one.gradient("lm_head.lora_A.weight"), golden::numbers(file, "da")) < bound);
+  CHECK(most_apart(one.gradient("lm_head.lora_B.weight"), golden::numbers(file, "db")) < bound);
+  one.with_pass([&](auto& p) {
+    one.head->logits(p, adapted_head::of(x, 8), adapted_head::of(logits, 13));
+    CHECK(most_apart(logits, golden::numbers(file, "logits")) < bound);
+    p.internal.without_adapter = true;  // the base model, as the reference of preference training
+    one.head->logits(p, adapted_head::of(x, 8), adapted_head::of(logits, 13));
+    CHECK(most_apart(logits, golden::numbers(file, "logits")) > 0.1);
+  });
+}
+
+TEST_CASE("a head's adapter is computed a chunk of tokens at a time, the same as in the weight") {
+  constexpr std::size_t n = 1100, c = 3, v = 2100, r = 2;  // chunks of 512 tokens
+  const double scale = 1.5;
+  adapted_head apart({.rank = r, .alpha = scale * r, .targets = {"lm_head"}}, n, c, v), merged({.targets = {"none"}}, n, c, v, false);
+  const auto drawn = [](std::size_t count, std::uint32_t site) {
+    std::vector<double> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = std::sin(static_cast<double>(i * i % 9973) + site);
+    return values;
+  };
+  const auto w = drawn(v * c, 1), a = drawn(r * c, 2), b = drawn(v * r, 3);
+  auto x = drawn(n * c, 4), sum = w;
+  for (std::size_t o = 0; o < v; ++o)
+    for (std::size_t i = 0; i < c; ++i)
+      for (std::size_t k = 0; k < r; ++k) sum[o * c + i] += scale * b[o * r + k] * a[k * c + i];
+  apart.set("lm_head.weight", w);
+  apart.set("lm_head.lora_A.weight", a);
+  apart.set("lm_head.lora_B.weight", b);
+  merged.set("lm_head.weight", sum);
+  for (std::size_t i = 0; i < n; ++i) apart.targets[i] = merged.targets[i] = i % 7 == 0 ? -1 : static_cast<token>(i * 31 % v);
+  std::vector<double> losses, dx, expected_losses, expected_dx;
+  apart.run(x, 0.01, losses, dx);
+  merged.run(x, 0.01, expected_losses, expected_dx);
+  constexpr double bound = 1e-12;  // sums of 2100 products below 10, in another order: sqrt(2100) · 2^-53 · 100
+  CHECK(most_apart(losses, expected_losses) < bound);
+  CHECK(most_apart(dx, expected_dx) < bound);
+  CHECK(losses[0] == 0.0);
+}
+
+TEST_CASE("a head that is named gets an adapter, which is saved, merged and left out as others are") {
+  const lora::config adapter{.rank = 3, .alpha = 7, .targets = {"q_proj", "lm_head"}};
+  lora_model model = trained_model(adapter);
+  CHECK(model.parameter<2>("lm_head.lora_B.weight").shape() == shape_of_rank<2>{29, 3});
+  const auto b = values_of(model, "lm_head.lora_B.weight");
+  CHECK(std::any_of(b.begin(), b.end(), [](float one) { return one != 0.0F; }));
+  const std::vector<float> expected = logits_of(model);
+  const scratch_folder folder;
+  plain_model base(sizes());
+  save_pretrained(base, folder / "base");
+  save_pretrained(model, folder / "adapter", save_adapter_options{});
+  CHECK(read_json(folder / "adapter/adapter_config.json").at("target_modules") == json::array({"q_proj", "lm_head"}));
+  lora_model again(sizes(), {}, {.adapter = adapter_config_of(folder / "adapter")});
+  load_adapter(again, folder / "adapter");
+  CHECK(logits_of(again) == expected);
+  // PEFT writes the head itself, too
+  {
+    const safetensors_file own(folder / "adapter/adapter_model.safetensors"), weights(folder / "base/model.safetensors");
+    std::vector<tensor_to_write> tensors;
+    for (const file_tensor& tensor : own.tensors()) tensors.push_back(rewritten(tensor, tensor.dtype));
+    tensors.push_back(rewritten(*weights.find("lm_head.weight"), "F32"));
+    tensors.back().name = "base_model.model.lm_head.base_layer.weight";
+    std::filesystem::create_directories(folder / "peft");
+    write_safetensors(folder / "peft/adapter_model.safetensors", std::move(tensors));
+    put_file(folder / "peft/adapter_config.json", std::string(mapped_file(folder / "adapter/adapter_config.json").text()));
+  }
+  lora_model of_peft(sizes(), {}, {.adapter = adapter});
+  load_adapter(of_peft, folder / "peft");
+  CHECK(logits_of(of_peft) == expected);
+  merge_adapter(again);
+  CHECK(largest_difference(logits_of(again), expected) < other_order);
+  merge_adapter(base, folder / "adapter");
+  CHECK(largest_difference(logits_of(base), expected) < other_order);
+
+  decoder_config tied = sizes();
+  tied.tie_word_embeddings = true;
+  CHECK_THROWS_WITH_AS(lora_model(tied, {}, {.adapter = adapter}), doctest::Contains("lora: 'lm_head' must name a linear module or an embedding"),
+                       config_error);
+  refused({.targets = {"lm_head"}, .dora = true}, "lora: the head must not be decomposed (DoRA); 'lm_head' is a target");
+}
+
 TEST_CASE("merging leaves the computed numbers where they are, and merging again changes nothing") {
   lora_model model = trained_model({.rank = 3, .alpha = 7, .targets = {"q_proj", "gate_proj", "down_proj"}});
   const std::vector<float> before = logits_of(model), k_before = values_of(model, "k_proj.weight"),
@@ -223,6 +378,128 @@ TEST_CASE("dropout of the adapter's input is drawn while training and never othe
   CHECK(std::abs(loss_of_step(with, 1) - evaluated) > 1e-3);
   CHECK(loss_of_step(with, 1) == loss_of_step(with, 1));
   CHECK(loss_of_step(with, 1) != loss_of_step(with, 2));
+}
+
+TEST_CASE("LoRA+: B has a multiple of the learning rate, an embedding's adapter a rate of its own") {
+  lora::config adapter{.rank = 4, .targets = {"q_proj", "down_proj", "embed_tokens"}};
+  const auto after = [&](std::size_t steps, double ratio, double embedding = 1e-6) {
+    lora_model model(sizes(), {}, {.adapter = adapter});
+    // without a warmup every step has this rate; the first step of AdamW is the rate times the gradient's sign
+    trainer trainer(model, {.max_steps = steps,
+                            .micro_batch_size = 8,
+                            .learning_rate = 0x1p-7,
+                            .lr_schedule = lr_schedule_kind::constant,
+                            .max_grad_norm = 0,
+                            .loraplus_lr_ratio = ratio,
+                            .loraplus_lr_embedding = embedding});
+    trainer.fit(data());
+    return model;
+  };
+  const lora_model plain = after(1, 0), same = after(1, 1, 0x1p-7), sixteen = after(1, 16, 0x1p-9);
+  for (const char* name : {".lora_A.weight", ".lora_B.weight", ".lora_embedding_A", ".lora_embedding_B"})
+    CHECK(values_of(plain, name) == values_of(same, name));
+  CHECK(values_of(plain, ".lora_A.weight") == values_of(sixteen, ".lora_A.weight"));  // B is zero: only the decay of A
+  const auto b = values_of(plain, ".lora_B.weight"), b16 = values_of(sixteen, ".lora_B.weight");
+  const auto a = values_of(plain, ".lora_embedding_A"), a_quarter = values_of(sixteen, ".lora_embedding_A");
+  for (std::size_t i = 0; i < b.size(); ++i) CHECK(b16[i] == 16 * b[i]);  // powers of two: exact
+  for (std::size_t i = 0; i < a.size(); ++i) CHECK(4 * a_quarter[i] == a[i]);
+  CHECK(values_of(after(3, 0), ".lora_A.weight") != values_of(after(3, 16, 0x1p-7), ".lora_A.weight"));
+  // the factors are those of the last trainer
+  lora_model model(sizes(), {}, {.adapter = adapter});
+  const trainer with(model, {.loraplus_lr_ratio = 16});
+  const trainer without(model, {});
+  for (const decay_run& run : model.parameters().decay_runs()) CHECK(run.learning_rate_factor == 1.0);
+  plain_model base(sizes());
+  CHECK_THROWS_WITH_AS(trainer(base, {.loraplus_lr_ratio = 16}),
+                       "loraplus_lr_ratio: there must be a LoRA adapter (lora or qlora) with a B to give another learning rate; the model has none",
+                       config_error);
+  CHECK_THROWS_WITH_AS(trainer(model, {.loraplus_lr_ratio = -1}), "loraplus_lr_ratio: must be a number that is not negative; given -1", config_error);
+  CHECK_THROWS_WITH_AS(trainer(model, {.loraplus_lr_embedding = 1e-4}), doctest::Contains("loraplus_lr_embedding: must be with a loraplus_lr_ratio"),
+                       config_error);
+}
+
+TEST_CASE("LoRA+ goes on where it was stopped, bit for bit") {
+  const scratch_folder folder;
+  const lora::config adapter{.rank = 3, .targets = all_linear};
+  const training_config<adamw> settings{.max_steps = 6, .micro_batch_size = 4, .learning_rate = 1e-2, .loraplus_lr_ratio = 8, .neftune_noise_alpha = 5};
+  lora_model whole(sizes(), {}, {.adapter = adapter});
+  trainer through(whole, settings);
+  checkpoint_folder written(through, folder.path(), {.save_steps = 3});
+  through.attach(written);
+  through.fit(data());
+  lora_model model(sizes(), {}, {.adapter = adapter});
+  trainer again(model, settings);
+  checkpoint_folder(again, folder.path()).resume_from(folder / "checkpoint-3");
+  again.fit(data());
+  CHECK(values_of(model, ".weight") == values_of(whole, ".weight"));
+}
+
+TEST_CASE("NEFTune: uniform noise of magnitude alpha / sqrt(L * hidden_size) on real tokens, a function of seed, step, sequence and element") {
+  using recipe = lora_model::recipe;  // with the library, the one that models are compiled for
+  lora_model model(sizes(), {}, {.adapter = {.rank = 2, .targets = {"v_proj"}}});
+  const std::size_t c = sizes().hidden_size;
+  const auto noise_of = [&](std::size_t first_sequence, const std::vector<std::size_t>& lengths, std::size_t t, std::uint32_t step) {
+    host_batch rows{.b = lengths.size(), .t = t};
+    rows.first_sequence = first_sequence;
+    for (std::size_t s = 0; s < lengths.size(); ++s)
+      for (std::size_t i = 0; i < t; ++i) rows.starts.push_back(i < lengths[s] ? 0 : static_cast<token>(lengths[s]));
+    rows.tokens.assign(rows.b * t, 1);
+    rows.targets.assign(rows.b * t, -1);
+    rows.positions.assign(rows.b * t, 0);
+    pass_memory<lora_model> memory(model, {});
+    const batch_memory<cpu> batch(model.context(), rows.b * t);
+    pass<recipe> p = memory.new_pass(pass_mode::training);
+    p.batch = batch.upload(model.stream(), rows);
+    p.random = {.seed = 4, .step = step};
+    p.internal.neftune_noise_alpha = 3;
+    std::vector<float> y(rows.b * t * c, 0.0f);
+    detail::add_neftune_noise(p, matrix_view<float, host_memory>(span_of(std::span<float>(y)), {rows.b * t, c}));
+    return y;
+  };
+  const auto y = noise_of(6, {5, 8}, 8, 1);
+  double sum = 0, squares = 0;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const std::size_t sequence = i / (8 * c), length = sequence == 0 ? 5 : 8;
+    const double scaled = static_cast<double>(y[i]) * std::sqrt(static_cast<double>(length * c)) / 3;
+    if (i % (8 * c) >= length * c) CHECK(y[i] == 0.0f);  // padding
+    CHECK(std::abs(scaled) <= 1.0 + 1e-6);
+    sum += scaled;
+    squares += scaled * scaled;
+  }
+  const double n = 13.0 * static_cast<double>(c);
+  CHECK(std::abs(sum / n) < 4 * std::sqrt(1.0 / 3 / n));                   // four standard deviations of the mean
+  CHECK(squares / n == doctest::Approx(1.0 / 3).epsilon(4 * std::sqrt(0.8 / n)));  // and of the mean square
+  // alone, in another micro-batch, with other padding
+  const auto alone = noise_of(7, {8}, 10, 1);
+  CHECK(std::equal(alone.begin(), alone.begin() + static_cast<std::ptrdiff_t>(8 * c), y.begin() + static_cast<std::ptrdiff_t>(8 * c)));
+  CHECK(noise_of(6, {5, 8}, 8, 2) != y);
+}
+
+TEST_CASE("NEFTune's noise is drawn while training and never otherwise; sequences must not be packed") {
+  const auto loss_of_step = [&](double alpha, std::size_t micro_batch, std::uint64_t seed, double* evaluated = nullptr) {
+    lora_model model(sizes(), {}, {.adapter = {.rank = 2, .targets = {"v_proj"}}});
+    trainer trainer(model, {.max_steps = 1,
+                            .micro_batch_size = micro_batch,
+                            .gradient_accumulation_steps = 8 / micro_batch,
+                            .neftune_noise_alpha = alpha,
+                            .shuffle = false,
+                            .seed = seed});
+    if (evaluated != nullptr) *evaluated = trainer.evaluate(data()).loss;
+    loader rows(data(), trainer.loader_settings());
+    return trainer.step(rows.next(), 0.0).loss;
+  };
+  double plain = 0, with = 0;
+  CHECK(loss_of_step(0, 8, 1, &plain) != loss_of_step(5, 8, 1, &with));
+  CHECK(plain == with);
+  CHECK(loss_of_step(5, 8, 1) == doctest::Approx(loss_of_step(5, 2, 1)).epsilon(1e-6));  // as dropout's losses above
+  CHECK(loss_of_step(5, 8, 1) != loss_of_step(5, 8, 2));
+  dataset packed("packed", sequence_layout::packed);
+  for (std::size_t s = 0; s < 8; ++s) packed.add(std::vector<token>{1, 2, 3, 4});
+  packed.finish();
+  plain_model model(sizes());
+  trainer trainer(model, {.max_steps = 1, .neftune_noise_alpha = 5});
+  CHECK_THROWS_WITH_AS(trainer.fit(packed), "neftune_noise_alpha: sequences must be single samples, on whose length the noise depends; a batch has packed ones",
+                       config_error);
 }
 
 TEST_CASE("a saved adapter gives the same logits, bit for bit, beside the same base") {

@@ -9,6 +9,7 @@
 #include <xtrain/io.hpp>
 #include <xtrain/models/bloom.hpp>
 #include <xtrain/models/chatglm.hpp>
+#include <xtrain/models/chatglm1.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/testing/check_gradient.hpp>
@@ -172,6 +173,8 @@ TEST_CASE("a cache begins with the prefix: tokens chosen one by one are those th
     generator generate(model, 2);
     const std::vector<std::vector<token>> prompts{{3, 9, 1, 17}, {5, 2}};
     const auto fresh = generate.generate(prompts, {.max_new_tokens = 8, .sampling = {.temperature = 0}});
+    generator one_slot(model, 1);
+    CHECK(one_slot.generate(prompts, {.max_new_tokens = 8, .sampling = {.temperature = 0}}) == fresh);
     for (std::size_t r = 0; r < prompts.size(); ++r) {
       auto text = prompts[r];
       for (const token next : fresh[r]) {
@@ -185,6 +188,114 @@ TEST_CASE("a cache begins with the prefix: tokens chosen one by one are those th
       }
       CHECK(fresh[r].size() == 8);
     }
+  }
+}
+
+TEST_CASE("behind a prefix, a context is still seen from both sides") {
+  // 13 begins what is generated, 8 is the mask token before it; sequences without 13 are generated entirely
+  const auto glm_sizes = [] {
+    decoder_config c = sizes();
+    c.hidden_size = 32;
+    c.num_kv_heads = 4;
+    c.bos = 13;
+    c.gap = 8;
+    return c;
+  };
+  constexpr std::size_t length = 5;
+  token_layout layout({.kind = attention_mask::rule::prefix, .begin = 13, .gap = 8, .virtual_tokens = 2}, 8);
+  const std::vector<token> two{4, 8, 13, 2, 1, 2, 3, 4};
+  CHECK(layout.lay_out(two, {}, 4).ends == std::vector<token>{1, 1, 4, 4, 5, 6, 1, 1, 3, 4, 5, 6});  // 2 of the context and 2 virtual ones, ...
+  CHECK(layout.positions == std::vector<token>{0, 1, 1, 1, 0, 0, 0, 0});
+
+  there_and_back<chatglm1>(glm_sizes(), {.length = length, .counts_in_positions = false});
+  CHECK_THROWS_WITH_AS(chatglm1<prefix_recipe>(glm_sizes(), {}, {.adapter = {.length = length}}),
+                       doctest::Contains("rotary_positions_2d: positions must start at 0"), config_error);
+
+  dataset answers("answers", sequence_layout::separate);
+  for (token sample = 0; sample < 12; ++sample) {
+    std::vector<token> tokens{(sample * 3) % 7, sample % 5, 8, 13};
+    for (token i = 0; i < 5; ++i) tokens.push_back(14 + (sample + i) % 9);
+    answers.add(tokens, [](std::size_t i) { return i > 3; });
+  }
+  answers.finish();
+  chatglm1<prefix_recipe> model(glm_sizes(), {}, {.adapter = {.length = length, .counts_in_positions = false}});
+  trainer(model, {.max_steps = 6, .micro_batch_size = 4, .learning_rate = 5e-2}).fit(answers);
+  const auto row_logits = [&](const std::vector<token>& text) {
+    array<token, 2> row(shape_of_rank<2>{1, text.size()});
+    std::copy(text.begin(), text.end(), row.data());
+    const auto all = logits(model, row);
+    return std::vector<float>(all.begin(), all.end());
+  };
+  // the first token of a context sees its last one; a generated token does not see the next
+  const std::vector<float> a = row_logits({1, 2, 8, 13, 15, 16}), b = row_logits({1, 3, 8, 13, 15, 16}), c = row_logits({1, 2, 8, 13, 15, 17});
+  CHECK(largest_difference({a.begin(), a.begin() + 29}, {b.begin(), b.begin() + 29}) > 1e-6);
+  CHECK(std::equal(a.begin(), a.begin() + 29 * 5, c.begin()));
+
+  // one pass with a cache that begins with the prefix and whole sequences agree; slots of several lengths
+  generator generate(model, 2);
+  const std::vector<std::vector<token>> prompts{{3, 1, 8, 13}, {5, 2, 4, 0, 8, 13}};
+  const auto fresh = generate.generate(prompts, {.max_new_tokens = 8, .sampling = {.temperature = 0}});
+  for (std::size_t r = 0; r < prompts.size(); ++r) {
+    auto text = prompts[r];
+    for (const token next : fresh[r]) {
+      const auto all = row_logits(text);
+      const auto last = all.end() - 29;
+      CHECK(static_cast<double>(*(last + next)) >= static_cast<double>(*std::max_element(last, all.end())) - 1e-4);
+      text.push_back(next);
+    }
+    CHECK(fresh[r].size() == 8);
+  }
+}
+
+TEST_CASE("the gradient of a prefix before a context is the slope along any direction") {
+  decoder_config c = sizes();
+  c.hidden_size = 32;
+  c.num_kv_heads = 4;
+  c.bos = 13;
+  c.gap = 8;
+  using model_type = chatglm1<gradient_recipe>;
+  model_type model(c, {}, {.adapter = {.length = 3, .counts_in_positions = false}});
+  host_batch batch{.b = 2, .t = 6};
+  batch.tokens = {4, 2, 8, 13, 20, 21, 7, 8, 13, 22, 23, 24};
+  batch.targets = {-1, -1, -1, 20, 21, 22, -1, -1, 22, 23, 24, 25};
+  batch.target_count = 7;
+  pass_memory<model_type> passes(model, {.layer_inputs = 1 << 20, .saved = 1 << 22, .workspace = 1 << 22});
+  const batch_memory<reference> memory(model.context(), 12, attention_mask_of(model));
+  std::vector<double> losses(12);
+  model.parameters().allocate_gradients();
+  fill_zero(model.stream(), model.parameters().gradients());
+  const auto run = [&](bool with_gradients) {
+    auto p = passes.new_pass(pass_mode::training);
+    p.batch = memory.upload(model.stream(), batch);
+    p.gradient_scale = 1.0 / 7.0;
+    model.forward(p, passes.layer_inputs(), {span_of(std::span<double>(losses)), {12}});
+    if (with_gradients) model.backward(p, passes.layer_inputs(), true);
+    else {
+      p.saved.drop(0);
+      passes.layer_inputs().drop(0);
+    }
+    double sum = 0;
+    for (const double one : losses) sum += one;
+    return sum / 7.0;
+  };
+  (void)run(true);
+  const auto gradients = model.parameters().gradients().host();
+  const auto weights = model.parameters().trained_values().host();
+  const std::vector<double> gradient(gradients.begin(), gradients.end()), start(weights.begin(), weights.end());
+  REQUIRE(start.size() == 2 * 3 * 2 * 32);  // the prefix alone is trained
+  for (std::uint32_t direction = 0; direction < 4; ++direction) {
+    double slope = 0;
+    std::vector<double> d(start.size());
+    for (std::size_t i = 0; i < d.size(); ++i) {
+      d[i] = 2.0 * static_cast<double>(uniform_open(random_word({.seed = direction, .site = 3}, i))) - 1.0;
+      slope += gradient[i] * d[i];
+    }
+    const auto at = [&](double s) {
+      for (std::size_t i = 0; i < d.size(); ++i) weights[i] = start[i] + s * d[i];
+      return run(false);
+    };
+    const double h = 1e-6, quotient = (at(h) - at(-h)) / (2 * h);
+    CHECK(slope == doctest::Approx(quotient).epsilon(1e-6));
   }
 }
 

@@ -1,5 +1,8 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,4 +33,22 @@ TEST_CASE("any bit that is flipped changes the checksum") {
     CHECK(checksum(bytes) != before);
     bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
   }
+}
+
+TEST_CASE("sampled checksums see the first bytes of a text of any length, and most of the last") {
+  CHECK(sampled_checksums("").empty());
+  CHECK(sampled_checksums("abc") == std::vector<std::uint64_t>{checksum("abc")});
+  for (const std::size_t size : {4095U, 4096U, 4097U, 300'000U, 1'000'000U}) {
+    std::string text(size, 'a');
+    const auto before = sampled_checksums(text);
+    CHECK(before.size() == std::min<std::size_t>(64, (size + 4095) / 4096));
+    for (const std::size_t at : {std::size_t{0}, size - 64}) {
+      text[at] = 'b';
+      CHECK(sampled_checksums(text) != before);
+      text[at] = 'a';
+    }
+  }
+  // blocks of whole numbers
+  const std::string numbers(4 * 5000, 'a');
+  CHECK(sampled_checksums(numbers, 4).size() == 5);
 }

@@ -191,3 +191,29 @@ TEST_CASE("tokens of a conversation for LLaMA 2 are those that Meta's code makes
   CHECK(ids == expected);
   CHECK(learned == answers);
 }
+
+TEST_CASE("fields of conversations may have other names, and a prompt and a system message around them") {
+  const chat_template form = named_chat_template("chatml");
+  chat_options options{.form = chat_form::instruction};
+  options.prompt = {"<{instruction}|{input}>", "<{instruction}>"};
+  options.instruction_field = "q", options.output_field = "a";
+  const std::string both = R"({"q": "Human: one", "input": "x", "a": "o"})" "\n" R"({"q": "two", "a": "p"})";
+  const dataset data = read(both, form, options);
+  REQUIRE(data.size() == 2);
+  CHECK(text_of(data, 0, false) == "<|im_start|>user\n<Human: one|x><|im_end|>\n<|im_start|>assistant\no<|im_end|>\n");
+  CHECK(text_of(data, 1, false) == "<|im_start|>user\n<two><|im_end|>\n<|im_start|>assistant\np<|im_end|>\n");
+  CHECK(text_of(data, 1, true) == "p<|im_end|>");
+  CHECK_THROWS_WITH_AS(read(R"({"q": "one"})", form, options), doctest::Contains("line 1: a record must have 'a'; it is missing"), data_error);
+
+  chat_options listed{.form = chat_form::messages};
+  listed.conversation_field = "talk";
+  listed.system_prompt = "S";
+  const std::string talk = R"({"talk": [{"role": "system", "content": "other"}, {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]})";
+  CHECK(text_of(read(talk, form, listed), 0, false) ==
+        "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n");
+
+  options.form = chat_form::automatic;
+  CHECK_THROWS_WITH_AS(read(both, form, options), "chat_dataset: a prompt template needs the form instruction", config_error);
+  listed.form = chat_form::automatic;
+  CHECK_THROWS_AS(read(talk, form, listed), config_error);
+}

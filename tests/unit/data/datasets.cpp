@@ -1,13 +1,20 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <limits>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
+#include <xtrain/data/grouped_text_dataset.hpp>
 #include <xtrain/data/json_dataset.hpp>
+#include <xtrain/data/json_records.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/data/text_dataset.hpp>
 #include <xtrain/text/byte_tokenizer.hpp>
@@ -118,6 +125,12 @@ TEST_CASE("JSON lists and JSON lines hold texts in a chosen field") {
   const dataset b = json_text_dataset(folder / "b.jsonl", byte_tokenizer(), {.field = "body"});
   REQUIRE(b.size() == 2);
   CHECK(text_of(b, 1) == "y|");
+  CHECK(first_record(folder / "a.json") == json{{"text", "one"}, {"n", 1}});
+  CHECK(first_record(folder / "b.jsonl") == json{{"body", "x"}});
+  for (const char* text : {"", "[", "[]", "plain text", "{\"a\": }"}) {
+    put_file(folder / "c.json", text);
+    CHECK_FALSE(first_record(folder / "c.json").is_object());
+  }
 }
 
 TEST_CASE("malformed records are refused with file and line") {
@@ -153,6 +166,19 @@ TEST_CASE("an answer is found by its place, whatever it contains") {
   const dataset own = instruct_dataset(folder / "a.json", byte_tokenizer(),
                                        {.prompt = {.with_input = "{input}:{instruction}?", .without_input = "{instruction}?"}});
   CHECK(text_of(own, 1) == "1 2:add?3|");
+  // prompt and answer cut by themselves; a record whose answer is empty
+  put_file(folder / "c.json", R"([{"content": "abcdef", "summary": "uvwxyz"}, {"content": "a", "summary": ""}])");
+  instruct_options cut{.prompt = {.with_input = "{instruction}", .without_input = "{instruction}"}};
+  cut.instruction_field = "content";
+  cut.output_field = "summary";
+  cut.max_prompt_tokens = 4;
+  cut.max_answer_tokens = 3;
+  CHECK(instruct_dataset(folder / "c.json", byte_tokenizer(), cut).size() == 2);
+  cut.skips_empty = true;
+  const dataset shortened = instruct_dataset(folder / "c.json", byte_tokenizer(), cut);
+  REQUIRE(shortened.size() == 1);
+  CHECK(text_of(shortened, 0) == "abcduvw|");
+  CHECK(learned_of(shortened, 0) == "uvw|");
   put_file(folder / "b.json", R"([{"instruction": "x", "output": null}])");
   CHECK_THROWS_WITH_AS((void)instruct_dataset(folder / "b.json", byte_tokenizer()), doctest::Contains("line 1: 'output' must be a string"),
                        data_error);
@@ -228,6 +254,33 @@ TEST_CASE("packed rows hold several samples, each with its own positions and sta
   CHECK(first.starts == std::vector<token>{0, 0, 0, 3, 3, 3, 3, 7, 7});
 }
 
+TEST_CASE("texts are grouped as transformers' examples group them") {
+  const scratch_folder f;
+  put_file(f / "a.txt", "ab\n\ncdef\ng\n");
+  put_file(f / "b.jsonl", "{\"text\": \"hijkl\"}\n{\"text\": \"m\"}\n");
+  const tokenizer bytes = byte_tokenizer();
+  const auto samples = [&](const grouped_text_options& options) {
+    const dataset all = grouped_text_dataset({f / "a.txt", f / "b.jsonl"}, bytes, options);
+    std::string text;
+    for (std::size_t s = 0; s < all.size(); ++s) {
+      for (std::size_t i = 0; i < all.length(s); ++i) {
+        text += static_cast<char>(all.at(all.begin(s) + i));
+        CHECK(all.is_target(all.begin(s) + i));
+      }
+      text += '|';
+    }
+    CHECK(all.layout() == sequence_layout::separate);
+    return text;
+  };
+  // 6 texts: "ab", "", "cdef", "g", "hijkl", "m"
+  CHECK(samples({.block_size = 4}) == "abcd|efgh|ijkl|");
+  CHECK(samples({.block_size = 4, .group = 3}) == "abcd|ghij|");  // "abcdef" and "ghijklm"
+  CHECK(samples({.block_size = 4, .group = 2, .workers = 2}) ==
+        "ab|cdef|ghij|");  // parts of 3 texts: "ab" is all that its group has; "m" alone has no target
+  CHECK(samples({.block_size = 4, .group = 1000, .workers = 16}) == "ab|cdef|hijk|");
+  CHECK_THROWS_AS((void)grouped_text_dataset({f / "a.txt"}, bytes, {.block_size = 1}), config_error);
+}
+
 TEST_CASE("samples longer than the context are refused, cut or left out, as asked") {
   dataset data = samples_of({4, 12, 5}, sequence_layout::separate);
   data.finish();
@@ -242,6 +295,20 @@ TEST_CASE("samples longer than the context are refused, cut or left out, as aske
   CHECK_THROWS_AS(loader(data, {.micro_batch_size = 0, .seq_length = 8}), config_error);
 }
 
+TEST_CASE("samples of which no label is read are refused: a run would learn nothing") {
+  dataset data("samples", sequence_layout::separate);
+  std::vector<token> tokens(12);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  for (int i = 0; i < 2; ++i) data.add(tokens, [](std::size_t at) { return at > 8; });  // an answer behind a prompt of 9 tokens
+  data.finish();
+  data.when_too_long = overlong::truncate;
+  CHECK_THROWS_WITH_AS(
+      loader(data, {.micro_batch_size = 1, .seq_length = 8}),
+      "samples: must hold labels within the sequence length of 8 tokens; every token that is read belongs to a prompt. Raise the sequence length", data_error);
+  loader some(data, {.micro_batch_size = 2, .seq_length = 9});
+  CHECK(some.next()[0].target_count == 2);
+}
+
 TEST_CASE("a token beyond the vocabulary is named with its source") {
   dataset data = samples_of({4}, sequence_layout::separate);
   data.finish();
@@ -251,6 +318,90 @@ TEST_CASE("a token beyond the vocabulary is named with its source") {
   for (const token impossible : {token{-1}, token{1} << 30})
     CHECK_THROWS_WITH_AS(data.add(std::vector<token>{1, impossible}), doctest::Contains("samples: tokens must lie in [0, 2^30)"),
                          data_error);
+}
+
+TEST_CASE("what a teacher says must be what a teacher can say") {
+  constexpr float none = std::numeric_limits<float>::quiet_NaN();
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  const auto made = [](sequence_layout layout, const std::vector<token>& ids, const std::vector<float>& log_probs, std::size_t samples = 1) {
+    dataset all("samples", layout);
+    const std::vector<token> tokens{1, 2, 3};
+    for (std::size_t s = 0; s < samples; ++s)
+      all.add(tokens, [](std::size_t) { return true; }, {.teacher_tokens = ids, .teacher_log_probs = log_probs});
+    all.finish();
+    return all;
+  };
+  const std::vector<token> ids{4, 5, 6, 7, 8, 9};
+  const auto refused = [&](const std::vector<token>& of, const std::vector<float>& log_probs, const char* words,
+                           sequence_layout layout = sequence_layout::separate) {
+    CHECK_THROWS_WITH_AS((void)made(layout, of, log_probs), doctest::Contains(words), data_error);
+  };
+  CHECK_NOTHROW(made(sequence_layout::separate, ids, {0, -1, 1e-5F, -inf, -3, -4}));
+  CHECK_NOTHROW(made(sequence_layout::separate, ids, {0, -1, 0, -2, none, none}, 2));   // nothing follows the last token
+  CHECK_NOTHROW(made(sequence_layout::packed, ids, {none, none, none, none, none, none}));  // not to be trained on
+  CHECK_NOTHROW(made(sequence_layout::stream, ids, {0, -1, 0, -2, none, none}));
+  CHECK_THROWS_WITH_AS((void)made(sequence_layout::stream, ids, {0, -1, 0, -2, none, none}, 2),
+                       doctest::Contains("sample 1: a teacher's log-probabilities"), data_error);
+  refused({4, 5, 6, 6, 8, 9}, {0, -1, 0, -2, -3, -4}, "samples: sample 1: token 2: a teacher's tokens must be different; 6 is there twice");
+  refused(ids, {0, -1, 0.1F, -2, -3, -4}, "sample 1: token 2: a teacher's log-probabilities must be at most 0, and not all -inf; the largest is 0.1");
+  refused(ids, {0, -1, -inf, -inf, -3, -4}, "must be at most 0, and not all -inf; the largest is -inf");
+  refused(ids, {0, none, 0, -2, -3, -4}, "sample 1: token 1: a teacher's log-probabilities must be numbers; 1 of 2 are NaN");
+  refused(ids, {none, none, 0, -2, -3, -4}, "sample 1: token 2: a teacher's log-probabilities must be there for all tokens before; those of token 1 are NaN");
+  refused(ids, {0, -1, none, none, none, none},
+          "sample 1: a teacher's log-probabilities must be there for all 2 tokens that another one follows, or for none; they are for 1");
+  refused(ids, {none, none, none, none, none, none}, "for all 2 tokens", sequence_layout::stream);
+
+  dataset data = made(sequence_layout::separate, ids, {0, -1, 0, -2, -3, -4}, 2);
+  CHECK_NOTHROW(require_tokens_below(data, 10));
+  CHECK_THROWS_WITH_AS(require_tokens_below(data, 9),
+                       doctest::Contains("samples: sample 1: token 3: a teacher's tokens must be below the model's vocabulary of 9; given 9"), data_error);
+  const auto spilled = [](const auto& values) {
+    spilled_array<std::remove_cvref_t<decltype(values[0])>> all;
+    for (const auto value : values) all.push_back(value);
+    return all;
+  };
+  const std::vector<token> other{1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2};
+  const std::vector<float> cut{-1, -2, none, none, none, none, -1, -2, none, none, none, none};
+  CHECK_NOTHROW(data.set_teacher_log_probs(spilled(other), spilled(cut), 2, 1));  // samples were truncated to one input
+  CHECK_THROWS_WITH_AS(data.set_teacher_log_probs(spilled(other), spilled(cut), 2, 2), doctest::Contains("must be there for all 2 tokens"), data_error);
+  CHECK(data.teacher_seq_length() == 1);  // what was there before
+}
+
+TEST_CASE("samples are not added to those of a source; what a run is compared by depends on all that it reads") {
+  class counted final : public sample_source {
+   public:
+    [[nodiscard]] std::size_t size() const override { return 3; }
+    [[nodiscard]] std::size_t seq_length() const override { return 4; }
+    [[nodiscard]] std::size_t vocab_size() const override { return 10; }
+    void read(std::size_t, std::size_t, std::span<token> into) const override { std::fill(into.begin(), into.end(), 1); }
+  };
+  dataset given("counted", std::make_shared<const counted>());
+  const std::vector<token> tokens{1, 2};
+  CHECK_THROWS_WITH_AS(given.add(tokens), doctest::Contains("counted: add() needs a dataset that holds its tokens"), config_error);
+  CHECK_THROWS_WITH_AS(given.extend(tokens), doctest::Contains("counted: extend() needs a dataset that holds its tokens"), config_error);
+  CHECK(given.size() == 3);
+  CHECK(given.identity() == "counted: 3 samples of 4 tokens");
+
+  const auto identity = [](std::initializer_list<std::size_t> lengths, sequence_layout layout, std::size_t group_size = 1) {
+    dataset all = samples_of(lengths, layout);
+    all.group_size = group_size;
+    all.finish();
+    return all.identity();
+  };
+  const std::string one = identity({4, 70000}, sequence_layout::separate);
+  CHECK(one.starts_with("samples: 2 samples, 70004 tokens, checksum "));
+  CHECK(identity({4, 70000}, sequence_layout::separate) == one);
+  CHECK(identity({70000, 4}, sequence_layout::separate) != one);
+  CHECK(identity({4, 70000}, sequence_layout::packed) != one);
+  CHECK(identity({4, 70000}, sequence_layout::separate, 2) != one);
+  const auto of_mask = [](std::size_t first) {
+    dataset all("samples", sequence_layout::separate);
+    all.add(std::vector<token>{1, 2, 3, 4}, [&](std::size_t i) { return i >= first; });
+    all.finish();
+    return all.identity();
+  };
+  CHECK(of_mask(2) == of_mask(2));
+  CHECK(of_mask(2) != of_mask(1));  // the same tokens, with another loss mask
 }
 
 TEST_CASE("real instruction sets are read whole") {

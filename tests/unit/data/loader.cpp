@@ -1,8 +1,11 @@
 // The order of samples, compared with an independent implementation; the contents of batches; resuming.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <xtrain/data/loader.hpp>
@@ -72,6 +75,49 @@ TEST_CASE("the order of every epoch is that of the cipher, another in each") {
   const dataset twenty = numbers(20);
   CHECK(order_of_epoch(loader(twenty, {.micro_batch_size = 4, .seq_length = 10, .seed = (std::uint64_t{7} << 32) | 9}), 1) ==
         order{8, 13, 0, 5, 4, 10, 2, 14, 16, 19, 9, 1, 17, 7, 12, 15, 11, 6, 18, 3});
+}
+
+TEST_CASE("with drop_last an epoch ends with its last whole step") {
+  const dataset data = numbers(10);
+  loader rows(data, {.micro_batch_size = 2, .gradient_accumulation_steps = 2, .seq_length = 10, .seed = 5, .drop_last = true});
+  const loader all(data, {.micro_batch_size = 2, .gradient_accumulation_steps = 2, .seq_length = 10, .seed = 5});
+  CHECK(rows.steps_per_epoch() == 2);
+  for (std::size_t epoch = 0; epoch < 2; ++epoch) {
+    order expected = order_of_epoch(all, epoch), came;
+    expected.resize(8);
+    for (int step = 0; step < 2; ++step)
+      for (const host_batch& batch : rows.next())
+        for (std::size_t r = 0; r < batch.b; ++r) came.push_back(static_cast<std::size_t>(batch.tokens[r * batch.t]) / 10);
+    CHECK(came == expected);
+  }
+  CHECK_THROWS_AS(loader(data, {.micro_batch_size = 11, .seq_length = 10, .drop_last = true}), config_error);
+}
+
+TEST_CASE("an epoch that is cut begins as a whole one, and the next begins with an order of its own") {
+  const dataset data = numbers(10);
+  const loader all(data, {.micro_batch_size = 2, .gradient_accumulation_steps = 2, .seq_length = 10, .seed = 5});
+  for (const bool drop_last : {false, true}) {
+    const loader_config cut{
+        .micro_batch_size = 2, .gradient_accumulation_steps = 2, .seq_length = 10, .seed = 5, .drop_last = drop_last, .max_steps_per_epoch = 1};
+    loader rows(data, cut);
+    CHECK(rows.steps_per_epoch() == 1);
+    for (std::size_t epoch = 0; epoch < 3; ++epoch) {
+      CHECK(rows.state() == loader_state{epoch, 0});
+      order expected = order_of_epoch(all, epoch), came;
+      expected.resize(4);
+      for (const host_batch& batch : rows.next())
+        for (std::size_t r = 0; r < batch.b; ++r) came.push_back(static_cast<std::size_t>(batch.tokens[r * batch.t]) / 10);
+      CHECK(came == expected);
+    }
+    // from a saved position
+    loader resumed(data, cut);
+    resumed.restore({3, 0});
+    CHECK(resumed.next()[0].tokens[0] == rows.next()[0].tokens[0]);
+    CHECK_THROWS_AS(resumed.restore({0, 1}), config_error);
+  }
+  // more than an epoch has: it is not cut
+  CHECK(loader(data, {.micro_batch_size = 4, .seq_length = 10, .max_steps_per_epoch = 4}).steps_per_epoch() == 3);
+  CHECK(loader(data, {.micro_batch_size = 4, .seq_length = 10, .drop_last = true, .max_steps_per_epoch = 4}).steps_per_epoch() == 2);
 }
 
 TEST_CASE("ranks and micro-batches of different sizes cut a step alike") {
@@ -151,6 +197,9 @@ TEST_CASE("padding is a sample of its own, behind rows of one sample and of seve
   CHECK(batches[0].tokens == std::vector<token>{0, 1, 2, 200, 201, 300, 400, 401, 402, 403, 404, 405});
   CHECK(batches[0].targets == std::vector<token>{1, 2, 3, 201, 202, 301, 401, 402, 403, 404, 405, 406});
   CHECK(batches[0].starts == std::vector<token>{0, 0, 0, 3, 3, 5, 0, 0, 0, 0, 0, 0});
+  CHECK(packed.unused().all == 5);
+  CHECK(packed.unused().left_out == 1);
+  CHECK(packed.unused().without_targets == 0);
 }
 
 TEST_CASE("a loader that is restored forgets what it had prepared") {
@@ -227,4 +276,125 @@ TEST_CASE("samples that stay together do so in every epoch, on every rank, and a
   empty.add(std::vector<token>{1});
   empty.finish();
   CHECK_THROWS_WITH_AS(loader(empty, {.micro_batch_size = 2, .seq_length = 8}), doctest::Contains("at least 2 tokens each; sample 2 has 1"), data_error);
+}
+
+namespace {
+
+/// Samples of which every value says where it belongs: token t of sample s is 100 s + t.
+dataset samples_with_values(std::initializer_list<std::size_t> lengths, sequence_layout layout, bool of_samples) {
+  dataset all("samples", layout);
+  std::size_t s = 0;
+  for (const std::size_t length : lengths) {
+    std::vector<token> tokens, teacher;
+    std::vector<float> weights, log_probs;
+    for (std::size_t t = 0; t < length; ++t) {
+      tokens.push_back(static_cast<token>(100 * s + t));
+      weights.push_back(static_cast<float>(tokens.back()) + 0.5F);
+      for (const int j : {0, 1}) {
+        teacher.push_back(2 * tokens.back() + j);
+        log_probs.push_back(-static_cast<float>(teacher.back()));
+      }
+    }
+    sample_values values{.token_weights = weights, .teacher_tokens = teacher, .teacher_log_probs = log_probs};
+    if (of_samples) {
+      values.label = static_cast<token>(s);
+      values.reference_log_prob = -static_cast<double>(s);
+    }
+    all.add(tokens, [](std::size_t t) { return t % 3 != 1; }, values);
+    ++s;
+  }
+  all.finish();
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("what samples have beside tokens comes with them: shuffled, on ranks, packed, truncated, as a stream") {
+  for (const sequence_layout layout : {sequence_layout::separate, sequence_layout::packed, sequence_layout::stream}) {
+    const bool of_samples = layout == sequence_layout::separate;
+    dataset data = samples_with_values({5, 9, 3, 30, 4, 7, 6, 2}, layout, of_samples);
+    data.when_too_long = overlong::truncate;
+    if (of_samples) {
+      data.group_size = 2;
+      spilled_array<double> of_length_12;  // as if a model had computed them
+      for (std::size_t s = 0; s < data.size(); ++s) of_length_12.push_back(-static_cast<double>(s));
+      data.set_reference_log_probs(std::move(of_length_12), 12);
+    }
+    CHECK(data.top_k() == 2);
+    std::size_t seen = 0;
+    for (const std::size_t rank : {0U, 1U}) {
+      const loader rows(data, {.micro_batch_size = 2, .seq_length = 12, .ranks = 2, .rank = rank});
+      std::vector<host_batch> batches;
+      for (std::size_t step = 0; step < rows.steps_per_epoch(); ++step) {
+        rows.fill({1, step}, batches);
+        const host_batch& batch = batches.front();
+        const std::size_t n = batch.b * batch.t;
+        REQUIRE(batch.token_weights.size() == n);
+        REQUIRE(batch.teacher_tokens.size() == 2 * n);
+        REQUIRE(batch.teacher_log_probs.size() == 2 * n);
+        REQUIRE(batch.labels.size() == (of_samples ? batch.b : 0));
+        REQUIRE(batch.reference_log_probs.size() == (of_samples ? batch.b : 0));
+        for (std::size_t i = 0; i < n; ++i) {
+          const std::size_t row = i / batch.t;
+          if (of_samples && batch.targets[row * batch.t] < 0 && batch.tokens[row * batch.t] == 0 && batch.labels[row] != 0) CHECK(batch.labels[row] == -1);
+          if (batch.targets[i] < 0) continue;
+          ++seen;
+          CHECK(batch.token_weights[i] == static_cast<float>(batch.targets[i]) + 0.5F);
+          CHECK(batch.teacher_tokens[2 * i] == 2 * batch.tokens[i]);
+          CHECK(batch.teacher_tokens[2 * i + 1] == 2 * batch.tokens[i] + 1);
+          CHECK(batch.teacher_log_probs[2 * i + 1] == -static_cast<float>(2 * batch.tokens[i] + 1));
+          if (!of_samples) continue;
+          CHECK(batch.labels[row] == batch.tokens[i] / 100);
+          CHECK(batch.reference_log_probs[row] == -static_cast<double>(batch.tokens[i] / 100));
+        }
+      }
+    }
+    CHECK(seen > 20);
+  }
+  // a dataset without them has none
+  const dataset plain = samples_of({5, 6}, sequence_layout::separate);
+  std::vector<host_batch> batches;
+  loader(plain, {.micro_batch_size = 2, .seq_length = 12}).fill({}, batches);
+  CHECK(batches[0].labels.empty());
+  CHECK(batches[0].token_weights.empty());
+  CHECK(batches[0].teacher_tokens.empty());
+}
+
+TEST_CASE("values that do not belong to what is read are refused") {
+  const dataset packed = samples_with_values({5, 9}, sequence_layout::packed, true);
+  CHECK_THROWS_WITH_AS(loader(packed, {.micro_batch_size = 1, .seq_length = 12}), doctest::Contains("must be sequences of their own"), config_error);
+  dataset cut = samples_with_values({5, 9}, sequence_layout::separate, true);
+  cut.when_too_long = overlong::truncate;
+  CHECK_NOTHROW(loader(cut, {.micro_batch_size = 1, .seq_length = 8}));
+  CHECK_THROWS_WITH_AS(loader(cut, {.micro_batch_size = 1, .seq_length = 7}),
+                       doctest::Contains("that of sample 2 is of 8 tokens, and the sequence length leaves 7"), data_error);
+  spilled_array<double> some;
+  some.push_back(-1.0);
+  some.push_back(std::nan(""));
+  cut.set_reference_log_probs(std::move(some));
+  CHECK_THROWS_WITH_AS(loader(cut, {.micro_batch_size = 1, .seq_length = 8}),
+                       doctest::Contains("sample 2 must have a reference log-probability that is a finite number"), data_error);
+
+  dataset some_labels("some", sequence_layout::separate);
+  some_labels.add(std::vector<token>{1, 2}, [](std::size_t) { return true; }, {.label = 1});
+  some_labels.add(std::vector<token>{1, 2}, [](std::size_t) { return true; });
+  CHECK_THROWS_WITH_AS(some_labels.finish(), doctest::Contains("every sample must have a label, or none; given 1 for 2"), data_error);
+  dataset other_k("k", sequence_layout::separate);
+  const std::vector<token> four{1, 2, 3, 4};
+  const std::vector<float> log_probs{-1, -2, -3, -4};
+  other_k.add(std::span(four).first(2), [](std::size_t) { return true; }, {.teacher_tokens = four, .teacher_log_probs = log_probs});
+  CHECK_THROWS_WITH_AS(other_k.add(four, [](std::size_t) { return true; }, {.teacher_tokens = four, .teacher_log_probs = log_probs}),
+                       doctest::Contains("k the same for all samples"), data_error);
+  CHECK_THROWS_WITH_AS(other_k.add(four, [](std::size_t) { return true; }, {.token_weights = std::span(log_probs).first(3)}),
+                       doctest::Contains("a weight for each of its 4 tokens"), data_error);
+
+  // a pair of which truncation leaves one without a target is left out
+  dataset pairs("pairs", sequence_layout::separate);
+  pairs.group_size = 2;
+  pairs.when_too_long = overlong::truncate;
+  for (const std::size_t prompt : {2U, 2U, 2U, 20U})
+    pairs.add(std::vector<token>(prompt + 4, 1), [&](std::size_t t) { return t >= prompt; });
+  pairs.finish();
+  CHECK(loader(pairs, {.micro_batch_size = 2, .seq_length = 8}).rows() == 2);
+  CHECK(loader(pairs, {.micro_batch_size = 2, .seq_length = 20}).rows() == 4);
 }

@@ -56,6 +56,27 @@ TEST_CASE("of four ranks one reads the data, and all have it") {
   CHECK(right == 4);
 }
 
+TEST_CASE("what samples have beside tokens is shared, too") {
+  const auto read = [] {
+    dataset all("made here", sequence_layout::separate);
+    const std::vector<token> tokens{1, 2, 3}, teacher{4, 5, 6, 7, 8, 9};
+    const std::vector<float> weights{0, 1, 0.5}, log_probs{-1, -2, -3, -4, -5, -6};
+    all.add(tokens, [](std::size_t) { return true; },
+            {.label = 1, .reference_log_prob = -2.5, .token_weights = weights, .teacher_tokens = teacher, .teacher_log_probs = log_probs});
+    all.finish();
+    return all;
+  };
+  std::atomic<int> right = 0;
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+    const dataset mine = once_per_host(*network, read);
+    right += mine.labels()[0] == 1 && mine.reference_log_probs()[0] == -2.5 && mine.token_weights()[2] == 0.5F && mine.top_k() == 2 &&
+                     mine.teacher_tokens()[5] == 9 && mine.teacher_log_probs()[5] == -6.0F && mine.fingerprint() == read().fingerprint()
+                 ? 1
+                 : 0;
+  });
+  CHECK(right == 2);
+}
+
 TEST_CASE("rows of sentences are shared with all that is known of them") {
   std::atomic<int> reads = 0, right = 0;
   const auto read = [] {

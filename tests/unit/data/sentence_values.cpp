@@ -111,6 +111,15 @@ TEST_CASE("steps of rows, epoch after epoch: who gets which, how long, where the
   CHECK(rows.next()[0].tokens[0] == 50);
   const sentence_loader exact(data, {.micro_batch_size = 7, .seq_length = 6, .shuffle = false});
   CHECK(exact.steps_per_epoch() == 1);
+  sentence_loader whole(data, {.micro_batch_size = 2, .seq_length = 9, .shuffle = false, .drop_last = true});
+  CHECK(whole.steps_per_epoch() == 3);
+  CHECK_THROWS_WITH_AS(sentence_loader(data, {.micro_batch_size = 8, .seq_length = 9, .drop_last = true}),
+                       doctest::Contains("with drop_last an epoch must fill a step of 8 sequences; it has 7"), config_error);
+  sentence_loader cut(data, {.micro_batch_size = 2, .seq_length = 9, .shuffle = false, .max_steps_per_epoch = 2});
+  CHECK(cut.steps_per_epoch() == 2);
+  for (int step = 0; step < 2; ++step) (void)cut.next();
+  CHECK(cut.state() == loader_state{1, 0});
+  CHECK(cut.next()[0].tokens[0] == 0);
   const sentence_loader shorter(data, {.micro_batch_size = 2, .seq_length = 9, .shuffle = false, .pad_to_multiple_of = 3});
   std::vector<host_batch> batches;
   shorter.fill({0, 3}, batches);

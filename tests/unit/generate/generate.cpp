@@ -1,17 +1,22 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <xtrain/eval/logits.hpp>
 #include <xtrain/generate/generator.hpp>
+#include <xtrain/generate/stop_text.hpp>
 #include <xtrain/models/chatglm1.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/testing/isolated.hpp>
 #include <xtrain/text.hpp>
+#include "capped_llama.hpp"
+#include "golden.hpp"
 #include "scratch.hpp"
 
 using namespace xtrain;
@@ -49,8 +54,8 @@ std::vector<token> greedy_without_cache(Model& model, std::vector<token> text, s
 }
 
 template <class Model>
-void check_cache(std::size_t context, std::size_t prompt_length, std::size_t n) {
-  Model model(sizes(context));
+void check_cache(const decoder_config& shape, std::size_t prompt_length, std::size_t n) {
+  Model model(shape);
   generator gen(model);
   const auto prompt = prompt_of(prompt_length, 3);
   CHECK(gen.generate(prompt, {.max_new_tokens = n}) == greedy_without_cache(model, prompt, n));
@@ -59,9 +64,17 @@ void check_cache(std::size_t context, std::size_t prompt_length, std::size_t n) 
 }  // namespace
 
 TEST_CASE("generating with a cache gives what running the whole text again gives") {
-  check_cache<llama<plain>>(40, 5, 20);
-  check_cache<gpt2<plain>>(40, 1, 20);
-  check_cache<llama<plain>>(600, 530, 6);  // a prompt processed in several pieces
+  check_cache<llama<plain>>(sizes(40), 5, 20);
+  check_cache<gpt2<plain>>(sizes(40), 1, 20);
+  check_cache<llama<plain>>(sizes(600), 530, 6);  // a prompt processed in several pieces
+  decoder_config capped = sizes(600);
+  capped.sliding_window = 6;
+  capped.windowed_layers = {true, false};
+  capped.query_pre_attn_scalar = 3.0;
+  capped.attn_logit_softcapping = 2.0;
+  capped.final_logit_softcapping = 1.5;
+  check_cache<capped_llama<plain>>(capped, 5, 20);
+  check_cache<capped_llama<plain>>(capped, 530, 6);
 }
 
 TEST_CASE("a context that is seen in both directions is read at once, and what follows it goes on from the cache") {
@@ -83,6 +96,8 @@ TEST_CASE("a context that is seen in both directions is read at once, and what f
     CAPTURE(r);
     CHECK(together[r] == greedy_without_cache(model, prompts[r], 12));
   }
+  generator one_slot(model, 1);
+  CHECK(one_slot.generate(prompts, {.max_new_tokens = 12}) == together);  // one after the other, in the same slot
   // the first position of the bidirectional prefix attends to its last: changing the last token changes the first position's logits
   array<token, 2> one(shape_of_rank<2>{1, 6});
   std::copy(prompts[0].begin(), prompts[0].end(), one.data());
@@ -98,6 +113,95 @@ TEST_CASE("prompts of different lengths do not disturb one another") {
   const std::vector<std::vector<token>> prompts{prompt_of(3, 1), prompt_of(300, 2), prompt_of(11, 5)};
   const auto together = many.generate(prompts, {.max_new_tokens = 12});
   for (std::size_t r = 0; r < 3; ++r) CHECK(together[r] == one.generate(prompts[r], {.max_new_tokens = 12}));
+}
+
+namespace {
+
+generate_config how_beams(std::size_t num_beams) {
+  generate_config how;
+  how.beams.num_beams = num_beams;
+  return how;
+}
+
+/// Fifteen prompts, some equal, of many lengths.
+std::vector<std::vector<token>> many_prompts() {
+  std::vector<std::vector<token>> prompts;
+  for (const std::size_t length : {3U, 270U, 11U, 1U, 40U, 3U, 255U, 17U, 2U, 256U, 257U, 9U, 300U, 5U, 33U})
+    prompts.push_back(prompt_of(length, static_cast<token>(length % 5)));
+  return prompts;
+}
+
+/// Every sequence has the bits that it has alone, in whatever slot and beside whatever else it runs.
+template <class Model>
+void check_slots(Model& model, const std::vector<std::vector<token>>& prompts, const generate_config& how) {
+  for (const std::size_t rows : {1U, 2U, 4U, 11U}) {
+    generator gen(model, rows);
+    std::vector<token> streamed;
+    generate_config heard = how;
+    heard.on_token = [&](std::size_t i, token t) {
+      if (i == 4) streamed.push_back(t);
+      return !(i % 3 == 1 && t % 7 == 0);  // some end early
+    };
+    const auto together = gen.generate_sequences(prompts, heard);
+    REQUIRE(together.size() == prompts.size());
+    CHECK(streamed == together[4].tokens);
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      CAPTURE(rows);
+      CAPTURE(i);
+      generate_config one = how;
+      std::vector<std::vector<token>> alone(i + 1, {1});  // the index is the sequence's: fillers end at once
+      alone[i] = prompts[i];
+      one.on_token = [&](std::size_t at, token t) { return at == i && !(i % 3 == 1 && t % 7 == 0); };
+      const auto result = gen.generate_sequences(alone, one).back();
+      CHECK(result.tokens == together[i].tokens);
+      CHECK(result.log_probs == together[i].log_probs);
+      CHECK(result.stop == together[i].stop);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("prompts take turns in the slots, and every sequence has the bits that it has alone") {
+  decoder_config wide = sizes(320);
+  wide.hidden_size = 48;  // kernels for products of 16 columns at most do not keep the bits
+  llama<plain> model(wide);
+  check_slots(model, many_prompts(),
+              {.max_new_tokens = 9, .sampling = {.temperature = 1.5, .top_k = 30, .seed = 3}, .stop = {2, 11}, .log_probs = true});
+  generator four(model, 4), one(model);
+  const auto prompts = many_prompts();
+  const auto greedy = four.generate(prompts, {.max_new_tokens = 6});
+  for (std::size_t i = 0; i < prompts.size(); ++i) CHECK(greedy[i] == greedy_without_cache(model, prompts[i], 6));
+  CHECK(four.statistics().new_tokens == 6 * prompts.size());
+}
+
+TEST_CASE("several sequences to a prompt, with their log-probabilities") {
+  llama<plain> model(sizes());
+  generator gen(model, 3);
+  const std::vector<std::vector<token>> prompts{prompt_of(5, 1), prompt_of(5, 2)};
+  std::vector<std::vector<token>> repeated;
+  for (const auto& prompt : prompts) repeated.insert(repeated.end(), 4, prompt);
+  generate_config how{.max_new_tokens = 6, .sampling = {.temperature = 1.3, .seed = 3}, .stop = {7}, .log_probs = true};
+  const auto expanded = gen.generate_sequences(repeated, how);
+  how.num_return_sequences = 4;
+  const auto each = gen.generate_sequences(prompts, how);
+  REQUIRE(each.size() == 8);
+  for (std::size_t i = 0; i < 8; ++i) {
+    CHECK(each[i].tokens == expanded[i].tokens);
+    CHECK(each[i].log_probs == expanded[i].log_probs);
+    std::vector<token> text = prompts[i / 4];
+    text.insert(text.end(), each[i].tokens.begin(), each[i].tokens.end());
+    if (each[i].stop >= 0) text.push_back(each[i].stop);
+    REQUIRE(each[i].log_probs.size() == text.size() - 5);
+    array<token, 2> tokens(shape_of_rank<2>{1, text.size()});
+    std::copy(text.begin(), text.end(), tokens.data());
+    const auto all = logits(model, tokens);
+    for (std::size_t k = 5; k < text.size(); ++k)  // sums of 16 products in another order
+      CHECK(std::abs(each[i].log_probs[k - 5] - log_prob_of(std::span<const float>(all.data() + (k - 1) * 50, 50), text[k])) < 1e-5);
+  }
+  CHECK(each[0].tokens != each[1].tokens);
+  CHECK_THROWS_WITH_AS((void)gen.generate(prompts, {.num_return_sequences = 2}), doctest::Contains("num_return_sequences must be 1 if temperature is 0"),
+                       config_error);
 }
 
 TEST_CASE("isolated memory changes nothing") {
@@ -131,14 +235,36 @@ TEST_CASE("a row ends at a stop token, when told to, at its length, or at the co
   CHECK(gen.statistics().prompt_tokens == 4);
 }
 
+TEST_CASE("the KV cache is what a generator says it is, and one that does not fit is refused with its size") {
+  llama<plain> model(sizes());
+  const auto cached = [&] { return model.context().memory().now[static_cast<std::size_t>(memory_role::cache)]; };
+  const std::size_t before = cached();
+  const generator gen(model, 3, 20);
+  const std::size_t cache = decltype(gen)::cache_bytes(model, 3, 20);
+  CHECK(cache == 2 * 2 * 3 * 16 * (20 + 20) * sizeof(float));  // keys and values of 2 layers
+  const std::size_t lengths = 3 * sizeof(token);
+  CHECK(cached() - before == cache + lengths);
+  const cpu::context small({.memory_limit = 1 << 20});
+  llama<plain> tight(sizes(4000), small);
+  CHECK_THROWS_WITH_AS(generator(tight, 64), doctest::Contains("generator: the memory for 64 sequences of 4000 tokens, of which the KV cache is"),
+                       memory_error);
+}
+
 TEST_CASE("prompts that cannot be are refused") {
   llama<plain> model(sizes());
   generator gen(model);
   CHECK_THROWS_WITH_AS((void)gen.generate(std::vector<token>{}), doctest::Contains("prompt 1 has none"), data_error);
   CHECK_THROWS_WITH_AS((void)gen.generate(std::vector<token>{1, 77}),
                        doctest::Contains("must be in the model's vocabulary of 50; prompt 1 has 77"), data_error);
-  CHECK_THROWS_WITH_AS((void)gen.generate(prompt_of(41, 1)), doctest::Contains("must fit 40 tokens; prompt 1 has 41"), data_error);
-  CHECK_THROWS_AS((void)gen.generate(std::vector<std::vector<token>>(2, {1})), data_error);
+  CHECK_THROWS_WITH_AS((void)gen.generate(prompt_of(40, 1)), doctest::Contains("room for a new token in sequences of 40; prompt 1 has 40"), data_error);
+  CHECK(gen.generate(prompt_of(39, 1)).size() == 1);
+  CHECK(gen.generate(prompt_of(40, 1), {.max_new_tokens = 0}).empty());
+  CHECK_THROWS_WITH_AS((void)gen.generate(prompt_of(41, 1), {.max_new_tokens = 0}), doctest::Contains("prompt 1 has 41"), data_error);
+  CHECK_THROWS_WITH_AS((void)gen.generate(prompt_of(3, 1), {.sampling = {.bad_words = {{1, 50}}}}),
+                       doctest::Contains("bad_words: tokens must be in the vocabulary of 50; given 50"), config_error);
+  CHECK_THROWS_WITH_AS((void)gen.generate(prompt_of(3, 1), {.sampling = {.biases = {{{-1, 3}, 0.5}}}}),
+                       doctest::Contains("biases: tokens must be in the vocabulary of 50; given -1"), config_error);
+  CHECK_THROWS_WITH_AS((void)gen.generate(std::vector<std::vector<token>>{}), doctest::Contains("there must be a prompt"), data_error);
   CHECK_THROWS_AS(generator(model, 1, 41), config_error);
   CHECK_THROWS_AS(sampler({.temperature = -1.0}), config_error);
   CHECK_THROWS_AS(sampler({.top_p = 0.0}), config_error);
@@ -226,6 +352,157 @@ TEST_CASE("each row is sampled with its own number and its own count of new toke
   CHECK(generate_statistics{}.tokens_per_second() == 0.0);
   CHECK(generate_statistics{}.bandwidth() == 0.0);
   CHECK_THROWS_AS((void)gen.generate(std::vector<token>{50}), data_error);
+}
+
+TEST_CASE("beam search finds the texts of transformers' generate, and their scores") {
+  const safetensors_file expected(golden::folder("generation/expected.safetensors"));
+  auto model = llama<plain>::from_pretrained(golden::folder("llama_grouped_untied"));
+  auto head = model.parameter<2>("lm_head.weight");
+  for (std::size_t i = 0; i < head.size(); ++i) head.data().raw()[i] *= static_cast<float>(golden::numbers(expected, "scale")[0]);
+  generator gen(model, 11);
+  const generate_config how{.max_new_tokens = 14, .stop = {15, 43}, .log_probs = true};
+  const auto with = [&](std::size_t returned, const beam_search_config& beams) {
+    generate_config settings = how;
+    settings.num_return_sequences = returned;
+    settings.beams = beams;
+    return settings;
+  };
+  std::map<std::string, generate_config> searches{
+      {"plain", with(1, {.num_beams = 4})},
+      {"five_returned", with(5, {.num_beams = 5, .length_penalty = 0.0})},
+      {"long", with(2, {.num_beams = 3, .length_penalty = 2.0})},
+      {"short", with(3, {.num_beams = 4, .length_penalty = -1.0})},
+      {"early", with(4, {.num_beams = 4, .stops_early = early_stopping::yes})},
+      {"never", with(3, {.num_beams = 3, .length_penalty = 1.5, .stops_early = early_stopping::never})},
+      {"penalties", with(2, {.num_beams = 4})},
+      {"late", with(3, {.num_beams = 3})}};
+  searches["penalties"].sampling = {.repetition_penalty = 1.5, .no_repeat_ngram_size = 2};
+  searches["late"].min_new_tokens = 8;
+  std::vector<std::vector<token>> prompts(2);
+  for (std::size_t i = 0; i < 2; ++i)
+    for (const double t : golden::numbers(expected, concat("prompt", i))) prompts[i].push_back(static_cast<token>(t));
+  for (const auto& one : searches) {
+    const std::string& name = one.first;
+    const generate_config& settings = one.second;
+    const auto found = gen.generate_sequences(prompts, settings);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const std::size_t prompt = i / settings.num_return_sequences, rank = i % settings.num_return_sequences;
+      CAPTURE(name);
+      CAPTURE(i);
+      std::vector<token> tokens;
+      for (const double t : golden::numbers(expected, concat(name, prompt, ".tokens", rank))) tokens.push_back(static_cast<token>(t));
+      std::vector<token> with_stop = found[i].tokens;
+      if (found[i].stop >= 0) with_stop.push_back(found[i].stop);
+      CHECK(with_stop == tokens);
+      // fp32 sums of 14 log-probabilities; length_penalty -1 multiplies by up to 14
+      CHECK(std::abs(found[i].score - golden::numbers(expected, concat(name, prompt, ".score", rank))[0]) < 1e-5 * (1 + std::abs(found[i].score)));
+      CHECK(found[i].log_probs.size() == with_stop.size());
+    }
+  }
+  // without penalties, a score is the sum of the log-probabilities
+  const auto best = gen.generate_sequences(prompts, searches["five_returned"]).front();
+  double sum = 0;
+  for (const double x : best.log_probs) sum += x;
+  CHECK(std::abs(sum - best.score) < 1e-9);
+  generator two(model, 2);
+  CHECK_THROWS_WITH_AS((void)two.generate(prompts, how_beams(3)), doctest::Contains("must not be more than the 2 sequences"), config_error);
+  generate_config sampled = how_beams(2);
+  sampled.sampling.temperature = 0.5;
+  CHECK_THROWS_WITH_AS((void)two.generate(prompts, sampled), doctest::Contains("temperature must be 0 with num_beams 2"), config_error);
+  generate_config streamed = how_beams(2);
+  streamed.on_token = [](std::size_t, token) { return true; };
+  CHECK_THROWS_WITH_AS((void)two.generate(prompts, streamed), doctest::Contains("on_token"), config_error);
+  generate_config too_many = how_beams(2);
+  too_many.num_return_sequences = 3;
+  CHECK_THROWS_WITH_AS((void)two.generate(prompts, too_many), doctest::Contains("num_return_sequences must not be more than num_beams (2)"), config_error);
+}
+
+TEST_CASE("a beam search where fewer tokens are left than beams") {
+  llama<plain> model(sizes());
+  generator gen(model, 4);
+  const auto prompt = prompt_of(4, 1);
+  generate_config two_left = how_beams(4);
+  two_left.max_new_tokens = 3;
+  two_left.num_return_sequences = 4;
+  two_left.processor = [](std::span<const token>, std::span<float> logits) {
+    for (std::size_t t = 0; t < logits.size(); ++t)
+      if (t != 3 && t != 5) logits[t] = -INFINITY;
+  };
+  const auto found = gen.generate_sequences(std::span(&prompt, 1), two_left);
+  REQUIRE(found.size() == 4);
+  std::set<std::vector<token>> different;
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(found[i].tokens.size() == 3);
+    CHECK(std::all_of(found[i].tokens.begin(), found[i].tokens.end(), [](token t) { return t == 3 || t == 5; }));
+    if (i > 0) CHECK(found[i].score <= found[i - 1].score);
+    different.insert(found[i].tokens);
+  }
+  CHECK(different.size() == 4);
+  two_left.max_new_tokens = 1;  // there are two texts
+  CHECK_THROWS_WITH_AS((void)gen.generate_sequences(std::span(&prompt, 1), two_left), doctest::Contains("must find 4 texts; it has found 2"), data_error);
+  decoder_config few = sizes();
+  few.vocab_size = 3;
+  llama<plain> small(few);
+  generator wide(small, 4);
+  CHECK_THROWS_WITH_AS((void)wide.generate({1, 2}, how_beams(4)), "generate: num_beams must not be more than the 3 tokens of the vocabulary; given 4",
+                       config_error);
+}
+
+TEST_CASE("min_new_tokens, a user's processor, and tokens that are banned") {
+  llama<plain> model(sizes());
+  generator gen(model);
+  const auto prompt = prompt_of(4, 1);
+  const auto all = gen.generate(prompt, {.max_new_tokens = 8});
+  const auto later = gen.generate_sequences(std::span(&prompt, 1), {.max_new_tokens = 8, .stop = {all[0]}, .min_new_tokens = 3}).front();
+  CHECK(later.tokens.size() >= 3);
+  CHECK(std::find(later.tokens.begin(), later.tokens.end(), all[0]) == later.tokens.end());
+  std::vector<std::size_t> lengths;
+  const auto forced = gen.generate(prompt, {.max_new_tokens = 4, .processor = [&](std::span<const token> so_far, std::span<float> logits) {
+                                              lengths.push_back(so_far.size());
+                                              std::fill(logits.begin(), logits.end(), -INFINITY);
+                                              logits[so_far.size()] = 0;
+                                            }});
+  CHECK(forced == std::vector<token>{4, 5, 6, 7});
+  CHECK(lengths == std::vector<std::size_t>{4, 5, 6, 7});
+  CHECK_THROWS_WITH_AS((void)gen.generate(prompt, {.processor = [](auto, std::span<float> logits) { std::fill(logits.begin(), logits.end(), -INFINITY); }}),
+                       doctest::Contains("every token is banned"), data_error);
+  CHECK_THROWS_AS((void)gen.generate(prompt, {.processor = [](auto, std::span<float> logits) { logits[3] = NAN; }}), non_finite_error);
+  CHECK(gen.generate(prompt, {.max_new_tokens = 8}) == all);  // what was thrown leaves nothing behind
+}
+
+TEST_CASE("text ends at a string that tokens straddle, and is trimmed") {
+  const tokenizer bytes = byte_tokenizer();
+  llama<plain> model({.vocab_size = 259, .hidden_size = 16, .num_layers = 1, .num_heads = 2, .max_position_embeddings = 64});
+  generator gen(model, 2);
+  const std::vector<std::vector<token>> prompts{bytes.encode("a"), bytes.encode("b"), bytes.encode("c")};
+  const std::vector<std::string> texts{"one two END three", "only EN", "x\n\ny"};
+  stop_text ends(bytes, prompts, {"\n\n", "END"});
+  generate_config how{.max_new_tokens = 17};
+  how.on_token = [&](std::size_t i, token t) { return ends.push(i, t); };
+  std::map<char, std::size_t> of{{'a', 0}, {'b', 1}, {'c', 2}};
+  how.processor = [&](std::span<const token> so_far, std::span<float> logits) {
+    const std::string text = bytes.decode(so_far);
+    const std::string& wanted = texts[of[text[0]]];
+    std::fill(logits.begin(), logits.end(), -INFINITY);
+    logits[static_cast<std::size_t>(bytes.encode(text.size() - 1 < wanted.size() ? wanted.substr(text.size() - 1, 1) : "E").front())] = 0;
+  };
+  (void)gen.generate(prompts, how);
+  CHECK(ends.finish(0) == "one two ");
+  CHECK(ends.finish(1) == "only EN" + std::string(10, 'E'));
+  CHECK(ends.finish(2) == "x");
+  CHECK(ends.ended(0));
+  CHECK(!ends.ended(1));
+  // what may be the beginning of an end is held back
+  text_until held({"END", "\n\n"});
+  CHECK(held.push("a E") == "a ");
+  CHECK(held.push("N") == "");
+  CHECK(held.push("O\n") == "ENO");
+  CHECK(held.push("\nb") == "");
+  CHECK(held.ended());
+  CHECK(held.finish() == "");
+  text_until none({});
+  CHECK(none.push("abc") == "abc");
+  CHECK_THROWS_AS(text_until({""}), config_error);
 }
 
 TEST_CASE("a real model tells its story exactly") {

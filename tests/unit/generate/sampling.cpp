@@ -4,9 +4,12 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <map>
+#include <string>
 #include <vector>
 
 #include <xtrain/generate/sampling.hpp>
+#include "golden.hpp"
 
 using namespace xtrain;
 
@@ -56,7 +59,8 @@ TEST_CASE("tokens come as often as temperature, top-k and top-p say, each set of
   check_frequencies({.temperature = 1.0, .top_p = 0.8}, logits, {0, 0.5 / 0.9, 0.15 / 0.9, 0.25 / 0.9});
   check_frequencies({.temperature = 1.0, .top_p = 0.999}, logits, p);
   check_frequencies({.temperature = 1.0, .top_k = 3, .top_p = 0.8}, logits, {0, 2.0 / 3, 0, 1.0 / 3});  // of the 0.9 of the top three, 5/6
-  check_frequencies({.temperature = 1.0, .top_k = 1}, logits_of({0.25, 0.25, 0.5, 0.5}), {0, 0, 1, 0});  // ties: the lower token
+  check_frequencies({.temperature = 1.0, .top_k = 1}, logits_of({0.25, 0.25, 0.5, 0.5}), {0, 0, 0.5, 0.5});  // ties are kept, as in transformers
+  check_frequencies({.temperature = 1.0, .min_p = 0.4}, logits, {0, 0.5 / 0.75, 0, 0.25 / 0.75});
 }
 
 TEST_CASE("the choice among equals is the random word of (seed, row, place)") {
@@ -92,4 +96,62 @@ TEST_CASE("settings that are at the edge of what can be") {
   CHECK_THROWS_AS(sampler({.repetition_penalty = 0.0}), config_error);
   CHECK_NOTHROW(sampler({.repetition_penalty = 0.1}));
   CHECK_THROWS_AS(sampler({.temperature = std::numeric_limits<double>::infinity()}), config_error);
+}
+
+TEST_CASE("what is drawn from are the distributions of transformers' logits processors") {
+  const safetensors_file expected(golden::folder("generation/expected.safetensors"));
+  std::vector<token> seen;
+  for (const double t : golden::numbers(expected, "seen")) seen.push_back(static_cast<token>(t));
+  constexpr std::size_t fresh = 6;
+  const std::vector<std::vector<token>> bad_words{{5}, {2, 6, 9}};
+  const std::vector<sequence_bias> biases{{{4}, 2.5}, {{6, 10}, 1.75}, {{1, 12}, 9.0}};
+  const std::map<std::string, sampling_config> all{
+      {"repetition", {.temperature = 1.0, .repetition_penalty = 1.7}},
+      {"temperature_top_k", {.temperature = 0.7, .top_k = 5}},
+      {"top_k_ties", {.temperature = 1.3, .top_k = 4}},
+      {"temperature_top_p", {.temperature = 1.4, .top_p = 0.7}},
+      {"min_p", {.temperature = 1.5, .min_p = 0.25}},
+      {"top_k_top_p", {.temperature = 2.0, .top_k = 9, .top_p = 0.8}},
+      {"top_p_min_p", {.temperature = 2.0, .top_p = 0.9, .min_p = 0.3}},
+      {"all_of_them", {.temperature = 1.8, .top_k = 12, .top_p = 0.85, .repetition_penalty = 1.4, .min_p = 0.2}},
+      {"ngrams", {.temperature = 1.0, .no_repeat_ngram_size = 3}},
+      {"bad_words", {.temperature = 1.0, .bad_words = bad_words}},
+      {"biases", {.temperature = 1.0, .repetition_penalty = 1.3, .biases = biases}},
+      {"min_new_tokens", {.temperature = 1.0, .top_p = 0.9}},
+      {"everything", {.temperature = 1.2, .top_k = 10, .top_p = 0.95, .repetition_penalty = 1.3, .min_p = 0.05, .no_repeat_ngram_size = 2,
+                      .bad_words = bad_words, .biases = biases}}};
+  for (const auto& one : all) {
+    const std::string& name = one.first;
+    CAPTURE(name);
+    const std::size_t least = name == "min_new_tokens" || name == "everything" ? fresh + 1 : 0;
+    sampler choices(one.second, {.min_new_tokens = least, .stop = {3, 8}});
+    const std::vector<double> logits = golden::numbers(expected, name + ".logits"), probabilities = golden::numbers(expected, name + ".probabilities");
+    const std::vector<double> ours = choices.distribution<double>(logits, seen, fresh);
+    REQUIRE(ours.size() == probabilities.size());
+    for (std::size_t t = 0; t < ours.size(); ++t) {
+      CAPTURE(t);
+      CHECK((ours[t] == 0.0) == (probabilities[t] == 0.0));
+      CHECK(std::abs(ours[t] - probabilities[t]) < 1e-6);  // a softmax in fp32
+    }
+  }
+}
+
+TEST_CASE("frequency and presence penalties count what was generated, not the prompt") {
+  const std::vector<float> logits{1.0f, 1.0f, 1.0f, 1.0f};
+  const auto probabilities = [&](const sampling_config& settings) { return sampler(settings).distribution<float>(logits, std::vector<token>{0, 1, 1, 2}, 3); };
+  const auto weights = [](std::vector<double> exponents) {
+    double sum = 0;
+    for (double& x : exponents) sum += x = std::exp(x);
+    for (double& x : exponents) x /= sum;
+    return exponents;
+  };
+  const auto near = [](const std::vector<double>& a, const std::vector<double>& b) {
+    for (std::size_t i = 0; i < a.size(); ++i) CHECK(std::abs(a[i] - b[i]) < 1e-12);
+  };
+  near(probabilities({.temperature = 1.0, .frequency_penalty = 0.5}), weights({0, -1, -0.5, 0}));
+  near(probabilities({.temperature = 1.0, .presence_penalty = 0.7}), weights({0, -0.7, -0.7, 0}));
+  near(probabilities({.temperature = 2.0, .frequency_penalty = 0.5, .presence_penalty = 0.7}), weights({0, -0.85, -0.6, 0}));
+  CHECK_THROWS_AS(sampler({.min_p = 1.5}), config_error);
+  CHECK_THROWS_AS(sampler({.bad_words = {{}}}), config_error);
+  CHECK_THROWS_AS(sampler({.biases = {{{}, 1.0}}}), config_error);
 }

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include <xtrain/core/json.hpp>
+#include <xtrain/io.hpp>
 #include <xtrain/io/meta_llama.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/settings.hpp>
+#include <xtrain/models/llama.hpp>
 #include "golden.hpp"
 #include "pickled.hpp"
 #include "scratch.hpp"
@@ -113,6 +115,27 @@ TEST_CASE("Meta's folder holds Hugging Face's tensors under other names and in a
   for (const char* key : {"model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                           "num_key_value_heads", "tie_word_embeddings"})
     CHECK_MESSAGE(read.config().object()[key] == theirs.object()[key], key);
+}
+
+TEST_CASE("a model is loaded from Meta's folder, and saved as Hugging Face's") {
+  struct recipe : defaults {};
+  metas folder;
+  folder.params["rope_theta"] = 10000.0;
+  folder.save();
+  CHECK(read_config(folder.path()).size({"max_position_embeddings"}) == 2048);
+  const auto of_meta = llama<recipe>::from_pretrained(folder.path()), expected = llama<recipe>::from_pretrained(golden::folder(fixture));
+  const auto weights_of = [](const auto& model) {
+    const auto values = model.parameters().trained_values().host();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  CHECK(weights_of(of_meta) == weights_of(expected));
+  const scratch_folder saved;
+  save_pretrained(of_meta, saved.path(), {.base_model = folder.path()});
+  CHECK_FALSE(meta_llama_folder::is_one(saved.path()));
+  CHECK(weights_of(llama<recipe>::from_pretrained(saved.path())) == weights_of(expected));
+  folder.params["use_scaled_rope"] = true;
+  folder.save();
+  CHECK_THROWS_WITH_AS((void)llama<recipe>::from_pretrained(folder.path()), doctest::Contains("does not say how: give a config.json"), config_error);
 }
 
 TEST_CASE("a folder of Meta's that contradicts itself is refused with what it lacks") {

@@ -99,6 +99,15 @@ TEST_CASE("weights of other sizes are refused as ever") {
   const auto fewer = override_settings<llama_family>(config_of("llama_tied"), with(R"({"num_hidden_layers": 2})"));
   CHECK_THROWS_WITH_AS((void)load_as<llama<plain>>(golden::folder("llama_tied"), sizes_of<llama_family>(fewer.settings)),
                        doctest::Contains("has no counterpart in the model"), config_error);
+  // unless layers are to be left out
+  const auto shallow = load_as<llama<plain>>(golden::folder("llama_tied"), sizes_of<llama_family>(fewer.settings), {}, {}, {.fewer_layers = true});
+  CHECK(shallow.config().num_layers == 2);
+  CHECK(detail::name_in_first_layer("model.layers.2.mlp.experts.0.up_proj.weight", 2) == "model.layers.0.mlp.experts.0.up_proj.weight");
+  CHECK(detail::name_in_first_layer("model.layers.1.mlp.experts.7.up_proj.weight", 2).empty());
+  CHECK(detail::name_in_first_layer("model.norm.weight", 2).empty());
+  const auto more = override_settings<llama_family>(config_of("llama_tied"), with(R"({"num_hidden_layers": 9})"));
+  CHECK_THROWS_WITH_AS((void)load_as<llama<plain>>(golden::folder("llama_tied"), sizes_of<llama_family>(more.settings), {}, {}, {.fewer_layers = true}),
+                       doctest::Contains("because config.json asks for it; it is missing"), config_error);
   const auto other = override_settings<llama_family>(config_of("llama_tied"), with(R"({"rope_theta": 77.0})"));
   const auto model = load_as<llama<plain>>(golden::folder("llama_tied"), sizes_of<llama_family>(other.settings));
   CHECK(model.config().rope_theta == 77.0);

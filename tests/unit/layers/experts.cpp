@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <xtrain/adapt/lora.hpp>
+#include <xtrain/device/kernel/activation.hpp>
 #include <xtrain/layers/experts.hpp>
 #include <xtrain/testing/check_gradient.hpp>
 
@@ -107,4 +108,40 @@ TEST_CASE("a name without a place for the expert's number is refused") {
   options.down_name = "down";
   CHECK_THROWS_WITH_AS((mixture_of_experts<gradient_recipe, swiglu_activation>(build, options)),
                        doctest::Contains("'down' must have a '*' for the index of the expert"), config_error);
+}
+
+TEST_CASE("an activation function on some rows writes these rows of the whole result, and no others") {
+  constexpr std::size_t n = 4, f = 3;
+  const reference::context on;
+  reference::stream stream(on);
+  const auto check = [&](auto activation, const std::vector<std::size_t>& columns) {  // of its operands; the last one is written
+    std::vector<std::vector<double>> values;
+    for (const std::size_t c : columns) {
+      values.emplace_back(n * c);
+      for (std::size_t i = 0; i < n * c; ++i) values.back()[i] = 0.1 * static_cast<double>(i) - 0.53;
+    }
+    std::size_t next = 0;
+    kernel::for_each_operand(activation, [&](auto& operand) {
+      auto& memory = values[next++];
+      operand = span_of(memory.data(), memory.size());
+    });
+    const std::vector<double> before = values.back();
+    run_kernel(stream, activation, scratch_span<host_memory>{});
+    const std::vector<double> whole = values.back();
+    values.back() = before;
+    run_kernel(stream, activation.rows(1, 2, n), scratch_span<host_memory>{});
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      const std::size_t row = i / columns.back();
+      CHECK(values.back()[i] == (row == 1 || row == 2 ? whole[i] : before[i]));
+      CHECK(whole[i] != before[i]);
+    }
+  };
+  check(kernel::gelu_tanh<host_memory, double>{.n = n * f}, {f, f});
+  check(kernel::gelu_erf<host_memory, double>{.n = n * f}, {f, f});
+  check(kernel::gelu_tanh_backward<host_memory, double>{.n = n * f}, {f, f, f});
+  check(kernel::gelu_erf_backward<host_memory, double>{.n = n * f}, {f, f, f});
+  check(kernel::swiglu<host_memory, double>{.n = n, .f = f}, {2 * f, f});
+  check(kernel::geglu<host_memory, double>{.n = n, .f = f}, {2 * f, f});
+  check(kernel::swiglu_backward<host_memory, double>{.n = n, .f = f}, {2 * f, f, 2 * f});
+  check(kernel::geglu_backward<host_memory, double>{.n = n, .f = f}, {2 * f, f, 2 * f});
 }

@@ -266,7 +266,7 @@ TEST_CASE("rows that do not fit an encoder are refused") {
 
 TEST_CASE("a prefix in front of rows is refused where places see what follows them") {
   bert_pretraining<with_prefix> model(sizes(), {}, {.adapter = {.length = 2}});
-  CHECK_THROWS_WITH_AS(trainer(model, {.max_steps = 1, .micro_batch_size = 2, .seq_length = 7}), doctest::Contains("this model's is not causal"),
+  CHECK_THROWS_WITH_AS(trainer(model, {.max_steps = 1, .micro_batch_size = 2, .seq_length = 7}), doctest::Contains("this model's is neither"),
                        config_error);
 }
 

@@ -15,7 +15,9 @@ TEST_CASE("a folder says itself which family it holds") {
   const std::pair<const char*, const char*> folders[] = {{"gpt2", "gpt2"},         {"llama_tied", "llama"},    {"mistral", "mistral"},
                                                          {"qwen2", "qwen2"},       {"bloom", "bloom"},         {"baichuan2", "baichuan"},
                                                          {"internlm", "internlm"}, {"internlm2", "internlm2"}, {"aquila", "aquila"},
-                                                         {"chatglm2", "chatglm"},  {"chatglm1", "chatglm1"},   {"mixtral", "mixtral"}};
+                                                         {"chatglm2", "chatglm"},  {"chatglm1", "chatglm1"},   {"mixtral", "mixtral"},
+                                                         {"qwen3", "qwen3"},       {"gemma", "gemma"},         {"phi3", "phi3"},
+                                                         {"gemma2", "gemma2"}};
   for (const auto& one : folders) {
     const std::string folder = one.first;
     CAPTURE(folder);
@@ -25,8 +27,8 @@ TEST_CASE("a folder says itself which family it holds") {
 
 TEST_CASE("a model whose layers are chosen at run time has the logits, loss and every gradient of its family") {
   for (const char* name :
-       {"gpt2", "llama_tied", "llama_grouped_untied", "llama3_scaled", "mistral", "mixtral", "qwen2", "bloom", "baichuan_rotary",
-        "baichuan_alibi", "baichuan2", "internlm", "internlm2", "aquila", "chatglm1", "chatglm2", "chatglm3"}) {
+       {"gpt2",  "llama_tied",      "llama_grouped_untied", "llama3_scaled", "mistral",  "mixtral",   "qwen2",  "qwen3",    "gemma",    "gemma2",  "phi3",
+        "bloom", "baichuan_rotary", "baichuan_alibi",       "baichuan2",     "internlm", "internlm2", "aquila", "chatglm1", "chatglm2", "chatglm3"}) {
     CAPTURE(std::string(name));
     parity::check_family<any_decoder>(name, {7, 33});
   }

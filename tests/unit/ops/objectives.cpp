@@ -16,58 +16,26 @@
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/device/reference/reference.hpp>
 #include <xtrain/io/safetensors.hpp>
+#include <xtrain/objective/kto.hpp>
 #include <xtrain/ops/distillation.hpp>
 #include <xtrain/ops/loss.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/ops/preference.hpp>
 #include <xtrain/ops/split_loss.hpp>
-#include <xtrain/tensor/arena.hpp>
-#include <xtrain/testing/compare.hpp>
 #include "golden.hpp"
+#include "ops_on_host.hpp"
 
 using namespace xtrain;
+using namespace on_host;
 
 namespace {
 
-template <class Device>
-struct computing {
-  typename Device::context on{};
-  typename Device::stream stream{on};
-  arena<Device> workspace{on, std::size_t{1} << 20, memory_role::workspace};
-  execution<Device> where{stream, workspace, on.properties()};
-};
-
-template <class T>
-vector_view<T, host_memory> vec(std::vector<T>& all) {
-  return {span_of<T, host_memory>(all.data(), all.size()), {all.size()}};
-}
-template <class T>
-matrix_view<T, host_memory> mat(std::vector<T>& all, std::size_t rows) {
-  return {span_of<T, host_memory>(all.data(), all.size()), {rows, all.size() / rows}};
-}
-
-template <class T>
-std::vector<T> as(const std::vector<double>& values) {
-  std::vector<T> all;
-  for (const double value : values) all.push_back(static_cast<T>(value));
-  return all;
-}
 template <class T>
 std::vector<T> drawn(std::size_t n, std::uint32_t site, double low = -1.0, double high = 1.0) {
   std::vector<T> all(n);
   for (std::size_t i = 0; i < n; ++i)
     all[i] = static_cast<T>(low + (high - low) * static_cast<double>(uniform_open(random_word({.seed = 12, .step = 0, .site = site}, i))));
   return all;
-}
-
-/// Values up to about 50, sums of at most a few dozen terms: a thousand roundings are far more than there are, and 1e-4 even in fp32.
-template <class T>
-void agrees(const std::vector<T>& got, const std::vector<double>& expected) {
-  const double u = dtype_traits<T>::unit_roundoff;
-  const auto found =
-      testing::compare<T, double>(std::span<const T>(got), std::span<const double>(expected), {.absolute = 1000 * u, .relative = 100 * u});
-  INFO(found.problem);
-  CHECK(found);
 }
 
 class fixture {
@@ -182,7 +150,19 @@ void pairs_are_trls() {
                              variant{"hinge", {.kind = kind::hinge, .beta = 0.3}},
                              variant{"robust", {.kind = kind::robust, .beta = 0.3, .label_smoothing = 0.2}},
                              variant{"sigmoid_norm", {.beta = 2.0, .average_log_probs = true}},
-                             variant{"reference_free", {.beta = 0.3}, true}, variant{"cdpo", {.beta = 0.3, .label_smoothing = 0.2}}}) {
+                             variant{"reference_free", {.beta = 0.3}, true}, variant{"cdpo", {.beta = 0.3, .label_smoothing = 0.2}},
+                             variant{"orpo",
+                                     {.kind = kind::odds_ratio, .beta = 0.3, .average_log_probs = true, .average_rewards = true, .nll_weight = 1.0},
+                                     true},
+                             variant{"simpo", {.beta = 2.0, .margin = 0.6, .average_log_probs = true, .average_rewards = true}, true},
+                             variant{"simpo_nll",
+                                     {.beta = 2.0,
+                                      .label_smoothing = 0.1,
+                                      .margin = 0.6,
+                                      .average_log_probs = true,
+                                      .average_rewards = true,
+                                      .nll_weight = 0.7},
+                                     true}}) {
     const std::string& name = one.name;
     const ops::preference_settings& settings = one.settings;
     CAPTURE(name);
@@ -209,6 +189,34 @@ void pairs_are_trls() {
     agrees(dweight, expected[name + ".dweight"]);
     agrees(std::vector<T>{std::accumulate(loss.begin(), loss.end(), T{0})}, {std::accumulate(losses.begin(), losses.end(), 0.0)});
     CHECK(std::count(loss.begin(), loss.end(), T{0}) >= static_cast<std::ptrdiff_t>(n - b / 2));
+  }
+}
+
+template <class Device>
+void answers_are_trls() {
+  const fixture expected("kto");
+  auto logp = expected["logp"], reference = expected["reference"];
+  auto label = as<token>(expected["labels"]);
+  const std::size_t b = logp.size(), answers = b / 2;
+  const auto n = static_cast<double>(answers);
+  std::vector<double> count(b, 1.0);
+  struct one {
+    std::string name;
+    ops::kto_settings settings;
+  };
+  for (const one& each : {one{"kto", {.beta = 0.3}}, one{"weighted", {.beta = 0.3, .desirable_weight = 1.5, .undesirable_weight = 0.8}},
+                          one{"apo_zero", {.beta = 0.3, .estimates_kl = false}}}) {
+    CAPTURE(each.name);
+    computing<Device> device;
+    std::vector<double> losses(answers), dlogp(b), statistics(4 * answers);
+    ops::kto_loss(device.where, each.settings, vec(logp), vec(count), vec(reference), vec(label), vec(losses), vec(dlogp), mat(statistics, 4));
+    agrees(std::vector<double>{std::accumulate(losses.begin(), losses.end(), 0.0) / n}, expected[each.name + ".loss"]);
+    for (double& d : dlogp) d /= n;
+    agrees(dlogp, expected[each.name + ".dlogp"]);
+    std::array<double, 4> means{};
+    for (std::size_t i = 0; i < statistics.size(); ++i) means[i / answers] += statistics[i] / n;
+    const std::array<double, 4> reported = kto::reported(means);
+    agrees(std::vector<double>(reported.begin(), reported.end()), expected[each.name + ".statistics"]);
   }
 }
 
@@ -320,6 +328,29 @@ TEST_CASE("losses of pairs, their statistics and gradients are those of trl, and
   SUBCASE("cpu fp32") { pairs_are_trls<cpu, float>(); }
 }
 
+TEST_CASE("losses of labeled answers, their statistics and gradients are those of trl") {
+  SUBCASE("reference") { answers_are_trls<reference>(); }
+  SUBCASE("cpu") { answers_are_trls<cpu>(); }
+}
+
+TEST_CASE("the loss of scores of a reward model is that of trl") {
+  const fixture expected("reward");
+  auto score = expected["scores"];
+  std::vector<double> count(score.size(), 1.0), losses(score.size() / 2), dscore(score.size()), statistics(4 * losses.size());
+  computing<cpu> device;
+  for (const auto& one : {std::pair<std::string, ops::preference_settings>{"plain", {.beta = 1.0}},
+                          {"centered", {.beta = 1.0, .margin = 0.7, .center = 0.05}}}) {
+    const std::string& name = one.first;
+    const ops::preference_settings& settings = one.second;
+    CAPTURE(name);
+    ops::preference_loss(device.where, settings, vec(score), vec(count), vector_view<const double, host_memory>{}, vec(losses), vec(dscore),
+                         mat(statistics, 4));
+    agrees(losses, expected[name + ".loss"]);
+    agrees(dscore, expected[name + ".dscores"]);
+    agrees(statistics, expected[name + ".statistics"]);
+  }
+}
+
 TEST_CASE("distillation is that of PyTorch's kl_div") {
   SUBCASE("reference fp64") { distillation_is_pytorchs<reference, double>(); }
   SUBCASE("reference fp32") { distillation_is_pytorchs<reference, float>(); }
@@ -407,7 +438,8 @@ TEST_CASE("the reference's derivatives of pairs agree with difference quotients"
                                ops::preference_settings{.kind = kind::robust, .beta = 0.7, .label_smoothing = 0.3},
                                ops::preference_settings{.kind = kind::hinge, .beta = 0.7},
                                ops::preference_settings{.kind = kind::ipo, .beta = 0.7, .average_log_probs = true},
-                               ops::preference_settings{.kind = kind::ipo, .beta = 0.7}}) {
+                               ops::preference_settings{.kind = kind::ipo, .beta = 0.7},
+                               ops::preference_settings{.beta = 0.7, .nll_weight = 0.6, .center = 0.05}}) {
     computing<reference> device;
     std::vector<double> loss(b / 2), dlogp(b);
     const auto run = [&] {
@@ -418,6 +450,46 @@ TEST_CASE("the reference's derivatives of pairs agree with difference quotients"
     const auto derivative = dlogp;
     is_derivative(logp, derivative, run);
   }
+}
+
+TEST_CASE("the reference's derivatives of odds ratios and of labeled answers agree with difference quotients") {
+  constexpr std::size_t b = 6;
+  computing<reference> device;
+  auto logp = drawn<double>(b, 13, -6, -1), reference_logp = drawn<double>(b, 14, -6, -1);
+  std::vector<double> count{3, 7, 1, 2, 4, 9}, loss(b / 2), dlogp(b);
+  const auto odds = [&] {
+    ops::preference_loss(device.where, {.kind = kernel::preference_kind::odds_ratio, .beta = 0.7, .average_log_probs = true, .nll_weight = 1.0},
+                         vec(logp), vec(count), vector_view<const double, host_memory>{}, vec(loss), vec(dlogp));
+    return sum(loss);
+  };
+  odds();
+  const auto derivative = dlogp;
+  is_derivative(logp, derivative, odds);
+
+  // z has no gradient: only answers are changed
+  std::vector<token> label{1, 1, 0, 0, 1, 1};
+  std::vector<double> own{logp[0], logp[2], logp[4]};
+  const auto answers = [&] {
+    for (std::size_t i = 0; i < own.size(); ++i) logp[2 * i] = own[i];
+    ops::kto_loss(device.where, {.beta = 0.7, .desirable_weight = 1.3}, vec(logp), vec(count), vec(reference_logp), vec(label), vec(loss), vec(dlogp));
+    return sum(loss);
+  };
+  answers();
+  CHECK(dlogp[1] == 0.0);
+  CHECK(dlogp[3] == 0.0);
+  CHECK(dlogp[5] == 0.0);
+  is_derivative(own, {dlogp[0], dlogp[2], dlogp[4]}, answers);
+}
+
+TEST_CASE("a chosen answer of probability 1 has finite log-odds") {
+  computing<cpu> device;
+  std::vector<double> logp{0.0, -3.0, -3.0, 0.0}, count{2, 2, 2, 2}, loss(2), dlogp(4);
+  ops::preference_loss(device.where, {.kind = kernel::preference_kind::odds_ratio, .beta = 0.5, .average_log_probs = true}, vec(logp), vec(count),
+                       vector_view<const double, host_memory>{}, vec(loss), vec(dlogp));
+  for (const double value : loss) CHECK(std::isfinite(value));
+  for (const double value : dlogp) CHECK(std::isfinite(value));
+  CHECK(loss[0] < 1e-9);
+  CHECK(loss[1] > 10.0);
 }
 
 TEST_CASE("the reference's gradients of distillation are its derivatives") {

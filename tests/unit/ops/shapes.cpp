@@ -79,6 +79,8 @@ TEST_CASE("numbers of four bits name what does not fit") {
 
 TEST_CASE("activations, embeddings and rotations name what does not fit") {
   refuses("gelu_tanh: y_nf", [](bench& b) { ops::gelu_tanh(b.where, b.matrix(2, 3), b.matrix(2, 4)); });
+  refuses("softcap: y_nv", [](bench& b) { ops::softcap(b.where, b.matrix(2, 3), 2.0, b.matrix(2, 4)); });
+  refuses("softcap_backward: d_nv", [](bench& b) { ops::softcap_backward(b.where, b.matrix(2, 3), 2.0, b.matrix(2, 4)); });
   refuses("swiglu: gate_up_n2f: must have shape [2, 6]; given [2, 3]",
           [](bench& b) { ops::swiglu(b.where, b.matrix(2, 3), b.matrix(2, 3)); });
   refuses("embedding: y_nc", [](bench& b) { ops::embedding(b.where, b.tokens(2), b.matrix(5, 3), b.matrix(3, 3)); });

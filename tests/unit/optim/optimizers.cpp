@@ -4,13 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <xtrain/device/cpu/cpu.hpp>
+#include <xtrain/optim/adafactor.hpp>
 #include <xtrain/optim/adamw.hpp>
+#include <xtrain/optim/adamw_8bit.hpp>
+#include <xtrain/optim/lion.hpp>
+#include <xtrain/optim/muon.hpp>
 #include <xtrain/optim/schedule.hpp>
 #include <xtrain/optim/sgd.hpp>
 #include <xtrain/precision/precision.hpp>
@@ -236,7 +241,144 @@ TEST_CASE("schedules rise, hold, fall, and stop at their floor") {
   CHECK(constant.at(1) == doctest::Approx(0.25));
   CHECK(constant.at(99) == doctest::Approx(0.5));
   CHECK(lr_schedule_named("linear") == lr_schedule_kind::linear);
-  CHECK_THROWS_WITH_AS((void)lr_schedule_named("cosin"), "lr_schedule: must be constant, linear or cosine; given 'cosin'", config_error);
+  CHECK_THROWS_WITH_AS((void)lr_schedule_named("cosin"), doctest::Contains("polynomial, inverse_sqrt or inverse_square_root; given 'cosin'"), config_error);
   CHECK_THROWS_AS(learning_rate_schedule(lr_schedule_kind::cosine, std::nan(""), 0, 1, 0.0), config_error);
   CHECK_THROWS_AS(learning_rate_schedule(lr_schedule_kind::cosine, 1.0, 0, 1, 1.5), config_error);
+}
+
+namespace {
+
+/// Three blocks, as models have them, with a learning rate for each parameter.
+template <class Optimizer>
+struct rates_bench {
+  cpu::context on;
+  cpu::stream stream{on};
+  arena<cpu> workspace{on, std::size_t{1} << 20, memory_role::workspace};
+  execution<cpu> where{stream, workspace, on.properties()};
+  parameter_store<cpu, fp32> store{on};
+  std::optional<typename Optimizer::template state<cpu, fp32>> state{};
+
+  template <class FactorOf>
+  rates_bench(const typename Optimizer::config& c, const shard_spec& sharding, FactorOf&& factor_of) {
+    store.declare({.name = "embed", .shape = {5, 8}, .initial = initial_values::normal(1.0)});
+    store.begin_block(1);
+    store.declare({.name = "a", .shape = {6, 8}, .initial = initial_values::normal(1.0)});
+    store.declare({.name = "norm", .shape = {8}, .initial = initial_values::constant(1)});
+    store.declare({.name = "b", .shape = {8, 6}, .initial = initial_values::normal(1.0)});
+    store.declare({.name = "bias", .shape = {6}, .initial = initial_values::constant(1)});
+    store.begin_block(2);
+    store.declare({.name = "head", .shape = {3, 8}, .initial = initial_values::normal(1.0)});
+    store.allocate(sharding);
+    store.allocate_gradients();
+    store.initialise(stream, 1, [](std::string_view) { return true; });
+    store.set_learning_rate_factors([](const auto&) { return 7.0; });  // forgotten
+    store.set_learning_rate_factors(factor_of);
+    state.emplace(c, where, store);
+  }
+  void steps(double learning_rate) {
+    for (std::size_t t = 1; t <= 3; ++t) {
+      std::size_t i = 0;
+      for (const auto& entry : store.entries())
+        for (float& g : store.gradient(entry).host()) g = 0.25f * static_cast<float>(static_cast<int>(++i * t * 7 % 9) - 4);
+      state->step(where, store, testing::step_of({.learning_rate = learning_rate, .gradient_scale = 0.5, .update = static_cast<double>(t)}));
+    }
+  }
+};
+
+/// Parameters with factors have the bits of a run with that learning rate, with whole optimizer state and with every shard of it.
+template <class Optimizer>
+void check_learning_rate_factors(const typename Optimizer::config& c, std::size_t most_parts) {
+  INFO(Optimizer::name);
+  const auto factor_of = [](const auto& entry) {
+    return entry.spec.name == "b" || entry.spec.name == "norm" ? 16.0 : entry.spec.name == "embed" ? 0.25 : entry.spec.name == "head" ? 0.0 : 1.0;
+  };
+  for (std::size_t parts = 1; parts <= most_parts; ++parts) {
+    for (std::size_t part = 0; part < parts; ++part) {
+      const shard_spec sharding{.parts = parts, .part = part, .alignment = requires { Optimizer::layout_alignment; } ? std::size_t{256} : std::size_t{1}};
+      rates_bench<Optimizer> mixed(c, sharding, factor_of);
+      mixed.steps(0.0625);
+      for (const double factor : {16.0, 0.25, 0.0, 1.0}) {
+        rates_bench<Optimizer> uniform(c, {.alignment = sharding.alignment}, [](const auto&) { return 1.0; });
+        uniform.steps(0.0625 * factor);
+        for (std::size_t e = 0; e < mixed.store.entries().size(); ++e) {
+          const auto& entry = mixed.store.entries()[e];
+          if (factor_of(entry) != factor) continue;
+          const auto own = mixed.store.piece_of(entry);
+          const auto values = mixed.store.value(entry).host(), expected = uniform.store.value(uniform.store.entries()[e]).host();
+          std::size_t different = 0;
+          for (std::size_t i = own.first; i < own.first + own.count; ++i) different += values[i] == expected[i] ? 0 : 1;
+          INFO(entry.spec.name, " part ", part, " of ", parts);
+          CHECK(different == 0);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a parameter with a learning rate of its own has the bits of a run with that rate, wherever shards are cut") {
+  check_learning_rate_factors<adamw>({.weight_decay = 0.1}, 3);
+  check_learning_rate_factors<sgd>({.momentum = 0.5, .weight_decay = 0.1}, 3);
+  check_learning_rate_factors<lion>({.weight_decay = 0.1}, 3);
+  check_learning_rate_factors<adamw_8bit>({.weight_decay = 0.1, .min_8bit_size = 1}, 3);
+  check_learning_rate_factors<muon>({}, 1);
+  check_learning_rate_factors<adafactor>({.weight_decay = 0.1}, 1);
+}
+
+namespace {
+
+/// With gradients of zero a step only decays weights: of matrices, and of vectors if all decay.
+template <class Optimizer>
+void check_weight_decay_of_all(const typename Optimizer::config& c, std::size_t most_parts) {
+  INFO(Optimizer::name);
+  constexpr std::size_t alignment = requires { Optimizer::layout_alignment; } ? 256 : 1;
+  for (std::size_t parts = 1; parts <= most_parts; ++parts) {
+    for (std::size_t part = 0; part < parts; ++part) {
+      rates_bench<Optimizer> bench(c, {.parts = parts, .part = part, .alignment = alignment}, [](const auto& e) { return e.spec.name == "bias" ? 2.0 : 1.0; });
+      const auto runs_of_matrices = bench.store.decay_runs().size();
+      for (const bool all : {false, true, false}) {
+        INFO("all ", all, " part ", part, " of ", parts);
+        bench.store.set_weight_decay_of_all(all);
+        if (!all) CHECK(bench.store.decay_runs().size() == runs_of_matrices);
+        bench.store.initialise(bench.stream, 1, [](std::string_view) { return true; });
+        bench.state.emplace(c, bench.where, bench.store);
+        fill_zero(bench.stream, bench.store.gradients());
+        std::vector<std::vector<float>> before;
+        for (const auto& entry : bench.store.entries()) before.emplace_back(bench.store.value(entry).host().begin(), bench.store.value(entry).host().end());
+        bench.state->step(bench.where, bench.store, testing::step_of({.learning_rate = 0.0625, .update = 1.0}));
+        std::size_t wrong = 0;
+        for (std::size_t e = 0; e < before.size(); ++e) {
+          const auto& entry = bench.store.entries()[e];
+          const auto own = bench.store.piece_of(entry);
+          const double rate = 0.0625 * (entry.spec.name == "bias" ? 2.0 : 1.0), kept = all || entry.spec.shape.size() > 1 ? 1.0 - rate * 0.5 : 1.0;
+          for (std::size_t i = own.first; i < own.first + own.count; ++i)
+            wrong += std::abs(bench.store.value(entry).host()[i] - kept * before[e][i]) <= 1e-6 * std::abs(before[e][i]) ? 0 : 1;  // a few roundings
+        }
+        CHECK(wrong == 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("weight decay of all parameters decays vectors like matrices, and can be taken back") {
+  check_weight_decay_of_all<adamw>({.weight_decay = 0.5}, 3);
+  check_weight_decay_of_all<sgd>({.momentum = 0.5, .weight_decay = 0.5}, 3);
+  check_weight_decay_of_all<lion>({.weight_decay = 0.5}, 3);
+  check_weight_decay_of_all<adamw_8bit>({.weight_decay = 0.5, .min_8bit_size = 1}, 3);
+  check_weight_decay_of_all<muon>({.weight_decay = 0.5, .adamw = {.weight_decay = 0.5}}, 1);
+  check_weight_decay_of_all<adafactor>({.weight_decay = 0.5}, 1);
+}
+
+TEST_CASE("learning rates that cannot be are refused; without them runs are not split") {
+  const auto one = [](const auto&) { return 1.0; };
+  const rates_bench<adamw> plain({}, {}, one);
+  CHECK(plain.store.decay_runs().size() == 3);  // matrices of two blocks, the vectors of one, and the head
+  CHECK_THROWS_WITH_AS(rates_bench<adamw>({}, {}, [](const auto&) { return -1.0; }),
+                       "learning_rate_factor of 'embed': must be a number that is not negative; given -1", config_error);
+  CHECK_THROWS_WITH_AS(rates_bench<adafactor>({.relative_step = true}, {}, [](const auto&) { return 2.0; }),
+                       "adafactor: relative_step must be off where parameters have learning rates of their own, which it does not use; a factor is 2",
+                       config_error);
 }

@@ -8,8 +8,10 @@
 
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/device/reference/reference.hpp>
+#include <xtrain/optim/adamw.hpp>
 #include <xtrain/optim/loss_scale.hpp>
 #include <xtrain/optim/schedule.hpp>
+#include <xtrain/train/run_settings.hpp>
 
 using namespace xtrain;
 
@@ -36,6 +38,114 @@ TEST_CASE("every step of every schedule is PyTorch's") {
   // CosineAnnealingLR(T_max = 6) alone
   check_every_step({lr_schedule_kind::cosine, 2.0, 0, 7, 0.0},
                    {2, 1.8660254037844388, 1.5, 1, 0.50000000000000022, 0.13397459621556129, 0, 0, 0});
+}
+
+TEST_CASE("schedules of DeepSpeed: their first two steps are one") {
+  // the formulas of DeepSpeed 0.19's runtime/lr_schedules.py, whose scheduler steps after the optimizer
+  const auto rates = [](lr_schedule_kind kind, double first, double warmup, bool log_warmup, double smallest) {
+    return learning_rate_schedule({.kind = kind, .peak = 0.3, .warmup = warmup, .decay_steps = 8, .min_lr = smallest, .warmup_init = first, .from_zero = true,
+                                   .as_deepspeed = true, .log_warmup = log_warmup});
+  };
+  check_every_step(rates(lr_schedule_kind::constant, 0.1, 4, true, 0.1), {0.1, 0.1, 0.2, 0.25849625007211563, 0.3, 0.3, 0.3, 0.3});
+  check_every_step(rates(lr_schedule_kind::constant, 0, 1, false, 0), {0, 0, 0.15, 0.3, 0.3});
+  check_every_step(rates(lr_schedule_kind::linear, 0, 3, false, 0), {0, 0, 0.1, 0.2, 0.3, 0.24, 0.18, 0.12, 0.06, 0, 0});
+  check_every_step(rates(lr_schedule_kind::linear, 0.1, 3, true, 0.1), {0.1, 0.1, 0.22618595071429148, 0.3, 0.3, 0.26, 0.22, 0.18, 0.14, 0.1, 0.1});
+  check_every_step(rates(lr_schedule_kind::cosine, 0, 3, true, 0.03), {0, 0, 0.18927892607143723, 0.3, 0.27421729424061786, 0.20671729424061788,
+                                                                       0.12328270575938212, 0.055782705759382115, 0.03, 0.03});
+  CHECK_THROWS_AS(learning_rate_schedule({.warmup = 4, .log_warmup = true}), config_error);
+  CHECK_THROWS_AS(learning_rate_schedule({.warmup = 1, .from_zero = true, .log_warmup = true}), config_error);
+}
+
+TEST_CASE("a cosine that goes on after its end rises again, as transformers' does") {
+  // transformers 5.24: get_scheduler("cosine", num_warmup_steps=2, num_training_steps=5), and with 5 and 3
+  const auto rates = [](double warmup, std::size_t steps) {
+    return learning_rate_schedule({.peak = 0.3, .warmup = warmup, .decay_steps = steps, .from_zero = true, .continues = true});
+  };
+  check_every_step(rates(2, 5), {0, 0.15, 0.3, 0.225, 0.075, 0, 0.075, 0.225, 0.3, 0.225, 0.075, 0});
+  check_every_step(rates(5, 3), {0, 0.06, 0.12, 0.18, 0.24, 0.3, 0, 0.3, 0});
+}
+
+TEST_CASE("every step of a schedule from zero is that of transformers, and of torchtune") {
+  using enum lr_schedule_kind;
+  // transformers 5.24: get_scheduler(kind, SGD of lr 0.3, num_warmup_steps, num_training_steps, scheduler_specific_kwargs)
+  const auto check = [](lr_schedule_settings with, const std::vector<double>& expected, double warmup = 3, std::size_t steps = 9) {
+    CAPTURE(name_of(with.kind));
+    with.peak = 0.3;
+    with.warmup = warmup;
+    with.decay_steps = steps;
+    with.from_zero = true;
+    check_every_step(learning_rate_schedule(with), expected);
+  };
+  check({.kind = constant}, {0, 0.1, 0.2, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3});  // constant_with_warmup
+  check({.kind = linear}, {0, 0.1, 0.2, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05, 0, 0});
+  // torchtune 0.6.1, get_cosine_schedule_with_warmup, has the same
+  check({.kind = cosine}, {0, 0.1, 0.2, 0.3, 0.27990381056766583, 0.225, 0.15, 0.075, 0.020096189432334193, 0, 0});
+  check({.kind = cosine, .num_cycles = 0.8},
+        {0, 0.1, 0.2, 0.3, 0.2503695909538287, 0.134320730509852, 0.0286474508437579, 0.0032778598899291466, 0.075, 0.1963525491562421});
+  check({.kind = cosine, .min_lr = 0.03},  // cosine_with_min_lr
+        {0, 0.1, 0.2, 0.3, 0.2819134295108992, 0.2325, 0.165, 0.0975, 0.048086570489100776, 0.03, 0.03});
+  check({.kind = cosine, .min_lr_ratio = 0.2}, {0, 0.1, 0.2, 0.3, 0.2839230484541327, 0.24, 0.18, 0.12, 0.07607695154586736, 0.06, 0.06});
+  check({.kind = cosine_with_restarts}, {0.3, 0.27990381056766583, 0.225, 0.15, 0.075, 0.020096189432334193, 0, 0}, 0, 6);
+  check({.kind = cosine_with_restarts, .num_cycles = 2}, {0, 0.1, 0.2, 0.3, 0.225, 0.075, 0.3, 0.225, 0.075, 0, 0});
+  check({.kind = polynomial, .min_lr = 0.03, .power = 2.0}, {0, 0.1, 0.2, 0.3, 0.2175, 0.15, 0.0975, 0.06, 0.0375, 0.03, 0.03});
+  check({.kind = polynomial, .min_lr = 1e-7}, {0.3, 0.225000025, 0.15000005, 0.075000075, 1e-7, 1e-7}, 0, 4);
+  check({.kind = inverse_sqrt}, {0, 0.1, 0.2, 0.3, 0.2598076211353316, 0.232379000772445, 0.21213203435596423, 0.19639610121239312,
+                                 0.18371173070873834, 0.17320508075688776});
+  check({.kind = inverse_sqrt, .timescale = 7}, {0, 0.1, 0.2, 0.3, 0.2806243040080456, 0.264575131106459, 0.25099800796022265, 0.2393172105652397,
+                                                 0.229128784747792, 0.22013981571160285});
+  check({.kind = inverse_sqrt}, {0.3, 0.2999850011249063, 0.29997000449925015, 0.29995501012246945}, 0, 3);
+}
+
+TEST_CASE("every step of a schedule is Megatron's, which counts samples") {
+  using enum lr_schedule_kind;
+  // OptimizerParamScheduler.get_lr, written down in Python, for 4 samples per step: warm-up of 10 samples from 0.06, decay over 32
+  const auto check = [](lr_schedule_kind kind, const std::vector<double>& expected) {
+    CAPTURE(name_of(kind));
+    check_every_step(
+        learning_rate_schedule({.kind = kind, .peak = 0.3, .warmup = 2.5, .decay_steps = 8, .min_lr = 0.03, .warmup_init = 0.06, .from_zero = true}), expected);
+  };
+  check(constant, {0.06, 0.156, 0.252, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3});
+  check(linear, {0.06, 0.156, 0.252, 0.27545454545454545, 0.22636363636363638, 0.17727272727272728, 0.12818181818181817, 0.07909090909090907, 0.03, 0.03,
+                 0.03});
+  check(cosine, {0.06, 0.156, 0.252, 0.2945315514379572, 0.2534061990826135, 0.18421250316689353, 0.10891897324474535, 0.05143077306779052, 0.03, 0.03, 0.03});
+  check(inverse_square_root, {0.06, 0.156, 0.252, 0.27386127875258304, 0.23717082451262844, 0.21213203435596423, 0.19364916731037085, 0.17928429140015903,
+                              0.1677050983124842, 0.03, 0.03});
+  // without warm-up, a sample is what a number of samples is divided by
+  check_every_step(learning_rate_schedule({.kind = inverse_square_root, .peak = 0.3, .decay_steps = 8, .min_lr = 0.03, .from_zero = true, .timescale = 0.25}),
+                   {0.3, 0.15, 0.10606601717798211, 0.08660254037844387, 0.075, 0.06708203932499368, 0.06123724356957946, 0.05669467095138408,
+                    0.05303300858899106, 0.03, 0.03});
+}
+
+TEST_CASE("decays that end before the run or after it, and settings out of range") {
+  const training_config<adamw> run{.learning_rate = 1.0, .warmup_ratio = 0.15, .lr_schedule = lr_schedule_kind::linear};
+  auto other = run;
+  other.lr_decay_steps = 10;  // of 20
+  const learning_rate_schedule all = detail::lr_schedule_for(run, 20), half = detail::lr_schedule_for(other, 20);
+  check_every_step(half, {0.5, 1, 1, 6.0 / 7, 5.0 / 7, 4.0 / 7, 3.0 / 7, 2.0 / 7, 1.0 / 7, 0, 0});  // a warm-up of 1.5 steps is one of 2
+  CHECK(all.at(2) == 1.0);
+  CHECK(all.at(10) == doctest::Approx(9.0 / 16));  // warm-up of 3 steps, decay of 16
+  other.lr_from_zero = true;
+  other.round_warmup = false;
+  check_every_step(detail::lr_schedule_for(other, 20), {0, 2.0 / 3, 8.0 / 8.5, 7.0 / 8.5});
+  other.warmup_steps = 10;
+  CHECK_THROWS_WITH_AS((void)detail::lr_schedule_for(other, 20), "lr_decay_steps: must be greater than the warm-up of 10 steps, which it includes; given 10",
+                       config_error);
+  other.lr_schedule = lr_schedule_kind::inverse_sqrt;  // has no end
+  CHECK(detail::lr_schedule_for(other, 20).at(40) == 0.5);
+  using settings = lr_schedule_settings;
+  const auto refused = [](const settings& s, const char* said) { CHECK_THROWS_WITH_AS(learning_rate_schedule{s}, said, config_error); };
+  refused({.peak = 0.5, .min_lr = 0.75}, "min_lr: must be in [0, 0.5], up to the learning_rate; given 0.75");
+  refused({.peak = 0.5, .warmup_init = 0.75}, "lr_warmup_init: must be in [0, 0.5], up to the learning_rate; given 0.75");
+  refused({.warmup = -1}, "warmup: must be a number that is not negative; given -1");
+  refused({.num_cycles = -1}, "lr_num_cycles: must be a number that is not negative; given -1");
+  refused({.power = 0}, "lr_power: must be positive; given 0");
+  refused({.timescale = -2}, "lr_timescale: must be a number that is not negative; given -2");
+  for (const auto& [kind, name] : detail::lr_schedule_names) {
+    CHECK(name_of(kind) == name);
+    CHECK(lr_schedule_named(name) == kind);
+  }
+  CHECK(lr_schedule_named("constant_with_warmup") == lr_schedule_kind::constant);
+  CHECK(lr_schedule_named("cosine_with_min_lr") == lr_schedule_kind::cosine);
 }
 
 TEST_CASE("the shortest ways down: none, one step, two") {
@@ -74,7 +184,9 @@ TEST_CASE("a loss scale after every step of a run with overflows") {
     const typename Device::context on;
     typename Device::stream stream(on);
     const buffer<Device> memory(on, 1024, memory_role::other);
-    const auto at = [&]<class T>(std::size_t offset, T) { return span_of<T, host_memory>(reinterpret_cast<T*>(memory.template as<std::byte>().raw() + offset), 1); };
+    const auto at = [&]<class T>(std::size_t offset, T) {
+      return span_of<T, host_memory>(reinterpret_cast<T*>(memory.template as<std::byte>().raw() + offset), 1);
+    };
     const kernel::update_step_scalars<host_memory> k{
         .learning_rate = 0.5,
         .targets = 2,
@@ -112,6 +224,25 @@ TEST_CASE("a loss scale after every step of a run with overflows") {
       CHECK(scalars.update == updates);
       CHECK(scalars.learning_rate == 0.5);
     }
+    // learning rate, targets and number of the step in device memory
+    CHECK(k.scalars_1.raw()[0].number == 0.0);
+    auto known = k;
+    known.learning_rate = known.targets = -1;
+    known.inputs_1 = at(512, kernel::step_inputs{});
+    at(512, kernel::step_inputs{}).raw()[0] = {.learning_rate = 0.25, .targets = 4, .number = 9};
+    state.loss_scale = 8;
+    at(8, double{}).raw()[0] = 16.0;
+    run_kernel(stream, known, scratch_span<host_memory>{});
+    CHECK(known.report_1.raw()[0].loss == 0.75);
+    CHECK(known.scalars_1.raw()[0].learning_rate == 0.25);
+    CHECK(known.scalars_1.raw()[0].number == 9.0);
+    const kernel::step_gradient_scale<host_memory> gradient{
+        .inputs_1 = known.inputs_1, .state_1 = known.state_1, .gradient_scale_1 = at(16, double{})};
+    run_kernel(stream, gradient, scratch_span<host_memory>{});
+    CHECK(at(16, double{}).raw()[0] == 0.25 * state.loss_scale);
+    at(512, kernel::step_inputs{}).raw()[0].targets = 0;
+    run_kernel(stream, gradient, scratch_span<host_memory>{});
+    CHECK(at(16, double{}).raw()[0] == 0.0);
   };
   follow(reference{});
   follow(cpu{});

@@ -20,15 +20,19 @@ struct half_recipe : defaults {
 training_config<adamw> scaled(std::size_t steps) {
   auto settings = small_run::settings(steps);
   settings.loss_scale = {.start = 268435456.0, .growth_window = 3, .hysteresis = 2};
+  settings.warmup_steps = 5;
+  settings.lr_from_zero = true;
+  settings.lr_counts_updates = true;
   return settings;
 }
 
 struct scales final : observer {
-  std::vector<double> of_steps, losses;
+  std::vector<double> of_steps, losses, rates;
   using observer::on;
   void on(const step_done& done) override {
     of_steps.push_back(done.loss_scale);
     losses.push_back(done.loss);
+    rates.push_back(done.learning_rate);
   }
 };
 
@@ -47,6 +51,10 @@ TEST_CASE("a restored run has the loss scale of the interrupted one, and every s
   }
   REQUIRE(end.skipped > 2);
   REQUIRE(end.skipped < steps - 6);
+  // steps that were skipped have not advanced the schedule
+  const learning_rate_schedule schedule = detail::lr_schedule_for(scaled(steps), steps);
+  REQUIRE(whole.rates.size() == steps - end.skipped);
+  for (std::size_t update = 0; update < whole.rates.size(); ++update) CHECK(whole.rates[update] == schedule.at(update));
   for (const std::size_t stop_at : {std::size_t{9}, std::size_t{14}, std::size_t{17}}) {
     CAPTURE(stop_at);
     const scratch_folder folder;
@@ -86,6 +94,7 @@ TEST_CASE("a restored run has the loss scale of the interrupted one, and every s
     second.fit(small_run::data());
     CHECK(seen.of_steps == whole.of_steps);
     CHECK(seen.losses == whole.losses);
+    CHECK(seen.rates == whole.rates);
     CHECK(second.progress().loss_scale.scale == end.loss_scale.scale);
     CHECK(second.progress().loss_scale.good == end.loss_scale.good);
     CHECK(second.progress().loss_scale.overflows_left == end.loss_scale.overflows_left);

@@ -1,7 +1,9 @@
 // Encoders trained on sentence datasets: masked tokens, and labels.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -91,6 +93,44 @@ TEST_CASE("an evaluation is the mean over words plus the mean over labels, whate
   const evaluation found = trainer.evaluate(data);
   CHECK(found.targets == all.front().target_count);
   CHECK(found.loss == doctest::Approx(of_words / static_cast<double>(found.targets) + of_labels / 61).epsilon(1e-5));
+}
+
+TEST_CASE("the mean of micro-batches is that of their own means, over words and over labels") {
+  const sentence_dataset data = counting(true);
+  model_type model(sizes());
+  auto c = settings(1);
+  c.gradient_accumulation_steps = 3;
+  const sentence_loader rows(data, {.micro_batch_size = 4, .gradient_accumulation_steps = 3, .seq_length = 16, .shuffle = false});
+  std::vector<host_batch> batches;
+  rows.fill({0, 0}, batches);
+  batches[1].labels.assign(4, -1);  // words only
+  batches[1].labels[0] = 1;
+  batches[2].targets.assign(batches[2].b * batches[2].t, -1);  // labels only
+  batches[2].target_count = 0;
+  const auto gradients_of = [&](loss_average average, std::span<const host_batch> some, double& loss) {
+    c.average_loss = average;
+    trainer trainer(model, c);
+    loss = trainer.step(some, 0.0).loss;
+    const auto all = model.parameters().gradients().host();
+    return std::vector<float>(all.begin(), all.end());
+  };
+  double found = 0, expected = 0;
+  const std::vector<float> means = gradients_of(loss_average::micro_batch, batches, found);
+  std::vector<double> sums(means.size());
+  for (const host_batch& batch : batches) {
+    double own = 0;
+    const std::vector<float> gradients = gradients_of(loss_average::step, std::span(&batch, 1), own);
+    expected += own / 3;
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(gradients[i]) / 3;
+  }
+  CHECK(found == doctest::Approx(expected).epsilon(1e-6));
+  double most = 0, size = 0;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    most = std::max(most, std::abs(sums[i] - static_cast<double>(means[i])));
+    size = std::max(size, std::abs(sums[i]));
+  }
+  CHECK(size > 0.01);
+  CHECK(most < 1e-6 * size + 1e-7);  // sums in another order
 }
 
 TEST_CASE("a run that was interrupted in an epoch goes on to the same weights, bit for bit") {

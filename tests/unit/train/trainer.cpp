@@ -1,9 +1,12 @@
 // What must not change a result: gradient accumulation, number of threads, memory space, interruption.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -67,6 +70,17 @@ cpu::context with_threads<cpu>(std::size_t threads) {
   return cpu::context({.threads = threads});
 }
 
+/// Samples of a whole run, in order.
+class samples_of_run final : public sample_source {
+ public:
+  [[nodiscard]] std::size_t size() const override { return 40; }
+  [[nodiscard]] std::size_t seq_length() const override { return 8; }
+  [[nodiscard]] std::size_t vocab_size() const override { return 97; }
+  void read(std::size_t sample, std::size_t first, std::span<token> into) const override {
+    for (std::size_t i = 0; i < into.size(); ++i) into[i] = static_cast<token>((sample * 7 + (first + i) * 5) % 97);
+  }
+};
+
 /// Losses of a run, and the weights after it.
 struct outcome {
   std::vector<double> losses;
@@ -106,6 +120,15 @@ TEST_CASE("memory that the host cannot touch and a late stream change nothing, b
   const dataset data = sentences(sequence_layout::separate);
   CHECK(run<fp32_recipe>(data, few_steps) == run<walled_recipe>(data, few_steps));
   CHECK(run<bf16_recipe>(data, few_steps) == run<walled_bf16_recipe>(data, few_steps));
+  for (const loss_average average : {loss_average::step, loss_average::micro_batch}) {
+    run_config other = few_steps;
+    other.gradient_accumulation_steps = 2;
+    other.average_loss = average;
+    other.weight_decay_of = decayed_parameters::all;
+    other.keep_gradients = average == loss_average::step;
+    other.max_grad_norm = 0.5;
+    CHECK(run<fp32_recipe>(data, other) == run<walled_recipe>(data, other));
+  }
 }
 
 TEST_CASE("a device without kernels trains on its first day, to the same result") {
@@ -147,6 +170,80 @@ TEST_CASE("a step in micro-batches is the step in one batch, dropout and uneven 
   CHECK(largest_difference(run<bf16_gradients_recipe>(data, one), run<bf16_gradients_recipe>(data, four)) < 0.06);
 }
 
+TEST_CASE("the mean of the means of micro-batches is the mean of tokens with weights of 1 / targets") {
+  for (const sequence_layout layout : {sequence_layout::separate, sequence_layout::packed}) {
+    const dataset data = sentences(layout);
+    run_config settings{.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 3, .learning_rate = 1e-3, .optimizer = {.epsilon = 1e-5}};
+    const auto run_with = [&](bool weighs, bool has_gap) {
+      settings.average_loss = weighs ? loss_average::step : loss_average::micro_batch;
+      llama<fp32_recipe> model(sizes());
+      trainer trainer(model, settings);
+      loader rows(data, trainer.loader_settings());
+      outcome found;
+      for (std::size_t step = 0; step < settings.max_steps; ++step) {
+        const auto next = rows.next();
+        std::vector<host_batch> batches(next.begin(), next.end());
+        if (has_gap) {  // a micro-batch without targets counts as one of loss 0
+          std::fill(batches[1].targets.begin(), batches[1].targets.end(), token{-1});
+          batches[1].target_count = 0;
+        }
+        std::size_t targets = 0;
+        for (host_batch& batch : batches) {
+          targets += batch.target_count;
+          if (weighs && batch.target_count > 0) batch.token_weights.assign(batch.b * batch.t, 1.0F / static_cast<float>(batch.target_count));
+          else if (weighs) batch.token_weights.assign(batch.b * batch.t, 1.0F);
+        }
+        const step_done done = trainer.step(std::span<const host_batch>(batches), 1e-3);
+        if (!weighs) CHECK(done.targets == targets);
+        // a step without the gap is divided by the sum of the weights, which is the number of micro-batches with targets
+        found.losses.push_back(done.loss * (weighs && has_gap ? 2.0 / 3.0 : 1.0));
+      }
+      if (!has_gap) found.weights.assign(model.parameters().trained_values().host().begin(), model.parameters().trained_values().host().end());
+      return found;
+    };
+    // weights are rounded to fp32: losses of about 4.5 are off by a few units of 2^-24
+    CHECK(largest_difference(run_with(false, false), run_with(true, false)) < 5e-6);
+    settings.max_steps = 1;
+    CHECK(largest_difference(run_with(false, true), run_with(true, true)) < 5e-6);
+    // it is another mean than that of all targets
+    run_config all = settings, each = settings;
+    all.average_loss = loss_average::step;
+    each.average_loss = loss_average::micro_batch;
+    CHECK(largest_difference(run<fp32_recipe>(data, all), run<fp32_recipe>(data, each)) > 1e-4);
+  }
+}
+
+TEST_CASE("gradients that are kept begin the next step, clipped, and are dropped by a restored run") {
+  const dataset data = sentences(sequence_layout::separate);
+  llama<fp32_recipe> model(sizes());
+  trainer trainer(model, {.max_steps = 4, .micro_batch_size = 4, .max_grad_norm = 0.5, .keep_gradients = true});
+  loader rows(data, trainer.loader_settings());
+  const auto gradients = [&] { return std::vector<float>(model.parameters().gradients().host().begin(), model.parameters().gradients().host().end()); };
+  const auto first = rows.next();
+  const double norm = trainer.step(first, 0.0).gradient_norm;
+  const std::vector<float> one = gradients();
+  CHECK(norm > 0.5);
+  host_batch nothing = first[0];  // adds nothing
+  std::fill(nothing.targets.begin(), nothing.targets.end(), token{-1});
+  nothing.target_count = 0;
+  CHECK(trainer.step(std::span<const host_batch>(&nothing, 1), 0.0).gradient_norm == doctest::Approx(0.5).epsilon(1e-5));
+  const std::vector<float> two = gradients();
+  double wrong = 0;
+  for (std::size_t i = 0; i < one.size(); ++i) wrong = std::max(wrong, std::abs(two[i] - one[i] * 0.5 / (norm + 1e-6)));
+  CHECK(wrong < 1e-8);
+  trainer.restore(trainer.progress());
+  CHECK(trainer.step(std::span<const host_batch>(&nothing, 1), 0.0).gradient_norm == 0.0);
+  trainer.queue_step(std::span<const host_batch>(&nothing, 1), 0.0);
+  CHECK_THROWS_WITH_AS(trainer.queue_step(std::span<const host_batch>(&nothing, 1), 0.0),
+                       "keep_gradients: a step must be finished before the next one is queued; pending are 1", config_error);
+  (void)trainer.finish_step();
+  xtrain::trainer unclipped(model, {.max_steps = 4, .micro_batch_size = 4, .max_grad_norm = 0.0, .keep_gradients = true});
+  (void)unclipped.step(first, 0.0);
+  const std::vector<float> before = gradients();
+  (void)unclipped.step(std::span<const host_batch>(&nothing, 1), 0.0);
+  CHECK(gradients() == before);
+}
+
 TEST_CASE("samples packed into rows learn what samples in rows of their own learn") {
   dataset separate = sentences(sequence_layout::separate), packed = sentences(sequence_layout::packed);
   run_config all{.max_steps = 1, .micro_batch_size = 40, .learning_rate = 1e-2, .shuffle = false};
@@ -170,7 +267,7 @@ TEST_CASE("samples packed into rows learn what samples in rows of their own lear
 TEST_CASE("a step after the first allocates nothing, on the device or on the host") {
   const dataset data = sentences(sequence_layout::separate);
   llama<fp32_recipe> model(sizes());
-  trainer trainer(model, {.max_steps = 100, .micro_batch_size = 4});
+  trainer trainer(model, {.max_steps = 100, .micro_batch_size = 4, .average_loss = loss_average::micro_batch, .keep_gradients = true});
   loader rows(data, trainer.loader_settings());
   for (int warm = 0; warm < 3; ++warm) (void)trainer.step(rows.next(), 1e-3);
   const std::size_t device_before = model.context().memory().allocations;
@@ -181,10 +278,11 @@ TEST_CASE("a step after the first allocates nothing, on the device or on the hos
 }
 
 TEST_CASE("a run that was interrupted in the middle of an epoch and resumed is the uninterrupted run, bit for bit") {
-  const auto check = []<class Recipe>(Recipe, const dataset& data) {
+  const auto check = []<class Recipe>(Recipe, const dataset& data, std::size_t cut = 0) {
     CAPTURE(Recipe::precision::name);
     const scratch_folder folder;
-    const run_config all{.max_steps = 23, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-2};
+    const run_config all{
+        .max_steps = 23, .max_steps_per_epoch = cut, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-2};
     const outcome whole = run<Recipe>(data, all);
     std::vector<double> losses;
     std::vector<float> weights;
@@ -217,6 +315,7 @@ TEST_CASE("a run that was interrupted in the middle of an epoch and resumed is t
   };
   const dataset data = sentences(sequence_layout::separate);
   check(fp32_recipe{}, data);
+  check(fp32_recipe{}, data, 4);
   check(bf16_recipe{}, data);
   struct pure : defaults {
     using precision = bf16_pure;
@@ -243,6 +342,38 @@ TEST_CASE("evaluation is the mean over targets, and changes nothing") {
   trainer.fit(data, &data);
   REQUIRE(seen.evaluations().size() == 2);  // after step 2 and at the end
   CHECK(seen.evaluations()[1].step == 3);
+}
+
+TEST_CASE("a step without targets has no loss, as in PyTorch, and the run says which samples have none") {
+  dataset data("some", sequence_layout::separate);  // samples 1 and 3 are a prompt of 12 tokens, whose answer is cut off
+  for (std::size_t s = 0; s < 4; ++s) {
+    std::vector<token> tokens;
+    for (std::size_t i = 0; i < 14; ++i) tokens.push_back(static_cast<token>((s * 31 + i * 5) % 97));
+    data.add(tokens, [&](std::size_t i) { return i > (s % 2 == 1 ? 12U : 3U); });
+  }
+  data.add(std::vector<token>{1});
+  data.finish();
+  data.when_too_long = overlong::truncate;
+  struct listener final : observer {
+    using observer::on;
+    void on(const run_began& began) override { unused = began.unused; }
+    void on(const step_done& done) override {
+      CHECK(std::isnan(done.loss) == (done.targets == 0));
+      CHECK((done.gradient_norm == 0.0) == (done.targets == 0));
+      without += done.targets == 0 ? 1 : 0;
+    }
+    unused_samples unused{};
+    std::size_t without = 0;
+  } heard;
+  llama<fp32_recipe> model(sizes());
+  trainer trainer(model, {.epochs = 2, .micro_batch_size = 1, .seq_length = 12});
+  trainer.attach(heard);
+  trainer.fit(data, &data);
+  CHECK(heard.unused.all == 5);
+  CHECK(heard.unused.left_out == 1);
+  CHECK(heard.unused.without_targets == 2);
+  CHECK(heard.without == 4);
+  CHECK(std::isfinite(trainer.evaluate(data).loss));  // the mean over targets
 }
 
 TEST_CASE("weights that are not finite are named, steps are skipped and counted, and after a run of them the trainer stops") {
@@ -306,6 +437,8 @@ TEST_CASE("fp16 overflows lower the loss scale, and training goes on") {
   history seen;
   trainer.attach(seen);
   trainer.fit(data);
+  CHECK_THROWS_WITH_AS(xtrain::trainer(model, {.keep_gradients = true}), "keep_gradients: the precision must not scale the loss; it is fp16_mixed",
+                       config_error);
   CHECK(trainer.progress().skipped > 3);
   CHECK(trainer.progress().skipped < 30);
   CHECK(trainer.progress().loss_scale.scale < 4294967296.0);
@@ -364,12 +497,17 @@ TEST_CASE("frozen weights have neither gradients nor optimizer state, and do not
 
 TEST_CASE("the plan is what the run takes") {
   const dataset data = sentences(sequence_layout::separate);
-  llama<fp32_recipe> model(sizes());
-  trainer trainer(model, few_steps);
-  trainer.fit(data);
-  const memory_count used = model.context().memory();
-  CHECK(trainer.plan().total() == used.total_peak);
-  for (std::size_t r = 0; r < memory_roles; ++r) CHECK(trainer.plan().bytes[r] == used.peak[r]);
+  run_config kept = few_steps;
+  kept.average_loss = loss_average::micro_batch;
+  kept.keep_gradients = true;
+  for (const run_config& settings : {few_steps, kept}) {
+    llama<fp32_recipe> model(sizes());
+    trainer trainer(model, settings);
+    trainer.fit(data);
+    const memory_count used = model.context().memory();
+    CHECK(trainer.plan().total() == used.total_peak);
+    for (std::size_t r = 0; r < memory_roles; ++r) CHECK(trainer.plan().bytes[r] == used.peak[r]);
+  }
 }
 
 TEST_CASE("a run that does not fit is refused before anything is allocated, with the numbers") {
@@ -386,6 +524,14 @@ TEST_CASE("settings that contradict themselves or the model are refused") {
   CHECK_THROWS_AS(trainer(model, {.micro_batch_size = 0}), config_error);
   CHECK_THROWS_AS(trainer(model, {.learning_rate = -1.0}), config_error);
   CHECK_THROWS_AS(trainer(model, {.warmup_ratio = 2.0}), config_error);
+  CHECK_THROWS_WITH_AS(trainer(model, {.learning_rate = 0.5, .min_lr = 1.0}), "min_lr: must be in [0, 0.5], up to the learning_rate; given 1", config_error);
+  CHECK_THROWS_AS(trainer(model, {.warmup_steps = 10, .lr_decay_steps = 5}), config_error);
+  CHECK_THROWS_WITH_AS(trainer(model, {.keep_gradients = true, .late_metrics = true}),
+                       doctest::Contains("keep_gradients: must not be combined with capture_steps or late_metrics"), config_error);
+  CHECK_THROWS_WITH_AS(trainer(model, {.average_loss = loss_average::micro_batch, .capture_steps = true}),
+                       "average_loss: must be step with capture_steps: means of micro-batches are not in device memory", config_error);
+  CHECK_THROWS_WITH_AS((void)detail::complete_config(training_config<adamw, dpo>{.average_loss = loss_average::micro_batch}, 24, 1, 1),
+                       "average_loss: must be step for objectives other than next_token and distillation; the objective is dpo", config_error);
   const dataset data = [] {
     dataset d("wrong", sequence_layout::separate);
     d.add(std::vector<token>{1, 2, 500});
@@ -483,4 +629,33 @@ TEST_CASE("a second fit draws other dropout than the first") {
   trainer.fit(sentences(sequence_layout::separate));
   REQUIRE(seen.losses().size() == 12);
   for (std::size_t i = 0; i < 6; ++i) CHECK(seen.losses()[i] != seen.losses()[6 + i]);
+}
+
+TEST_CASE("a growing global batch and the data's position belong together") {
+  const dataset data("samples", std::make_shared<samples_of_run>());
+  llama<fp32_recipe> model(sizes());
+  // sequences of the steps: 2, 2, 4, 6, 8
+  auto settings = few_steps;
+  settings.max_steps = 5;
+  settings.micro_batch_size = 2;
+  settings.gradient_accumulation_steps = 4;
+  settings.seq_length = 8;
+  settings.rampup_batch_size = {2, 2, 12};
+  trainer run(model, settings);
+  struct : observer {
+    using observer::on;
+    void on(const step_done& done) override { tokens.push_back(done.tokens); }
+    std::vector<std::size_t> tokens{};
+  } seen;
+  run.attach(seen);
+  run.fit(data);
+  CHECK(seen.tokens == std::vector<std::size_t>{16, 16, 32, 48, 64});
+
+  loader_config other = run.loader_settings();
+  other.rampup = {};
+  loader equal(data, other);
+  CHECK_THROWS_WITH_AS(run.fit(equal), doctest::Contains("rampup_batch_size: the loader must have that of the trainer's settings"), config_error);
+  loader used(data, run.loader_settings());
+  (void)used.next();
+  CHECK_THROWS_WITH_AS(run.fit(used), doctest::Contains("the data must be at the step of the run, 0; its loader is at step 1 of epoch 0"), config_error);
 }

@@ -1,0 +1,424 @@
+// The trainer of run descriptions, run as its front ends run it.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <xtrain/core/json.hpp>
+
+#include "program.hpp"
+#include "scratch.hpp"
+
+using xtrain::json;
+
+namespace {
+
+bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// A tiny LLaMA on instructions.
+json small_run(const scratch_folder& folder) {
+  std::string records;
+  for (int i = 0; i < 9; ++i)
+    records += json{{"instruction", "Say " + std::to_string(i)}, {"input", ""}, {"output", std::string(static_cast<std::size_t>(i + 1), 'a')}}.dump() + "\n";
+  put_file(folder / "data.jsonl", records);
+  return {{"model",
+           {{"family", "llama"},
+            {"config",
+             {{"hidden_size", 16},
+              {"num_hidden_layers", 1},
+              {"num_attention_heads", 2},
+              {"intermediate_size", 32},
+              {"max_position_embeddings", 256},
+              {"rms_norm_eps", 1e-5}}}}},
+          {"tokenizer", {{"path", "byte"}}},
+          {"data", {{{"kind", "alpaca"}, {"files", {folder / "data.jsonl"}}}}},
+          {"micro_batch_size", 2},
+          {"gradient_accumulation_steps", 2},
+          {"epochs", 2},
+          {"schedule", {{"kind", "linear"}, {"learning_rate", 1e-2}, {"warmup_steps", 1}, {"starts_at_zero", true}}},
+          {"optimizer", {{"settings", {{"weight_decay", 0.1}}}, {"decays", "all"}, {"max_grad_norm", 1.0}}},
+          {"output", {{"folder", folder / "out"}, {"metrics", folder / "run.jsonl"}}}};
+}
+
+program_result train(const scratch_folder& folder, const json& run, const std::vector<std::string>& flags = {}) {
+  put_file(folder / "run.json", run.dump());
+  std::vector<std::string> command{EXAMPLES "/train-cpu-fp32", folder / "run.json"};
+  command.insert(command.end(), flags.begin(), flags.end());
+  return run_program(std::move(command));
+}
+
+/// The events of a kind in a metrics file.
+std::vector<json> events(const std::string& file, const char* kind) {
+  std::vector<json> found;
+  std::string text = get_file(file);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    json one = json::parse(text.substr(at, end - at));
+    if (one.value("event", "") == kind) found.push_back(std::move(one));
+    at = end + 1;
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a run does what its description says") {
+  const scratch_folder folder;
+  json run = small_run(folder);
+  const auto result = train(folder, run);
+  REQUIRE_MESSAGE(result.status == 0, result.err);
+  // 9 samples, 4 in a step: the third step of an epoch would be smaller, and is left out
+  const auto steps = events(folder / "run.jsonl", "step");
+  REQUIRE(steps.size() == 4);
+  const double rates[] = {0.0, 1e-2, 1e-2 * 2 / 3, 1e-2 / 3};
+  for (std::size_t i = 0; i < 4; ++i) CHECK(steps[i].at("lr").get<double>() == doctest::Approx(rates[i]));
+  CHECK(holds(result.err, "saved to " + (folder / "out")));
+  const json saved = json::parse(get_file(folder / "out/run.json"));
+  CHECK(saved.at("optimizer").at("decays") == "all");
+  CHECK(get_file(folder / "out/model.safetensors").size() > 1000);
+
+  SUBCASE("resumed, with other data") {
+    json first = run;
+    first["epochs"] = 4;
+    first["output"]["folder"] = folder / "resumed";
+    first["output"]["save_steps"] = 2;
+    REQUIRE(train(folder, first).status == 0);
+    first["output"]["resume"] = "latest";
+    CHECK_FALSE(holds(train(folder, first).err, "data is "));
+    put_file(folder / "data.jsonl", get_file(folder / "data.jsonl") + json{{"instruction", "More"}, {"input", ""}, {"output", "b"}}.dump() + "\n");
+    const auto other = train(folder, first);
+    CHECK_MESSAGE(holds(other.err, "settings differ from those of the checkpoint: data is \"" + folder / "data.jsonl" + ": 10 samples"), other.err);
+  }
+  SUBCASE("again with the saved description and the trained model") {
+    json next = saved;
+    next["model"] = {{"folder", folder / "out"}, {"config", {{"hidden_size", 16}}}};
+    next["tokenizer"] = {{"path", "byte"}};
+    next["output"]["folder"] = folder / "next";
+    next["output"]["log_style"] = "torchtune";
+    next["output"]["save_epochs"] = true;
+    next["output"]["checkpoint_style"] = "torchtune";
+    next["output"]["log_file"] = folder / "log.txt";
+    const auto second = train(folder, next);
+    REQUIRE_MESSAGE(second.status == 0, second.err);
+    CHECK(holds(second.err, "INFO:torchtune.utils._logging:Model is initialized with precision torch.float32."));
+    CHECK(holds(second.err, "1|2|Loss: "));
+    CHECK(holds(second.err, "2|4|Loss: "));
+    CHECK(holds(second.err, "100%|██████████████████████████████| 2/2 ["));
+    CHECK(holds(second.err, "GiB saved to " + (folder / "next/epoch_0/model.safetensors")));
+    CHECK(get_file(folder / "next/epoch_1/model.safetensors").size() > 1000);
+    CHECK(holds(get_file(folder / "log.txt"), "Step 4 | loss:"));
+    CHECK(holds(get_file(folder / "log.txt"), " grad_norm:"));
+    // what is saved is what was given, without the numbers that follow from the data
+    for (const char* file : {"next/run.json", "next/epoch_1/run.json"}) {
+      const json kept = json::parse(get_file(folder / file));
+      for (const auto& [name, value] : next.at("output").items()) CHECK_MESSAGE(kept.at("output").at(name) == value, file);
+      CHECK(kept.at("seq_length") == 0);
+      CHECK(kept.at("data") == next.at("data"));
+    }
+    next["model"]["config"]["hidden_size"] = 32;
+    next["output"]["folder"] = folder / "third";
+    const auto refused = train(folder, next);
+    CHECK(refused.status == 2);
+    CHECK(holds(refused.err, "model: hidden_size must be that of " + (folder / "out") + ", 16; the run's config names 32"));
+    // sizes that config.json leaves out or has in rope_parameters
+    json sparse = json::parse(get_file(folder / "out/config.json"));
+    for (const char* name : {"num_key_value_heads", "head_dim", "rope_theta"}) sparse.erase(name);
+    sparse["rope_parameters"] = {{"rope_theta", 5e4}, {"rope_type", "default"}};
+    put_file(folder / "out/config.json", sparse.dump());
+    next["model"]["config"] = {{"num_key_value_heads", 2}, {"head_dim", 8}, {"rope_theta", 5e4}};
+    const auto same = train(folder, next, {"--plan"});
+    CHECK_MESSAGE(same.status == 0, same.err);
+    next["model"]["config"] = {{"rope_theta", 1e4}};
+    CHECK(holds(train(folder, next).err, "model: rope_theta must be that of " + (folder / "out") + ", 50000.0; the run's config names 10000.0"));
+    next["model"]["config"] = {{"num_key_value_heads", 1}};
+    CHECK(holds(train(folder, next).err, "model: num_key_value_heads must be that of " + (folder / "out") + ", 2; the run's config names 1"));
+    // a size that config.json leaves out is the family's default
+    json config = json::parse(get_file(folder / "out/config.json"));
+    config.erase("rope_theta");
+    config.erase("rope_parameters");
+    put_file(folder / "out/config.json", config.dump());
+    next["model"]["config"] = {{"rope_theta", 500000.0}};
+    const auto other = train(folder, next);
+    CHECK(other.status == 2);
+    CHECK_MESSAGE(holds(other.err, "model: rope_theta must be that of " + (folder / "out") + ", 10000.0; the run's config names 500000.0"), other.err);
+  }
+}
+
+TEST_CASE("descriptions that cannot be honoured are refused before anything is loaded") {
+  const scratch_folder folder;
+  const json good = small_run(folder);
+  const auto refused = [&](const char* path, const json& value, const std::string& part) {
+    json run = good;
+    run[json::json_pointer(path)] = value;
+    const auto result = train(folder, run);
+    CAPTURE(path);
+    CHECK(result.status == 2);
+    CHECK_MESSAGE(holds(result.err, part), result.err);
+  };
+  refused("/precision", "bf16_mixed", "asks for the recipe cpu-bf16_mixed; this program has cpu-fp32");
+  refused("/precison", "fp32", "precison: there is no such member");
+  refused("/optimizer/settings/momentum", 0.9, "optimizer.settings.momentum: there is no such setting; there are beta1, beta2, epsilon, weight_decay");
+  refused("/optimizer/settings/beta1", "a", "optimizer.settings.beta1: must be a number; given \"a\"");
+  refused("/data/0/split", "train[:5%]", "data[0].split: must be train: parts of a file are not supported; split the file; given 'train[:5%]'");
+  refused("/data/0/columns/question", "q", "data[0].columns: must not have 'question': there is no such field in data of kind alpaca");
+  refused("/data/0/columns/output", "answer",
+          "data " + (folder / "data.jsonl") + ": records must have a field 'answer'; the first one has input, instruction, output");
+  refused("/data/0/files/0", folder / "none.jsonl", "data: must be a file on this machine; given '" + (folder / "none.jsonl") + "'");
+  refused("/tokenizer/path", folder / "none", "tokenizer.path: must be a file or a folder on this machine; given '" + (folder / "none") + "'");
+  refused("/tokenizer/path", folder.path(), "tokenizer.path: the folder must hold tokenizer.json, vocab.json, vocab.txt, *.model or *.tiktoken; '");
+  refused("/output/folder", "", "output.folder: must be given");
+  refused("/parallel/tensor", 2, "parallel.ranks: must be divisible by tensor x pipeline x context = 2; given 1");
+  refused("/output/eval_epochs", true, "run description: output.eval_epochs: must be with data to evaluate: eval_data, or eval_iters of indexed data");
+  refused("/data/0/form", "messages", "run description: data[0].form: must be left out: it is no setting of data of kind alpaca; given \"messages\"");
+  refused("/model/adapter", folder / "adapter", "model.adapter " + (folder / "adapter") + ": needs an adapter that is trained on; adapter.kind is none");
+  refused("/eval_data", {{{"kind", "chat"}, {"files", {folder / "data.jsonl"}}, {"form", "instruction"}}}, "--chat-template: must be given");
+  json resumed = good;
+  resumed["output"]["resume"] = "latest";
+  resumed["output"]["checkpoint_style"] = "hugging_face";
+  const auto none = train(folder, resumed);
+  CHECK(none.status == 2);
+  CHECK_MESSAGE(holds(none.err, "there is no valid checkpoint in the output folder '" + (folder / "out") + "'"), none.err);
+}
+
+TEST_CASE("folders of epochs, evaluations of epochs, and limits of steps") {
+  const scratch_folder folder;
+  json run = small_run(folder);  // epochs of 2 steps
+  run["eval_data"] = run["data"];
+  run["epochs"] = 3;
+  run["max_steps"] = 5;
+  run["output"]["eval_epochs"] = true;
+  run["output"]["save_epochs"] = true;
+  run["output"]["log_style"] = run["output"]["checkpoint_style"] = "torchtune";
+  const auto result = train(folder, run);
+  REQUIRE_MESSAGE(result.status == 0, result.err);
+  std::vector<std::size_t> evaluated;
+  for (const json& one : events(folder / "run.jsonl", "evaluation")) evaluated.push_back(one.at("step").get<std::size_t>());
+  CHECK(evaluated == std::vector<std::size_t>{2, 4, 5});
+  const auto weights = [&](const char* epoch) { return get_file(folder / ("out/" + std::string(epoch) + "/model.safetensors")); };
+  CHECK(weights("epoch_0") != weights("epoch_1"));
+  CHECK(weights("epoch_1") != weights("epoch_2"));  // the run ends in the third epoch
+  CHECK_FALSE(std::filesystem::exists(folder / "out/epoch_3"));
+
+  json limited = small_run(folder);
+  limited["epochs"] = 1;
+  limited["micro_batch_size"] = 1;  // an epoch of 4 steps
+  limited["max_steps"] = 2;
+  limited["max_steps_per_epoch"] = 3;
+  limited["output"]["folder"] = folder / "limited";
+  limited["output"]["metrics"] = folder / "limited.jsonl";
+  const auto second = train(folder, limited);
+  REQUIRE_MESSAGE(second.status == 0, second.err);
+  CHECK(events(folder / "limited.jsonl", "step").size() == 2);
+
+  // epochs of 4 steps that end after 3, and the learning rate falls to the end of the last one
+  limited["epochs"] = 2;
+  limited.erase("max_steps");
+  limited["output"] = run.at("output");
+  limited["eval_data"] = limited.at("data");
+  limited["output"]["folder"] = folder / "cut";
+  limited["output"]["metrics"] = folder / "cut.jsonl";
+  const auto third = train(folder, limited);
+  REQUIRE_MESSAGE(third.status == 0, third.err);
+  const auto steps = events(folder / "cut.jsonl", "step");
+  REQUIRE(steps.size() == 6);
+  CHECK(steps[5].at("lr").get<double>() == doctest::Approx(1e-2 / 5));
+  CHECK(holds(third.err, "1|3|Loss: "));
+  CHECK(holds(third.err, "3/3 ["));
+  CHECK(holds(third.err, "2|6|Loss: "));
+  CHECK(std::filesystem::exists(folder / "cut/epoch_1"));
+  CHECK(events(folder / "cut.jsonl", "evaluation").size() == 2);
+}
+
+TEST_CASE("a run goes on from its newest checkpoint as if it had not ended") {
+  const scratch_folder folder;
+  json run = small_run(folder);
+  run["output"]["save_steps"] = 2;
+  const auto whole = train(folder, run);
+  REQUIRE_MESSAGE(whole.status == 0, whole.err);
+  const std::string weights = get_file(folder / "out/model.safetensors");
+  std::filesystem::remove_all(folder / "out/checkpoint-4");
+  const auto refused = train(folder, run);
+  CHECK(refused.status == 2);
+  CHECK(holds(refused.err, "holds checkpoints of an earlier run, the newest of step 2"));
+  run["output"]["resume"] = "latest";
+  const auto second = train(folder, run);
+  REQUIRE_MESSAGE(second.status == 0, second.err);
+  CHECK(holds(second.err, "resuming after step 2"));
+  CHECK_FALSE(holds(second.err, "settings differ"));
+  CHECK(get_file(folder / "out/model.safetensors") == weights);
+  std::filesystem::remove_all(folder / "out/checkpoint-4");
+  run["drop_last"] = false;
+  const auto changed = train(folder, run);
+  CHECK_MESSAGE(holds(changed.err, "settings differ from those of the checkpoint: drop_last is false, it was true"), changed.err);
+}
+
+TEST_CASE("the plan of a run is printed without running it") {
+  const scratch_folder folder;
+  const auto result = train(folder, small_run(folder), {"--plan"});
+  CHECK(result.status == 0);
+  CHECK(holds(result.out, "weights"));
+  CHECK_FALSE(std::filesystem::exists(folder / "out"));
+}
+
+namespace {
+
+using words = std::vector<std::string>;
+
+program_result run(const std::string& name, words flags) {
+  flags.insert(flags.begin(), EXAMPLES "/" + name);
+  return run_program(std::move(flags));
+}
+
+/// A folder with a tiny LLaMA and a tokenizer of bytes, and Alpaca's records.
+void make_model(const scratch_folder& folder) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "one two three four five\n";
+  put_file(folder / "text.txt", text);
+  const auto made = run("pretrain", {"--tokenizer",  "byte", "--num-layers", "1",  "--hidden-size",      "16", "--num-attention-heads", "2",
+                                     "--seq-length", "512",  "--data",       folder / "text.txt", "--max-steps", "1",  "--output-dir", folder / "model"});
+  REQUIRE_MESSAGE(made.status == 0, made.err);
+  json records = json::array();
+  for (int i = 0; i < 8; ++i) records.push_back({{"instruction", "Say " + std::to_string(i)}, {"input", ""}, {"output", std::to_string(i)}});
+  put_file(folder / "alpaca.json", records.dump());
+}
+
+/// A config of torchtune's for that model.
+std::string tune_config(const scratch_folder& folder) {
+  const std::string config = "output_dir: " + (folder / "tuned") + R"(
+tokenizer:
+  _component_: torchtune.models.llama2.llama2_tokenizer
+  path: )" + (folder / "model/tokenizer.json") + R"(
+  max_seq_len: 256
+dataset:
+  _component_: torchtune.datasets.alpaca_dataset
+  source: json
+  data_files: )" + (folder / "alpaca.json") + R"(
+seed: 1
+shuffle: True
+model:
+  _component_: torchtune.models.llama2.llama2
+  vocab_size: 257
+  num_layers: 1
+  num_heads: 2
+  num_kv_heads: 2
+  embed_dim: 16
+  max_seq_len: 512
+checkpointer:
+  _component_: torchtune.training.FullModelHFCheckpointer
+  checkpoint_dir: )" + (folder / "model") + R"(
+  checkpoint_files: [model.safetensors]
+  recipe_checkpoint: null
+  output_dir: ${output_dir}
+  model_type: LLAMA2
+resume_from_checkpoint: False
+batch_size: 2
+epochs: 2
+optimizer:
+  _component_: torch.optim.AdamW
+  fused: True
+  lr: 1e-3
+loss:
+  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss
+max_steps_per_epoch: null
+gradient_accumulation_steps: 2
+optimizer_in_bwd: False
+compile: False
+device: cpu
+dtype: fp32
+enable_activation_checkpointing: False
+enable_activation_offloading: False
+metric_logger:
+  _component_: torchtune.training.metric_logging.DiskLogger
+  log_dir: ${output_dir}/logs
+log_every_n_steps: 1
+log_peak_memory_stats: False
+)";
+  put_file(folder / "config.yaml", config);
+  return folder / "config.yaml";
+}
+
+}  // namespace
+
+TEST_CASE("command lines of other systems run") {
+  const scratch_folder folder;
+  make_model(folder);
+  SUBCASE("torchtune's tune run") {
+    const auto result = run("tune", {"run", "full_finetune_single_device", "--config", tune_config(folder)});
+    REQUIRE_MESSAGE(result.status == 0, result.err);
+    CHECK(holds(result.err, "2|4|Loss: "));
+    CHECK(holds(result.err, "INFO:torchtune.utils._logging:Saving final epoch checkpoint."));
+    CHECK(std::filesystem::exists(folder / "tuned/epoch_0/model.safetensors"));
+    CHECK(std::filesystem::exists(folder / "tuned/epoch_1/model.safetensors"));
+    CHECK(std::filesystem::exists(folder / "tuned/logs"));
+    const auto wrong = run("tune", {"run", "full_finetune_single_device", "--config", folder / "config.yaml", "optimiser.lr=1"});
+    CHECK(wrong.status == 2);
+    CHECK_MESSAGE(holds(wrong.err, "optimiser"), wrong.err);
+  }
+  SUBCASE("Stanford Alpaca's train.py") {
+    const auto result = run("hf_train", {"train.py",
+                                         "--model_name_or_path",
+                                         folder / "model",
+                                         "--data_path",
+                                         folder / "alpaca.json",
+                                         "--output_dir",
+                                         folder / "alpaca",
+                                         "--num_train_epochs",
+                                         "1",
+                                         "--per_device_train_batch_size",
+                                         "2",
+                                         "--gradient_accumulation_steps",
+                                         "2",
+                                         "--save_strategy",
+                                         "steps",
+                                         "--save_steps",
+                                         "2000",
+                                         "--save_total_limit",
+                                         "1",
+                                         "--learning_rate",
+                                         "2e-5",
+                                         "--weight_decay",
+                                         "0.",
+                                         "--warmup_ratio",
+                                         "0.03",
+                                         "--lr_scheduler_type",
+                                         "cosine",
+                                         "--logging_steps",
+                                         "1"});
+    REQUIRE_MESSAGE(result.status == 0, result.err);
+    CHECK_MESSAGE(holds(result.out + result.err, "{'loss': "), result.out);
+    CHECK(std::filesystem::exists(folder / "alpaca/model.safetensors"));
+  }
+  SUBCASE("AscendSpeed's pretrain_llama.py") {
+    const auto data = run("preprocess_data", {"--input", folder / "text.txt", "--output-prefix", folder / "text", "--tokenizer-type", "PretrainedFromHF",
+                                              "--tokenizer-name-or-path", folder / "model", "--append-eod"});
+    REQUIRE_MESSAGE(data.status == 0, data.err);
+    const auto result =
+        run("pretrain_llama", {"--num-layers", "1", "--hidden-size", "16", "--num-attention-heads", "2", "--ffn-hidden-size", "32", "--seq-length", "32",
+                               "--max-position-embeddings", "32", "--micro-batch-size", "2", "--global-batch-size", "4", "--train-iters", "4", "--lr", "1e-3",
+                               "--min-lr", "1e-4", "--lr-decay-style", "cosine", "--lr-warmup-iters", "1", "--data-path", folder / "text_text_document",
+                               "--tokenizer-type", "PretrainedFromHF", "--tokenizer-name-or-path", folder / "model", "--save", folder / "megatron",
+                               "--log-interval", "2", "--eval-iters", "0"});
+    REQUIRE_MESSAGE(result.status == 0, result.err);
+    CHECK_MESSAGE(holds(result.out + result.err, " iteration        4/       4 | consumed samples:           16 |"), result.out);
+  }
+}
+
+TEST_CASE("a trainer of another type is compiled once and kept") {
+  const scratch_folder folder;
+  make_model(folder);
+  const std::string cache = folder / "cache";
+  ::setenv("XTRAIN_CACHE", cache.c_str(), 1);
+  const words command{"run", "--nproc_per_node", "2", "full_finetune_distributed", "--config", tune_config(folder)};
+  const auto first = run("tune", command);
+  REQUIRE_MESSAGE(first.status == 0, first.err);
+  CHECK(holds(first.err, "compiling the trainer cpu-fp32-zero.3, once\n"));
+  CHECK(holds(first.err, "2|4|Loss: ") == false);  // 8 samples are two steps of two ranks and two micro-batches
+  CHECK(holds(first.err, "2|2|Loss: "));
+  std::filesystem::remove_all(folder / "tuned");
+  const auto second = run("tune", command);
+  REQUIRE_MESSAGE(second.status == 0, second.err);
+  CHECK_FALSE(holds(second.err, "compiling"));
+  ::unsetenv("XTRAIN_CACHE");
+}

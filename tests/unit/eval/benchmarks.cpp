@@ -1,0 +1,316 @@
+// Benchmarks: the same log-likelihoods, answers and metrics as lm-evaluation-harness (tests/golden/make_benchmarks.py).
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <xtrain/text.hpp>
+
+#include <xtrain/core/json.hpp>
+#include <xtrain/eval/answer_filter.hpp>
+#include <xtrain/eval/benchmark.hpp>
+#include <xtrain/eval/log_likelihood.hpp>
+#include <xtrain/eval/math_answer.hpp>
+#include <xtrain/eval/python_random.hpp>
+#include <xtrain/train/forward_only.hpp>
+
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct recipe : defaults {};
+using model_type = llama<recipe>;
+using passes_type = forward_only<shared_model<model_type>>;
+using generator_type = generator<shared_model<model_type>>;
+
+const std::string golden = XTRAIN_GOLDEN "/benchmarks";
+
+const json& expected() {
+  static const json all = read_json(golden + "/expected.json");
+  return all;
+}
+
+/// A model with what evaluates it, for batches of this size.
+struct evaluated {
+  explicit evaluated(std::size_t batch_size)
+      : model(model_type::from_pretrained(golden + "/model")), passes(model, {.micro_batch_size = batch_size}), scorer(passes),
+        seen(scorer, batch_size, [this, batch_size] { return std::make_unique<generator_type>(model, batch_size, scorer.max_length()); }),
+        evaluator(seen, load_tokenizer(golden + "/model"), model.config().eos) {}
+
+  using make_generator = std::function<std::unique_ptr<generator_type>()>;
+  model_type model;
+  passes_type passes;
+  log_likelihood_scorer<passes_type> scorer;
+  scored_language_model<log_likelihood_scorer<passes_type>, make_generator> seen;
+  text_evaluator evaluator;
+};
+
+benchmark_task task_of(const std::string& name) { return benchmark_tasks_named(name).front(); }
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const error& problem) {
+    return problem.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("benchmarks have the log-likelihoods, answers and metrics of lm-evaluation-harness, whatever the batch size") {
+  for (const std::size_t batch_size : {1U, 3U}) {
+    evaluated on(batch_size);
+    for (const auto& task : expected()["tasks"].items()) {
+      const std::string& name = task.key();
+      const json& wanted = task.value();
+      CAPTURE(name);
+      const benchmark_result result = run_benchmark(on.evaluator, task_of(name), {.data_dir = golden + "/data",
+                                                                                  .num_fewshot = wanted["num_fewshot"].get<std::size_t>(),
+                                                                                  .max_gen_toks = 12,
+                                                                                  .log_samples = true});
+      const json& responses = wanted["resps"];
+      REQUIRE(result.samples.size() == responses.size());
+      for (std::size_t i = 0; i < responses.size(); ++i) {
+        const json sample = json::parse(result.samples[i]);
+        const json& own = sample["resps"];
+        CAPTURE(i);
+        REQUIRE(own.size() == responses[i].size());
+        for (std::size_t k = 0; k < own.size(); ++k) {
+          const json& theirs = responses[i][k];
+          // sums of fp32 log-probabilities there: 2^-24 of the sum, times the square root of the number of tokens
+          const auto same = [](double a, double b) { return std::abs(a - b) < 1e-4 + 1e-6 * std::abs(b); };
+          if (theirs.is_array()) {
+            CHECK(same(own[k][0].get<double>(), theirs[0].get<double>()));
+            CHECK(own[k][1] == theirs[1]);
+          } else if (theirs.is_number()) {
+            CHECK(same(own[k].get<double>(), theirs.get<double>()));
+          } else {
+            CHECK(own[k] == theirs);
+          }
+        }
+      }
+      const json all = json::parse(benchmark_json(std::span(&result, 1)));
+      for (const auto& one : wanted["metrics"].items()) {
+        const std::string& metric = one.key();
+        const json& value = one.value();
+        CAPTURE(metric);
+        const json& own = all["results"][name][metric];
+        if (value.is_number()) CHECK(own.get<double>() == doctest::Approx(value.get<double>()).epsilon(1e-4));
+        else CHECK(own == value);
+      }
+    }
+  }
+}
+
+TEST_CASE("answers are found as by the regular expressions of lm-evaluation-harness") {
+  for (const json& one : expected()["filters"]) {
+    const std::string text = one[0].get<std::string>();
+    CAPTURE(text);
+    CHECK(answer::after_hashes(text) == one[1].get<std::string>());
+    CHECK(answer::number_of_sentence(text) == one[2].get<std::string>());
+    CHECK(answer::last_number(text) == one[3].get<std::string>());
+    CHECK(answer::rest_of_sentence(text) == one[4].get<std::string>());
+    CHECK(answer::as_number(text) == one[5].get<std::string>());
+  }
+}
+
+TEST_CASE("formulas are found and compared as by lm-evaluation-harness's AGIEval") {
+  const json& all = expected()["formulas"];
+  std::vector<std::string> texts;
+  for (const json& one : all["found"]) {
+    texts.push_back(one[0].get<std::string>());
+    CAPTURE(texts.back());
+    const auto found = answer::formula_in(texts.back());
+    CHECK(found.has_value() == one[1].is_string());
+    if (found && one[1].is_string()) CHECK(*found == one[1].get<std::string>());
+  }
+  std::vector<std::vector<std::size_t>> same;
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    for (std::size_t j = 0; j < texts.size(); ++j)
+      if (answer::is_same_formula(texts[i], texts[j])) same.push_back({i, j});
+  CHECK(same == all["same"].get<std::vector<std::vector<std::size_t>>>());
+}
+
+TEST_CASE("samples are those of Python's random.Random(seed).sample") {
+  for (const json& one : expected()["samples"]) {
+    python_random random(one[0].get<std::uint32_t>());
+    for (const json& drawn : one[1])
+      CHECK(random.sample(drawn[0].get<std::size_t>(), drawn[1].get<std::size_t>()) == drawn[2].get<std::vector<std::size_t>>());
+  }
+}
+
+TEST_CASE("contexts and continuations become tokens as in lm-evaluation-harness") {
+  evaluated on(2);
+  const auto& text = on.evaluator;
+  CHECK(text.encode_pair("the sea  ", "flows").continuation == text.encode_pair("the sea", "  flows").continuation);
+  CHECK(text.encode_pair("", "flows").context == std::vector<token>{0});
+  CHECK(text.encode("<s>the sea") == text.encode("the sea"));  // it begins with the token already
+  CHECK(error_of([&] { (void)text.encode_pair("the sea", ""); }).find("more tokens than the context") != std::string::npos);
+  CHECK(error_of([&] { (void)on.scorer.score(std::vector<token_request>{{.context = {1}, .continuation = {9999}}}); }).find("vocabulary") !=
+        std::string::npos);
+  CHECK(error_of([&] {
+          (void)on.scorer.score(std::vector<token_request>{{.context = {1}, .continuation = std::vector<token>(257, 5)}});
+        }).find("at most 256 tokens; request 1 has 257") != std::string::npos);
+  // every token of a long text once
+  std::string words;
+  for (std::size_t i = 0; i < 700; ++i) words += " sea";
+  const auto windows = text.rolling_windows(words);
+  std::vector<token> scored;
+  for (const token_request& w : windows) {
+    CHECK(w.context.size() + w.continuation.size() <= 257);
+    scored.insert(scored.end(), w.continuation.begin(), w.continuation.end());
+  }
+  CHECK(windows.size() > 2);
+  CHECK(scored == text.encode(words));
+  CHECK(detail::stripped("\xE3\x80\x80 a b\xC2\xA0\n") == "a b");
+  CHECK(detail::space_at_end("\xE4\xBC\x9A") == 0);
+}
+
+TEST_CASE("results of a group are weighted by documents, and only of a whole group") {
+  const auto result = [](const char* name, const char* group, std::size_t n, double value, double error) {
+    return benchmark_result{.name = name, .groups = {group}, .metrics = {{.name = "acc", .value = value, .standard_error = error}}, .documents = n};
+  };
+  const std::vector<benchmark_result> mine{result("a", "mine", 10, 0.5, 0.1), result("b", "mine", 30, 0.9, 0.05)};
+  const auto groups = benchmark_groups(mine);
+  REQUIRE(groups.size() == 1);
+  CHECK(groups[0].metrics[0].value == doctest::Approx(0.8));
+  CHECK(*groups[0].metrics[0].standard_error == doctest::Approx(std::sqrt((9 * 0.01 * 10 + 29 * 0.0025 * 30) / 38 / 40)));
+  CHECK(benchmark_groups(std::vector{result("mmlu_anatomy", "mmlu", 10, 0.5, 0.1)}).empty());
+  // by name, whatever their order; of tasks with different metrics those that all have
+  const auto both = [](const char* name, std::vector<benchmark_metric> metrics, std::size_t shots) {
+    return benchmark_result{.name = name, .groups = {"mine"}, .metrics = std::move(metrics), .num_fewshot = shots, .documents = 10};
+  };
+  const auto mixed = benchmark_groups(std::vector{both("a", {{.name = "acc_norm", .value = 0.1}, {.name = "acc", .value = 0.2}}, 0),
+                                                  both("b", {{.name = "acc", .value = 0.4}, {.name = "acc", .filter = "strict", .value = 0.9}}, 5)});
+  REQUIRE(mixed.size() == 1);
+  REQUIRE(mixed[0].metrics.size() == 1);
+  CHECK(mixed[0].metrics[0].name == "acc");
+  CHECK(mixed[0].metrics[0].value == doctest::Approx(0.3));
+  CHECK(!mixed[0].num_fewshot.has_value());
+  CHECK(benchmark_tasks_named("mmlu,mmlu_anatomy").size() == 57);
+  CHECK(benchmark_tasks_named("agieval").size() == 21);
+  CHECK(benchmark_tasks_named("agieval_en").size() == 10);
+  CHECK(benchmark_tasks_named("agieval_cn").size() == 11);
+  CHECK(benchmark_tasks_named("agieval_nous").size() == 8);
+  CHECK(benchmark_tasks_named("mmlu_stem").size() == 19);
+  CHECK(benchmark_tasks_named("ceval-valid").size() == 52);
+  CHECK(error_of([] { (void)benchmark_tasks_named("mmlu_astronmy"); }) ==
+        "there is no task or group 'mmlu_astronmy'; did you mean 'mmlu_astronomy'?");
+}
+
+TEST_CASE("malformed files are refused with file and line") {
+  const scratch_folder scratch;
+  const auto refusal = [&](const char* name, const std::string& file, const std::string& contents) {
+    const std::string path = scratch / file;
+    put_file(path, contents);
+    const benchmark_task task = task_of(name);
+    const std::string problem = error_of([&] { (void)read_documents(task, task.format, path); });
+    return problem.starts_with(path) ? problem.substr(path.size()) : problem;
+  };
+  CHECK(refusal("boolq", "a.jsonl", "{\"passage\": \"p\", \"question\": \"q\", \"answer\": true}\n{\"passage\": \"p\"}\n") ==
+        ": line 2: a record must have 'question'; it is missing");
+  CHECK(refusal("boolq", "a.jsonl", "{\"passage\": \"p\", \"question\": \"q\", \"answer\": 1}\n") ==
+        ": line 1: 'answer' must be true or false; it is number");
+  CHECK(refusal("mmlu_anatomy", "a.csv", "q,1,2,3,4,A\nq,1,2,3,4,E\n") == ": line 2: 'answer' must be a letter from A to D; given 'E'");
+  CHECK(refusal("mmlu_anatomy", "a.csv", "\"q\nr\",1,2,3,4,A\nq,1,2\n") == ": line 3: a row must have 6 fields; it has 3");
+  CHECK(refusal("mmlu_anatomy", "a.csv", "\"q,1\n").find("a quoted field must end; this one does not") != std::string::npos);
+  CHECK(refusal("piqa", "a.jsonl", "{\"goal\": \"g\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 2}") ==
+        ": line 1: 'label' must be a number below 2; given 2");
+  CHECK(refusal("arc_easy", "a.jsonl", R"({"question": "q", "choices": {"text": ["a"], "label": ["A"]}, "answerKey": "B"})") ==
+        ": line 1: 'answerKey' must be the label of one of 1 choices; given 'B'");
+  CHECK(refusal("hellaswag", "a.txt", "prompt\n1\na\nb\nc\n") == ": line 5: a document must have six lines; the last has 5");
+  CHECK(refusal("hellaswag", "a.txt", "prompt\n4\na\nb\nc\nd\n") == ": line 2: must be the number of the correct ending, 0 to 3; given '4'");
+  CHECK(refusal("gsm8k", "a.jsonl", "").find("must have documents") != std::string::npos);
+  CHECK(refusal("humaneval", "a.jsonl.gz", "x") == ": must not be compressed; unpack it with gunzip");
+  evaluated on(1);
+  CHECK(error_of([&] {
+          (void)run_benchmark(on.evaluator, task_of("boolq"), {.data_dir = scratch.path()});
+        }).find("must have its documents; looked for") != std::string::npos);
+  const std::string data = golden + "/data";
+  CHECK(error_of([&] { (void)run_benchmark(on.evaluator, task_of("mmlu_abstract_algebra"), {.data_dir = data, .num_fewshot = 4}); }) ==
+        "mmlu_abstract_algebra: --num-fewshot must be at most the number of examples, 3; given 4");
+  CHECK(error_of([&] { (void)run_benchmark(on.evaluator, task_of("agieval_aqua_rat"), {.data_dir = data, .num_fewshot = 1}); }) ==
+        "agieval_aqua_rat: --num-fewshot must be 0, because the task has no few-shot examples");
+  CHECK(error_of([&] { (void)run_benchmark(on.evaluator, task_of("gsm8k"), {.data_dir = data, .max_gen_toks = 256}); })
+            .find("max_gen_toks must leave room") != std::string::npos);
+}
+
+TEST_CASE("a template's text is in place of description and examples") {
+  const scratch_folder scratch;
+  put_file(scratch / "t.json", R"({"abstract_algebra": "Examples.\n", "few_shot": "For all."})");
+  const std::vector<benchmark_document> one{{.text = "Q"}};
+  CHECK(benchmark_prompts(task_of("mmlu_abstract_algebra"), one, {.fewshot_template = scratch / "t.json"}) ==
+        std::vector<std::string>{"Examples.\nQ"});
+  CHECK(benchmark_prompts(task_of("gsm8k"), one, {.fewshot_template = scratch / "t.json"}) == std::vector<std::string>{"For all.\n\nQ"});
+  // how many examples that are is what the file says
+  CHECK(!read_few_shots(scratch / "t.json", task_of("gsm8k")).count.has_value());
+  put_file(scratch / "n.json", R"({"num_fewshot": 3, "few_shot": "For all."})");
+  CHECK(read_few_shots(scratch / "n.json", task_of("gsm8k")).count == 3);
+  put_file(scratch / "w.json", R"({"num_fewshot": "three", "few_shot": "For all."})");
+  CHECK(error_of([&] { (void)read_few_shots(scratch / "w.json", task_of("gsm8k")); }).find("'num_fewshot' must be a whole number") != std::string::npos);
+  evaluated on(1);
+  for (const auto& [file, shots] : {std::pair{"t.json", json(nullptr)}, {"n.json", json(3)}}) {
+    const auto result = run_benchmark(on.evaluator, task_of("boolq"), {.data_dir = golden + "/data", .limit = 1, .fewshot_template = scratch / file});
+    CHECK(json::parse(benchmark_json(std::span(&result, 1)))["n-shot"]["boolq"] == shots);
+  }
+  CHECK(error_of([&] { (void)benchmark_prompts(task_of("boolq"), one, {.num_fewshot = 1, .fewshot_template = scratch / "n.json"}); })
+            .find("a template or a number of examples") != std::string::npos);
+}
+
+TEST_CASE("special tokens may end an answer, which does not have them") {
+  /// Continues every prompt with these tokens.
+  struct recited final : language_model {
+    std::vector<token> says{};
+    std::size_t asked = 0;
+    std::vector<token_score> score(std::span<const token_request>) override { return {}; }
+    std::vector<std::vector<token>> generate(std::span<const std::vector<token>> prompts, const continuation_settings& how) override {
+      std::vector<std::vector<token>> all(prompts.size());
+      for (std::size_t i = 0; i < prompts.size(); ++i)
+        for (const token t : says) {
+          all[i].push_back(t);
+          ++asked;
+          if (!how.on_token(i, t)) break;
+        }
+      return all;
+    }
+    [[nodiscard]] std::size_t max_length() const override { return 256; }
+    [[nodiscard]] std::size_t batch_size() const override { return 2; }
+  } model;
+  const tokenizer with = load_tokenizer(golden + "/model");
+  const text_evaluator evaluator(model, with);
+  const auto tokens = [&](const char* text) { return with.encode(text); };
+  model.says = tokens("the sea");
+  model.says.push_back(0);  // <s>
+  const std::size_t wanted = model.says.size();
+  for (const token t : tokens(" flows")) model.says.push_back(t);
+  const text_evaluator::generation_request stops{.context = "Q", .until = {"<s>"}, .max_gen_toks = 16},
+      goes_on{.context = "Q", .until = {"river"}, .max_gen_toks = 16};
+  CHECK(evaluator.generate_until(std::vector{stops}) == std::vector<std::string>{"the sea"});
+  CHECK(model.asked == wanted);
+  CHECK(evaluator.generate_until(std::vector{goes_on}) == std::vector<std::string>{"the sea flows"});
+  // a stop string with a special token inside is seen without it
+  const text_evaluator::generation_request across{.context = "Q", .until = {"sea flows"}, .max_gen_toks = 16};
+  CHECK(evaluator.generate_until(std::vector{across}) == std::vector<std::string>{"the "});
+}
+
+TEST_CASE("HumanEval's completions are written for its checker") {
+  evaluated on(2);
+  const scratch_folder scratch;
+  make_folder(scratch / "humaneval");
+  put_file(scratch / "humaneval/HumanEval.jsonl",
+           "{\"task_id\": \"t/0\", \"prompt\": \"def add(a, b):\\n\"}\n{\"task_id\": \"t/1\", \"prompt\": \"def \"}\n");
+  const auto result = run_benchmark(on.evaluator, task_of("humaneval"), {.data_dir = scratch.path(), .max_gen_toks = 8});
+  REQUIRE(result.completions.size() == 2);
+  CHECK(json::parse(result.completions[1])["task_id"] == "t/1");
+  CHECK(json::parse(result.completions[0])["completion"].is_string());
+  CHECK(result.metrics.empty());
+}

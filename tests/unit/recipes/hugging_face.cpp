@@ -1,0 +1,308 @@
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <xtrain/recipes/hugging_face.hpp>
+#include <xtrain/recipes/recipe_type.hpp>
+
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+/// Words of a command line, separated by blanks; "..." is one word.
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words;
+  std::string word;
+  bool quoted = false, any = false;
+  for (const char c : line) {
+    if (c == '"' || c == '\'') {
+      quoted = !quoted;
+      any = true;
+    } else if ((c == ' ' || c == '\n') && !quoted) {
+      if (any) words.push_back(word);
+      word.clear();
+      any = false;
+    } else {
+      word += c;
+      any = true;
+    }
+  }
+  if (any) words.push_back(word);
+  return words;
+}
+run_description translated(const std::string& line) { return run_description::from_hugging_face(words_of(line)); }
+void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+void refuses(const std::string& line, const char* message) {
+  CAPTURE(line);
+  CHECK_THROWS_WITH_AS((void)translated(line), message, config_error);
+}
+const std::string alpaca = "--model_name_or_path qwen --data_path alpaca.json --output_dir out ";
+const std::string glm =
+    "--model_name_or_path glm --do_train --train_file train.json --prompt_column content --response_column summary --output_dir out ";
+
+}  // namespace
+
+TEST_CASE("Stanford Alpaca with FSDP, as the guide for the Ascend 910B runs it") {
+  const run_description run = translated(
+      "torchrun --nproc_per_node=8 --master_port=29001 train.py --model_name_or_path /workspace/model/Qwen1.5-7B-Chat/ --data_path ./alpaca_data_1k.json --fp16 True "
+      "--output_dir /workspace/output/alpaca --num_train_epochs 1 --per_device_train_batch_size 2 --per_device_eval_batch_size 4 --gradient_accumulation_steps 8 "
+      "--eval_strategy \"no\" --save_strategy \"steps\" --save_steps 2000 --save_total_limit 1 --learning_rate 2e-5 --weight_decay 0. --warmup_ratio 0.03 "
+      "--lr_scheduler_type \"cosine\" --logging_steps 1 --fsdp \"full_shard auto_wrap\" --fsdp_transformer_layer_cls_to_wrap 'Qwen2DecoderLayer'");
+  CHECK(run.model.folder == "/workspace/model/Qwen1.5-7B-Chat/");
+  CHECK(run.precision == "fp16_mixed");
+  CHECK(run.parallel.ranks == 8);
+  CHECK(run.parallel.zero == 3);
+  CHECK(recipe_of(run).key() == "cpu-fp16_mixed-zero.3");
+  CHECK(run.epochs == 1);
+  CHECK(run.micro_batch_size == 2);
+  CHECK(run.gradient_accumulation_steps == 8);
+  CHECK(run.seq_length == 511);
+  CHECK_FALSE(run.drop_last);
+  CHECK(run.data.front().kind == "alpaca");
+  CHECK(run.data.front().files == std::vector<std::string>{"./alpaca_data_1k.json"});
+  CHECK(run.data.front().prompt_template.ends_with("### Response:"));
+  CHECK(run.data.front().prompt_template_without_input.ends_with("### Response:"));
+  CHECK(run.schedule.kind == "cosine");
+  CHECK(run.schedule.learning_rate == 2e-5);
+  CHECK(run.schedule.warmup_ratio == 0.03);
+  CHECK(run.schedule.starts_at_zero);
+  CHECK(run.schedule.settings == json{{"counts_updates", true}});
+  CHECK(run.optimizer.kind == "adamw");
+  CHECK(run.optimizer.settings == json{{"beta1", 0.9}, {"beta2", 0.999}, {"epsilon", 1e-8}, {"weight_decay", 0.0}});
+  CHECK(run.optimizer.decays == "matrices");
+  CHECK(run.optimizer.max_grad_norm == 1.0);
+  CHECK(run.objective.average == "step");
+  CHECK(run.output.folder == "/workspace/output/alpaca");
+  CHECK(run.output.save_steps == 2000);
+  CHECK(run.output.save_total_limit == 1);
+  CHECK(run.output.log_steps == 1);
+  CHECK(run.output.log_style == "hugging_face");
+  CHECK(run.loss_scale == json{{"initial", 65536.0}, {"min", 1e-30}, {"window", 2000}, {"hysteresis", 1}});
+  CHECK(run.notes.size() == 2);  // master_port, per_device_eval_batch_size
+  CHECK(run_description::from_json(run.to_json(false), "run") == run);
+}
+
+TEST_CASE("offloading and recomputation, without a launcher") {
+  const run_description run =
+      translated("--nproc_per_node 4 train.py " + alpaca +
+                 "--bf16 --gradient_checkpointing True --fsdp=\"full_shard offload auto_wrap\" --save_strategy epoch --tf32 True "
+                 "--report_to tensorboard");
+  CHECK(run.parallel.ranks == 4);
+  CHECK(run.parallel.zero == 3);
+  CHECK(run.recompute == "full");
+  CHECK(run.precision == "bf16_mixed");
+  CHECK(run.output.save_epochs);
+  CHECK(run.output.save_steps == 0);
+  CHECK(run.output.tensorboard == "out/runs");
+}
+
+TEST_CASE("defaults of TrainingArguments") {
+  const run_description run = translated(alpaca);
+  CHECK(run.precision == "fp32");
+  CHECK(run.micro_batch_size == 8);
+  CHECK(run.gradient_accumulation_steps == 1);
+  CHECK(run.epochs == 3);
+  CHECK(run.schedule.learning_rate == 5e-5);
+  CHECK(run.schedule.kind == "linear");
+  CHECK(run.seed == 42);
+  CHECK(run.output.save_steps == 500);
+  CHECK(run.output.log_steps == 500);
+  CHECK(run.output.eval_steps == 0);
+  CHECK(recipe_of(run).key() == "cpu-fp32");
+  CHECK(run.notes.empty());
+}
+
+TEST_CASE("DeepSpeed's ZeRO, as the guide for the Ascend 910B runs it") {
+  const scratch_folder f;
+  // keys that occur twice, as in the guide's file: the last one counts
+  write(f / "ds_config_zero2.json", R"({"fp16": {"enabled": "auto", "loss_scale": 0}, "bf16": {"enabled": "auto"},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto"}},
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": true}, "reduce_bucket_size": 2e8},
+    "train_batch_size": 100, "gradient_accumulation_steps": 8, "gradient_clipping": "auto", "train_batch_size": "auto"})");
+  const std::string line =
+      "torchrun --nproc_per_node=8 --master_port=29001 train.py --model_name_or_path /workspace/model/Qwen1.5-7B-Chat/ --data_path ./alpaca_data_1k.json --fp16 True "
+      "--output_dir /workspace/output/alpaca2 --per_device_train_batch_size 2 --gradient_accumulation_steps=8 --num_train_epochs 1 --per_device_eval_batch_size 4 "
+      "--eval_strategy \"no\" --save_strategy \"steps\" --save_steps 2000 --save_total_limit 1 --learning_rate 2e-5 --weight_decay 0. --warmup_ratio 0.03 "
+      "--lr_scheduler_type \"cosine\" --logging_steps 1 --deepspeed " +
+      (f / "ds_config_zero2.json");
+  run_description run = translated(line);
+  CHECK(run.parallel.zero == 2);
+  CHECK(run.precision == "fp16_mixed");
+  CHECK(run.loss_scale.at("hysteresis") == 2);
+  CHECK(run.optimizer.decays == "all");
+  CHECK(run.optimizer.max_grad_norm == 1.0);
+  CHECK(run.schedule.kind == "constant");  // the config's scheduler, not the flag's
+  bool twice = false;
+  for (const std::string& note : run.notes) twice = twice || note.ends_with("train_batch_size: is given twice; the last one counts");
+  CHECK(twice);
+
+  write(f / "ds_config_zero3.json", R"({"zero_optimization": {"stage": 3, "stage3_max_live_parameters": 0, "reduce_bucket_size": 1e2,
+    "stage3_gather_16bit_weights_on_model_save": true}, "fp16": {"enabled": true, "auto_cast": false, "loss_scale": 0, "initial_scale_power": 32,
+    "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1}, "train_batch_size": 128, "gradient_accumulation_steps": 8,
+    "train_micro_batch_size_per_gpu": 2, "wall_clock_breakdown": false})");
+  run = translated(line.substr(0, line.rfind(' ') + 1) + (f / "ds_config_zero3.json"));
+  CHECK(run.parallel.zero == 3);
+  CHECK(run.loss_scale.at("initial") == 4294967296.0);
+  CHECK(run.optimizer.decays == "matrices");
+  CHECK(run.optimizer.max_grad_norm == 0.0);  // without gradient_clipping DeepSpeed does not clip
+  CHECK(run.schedule.kind == "cosine");
+  refuses(line + " --fsdp full_shard", ("--deepspeed: must be left out with --fsdp; given '" + (f / "ds_config_zero2.json") + "'").c_str());
+}
+
+TEST_CASE("P-tuning and fine-tuning of ChatGLM-6B") {
+  const std::string train_sh =
+      "python3 main.py --do_train --train_file AdvertiseGen/train.json --validation_file AdvertiseGen/dev.json --preprocessing_num_workers 10 --prompt_column content "
+      "--response_column summary --overwrite_cache --model_name_or_path THUDM/chatglm-6b --output_dir output/adgen-chatglm-6b-pt-128-2e-2 --overwrite_output_dir "
+      "--max_source_length 64 --max_target_length 64 --per_device_train_batch_size 1 --per_device_eval_batch_size 1 --gradient_accumulation_steps 16 "
+      "--predict_with_generate --max_steps 3000 --logging_steps 10 --save_steps 1000 --learning_rate 2e-2 --pre_seq_len 128";
+  run_description run = translated(train_sh);
+  CHECK(run.adapter.kind == "prefix");
+  CHECK(run.adapter.settings == json{{"length", 128}, {"counts_in_positions", false}});
+  CHECK(recipe_of(run).key() == "cpu-fp16_mixed-prefix_tuning");
+  CHECK(run.loss_scale.at("initial") == 1.0);
+  CHECK(run.data.front().prompt_template == "{instruction}");
+  CHECK(run.data.front().columns == json{{"input", ""}, {"instruction", "content"}, {"output", "summary"}});
+  CHECK(run.data.front().max_prompt_tokens == 63);
+  CHECK(run.data.front().max_answer_tokens == 62);
+  CHECK(run.seq_length == 127);
+  CHECK(run.objective.average == "micro_batch");
+  CHECK(run.max_steps == 3000);
+  CHECK(run.schedule.learning_rate == 2e-2);
+  CHECK(run.output.save_steps == 1000);
+  refuses(train_sh + " --quantization_bit 4",
+          "--quantization_bit: must be left out: a prefix, or all weights, are trained beside weights of 16 or 32 bits; given '4'");
+
+  const scratch_folder f;
+  write(f / "deepspeed.json",
+        R"({"train_micro_batch_size_per_gpu": "auto", "zero_allow_untested_optimizer": true, "fp16": {"enabled": "auto", "loss_scale": 0,
+    "initial_scale_power": 16, "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1}, "zero_optimization": {"stage": 2, "allgather_partitions": true,
+    "allgather_bucket_size": 5e8, "overlap_comm": false, "reduce_scatter": true, "reduce_bucket_size": 5e8, "contiguous_gradients" : true}})");
+  run = translated(
+      "deepspeed --num_gpus=4 --master_port 50003 main.py --deepspeed " + (f / "deepspeed.json") + " " + glm +
+      "--max_source_length 64 --max_target_length 64 --per_device_train_batch_size 4 --max_steps 5000 --learning_rate 1e-4 --fp16");
+  CHECK(run.parallel.ranks == 4);
+  CHECK(run.parallel.zero == 2);
+  CHECK(run.adapter.kind == "none");
+  CHECK(recipe_of(run).key() == "cpu-fp16_mixed-zero.2");
+  refuses(
+      "main.py --train_file a.json --model_name_or_path glm",
+      "--do_train: must be given; to generate with what was trained, use `generate --model DIR --adapter OUTPUT`, to evaluate, `evaluate`");
+  // evaluate.sh
+  refuses(
+      "main.py --do_predict --validation_file dev.json --test_file dev.json --prompt_column content --response_column summary --model_name_or_path glm "
+      "--output_dir out --pre_seq_len 8",
+      "--do_predict: must be left out: this program trains; to generate with what was trained, use `generate --model DIR --adapter OUTPUT`; given no value");
+  refuses("main.py --do_train --prompt_column content --model_name_or_path glm",
+          "--train_file: must be given, a JSON file of records (ChatGLM-6B's ptuning/main.py)");
+  refuses(
+      glm + "--history_column history",
+      "--history_column: must be left out: conversations are not supported here; use `finetune --format conversations`; given 'history'");
+}
+
+TEST_CASE("the model's folder decides about layer classes and special tokens") {
+  const scratch_folder f;
+  write(f / "config.json", R"({"model_type": "qwen2", "hidden_size": 8})");
+  write(
+      f / "tokenizer_config.json",
+      R"({"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": null, "unk_token": null})");
+  const std::string line =
+      "--model_name_or_path " + f.path() + " --data_path a.json --output_dir out --fsdp full_shard --fsdp_transformer_layer_cls_to_wrap ";
+  CHECK(translated(line + "Qwen2DecoderLayer").tokenizer.add_tokens == std::vector<std::string>{"<s>", "<unk>"});
+  refuses(line + "LlamaDecoderLayer", ("--fsdp_transformer_layer_cls_to_wrap: must be the layer class of the model in " + f.path() +
+                                       ", Qwen2DecoderLayer; given 'LlamaDecoderLayer'")
+                                          .c_str());
+  write(f / "tokenizer_config.json",
+        R"({"tokenizer_class": "LlamaTokenizer", "eos_token": {"content": "</s>"}, "bos_token": "<s>", "unk_token": "<unk>"})");
+  CHECK(translated(line + "Qwen2DecoderLayer").tokenizer.add_tokens == std::vector<std::string>{"[PAD]"});
+  refuses("--model_name_or_path " + f.path() + " --do_train --train_file a.json --prompt_column a --response_column b --output_dir out",
+          ("--train_file: needs a ChatGLM model, as ptuning/main.py does; " + (f / "config.json") + " has model_type \"qwen2\"").c_str());
+  CHECK(transformers_layer_class(json{{"model_type", "baichuan"}, {"num_hidden_layers", 32}}) == "DecoderLayer");
+  CHECK(transformers_layer_class(json{{"model_type", "baichuan"}, {"num_hidden_layers", 40}}) == "BaichuanLayer");
+}
+
+TEST_CASE("the device is the recipe's") {
+  CHECK(recipe_of(translated(alpaca + "--device npu --bf16 True")).key() == "npu-bf16_mixed");
+  CHECK(recipe_of(translated(alpaca + "--use_cpu True")).key() == "cpu-fp32");
+  refuses(alpaca + "--device nvidia", "--device: must be one of cpu, cuda, npu, musa; given 'nvidia'");
+  refuses(alpaca + "--device musa --no_cuda", "--no_cuda: must be False with --device musa; given no value");
+  refuses(alpaca + "--use_mps_device True", "--use_mps_device: must be left out: the device is what --device says: cpu, cuda, npu or musa; given 'True'");
+}
+
+TEST_CASE("schedules and optimizers") {
+  run_description run = translated(alpaca + "--lr_scheduler_type constant --warmup_steps 10");
+  CHECK(run.schedule.warmup_steps == 0);
+  CHECK(run.notes.size() == 1);
+  run = translated(alpaca + "--lr_scheduler_type constant_with_warmup --warmup_steps 10 --warmup_ratio 0.5");
+  CHECK(run.schedule.kind == "constant");
+  CHECK(run.schedule.warmup_steps == 10);
+  run = translated(alpaca + "--warmup-steps=0.1");
+  CHECK(run.schedule.warmup_ratio == 0.1);
+  run =
+      run_description::from_hugging_face({"--model_name_or_path", "qwen", "--data_path", "a.json", "--output_dir", "out",
+                                          "--lr_scheduler_type", "cosine_with_min_lr", "--lr_scheduler_kwargs", R"({"min_lr_rate": 0.1})"});
+  CHECK(run.schedule.min_learning_rate == doctest::Approx(5e-6));
+  CHECK(translated(alpaca + "--lr_scheduler_type polynomial").schedule.min_learning_rate == 1e-7);
+  CHECK(translated(alpaca + "--optim adafactor").optimizer.settings ==
+        json{{"scale_parameter", false}, {"relative_step", false}, {"weight_decay", 0.0}});
+  CHECK(translated(alpaca + "--optim adamw_bnb_8bit").optimizer.kind == "adamw_8bit");
+  CHECK(translated(alpaca + "--max_steps 10").max_steps == 10);
+  CHECK(translated(alpaca + "--resume_from_checkpoint True").output.resume == "latest");
+  CHECK(translated(alpaca + "--resume_from_checkpoint out/checkpoint-5").output.resume == "out/checkpoint-5");
+  run = translated(alpaca + "--loss_average micro_batch");
+  CHECK(run.objective.average == "micro_batch");
+  CHECK(run.drop_last);
+}
+
+TEST_CASE("evaluation data is used where a strategy asks for it") {
+  CHECK(translated(alpaca + "--eval_data_path e.json").eval_data.empty());
+  const run_description run = translated(alpaca + "--eval_data_path e.json --eval_strategy steps --eval_steps 20");
+  CHECK(run.eval_data.front().files == std::vector<std::string>{"e.json"});
+  CHECK(run.output.eval_steps == 20);
+  CHECK(translated(alpaca + "--eval_data_path e.json --evaluation_strategy epoch").output.eval_epochs);
+}
+
+TEST_CASE("what cannot be honoured is refused by its name") {
+  refuses("--data_path a.json", "--model_name_or_path: must be given, a folder");
+  refuses("--model_name_or_path m --output_dir out",
+          "--data_path: must be given, a JSON file of records with instruction, input and output (Stanford Alpaca's train.py), or "
+          "--train_file (ChatGLM-6B's ptuning/main.py)");
+  refuses(alpaca + "--learning-rte 1e-5", "--learning_rte: there is no such flag; did you mean --learning_rate?");
+  refuses(alpaca + "--learning_rate fast", "--learning_rate: must be a number; given 'fast'");
+  refuses(alpaca + "--bf16 maybe", "--bf16: must be True or False; given 'maybe'");
+  refuses(alpaca + "--bf16 True --fp16 True", "--fp16: must be False with --bf16 True; given 'True'");
+  refuses(alpaca + "--num_train_epochs 0.5",
+          "--num_train_epochs: must be a whole number of at least 1; give --max_steps for a part of an epoch; given '0.5'");
+  refuses(alpaca + "--per_device_train_batch_size 0", "--per_device_train_batch_size: must be a whole number of at least 1; given '0'");
+  refuses(
+      alpaca + "--optim lamb",
+      "--optim: must be one of adamw_torch, adamw_hf, adamw_torch_fused, adamw_apex_fused, paged_adamw_32bit, adamw_8bit, adamw_bnb_8bit, "
+      "paged_adamw_8bit, lion_32bit, adafactor, sgd; given 'lamb'");
+  refuses(alpaca + "--lr_scheduler_type cosin",
+          "--lr_scheduler_type: must be one of linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup, "
+          "inverse_sqrt, cosine_with_min_lr; given 'cosin'; did you mean 'cosine'?");
+  refuses(alpaca + "--evaluation_strategy epoch",
+          "--evaluation_strategy: must be no: there is no evaluation data; --eval_data_path names some; given 'epoch'");
+  refuses(alpaca + "--push_to_hub", "--push_to_hub: must be left out: not supported; given no value");
+  refuses(
+      alpaca + "--fsdp sharded",
+      "--fsdp: must be full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 or no_shard, with offload and auto_wrap if wanted; given "
+      "'sharded'");
+  refuses(
+      alpaca + "--local_rank 1",
+      "--local_rank: must be left out: ranks are threads of one process (--nproc_per_node N before the flags), or processes of mpirun or srun; "
+      "given '1'");
+  refuses("torchrun --nnodes=2 --nproc_per_node=8 train.py " + alpaca,
+          "--nnodes: must be 1: the ranks of several nodes are processes that mpirun or srun starts, as in "
+          "`mpirun -n 16 hf_train ...`; given '2'");
+  refuses("train.py alpaca.json " + alpaca, "'alpaca.json': must come after a flag; it is the first argument");
+  refuses(
+      alpaca + "--dataloader_drop_last True --gradient_accumulation_steps 2",
+      "--dataloader_drop_last: must be False with --gradient_accumulation_steps 2: here whole steps are left out at the end of an epoch, not micro-batches; given 'True'");
+}

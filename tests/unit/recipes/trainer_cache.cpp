@@ -1,0 +1,187 @@
+#include <doctest/doctest.h>
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <xtrain/core/file.hpp>
+#include <xtrain/recipes/trainer_cache.hpp>
+
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+void write_program(const std::string& path, const std::string& text) {
+  write_file(path, text);
+  ::chmod(path.c_str(), 0755);
+}
+
+/// A folder of programs with a compiler that counts its calls and writes a program.
+struct programs {
+  scratch_folder folder{};
+  trainer_cache::config settings{.programs = folder / "bin", .folder = folder / "cache"};
+
+  explicit programs(const std::string& script = "sleep 0.2\nprintf '#!/bin/sh\\n' > \"$out\"\nchmod +x \"$out\"\n") {
+    std::filesystem::create_directories(folder / "bin");
+    std::filesystem::create_directories(folder / "include/xtrain");
+    write_file(folder / "include/xtrain/a.hpp", "");
+    write_file(folder / "train.cpp", "int main() {}\n");
+    write_program(folder / "compiler", "#!/bin/sh\necho \"$*\" >> " + (folder / "calls") +
+                                           "\nout=\nwhile [ $# -gt 0 ]; do if [ \"$1\" = -o ]; then out=$2; fi; shift; done\n" + script);
+    describe(folder / "compiler");
+  }
+  void describe(const std::string& compiler, const std::string& options = "-O1;-Wall;SHELL:--param x=1", const std::string& libraries = "-lm") const {
+    write_file(folder / "bin/trainers.txt", "compiler=" + compiler + "\nsource=" + (folder / "train.cpp") + "\nversion=1.0\noptions=" + options +
+                                                "\ndefinitions=A;B=\"c\"\nincludes=" + (folder / "include") + "\nlibraries=" + libraries + "\n");
+  }
+  [[nodiscard]] std::size_t calls() const {
+    if (!file_exists(folder / "calls")) return 0;
+    const mapped_file file(folder / "calls");
+    return static_cast<std::size_t>(std::count(file.text().begin(), file.text().end(), '\n'));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a prebuilt trainer is found, another one is compiled once") {
+  const programs p;
+  const trainer_cache trainers(p.settings);
+  write_program(p.folder / "bin/train-cpu-fp32", "");
+  CHECK(trainers.prebuilt() == std::vector<std::string>{"cpu-fp32"});
+  CHECK(trainers.find_or_compile({}) == (p.folder / "bin/train-cpu-fp32"));
+  const recipe_type other{.precision = "bf16_mixed"};
+  const std::string program = trainers.find_or_compile(other);
+  CHECK(program.starts_with(p.folder / "cache/train-cpu-bf16_mixed-"));
+  CHECK(::access(program.c_str(), X_OK) == 0);
+  CHECK(trainers.find_or_compile(other) == program);
+  CHECK(p.calls() == 1);
+  const std::string command(mapped_file(p.folder / "calls").text());
+  CHECK(command.starts_with("-std=c++20 -O1 --param x=1 -DA -DB=\"c\" -DXTRAIN_RECIPE_KEY=\"cpu-bf16_mixed\" -I"));
+  CHECK(command.ends_with(" -lm\n"));
+
+  // another header, other options
+  write_file(p.folder / "include/xtrain/b.hpp", "");
+  const std::string second = trainers.find_or_compile(other);
+  CHECK(second != program);
+  p.describe(p.folder / "compiler", "-O2");
+  const std::string third = trainers.find_or_compile(other);
+  CHECK(third != second);
+  CHECK(p.calls() == 3);
+
+  // another compiler of the same name, other libraries
+  write_program(p.folder / "compiler", std::string(mapped_file(p.folder / "compiler").text()) + "# of a new version\n");
+  const std::string fourth = trainers.find_or_compile(other);
+  CHECK(fourth != third);
+  p.describe(p.folder / "compiler", "-O2", "-lm;-lz");
+  CHECK(trainers.find_or_compile(other) != fourth);
+  CHECK(p.calls() == 5);
+}
+
+TEST_CASE("trainers for this processor are not those of another one") {
+  // a folder of trainers may be shared: what is compiled with -march=native has a name of its own for each processor
+  programs p;
+  p.describe(p.folder / "compiler", "-O1;-march=native");
+  const auto program_on = [&](const std::string& text) {
+    p.settings.processor = p.folder / "processor";
+    write_file(p.settings.processor, text);
+    return trainer_cache(p.settings).find_or_compile({.optimizer = "lion"});
+  };
+  const std::string one = program_on("processor\t: 0\nflags\t\t: fpu avx2\ncpu MHz\t\t: 2000\n");
+  CHECK(program_on("processor\t: 0\nflags\t\t: fpu avx2\ncpu MHz\t\t: 2100\n") == one);
+  CHECK(program_on("processor\t: 0\nflags\t\t: fpu avx2 avx512f\n") != one);
+  CHECK(program_on("processor\t: 0\nFeatures\t: fp asimd sve\n") != program_on("processor\t: 0\nFeatures\t: fp asimd\n"));
+  CHECK(p.calls() == 4);
+}
+
+TEST_CASE("what a killed process left is removed, and its compiler ends with it") {
+  const programs p("echo $$ > \"$out.began\"\nsleep 1\nprintf '#!/bin/sh\\n' > \"$out\"\nchmod +x \"$out\"\n");
+  const trainer_cache trainers(p.settings);
+  const recipe_type type{.optimizer = "sgd"};
+  const auto files = [&](const std::string& end) {
+    std::size_t count = 0;
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(p.folder / "cache", none)) count += entry.path().string().ends_with(end) ? 1 : 0;
+    return count;
+  };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    (void)trainers.find_or_compile(type);
+    ::_exit(0);
+  }
+  for (int i = 0; i < 100 && files(".began") == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  REQUIRE(files(".began") == 1);
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFSIGNALED(status));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  CHECK(files(".part") == 1);  // the folder of recipe.hpp: the compiler has written nothing
+  CHECK(files(".recipe.part") == 1);
+  const std::string program = trainers.find_or_compile(type);
+  CHECK(::access(program.c_str(), X_OK) == 0);
+  CHECK(files(".part") == 0);
+  CHECK(p.calls() == 2);
+}
+
+TEST_CASE("two that ask for the same trainer compile it once") {
+  const programs p;
+  const trainer_cache trainers(p.settings);
+  const recipe_type type{.optimizer = "lion"};
+  std::string first, second;
+  std::thread other([&] { first = trainers.find_or_compile(type); });
+  second = trainers.find_or_compile(type);
+  other.join();
+  CHECK(first == second);
+  CHECK(p.calls() == 1);
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(p.folder / "cache")) files += entry.path().string().ends_with(".part") ? 1 : 0;
+  CHECK(files == 0);
+}
+
+TEST_CASE("a type that does not compile is refused with what the compiler says, and leaves no trainer") {
+  const programs p("echo 'x.cpp:1: error: static assertion failed: xtrain muon: refused'; echo half > \"$out\"; exit 1\n");
+  const trainer_cache trainers(p.settings);
+  try {
+    (void)trainers.find_or_compile({.optimizer = "muon"});
+    FAIL("compiled");
+  } catch (const config_error& problem) {
+    const std::string said = problem.what();
+    CHECK(said.starts_with("trainer cpu-fp32-muon: the compiler refuses the type\nstruct recipe : xtrain::defaults {\n  using optimizer = xtrain::muon;\n};\n"
+                           "x.cpp:1: error: static assertion failed: xtrain muon: refused\nall that it says is in "));
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(p.folder / "cache")) CHECK_FALSE(entry.path().string().ends_with(".part"));
+  CHECK_THROWS_AS((void)trainers.find_or_compile({.optimizer = "muon"}), config_error);
+  CHECK(p.calls() == 2);
+}
+
+TEST_CASE("without a compiler the type and the trainers that are there are named") {
+  const programs p;
+  write_program(p.folder / "bin/train-cpu-fp32", "");
+  p.describe("/nowhere/compiler");
+  const trainer_cache trainers(p.settings);
+  CHECK_THROWS_WITH_AS((void)trainers.find_or_compile({.optimizer = "lion"}),
+                       "trainer cpu-fp32-lion: is not built, and the compiler /nowhere/compiler cannot be started; the type is\n"
+                       "struct recipe : xtrain::defaults {\n  using optimizer = xtrain::lion;\n};\nprebuilt: cpu-fp32",
+                       config_error);
+  CHECK_THROWS_WITH_AS(
+      (void)trainers.find_or_compile({.device = "cuda"}),
+      "trainer cuda-fp32: the device 'cuda' is none of this build, whose trainers are for cpu (there are: cpu-fp32); give the device cpu, or build a "
+      "trainer for a device of your own: --print-recipe shows its recipe and CMake call",
+      config_error);
+  CHECK_THROWS_WITH_AS((void)trainers.find_or_compile({}, true), "trainer cpu-fp32-mpi: needs MPI, which this build has not found", config_error);
+  std::filesystem::remove(p.folder / "bin/trainers.txt");
+  CHECK_THROWS_AS((void)trainers.find_or_compile({.optimizer = "lion"}), config_error);
+  write_file(p.folder / "bin/trainers.txt", "compiler=c\nnonsense\n");
+  CHECK_THROWS_WITH_AS((void)trainer_build::load(p.folder / "bin/trainers.txt"),
+                       std::string((p.folder / "bin/trainers.txt") + ": line 2: must be name=value; it is 'nonsense'").c_str(), file_error);
+}
