@@ -20,7 +20,7 @@ std::size_t at_level<Level, Kernel>::scratch_bytes(const cpu_properties& cpu, co
 }
 template <level Level>
 std::string facts<Level>::instructions() {
-  return simd::instructions();
+  return cpu_kernels::instructions();
 }
 template <level Level>
 double facts<Level>::multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep) {

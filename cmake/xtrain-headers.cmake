@@ -109,6 +109,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/levels.hpp
     xtrain/device/cpu/loss.hpp
     xtrain/device/cpu/matmul.hpp
+    xtrain/device/cpu/matrix_tiles.hpp
     xtrain/device/cpu/matrix_optimizer.hpp
     xtrain/device/cpu/nf4.hpp
     xtrain/device/cpu/norm.hpp
@@ -123,6 +124,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/step_scalars.hpp
     xtrain/device/cpu/stream.hpp
     xtrain/device/cpu/tile.hpp
+    xtrain/device/cpu/tile_registers.hpp
     xtrain/device/cpu/value_loss.hpp
     xtrain/device/dry/dry.hpp
     xtrain/device/dry_run.hpp
@@ -641,7 +643,13 @@ set(XTRAIN_RECIPES_HEADERS
     xtrain/recipes/megatron_arguments.hpp
     xtrain/recipes/megatron_command.hpp
     xtrain/recipes/megatron_flags.hpp
+    xtrain/recipes/megatron_folders.hpp
     xtrain/recipes/megatron_impl.hpp
+    xtrain/recipes/megatron_layout.hpp
+    xtrain/recipes/megatron_lora.hpp
+    xtrain/recipes/megatron_model.hpp
+    xtrain/recipes/megatron_optimization.hpp
+    xtrain/recipes/megatron_part.hpp
     xtrain/recipes/megatron_pretraining.hpp
     xtrain/recipes/megatron_programs.hpp
     xtrain/recipes/musa_demo.hpp

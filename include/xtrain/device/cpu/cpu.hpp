@@ -23,6 +23,7 @@
 #include <xtrain/device/cpu/split_loss.hpp>
 #include <xtrain/device/cpu/step_scalars.hpp>
 #include <xtrain/device/cpu/stream.hpp>
+#include <xtrain/device/cpu/tile_registers.hpp>
 #include <xtrain/device/cpu/value_loss.hpp>
 #include <xtrain/device/host.hpp>
 #include <xtrain/device/host_threads.hpp>
@@ -46,7 +47,7 @@ struct cpu {
 #ifdef XTRAIN_CPU_LEVELS
     return cpu_levels::instructions();
 #else
-    return simd::instructions();
+    return cpu_kernels::instructions();
 #endif
   }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 
@@ -18,10 +19,6 @@ namespace xtrain::cpu_kernels {
 ///   c(i, j) = alpha · Σ_p x(i, p) w(j, p) (+ bias_j) (+ c)
 inline constexpr std::size_t few_rows = 8;
 
-/// Prefetch distance along a row of W in bytes: rows are contiguous, so this covers the following rows. The hardware prefetcher alone
-/// restarts at every page and every row.
-inline constexpr std::size_t bytes_ahead = 8192;
-
 template <class Arch, std::size_t Rows, std::size_t Columns, class T, class C>
 void dot_products(std::size_t k, const T* x, std::size_t ldx, const T* w, std::size_t ldw, C* c, std::size_t ldc,
                   const epilogue<accumulate_t<T>, T>& end) {
@@ -33,9 +30,13 @@ void dot_products(std::size_t k, const T* x, std::size_t ldx, const T* w, std::s
   XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = batch(A{0}); }
   const auto load = [](const T* from, auto count) XTRAIN_LAMBDA_INLINE {
     if constexpr (std::is_same_v<U, simd::bf16_pair>) {
-      std::array<simd::bf16_pair, simd::width<A, Arch>> pairs{};
-      std::memcpy(pairs.data(), from, count * sizeof(T));
-      return simd::load_units<Arch>(pairs.data());
+      if constexpr (!std::is_same_v<decltype(count), std::size_t>) {
+        return simd::load_units<Arch>(reinterpret_cast<const simd::bf16_pair*>(from));
+      } else {
+        std::array<simd::bf16_pair, simd::width<A, Arch>> pairs{};
+        std::memcpy(pairs.data(), from, count * sizeof(T));
+        return simd::load_units<Arch>(pairs.data());
+      }
     } else {
       return simd::load<Arch>(from, count);
     }
@@ -44,7 +45,8 @@ void dot_products(std::size_t k, const T* x, std::size_t ldx, const T* w, std::s
     batch w_p[Columns];
     XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) {
       const T* const from = w + j * ldw + p;
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + bytes_ahead);
+      // the rows of the next call: the hardware prefetcher restarts at every row and every page
+      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) + Columns * ldw * sizeof(T)));
       w_p[j] = load(from, count);
     }
     XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {

@@ -94,7 +94,7 @@ template <class Kernel>
   return all[static_cast<std::size_t>(chosen())];
 }
 
-/// "avx512bw with bf16 products"
+/// "avx512bw with bf16 products and tiles"
 [[nodiscard]] inline std::string instructions() {
   constexpr std::array<std::string (*)(), 4> all{&facts<level::baseline>::instructions, &facts<level::avx2>::instructions,
                                                       &facts<level::avx512>::instructions, &facts<level::avx512_bf16>::instructions};

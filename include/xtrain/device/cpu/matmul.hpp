@@ -9,6 +9,7 @@
 #include <cstddef>
 
 #include <xtrain/device/cpu/few_rows.hpp>
+#include <xtrain/device/cpu/matrix_tiles.hpp>
 #include <xtrain/device/cpu/packing.hpp>
 #include <xtrain/device/cpu/simd.hpp>
 #include <xtrain/device/cpu/slim.hpp>
@@ -206,8 +207,12 @@ template <class T, class C>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::matmul<host_memory, T, C>& k) {
   if (k.m <= cpu_kernels::few_rows && k.transpose_b && !k.transpose_a) return 0;
   using A = accumulate_t<T>;
-  const std::size_t bytes = cpu_kernels::product_plan::of<simd::native>(k, cpu.threads).template bytes<A>(!std::is_same_v<C, A>);
-  return std::max(bytes, cpu_kernels::slim_product<simd::native, T, C>::bytes(k, cpu.threads));
+  const std::size_t slim = cpu_kernels::slim_product<simd::native, T, C>::bytes(k, cpu.threads);
+#ifdef XTRAIN_MATRIX_TILES
+  if constexpr (std::is_same_v<T, bf16>)
+    if (cpu_kernels::has_matrix_tiles()) return std::max(slim, cpu_kernels::tile_product<C>::bytes(k, cpu.threads));
+#endif
+  return std::max(slim, cpu_kernels::product_plan::of<simd::native>(k, cpu.threads).template bytes<A>(!std::is_same_v<C, A>));
 }
 
 template <class T, class C>
@@ -218,6 +223,10 @@ void run_native(cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, 
     if constexpr (cpu_kernels::units_in_place<typename slim::U, T>)
       return slim{stream, k, reinterpret_cast<typename slim::U*>(scratch.raw())}.run(side);
   }
+#ifdef XTRAIN_MATRIX_TILES
+  if constexpr (std::is_same_v<T, bf16>)
+    if (cpu_kernels::has_matrix_tiles()) return cpu_kernels::tile_product<C>(stream, k, scratch.raw()).run();
+#endif
   cpu_kernels::product<simd::native>(stream, k, scratch.raw());
 }
 

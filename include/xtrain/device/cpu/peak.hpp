@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <vector>
 
+#include <xtrain/device/cpu/matrix_tiles.hpp>
 #include <xtrain/device/cpu/packing.hpp>
 #include <xtrain/device/cpu/simd.hpp>
 #include <xtrain/device/cpu/stream.hpp>
@@ -19,6 +20,10 @@ namespace cpu_kernels {
 /// loop from being optimized away.
 template <class Arch, class T>
 [[nodiscard]] double multiply_add_chains(std::size_t rounds, float& keep) {
+#ifdef XTRAIN_MATRIX_TILES
+  if constexpr (std::is_same_v<T, bf16>)
+    if (has_matrix_tiles()) return multiply_tiles_repeatedly(rounds);
+#endif
   using U = unit<Arch, T>;
   using batch = simd::batch<float, Arch>;
   constexpr std::size_t chains = 12;

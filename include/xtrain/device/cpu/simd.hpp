@@ -415,6 +415,10 @@ template <class Arch>
 template <class Arch, class U>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE auto load_units(const U* from) {
   if constexpr (std::is_same_v<U, bf16_pair>) {
+#ifdef __AVX512F__
+    // not by way of an array: compilers that prefer 256-bit vectors copy it in halves, and a load of both waits for the stores
+    if constexpr (is_avx512<Arch>) return xsimd::batch<float, Arch>(_mm512_castsi512_ps(_mm512_loadu_si512(from)));
+#endif
     std::array<float, width<float, Arch>> bits;
     std::memcpy(bits.data(), from, sizeof(bits));
     return xsimd::batch<float, Arch>::load_unaligned(bits.data());

@@ -1,0 +1,130 @@
+// Products of bf16 in tile registers, where this processor has them: every element is right, has the same bits wherever it lies in a tile, and no memory
+// outside of C and the scratch memory is written.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include <xtrain/core/random.hpp>
+#include <xtrain/device/cpu/cpu.hpp>
+
+using namespace xtrain;
+
+#ifdef XTRAIN_MATRIX_TILES
+
+namespace {
+
+struct shape {
+  std::size_t m, n, k;
+  bool transpose_a = false, transpose_b = false, accumulate = false, bias = false;
+};
+
+std::vector<bf16> numbers(std::size_t count, std::uint64_t seed) {
+  std::vector<bf16> all(count);
+  for (std::size_t i = 0; i < count; ++i) all[i] = bf16(static_cast<float>(random_word({.seed = seed}, i) % 2001) * 1e-3f - 1.0f);
+  return all;
+}
+
+/// op(A) · op(B) by tile registers alone, whatever the kernel would choose; behind C and the scratch memory lies a mark that must stay.
+template <class C>
+std::vector<C> product(const shape& s, const std::vector<bf16>& a, const std::vector<bf16>& b, const std::vector<bf16>& bias, std::size_t threads,
+                       std::size_t rows, std::size_t first_row = 0, std::size_t first_column = 0) {
+  const cpu::context device({.threads = threads});
+  const cpu::stream stream(device);
+  const std::size_t columns = s.n - first_column, ldc = columns + 3;
+  std::vector<C> c(rows * ldc + 64, C(0.5f));
+  kernel::matmul<host_memory, bf16, C> kernel{.m = rows,
+                                              .n = columns,
+                                              .k = s.k,
+                                              .lda = s.transpose_a ? s.m : s.k,
+                                              .ldb = s.transpose_b ? s.k : s.n,
+                                              .ldc = ldc,
+                                              .transpose_a = s.transpose_a,
+                                              .transpose_b = s.transpose_b,
+                                              .accumulate = s.accumulate,
+                                              .alpha = 0.5};
+  const std::size_t from_a = s.transpose_a ? first_row : first_row * s.k, from_b = s.transpose_b ? first_column * s.k : first_column;
+  kernel.a = span_of(a.data() + from_a, a.size() - from_a);
+  kernel.b = span_of(b.data() + from_b, b.size() - from_b);
+  kernel.c = span_of(c.data(), c.size());
+  if (s.bias) kernel.bias_n = span_of(bias.data() + first_column, columns);
+  const std::size_t bytes = cpu_kernels::tile_product<C>::bytes(kernel, stream.threads());
+  std::vector<std::byte> scratch(bytes + 256, std::byte{0x7f});  // NaN where nothing is packed
+  auto* const aligned = scratch.data() + (64 - reinterpret_cast<std::uintptr_t>(scratch.data()) % 64) % 64;
+  cpu_kernels::tile_product<C>(stream, kernel, aligned).run();
+  CHECK(std::all_of(aligned + bytes, aligned + bytes + 64, [](std::byte x) { return x == std::byte{0x7f}; }));
+  for (std::size_t i = 0; i < rows; ++i)
+    CHECK(std::all_of(c.begin() + static_cast<std::ptrdiff_t>(i * ldc + columns), c.begin() + static_cast<std::ptrdiff_t>((i + 1) * ldc),
+                      [](C x) { return static_cast<float>(x) == 0.5f; }));
+  return c;
+}
+
+template <class C>
+void check(const shape& s) {
+  CAPTURE(s.m);
+  CAPTURE(s.n);
+  CAPTURE(s.k);
+  CAPTURE(s.transpose_a);
+  CAPTURE(s.transpose_b);
+  const std::vector<bf16> a = numbers(s.m * s.k, 1), b = numbers(s.k * s.n, 2), bias = numbers(s.n, 3);
+  const std::vector<C> c = product<C>(s, a, b, bias, 1, s.m);
+  const std::size_t ldc = s.n + 3;
+  double worst = 0;
+  for (std::size_t i = 0; i < s.m; ++i) {
+    for (std::size_t j = 0; j < s.n; ++j) {
+      double sum = 0, size = 0;
+      for (std::size_t p = 0; p < s.k; ++p) {
+        const double term = static_cast<double>(static_cast<float>(a[s.transpose_a ? p * s.m + i : i * s.k + p])) *
+                            static_cast<double>(static_cast<float>(b[s.transpose_b ? j * s.k + p : p * s.n + j]));
+        sum += term;
+        size += std::abs(term);
+      }
+      const double right = 0.5 * sum + (s.bias ? static_cast<double>(static_cast<float>(bias[j])) : 0.0) + (s.accumulate ? 0.5 : 0.0);
+      const double rounding = std::is_same_v<C, bf16> ? std::abs(right) / 256 : 0.0;
+      worst = std::max(worst, (std::abs(static_cast<double>(static_cast<float>(c[i * ldc + j])) - right) - rounding) / (size + 1));
+    }
+  }
+  CHECK(worst < 1e-6);
+
+  // the same bits on more threads, and at another place in a tile
+  const std::vector<C> threads = product<C>(s, a, b, bias, 2, s.m);
+  CHECK(std::memcmp(threads.data(), c.data(), c.size() * sizeof(C)) == 0);
+  const std::size_t row = s.m / 3, column = s.n / 5, rows = s.m - row - s.m / 7;
+  const std::vector<C> part = product<C>(s, a, b, bias, 1, rows, row, column);
+  bool same = true;
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = column; j < s.n; ++j)
+      same = same && std::memcmp(&part[i * (s.n - column + 3) + j - column], &c[(row + i) * ldc + j], sizeof(C)) == 0;
+  CHECK(same);
+}
+
+}  // namespace
+
+TEST_CASE("products in tile registers: right, the same bits anywhere, and nothing else is written") {
+  if (!cpu_kernels::has_matrix_tiles()) {
+    MESSAGE("skipped: this processor has no tile registers");
+    return;
+  }
+  for (const bool transpose_a : {false, true}) {
+    for (const bool transpose_b : {false, true}) {
+      check<bf16>({1, 1, 1, transpose_a, transpose_b});
+      check<bf16>({9, 17, 31, transpose_a, transpose_b, true, true});
+      check<float>({32, 32, 32, transpose_a, transpose_b, true});
+      check<bf16>({49, 100, 65, transpose_a, transpose_b, false, true});
+      check<float>({250, 170, 777, transpose_a, transpose_b, true, true});  // several blocks of the depth, and of rows
+      check<bf16>({250, 300, 1600, transpose_a, transpose_b, true, true});
+    }
+  }
+  check<bf16>({1100, 40, 40, false, true});  // more rows than are packed at once
+  check<float>({1100, 40, 40, true, false, true});
+}
+
+#else
+
+TEST_CASE("products in tile registers") { MESSAGE("skipped: not compiled for AVX-512 with bf16 products, on x86-64 Linux"); }
+
+#endif
