@@ -16,8 +16,7 @@ namespace xtrain {
 /// 16 hexadecimal digits.
 [[nodiscard]] std::string checksum_text(std::string_view bytes);
 
-/// Checksums of up to 64 blocks of 4096 bytes, from the first on at equal distances, which are rounded down: of the end, up to 63 units may be missing. A cheap
-/// mark of contents that may be larger than memory.
+/// Checksums of up to 64 blocks of 4096 bytes, at equal distances from the first to the last. A cheap mark of contents that may be larger than memory.
 ///   unit   blocks begin at a multiple of so many bytes, of which there is a whole number
 [[nodiscard]] std::vector<std::uint64_t> sampled_checksums(std::string_view bytes, std::size_t unit = 1);
 

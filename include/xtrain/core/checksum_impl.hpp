@@ -57,7 +57,7 @@ XTRAIN_INLINE std::vector<std::uint64_t> sampled_checksums(std::string_view byte
   constexpr std::size_t blocks = 64, block_bytes = 4096;
   const std::size_t size = bytes.size() / unit, block = block_bytes / unit, count = std::min(blocks, (size + block - 1) / block);
   std::vector<std::uint64_t> all;
-  for (std::size_t i = 0; i < count; ++i) all.push_back(checksum(bytes.substr((count > 1 ? (size - block) / (count - 1) * i : 0) * unit, block * unit)));
+  for (std::size_t i = 0; i < count; ++i) all.push_back(checksum(bytes.substr((count > 1 ? (size - block) * i / (count - 1) : 0) * unit, block * unit)));
   return all;
 }
 

@@ -35,14 +35,14 @@ TEST_CASE("any bit that is flipped changes the checksum") {
   }
 }
 
-TEST_CASE("sampled checksums see the first bytes of a text of any length, and most of the last") {
+TEST_CASE("sampled checksums see the first and the last byte of a text of any length") {
   CHECK(sampled_checksums("").empty());
   CHECK(sampled_checksums("abc") == std::vector<std::uint64_t>{checksum("abc")});
   for (const std::size_t size : {4095U, 4096U, 4097U, 300'000U, 1'000'000U}) {
     std::string text(size, 'a');
     const auto before = sampled_checksums(text);
     CHECK(before.size() == std::min<std::size_t>(64, (size + 4095) / 4096));
-    for (const std::size_t at : {std::size_t{0}, size - 64}) {
+    for (const std::size_t at : {std::size_t{0}, size - 1}) {
       text[at] = 'b';
       CHECK(sampled_checksums(text) != before);
       text[at] = 'a';
