@@ -111,6 +111,9 @@ TEST_CASE("products in tile registers: right, the same bits anywhere, and nothin
   }
   for (const bool transpose_a : {false, true}) {
     for (const bool transpose_b : {false, true}) {
+      check<bf16>({0, 40, 40, transpose_a, transpose_b});  // experts without tokens
+      check<float>({40, 0, 40, transpose_a, transpose_b});
+      check<float>({40, 40, 0, transpose_a, transpose_b, true});
       check<bf16>({1, 1, 1, transpose_a, transpose_b});
       check<bf16>({9, 17, 31, transpose_a, transpose_b, true, true});
       check<float>({32, 32, 32, transpose_a, transpose_b, true});

@@ -10,7 +10,7 @@
 #include <xtrain/device/cpu/elementwise.hpp>
 #include <xtrain/device/cpu/embedding.hpp>
 #include <xtrain/device/cpu/experts.hpp>
-#include <xtrain/device/cpu/fake_quantise.hpp>
+#include <xtrain/device/cpu/fake_quantize.hpp>
 #include <xtrain/device/cpu/grpo.hpp>
 #include <xtrain/device/cpu/instructions.hpp>
 #include <xtrain/device/cpu/loss.hpp>

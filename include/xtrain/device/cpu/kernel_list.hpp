@@ -9,7 +9,7 @@
 #include <xtrain/device/kernel/elementwise.hpp>
 #include <xtrain/device/kernel/embedding.hpp>
 #include <xtrain/device/kernel/experts.hpp>
-#include <xtrain/device/kernel/fake_quantise.hpp>
+#include <xtrain/device/kernel/fake_quantize.hpp>
 #include <xtrain/device/kernel/grpo.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 #include <xtrain/device/kernel/loss.hpp>
@@ -67,7 +67,7 @@ inline constexpr bool listed = false;
   X(kernel::add<host_memory, T>) \
   X(kernel::dropout<host_memory, T>) \
   X(kernel::uniform_noise<host_memory, T>) \
-  X(kernel::dequantise_nf4<host_memory, T>) \
+  X(kernel::dequantize_nf4<host_memory, T>) \
   X(kernel::sum_of_squares<host_memory, T>) \
   X(kernel::muon_normalise<host_memory, float, T>) \
   X(kernel::adafactor_squares<host_memory, T>) \

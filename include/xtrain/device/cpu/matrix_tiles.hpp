@@ -153,7 +153,7 @@ class tile_product {
         part_columns_(columns_of_part(k.n, threads_)), packed_a_(reinterpret_cast<simd::bf16_pair*>(scratch)),
         workers_(scratch + a_units(k) * sizeof(simd::bf16_pair)), worker_bytes_(bytes_of_worker(k, threads_)) {
     // several parts per thread, so that a slow thread takes fewer; products with few columns are also split along their rows
-    const std::size_t column_parts = (k.n + part_columns_ - 1) / part_columns_, wanted = 4 * threads_;
+    const std::size_t column_parts = std::max<std::size_t>(1, (k.n + part_columns_ - 1) / part_columns_), wanted = 4 * threads_;
     const std::size_t row_parts = column_parts >= wanted ? 1 : wanted / column_parts;
     part_rows_ = std::min(rows_, std::max<std::size_t>(64, round_up((rows_ + row_parts - 1) / row_parts, 32)));
   }
@@ -189,8 +189,8 @@ class tile_product {
   static std::size_t most_deep(std::size_t k) { return k / matrix_tile::elements_deep + depth_blocks::of<simd::bf16_pair>(k).count + 1; }
   static std::size_t most_rows(const kernel_type& k) { return std::min(round_up(k.m, lines), most_rows_at_once); }
   static std::size_t rows_at_once(const kernel_type& k) {
-    const std::size_t affordable = std::max<std::size_t>(32, most_units_at_once / (most_deep(k.k) * lines) / 32 * 32), most = std::min(most_rows(k), affordable);
-    const std::size_t passes = (k.m + most - 1) / most;
+    const std::size_t affordable = std::max<std::size_t>(32, most_units_at_once / (most_deep(k.k) * lines) / 32 * 32);
+    const std::size_t most = std::max<std::size_t>(1, std::min(most_rows(k), affordable)), passes = (k.m + most - 1) / most;
     return passes <= 1 ? round_up(k.m, lines) : round_up((k.m + passes - 1) / passes, 32);
   }
   static std::size_t columns_of_part(std::size_t n, std::size_t threads) {

@@ -25,7 +25,7 @@ template <class A>
 }
 
 template <class Arch, class T>
-void nf4_elements(const cpu_stream& stream, const kernel::dequantise_nf4<host_memory, T>& k) {
+void nf4_elements(const cpu_stream& stream, const kernel::dequantize_nf4<host_memory, T>& k) {
   using A = accumulate_t<T>;
   static constexpr auto pairs = level_pairs<A>();
   static_assert(elements_per_part % nf4::block == 0);
@@ -46,7 +46,7 @@ void nf4_elements(const cpu_stream& stream, const kernel::dequantise_nf4<host_me
 }  // namespace cpu_kernels
 
 template <class T>
-void run_native(cpu_stream& stream, const kernel::dequantise_nf4<host_memory, T>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::dequantize_nf4<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::nf4_elements<simd::native>(stream, k);
 }
 

@@ -1,7 +1,7 @@
 // Products with one slim side, as in low-rank adapters: packing a wide matrix costs as much as multiplying it by sixteen columns,
 // so it is read in place, and only the slim operand is packed.
 //
-// Sums are in the same order as in every other product: the choice of path does not change the bits.
+// Sums are in the same order as in every other product of vectors: the choice of path does not change the bits. Only tile registers add in another order.
 #pragma once
 
 #include <algorithm>

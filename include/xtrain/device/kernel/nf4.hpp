@@ -65,10 +65,10 @@ namespace kernel {
 ///   outer      read      nf4::outer_scales(n)
 ///   y_n        written   computed in fp32, rounded once
 template <class Memory, class T>
-struct dequantise_nf4 {
-  static constexpr std::string_view name = "dequantise_nf4";
+struct dequantize_nf4 {
+  static constexpr std::string_view name = "dequantize_nf4";
   template <class M>
-  using on = dequantise_nf4<M, T>;
+  using on = dequantize_nf4<M, T>;
 
   std::size_t n = 0;
   read<std::uint8_t, Memory> code_n2{}, scale_k{};

@@ -11,7 +11,7 @@
 #include <xtrain/device/reference/elementwise.hpp>
 #include <xtrain/device/reference/embedding.hpp>
 #include <xtrain/device/reference/experts.hpp>
-#include <xtrain/device/reference/fake_quantise.hpp>
+#include <xtrain/device/reference/fake_quantize.hpp>
 #include <xtrain/device/reference/grpo.hpp>
 #include <xtrain/device/reference/loss.hpp>
 #include <xtrain/device/reference/matmul.hpp>

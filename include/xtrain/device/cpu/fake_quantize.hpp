@@ -1,4 +1,4 @@
-// Fake quantisation: groups are divided among threads.
+// Fake quantization: groups are divided among threads.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 #include <xtrain/device/cpu/activation.hpp>
 #include <xtrain/device/cpu/stream.hpp>
-#include <xtrain/device/kernel/fake_quantise.hpp>
+#include <xtrain/device/kernel/fake_quantize.hpp>
 
 namespace xtrain {
 
@@ -25,7 +25,7 @@ void for_each_group(const cpu_stream& stream, const Kernel& k, Work&& work) {
 }  // namespace cpu_kernels
 
 template <class T>
-void run_native(cpu_stream& stream, const kernel::fake_quantise<host_memory, T>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::fake_quantize<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::for_each_group(stream, k, [&](std::size_t first, const auto& of_group) {
     const T* x = k.x_n.raw() + first;
     T* y = k.y_n.raw() + first;
@@ -34,7 +34,7 @@ void run_native(cpu_stream& stream, const kernel::fake_quantise<host_memory, T>&
 }
 
 template <class T, class G>
-void run_native(cpu_stream& stream, const kernel::fake_quantise_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::fake_quantize_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
   using sum = accumulate_t<G>;
   cpu_kernels::for_each_group(stream, k, [&](std::size_t first, const auto& of_group) {
     const T* x = k.x_n.raw() + first;

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <xtrain/device/kernel/fake_quantise.hpp>
+#include <xtrain/device/kernel/fake_quantize.hpp>
 #include <xtrain/device/reference/stream.hpp>
 
 namespace xtrain {
 
 template <class T>
-void run_kernel(reference_stream&, const kernel::fake_quantise<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::fake_quantize<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   for (std::size_t begin = 0; begin < k.n; begin += k.group)
     k.format.of_values(k.x_n.raw() + begin, k.group, [&](const auto& of_group) {
@@ -15,7 +15,7 @@ void run_kernel(reference_stream&, const kernel::fake_quantise<host_memory, T>& 
 }
 
 template <class T, class G>
-void run_kernel(reference_stream&, const kernel::fake_quantise_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::fake_quantize_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   using sum = accumulate_t<G>;
   for (std::size_t begin = 0; begin < k.n; begin += k.group)

@@ -1,4 +1,4 @@
-// Rounding to integers of few bits and back, for quantisation-aware training.
+// Rounding to integers of few bits and back, for quantization-aware training.
 //                  [Jacob et al. 2018, "Quantization and training of neural networks for efficient integer-arithmetic-only inference", section 3]
 #pragma once
 
@@ -20,11 +20,11 @@ namespace xtrain {
 ///   floating  unsigned, with scale and zero point in bf16, as the int4 kernels of tinygemm take them; zero need not be among the values
 enum class zero_points : std::uint8_t { none, integer, floating };
 
-struct fake_quantisation {
+struct fake_quantization {
   std::size_t bits = 4;
   zero_points zeros = zero_points::none;
 
-  friend bool operator==(const fake_quantisation&, const fake_quantisation&) = default;
+  friend bool operator==(const fake_quantization&, const fake_quantization&) = default;
 
   /// The numbers of one group, in the accumulate dtype A: without zero points, or with integers.
   template <class A>
@@ -106,13 +106,13 @@ namespace kernel {
 ///   x_n   read
 ///   y_n   written, rounded once; may alias x_n
 template <class Memory, class T>
-struct fake_quantise {
-  static constexpr std::string_view name = "fake_quantise";
+struct fake_quantize {
+  static constexpr std::string_view name = "fake_quantize";
   template <class To>
-  using on = fake_quantise<To, T>;
+  using on = fake_quantize<To, T>;
 
   std::size_t n = 0, group = 1;
-  fake_quantisation format{};
+  fake_quantization format{};
   read<T, Memory> x_n{};
   written<T, Memory> y_n{};
 
@@ -128,13 +128,13 @@ struct fake_quantise {
 ///   dy_n   read
 ///   dx_n   written, or updated with accumulate; may alias dy_n when written
 template <class Memory, class T, class G>
-struct fake_quantise_backward {
-  static constexpr std::string_view name = "fake_quantise_backward";
+struct fake_quantize_backward {
+  static constexpr std::string_view name = "fake_quantize_backward";
   template <class To>
-  using on = fake_quantise_backward<To, T, G>;
+  using on = fake_quantize_backward<To, T, G>;
 
   std::size_t n = 0, group = 1;
-  fake_quantisation format{};
+  fake_quantization format{};
   bool accumulate = false;
   read<T, Memory> x_n{};
   read<G, Memory> dy_n{};
