@@ -1,4 +1,4 @@
-# Installs headers, targets, the CMake package, and the example trainers that xtrain_add_trainer can build.
+# Installs headers, targets, the CMake package, and the example programs that xtrain_add_trainer and xtrain_add_front_ends can build.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -14,12 +14,14 @@ install(EXPORT xtrain-xtrain_native NAMESPACE xtrain:: DESTINATION "${package}" 
 configure_package_config_file(cmake/xtrain-config.cmake.in "${PROJECT_BINARY_DIR}/xtrain-config.cmake" INSTALL_DESTINATION "${package}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/xtrain-config-version.cmake" COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES "${PROJECT_BINARY_DIR}/xtrain-config.cmake" "${PROJECT_BINARY_DIR}/xtrain-config-version.cmake" cmake/xtrain-dependencies.cmake
-              cmake/xtrain-add-trainer.cmake cmake/xtrain-add-library.cmake cmake/library_core.cpp cmake/library_fp32.cpp
-              cmake/library_fp32_lora.cpp cmake/library_bf16.cpp cmake/library_bf16_lora.cpp cmake/library_io.cpp cmake/library_text.cpp
-              cmake/library_recipes.cpp cmake/xtrain-cpu-kernels.cmake cmake/cpu_kernels.cpp cmake/xtrain-cpu-levels.cmake cmake/cpu_level.cpp
-              cmake/FindPCRE2.cmake cmake/FindUtf8proc.cmake cmake/FindArrowParquet.cmake DESTINATION "${package}")
+              cmake/xtrain-add-trainer.cmake cmake/xtrain-add-front-ends.cmake cmake/xtrain-example-programs.cmake cmake/xtrain-add-library.cmake
+              cmake/library_core.cpp cmake/library_fp32.cpp cmake/library_fp32_lora.cpp cmake/library_bf16.cpp cmake/library_bf16_lora.cpp
+              cmake/library_io.cpp cmake/library_text.cpp cmake/library_recipes.cpp cmake/xtrain-cpu-kernels.cmake cmake/cpu_kernels.cpp
+              cmake/xtrain-cpu-levels.cmake cmake/cpu_level.cpp cmake/FindPCRE2.cmake cmake/FindUtf8proc.cmake cmake/FindArrowParquet.cmake
+              DESTINATION "${package}")
 install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp examples/evaluate.cpp examples/train_encoder.cpp examples/plan.cpp
               examples/command_line.hpp examples/flag_names.hpp examples/frozen_model.hpp examples/training_run.hpp examples/objective_flags.hpp
+              examples/program_start.hpp
               examples/ranks.hpp examples/restarts.hpp examples/train.cpp examples/described_data.hpp examples/described_files.hpp
               examples/described_settings.hpp examples/log_styles_hugging_face.hpp examples/log_styles_megatron.hpp examples/log_styles_torchtune.hpp
               examples/tune.cpp examples/hf_train.cpp examples/main_hf.cpp examples/megatron.cpp examples/front_end.hpp examples/python_program.hpp

@@ -8,7 +8,7 @@ math(EXPR next "${CMAKE_MATCH_2} + 1")
 file(REMOVE_RECURSE "${SCRATCH}/asking" "${SCRATCH}/asking_folder")
 
 # Every case sets everything, since the build folders are used again.
-set(everything -D ASK= -D EXPECT= -D LINK= -D TRAINER= -D CMAKE_DISABLE_FIND_PACKAGE_PCRE2=OFF -D CMAKE_DISABLE_FIND_PACKAGE_Utf8proc=OFF
+set(everything -D ASK= -D EXPECT= -D LINK= -D TRAINER= -D FRONT_ENDS= -D CMAKE_DISABLE_FIND_PACKAGE_PCRE2=OFF -D CMAKE_DISABLE_FIND_PACKAGE_Utf8proc=OFF
     -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=OFF -D CMAKE_DISABLE_FIND_PACKAGE_xtensor=OFF -D CMAKE_DISABLE_FIND_PACKAGE_CLI11=OFF
     -D CMAKE_DISABLE_FIND_PACKAGE_MPI=OFF -D CMAKE_DISABLE_FIND_PACKAGE_yaml-cpp=OFF)
 macro(accepted)
@@ -82,12 +82,25 @@ refused("the trainers need the component 'text'; call find_package(xtrain COMPON
         "-DTRAINER=NAME mine SOURCE program.cpp")
 refused("the trainers' command lines need CLI11 (Debian and Ubuntu: libcli11-dev)" ${text} "-DTRAINER=NAME mine SOURCE program.cpp" ${no_cli11})
 
+# xtrain_add_front_ends.
+set(text_and_recipes "-DASK=REQUIRED COMPONENTS text recipes")
+accepted(${text_and_recipes} "-DFRONT_ENDS=NAMES tune convert")
+refused("xtrain_add_front_ends: NAMES must be among tune, megatron, hf_train, main_hf, preprocess_data, convert; given was also: tunes" ${text_and_recipes}
+        "-DFRONT_ENDS=NAMES tunes")
+refused("xtrain_add_front_ends: what starts trainers (tune, megatron) needs the component 'recipes'; call find_package(xtrain COMPONENTS text recipes)" ${text}
+        "-DFRONT_ENDS=NAMES convert tune megatron")
+refused("xtrain_add_front_ends: the programs' command lines need CLI11 (Debian and Ubuntu: libcli11-dev)" ${text} "-DFRONT_ENDS=NAMES convert" ${no_cli11})
+refused("LIBRARIES must be targets; there is no 'xtrain::library'" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune LIBRARIES xtrain::library")
+refused("trainers that are compiled on demand link no others; given was: PCRE2::8BIT" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune LIBRARIES PCRE2::8BIT")
+
 # The source as a folder: a component that lacks something is refused when it is linked, and not before.
 folder_accepted(-D LINK=xtrain::text "-DTRAINER=NAME mine SOURCE generate.cpp")
 folder_accepted(-D LINK=xtrain::io ${no_pcre2})
 folder_refused("xtrain::text cannot be linked. ${pcre2_missing}" -D LINK=xtrain::text ${no_pcre2})
 folder_refused("xtrain_add_trainer(mine): the trainers need the component 'text'. ${pcre2_missing}" -D LINK=xtrain::io
                "-DTRAINER=NAME mine SOURCE generate.cpp" ${no_pcre2})
+folder_refused("xtrain_add_front_ends: what starts trainers (tune) needs the component 'recipes'. The component 'recipes' needs yaml-cpp" -D LINK=xtrain::io
+               "-DFRONT_ENDS=NAMES tune" ${no_yaml})
 folder_accepted(-D LINK=xtrain::xtrain ${no_json})
 folder_refused("xtrain::io cannot be linked. The component 'io' needs nlohmann-json (Debian and Ubuntu: nlohmann-json3-dev)." -D LINK=xtrain::io ${no_json})
 folder_accepted(-D LINK=xtrain::xtrain ${no_mpi})

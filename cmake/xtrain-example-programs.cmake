@@ -1,0 +1,47 @@
+# What xtrain_add_trainer and xtrain_add_front_ends share: what a program needs, and where its source is.
+
+# _xtrain_has(<result> <component>): whether it can be linked.
+function(_xtrain_has result component)
+  set(${result} FALSE PARENT_SCOPE)
+  if(TARGET xtrain::${component})
+    get_target_property(missing xtrain::${component} XTRAIN_MISSING)
+    if(NOT missing)
+      set(${result} TRUE PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
+# _xtrain_must_have(<component> <caller> <who needs>): an error that says how to get it, unless it can be linked.
+function(_xtrain_must_have component caller who)
+  if(NOT TARGET xtrain::${component})
+    set(components text ${component})
+    list(REMOVE_DUPLICATES components)
+    list(JOIN components " " components)
+    message(FATAL_ERROR "${caller}: ${who} the component '${component}'; call find_package(xtrain COMPONENTS ${components})")
+  endif()
+  get_target_property(missing xtrain::${component} XTRAIN_MISSING)
+  if(missing)
+    message(FATAL_ERROR "${caller}: ${who} the component '${component}'. ${missing}")
+  endif()
+endfunction()
+
+# _xtrain_must_have_cli11(<caller> <whose>)
+function(_xtrain_must_have_cli11 caller whose)
+  if(NOT TARGET CLI11::CLI11)
+    find_package(CLI11 QUIET)
+  endif()
+  if(NOT TARGET CLI11::CLI11)
+    message(FATAL_ERROR "${caller}: ${whose} command lines need CLI11 (Debian and Ubuntu: libcli11-dev)")
+  endif()
+endfunction()
+
+# _xtrain_example(<result> <name>): the file of an example. An installed package has the examples beside this file, a checkout has them beside its folder.
+function(_xtrain_example result name)
+  foreach(examples "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/examples" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../examples")
+    if(EXISTS "${examples}/${name}")
+      cmake_path(SET file NORMALIZE "${examples}/${name}")
+      set(${result} "${file}" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+endfunction()
