@@ -6,7 +6,7 @@ Numbers are drawn from NumPy's PCG64. Integers are stored as fp32: they are smal
 """
 
 import bitsandbytes
-import bitsandbytes.functional as quantised
+import bitsandbytes.functional as quantized
 import numpy as np
 import torch
 from safetensors.torch import save_file
@@ -23,10 +23,10 @@ def main():
     for name, n in SIZES.items():
         x = torch.from_numpy(rng.standard_normal(n).astype(np.float32)) * torch.from_numpy(rng.uniform(0.01, 2.0, n).astype(np.float32))
         x[: n // 8] *= 1e-3  # blocks of very different scales
-        codes, state = quantised.quantize_4bit(x, blocksize=64, compress_statistics=True, quant_type="nf4")
+        codes, state = quantized.quantize_4bit(x, blocksize=64, compress_statistics=True, quant_type="nf4")
         tensors |= {f"{name}.x": x, f"{name}.codes": codes.flatten(), f"{name}.scales": state.absmax,
                     f"{name}.outer_scales": torch.cat([state.offset.reshape(1), state.state2.absmax.flatten()]),
-                    f"{name}.made": quantised.dequantize_4bit(codes, state).flatten()}
+                    f"{name}.made": quantized.dequantize_4bit(codes, state).flatten()}
     tensors |= {"shares": state.code, "scale_shares": state.state2.code}
     folder = HERE / "nf4"
     folder.mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ import pathlib
 
 import bitsandbytes
 import bitsandbytes.backends.cpu.ops as processor
-import bitsandbytes.functional as quantised
+import bitsandbytes.functional as quantized
 import numpy as np
 import torch
 from safetensors.torch import save_file
@@ -161,7 +161,7 @@ def main():
                 by = (made[code].int() - state[their].flatten().int()).abs()
                 notes.append(f"adamw_8bit {name}: {int((by > 0).sum())} of {by.numel()} {code} differ, by up to {int(by.max())}")
     for signed, key in ((True, "signed_levels"), (False, "unsigned_levels")):
-        theirs = quantised.create_dynamic_map(signed=signed)
+        theirs = quantized.create_dynamic_map(signed=signed)
         tensors[key] = floats(theirs)
         notes.append(f"{key}: bitsandbytes' differ by up to {float(((levels(signed) - theirs).abs() / theirs.abs().clamp(min=1e-30)).max()):.1e} of them")
     save_file(tensors, folder / "adamw_8bit.safetensors")

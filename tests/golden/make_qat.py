@@ -1,4 +1,4 @@
-"""Makes qat/*.safetensors: output, gradients and twenty SGD steps of two layers of quantisation-aware training. For people; no test runs it.
+"""Makes qat/*.safetensors: output, gradients and twenty SGD steps of two layers of quantization-aware training. For people; no test runs it.
 
     python make_qat.py
 

@@ -2,21 +2,27 @@
 //                                                    [Hu et al. 2021, "LoRA: Low-rank adaptation of large language models"]
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <xtrain/adapt/concepts.hpp>
 #include <xtrain/adapt/dora.hpp>
 #include <xtrain/adapt/lora_config.hpp>
 #include <xtrain/core/random.hpp>
+#include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/layers/tensor_shard.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/embedding.hpp>
 #include <xtrain/ops/matmul.hpp>
+#include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
 namespace xtrain {
@@ -34,7 +40,8 @@ struct lora {
   /// Whether a parameter belongs to the adapter, not to the base model.
   [[nodiscard]] static bool is_own(std::string_view parameter) { return !lora_names::module_beside(parameter).empty(); }
 
-  /// Called once the base weights are loaded or initialized: the DoRA magnitudes are set to the row norms of the weights.
+  /// Called once the base weights are loaded or initialized: the DoRA magnitudes are set to the row norms of the weights, of those in four bits to the norms
+  /// of what these stand for.
   template <class Store, class Stream>
   static void on_weights_loaded(const Store& store, Stream& stream) {
     using dtype = typename Store::parameter_type;
@@ -44,8 +51,19 @@ struct lora {
                             "zero<2>");
       const auto& weight = *store.find(module_of(m.spec.name) + ".weight");
       std::vector<dtype> w_oi(weight.size()), m_o(m.size());
-      copy_to_host(stream, std::span<dtype>(w_oi), store.value(weight));
-      stream.synchronize();
+      if (weight.spec.quantized) {
+        const auto there = store.quantized(weight);
+        nf4_array here;
+        here.code_n2.resize(there.code_n2.size()), here.scale_k.resize(there.scale_k.size()), here.outer.resize(there.outer.size());
+        copy_to_host(stream, std::span(here.code_n2), there.code_n2);
+        copy_to_host(stream, std::span(here.scale_k), there.scale_k);
+        copy_to_host(stream, std::span(here.outer), there.outer);
+        stream.synchronize();
+        nf4::dequantize<dtype>(here, w_oi);
+      } else {
+        copy_to_host(stream, std::span<dtype>(w_oi), store.value(weight));
+        stream.synchronize();
+      }
       const std::size_t inputs = weight.spec.shape[1];
       for (std::size_t o = 0; o < m_o.size(); ++o) {
         double squares = 0;
@@ -71,11 +89,13 @@ struct lora {
       whole_inputs_ = inputs.whole;
       std::size_t column = 0;
       for (const auto& part : parts) {
-        if (c.adapts(part.name)) {
+        if (const auto* names = c.parts_of(part.name); names != nullptr && c.adapts(part.name)) {
+          declare_parts(build, part, inputs, *names, column);
+        } else if (c.adapts(part.name)) {
           require<config_error>(!c.dora || inputs.whole == 0, "tensor: DoRA of '", part.name, "' must have whole rows of the weight, whose lengths it trains; "
                                 "in this row-parallel layer the ", inputs.whole, " inputs are sharded; choose other target modules");
           const std::size_t rank = c.rank_of(part.name);
-          attached added{.column = column, .outputs = part.outputs, .site = site_of_name(part.name), .scale = c.scale_of(part.name)};
+          attached added{.column = column, .outputs = part.outputs, .rank = rank, .site = site_of_name(part.name), .scale = c.scale_of(part.name)};
           const std::size_t all_inputs = inputs.whole == 0 ? inputs.count : inputs.whole;
           parameter_spec a{.name = concat(part.name, lora_names::a),
                            .shape = {rank, inputs.count},
@@ -86,8 +106,6 @@ struct lora {
           added.b = store.declare(std::move(b));
           if (c.dora) {
             added.weight = store.handle_of(part.name + ".weight");
-            require<config_error>(!store.is_quantised(added.weight), "lora: rows of '", part.name,
-                                  "' must not be decomposed (DoRA) where the weight is quantized");
             parameter_spec m{.name = concat(part.name, lora_names::magnitude), .shape = {part.outputs}, .rows_in_files = part.order};
             if (build.shard().is_sharded() && part.whole_outputs != 0) {
               m.cut = {.whole = {part.whole_outputs}, .rows = part.rows};
@@ -119,7 +137,7 @@ struct lora {
           const auto change = decomposed(p, part).change(p);
           ops::linear(p, x_dropped, change, {}, y_part, ops::result::is_added);
         } else {
-          ops::linear(p, down(p, part, x_dropped), p.matrix(part.b), {}, y_part, ops::result::is_added, part.scale);
+          ops::linear(p, down(p, part, x_dropped), b_of(p, part), {}, y_part, ops::result::is_added, part.scale);
         }
       }
     }
@@ -145,12 +163,13 @@ struct lora {
           input_backward(p, part, dy_part, w.change(p), dx);
         } else {
           // forward: y += scale · t · Bᵀ
-          if (const auto db = p.matrix_gradient(part.b); db.exists()) ops::linear_backward_weight(p, dy_part, t, db, part.scale);
-          ops::linear_backward_input(p, dy_part, p.matrix(part.b), dt, ops::result::replaces, part.scale);
-          input_backward(p, part, dt, p.matrix(part.a), dx);
+          if (const auto db = p.matrix_gradient(part.b); db.exists())
+            ops::linear_backward_weight(p, dy_part, t, db.rows(part.first_b, part.outputs), part.scale);
+          ops::linear_backward_input(p, dy_part, b_of(p, part), dt, ops::result::replaces, part.scale);
+          input_backward(p, part, dt, a_of(p, part), dx);
         }
         // forward: t = dropout(x) · Aᵀ
-        if (const auto da = p.matrix_gradient(part.a); da.exists()) ops::linear_backward_weight(p, dt, x_dropped, da);
+        if (const auto da = p.matrix_gradient(part.a); da.exists()) ops::linear_backward_weight(p, dt, x_dropped, da.rows(part.first_a, part.rank));
       }
       if (decomposes()) lengths_backward(p, projected, dy);
     }
@@ -175,11 +194,63 @@ struct lora {
       }
     }
 
+    /// Adapters of parts of a fused module. A [parts · rank, in] has their rows one after the other, and so has B [their outputs, rank]; in files B is
+    /// [out, parts · rank], so that both together are an adapter of the module: PEFT's, whose B has zeros elsewhere.
+    template <class Builder, class Part, class Inputs>
+    void declare_parts(Builder& build, const Part& module, const Inputs& inputs, const std::vector<std::string>& names, std::size_t column) {
+      const config& c = build.adapter();
+      std::string known;
+      for (const fused_part& one : module.fused) known += concat(known.empty() ? "" : ", ", one.name);
+      for (const std::string& chosen : names)
+        require<config_error>(std::count(names.begin(), names.end(), chosen) == 1 &&
+                                  std::any_of(module.fused.begin(), module.fused.end(), [&](const fused_part& one) { return one.name == chosen; }),
+                              "lora: parts of '", module.name, "' must be some of its parts, each once", known.empty() ? "; it has none" : concat(": ", known),
+                              "; given '", chosen, "'");
+      require<config_error>(!module.order, "lora: rows of '", module.name, "' must be in the same order in files where its parts have adapters");
+      const std::size_t rank = names.empty() ? 0 : c.rank_of(module.name) / names.size();
+      const std::string beside = module.name.substr(0, module.name.rfind('.') + 1);
+      Part adapted{.name = module.name};
+      blocks_of_file blocks;
+      std::size_t rows = 0;  // of the whole B
+      std::vector<attached> added;
+      for (const fused_part& one : module.fused) {
+        if (std::find(names.begin(), names.end(), one.name) != names.end()) {
+          added.push_back({.column = column,
+                           .outputs = one.mine.count,
+                           .rank = rank,
+                           .first_a = added.size() * rank,
+                           .first_b = adapted.outputs,
+                           .site = site_of_name(beside + one.name),
+                           .scale = c.scale_of(module.name)});
+          adapted.rows.push_back({rows + one.mine.begin - one.whole.begin, one.mine.count});
+          adapted.outputs += one.mine.count;
+          blocks.blocks.push_back(one.whole);
+          rows += one.whole.count;
+        }
+        column += one.mine.count;
+      }
+      for (const fused_part& one : module.fused) blocks.rows += one.whole.count;
+      if (module.whole_outputs != 0) adapted.whole_outputs = rows;
+      parameter_spec a{.name = concat(module.name, lora_names::a),
+                       .shape = {added.size() * rank, inputs.count},
+                       .initial = initial_values::uniform(1.0 / std::sqrt(static_cast<double>(inputs.count)))};
+      parameter_spec b{.name = concat(module.name, lora_names::b),
+                       .shape = {adapted.outputs, rank},
+                       .blocks_in_files = std::make_shared<const blocks_of_file>(std::move(blocks))};
+      divide(build, adapted, inputs, a, b);
+      const parameter all_a = build.parameters().declare(std::move(a)), all_b = build.parameters().declare(std::move(b));
+      for (attached& one : added) {
+        one.a = all_a, one.b = all_b;
+        parts_.push_back(one);
+      }
+    }
+
     using matrix = matrix_view<typename Recipe::precision::compute, typename Recipe::device::memory>;
     using in_matrix = matrix_view<const typename Recipe::precision::compute, typename Recipe::device::memory>;
     struct attached {
       parameter a{}, b{}, magnitude{}, weight{};
-      std::size_t column = 0, outputs = 0;
+      std::size_t column = 0, outputs = 0, rank = 0;
+      std::size_t first_a = 0, first_b = 0;  // its rows of A and B, which parts of a fused module share
       std::uint32_t site = 0;
       double scale = 1.0;
     };
@@ -197,10 +268,17 @@ struct lora {
     }
     template <class Pass>
     [[nodiscard]] matrix down(Pass& p, const attached& part, in_matrix x) const {
-      const auto a = p.matrix(part.a);
-      const auto t = p.temporary(x.shape(0), a.shape(0));
-      ops::linear(p, x, a, {}, t);
+      const auto t = p.temporary(x.shape(0), part.rank);
+      ops::linear(p, x, a_of(p, part), {}, t);
       return t;
+    }
+    template <class Pass>
+    [[nodiscard]] static in_matrix a_of(Pass& p, const attached& part) {
+      return p.matrix(part.a).rows(part.first_a, part.rank);
+    }
+    template <class Pass>
+    [[nodiscard]] static in_matrix b_of(Pass& p, const attached& part) {
+      return p.matrix(part.b).rows(part.first_b, part.outputs);
     }
     /// forward: y = dropout(x) · wᵀ
     template <class Pass, class DX>
@@ -214,7 +292,7 @@ struct lora {
     [[nodiscard]] bool decomposes() const { return !parts_.empty() && parts_.front().magnitude.exists(); }
     template <class Pass>
     [[nodiscard]] decomposed_rows<Recipe> decomposed(Pass& p, const attached& part) const {
-      return {p, p.matrix(part.weight), p.matrix(part.a), p.matrix(part.b), p.vector(part.magnitude), part.scale};
+      return {p, p.weight(part.weight), p.matrix(part.a), p.matrix(part.b), p.vector(part.magnitude), part.scale};
     }
     /// forward: y += scale · m / |V| · t · Bᵀ
     template <class Pass>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,13 +49,19 @@ struct lora_config {
   std::vector<std::string> layers_pattern = {};                        ///< name of the layer list, e.g. "h"; empty: any numbered name
   std::vector<std::pair<std::string, std::size_t>> rank_pattern = {};  ///< a different rank where a name's suffix matches
   std::vector<std::pair<std::string, double>> alpha_pattern = {};      ///< a different alpha, likewise
+  /// Parts of fused modules with an adapter each, of this rank, in place of one for the module: {"qkv_proj", {"q_proj", "v_proj"}}, as models have whose
+  /// modules are not fused. Parts that are left out have none.
+  std::map<std::string, std::vector<std::string>> parts = {};
   bool rank_stabilised = false;                                        ///< scale by alpha / √rank instead      [Kalajdzievski 2023]
   bool dora = false;                                                   ///< trained magnitudes of weight rows      [Liu et al. 2024]
   trained_biases bias = trained_biases::none;
 
   friend bool operator==(const lora_config&, const lora_config&) = default;
 
-  [[nodiscard]] std::size_t rank_of(const std::string& module) const { return chosen_by(rank_pattern, module, rank, "rank_pattern"); }
+  /// The parts of a fused module with an adapter each; null: the module has one.
+  [[nodiscard]] const std::vector<std::string>* parts_of(const std::string& module) const;
+  /// Of a module whose parts have adapters: that of all together.
+  [[nodiscard]] std::size_t rank_of(const std::string& module) const;
   [[nodiscard]] double scale_of(const std::string& module) const;
 
   /// Whether a name in modules_to_save is a suffix of the module's name (dots are not considered) or of a module containing it, as in PEFT.
@@ -97,6 +104,10 @@ struct lora_config {
     const auto is_there = [&](std::string_view saved) { return std::any_of(modules.begin(), modules.end(), holds(saved)); };
     for (const std::string& saved : modules_to_save)
       if (!is_other_name_of_classifier(saved, is_there)) must_be(saved, "a module of the model", modules, holds(saved));
+    for (const auto& [fused, names] : parts) {
+      const std::string& name = fused;  // clang 14 captures no structured bindings
+      must_be(name, "a module with an adapter", adapted, [&](const std::string& module) { return named_by(name, module); });
+    }
     for (const std::size_t layer : layers)
       require<config_error>(
           std::any_of(modules.begin(), modules.end(), [&](const std::string& m) { return layer_of(m, layer_patterns()) == layer; }),

@@ -17,8 +17,19 @@
 
 namespace xtrain {
 
+XTRAIN_INLINE const std::vector<std::string>* lora_config::parts_of(const std::string& module) const {
+  for (const auto& [fused, names] : parts)
+    if (named_by(fused, module)) return &names;
+  return nullptr;
+}
+
+XTRAIN_INLINE std::size_t lora_config::rank_of(const std::string& module) const {
+  const std::vector<std::string>* names = parts_of(module);
+  return chosen_by(rank_pattern, module, rank, "rank_pattern") * (names == nullptr ? 1 : names->size());
+}
+
 XTRAIN_INLINE double lora_config::scale_of(const std::string& module) const {
-  const auto r = static_cast<double>(rank_of(module));
+  const auto r = static_cast<double>(chosen_by(rank_pattern, module, rank, "rank_pattern"));  // of a part, where there are some
   return chosen_by(alpha_pattern, module, alpha, "alpha_pattern") / (rank_stabilised ? std::sqrt(r) : r);
 }
 
@@ -74,6 +85,12 @@ XTRAIN_INLINE void lora_config::require_range() const {
   require<config_error>(dropout >= 0.0 && dropout < 1.0, "lora: dropout must be in [0, 1); given ", dropout);
   for (const auto* names : {&targets, &modules_to_save, &exclude, &layers_pattern})
     require<config_error>(std::find(names->begin(), names->end(), "") == names->end(), "lora: names of modules must not be empty");
+  for (const auto& [fused, names] : parts) {
+    require<config_error>(!names.empty(), "lora: parts of '", fused, "' must be named; none is given");
+    require<config_error>(!dora, "lora: parts of '", fused, "' must not be decomposed (DoRA): they have LoRA alone");
+    require<config_error>(rank_pattern.empty() && alpha_pattern.empty(), "lora: rank and alpha must be the same for all modules where parts of '", fused,
+                          "' have adapters; a pattern is given");
+  }
   require<config_error>(targets.empty() || target_pattern.empty(), "lora: targets must be names or a pattern; both are given");
   require<config_error>(exclude.empty() || exclude_pattern.empty(), "lora: exclusions must be names or a pattern; both are given");
   require<config_error>(layers.empty() || target_pattern.empty(),

@@ -78,6 +78,21 @@ void require_head_apart(const Model& model, const std::string& table) {
 
 }  // namespace detail
 
+namespace detail {
+
+/// Calls visit(rows of the weight, first row of B, first row of A) for an adapter, or for those of the parts of a fused module.
+template <class Visit>
+void for_each_part(const parameter_spec& b, Visit&& visit) {
+  if (b.blocks_in_files == nullptr) return visit(row_range{0, b.shape[0]}, std::size_t{0}, std::size_t{0});
+  std::size_t first_b = 0, first_a = 0;
+  for (const row_range& block : b.blocks_in_files->blocks) {
+    visit(block, first_b, first_a);
+    first_b += block.count, first_a += b.shape[1];
+  }
+}
+
+}  // namespace detail
+
 /// Adds the adapters' updates to the weights, rounded once. The adapters are newly initialized, so the model's output does not
 /// change.
 ///   throws  config_error when an adapted embedding is tied to the head
@@ -128,8 +143,12 @@ void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe:
                             .right = numbers(a),
                             .lengths = numbers(*m),
                             .scale = c.scale_of(module)});
-    else  // W [out, in] += scale · B [out, rank] · A [rank, in] has the form of a linear layer's input gradient
-      ops::linear_backward_input(on, view(b), view(a), view(weight), ops::result::is_added, c.scale_of(module));
+    else
+      detail::for_each_part(b.spec, [&](row_range of_weight, std::size_t first_b, std::size_t first_a) {
+        // W [out, in] += scale · B [out, rank] · A [rank, in] has the form of a linear layer's input gradient
+        ops::linear_backward_input(on, view(b).rows(first_b, of_weight.count), view(a).rows(first_a, b.spec.shape[1]),
+                                   view(weight).rows(of_weight.begin, of_weight.count), ops::result::is_added, c.scale_of(module));
+      });
     fill_zero(on.stream, store.value(b));
   }
   model.stream().synchronize();

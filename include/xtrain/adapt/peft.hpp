@@ -116,6 +116,7 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   copy_tokenizer(options.tokenizer_from, folder);
   write_file(folder + "/adapter_config.json", detail::peft_config_text(model.settings().adapter, options.base_model, model.family_info().transposed_in_files,
                                                                        tied, detail::has_score_head<Model> ? "SEQ_CLS" : model.family_info().peft_task));
+  detail::write_parts(model.settings().adapter, folder);
   write_model_card(folder, detail::adapter_card(options.base_model, model.settings().adapter.dora ? "dora" : "lora", detail::pipeline_of<Model>()));
   (void)detail::write_safetensors_with(ranks.together(), folder + "/adapter_model.safetensors", std::move(tensors));
   ranks.wait_for_all();
@@ -130,6 +131,7 @@ void load_adapter(Model& model, const std::string& folder) {
   const lora_config& own = model.settings().adapter;
   require<config_error>(saved.rank == own.rank, folder, ": rank must be the model's ", own.rank, "; the adapter has ", saved.rank);
   require<config_error>(saved.alpha == own.alpha, folder, ": alpha must be the model's ", own.alpha, "; the adapter has ", saved.alpha);
+  require<config_error>(saved.parts == own.parts, folder, ": the parts of fused modules that have adapters of their own must be those of the model's adapter");
   require<config_error>(saved.dora == own.dora, folder, ": must be DoRA as the model's adapter is, or neither; the adapter is ",
                         saved.dora ? "DoRA" : "LoRA");
   using entry = typename Model::store::entry;

@@ -22,6 +22,11 @@ namespace detail {
 [[nodiscard]] std::string peft_config_text(const lora_config& c, const std::string& base_model, bool transposed_in_files, bool tied,
                                            std::string_view task);
 
+/// Beside adapter_config.json: which parts of fused modules have adapters of their own. PEFT's config has no place for it, and PEFT does not need it.
+inline constexpr const char* parts_file = "/xtrain_parts.json";
+/// Writes it, or removes it where there are no parts.
+void write_parts(const lora_config& c, const std::string& folder);
+
 }  // namespace detail
 
 /// The settings of a saved adapter: create a model with them before load_adapter.

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -67,6 +69,38 @@ inline void require_plain_features(const json_settings& s) {
                         ": init_lora_weights must leave the base weights as they are; given '", initial, "'");
 }
 
+/// Where parts of fused modules have adapters, PEFT reads one of the module, of the sum of their ranks: what rank_pattern and alpha_pattern say of it.
+struct pattern_of_parts {
+  std::string module{};
+  std::size_t rank = 0;
+  double alpha = 0.0;
+};
+[[nodiscard]] inline std::vector<pattern_of_parts> patterns_of_parts(const lora_config& c) {
+  std::vector<pattern_of_parts> all;
+  for (const auto& [module, names] : c.parts) {
+    const auto n = static_cast<double>(names.size());
+    all.push_back({module, c.rank * names.size(), c.alpha * (c.rank_stabilised ? std::sqrt(n) : n)});
+  }
+  return all;
+}
+
+/// Parts take the place of the patterns of their modules.
+///   throws  config_error when these are not those of the parts
+inline void read_parts(const json_settings& given, lora_config& c) {
+  for (const auto& item : given.object().items()) c.parts[item.key()] = module_names_in(given, item.key().c_str());
+  const auto ranks = std::move(c.rank_pattern);
+  const auto alphas = std::move(c.alpha_pattern);
+  c.rank_pattern.clear(), c.alpha_pattern.clear();
+  const std::vector<pattern_of_parts> expected = patterns_of_parts(c);
+  bool same = ranks.size() == expected.size() && alphas.size() == expected.size();
+  for (const pattern_of_parts& one : expected) {
+    same = same && std::find(ranks.begin(), ranks.end(), std::pair{one.module, one.rank}) != ranks.end();
+    same = same && std::find(alphas.begin(), alphas.end(), std::pair{one.module, one.alpha}) != alphas.end();
+  }
+  require<config_error>(same, given.who(), ": rank_pattern and alpha_pattern of adapter_config.json must be those of these parts, of rank ", c.rank,
+                        " and alpha ", c.alpha, " each");
+}
+
 XTRAIN_INLINE lora_config lora_config_of(const json_settings& s) {
   const std::string type = s.text_or("", {"peft_type"});
   require<config_error>(type == "LORA", s.who(), ": peft_type must be LORA; given '", type, "'");
@@ -116,6 +150,9 @@ XTRAIN_INLINE std::string peft_config_text(const lora_config& c, const std::stri
     for (const auto& [name, value] : patterns) object[name] = value;
     return object;
   };
+  auto ranks = c.rank_pattern;
+  auto alphas = c.alpha_pattern;
+  for (const pattern_of_parts& one : patterns_of_parts(c)) ranks.emplace_back(one.module, one.rank), alphas.emplace_back(one.module, one.alpha);
   const json all{{"peft_type", "LORA"},
                  {"task_type", task.empty() ? nothing : json(task)},
                  {"base_model_name_or_path", base_model},
@@ -137,17 +174,27 @@ XTRAIN_INLINE std::string peft_config_text(const lora_config& c, const std::stri
                  {"init_lora_weights", true},
                  {"layers_to_transform", list_or_nothing(c.layers)},
                  {"layers_pattern", list_or_nothing(c.layers_pattern)},
-                 {"rank_pattern", object_of(c.rank_pattern)},
-                 {"alpha_pattern", object_of(c.alpha_pattern)}};
+                 {"rank_pattern", object_of(ranks)},
+                 {"alpha_pattern", object_of(alphas)}};
   return all.dump(2) + "\n";
+}
+
+XTRAIN_INLINE void write_parts(const lora_config& c, const std::string& folder) {
+  if (c.parts.empty()) {
+    (void)std::remove((folder + parts_file).c_str());  // of an adapter that was there before
+  } else {
+    write_file(folder + parts_file, json(c.parts).dump(2) + "\n");
+  }
 }
 
 }  // namespace detail
 
 XTRAIN_INLINE lora_config adapter_config_of(const std::string& folder) {
   require<file_error>(is_directory(folder), folder, ": must be a folder with an adapter; no such folder");
-  const std::string path = folder + "/adapter_config.json";
-  return detail::lora_config_of(json_settings(read_json(path), path));
+  const std::string path = folder + "/adapter_config.json", parts = folder + detail::parts_file;
+  lora_config result = detail::lora_config_of(json_settings(read_json(path), path));
+  if (file_exists(parts)) detail::read_parts(json_settings(read_json(parts), parts), result);
+  return result;
 }
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Quantisation-aware training: linear layers compute with weights and inputs that are rounded to integers.
+// Quantization-aware training: linear layers compute with weights and inputs that are rounded to integers.
 //           [Jacob et al. 2018, section 3; torchao's Int8DynActInt4WeightQATQuantizer and Int4WeightOnlyQATQuantizer, as torchtune uses them]
 #pragma once
 
@@ -9,16 +9,16 @@
 
 #include <xtrain/adapt/concepts.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/device/kernel/fake_quantise.hpp>
+#include <xtrain/device/kernel/fake_quantize.hpp>
 #include <xtrain/layers/pass.hpp>
-#include <xtrain/ops/fake_quantise.hpp>
+#include <xtrain/ops/fake_quantize.hpp>
 
 namespace xtrain {
 
 /// All weights are trained. Every linear layer computes y = Q(x) · Q(W)ᵀ + b: W in int4 with a scale per group of inputs, x in int8 with a scale and a zero
 /// point per token, both rounded anew in every pass. Gradients pass where nothing was clamped (straight-through estimator; scales are constants). What is
-/// saved are the weights themselves, to be quantised by the program that runs them.
-/// With float_zero_points a group of W is in unsigned int4 with scale and zero point in bf16; without quantises_activations, too, that is
+/// saved are the weights themselves, to be quantized by the program that runs them.
+/// With float_zero_points a group of W is in unsigned int4 with scale and zero point in bf16; without quantizes_activations, too, that is
 /// Int4WeightOnlyQATQuantizer.
 /// Departures from torchtune: the head stays as it is (torchtune rounds an untied one too); symmetric scales of 16-bit weights are computed in fp32.
 struct qat {
@@ -27,7 +27,7 @@ struct qat {
 
   struct config {
     std::size_t group_size = 256;              ///< inputs per scale of a weight; must divide the inputs of every linear layer
-    bool quantises_activations = true;         ///< int8 inputs; false: weights alone
+    bool quantizes_activations = true;         ///< int8 inputs; false: weights alone
     bool float_zero_points = false;            ///< weights in unsigned int4 with a zero point in bf16 per group, not in symmetric int4
     std::size_t fake_quant_after_n_steps = 0;  ///< steps of the trainer that compute with the weights as they are, before
 
@@ -57,7 +57,7 @@ struct qat {
       require<config_error>(c.group_size > 1 && inputs.count % c.group_size == 0, "qat: group_size must divide the inputs of every linear layer; '",
                             parts.front().name, "' has ", inputs.count, ", group_size is ", c.group_size);
       group_size_ = c.group_size;
-      quantises_inputs_ = c.quantises_activations;
+      quantizes_inputs_ = c.quantizes_activations;
       if (c.float_zero_points) weight_format_.zeros = zero_points::floating;
     }
     [[nodiscard]] bool needs_input() const { return true; }
@@ -70,41 +70,41 @@ struct qat {
     void backward(Pass&, const X&, const DY&, const DX&) const {}
 
     // What the layer computes with, in temporary memory of the caller's scope.
-    [[nodiscard]] bool quantises(const pass<Recipe>& p) const { return !p.internal.without_fake_quantisation; }
-    [[nodiscard]] matrix_view<const compute, memory> quantised_input(pass<Recipe>& p, matrix_view<const compute, memory> x) const {
-      return quantises_inputs_ ? rounded(p, x, x.shape(1), input_format) : x;
+    [[nodiscard]] bool quantizes(const pass<Recipe>& p) const { return !p.internal.without_fake_quantization; }
+    [[nodiscard]] matrix_view<const compute, memory> quantized_input(pass<Recipe>& p, matrix_view<const compute, memory> x) const {
+      return quantizes_inputs_ ? rounded(p, x, x.shape(1), input_format) : x;
     }
-    [[nodiscard]] matrix_view<const compute, memory> quantised_weight(pass<Recipe>& p, matrix_view<const compute, memory> w) const {
+    [[nodiscard]] matrix_view<const compute, memory> quantized_weight(pass<Recipe>& p, matrix_view<const compute, memory> w) const {
       return rounded(p, w, group_size_, weight_format_);
     }
-    /// dx written or added to, given the gradient of the rounded input: to_quantised(matrix, how) computes that.
-    template <class ToQuantised>
+    /// dx written or added to, given the gradient of the rounded input: to_quantized(matrix, how) computes that.
+    template <class ToQuantized>
     void input_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx, ops::result how,
-                        ToQuantised&& to_quantised) const {
-      if (!quantises_inputs_) return to_quantised(dx, how);
+                        ToQuantized&& to_quantized) const {
+      if (!quantizes_inputs_) return to_quantized(dx, how);
       const auto scope = p.scope();
       const auto d = p.temporary(dx.shape(0), dx.shape(1));
-      to_quantised(d, ops::result::replaces);
-      ops::fake_quantise_backward<typename Recipe::device, compute, compute>(p, x, x.shape(1), input_format, d, dx, how);
+      to_quantized(d, ops::result::replaces);
+      ops::fake_quantize_backward<typename Recipe::device, compute, compute>(p, x, x.shape(1), input_format, d, dx, how);
     }
     /// The gradient of the rounded weight becomes that of the weight; what earlier micro-batches added stays, as the weight is the same.
     void weight_backward(pass<Recipe>& p, matrix_view<const compute, memory> w, matrix_view<gradient_type, memory> dw) const {
-      ops::fake_quantise_backward<typename Recipe::device, compute, gradient_type>(p, w, group_size_, weight_format_, dw, dw);
+      ops::fake_quantize_backward<typename Recipe::device, compute, gradient_type>(p, w, group_size_, weight_format_, dw, dw);
     }
 
    private:
-    static constexpr fake_quantisation input_format{.bits = 8, .zeros = zero_points::integer};
+    static constexpr fake_quantization input_format{.bits = 8, .zeros = zero_points::integer};
 
     [[nodiscard]] static matrix_view<const compute, memory> rounded(pass<Recipe>& p, matrix_view<const compute, memory> x, std::size_t group,
-                                                                    const fake_quantisation& format) {
+                                                                    const fake_quantization& format) {
       const auto y = p.temporary(x.shape(0), x.shape(1));
-      ops::fake_quantise<typename Recipe::device, compute>(p, x, group, format, y);
+      ops::fake_quantize<typename Recipe::device, compute>(p, x, group, format, y);
       return y;
     }
 
-    fake_quantisation weight_format_{.bits = 4};
+    fake_quantization weight_format_{.bits = 4};
     std::size_t group_size_ = 1;
-    bool quantises_inputs_ = true;
+    bool quantizes_inputs_ = true;
   };
 };
 

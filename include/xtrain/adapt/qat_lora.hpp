@@ -1,4 +1,4 @@
-// Quantisation-aware LoRA: low-rank updates of frozen weights that the layer rounds to integers.
+// Quantization-aware LoRA: low-rank updates of frozen weights that the layer rounds to integers.
 //                                                   [torchtune's QATLoRALinear; Hu et al. 2021; Jacob et al. 2018, section 3]
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace xtrain {
 
 /// y = Q(x) · Q(W)ᵀ + b + scale · dropout(x) · Aᵀ · Bᵀ for every module with an adapter, Q as in `qat`; other modules are not rounded. A and B are trained and
-/// saved, as with `lora`: the weights are to be quantised by the program that runs them, the update beside them or merged before. Gradients pass through Q(x)
+/// saved, as with `lora`: the weights are to be quantized by the program that runs them, the update beside them or merged before. Gradients pass through Q(x)
 /// where nothing was clamped.
 /// Departures from torchtune: a bias is added (QATLoRALinear leaves it out); those of `qat`.
 struct qat_lora : lora {
@@ -30,6 +30,7 @@ struct qat_lora : lora {
     /// throws config_error as lora_config does; for DoRA, whose magnitudes are those of weights that are not rounded
     template <class Store>
     void finish(const Store& store) const {
+      require<config_error>(parts.empty(), "qat_lora: modules that are rounded must have one adapter each; parts of fused modules are given");
       require<config_error>(!dora, "qat_lora: rows of weights that are rounded must not be decomposed (DoRA)");
       lora_config::finish(store);
     }
@@ -78,14 +79,14 @@ struct qat_lora : lora {
     }
 
     // What the layer computes with: that of qat, for some of its outputs.
-    [[nodiscard]] bool quantises(const pass<Recipe>& p) const { return needs_input() && rounding_.quantises(p); }
-    [[nodiscard]] std::span<const range> quantised_outputs() const { return ranges_; }
-    [[nodiscard]] auto quantised_input(pass<Recipe>& p, matrix_view<const compute, memory> x) const { return rounding_.quantised_input(p, x); }
-    [[nodiscard]] auto quantised_weight(pass<Recipe>& p, matrix_view<const compute, memory> w) const { return rounding_.quantised_weight(p, w); }
-    template <class ToQuantised>
+    [[nodiscard]] bool quantizes(const pass<Recipe>& p) const { return needs_input() && rounding_.quantizes(p); }
+    [[nodiscard]] std::span<const range> quantized_outputs() const { return ranges_; }
+    [[nodiscard]] auto quantized_input(pass<Recipe>& p, matrix_view<const compute, memory> x) const { return rounding_.quantized_input(p, x); }
+    [[nodiscard]] auto quantized_weight(pass<Recipe>& p, matrix_view<const compute, memory> w) const { return rounding_.quantized_weight(p, w); }
+    template <class ToQuantized>
     void input_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx, ops::result how,
-                        ToQuantised&& to_quantised) const {
-      rounding_.input_backward(p, x, dx, how, to_quantised);
+                        ToQuantized&& to_quantized) const {
+      rounding_.input_backward(p, x, dx, how, to_quantized);
     }
     /// Never called: a weight with an adapter is frozen.
     void weight_backward(pass<Recipe>&, matrix_view<const compute, memory>, matrix_view<gradient_type, memory>) const {}

@@ -69,8 +69,13 @@ struct attention_heads {
 [[nodiscard]] inline std::vector<module_part> qkv_parts(const attention_options& o, const tensor_shard& shard) {
   const std::size_t d = o.head_dim, q = o.num_heads * d, kv = o.num_kv_heads * d;
   const bool fused = o.qkv_names.size() == 1;
+  const auto parts_of = [&](row_range own_q, row_range own_kv) -> std::vector<fused_part> {
+    return {{"q_proj", {0, q}, own_q},
+            {"k_proj", {q, kv}, {q + own_kv.begin, own_kv.count}},
+            {"v_proj", {q + kv, kv}, {q + kv + own_kv.begin, own_kv.count}}};
+  };
   if (!shard.is_sharded()) {
-    if (fused) return {{o.qkv_names[0], q + 2 * kv, o.qkv_order}};
+    if (fused) return {{.name = o.qkv_names[0], .outputs = q + 2 * kv, .order = o.qkv_order, .fused = parts_of({0, q}, {0, kv})}};
     return {{o.qkv_names.at(0), q}, {o.qkv_names.at(1), kv}, {o.qkv_names.at(2), kv}};
   }
   const attention_heads own(o, shard);
@@ -80,7 +85,12 @@ struct attention_heads {
     require<config_error>(copies == 1, "tensor: with a fused projection of queries, keys and values, ranks must not be more than the ", o.num_kv_heads,
                           " key/value heads; given ", shard.ranks);
     const std::vector<row_range> rows{own_q, {q + own_kv.begin, own_kv.count}, {q + kv + own_kv.begin, own_kv.count}};
-    return {{o.qkv_names[0], own_q.count + 2 * own_kv.count, o.qkv_order, q + 2 * kv, rows}};
+    return {{.name = o.qkv_names[0],
+             .outputs = own_q.count + 2 * own_kv.count,
+             .order = o.qkv_order,
+             .whole_outputs = q + 2 * kv,
+             .rows = rows,
+             .fused = parts_of(own_q, own_kv)}};
   }
   return {{o.qkv_names.at(0), own_q.count, {}, q, {own_q}},
           {o.qkv_names.at(1), own_kv.count, {}, kv, {own_kv}, copies},

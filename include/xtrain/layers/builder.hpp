@@ -82,8 +82,8 @@ class builder {
                        .trainable = trains(part.name),
                        .transposed_in_files = transposed_in_files,
                        .rows_in_files = part.order,
-                       .quantised = quantises_weights<typename Recipe::adapter> && use == matrix_use::linear_weight && !trains(part.name)});
-      if (specs.back().quantised) require_whole_layers("qlora");
+                       .quantized = quantizes_weights<typename Recipe::adapter> && use == matrix_use::linear_weight && !trains(part.name)});
+      if (specs.back().quantized) require_whole_layers("qlora");
       detail::cut(specs.back(), part, inputs);
       mark(specs.back(), where);
     }

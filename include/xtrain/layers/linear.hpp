@@ -64,8 +64,8 @@ class linear {
                 matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
     if constexpr (replaces_operands) {
-      if (adapter_.quantises(p)) {
-        quantised_backward(p, x, dy, dx, how);
+      if (adapter_.quantizes(p)) {
+        quantized_backward(p, x, dy, dx, how);
         return adapter_.backward(p, x, dy, dx);
       }
     }
@@ -82,9 +82,9 @@ class linear {
  private:
   friend class row_parallel_linear<Recipe>;
   using adapter_type = typename Recipe::adapter::template on_linear<Recipe>;
-  /// The adapter decides what is multiplied: on_linear has quantises, quantised_input, quantised_weight, input_backward, weight_backward; and quantised_outputs
+  /// The adapter decides what is multiplied: on_linear has quantizes, quantized_input, quantized_weight, input_backward, weight_backward; and quantized_outputs
   /// if that is so for some of the layer's modules only.
-  static constexpr bool replaces_operands = requires(const adapter_type& adapter, const pass<Recipe>& p) { adapter.quantises(p); };
+  static constexpr bool replaces_operands = requires(const adapter_type& adapter, const pass<Recipe>& p) { adapter.quantizes(p); };
 
   /// Sharded parts would need a reduction over ranks, which this layer does not do.
   static void require_whole(const std::vector<module_part>& parts, const input_part& inputs) {
@@ -97,13 +97,13 @@ class linear {
                 vector_view<const compute, memory> bias) const {
     const auto scope = p.scope();
     if constexpr (replaces_operands) {
-      if (adapter_.quantises(p)) {
-        const auto x_rounded = adapter_.quantised_input(p, x);
+      if (adapter_.quantizes(p)) {
+        const auto x_rounded = adapter_.quantized_input(p, x);
         with_weight(p, [&](auto weight) {
           for_each_range(y.shape(1), [&](std::size_t first, std::size_t count, bool rounds) {
             const auto range_scope = p.scope();
             const auto w = weight.rows(first, count);
-            ops::linear(p, rounds ? x_rounded : x, rounds ? adapter_.quantised_weight(p, w) : w, bias.exists() ? bias.rows(first, count) : bias,
+            ops::linear(p, rounds ? x_rounded : x, rounds ? adapter_.quantized_weight(p, w) : w, bias.exists() ? bias.rows(first, count) : bias,
                         y.columns(first, count), how);
           });
         });
@@ -115,12 +115,12 @@ class linear {
     if (!p.internal.without_adapter) adapter_.forward(p, x, y);
   }
 
-  void quantised_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
+  void quantized_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
                           ops::result how) const {
     // forward: y = Q(x) · Q(W)ᵀ + b
     if (trains_) {
       const auto scope = p.scope();
-      p.add_weight_gradient(weight_, dy, adapter_.quantised_input(p, x));
+      p.add_weight_gradient(weight_, dy, adapter_.quantized_input(p, x));
     }
     if (const auto db = p.vector_gradient(bias_); db.exists()) ops::bias_backward(p, dy, db);
     with_weight(p, [&](auto weight) {
@@ -130,7 +130,7 @@ class linear {
           if (rounds != rounded) return;
           const auto scope = p.scope();
           const auto w = weight.rows(first, count);
-          ops::linear_backward_input(p, dy.columns(first, count), rounds ? adapter_.quantised_weight(p, w) : w, to, to_how);
+          ops::linear_backward_input(p, dy.columns(first, count), rounds ? adapter_.quantized_weight(p, w) : w, to, to_how);
           to_how = ops::result::is_added;
         });
       };
@@ -142,8 +142,8 @@ class linear {
   /// Calls work(first, count, rounds) for ranges of outputs, those of modules whose operands are rounded and of others.
   template <class Work>
   void for_each_range(std::size_t outputs, Work&& work) const {
-    if constexpr (requires { adapter_.quantised_outputs(); }) {
-      for (const auto& range : adapter_.quantised_outputs()) work(range.first, range.count, range.rounds);
+    if constexpr (requires { adapter_.quantized_outputs(); }) {
+      for (const auto& range : adapter_.quantized_outputs()) work(range.first, range.count, range.rounds);
     } else {
       work(std::size_t{0}, outputs, true);
     }

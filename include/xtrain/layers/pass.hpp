@@ -92,8 +92,8 @@ class pass : public execution<typename Recipe::device> {
   [[nodiscard]] matrix_view<const compute, memory> matrix(parameter p) const { return {parameters.value(p), matrix_shape(p)}; }
   /// The same for a matrix that may be quantized: it is dequantized into temporary memory.
   [[nodiscard]] matrix_view<const compute, memory> weight(parameter p) {
-    if constexpr (quantises_weights<typename Recipe::adapter>) {
-      if (parameters.is_quantised(p)) return dequantised(p);
+    if constexpr (quantizes_weights<typename Recipe::adapter>) {
+      if (parameters.is_quantized(p)) return dequantized(p);
     }
     return matrix(p);
   }
@@ -160,14 +160,14 @@ class pass : public execution<typename Recipe::device> {
     }
     return span;
   }
-  [[nodiscard]] matrix_view<const compute, memory> dequantised(parameter p) {
+  [[nodiscard]] matrix_view<const compute, memory> dequantized(parameter p) {
     const shape_of_rank<2> shape = matrix_shape(p);
     const auto values = temporary(shape[0], shape[1]);
     std::size_t row = 0;
     for (std::uint32_t i = p.first(); i < p.first() + p.count(); ++i) {
       const auto& entry = parameters.entries()[i];
       const std::size_t rows = entry.spec.shape[0];
-      ops::dequantise(*this, parameters.quantised(entry), values.rows(row, rows).template reshaped<1>({entry.size()}));
+      ops::dequantize(*this, parameters.quantized(entry), values.rows(row, rows).template reshaped<1>({entry.size()}));
       row += rows;
     }
     return values;

@@ -67,7 +67,7 @@ struct pass_internal {
   std::size_t micro_batch = 0;  ///< index in the step
   device_span<double, typename device::memory> statistics{};  ///< sums that an objective adds to; empty: not wanted
   double neftune_noise_alpha = 0.0;  ///< of noise on embeddings, see layers/neftune.hpp; 0: none
-  bool without_fake_quantisation = false;  ///< linear layers compute with their weights as they are: the first steps of qat
+  bool without_fake_quantization = false;  ///< linear layers compute with their weights as they are: the first steps of qat
   bool without_adapter = false;  ///< linear layers and embeddings leave out their adapters
   dispatched_rows origin{};  ///< while an expert works on rows dispatched by other ranks
 };

@@ -45,6 +45,13 @@ template <class Recipe>
 inline constexpr bool has_expert_parallel =
     requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.expert_shard(); };
 
+/// Outputs of a fused module that other models have as a module of their own.
+struct fused_part {
+  std::string name{};  // e.g. "q_proj" of "qkv_proj"
+  row_range whole{};   // rows of the whole weight
+  row_range mine{};    // those of them on this rank
+};
+
 /// One module of a fused matrix: e.g. "model.layers.0.self_attn.q_proj" computes the first 64 outputs.
 struct module_part {
   std::string name{};
@@ -54,6 +61,7 @@ struct module_part {
   std::size_t whole_outputs = 0;   // over all ranks; 0: this rank has them all
   std::vector<row_range> rows{};   // this rank's outputs, as rows of the whole weight
   std::size_t copies = 1;          // adjacent ranks that hold the same shard
+  std::vector<fused_part> fused{};  // in the order of the rows; empty: the module is one
 };
 
 /// The inputs of a matrix: all, or this rank's shard.
@@ -92,6 +100,8 @@ inline void cut(parameter_spec& spec, const module_part& part, const input_part&
   const row_range mine = shard.of(inner, "intermediate channels");
   for (const std::string& name : names) {
     parts.push_back({name, mine.count * matrices});
+    if (matrices == 2)
+      parts.back().fused = {{"gate_proj", {0, inner}, mine}, {"up_proj", {inner, inner}, {inner + mine.begin, mine.count}}};
     if (!shard.is_sharded()) continue;
     parts.back().whole_outputs = inner * matrices;
     for (std::size_t i = 0; i < matrices; ++i) parts.back().rows.push_back({i * inner + mine.begin, mine.count});

@@ -10,9 +10,9 @@ namespace xtrain::ops {
 /// y = x dequantized
 ///   throws  shape_error unless y has as many elements
 template <class Device, class T>
-void dequantise(execution<Device>& on, const nf4_view<typename Device::memory>& x, vector<T, Device> y_n) {
-  require_shape("dequantise: y_n", y_n.shape(), {x.n});
-  launch(on, kernel::dequantise_nf4<typename Device::memory, T>{
+void dequantize(execution<Device>& on, const nf4_view<typename Device::memory>& x, vector<T, Device> y_n) {
+  require_shape("dequantize: y_n", y_n.shape(), {x.n});
+  launch(on, kernel::dequantize_nf4<typename Device::memory, T>{
                  .n = x.n, .code_n2 = x.code_n2, .scale_k = x.scale_k, .outer = x.outer, .y_n = y_n.span()});
 }
 

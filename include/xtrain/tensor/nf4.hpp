@@ -18,12 +18,12 @@ namespace xtrain {
 
 /// Whether an adapter policy stores the frozen weights of linear layers in four bits.
 template <class Adapter>
-inline constexpr bool quantises_weights = false;
+inline constexpr bool quantizes_weights = false;
 template <class Adapter>
-requires requires { Adapter::quantises_weights; }
-inline constexpr bool quantises_weights<Adapter> = Adapter::quantises_weights;
+requires requires { Adapter::quantizes_weights; }
+inline constexpr bool quantizes_weights<Adapter> = Adapter::quantizes_weights;
 
-/// Quantized values in Memory; kernel::dequantise_nf4 describes each array.
+/// Quantized values in Memory; kernel::dequantize_nf4 describes each array.
 template <class Memory>
 struct nf4_view {
   std::size_t n = 0;
@@ -62,13 +62,13 @@ template <std::size_t N>
 /// becomes the nearest code in `scale_levels` relative to the absolute maximum of a group of 256.
 ///   T   any dtype; magnitudes are computed in fp32
 template <class T>
-[[nodiscard]] nf4_array quantise(std::span<const T> x) {
+[[nodiscard]] nf4_array quantize(std::span<const T> x) {
   const std::size_t n = x.size(), blocks = scales(n);
   nf4_array made{std::vector<std::uint8_t>(code_bytes(n)), std::vector<std::uint8_t>(blocks), std::vector<float>(outer_scales(n))};
   std::vector<float> largest(blocks);
   const auto pool = thread_pool::shared();
   constexpr std::size_t blocks_per_part = 256;
-  const auto quantise_blocks = [&](std::size_t part, std::size_t) {
+  const auto quantize_blocks = [&](std::size_t part, std::size_t) {
     for (std::size_t b = part * blocks_per_part; b < std::min(blocks, (part + 1) * blocks_per_part); ++b) {
       const auto in = x.subspan(b * block, std::min(block, n - b * block));
       std::array<float, block> fraction{};
@@ -83,7 +83,7 @@ template <class T>
         code[i / 2] = static_cast<std::uint8_t>(nibble[i] << 4 | (i + 1 < in.size() ? nibble[i + 1] : zero));
     }
   };
-  pool->run((blocks + blocks_per_part - 1) / blocks_per_part, pool->threads(), quantise_blocks);
+  pool->run((blocks + blocks_per_part - 1) / blocks_per_part, pool->threads(), quantize_blocks);
 
   double sum = 0;
   for (const float scale : largest) sum += static_cast<double>(scale);
@@ -96,6 +96,15 @@ template <class T>
     for (std::size_t b = first; b < end; ++b) made.scale_k[b] = nearest(scale_levels, (largest[b] - made.outer[0]) * to_fraction);
   }
   return made;
+}
+
+/// The inverse, on the host: what kernel::dequantize_nf4 computes.
+template <class T>
+void dequantize(const nf4_array& from, std::span<T> x) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::uint8_t both = from.code_n2[i / 2];
+    x[i] = static_cast<T>(levels[i % 2 == 0 ? both >> 4 : both & 15] * scale_of(i / block, from.scale_k.data(), from.outer.data()));
+  }
 }
 
 }  // namespace nf4

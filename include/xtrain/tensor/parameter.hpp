@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/dtype.hpp>
@@ -62,6 +63,13 @@ struct row_range {
   std::size_t begin = 0, count = 0;
 };
 
+/// A matrix that is blocks of a wider one in files, zero elsewhere: rows in memory are those of the blocks, one after the other; in files block i has the
+/// rows `blocks[i]` and the i-th group of columns.
+struct blocks_of_file {
+  std::size_t rows = 0;  // of the matrix in files
+  std::vector<row_range> blocks{};
+};
+
 /// The shard of a whole parameter that a tensor-parallel rank has: some row ranges, some columns.
 struct parameter_cut {
   std::vector<std::size_t> whole{};  // shape of the whole parameter; empty: not sharded
@@ -79,7 +87,8 @@ struct parameter_spec {
   bool trainable = true;
   bool transposed_in_files = false;  // files store [in, out]
   file_order rows_in_files{};
-  bool quantised = false;  // stored in four bits (NF4); not trained
+  std::shared_ptr<const blocks_of_file> blocks_in_files{};  // null: files store the matrix as it is
+  bool quantized = false;  // stored in four bits (NF4); not trained
   parameter_cut cut{};
   /// With tensor parallelism: how many adjacent ranks have the same values (0: all of them), and whether their
   /// gradients are partial and must be summed.
@@ -88,8 +97,15 @@ struct parameter_spec {
   /// With expert parallelism: the owner rank; nullopt: every rank has it, and each computes a partial gradient.
   std::optional<std::size_t> owner{};
 
-  /// The shape in files.
+  /// The shape over all ranks.
   [[nodiscard]] const std::vector<std::size_t>& whole_shape() const { return cut.exists() ? cut.whole : shape; }
+  /// The shape in files.
+  [[nodiscard]] std::vector<std::size_t> file_shape() const {
+    std::vector<std::size_t> result = whole_shape();
+    if (transposed_in_files) std::swap(result[0], result[1]);
+    if (blocks_in_files != nullptr) result = {blocks_in_files->rows, result[1] * blocks_in_files->blocks.size()};
+    return result;
+  }
   /// Calls visit(first element in the shard, first element in the whole, count) for ranges that are contiguous in both.
   template <class Visit>
   void for_each_range(Visit&& visit) const {

@@ -85,7 +85,7 @@ class parameter_layout {
   [[nodiscard]] std::size_t in_gradient_window(const entry& e) const { return gradient_window(e.block) + e.offset - block_of(e).begin; }
 
   /// Where the codes of a quantized parameter, followed by its scales, are in the array of codes, in bytes, and where its outer scales are.
-  struct quantised_offsets {
+  struct quantized_offsets {
     std::size_t n = 0, codes = 0, outer = 0;
 
     [[nodiscard]] std::size_t codes_end() const {
@@ -93,10 +93,10 @@ class parameter_layout {
     }
     [[nodiscard]] std::size_t outer_end() const { return outer + nf4::outer_scales(n); }
   };
-  [[nodiscard]] const quantised_offsets& quantised(const entry& e) const { return quantised_[e.offset]; }
+  [[nodiscard]] const quantized_offsets& quantized(const entry& e) const { return quantized_[e.offset]; }
   /// Lengths of the array of codes and scales, in bytes, and of the array of outer scales.
-  [[nodiscard]] std::size_t code_bytes() const { return quantised_.empty() ? 0 : quantised_.back().codes_end(); }
-  [[nodiscard]] std::size_t outer_scales() const { return quantised_.empty() ? 0 : quantised_.back().outer_end(); }
+  [[nodiscard]] std::size_t code_bytes() const { return quantized_.empty() ? 0 : quantized_.back().codes_end(); }
+  [[nodiscard]] std::size_t outer_scales() const { return quantized_.empty() ? 0 : quantized_.back().outer_end(); }
 
  private:
   /// From `offset` on in the array of this rank, the array of a rank with all parameters has `elsewhere` more elements in front.
@@ -121,7 +121,7 @@ class parameter_layout {
   bool all_decay_ = false;
   std::size_t value_windows_ = 0, gradient_windows_ = 0;
   std::vector<std::size_t> value_window_, gradient_window_;  // where windows begin, by block
-  std::vector<quantised_offsets> quantised_;
+  std::vector<quantized_offsets> quantized_;
 };
 
 }  // namespace xtrain

@@ -99,7 +99,7 @@ class parameter_list {
   [[nodiscard]] parameter handle_of(std::string_view name) const;
 
   [[nodiscard]] bool trains(parameter p) const { return p.exists() && entries_[p.first()].spec.trainable; }
-  [[nodiscard]] bool is_quantised(parameter p) const { return p.exists() && entries_[p.first()].spec.quantised; }
+  [[nodiscard]] bool is_quantized(parameter p) const { return p.exists() && entries_[p.first()].spec.quantized; }
   [[nodiscard]] std::size_t size(parameter p) const {
     std::size_t all = 0;
     for (std::uint32_t i = 0; i < p.count(); ++i) all += entries_[p.first() + i].size();

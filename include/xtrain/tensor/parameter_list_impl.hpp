@@ -23,7 +23,7 @@ XTRAIN_INLINE parameter parameter_list::declare(std::vector<parameter_spec> adja
                           "parameters: '", spec.name, "' and '", first.name, "' are used as one matrix and must have the same columns");
     require<config_error>(spec.trainable == first.trainable, "parameters: '", spec.name, "' and '", first.name,
                           "' are computed together; train both or none");
-    require<config_error>(spec.quantised == first.quantised && !(spec.quantised && spec.trainable), "parameters: '", spec.name,
+    require<config_error>(spec.quantized == first.quantized && !(spec.quantized && spec.trainable), "parameters: '", spec.name,
                           "' must be quantized only if it is frozen and '", first.name, "' is too");
   }
   const parameter handle(static_cast<std::uint32_t>(entries_.size()), static_cast<std::uint32_t>(adjacent.size()));

@@ -150,8 +150,8 @@ class parameter_store : public parameter_list {
     return gradient_at(e, e.size());
   }
   /// The memory of a quantized parameter.
-  [[nodiscard]] nf4_view<memory> quantised(const entry& e) const {
-    const parameter_layout::quantised_offsets& at = layout_.quantised(e);
+  [[nodiscard]] nf4_view<memory> quantized(const entry& e) const {
+    const parameter_layout::quantized_offsets& at = layout_.quantized(e);
     const auto bytes = codes_.template as<std::uint8_t>();
     return {.n = at.n,
             .code_n2 = bytes.subspan(at.codes, nf4::code_bytes(at.n)),
@@ -173,9 +173,9 @@ class parameter_store : public parameter_list {
   /// Sets all values of a parameter from the host; quantizes them if the parameter is quantized.
   template <class Stream, class T>
   void set(Stream& stream, const entry& e, std::span<const T> host) const {
-    if (e.spec.quantised) {
-      const nf4_array made = nf4::quantise<T>(host);
-      const nf4_view<memory> to = quantised(e);
+    if (e.spec.quantized) {
+      const nf4_array made = nf4::quantize<T>(host);
+      const nf4_view<memory> to = quantized(e);
       copy_to_device(stream, to.code_n2, made.code_n2);
       copy_to_device(stream, to.scale_k, made.scale_k);
       copy_to_device(stream, to.outer, made.outer);
@@ -270,7 +270,7 @@ class parameter_store : public parameter_list {
 
  private:
   static void require_values(const entry& e) {
-    require<config_error>(!e.spec.quantised, "parameter '", e.spec.name, "': must not be quantized where its values are asked for");
+    require<config_error>(!e.spec.quantized, "parameter '", e.spec.name, "': must not be quantized where its values are asked for");
   }
 
   void await(std::size_t block) const {

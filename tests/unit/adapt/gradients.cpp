@@ -121,6 +121,49 @@ TEST_CASE("the gradients of LoRA with a rank and a scale for each module are dif
       adapter));
 }
 
+TEST_CASE("the gradients of LoRA of some parts of a fused module are difference quotients, and each part drops other inputs") {
+  for (const double dropout : {0.0, 0.4}) {
+    CAPTURE(dropout);
+    const lora::config adapter{.rank = 2, .alpha = 6.0, .dropout = dropout, .targets = {"qkv_proj"}, .parts = {{"qkv_proj", {"v_proj", "q_proj"}}}};
+    by_hand q{"m.q_proj", 0, 4, 2, 3.0, dropout}, v{"m.v_proj", 6, 3, 2, 3.0, dropout};
+    bool first = true;
+    const auto report = check_gradient<lora_gradient_recipe>(
+        {.inputs = 5, .outputs = 9},
+        [&](auto& build) {
+          const std::vector<fused_part> fused{{"q_proj", {0, 4}, {0, 4}}, {"k_proj", {4, 2}, {4, 2}}, {"v_proj", {6, 3}, {6, 3}}};
+          return lora_linear(build, {{.name = "m.qkv_proj", .outputs = 9, .fused = fused}}, 5, {});
+        },
+        [&](const auto& layer, auto& p, auto x, auto y) {
+          layer.forward(p, x, y);
+          if (!first) return;
+          first = false;
+          // x · Wᵀ, and what the parts with an adapter add to it
+          const auto w = numbers(p, "m.qkv_proj.weight"), a = numbers(p, "m.qkv_proj.lora_A.weight"), b = numbers(p, "m.qkv_proj.lora_B.weight");
+          CHECK(a.size() == 2 * 2 * 5);
+          CHECK(b.size() == (4 + 3) * 2);
+          const auto scope = p.scope();
+          for (const by_hand* part : {&q, &v}) {
+            const std::size_t n = x.shape(0), row_a = part == &q ? 0 : 2, row_b = part == &q ? 0 : 4;
+            const auto dropped = p.temporary(n, 5);
+            ops::dropout(p, x, dropout, p.random_at(site_of_name(part->module), p.batch.t * 5), dropped);
+            const auto x_host = x.span().host(), dropped_host = dropped.span().host(), y_host = y.span().host();
+            for (std::size_t i = 0; i < n; ++i)
+              for (std::size_t o = 0; o < part->outputs; ++o) {
+                double sum = 0;
+                for (std::size_t k = 0; k < 5; ++k) {
+                  sum += x_host[i * 5 + k] * w[(part->column + o) * 5 + k];
+                  for (std::size_t r = 0; r < 2; ++r) sum += 3.0 * dropped_host[i * 5 + k] * a[(row_a + r) * 5 + k] * b[(row_b + o) * 2 + r];
+                }
+                CHECK(y_host[i * 9 + part->column + o] == doctest::Approx(sum).epsilon(1e-12));
+              }
+          }
+        },
+        [](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, x, dy, dx, ops::result::is_added); }, adapter);
+    require_good(report);
+    CHECK(report.checked == 2 * 3 * 5 + 2 * 2 * 5 + (4 + 3) * 2);  // x, A, B
+  }
+}
+
 TEST_CASE("biases are trained beside frozen weights, and their gradients are difference quotients") {
   for (const trained_biases bias : {trained_biases::all, trained_biases::adapted}) {
     const lora::config adapter{.rank = 2, .targets = {"a"}, .bias = bias};

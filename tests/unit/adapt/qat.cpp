@@ -1,4 +1,4 @@
-// Quantisation-aware training: rounding, gradients and steps of torchao's layers; whole models.
+// Quantization-aware training: rounding, gradients and steps of torchao's layers; whole models.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <xtrain/io.hpp>
-#include <xtrain/io/quantised_weights.hpp>
+#include <xtrain/io/quantized_weights.hpp>
 #include <xtrain/layers/linear.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/train/reference_model.hpp>
@@ -97,7 +97,7 @@ TEST_CASE("output, gradients and twenty steps are those of torchao's layers, of 
   for (const bool weights_only : {false, true}) {
     CAPTURE(weights_only);
     const safetensors_file file(golden::folder("qat") + (weights_only ? "/weights_only.safetensors" : "/expected.safetensors"));
-    two_layers layers(file, {.group_size = 4, .quantises_activations = !weights_only, .float_zero_points = weights_only});
+    two_layers layers(file, {.group_size = 4, .quantizes_activations = !weights_only, .float_zero_points = weights_only});
     const auto x = golden::numbers(file, "x"), target = golden::numbers(file, "target");
     std::vector<double> y(target.size()), dx(x.size(), 1.0);
     layers.run(x, target, y, dx);
@@ -141,7 +141,7 @@ TEST_CASE("int4 with zero points in floating point is torchao's bit for bit, in 
     cpu::stream stream(on);
     arena<cpu> workspace(on, std::size_t{1} << 16, memory_role::workspace);
     execution<cpu> where{stream, workspace, on.properties()};
-    ops::fake_quantise<cpu, T>(where, matrix_view<T, host_memory>(span_of(std::span<T>(w)), {12, 8}), 4, {.bits = 4, .zeros = zero_points::floating},
+    ops::fake_quantize<cpu, T>(where, matrix_view<T, host_memory>(span_of(std::span<T>(w)), {12, 8}), 4, {.bits = 4, .zeros = zero_points::floating},
                                matrix_view<T, host_memory>(span_of(std::span<T>(mine)), {12, 8}));
     CHECK(difference(mine, golden::numbers(file, name)) == 0);
   };
@@ -159,7 +159,7 @@ TEST_CASE("a model learns with rounded weights, the same in one micro-batch and 
   const auto in_one = trained<qat_model>(1, rounded), in_four = trained<qat_model>(1, rounded, 2);
   CHECK(difference(in_one, {in_four.begin(), in_four.end()}) < 1e-4);
   CHECK(trained<plain_model>(3, {}) != trained<qat_model>(3, rounded));
-  CHECK(trained<qat_model>(3, {.adapter = {.group_size = 8, .quantises_activations = false}}) != trained<qat_model>(3, rounded));
+  CHECK(trained<qat_model>(3, {.adapter = {.group_size = 8, .quantizes_activations = false}}) != trained<qat_model>(3, rounded));
   const qat_model::options late{.adapter = {.group_size = 8, .fake_quant_after_n_steps = 3}};
   CHECK(trained<plain_model>(3, {}) == trained<qat_model>(3, late));
   CHECK(trained<plain_model>(5, {}) != trained<qat_model>(5, late));  // the last step of the schedule has rate 0
@@ -167,7 +167,7 @@ TEST_CASE("a model learns with rounded weights, the same in one micro-batch and 
 
 TEST_CASE("the weights themselves are saved; logits are those of rounded weights") {
   const scratch_folder folder;
-  qat_model model(sizes(), {}, {.adapter = {.group_size = 8, .quantises_activations = false}});
+  qat_model model(sizes(), {}, {.adapter = {.group_size = 8, .quantizes_activations = false}});
   save_pretrained(model, folder.path());
   auto plain = plain_model::from_pretrained(folder.path());
   CHECK(weights_of(plain) == weights_of(model));
@@ -188,29 +188,29 @@ TEST_CASE("the weights themselves are saved; logits are those of rounded weights
   CHECK(log_probs(model) == log_probs(plain));
 }
 
-TEST_CASE("files with quantised values compute what quantisation-aware training computes, and packed ones hold the same values") {
+TEST_CASE("files with quantized values compute what quantization-aware training computes, and packed ones hold the same values") {
   const scratch_folder folder;
   save_pretrained(plain_model(sizes()), folder / "plain");
   const weight_folder source(folder / "plain");
   const array<token, 2> tokens{{1, 2, 3, 4, 5}};
   for (const bool zeros : {false, true}) {
-    const weight_quantisation how{.format = {.bits = 4, .zeros = zeros ? zero_points::floating : zero_points::none}, .group_size = 8};
-    const auto names = quantised_weights(source, false, how);
+    const weight_quantization how{.format = {.bits = 4, .zeros = zeros ? zero_points::floating : zero_points::none}, .group_size = 8};
+    const auto names = quantized_weights(source, false, how);
     CHECK(names.size() == 2 * 7);
     std::vector<tensor_to_write> tensors;
     for (const auto& [name, tensor] : source.tensors())
-      tensors.push_back(std::count(names.begin(), names.end(), name) > 0 ? with_quantised_values(*tensor, false, how, "F32") : rewritten(*tensor, "F32"));
+      tensors.push_back(std::count(names.begin(), names.end(), name) > 0 ? with_quantized_values(*tensor, false, how, "F32") : rewritten(*tensor, "F32"));
     const std::string to = folder / (zeros ? "floating" : "symmetric");
     make_folder(to);
     write_file(to + "/config.json", mapped_file(folder / "plain" + "/config.json").text());
     write_weights(to, std::move(tensors), std::size_t{1} << 20);
     auto rounded = plain_model::from_pretrained(to);
-    const qat::config as_training{.group_size = 8, .quantises_activations = false, .float_zero_points = zeros};
+    const qat::config as_training{.group_size = 8, .quantizes_activations = false, .float_zero_points = zeros};
     auto rounding = qat_model::from_pretrained(folder / "plain", {}, {.adapter = as_training});
     CHECK(logits(rounding, tokens) == logits(rounded, tokens));
   }
   // eight integers of a group, plus 8, in 32 bits
-  const weight_quantisation how{.group_size = 8};
+  const weight_quantization how{.group_size = 8};
   const file_tensor& w = *source.find("model.layers.1.mlp.down_proj.weight");
   std::vector<std::vector<std::byte>> parts;
   for (const tensor_to_write& part : packed_in_four_bits(w, how)) {
@@ -221,7 +221,7 @@ TEST_CASE("files with quantised values compute what quantisation-aware training 
     CHECK(parts.back().size() == part.bytes);
   }
   std::vector<float> expected(w.size());
-  with_quantised_values(w, false, how, "F32").produce([&](const void* data, std::size_t n) { std::memcpy(expected.data(), data, n); });
+  with_quantized_values(w, false, how, "F32").produce([&](const void* data, std::size_t n) { std::memcpy(expected.data(), data, n); });
   for (std::size_t i = 0; i < expected.size(); ++i) {
     float scale = 0;
     std::memcpy(&scale, parts[1].data() + i / 8 * sizeof(float), sizeof(float));
@@ -232,13 +232,13 @@ TEST_CASE("files with quantised values compute what quantisation-aware training 
   const std::vector<float> one = {0.1f, 7.5f, -0.7f, -15.0f, 0.75f, 3.1f};  // columns 0.1, -0.7, 0.75 and 7.5, -15, 3.1
   const file_tensor transposed{.name = "h.0.w.weight", .dtype = "F32", .shape = {3, 2}, .bytes = std::as_bytes(std::span(one))};
   std::vector<float> columns(6);
-  with_quantised_values(transposed, true, {.group_size = 3}, "F32").produce([&](const void* data, std::size_t n) { std::memcpy(columns.data(), data, n); });
+  with_quantized_values(transposed, true, {.group_size = 3}, "F32").produce([&](const void* data, std::size_t n) { std::memcpy(columns.data(), data, n); });
   for (std::size_t i = 0; i < 6; ++i) {  // scales are 0.1 and 2, or the next number
     const float scale = i % 2 == 0 ? 0.1f : 2.0f;
     CHECK(columns[i] == doctest::Approx(std::clamp(std::nearbyint(one[i] / scale), -8.0f, 7.0f) * scale));
   }
-  CHECK_THROWS_WITH_AS((void)quantised_weights(source, false, {.group_size = 16}),
-                       "quantised weights: groups must divide the inputs of every linear layer; 'model.layers.0.mlp.down_proj.weight' has 24, a group 16",
+  CHECK_THROWS_WITH_AS((void)quantized_weights(source, false, {.group_size = 16}),
+                       "quantized weights: groups must divide the inputs of every linear layer; 'model.layers.0.mlp.down_proj.weight' has 24, a group 16",
                        config_error);
 }
 

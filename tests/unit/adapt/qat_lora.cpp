@@ -1,4 +1,4 @@
-// Quantisation-aware LoRA: output and gradients of torchtune's layer; whole models.
+// Quantization-aware LoRA: output and gradients of torchtune's layer; whole models.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -83,7 +83,7 @@ TEST_CASE("output and gradients are those of torchtune's layer; a module without
       CHECK(difference(store.gradient(*store.find(concat("m.", name, parameter))).host(), twice) < 2 * bound);
     }
   // without rounding the layer is lora's
-  p.internal.without_fake_quantisation = true;
+  p.internal.without_fake_quantization = true;
   std::vector<double> plain(n * 13);
   layer.forward(p, of(x, 8), of(plain, 13));
   CHECK(difference(plain, y) > 1e-3);
@@ -122,7 +122,7 @@ TEST_CASE("an adapter on rounded weights learns, the same in one micro-batch and
   const array<token, 2> tokens{{1, 2, 3, 4, 5}};
   CHECK(logits(plain, tokens) != logits(again, tokens));
   // inputs are rounded, too; with weights that already are rounded the rest is the same
-  rounding_model weights_alone(sizes(), {}, {.adapter = {low_rank, {.group_size = 8, .quantises_activations = false}}});
+  rounding_model weights_alone(sizes(), {}, {.adapter = {low_rank, {.group_size = 8, .quantizes_activations = false}}});
   load_adapter(weights_alone, folder / "adapter");
   const cpu::context on;
   cpu::stream stream(on);
@@ -131,7 +131,7 @@ TEST_CASE("an adapter on rounded weights learns, the same in one micro-batch and
   for (const auto& entry : plain.parameters().entries()) {
     if (!entry.spec.name.ends_with("_proj.weight") || entry.spec.name.find("k_proj") != std::string::npos) continue;
     const matrix_view<float, host_memory> w(plain.parameters().value(entry), {entry.spec.shape[0], entry.spec.shape[1]});
-    ops::fake_quantise<cpu, float>(where, w, 8, {.bits = 4}, w);
+    ops::fake_quantize<cpu, float>(where, w, 8, {.bits = 4}, w);
   }
   CHECK(logits(weights_alone, tokens) == logits(plain, tokens));
 }

@@ -82,14 +82,14 @@ void train(Model& model) {
   trainer(model, {.max_steps = 4, .micro_batch_size = 4, .learning_rate = 2e-2}).fit(data());
 }
 
-/// Rounds, in the other model, every parameter that `quantised` stores in four bits.
-template <class Quantised, class Other>
-std::size_t round_as(const Quantised& quantised, Other& other) {
+/// Rounds, in the other model, every parameter that `quantized` stores in four bits.
+template <class Quantized, class Other>
+std::size_t round_as(const Quantized& quantized, Other& other) {
   std::size_t rounded = 0;
-  for (const auto& entry : quantised.parameters().entries()) {
-    if (!entry.spec.quantised) continue;
+  for (const auto& entry : quantized.parameters().entries()) {
+    if (!entry.spec.quantized) continue;
     const auto values = other.parameters().value(*other.parameters().find(entry.spec.name)).host();
-    const nf4_array made = nf4::quantise<typename Other::compute>(values);
+    const nf4_array made = nf4::quantize<typename Other::compute>(values);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto both = made.code_n2[i / 2];
       values[i] = static_cast<typename Other::compute>(nf4::levels[i % 2 == 0 ? both >> 4 : both & 15] *
@@ -102,20 +102,30 @@ std::size_t round_as(const Quantised& quantised, Other& other) {
 
 /// The forward pass, the backward pass and every step equal LoRA on the rounded weights, bit for bit.
 template <class Recipe, class Lora, template <class> class Family>
-void is_lora_on_rounded_weights(const decoder_config& model_sizes, std::size_t matrices) {
+void is_lora_on_rounded_weights(const decoder_config& model_sizes, std::size_t matrices, bool dora = false) {
   const scratch_folder folder;
   save_pretrained(Family<plain_recipe>(model_sizes), folder.path());
-  auto quantised = Family<Recipe>::from_pretrained(folder.path(), {}, {.adapter = settings});
-  auto other = Family<Lora>::from_pretrained(folder.path(), {}, {.adapter = settings});
+  lora_config adapter = settings;
+  adapter.dora = dora;
+  auto quantized = Family<Recipe>::from_pretrained(folder.path(), {}, {.adapter = adapter});
+  auto other = Family<Lora>::from_pretrained(folder.path(), {}, {.adapter = adapter});
   const auto exact = logits_of(other);
-  CHECK(round_as(quantised, other) == matrices);
+  CHECK(round_as(quantized, other) == matrices);
+  if (dora) {
+    other.on_weights_loaded();  // the lengths of the rounded rows
+    for (const auto& entry : quantized.parameters().entries())
+      if (entry.spec.name.ends_with(lora_names::magnitude)) {
+        const auto mine = quantized.parameters().value(entry).host(), theirs = other.parameters().value(*other.parameters().find(entry.spec.name)).host();
+        CHECK_MESSAGE(std::equal(mine.begin(), mine.end(), theirs.begin(), theirs.end()), entry.spec.name);
+      }
+  }
   const auto rounded = logits_of(other);
   CHECK(rounded != exact);
-  CHECK(logits_of(quantised) == rounded);
-  train(quantised);
+  CHECK(logits_of(quantized) == rounded);
+  train(quantized);
   train(other);
-  CHECK(logits_of(quantised) == logits_of(other));
-  CHECK(logits_of(quantised) != rounded);
+  CHECK(logits_of(quantized) == logits_of(other));
+  CHECK(logits_of(quantized) != rounded);
 }
 
 }  // namespace
@@ -139,6 +149,12 @@ TEST_CASE("qlora is lora on weights that were rounded to four bits") {
   is_lora_on_rounded_weights<qlora_recipe, lora_recipe, mixtral>(mixtral_sizes(), 2 * (4 + 1 + 3 * 3));
 }
 
+TEST_CASE("DoRA on weights in four bits is DoRA on weights that were rounded to four bits") {
+  is_lora_on_rounded_weights<qlora_recipe, lora_recipe, llama>(sizes(), 2 * 7, true);
+  is_lora_on_rounded_weights<recomputing_recipe, lora_recipe, llama>(sizes(), 2 * 7, true);
+  is_lora_on_rounded_weights<bf16_recipe, bf16_lora_recipe, llama>(sizes(), 2 * 7, true);
+}
+
 TEST_CASE("a model that is drawn is quantized as one that is loaded") {
   llama<qlora_recipe> drawn(sizes(), {}, {.adapter = settings});
   llama<lora_recipe> other(sizes(), {}, {.adapter = settings});
@@ -153,13 +169,13 @@ TEST_CASE("a weight takes half a byte and a sixty-fourth, and nothing else keeps
   const cpu::context on, other_on;
   const llama<bf16_recipe> model(c, on, {.adapter = settings});
   const llama<bf16_lora_recipe> other(c, other_on, {.adapter = settings});
-  std::size_t quantised = 0;
-  for (const auto& entry : model.parameters().entries()) quantised += entry.spec.quantised ? entry.size() : 0;
-  CHECK(quantised == 2 * (64 * (64 + 32 + 32 + 64) + 3 * 64 * 128));
+  std::size_t quantized = 0;
+  for (const auto& entry : model.parameters().entries()) quantized += entry.spec.quantized ? entry.size() : 0;
+  CHECK(quantized == 2 * (64 * (64 + 32 + 32 + 64) + 3 * 64 * 128));
   // two outer scales of four bytes for each of 14 matrices, and alignment to 32 bytes
-  const std::size_t most = quantised / 2 + quantised / 64 + 14 * (8 + 32);
-  CHECK(other.parameters().bytes() - model.parameters().bytes() >= 2 * quantised - most);
-  CHECK(on.memory().of(memory_role::weights) + 2 * quantised - most <= other_on.memory().of(memory_role::weights));
+  const std::size_t most = quantized / 2 + quantized / 64 + 14 * (8 + 32);
+  CHECK(other.parameters().bytes() - model.parameters().bytes() >= 2 * quantized - most);
+  CHECK(on.memory().of(memory_role::weights) + 2 * quantized - most <= other_on.memory().of(memory_role::weights));
 }
 
 TEST_CASE("what qlora trains is a LoRA adapter: read by both, and merged into whole weights") {
@@ -188,7 +204,7 @@ TEST_CASE("checkpoints, generating and modules to save work beside quantized wei
   with_saved.modules_to_save = {"lm_head", "down_proj"};
   llama<qlora_recipe> model(sizes(), {}, {.adapter = with_saved});
   for (const auto& entry : model.parameters().entries())
-    if (entry.spec.name.ends_with("down_proj.weight")) CHECK((entry.spec.trainable && !entry.spec.quantised));
+    if (entry.spec.name.ends_with("down_proj.weight")) CHECK((entry.spec.trainable && !entry.spec.quantized));
   const scratch_folder folder;
   trainer first(model, {.max_steps = 4, .micro_batch_size = 4, .learning_rate = 2e-2});
   checkpoint_folder checkpoints(first, folder.path(), {.save_steps = 2});
@@ -204,12 +220,7 @@ TEST_CASE("checkpoints, generating and modules to save work beside quantized wei
   CHECK(generator(model).generate(std::vector<token>{3, 1}, {.max_new_tokens = 5}).size() == 5);
 }
 
-TEST_CASE("what cannot be quantized is refused") {
-  auto dora = settings;
-  dora.dora = true;
-  CHECK_THROWS_WITH_AS(llama<qlora_recipe>(sizes(), {}, {.adapter = dora}),
-                       "lora: rows of 'model.layers.0.self_attn.q_proj' must not be decomposed (DoRA) where the weight is quantized",
-                       config_error);
+TEST_CASE("values of weights in four bits are refused") {
   llama<qlora_recipe> model(sizes(), {}, {.adapter = settings});
   CHECK_THROWS_WITH_AS((void)model.parameter<2>("model.layers.0.self_attn.q_proj.weight"),
                        "parameter 'model.layers.0.self_attn.q_proj.weight': must not be quantized where its values are asked for",

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <xtrain/adapt/lora.hpp>
 #include <xtrain/layers/feed_forward.hpp>
@@ -106,6 +107,15 @@ void check_all(std::size_t ranks) {
       square, ranks, [](auto& build) { return two_layers<recipe_of<decltype(build)>>(build, 8, 12); }, adapter));
   require_good(check_on_ranks<Strategy, lora_gradient_recipe>(
       square, ranks, [](auto& build) { return thin<recipe_of<decltype(build)>>(build, 8, 3); }, adapter));
+  // adapters of both parts of a fused module, or of one
+  for (const std::vector<std::string>& parts : {std::vector<std::string>{"gate_proj", "up_proj"}, {"up_proj"}, {"gate_proj"}})
+    require_good(check_on_ranks<Strategy, lora_gradient_recipe>(
+        square, ranks,
+        [](auto& build) {
+          return feed_forward<recipe_of<decltype(build)>, swiglu_activation>(
+              build, {.hidden_size = 8, .intermediate_size = 12, .up_names = {"gate_up"}, .down_name = "down"});
+        },
+        lora_config{.rank = 2, .alpha = 3.0, .targets = {"gate_up", "down"}, .parts = {{"gate_up", parts}}}));
 }
 
 }  // namespace

@@ -73,8 +73,8 @@ TEST_CASE("normalisations name what does not fit") {
 }
 
 TEST_CASE("numbers of four bits name what does not fit") {
-  refuses("dequantise: y_n: must have shape [64]; given [63]",
-          [](bench& b) { ops::dequantise(b.where, nf4_view<host_memory>{.n = 64}, b.vector(63)); });
+  refuses("dequantize: y_n: must have shape [64]; given [63]",
+          [](bench& b) { ops::dequantize(b.where, nf4_view<host_memory>{.n = 64}, b.vector(63)); });
 }
 
 TEST_CASE("activations, embeddings and rotations name what does not fit") {

@@ -40,7 +40,7 @@ std::vector<T> made_again(const nf4_array& numbers, std::size_t n) {
                                    .scale_k = span_of(std::span(copy.scale_k)),
                                    .outer = span_of(std::span(copy.outer))};
   std::vector<T> y(n);
-  ops::dequantise(where, view, vector_view<T, host_memory>(span_of(std::span(y)), {n}));
+  ops::dequantize(where, view, vector_view<T, host_memory>(span_of(std::span(y)), {n}));
   stream.synchronize();
   return y;
 }
@@ -78,7 +78,7 @@ TEST_CASE("levels, codes, scales and numbers are those of bitsandbytes") {
     // three roundings of numbers below 10 on each side
     for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::abs(made[i] - static_cast<double>(made_here[i])) <= 6 * 6e-8 * 10);
 
-    const nf4_array ours = nf4::quantise<double>(x);
+    const nf4_array ours = nf4::quantize<double>(x);
     CHECK(ours.code_n2 == theirs.code_n2);
     REQUIRE(ours.outer.size() == theirs.outer.size());
     // the mean is a sum of some hundred numbers in fp32 there: relative error 2^-24 · sqrt(269)
@@ -99,7 +99,7 @@ TEST_CASE("levels, codes, scales and numbers are those of bitsandbytes") {
 TEST_CASE("what is made is off by at most half a step of its block and the rounding of its scale, in every number type") {
   std::vector<float> x(64 * 300 + 5);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i * i % 1009)) * (1.0f + static_cast<float>(i / 64 % 7));
-  const nf4_array numbers = nf4::quantise<float>(x);
+  const nf4_array numbers = nf4::quantize<float>(x);
   const auto y = made_again<float>(numbers, x.size());
   for (std::size_t b = 0; b * 64 < x.size(); ++b) {
     float largest = 0;
@@ -118,10 +118,10 @@ TEST_CASE("what is made is off by at most half a step of its block and the round
 
 TEST_CASE("zeros stay zeros, nothing is nothing, and numbers that are not finite do no harm to other matrices") {
   const std::vector<float> zeros(130, 0.0f);
-  for (const float y : made_again<float>(nf4::quantise<float>(zeros), zeros.size())) CHECK(y == 0.0f);
-  CHECK(nf4::quantise<float>(std::span<const float>()).code_n2.empty());
+  for (const float y : made_again<float>(nf4::quantize<float>(zeros), zeros.size())) CHECK(y == 0.0f);
+  CHECK(nf4::quantize<float>(std::span<const float>()).code_n2.empty());
   std::vector<float> x(200, 1.0f);
   x[70] = std::numeric_limits<float>::infinity();
   x[3] = std::numeric_limits<float>::quiet_NaN();
-  CHECK(nf4::quantise<float>(x).code_n2.size() == 100);
+  CHECK(nf4::quantize<float>(x).code_n2.size() == 100);
 }

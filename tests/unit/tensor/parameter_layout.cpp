@@ -113,12 +113,12 @@ TEST_CASE("windows overlap only if two blocks share one, and none is longer than
 TEST_CASE("quantized parameters are stored separately, without overlap") {
   parameter_list list;
   for (const std::size_t rows : {std::size_t{3}, std::size_t{70}, std::size_t{11}})
-    list.declare({.name = concat("rows.", rows), .shape = {rows, 33}, .trainable = false, .quantised = true});
+    list.declare({.name = concat("rows.", rows), .shape = {rows, 33}, .trainable = false, .quantized = true});
   const parameter_layout layout(list, {});
   CHECK(layout.total() == 0);
   std::size_t codes = 0, outer = 0;
   for (const parameter_entry& e : list.entries()) {
-    const parameter_layout::quantised_offsets& at = layout.quantised(e);
+    const parameter_layout::quantized_offsets& at = layout.quantized(e);
     CHECK(at.n == e.size());
     CHECK(at.codes >= codes);
     CHECK(at.outer == outer);

@@ -9,7 +9,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/elementwise.hpp>
-#include <xtrain/device/kernel/fake_quantise.hpp>
+#include <xtrain/device/kernel/fake_quantize.hpp>
 #include <xtrain/device/kernel/nf4.hpp>
 #include <xtrain/device/kernel/step_scalars.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
@@ -59,22 +59,22 @@ void check_elementwise(Suite& suite) {
     suite.template check_kernel<T>(noise, 2.0, 2.0);
     noise.inputs_1 = span_of(&inputs, 1);
     suite.template check_kernel<T>(noise, 2.0, 2.0);
-    for (const fake_quantisation format : {fake_quantisation{.bits = 4}, fake_quantisation{.bits = 8, .zeros = zero_points::integer},
-                                           fake_quantisation{.bits = 4, .zeros = zero_points::floating}}) {
+    for (const fake_quantization format : {fake_quantization{.bits = 4}, fake_quantization{.bits = 8, .zeros = zero_points::integer},
+                                           fake_quantization{.bits = 4, .zeros = zero_points::floating}}) {
       const std::size_t group = n % 3 == 0 ? n / 3 : n;
-      kernel::fake_quantise<host_memory, T> rounded{.n = n, .group = group, .format = format};
+      kernel::fake_quantize<host_memory, T> rounded{.n = n, .group = group, .format = format};
       rounded.x_n = mem.numbers<T>(n);
       rounded.y_n = mem.fresh<T>(n);
       suite.template check_kernel<T>(rounded, 0.0, 0.0);
       for (const bool accumulate : {false, true}) {
-        kernel::fake_quantise_backward<host_memory, T, T> back{.n = n, .group = group, .format = format, .accumulate = accumulate};
+        kernel::fake_quantize_backward<host_memory, T, T> back{.n = n, .group = group, .format = format, .accumulate = accumulate};
         back.x_n = rounded.x_n;
         back.dy_n = mem.numbers<T>(n);
         back.dx_n = mem.numbers<T>(n);
         suite.template check_kernel<T>(back, 0.0, 0.0);
       }
     }
-    kernel::dequantise_nf4<host_memory, T> numbers{.n = n};
+    kernel::dequantize_nf4<host_memory, T> numbers{.n = n};
     numbers.code_n2 = mem.numbers<std::uint8_t>(nf4::code_bytes(n), 0.0, 255.9);
     numbers.scale_k = mem.numbers<std::uint8_t>(nf4::scales(n), 0.0, 255.9);
     numbers.outer = mem.numbers<float>(nf4::outer_scales(n));
