@@ -68,11 +68,11 @@ XTRAIN_INLINE std::string parent_of(const std::string& path) {
 }  // namespace detail
 
 XTRAIN_INLINE mapped_file::mapped_file(const std::string& path) : path_(path) {
-  const detail::descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const detail::descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // does not wait for a pipe's writer
   require<file_error>(file.valid(), path, ": must be a readable file; the system says: ", detail::reason(errno));
   struct ::stat status {};
   require<file_error>(::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), path,
-                      ": must be a file; it is a directory or a device");
+                      ": must be a file; it is a directory, a device or a pipe");
   size_ = static_cast<std::size_t>(status.st_size);
   if (size_ == 0) return;
   void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);

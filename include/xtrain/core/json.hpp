@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -63,6 +64,11 @@ class strict_json_builder {
   [[nodiscard]] const std::string& problem() const { return problem_; }
   [[nodiscard]] std::size_t position() const { return position_; }
 
+ protected:
+  /// Whether the object that is being read has a key already.
+  [[nodiscard]] bool has(const string_t& name) const { return open_.back()->contains(name); }
+  void begin(string_t& name) { key_ = std::move(name); }
+
  private:
   template <class Value>
   json* place(Value&& value) {
@@ -100,21 +106,50 @@ class strict_json_builder {
   std::size_t position_ = 0;
 };
 
+/// Reads as Python's json.load does: of a key that an object has twice, the last value counts.
+class python_json_builder : public strict_json_builder {
+ public:
+  python_json_builder(json& result, std::vector<std::string>& twice) : strict_json_builder(result), twice_(&twice) {}
+
+  bool key(string_t& name) {
+    if (has(name)) twice_->push_back(name);
+    begin(name);
+    return true;
+  }
+
+ private:
+  std::vector<std::string>* twice_;
+};
+
+template <class Error, class Builder>
+void parse_json_with(Builder& builder, std::string_view text, std::string_view who, std::size_t first_line) {
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)  // the parser would treat it as the end
+    fail<Error>(who, ": must be JSON; line ", first_line - 1 + line_of(text, zero), ": a zero byte");
+  if (!json::sax_parse(text.begin(), text.end(), &builder))
+    fail<Error>(who, ": must be JSON; line ", first_line - 1 + line_of(text, builder.position() > 0 ? builder.position() - 1 : text.size()), ": ",
+                builder.problem());
+}
+
 }  // namespace detail
 
 /// Parses a JSON text. `who` names the text in errors; `first_line` is the line number of its first line.
 ///   throws  Error, with the line, when the text is not JSON, repeats a key, or nests too deep
 template <class Error = file_error>
 [[nodiscard]] json parse_json(std::string_view text, std::string_view who, std::size_t first_line = 1) {
-  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)  // the parser would treat it as the end
-    fail<Error>(who, ": must be JSON; line ", first_line - 1 + detail::line_of(text, zero), ": a zero byte");
   json document;
   detail::strict_json_builder builder(document);
-  const bool good = json::sax_parse(text.begin(), text.end(), &builder);
-  if (!good)
-    fail<Error>(who, ": must be JSON; line ",
-                first_line - 1 + detail::line_of(text, builder.position() > 0 ? builder.position() - 1 : text.size()), ": ",
-                builder.problem());
+  detail::parse_json_with<Error>(builder, text, who, first_line);
+  return document;
+}
+
+/// Parses a JSON text as Python's json.load does: of a key that an object has twice, the last value counts.
+///   twice   gets those keys
+///   throws  Error, with the line, when the text is not JSON, or nests too deep
+template <class Error = file_error>
+[[nodiscard]] json parse_python_json(std::string_view text, std::string_view who, std::vector<std::string>& twice) {
+  json document;
+  detail::python_json_builder builder(document, twice);
+  detail::parse_json_with<Error>(builder, text, who, 1);
   return document;
 }
 

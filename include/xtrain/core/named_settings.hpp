@@ -12,8 +12,8 @@
 
 namespace xtrain {
 
-/// An object of named settings, to read from or to write to. Where several names are given, the first one present counts.
-///   throws  config_error when a value is present and has another type
+/// An object of named settings, to read from or to write to. Several names are names of one setting: values that are present must be equal.
+///   throws  config_error when a value is present and has another type, or two names of a setting have different values
 class named_settings {
  public:
   using names = std::initializer_list<const char*>;

@@ -60,6 +60,28 @@ template <class... Parts>
   return all;
 }
 
+/// A text for a terminal, which must not obey what a file's names contain: control characters are written as \n or \x1b.
+///   lines  keeps line breaks
+[[nodiscard]] inline std::string printable(std::string_view text, bool lines = false) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]), next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool control = (byte < 0x20 && byte != '\t') || byte == 0x7F || (byte == 0xC2 && next >= 0x80 && next < 0xA0);  // U+0080 to U+009F
+    if (!control || (lines && byte == '\n')) {
+      result.push_back(text[i]);
+      continue;
+    }
+    constexpr std::string_view digits = "0123456789abcdef";
+    for (std::size_t left = byte == 0xC2 ? 2 : 1; left > 0; --left) {
+      const auto one = static_cast<unsigned char>(text[i]);
+      if (one == '\n') result += "\\n";
+      else result.append({'\\', 'x', digits[one >> 4U], digits[one & 15U]});
+      if (left > 1) ++i;
+    }
+  }
+  return result;
+}
+
 /// A number with `digits` digits after the decimal point: fixed(1.5, 2) is "1.50".
 [[nodiscard]] inline std::string fixed(double value, int digits) {
   std::array<char, 64> text{};

@@ -156,4 +156,29 @@ inline void read_elements(const file_tensor& from, std::size_t first, std::span<
   });
 }
 
+/// Whether two tensors have the same shape and, bit for bit, the same values; of different dtypes, as float64.
+///   throws  file_error when their dtypes differ and one is not F64, F32, F16 or BF16
+[[nodiscard]] inline bool same_values(const file_tensor& a, const file_tensor& b) {
+  if (a.shape != b.shape) return false;
+  const bool same_dtype = a.dtype == b.dtype;
+  if (same_dtype && a.layout == b.layout && a.bytes.data() == b.bytes.data()) return true;
+  if (same_dtype && a.layout.empty() && b.layout.empty()) return std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin(), b.bytes.end());
+  constexpr std::size_t at_once = std::size_t{1} << 16;
+  const std::size_t width = same_dtype ? bits_of(a.dtype) / 8 : sizeof(double);
+  std::vector<std::byte> from_a(at_once * width), from_b(at_once * width);
+  std::vector<double> numbers(at_once);
+  for (std::size_t first = 0; first < a.size(); first += at_once) {
+    const std::size_t count = std::min(at_once, a.size() - first);
+    const auto read = [&](const file_tensor& from, std::vector<std::byte>& to) {
+      if (same_dtype) return read_elements(from, first, std::span(to).first(count * width));
+      read_numbers(from, first, std::span(numbers).first(count));
+      std::memcpy(to.data(), numbers.data(), count * width);
+    };
+    read(a, from_a);
+    read(b, from_b);
+    if (std::memcmp(from_a.data(), from_b.data(), count * width) != 0) return false;
+  }
+  return true;
+}
+
 }  // namespace xtrain

@@ -222,6 +222,9 @@ inline std::vector<std::string> write_llama2c(const std::string& path, const ten
     return name.ends_with(".rotary_emb.inv_freq") || (sizes.tie_word_embeddings && name == "lm_head.weight");
   });
 
+  if (const file_tensor* head = from.find("lm_head.weight"); sizes.tie_word_embeddings && head != nullptr)
+    require_tied(*head, *from.find("model.embed_tokens.weight"), who);
+
   std::vector<std::int32_t> header;
   if (version == llama2c_version::v1) header = {detail::llama2c_magic, 1};
   for (const std::size_t size :

@@ -292,6 +292,7 @@ requires(std::is_same_v<T, float> || std::is_same_v<T, bf16>) std::vector<std::s
   const std::vector<std::string> left_out = detail::left_out(from, tensors, who, [](std::string_view name) {
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
   });
+  if (const file_tensor* head = from.find("lm_head.weight")) require_tied(*head, *from.find(tensors.front().name), who);
   std::array<std::int32_t, detail::llmc_header> header{};
   header[0] = detail::llmc_gpt2;
   header[1] = std::is_same_v<T, float> ? detail::llmc_fp32 : detail::llmc_bf16;

@@ -42,8 +42,12 @@ template <class Model>
 struct pretrained_tag;
 
 /// The settings in a folder's config.json, or those that a folder of Meta's stands for (meta_llama_folder).
-///   throws  file_error, config_error
+///   throws  file_error, config_error; also if there is a generation_config.json that cannot be read
 [[nodiscard]] json_settings read_config(const std::string& folder);
+
+/// The tokens that end a generated text by a folder's generation_config.json, beside those of config.json; empty if it has none.
+///   throws  file_error if the file is not JSON, config_error if they are no tokens
+[[nodiscard]] std::vector<token> generation_stop_tokens(const std::string& folder);
 
 /// The tensors of a folder with a model: a weight_folder, or a meta_llama_folder.
 ///   throws  file_error, config_error
@@ -70,7 +74,17 @@ template <class Read>
   const auto asked = std::make_shared<asked_settings>();
   json_settings listened = config;
   listened.remember_names(asked);
-  auto sizes = read(listened);
+  auto sizes = [&] {
+    try {
+      return read(listened);
+    } catch (const config_error&) {
+      require_no_misspelt(config, *asked);  // the likelier reason why something is missing
+      throw;
+    }
+  }();
+  if constexpr (requires { sizes.eos; })  // a decoder
+    require<config_error>(listened.flag_or(true, {"is_causal"}), config.who(),
+                          ": is_causal must be true, because each token attends to those before it only; given false");
   require_no_misspelt(config, *asked);
   return sizes;
 }
@@ -120,8 +134,7 @@ template <class Info, class Find>
 ///   throws  config_error
 template <class Entry>
 void require_place(const Entry& entry, const file_tensor& tensor, const std::string& where, bool any_rows = false) {
-  std::vector<std::size_t> expected = entry.spec.whole_shape();
-  if (entry.spec.transposed_in_files) std::swap(expected[0], expected[1]);
+  std::vector<std::size_t> expected = entry.spec.file_shape();
   if (any_rows && !tensor.shape.empty() && !entry.spec.transposed_in_files && !entry.spec.rows_in_files) expected[0] = tensor.shape[0];
   require<config_error>(tensor.shape == expected, where, ": '", tensor.name, "' must have shape ", std::span<const std::size_t>(expected),
                         " as config.json says; the file has ", std::span<const std::size_t>(tensor.shape));
@@ -138,6 +151,34 @@ template <class T>
                 to.begin() + static_cast<std::ptrdiff_t>(target * columns));
   }
   return to;
+}
+
+/// Blocks of a matrix in a file, as rows one after the other (blocks_of_file).
+///   throws  config_error when the matrix is not zero elsewhere
+template <class T>
+[[nodiscard]] std::vector<T> blocks_from_file(std::span<const T> file, const blocks_of_file& of, std::size_t columns, const std::string& where) {
+  std::vector<T> rows;
+  std::size_t inside = 0, nonzero = 0;
+  for (std::size_t i = 0; i < of.blocks.size(); ++i)
+    for (std::size_t row = of.blocks[i].begin; row < of.blocks[i].begin + of.blocks[i].count; ++row)
+      for (const T value : file.subspan((row * of.blocks.size() + i) * columns, columns)) {
+        rows.push_back(value);
+        if (value != T{}) ++inside;
+      }
+  for (const T value : file)
+    if (value != T{}) ++nonzero;
+  require<config_error>(inside == nonzero, where, " must be zero but for the rows and columns of each part of a fused module; ", nonzero - inside,
+                        " values are not: an adapter of the whole module was trained");
+  return rows;
+}
+/// The inverse: the matrix of the file.
+template <class T>
+[[nodiscard]] std::vector<T> blocks_to_file(std::span<const T> rows, const blocks_of_file& of, std::size_t columns) {
+  std::vector<T> file(of.rows * of.blocks.size() * columns, T{});
+  for (std::size_t i = 0; i < of.blocks.size(); ++i)
+    for (std::size_t row = of.blocks[i].begin; row < of.blocks[i].begin + of.blocks[i].count; ++row, rows = rows.subspan(columns))
+      std::copy_n(rows.begin(), columns, file.begin() + static_cast<std::ptrdiff_t>((row * of.blocks.size() + i) * columns));
+  return file;
 }
 
 /// This rank's shard of a whole parameter.
@@ -160,14 +201,16 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   const resized_rows<dtype> numbers(tensor, any_rows ? entry.spec.whole_shape()[0] : 0);
   std::vector<dtype> host;
   const auto write = [&] { model.parameters().set(model.stream(), entry, std::span<const dtype>(host)); };
-  if (entry.spec.transposed_in_files || entry.spec.rows_in_files) {
-    std::vector<dtype> file(entry.whole_size());
+  if (entry.spec.transposed_in_files || entry.spec.rows_in_files || entry.spec.blocks_in_files) {
+    std::vector<dtype> file(tensor.size());
     read_numbers<dtype>(tensor, 0, file);
     if (entry.spec.transposed_in_files) {
       host.resize(file.size());
       const std::size_t rows = entry.spec.whole_shape()[0], columns = entry.spec.whole_shape()[1];
       for (std::size_t i = 0; i < rows; ++i)
         for (std::size_t j = 0; j < columns; ++j) host[i * columns + j] = file[j * rows + i];
+    } else if (entry.spec.blocks_in_files) {
+      host = blocks_from_file<dtype>(file, *entry.spec.blocks_in_files, entry.spec.shape[1], concat(where, ": '", tensor.name, "'"));
     } else {
       host = reordered<dtype>(file, *entry.spec.rows_in_files, false);
     }
@@ -180,7 +223,7 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
         [&](std::size_t here, std::size_t whole, std::size_t count) { numbers.read(whole, std::span<dtype>(host).subspan(here, count)); });
     return write();
   }
-  if (entry.spec.quantised) {
+  if (entry.spec.quantized) {
     host.resize(entry.size());
     numbers.read(0, host);
     return write();
@@ -206,14 +249,14 @@ template <class Model, class Entry>
   using dtype = typename Model::compute;
   tensor_to_write tensor{.name = std::move(name),
                          .dtype = std::string(safetensors_dtype_of<dtype>()),
-                         .shape = entry.spec.whole_shape(),
-                         .bytes = entry.whole_size() * sizeof(dtype)};
-  if (entry.spec.transposed_in_files) std::swap(tensor.shape[0], tensor.shape[1]);
+                         .shape = entry.spec.file_shape(),
+                         .bytes = sizeof(dtype)};
+  for (const std::size_t dim : tensor.shape) tensor.bytes *= dim;
   tensor.produce = [&model, &entry](const std::function<void(const void*, std::size_t)>& sink) {
     const auto& store = model.parameters();
     const std::size_t size = entry.whole_size();
-    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || store.sharding().values || entry.spec.cut.exists() ||
-                       !store.all_here();
+    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || entry.spec.blocks_in_files || store.sharding().values ||
+                       entry.spec.cut.exists() || !store.all_here();
     std::vector<dtype> host(whole ? size : std::min(size, numbers_at_once));
     for (std::size_t first = 0; first < size; first += host.size()) {
       const std::span<dtype> piece(host.data(), std::min(host.size(), size - first));
@@ -232,6 +275,9 @@ template <class Model, class Entry>
       } else if (entry.spec.rows_in_files) {
         const std::vector<dtype> sorted = reordered<dtype>(piece, *entry.spec.rows_in_files, true);
         sink(sorted.data(), sorted.size() * sizeof(dtype));
+      } else if (entry.spec.blocks_in_files) {
+        const std::vector<dtype> spread = blocks_to_file<dtype>(piece, *entry.spec.blocks_in_files, entry.spec.shape[1]);
+        sink(spread.data(), spread.size() * sizeof(dtype));
       } else {
         sink(piece.data(), piece.size_bytes());
       }
@@ -239,7 +285,16 @@ template <class Model, class Entry>
   };
   using strategy = std::remove_cvref_t<decltype(model.parallel())>;
   if constexpr (tells_what_is_kept<strategy, typename Model::store>)
-    tensor.produce_own = [&model, &entry](const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
+    tensor.produce_own = [&model, &entry, produce = tensor.produce](const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
+      if (entry.spec.blocks_in_files) {  // small, with zeros that no rank stores: all ranks collect it, the first writes it
+        std::vector<std::byte> all;
+        produce([&](const void* data, std::size_t size) {
+          const auto* bytes = static_cast<const std::byte*>(data);
+          all.insert(all.end(), bytes, bytes + size);
+        });
+        if (model.parallel().everyone().rank() == 0) sink(0, all.data(), all.size());
+        return;
+      }
       const auto& store = model.parameters();
       const auto array = store.stored_values();
       write_kept<dtype>(model.stream(), entry.spec, model.parallel().kept(store, entry, array.size()), array, true,
@@ -284,6 +339,12 @@ template <class Model>
   if constexpr (requires { model.may_be_ignored(tensor); }) return model.may_be_ignored(tensor);
   else return (void)model, (void)tensor, false;
 }
+/// The parameter that a tensor in files must be a copy of, where both are one parameter of the model; empty: of none.
+template <class Model>
+[[nodiscard]] std::string copied_by(const Model& model, std::string_view tensor) {
+  if constexpr (requires { model.copied_by(tensor); }) return model.copied_by(tensor);
+  else return (void)model, (void)tensor, std::string();
+}
 
 }  // namespace detail
 
@@ -315,7 +376,7 @@ namespace detail {
 }  // namespace detail
 
 /// Loads every parameter of the model except an adapter's from any tensor source; `where` names it in errors.
-///   throws  config_error when a tensor is missing, has another shape, or does not belong to the model; file_error
+///   throws  config_error when a tensor is missing, has another shape, or does not belong to the model, or a tied head is not the embedding; file_error
 template <class Model>
 void load_weights(Model& model, const tensor_source& weights, const std::string& where, const load_options& how = {}) {
   const auto& family = model.family_info();
@@ -334,7 +395,10 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   }
   std::sort(used.begin(), used.end());
   for (const auto& [name, tensor] : weights.tensors()) {
-    if (std::binary_search(used.begin(), used.end(), tensor) || family.may_be_ignored(name, model.config()) || detail::may_be_ignored(model, name)) continue;
+    if (std::binary_search(used.begin(), used.end(), tensor)) continue;
+    if (const std::string original = detail::copied_by(model, name); !original.empty())
+      if (const file_tensor* found = detail::find_tensor(family, original, find)) require_tied(*tensor, *found, where);
+    if (family.may_be_ignored(name, model.config()) || detail::may_be_ignored(model, name)) continue;
     const std::string first = how.fewer_layers ? detail::name_in_first_layer(name, model.config().num_layers) : std::string();
     if (!first.empty() && (std::binary_search(used.begin(), used.end(), weights.find(first)) || family.may_be_ignored(first, model.config()))) continue;
     fail<config_error>(where, ": holds '", name, "', which has no counterpart in the model that config.json describes (", model.config().num_layers,
@@ -406,7 +470,8 @@ struct save_options {
   bool one_writer = false;
 };
 
-/// Copies a tokenizer's files: all of a folder's, or the one given file (under the name that it has in folders).
+/// Copies a tokenizer's files: all of a folder's, or the one given file (under the name that it has in folders), with those beside it that name
+/// its tokens. What was copied is loaded as what it was copied from.
 void copy_tokenizer(const std::string& from, const std::string& to);
 
 namespace detail {
@@ -414,14 +479,19 @@ namespace detail {
 /// The generation_config.json of a folder; empty if there is none, or it is malformed.
 [[nodiscard]] json_settings generation_settings(const std::string& folder);
 
+/// Sets special tokens to the model's own, unless the folder's config.json has the same ones: what its generation_config.json says then stays,
+/// such as further tokens that end a text.
+void set_generation_token(json_settings& generation, const char* key, const std::vector<token>& own, const std::string& folder);
+
 /// The generation_config.json of a model: sampling settings (do_sample, temperature, ...) from the folder that it comes from, if any,
-/// and the model's own special tokens.
+/// and the model's special tokens.
 template <class Sizes>
 [[nodiscard]] std::string generation_text(const Sizes& sizes, const std::string& from) {
   json_settings generation = generation_settings(from);
-  if (sizes.bos >= 0) generation.set("bos_token_id", sizes.bos);
-  if (!sizes.eos.empty()) generation.set_tokens("eos_token_id", sizes.eos);
-  if (sizes.pad_token_id) generation.set_token("pad_token_id", sizes.pad_token_id);
+  using tokens = std::vector<token>;
+  set_generation_token(generation, "bos_token_id", sizes.bos >= 0 ? tokens{sizes.bos} : tokens{}, from);
+  set_generation_token(generation, "eos_token_id", sizes.eos, from);
+  set_generation_token(generation, "pad_token_id", sizes.pad_token_id ? tokens{*sizes.pad_token_id} : tokens{}, from);
   return generation.text();
 }
 

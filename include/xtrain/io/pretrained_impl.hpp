@@ -44,7 +44,26 @@ XTRAIN_INLINE json_settings read_config(const std::string& folder) {
   require<file_error>(is_directory(folder), folder, ": must be a folder with a model; no such folder");
   if (meta_llama_folder::is_one(folder)) return meta_llama_folder(folder).config();
   const std::string path = folder + "/config.json";
-  return {read_json(path), path};
+  json_settings config(read_json(path), path);
+  (void)generation_stop_tokens(folder);  // a file that cannot be read is found now, not when the trained model is saved
+  return config;
+}
+
+namespace detail {
+
+/// The generation_config.json of a folder, as transformers reads it; empty if there is none.
+///   throws  file_error if it is not JSON, config_error if it is no object
+[[nodiscard]] inline json_settings read_generation_settings(const std::string& folder) {
+  const std::string path = folder + "/generation_config.json";
+  if (folder.empty() || !is_directory(folder) || !file_exists(path)) return {};
+  std::vector<std::string> twice;
+  return {parse_python_json(mapped_file(path).text(), path, twice), path};
+}
+
+}  // namespace detail
+
+XTRAIN_INLINE std::vector<token> generation_stop_tokens(const std::string& folder) {
+  return detail::read_generation_settings(folder).tokens({"eos_token_id"});
 }
 
 XTRAIN_INLINE std::shared_ptr<const tensor_source> open_weights(const std::string& folder) {
@@ -92,39 +111,81 @@ inline constexpr std::array<const char*, 9> tokenizer_files{
     "tokenizer.json",          "tokenizer_config.json", "tokenizer.model",     "vocab.json", "merges.txt",
     "special_tokens_map.json", "added_tokens.json",     "chat_template.jinja", "vocab.txt"};
 
+namespace detail {
+
+/// The name that a folder's readers know a tokenizer's only file by, from its contents where its own name does not say it.
+[[nodiscard]] inline std::string name_in_folder(const std::string& name, std::string_view text) {
+  if (name.ends_with(".model")) return "tokenizer.model";
+  if (name.ends_with(".tiktoken")) return name;
+  if (text.size() > 2 && text[0] == '\n' && text[2] == '\n') return "tokenizer.model";  // SentencePiece: a list of pieces in protobuf
+  if (const std::size_t first = text.find_first_not_of(" \t\r\n"); first != std::string_view::npos && text[first] == '{')
+    return name.ends_with("vocab.json") ? name : "tokenizer.json";
+  const std::string_view line = text.substr(0, std::min(text.find('\n'), text.size()));
+  if (const std::size_t space = line.find(' '); space != std::string_view::npos && space > 0)
+    return line.find_first_not_of("0123456789\r", space + 1) == std::string_view::npos ? name + ".tiktoken" : name;  // a token and its rank
+  return text.starts_with("[UNK]") || text.find("\n[UNK]") != std::string_view::npos ? "vocab.txt" : name;  // WordPiece
+}
+
+}  // namespace detail
+
 XTRAIN_INLINE void copy_tokenizer(const std::string& from, const std::string& to) {
   namespace fs = std::filesystem;
   std::error_code same;
   if (from.empty() || fs::equivalent(from, to, same)) return;
   const auto copy = [&](const std::string& source, const std::string& name) { write_file(to + "/" + name, mapped_file(source).text()); };
   if (!is_directory(from)) {
-    const std::string name = fs::path(from).filename().string();
-    if (const std::string merges = from.substr(0, from.size() - std::min(from.size(), std::string_view("vocab.json").size())) + "merges.txt";
-        name.ends_with("vocab.json") && file_exists(merges)) {  // gpt2-vocab.json and gpt2-merges.txt
-      copy(from, "vocab.json");
-      return copy(merges, "merges.txt");
+    const std::string folder = fs::path(from).parent_path().string();
+    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"})
+      if (const std::string path = folder.empty() ? name : folder + "/" + name; file_exists(path)) copy(path, name);
+    for (const std::string_view given : {"vocab.json", "merges.txt"}) {  // gpt2-vocab.json and gpt2-merges.txt
+      if (!from.ends_with(given)) continue;
+      const std::string_view other = given == "vocab.json" ? "merges.txt" : "vocab.json";
+      const std::string path = from.substr(0, from.size() - given.size()) + std::string(other);
+      if (!file_exists(path)) continue;
+      copy(from, std::string(given));
+      return copy(path, std::string(other));
     }
-    return copy(from, name.ends_with(".model") ? "tokenizer.model" : name);
+    return copy(from, detail::name_in_folder(fs::path(from).filename().string(), mapped_file(from).text()));
   }
   for (const char* name : tokenizer_files)
     if (file_exists(from + "/" + name)) copy(from + "/" + name, name);
-  for (const std::string& name : names_in(from))  // files of token ranks have varying names
-    if (name.ends_with(".tiktoken")) copy(from + "/" + name, name);
+  for (const std::string& name : names_in(from))  // files of token ranks and SentencePiece models have varying names
+    if (name.ends_with(".tiktoken") || (name.ends_with(".model") && name != "tokenizer.model")) copy(from + "/" + name, name);
 }
 
 namespace detail {
 
 XTRAIN_INLINE json_settings generation_settings(const std::string& folder) {
-  const std::string path = folder + "/generation_config.json";
-  if (folder.empty() || !is_directory(folder) || !file_exists(path)) return {};
-  json found = json::parse(mapped_file(path).text(), nullptr, false);
-  return found.is_object() ? json_settings(std::move(found), path) : json_settings();
+  try {
+    return read_generation_settings(folder);
+  } catch (const error&) {
+    return {};
+  }
+}
+
+/// The config.json of a folder; null if there is none, or it is malformed: a save goes on without it.
+[[nodiscard]] inline json base_config(const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  if (folder.empty() || !file_exists(path)) return {};
+  try {
+    return read_json(path);
+  } catch (const error&) {
+    return {};
+  }
+}
+
+XTRAIN_INLINE void set_generation_token(json_settings& generation, const char* key, const std::vector<token>& own, const std::string& folder) {
+  if (own.empty()) return;
+  if (generation.has({key})) {
+    const json base = base_config(folder);
+    const json before = base.is_object() && base.contains(key) ? base.at(key) : json();
+    if (before == json(own) || (own.size() == 1 && before == json(own.front()))) return;
+  }
+  generation.set_tokens(key, own);
 }
 
 XTRAIN_INLINE void leave_out_absent_tokens(json_settings& config, const std::string& folder) {
-  const std::string path = folder + "/config.json";
-  if (!file_exists(path)) return;
-  const json base = json::parse(mapped_file(path).text(), nullptr, false);
+  const json base = base_config(folder);
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
     if (base.is_object() && !base.contains(key) && config.object().contains(key) && config.object().at(key).is_null()) config.erase({key});
 }

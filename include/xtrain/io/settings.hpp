@@ -20,7 +20,8 @@ struct asked_settings {
   std::map<std::string, std::shared_ptr<asked_settings>> inner{};
 };
 
-/// An object of named settings, to read from or write to. If several names are given, the first one present is used.
+/// An object of named settings, to read from or write to. Several names are names of one setting: where more than one is present, the values
+/// must be equal (an empty object counts as missing beside another). null counts as missing.
 class json_settings final : public named_settings {
  public:
   json_settings();
@@ -80,7 +81,11 @@ class json_settings final : public named_settings {
   void remember_names(std::shared_ptr<asked_settings> asked);
 
  private:
+  /// The first of them that is present and not null.
   [[nodiscard]] const json* find(names keys) const;
+  /// The value of one setting.
+  ///   throws  config_error when two of its names have different values
+  [[nodiscard]] const json* value_of(names keys) const;
   [[nodiscard]] std::size_t as_size(const json& value, names keys) const;
 
   std::unique_ptr<json> object_;  // null only after a move

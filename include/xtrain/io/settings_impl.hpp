@@ -40,39 +40,39 @@ XTRAIN_INLINE bool json_settings::has(names keys) const { return find(keys) != n
 XTRAIN_INLINE bool json_settings::is_null(const char* key) const { return find({key}) == nullptr && object_->contains(key); }
 
 XTRAIN_INLINE std::size_t json_settings::size(names keys) const {
-  const json* value = find(keys);
+  const json* value = value_of(keys);
   require<config_error>(value != nullptr, who_, ": '", *keys.begin(), "' must be given; it is missing");
   return as_size(*value, keys);
 }
 
 XTRAIN_INLINE std::size_t json_settings::size_or(std::size_t otherwise, names keys) const {
-  const json* value = find(keys);
+  const json* value = value_of(keys);
   return value == nullptr ? otherwise : as_size(*value, keys);
 }
 
 XTRAIN_INLINE double json_settings::number_or(double otherwise, names keys) const {
-  const json* value = find(keys);
+  const json* value = value_of(keys);
   if (value == nullptr) return otherwise;
   require<config_error>(value->is_number(), who_, ": '", *keys.begin(), "' must be a number; given ", value->dump());
   return value->get<double>();
 }
 
 XTRAIN_INLINE bool json_settings::flag_or(bool otherwise, names keys) const {
-  const json* value = find(keys);
+  const json* value = value_of(keys);
   if (value == nullptr) return otherwise;
   require<config_error>(value->is_boolean(), who_, ": '", *keys.begin(), "' must be true or false; given ", value->dump());
   return value->get<bool>();
 }
 
 XTRAIN_INLINE std::string json_settings::text_or(const std::string& otherwise, names keys) const {
-  const json* value = find(keys);
+  const json* value = value_of(keys);
   if (value == nullptr) return otherwise;
   require<config_error>(value->is_string(), who_, ": '", *keys.begin(), "' must be a string; given ", value->dump());
   return value->get<std::string>();
 }
 
 XTRAIN_INLINE std::vector<token> json_settings::tokens(names keys) const {
-  const json* value = find(keys);
+  const json* value = value_of(keys);
   std::vector<token> all;
   if (value == nullptr) return all;
   const auto add = [&](const json& one) {
@@ -100,7 +100,7 @@ XTRAIN_INLINE std::optional<token> json_settings::token_or(std::optional<token> 
 }
 
 XTRAIN_INLINE std::vector<std::string> json_settings::texts(names keys) const {
-  const json* value = find(keys);
+  const json* value = value_of(keys);
   std::vector<std::string> all;
   if (value == nullptr) return all;
   const bool good = value->is_array() && std::all_of(value->begin(), value->end(), [](const json& one) { return one.is_string(); });
@@ -110,7 +110,7 @@ XTRAIN_INLINE std::vector<std::string> json_settings::texts(names keys) const {
 }
 
 XTRAIN_INLINE json_settings json_settings::inner(names keys) const {
-  const json* value = find(keys);
+  const json* value = value_of(keys);
   if (value == nullptr) return {};
   json_settings found(*value, concat(who_, ", '", *keys.begin(), "'"));
   if (asked_)
@@ -182,6 +182,24 @@ XTRAIN_INLINE const json* json_settings::find(names keys) const {
   for (const char* key : keys)
     if (const auto at = object_->find(key); at != object_->end() && !at->is_null()) return &*at;
   return nullptr;
+}
+
+XTRAIN_INLINE const json* json_settings::value_of(names keys) const {
+  const auto is_empty = [](const json& value) { return value.is_object() && value.empty(); };
+  const json* first = find(keys);
+  const char* first_key = nullptr;
+  for (const char* key : keys) {
+    const auto at = object_->find(key);
+    if (at == object_->end() || at->is_null()) continue;
+    if (first_key == nullptr || is_empty(*first)) {
+      first = &*at;
+      first_key = key;
+    } else {
+      require<config_error>(is_empty(*at) || *at == *first, who_, ": ", first_key, " and ", key, " must agree, because they are names of one setting; given ",
+                            first->dump(), " and ", at->dump());
+    }
+  }
+  return first;
 }
 
 XTRAIN_INLINE std::size_t json_settings::as_size(const json& value, names keys) const {

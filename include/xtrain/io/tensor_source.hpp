@@ -49,4 +49,12 @@ class tensor_source {
   std::map<std::string, const file_tensor*, std::less<>> tensors_;
 };
 
+/// Checks a tensor that is not loaded because the model has one parameter for it and another: a tied head that is stored beside the embedding.
+///   throws  config_error
+inline void require_tied(const file_tensor& copy, const file_tensor& original, const std::string& where) {
+  require<config_error>(same_values(copy, original), where, ": '", copy.name, "' must be equal to '", original.name,
+                        "', because they are one parameter with tie_word_embeddings true, as given or by default; they differ. "
+                        "A head of its own needs tie_word_embeddings false");
+}
+
 }  // namespace xtrain

@@ -269,6 +269,10 @@ class torch_file {
         if (known.torch == type) tensor.dtype = known.file;
       check(!tensor.dtype.empty(), "'", name, "': must have a numeric dtype; it has '", type, "'");
     }
+    if (const std::size_t last = typed_apart ? 7 : 6; arguments.size() > last)
+      for (const char* view : {"neg", "conj"})
+        check(!is_true(values, arguments[last], view), "'", name, "': must not be a negated or conjugated view, because its storage holds other numbers; '",
+              view, "' is set. Save a copy: tensor.resolve_neg().resolve_conj()");
     const std::string_view bytes = bytes_of(from);
     place(tensor, numbers_of(values, arguments[2], name), numbers_of(values, arguments[3], name),
           static_cast<std::uint64_t>(values[arguments[1]].number), part_of(from, bytes));
@@ -350,6 +354,12 @@ class torch_file {
     for (std::size_t i = 0; i < items.size(); i += 2)
       if (values[items[i]].is == kind::text && values[items[i]].text == key) return items[i + 1];
     return {};
+  }
+
+  /// Whether a value is a dictionary in which a key has another value than False.
+  [[nodiscard]] static bool is_true(const pickle& values, index at, std::string_view key) {
+    const std::optional<index> found = values[at].is == kind::dictionary ? member(values, at, key) : std::nullopt;
+    return found && !(values[*found].is == kind::truth && values[*found].number == 0);
   }
 
   [[nodiscard]] static bool is_container(const pickle_value& value) {

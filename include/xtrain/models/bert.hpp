@@ -133,6 +133,8 @@ struct bert_family {
   static std::vector<std::string> other_names(const std::string& parameter);
   /// Old files contain position_ids as a tensor; a tied head may be stored a second time, and so may its bias.
   static bool may_be_ignored(std::string_view tensor, const encoder_config& c);
+  /// The parameter of a masked-LM head, or of the embedding, that such a tensor is a copy of; empty: of none.
+  static std::string copied_by(std::string_view tensor, const encoder_config& c);
 };
 
 /// Pre-training: masked language modeling, and next sentence prediction (label 0: the second sentence follows the first; 1: it does not).

@@ -93,6 +93,11 @@ XTRAIN_INLINE bool bert_family::may_be_ignored(std::string_view tensor, const en
          (c.tie_word_embeddings && tensor == "cls.predictions.decoder.weight");
 }
 
+XTRAIN_INLINE std::string bert_family::copied_by(std::string_view tensor, const encoder_config& c) {
+  if (tensor == "cls.predictions.decoder.bias") return "cls.predictions.bias";
+  return c.tie_word_embeddings && tensor == "cls.predictions.decoder.weight" ? names().embedding + ".weight" : std::string();
+}
+
 XTRAIN_INLINE void bert_pretraining_family::complete(encoder_config& c) {
   if (c.labels.empty()) c.labels = {"follows", "does not follow"};
   require<config_error>(c.labels.size() == 2, name, ": there must be two labels, follows or not; given ", c.labels.size());

@@ -41,6 +41,9 @@ XTRAIN_INLINE file_order bloom_family::qkv_order(const decoder_config& c) {
 XTRAIN_INLINE decoder_config bloom_family::read(const named_settings& s) {
   require<config_error>(!s.flag_or(false, {"apply_residual_connection_post_layernorm"}), s.who(),
                         ": the residual must go around the norms; apply_residual_connection_post_layernorm is true");
+  const std::size_t ranks = s.size_or(1, {"pretraining_tp"});
+  require<config_error>(!s.flag_or(false, {"slow_but_exact"}) || ranks == 1, s.who(), ": slow_but_exact must be false, because products are not summed in the ",
+                        ranks, " parts of pretraining_tp");
   const auto bos = s.tokens({"bos_token_id"});
   return {.vocab_size = s.size({"vocab_size"}),
           .hidden_size = s.size({"hidden_size", "n_embed"}),

@@ -38,9 +38,11 @@ XTRAIN_INLINE decoder_config chatglm_family::read(const named_settings& s) {
                             !s.flag_or(false, {"apply_residual_connection_post_layernorm"}) && !s.flag_or(false, {"add_bias_linear"}),
                         s.who(),
                         ": must have rmsnorm and post_layer_norm, and no apply_residual_connection_post_layernorm or add_bias_linear");
+  // two settings, of which the first counts: the vocabulary may have fewer tokens than the embedding has rows
+  require<config_error>(s.has({"padded_vocab_size", "vocab_size"}), s.who(), ": 'padded_vocab_size' must be given; it is missing");
   const std::size_t heads = s.size({"num_attention_heads"});
   const auto eos = s.tokens({"eos_token_id"});
-  return {.vocab_size = s.size({"padded_vocab_size", "vocab_size"}),
+  return {.vocab_size = s.has({"padded_vocab_size"}) ? s.size({"padded_vocab_size"}) : s.size({"vocab_size"}),
           .hidden_size = s.size({"hidden_size"}),
           .num_layers = s.size({"num_layers", "num_hidden_layers"}),
           .num_heads = heads,

@@ -26,7 +26,7 @@ struct decoder_config {
   std::size_t max_position_embeddings = 0;  ///< maximum sequence length, in tokens
   double norm_epsilon = 1e-5;
   double rope_theta = 10000.0;
-  rope_scaling_config rope_scaling = {};
+  rope_scaling_config rope_scaling = {};  ///< no rule, and a factor other than 1: "dynamic", which scales longer sequences than these only
   std::size_t rotary_dim = 0;            ///< elements of a head that RoPE rotates; 0: all
   bool alibi = false;                    ///< ALiBi instead of RoPE, for families that have both
   std::size_t sliding_window = 0;        ///< tokens that a query attends to, including itself; 0: all

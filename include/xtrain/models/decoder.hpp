@@ -287,6 +287,11 @@ class basic_decoder : public transformer<Recipe, decoder_parts<Recipe, Block>> {
   [[nodiscard]] bool may_be_ignored(std::string_view tensor) const {
     return scores_sequences<Recipe> && tensor == family_info().head_name() + ".weight";
   }
+  /// The parameter that a tensor of files is a copy of, if it is one: a tied head may be stored beside the embedding.
+  [[nodiscard]] std::string copied_by(std::string_view tensor) const {
+    const bool is_head = tensor == family_info().head_name() + ".weight";
+    return is_head && decoder_parts<Recipe, Block>::ties_embeddings(this->config()) ? family_info().embedding_name() + ".weight" : std::string();
+  }
 
   /// Logits of selected tokens, without gradients: row i of the logits is that of token rows_r[i] of the batch.
   ///   logits_rv [selected tokens, vocabulary] written

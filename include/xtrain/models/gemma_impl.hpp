@@ -16,10 +16,12 @@ XTRAIN_INLINE void gemma_family::complete(decoder_config& c) {
 }
 
 XTRAIN_INLINE decoder_config gemma_family::read(const named_settings& s) {
-  // old files say "gelu" and mean the tanh approximation; hidden_activation, where it is not null, is the newer key
-  const std::string activation = s.text_or(s.text_or("gelu_pytorch_tanh", {"hidden_act"}), {"hidden_activation"});
-  require<config_error>(activation == "gelu" || activation == "gelu_pytorch_tanh", s.who(), ": hidden_act must be gelu_pytorch_tanh; given '", activation,
-                        "'");
+  // old files say "gelu" and mean the tanh approximation; releases of transformers read one key or the other
+  for (const char* key : {"hidden_act", "hidden_activation"}) {
+    const std::string activation = s.text_or("gelu_pytorch_tanh", {key});
+    require<config_error>(activation == "gelu" || activation == "gelu_pytorch_tanh", s.who(), ": ", key, " must be gelu_pytorch_tanh; given '", activation,
+                          "'");
+  }
   return read_gemma_sizes(s);
 }
 

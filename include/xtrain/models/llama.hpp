@@ -32,7 +32,9 @@ struct llama_family : decoder_family {
   static decoder_config read(const named_settings& s);
   /// The same, whatever the activation is.
   static decoder_config read_sizes(const named_settings& s);
-  /// "dynamic" changes nothing up to the sequence length that the model was trained on, and sequences are never longer.
+  /// "dynamic" changes nothing up to the sequence length that the model was trained on, and sequences are never longer: it is no rule, with its
+  /// factor, which is written again.
+  ///   throws  config_error when the type is none of these, or what it needs is missing
   static rope_scaling_config read_rope_scaling(const named_settings& s);
   /// Which layers have the sliding window, by `layer_types`; empty if it is not given.
   ///   throws  config_error when a type is neither full_attention nor sliding_attention, or not one is given for each layer

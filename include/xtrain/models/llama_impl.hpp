@@ -67,9 +67,18 @@ XTRAIN_INLINE rope_scaling_config llama_family::read_rope_scaling(const named_se
   using rule = rope_scaling_config::rule;
   const auto rope = s.object_at({"rope_parameters", "rope_scaling"});
   const std::string kind = rope->text_or("default", {"rope_type", "type"});
-  if (kind == "default" || kind == "dynamic") return {};
-  require<config_error>(kind == "linear" || kind == "llama3", s.who(), ": rope scaling must be default, dynamic, linear or llama3; given '",
-                        kind, "'");
+  if (kind == "default") return {};
+  require<config_error>(kind == "dynamic" || kind == "linear" || kind == "llama3", s.who(),
+                        ": rope scaling must be default, dynamic, linear or llama3; given '", kind, "'");
+  std::vector<const char*> needed{"factor"};
+  if (kind == "llama3") needed.insert(needed.end(), {"low_freq_factor", "high_freq_factor"});
+  for (const char* key : needed)
+    require<config_error>(rope->has({key}), s.who(), ": rope scaling of type '", kind, "' must have a ", key, "; it is missing");
+  if (kind == "dynamic") {
+    const double factor = rope->number_or(1.0, {"factor"});
+    require<config_error>(factor > 0.0, s.who(), ": the factor of rope scaling must be positive; given ", factor);
+    return {.factor = factor};
+  }
   return {.kind = kind == "linear" ? rule::linear : rule::llama3,
           .factor = rope->number_or(1.0, {"factor"}),
           .low_frequency_factor = rope->number_or(1.0, {"low_freq_factor"}),
@@ -98,9 +107,10 @@ XTRAIN_INLINE void llama_family::write_layer_types(const decoder_config& c, name
 
 XTRAIN_INLINE void llama_family::write_rope_scaling(const decoder_config& c, named_settings& s) {
   using rule = rope_scaling_config::rule;
-  if (c.rope_scaling.kind == rule::none) return;
+  const bool is_dynamic = c.rope_scaling.kind == rule::none && c.rope_scaling.factor != 1.0;
+  if (c.rope_scaling.kind == rule::none && !is_dynamic) return;
   const auto rope = s.new_object();
-  rope->set("rope_type", c.rope_scaling.kind == rule::linear ? "linear" : "llama3");
+  rope->set("rope_type", is_dynamic ? "dynamic" : c.rope_scaling.kind == rule::linear ? "linear" : "llama3");
   rope->set("rope_theta", c.rope_theta);
   rope->set("factor", c.rope_scaling.factor);
   if (c.rope_scaling.kind == rule::llama3) {

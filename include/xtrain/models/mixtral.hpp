@@ -11,6 +11,7 @@ namespace xtrain {
 struct mixtral_family : mistral_family {
   static constexpr const char* name = "mixtral";
   static constexpr const char* architecture = "MixtralForCausalLM";
+  static constexpr bool has_layer_types = false;
 
   template <class Recipe>
   using feed_forward_layer = mixture_of_experts<Recipe, swiglu_activation>;

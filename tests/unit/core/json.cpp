@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 #include <xtrain/core/json.hpp>
 #include "scratch.hpp"
@@ -26,6 +27,14 @@ TEST_CASE("malformed JSON is refused with the line") {
 TEST_CASE("a key that occurs twice, and nesting without end, are refused") {
   CHECK_THROWS_WITH_AS((void)parse_json(R"({"a": 1, "a": 2})", "x"), doctest::Contains("key 'a' occurs twice"), file_error);
   CHECK_THROWS_WITH_AS((void)parse_json(std::string(100000, '['), "x"), doctest::Contains("nested deeper"), file_error);
+}
+
+TEST_CASE("as Python reads a text, the last value of a key counts; nesting without end is refused") {
+  std::vector<std::string> twice;
+  CHECK(parse_python_json(R"({"a": 1, "b": {"a": 2, "a": [3]}, "a": {"c": 4}})", "x", twice) == json::parse(R"({"a": {"c": 4}, "b": {"a": [3]}})"));
+  CHECK(twice == std::vector<std::string>{"a", "a"});
+  CHECK_THROWS_WITH_AS((void)parse_python_json(std::string(1000000, '['), "x", twice), doctest::Contains("nested deeper than 128"), file_error);
+  CHECK_THROWS_WITH_AS((void)parse_python_json("{\n\"a\" 1}", "x", twice), doctest::Contains("x: must be JSON; line 2: "), file_error);
 }
 
 TEST_CASE("the public parsing test suite is accepted and refused as it should be") {

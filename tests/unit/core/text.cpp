@@ -17,6 +17,13 @@ TEST_CASE("concat joins texts, numbers and shapes") {
   CHECK(concat(-7L) == "-7");
 }
 
+TEST_CASE("a terminal is shown control characters, and does not obey them") {
+  CHECK(printable("a\tb \xC3\xBC") == "a\tb \xC3\xBC");
+  CHECK(printable("\x1b[31mred\r\nx\x7F\xC2\x9B" "31m") == "\\x1b[31mred\\x0d\\nx\\x7f\\xc2\\x9b31m");
+  CHECK(printable("a\nb\x07", true) == "a\nb\\x07");
+  CHECK(printable("\xC2") == "\xC2");
+}
+
 TEST_CASE("bytes and counts are written as people read them") {
   CHECK(bytes_text(std::size_t{0}) == "0 B");
   CHECK(bytes_text(std::size_t{1023}) == "1023 B");

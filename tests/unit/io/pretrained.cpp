@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/json.hpp>
@@ -8,6 +10,7 @@
 #include <xtrain/models/bert.hpp>
 #include <xtrain/models/families.hpp>
 #include <xtrain/testing/isolated.hpp>
+#include <xtrain/text/load_tokenizer.hpp>
 #include "golden.hpp"
 #include "scratch.hpp"
 
@@ -226,6 +229,8 @@ TEST_CASE("a misspelt setting and quantized weights are refused; settings of oth
           "config.json, 'rope_scaling': 'factr' is not a setting; did you mean 'factor'?");
   refused(R"({"rope_parameters": {"rope_thet": 5000.0}})", "config.json, 'rope_parameters': 'rope_thet' is not a setting; did you mean 'rope_theta'?");
   refused(R"({"rms_norm_eps": null, "rms_nomr_eps": 1e-3})", "config.json: 'rms_nomr_eps' is not a setting; did you mean 'rms_norm_eps'?");
+  refused(R"({"is_causal": false})", "config.json: is_causal must be true, because each token attends to those before it only; given false");
+  CHECK_NOTHROW(with(R"({"is_causal": true})"));
   refused(R"({"quantization_config": {"bits": 4}})", "config.json: weights must not be quantized; a quantization_config is given");
 }
 
@@ -240,6 +245,56 @@ TEST_CASE("weights of another model are refused before any of them is read") {
   const std::vector<float> before = values();
   CHECK_THROWS_WITH_AS(load_weights(model, golden::folder("llama_tied")), doctest::Contains("has no counterpart in the model"), config_error);
   CHECK(values() == before);
+}
+
+TEST_CASE("a tied head that is stored beside the embedding must be equal to it") {
+  const auto refused = [](auto family, const std::string& folder, const char* why) {
+    using model = decoder<plain, decltype(family)>;
+    CAPTURE(folder);
+    CHECK_THROWS_WITH_AS((void)model::from_pretrained(folder), doctest::Contains(why), config_error);
+  };
+  // a head of its own, and a config.json that ties it
+  damaged untied("llama_grouped_untied");
+  untied.replace_in_config("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  refused(llama_family{}, untied.path(),
+          "'lm_head.weight' must be equal to 'model.embed_tokens.weight', because they are one parameter with tie_word_embeddings true, as given or by "
+          "default; they differ. A head of its own needs tie_word_embeddings false");
+
+  const auto stored_twice = [&](auto family, const char* name, const std::string& embedding, const std::string& head) {
+    CAPTURE(std::string(name));
+    damaged d(name);
+    const auto file = std::make_unique<safetensors_file>(golden::folder(name) + "/model.safetensors");
+    for (const bool is_copy : {true, false})
+      for (const char* dtype : {"F32", "F64"}) {  // equal values of another dtype are equal
+        std::vector<tensor_to_write> tensors;
+        const file_tensor* table = nullptr;
+        for (const file_tensor& t : file->tensors()) {
+          if (t.name == embedding) table = &t;
+          tensors.push_back({.name = t.name, .dtype = t.dtype, .shape = t.shape, .bytes = t.bytes.size(), .produce = [&t](const auto& sink) {
+                               sink(t.bytes.data(), t.bytes.size());
+                             }});
+        }
+        REQUIRE(table != nullptr);
+        std::vector<double> numbers(table->size());
+        read_numbers<double>(*table, 0, numbers);
+        if (!is_copy) numbers.back() += 1.0;
+        std::string bytes(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double));
+        if (std::string(dtype) == "F32") {
+          const std::vector<float> narrow(numbers.begin(), numbers.end());
+          bytes.assign(reinterpret_cast<const char*>(narrow.data()), narrow.size() * sizeof(float));
+        }
+        tensors.push_back({.name = head, .dtype = dtype, .shape = table->shape, .bytes = bytes.size(), .produce = [&bytes](const auto& sink) {
+                             sink(bytes.data(), bytes.size());
+                           }});
+        write_safetensors(d / "model.safetensors", std::move(tensors));
+        using model = decoder<plain, decltype(family)>;
+        if (is_copy) CHECK_NOTHROW((void)model::from_pretrained(d.path()));
+        else refused(family, d.path(), concat("'", head, "' must be equal to '", embedding, "'").c_str());
+      }
+  };
+  stored_twice(llama_family{}, "llama_tied", "model.embed_tokens.weight", "lm_head.weight");
+  stored_twice(gpt2_family{}, "gpt2", "transformer.wte.weight", "lm_head.weight");
+  stored_twice(gemma_family{}, "gemma", "model.embed_tokens.weight", "lm_head.weight");
 }
 
 TEST_CASE("damaged folders are refused and say what is wrong") {
@@ -289,10 +344,26 @@ TEST_CASE("how texts are sampled stays as in the folder that a model comes from"
   CHECK(kept.at("do_sample") == true);
   CHECK(kept.at("temperature") == 0.6);
   CHECK(kept.at("top_p") == 0.9);
-  CHECK(kept.at("eos_token_id") == json(model.config().eos));  // the model's own
+  CHECK(kept.at("eos_token_id") == 7);  // the model's own are still config.json's
+  CHECK(generation_stop_tokens(from.path()) == std::vector<token>{7});
   CHECK_FALSE(saved("").contains("do_sample"));
-  put_file(from / "generation_config.json", "{ no json");
-  CHECK(saved(from.path()).at("bos_token_id") == 1);
+  json changed = read_json(from / "config.json");
+  changed["eos_token_id"] = 9;
+  put_file(from / "config.json", changed.dump());
+  CHECK(saved(from.path()).at("eos_token_id") == json(model.config().eos));  // which the folder's are not
+  // a file that cannot be read is found when a model is loaded, and is no reason to lose one that is saved
+  for (const std::string& bad : {std::string("{ no json"), std::string(60000, '['), std::string("[1]")}) {
+    put_file(from / "generation_config.json", bad);
+    CHECK(saved(from.path()).at("bos_token_id") == 1);
+    CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained(from.path()), doctest::Contains("generation_config.json: must be "), error);
+  }
+  put_file(from / "generation_config.json", R"({"eos_token_id": [1, "2"]})");
+  CHECK_THROWS_WITH_AS((void)read_config(from.path()), doctest::Contains("'eos_token_id' must be a token or a list of tokens; given [1,\"2\"]"), config_error);
+  CHECK(generation_stop_tokens("/no/such/folder").empty());
+  const scratch_folder base;
+  put_file(base / "config.json", std::string(60000, '['));
+  const scratch_folder out;
+  CHECK_NOTHROW(save_pretrained(model, out.path(), {.base_model = base.path()}));
 }
 
 TEST_CASE("how texts are sampled, and which special tokens nothing is said of, comes from the base model, whatever the tokenizer") {
@@ -372,6 +443,34 @@ TEST_CASE("tokenizer files travel with the model") {
   put_file(from / "some.model", "pieces");
   save_pretrained(model, out.path(), {.tokenizer_from = from / "some.model"});
   CHECK(get_file(out / "tokenizer.model") == "pieces");
+}
+
+TEST_CASE("a tokenizer of every kind is loaded from a saved folder as it was from its own files") {
+  const std::string data = test_data("tokenizers");
+  if (data.empty()) return;
+  const auto model = llama<plain>::from_pretrained(golden::folder("llama_tied"));
+  const scratch_folder named;
+  put_file(named / "pieces.bin", get_file(data + "/spm_fixtures/test_sentencepiece.model"));
+  put_file(named / "fast.json", get_file(data + "/gpt2/tokenizer.json"));
+  put_file(named / "gpt2-vocab.json", get_file(data + "/gpt2/vocab.json"));
+  put_file(named / "gpt2-merges.txt", get_file(data + "/gpt2/merges.txt"));
+  put_file(named / "ranks.txt", get_file(data + "/tiktoken/cl100k_base.tiktoken"));
+  for (const std::string& from : {data + "/chatglm", data + "/chatglm/ice_text.model", data + "/chatglm2", data + "/llama2", data + "/llama2/tokenizer.model",
+                                  data + "/llama3", data + "/llama3/tokenizer.model", data + "/bert/bert_base_uncased_vocab.txt",
+                                  data + "/bert/bert_base_cased_vocab.txt", data + "/gpt2", data + "/gpt2/merges.txt", data + "/qwen", data + "/qwen2",
+                                  data + "/tiktoken/cl100k_base.tiktoken", data + "/t5/t5_tokenizer_base.model", data + "/mistral/tokenizer.model.v1",
+                                  named / "pieces.bin", named / "fast.json", named / "gpt2-vocab.json", named / "gpt2-merges.txt", named / "ranks.txt"}) {
+    CAPTURE(from);
+    if (!file_exists(from)) continue;
+    const scratch_folder out;
+    save_pretrained(model, out.path(), {.tokenizer_from = from});
+    const tokenizer before = load_tokenizer(from), after = load_tokenizer(out.path());
+    CHECK(before.vocab_size() == after.vocab_size());
+    const std::string text = "Hello World, it's 2024: \u4f60\u597d\n  two spaces";
+    CHECK(before.encode(text) == after.encode(text));
+    CHECK(before.special().bos == after.special().bos);
+    CHECK(before.special().eos == after.special().eos);
+  }
 }
 
 TEST_CASE("an adapter is loaded as it was saved, and refused by another model") {

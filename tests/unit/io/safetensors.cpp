@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <sys/stat.h>
+
 #include <cstring>
 #include <string>
 #include <vector>
@@ -100,6 +102,13 @@ TEST_CASE("every lie of a header is refused, and named") {
       "key 'a' occurs twice");
   refuses(file_of(R"({"__metadata__":{"a":1}})", ""), "__metadata__ must hold strings");
   refuses(file_of(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,1]}})", "1"), "must have");
+}
+
+TEST_CASE("a pipe in place of a file is refused, not waited for") {
+  const scratch_folder folder;
+  REQUIRE(::mkfifo((folder / "model.safetensors").c_str(), 0600) == 0);
+  CHECK_THROWS_WITH_AS((void)safetensors_file(folder / "model.safetensors"), doctest::Contains("must be a file; it is a directory, a device or a pipe"),
+                       file_error);
 }
 
 TEST_CASE("integers are checked but not loaded as weights") {

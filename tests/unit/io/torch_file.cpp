@@ -184,6 +184,28 @@ TEST_CASE("tensors that do not fit their storage are refused") {
   s.refuses(with_tensor(global("torch._utils", "_rebuild_parameter") + tuple({one}) + "R"), "a parameter must be made of a tensor");
 }
 
+TEST_CASE("views that negate or conjugate their storage are refused") {
+  const saved s;
+  const std::string yes = "\x88", no = "\x89";
+  const auto with = [](const std::string& metadata) {
+    return with_tensor(global("torch._utils", "_rebuild_tensor_v2") +
+                       tuple({in_six, whole(0), tuple_of({2, 3}), tuple_of({3, 1}), "\x89", "}", metadata}) + "R");
+  };
+  CHECK_NOTHROW((void)s.read(with("}")));
+  CHECK_NOTHROW((void)s.read(with("N")));
+  CHECK_NOTHROW((void)s.read(with(dictionary({{"neg", no}, {"conj", no}}))));
+  s.refuses(with(dictionary({{"neg", yes}})), "'w': must not be a negated or conjugated view, because its storage holds other numbers; 'neg' is set");
+  s.refuses(with(dictionary({{"neg", no}, {"conj", yes}})), "'conj' is set. Save a copy: tensor.resolve_neg().resolve_conj()");
+  const auto typed = [](const std::string& metadata) {
+    return with_tensor(global("torch._utils", "_rebuild_tensor_v3") +
+                       tuple({tuple({text("storage"), global("torch.storage", "UntypedStorage"), text("0"), text("cpu"), whole(24)}) + "Q", whole(0),
+                              tuple_of({3}), tuple_of({1}), "\x89", "}", global("torch", "float32"), metadata}) +
+                       "R");
+  };
+  CHECK_NOTHROW((void)s.read(typed("}")));
+  s.refuses(typed(dictionary({{"neg", yes}})), "'neg' is set");
+}
+
 TEST_CASE("values that are no tree of names are refused") {
   const saved s;
   const auto refuses = [&](const std::string& value, const std::string& words) { s.refuses(archive(value, {{"0", six}}), words); };

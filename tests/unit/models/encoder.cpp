@@ -229,6 +229,42 @@ TEST_CASE("a folder of the encoder alone, with the first release's names, become
   CHECK(bert_classifier<plain>::from_pretrained(saved.path()).config() == model.config());
 }
 
+TEST_CASE("a masked-LM head that is stored beside the embedding that it is tied to must be equal to it, and so must its bias") {
+  const std::string path = golden::folder("bert_pretraining");
+  const safetensors_file file(path + "/model.safetensors");
+  const auto load = [&](const std::string& original, const std::string& copy, char last, auto&& visit) {
+    const scratch_folder folder;
+    put_file(folder / "config.json", get_file(path + "/config.json"));
+    std::vector<tensor_to_write> tensors;
+    std::string bytes;
+    const auto add = [&](const std::string& name, const file_tensor& t, const char* data) {
+      tensors.push_back({.name = name, .dtype = t.dtype, .shape = t.shape, .bytes = t.bytes.size(), .produce = [data, &t](const auto& sink) {
+                           sink(data, t.bytes.size());
+                         }});
+    };
+    for (const file_tensor& t : file.tensors()) {
+      add(t.name, t, reinterpret_cast<const char*>(t.bytes.data()));
+      if (t.name != original) continue;
+      bytes.assign(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size());
+      bytes.back() = static_cast<char>(bytes.back() ^ last);
+      add(copy, t, bytes.data());
+    }
+    write_safetensors(folder / "model.safetensors", std::move(tensors));
+    visit(folder.path());
+  };
+  const auto pretraining = [](const std::string& folder) { (void)bert_pretraining<plain>::from_pretrained(folder); };
+  for (const auto& one : {std::pair{"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
+                          {"cls.predictions.bias", "cls.predictions.decoder.bias"}}) {
+    const std::string original = one.first, copy = one.second, why = concat("'", copy, "' must be equal to '", original, "'");
+    CAPTURE(copy);
+    load(original, copy, 0, [&](const std::string& folder) { CHECK_NOTHROW(pretraining(folder)); });
+    load(original, copy, 1, [&](const std::string& folder) {
+      CHECK_THROWS_WITH_AS(pretraining(folder), doctest::Contains(why.c_str()), config_error);
+      CHECK_NOTHROW((void)bert_classifier<plain>::from_pretrained(folder));  // has no such head
+    });
+  }
+}
+
 TEST_CASE("a folder says itself which encoder it holds") {
   for (const auto& one : {std::pair{"bert_pretraining", "BertForPreTraining"}, {"bert_classification", "BertForSequenceClassification"}}) {
     std::string visited;

@@ -141,6 +141,85 @@ TEST_CASE("Mistral without a window, and where the key is missing") {
   CHECK(read(with(mistral_v03, "{}", {"sliding_window"})).sliding_window == 4096);  // the default of transformers' class
 }
 
+TEST_CASE("Mistral with the types of its layers, which transformers reads as Ministral") {
+  const auto layers = [](const char* types, const char* more) {
+    return with(mistral_v03, concat(R"({"num_hidden_layers": 3, "layer_types": )", types, more, "}"));
+  };
+  const char* mixed = R"(["sliding_attention", "full_attention", "sliding_attention"])";
+  const decoder_config c = read(layers(mixed, R"(, "sliding_window": 4096)"));
+  CHECK(c.window_of(0) == 4096);
+  CHECK(c.window_of(1) == 0);
+  CHECK(c.window_of(2) == 4096);
+  CHECK(written(c).at("layer_types") == parse_json(mixed, "types"));
+  keeps(c);
+  const decoder_config all = read(layers(R"(["sliding_attention", "sliding_attention", "sliding_attention"])", R"(, "sliding_window": 4096)"));
+  CHECK(all == read(with(mistral_v03, R"({"num_hidden_layers": 3, "sliding_window": 4096})")));
+  CHECK_FALSE(written(all).contains("layer_types"));
+  const char* none = R"(["full_attention", "full_attention", "full_attention"])";
+  CHECK(read(layers(none, R"(, "sliding_window": 4096)")) == read(with(mistral_v03, R"({"num_hidden_layers": 3})")));
+  CHECK(read(layers(none, "")).sliding_window == 0);
+  refused(layers(mixed, ""), "sliding_window must be given for layers with sliding_attention; it is null");
+  refused(with(layers(mixed, R"(, "sliding_window": 4096)"), R"({"model_type": "mixtral"})"), "layer_types must not be given");
+}
+
+TEST_CASE("Mixtral, where keys are missing, has the defaults of its own class") {
+  const std::string text = with(mistral_v03, R"({"model_type": "mixtral"})", {"sliding_window", "rope_theta", "rms_norm_eps"});
+  const decoder_config c = read(text);
+  CHECK(c.rope_theta == 1e6);
+  CHECK(c.norm_epsilon == 1e-5);
+  CHECK(c.sliding_window == 0);
+  CHECK(read(with(text, R"({"rope_theta": 10000.0, "rms_norm_eps": 1e-6})")).rope_theta == 1e4);
+  CHECK(read(with(text, R"({"rope_parameters": {"rope_theta": 5000.0, "rope_type": "default"}})")).rope_theta == 5e3);
+  keeps(c);
+  const decoder_config mistral = read(with(mistral_v03, "{}", {"rope_theta", "rms_norm_eps"}));  // Mistral's class has others
+  CHECK(mistral.rope_theta == 1e4);
+  CHECK(mistral.norm_epsilon == 1e-6);
+}
+
+TEST_CASE("how positions are scaled needs what transformers needs, and is written again") {
+  const auto scaled = [](const char* how) { return with(code_llama_7b, concat(R"({"rope_scaling": )", how, "}")); };
+  const decoder_config dynamic = read(scaled(R"({"type": "dynamic", "factor": 2.5})"));
+  CHECK(dynamic.rope_scaling.scaled(0.25) == 0.25);
+  CHECK(written(dynamic).at("rope_scaling") == json{{"rope_type", "dynamic"}, {"rope_theta", 1e6}, {"factor", 2.5}});
+  keeps(dynamic);
+  keeps(read(scaled(R"({"type": "linear", "factor": 2.5})")));
+  refused(scaled(R"({"rope_type": "dynamic"})"), "rope scaling of type 'dynamic' must have a factor; it is missing");
+  refused(scaled(R"({"rope_type": "linear"})"), "rope scaling of type 'linear' must have a factor; it is missing");
+  refused(scaled(R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192})"),
+          "rope scaling of type 'llama3' must have a high_freq_factor; it is missing");
+}
+
+TEST_CASE("names of one setting must agree") {
+  refused(with(code_llama_7b, R"({"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "default"}})"),
+          R"(config.json: rope_parameters and rope_scaling must agree, because they are names of one setting; given {"rope_type":"default"} and )");
+  CHECK(read(with(code_llama_7b, R"({"rope_scaling": {}, "rope_parameters": {"rope_type": "linear", "factor": 2.0}})")).rope_scaling.factor == 2.0);
+  CHECK(read(with(code_llama_7b, R"({"rope_parameters": {}, "rope_scaling": {"rope_type": "linear", "factor": 2.0}})")).rope_scaling.factor == 2.0);
+  refused(with(code_llama_7b, R"({"rope_scaling": {"rope_type": "linear", "type": "default", "factor": 2.0}})"), R"(given "linear" and "default")");
+  const std::string gpt2 = R"({"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024})";
+  const std::string bloom = R"({"model_type": "bloom", "vocab_size": 250880, "hidden_size": 1024, "n_layer": 24, "n_head": 16})";
+  for (const std::string& text : {gpt2, bloom}) {
+    CAPTURE(text);
+    refused(with(text, R"({"num_hidden_layers": 2})"), "n_layer and num_hidden_layers must agree");
+    refused(with(text, R"({"num_attention_heads": 4})"), "n_head and num_attention_heads must agree");
+    CHECK(read(with(text, R"({"num_hidden_layers": null})")) == read(text));
+  }
+  CHECK(read(with(gpt2, R"({"num_hidden_layers": 12, "num_attention_heads": 12.0})")) == read(gpt2));
+  // two settings of ChatGLM: tokens, and rows of the embedding
+  const std::string chatglm = R"({"model_type": "chatglm", "padded_vocab_size": 65024, "vocab_size": 64793, "hidden_size": 4096, "num_layers": 28,
+      "num_attention_heads": 32, "multi_query_attention": true, "multi_query_group_num": 2, "kv_channels": 128, "ffn_hidden_size": 13696})";
+  CHECK(read(chatglm).vocab_size == 65024);
+}
+
+TEST_CASE("settings that would compute something else are refused by name") {
+  const std::string bloom = R"({"model_type": "bloom", "vocab_size": 250880, "hidden_size": 1024, "n_layer": 24, "n_head": 16, "slow_but_exact": true})";
+  CHECK_NOTHROW((void)read(bloom));
+  refused(with(bloom, R"({"pretraining_tp": 4})"), "slow_but_exact must be false, because products are not summed in the 4 parts of pretraining_tp");
+  const std::string gemma = with(gemma2_2b, R"({"model_type": "gemma", "hidden_act": "gelu", "hidden_activation": null})");
+  CHECK_NOTHROW((void)read(gemma));
+  refused(with(gemma, R"({"hidden_act": "silu", "hidden_activation": "gelu_pytorch_tanh"})"), "hidden_act must be gelu_pytorch_tanh; given 'silu'");
+  refused(with(gemma, R"({"hidden_activation": "silu"})"), "hidden_activation must be gelu_pytorch_tanh; given 'silu'");
+}
+
 TEST_CASE("Qwen2.5 and Qwen3, and which of their layers have the window") {
   for (const auto& one : {std::pair{qwen25_7b, std::size_t{28}}, {qwen3_8b, std::size_t{36}}}) {
     const auto text = one.first;
@@ -218,9 +297,9 @@ TEST_CASE("what a config.json of the family cannot hold is refused") {
                        "llama: query_pre_attn_scalar, attn_logit_softcapping and final_logit_softcapping must be 0, because this family has none; given 0, 50 "
                        "and 0",
                        config_error);
-  other = read(mistral_v03);
+  other = read(phi4);
   other.sliding_window = 4096;
-  other.windowed_layers.assign(32, true);
+  other.windowed_layers.assign(40, true);
   CHECK_THROWS_WITH_AS((void)parts::completed(other),
-                       "mistral: windowed_layers must not be given, because a config.json of this family has no layer_types", config_error);
+                       "phi3: windowed_layers must not be given, because a config.json of this family has no layer_types", config_error);
 }

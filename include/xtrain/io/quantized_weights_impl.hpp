@@ -1,4 +1,4 @@
-// Definitions of quantised_weights.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of quantized_weights.hpp: included by it, or compiled once by xtrain_add_library.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
-#include <xtrain/io/quantised_weights.hpp>
+#include <xtrain/io/quantized_weights.hpp>
 #include <xtrain/io/rewrite_impl.hpp>
 
 namespace xtrain {
@@ -47,7 +47,7 @@ template <class T>
 }
 
 template <class T>
-void quantise_in_place(std::vector<T>& values, const file_tensor& tensor, bool transposed, const weight_quantisation& how) {
+void quantize_in_place(std::vector<T>& values, const file_tensor& tensor, bool transposed, const weight_quantization& how) {
   std::vector<T> x(how.group_size);
   for_each_weight_group(tensor, transposed, how.group_size, [&](std::size_t first, std::size_t step) {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = values[first + i * step];
@@ -59,36 +59,36 @@ void quantise_in_place(std::vector<T>& values, const file_tensor& tensor, bool t
 
 }  // namespace detail
 
-XTRAIN_INLINE std::vector<std::string> quantised_weights(const tensor_source& weights, bool transposed, const weight_quantisation& how) {
-  require<config_error>(how.group_size > 1, "quantised weights: a group must have at least 2 inputs; given ", how.group_size);
+XTRAIN_INLINE std::vector<std::string> quantized_weights(const tensor_source& weights, bool transposed, const weight_quantization& how) {
+  require<config_error>(how.group_size > 1, "quantized weights: a group must have at least 2 inputs; given ", how.group_size);
   std::vector<std::string> names;
   for (const auto& [name, tensor] : weights.tensors()) {
     if (tensor->shape.size() != 2 || !name.ends_with(".weight") || !is_floating(tensor->dtype) || !detail::is_in_block(name)) continue;
-    require<config_error>(name.find(".experts.") == std::string::npos, "quantised weights: the model must not be a mixture of experts; it has '", name, "'");
+    require<config_error>(name.find(".experts.") == std::string::npos, "quantized weights: the model must not be a mixture of experts; it has '", name, "'");
     const std::size_t inputs = tensor->shape[transposed ? 0 : 1];
-    require<config_error>(inputs % how.group_size == 0, "quantised weights: groups must divide the inputs of every linear layer; '", name, "' has ", inputs,
+    require<config_error>(inputs % how.group_size == 0, "quantized weights: groups must divide the inputs of every linear layer; '", name, "' has ", inputs,
                           ", a group ", how.group_size);
     names.push_back(name);
   }
   return names;
 }
 
-XTRAIN_INLINE tensor_to_write with_quantised_values(const file_tensor& tensor, bool transposed, const weight_quantisation& how, std::string_view dtype) {
+XTRAIN_INLINE tensor_to_write with_quantized_values(const file_tensor& tensor, bool transposed, const weight_quantization& how, std::string_view dtype) {
   tensor_to_write result{.name = tensor.name, .dtype = std::string(dtype), .shape = tensor.shape, .bytes = tensor.size() * bits_of(dtype) / 8};
   detail::with_number(dtype, [&]<class T>(T) {
     result.produce = [&tensor, transposed, how](const auto& sink) {
       std::vector<T> values = detail::all_numbers<T>(tensor);
-      detail::quantise_in_place(values, tensor, transposed, how);
+      detail::quantize_in_place(values, tensor, transposed, how);
       sink(values.data(), values.size() * sizeof(T));
     };
   });
   return result;
 }
 
-XTRAIN_INLINE std::vector<tensor_to_write> packed_in_four_bits(const file_tensor& tensor, const weight_quantisation& how) {
-  require<config_error>(how.format == fake_quantisation{.bits = 4}, "quantised weights: packed weights must be in int4 without zero points");
+XTRAIN_INLINE std::vector<tensor_to_write> packed_in_four_bits(const file_tensor& tensor, const weight_quantization& how) {
+  require<config_error>(how.format == fake_quantization{.bits = 4}, "quantized weights: packed weights must be in int4 without zero points");
   const std::size_t outputs = tensor.shape[0], inputs = tensor.shape[1], groups = inputs / how.group_size;
-  require<config_error>(inputs % 8 == 0, "quantised weights: inputs of packed weights must be a multiple of 8; '", tensor.name, "' has ", inputs);
+  require<config_error>(inputs % 8 == 0, "quantized weights: inputs of packed weights must be a multiple of 8; '", tensor.name, "' has ", inputs);
   const std::string module = tensor.name.substr(0, tensor.name.size() - std::string_view(".weight").size());
   // calls use(first element, numbers of the group) for every group
   const auto for_each_group = [&tensor, how](std::vector<float>& values, const auto& use) {
@@ -123,7 +123,7 @@ XTRAIN_INLINE std::vector<tensor_to_write> packed_in_four_bits(const file_tensor
   return {packed, scales, shape};
 }
 
-XTRAIN_INLINE json packed_settings(const weight_quantisation& how, const std::string& head) {
+XTRAIN_INLINE json packed_settings(const weight_quantization& how, const std::string& head) {
   const json weights{{"num_bits", 4}, {"type", "int"}, {"symmetric", true}, {"strategy", "group"}, {"group_size", how.group_size}, {"dynamic", false}};
   return {{"quant_method", "compressed-tensors"},
           {"format", "pack-quantized"},
@@ -132,12 +132,12 @@ XTRAIN_INLINE json packed_settings(const weight_quantisation& how, const std::st
           {"ignore", json::array({head})}};
 }
 
-XTRAIN_INLINE void measure_quantisation(const file_tensor& tensor, bool transposed, const weight_quantisation& how, std::string_view dtype,
-                                        quantisation_error& error) {
+XTRAIN_INLINE void measure_quantization(const file_tensor& tensor, bool transposed, const weight_quantization& how, std::string_view dtype,
+                                        quantization_error& error) {
   detail::with_number(dtype, [&]<class T>(T) {
     std::vector<T> values = detail::all_numbers<T>(tensor);
     const std::vector<T> before = values;
-    detail::quantise_in_place(values, tensor, transposed, how);
+    detail::quantize_in_place(values, tensor, transposed, how);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto x = static_cast<double>(static_cast<accumulate_t<T>>(before[i])), y = static_cast<double>(static_cast<accumulate_t<T>>(values[i]));
       error.squares += (y - x) * (y - x);
