@@ -8,8 +8,11 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/io/folder_lock.hpp>
+#include <xtrain/io/settings.hpp>
+#include <xtrain/models/mistral.hpp>
 
 #include "scratch.hpp"
 #include "small_run.hpp"
@@ -73,10 +76,17 @@ TEST_CASE("what a killed save left behind is removed, and never taken for a chec
   const scratch_folder folder;
   std::filesystem::create_directories(folder / ".checkpoint-9.123.part");
   std::filesystem::create_directories(folder / "checkpoint-x");
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  const std::string running = concat("run.json.", ::getpid(), ".part");
+  for (const std::string& name : {concat("tokenizer_config.json.", child, ".part"), concat("model.safetensors.", child, ".1f2e.part"), running,
+                                  std::string("mine.part"), std::string("7.part")})
+    put_file(folder / name, "half");
   CHECK(checkpoints_in(folder.path()).empty());
   bench b;
   const checkpoint_folder files(b.trainer, folder.path());
-  CHECK(folder.files() == std::vector<std::string>{"checkpoint-x"});
+  CHECK(folder.files() == std::vector<std::string>{"7.part", "checkpoint-x", "mine.part", running});
 }
 
 TEST_CASE("damage is named, and the other checkpoints stay") {
@@ -220,6 +230,80 @@ TEST_CASE("a run goes on only with what it was begun with") {
   trainer trainer(model, {.max_steps = 6, .micro_batch_size = 2});
   checkpoint_folder files(trainer, folder.path());
   CHECK_THROWS_WITH_AS(files.resume(), doctest::Contains("must have the same optimizer; it was 'adamw', now it is 'sgd'"), config_error);
+}
+
+TEST_CASE("a run goes on only with the model it was begun with, though every tensor of another fits") {
+  const scratch_folder folder;
+  {
+    bench b;
+    checkpoint_folder(b.trainer, folder.path()).save();
+  }
+  const auto changes = [&](const decoder_config& sizes) {
+    small_run::model model(sizes);
+    auto settings = small_run::settings(6);
+    settings.seq_length = 12;
+    trainer trainer(model, settings);
+    checkpoint_folder files(trainer, folder.path());
+    files.resume();
+    return files.changes();
+  };
+  const auto differs = [&](const decoder_config& sizes, const std::string& words) {
+    CAPTURE(words);
+    CHECK_THROWS_WITH_AS((void)changes(sizes), doctest::Contains(concat("a resumed run must have the same model; its ", words).c_str()), config_error);
+  };
+  auto sizes = small_run::sizes();
+  CHECK(changes(sizes).empty());
+  sizes.rope_theta = 5e5;
+  differs(sizes, "rope_theta was 10000.0, now it is 500000.0");
+  sizes = small_run::sizes();
+  sizes.norm_epsilon = 1e-6;
+  differs(sizes, "rms_norm_eps was 1e-05, now it is 1e-06");
+  sizes = small_run::sizes();
+  sizes.rope_scaling = {.kind = rope_scaling_config::rule::linear, .factor = 2.0};
+  differs(sizes, "rope_scaling was not set, now it is {");
+  sizes = small_run::sizes();
+  sizes.num_heads = 4;
+  differs(sizes, "head_dim was 8, now it is 4");
+  mistral<defaults> other(small_run::sizes());
+  trainer of_other(other, small_run::settings(6));
+  CHECK_THROWS_WITH_AS((void)checkpoint_folder(of_other, folder.path()).resume(), doctest::Contains("its model_type was \"llama\", now it is \"mistral\""),
+                       config_error);
+  sizes = small_run::sizes();
+  sizes.attention_dropout = 0.25;
+  sizes.max_position_embeddings = 24;
+  CHECK(changes(sizes).size() == 2);
+
+  // an earlier version's checkpoint does not say what the model was
+  const std::string path = folder / "checkpoint-0/trainer_state.json";
+  json state = read_settings(path).object();
+  for (const char* key : {"model", "checksums", "checksum"}) state.erase(key);
+  put_file(path, state.dump());
+  sizes = small_run::sizes();
+  sizes.rope_theta = 5e5;
+  CHECK(changes(sizes).empty());
+}
+
+TEST_CASE("an adapter goes on only with the weights that it was begun with") {
+  struct adapted : defaults {
+    using adapter = lora;
+  };
+  const scratch_folder folder, one, two, copied;
+  save_pretrained(small_run::model(small_run::sizes(), {}, {.seed = 1}), one.path());
+  save_pretrained(small_run::model(small_run::sizes(), {}, {.seed = 2}), two.path());
+  std::filesystem::copy(one.path(), copied.path(), std::filesystem::copy_options::recursive);
+  const auto changes = [&](const std::string& base, double dropout = 0.0, bool resumes = true) {
+    auto model = load_as<llama<adapted>>(base, small_run::sizes(), {}, {.adapter = {.rank = 2, .dropout = dropout}});
+    trainer trainer(model, {.max_steps = 8, .micro_batch_size = 2});
+    checkpoint_folder files(trainer, folder.path(), {.base_model = base});
+    if (resumes) files.resume();
+    else files.save();
+    return files.changes();
+  };
+  (void)changes(one.path(), 0.0, false);
+  CHECK(changes(one.path()).empty());
+  CHECK(changes(copied.path()).empty());
+  CHECK(changes(one.path(), 0.25) == std::vector<std::string>{"lora_dropout is 0.25, it was 0.0"});
+  CHECK_THROWS_WITH_AS((void)changes(two.path()), doctest::Contains("a resumed run must train the adapter of the same weights; those of "), config_error);
 }
 
 TEST_CASE("a full disk stops the run with an error and leaves the last checkpoint whole") {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <xtrain/ops/optimizer.hpp>
+#include <xtrain/optim/checked_betas.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/master.hpp>
 
@@ -29,8 +30,9 @@ struct lion {
    public:
     using dtype = typename Precision::state;
 
+    /// throws config_error when a setting is outside its range
     state(const config& settings, execution<Device>& on, const parameter_store<Device, Precision>& store)
-        : settings_(settings), master_(on, store), m_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer) {
+        : settings_(detail::checked_betas(name, settings)), master_(on, store), m_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer) {
       fill_zero(on.stream, m_.template as<dtype>());
     }
 

@@ -18,6 +18,7 @@
 #include <xtrain/ops/matrix_optimizer.hpp>
 #include <xtrain/ops/optimizer.hpp>
 #include <xtrain/optim/adamw.hpp>
+#include <xtrain/optim/checked_betas.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/master.hpp>
 #include <xtrain/optim/parameter_piece.hpp>
@@ -156,6 +157,7 @@ struct muon {
       require<config_error>(c.steps > 0 && c.steps < 100, "muon: steps must be 1 to 99; given ", c.steps);
       require<config_error>(c.learning_rate_ratio >= 0 && c.weight_decay >= 0,
                             "muon: learning_rate_ratio and weight_decay must not be negative; given ", c.learning_rate_ratio, " and ", c.weight_decay);
+      (void)detail::checked_betas("muon: adamw", c.adamw);
       return c;
     }
     [[nodiscard]] static std::size_t index_of(const store_type& store, const typename store_type::entry& entry) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include <xtrain/core/error.hpp>
 #include <xtrain/ops/optimizer.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/master.hpp>
@@ -27,8 +28,9 @@ struct sgd {
    public:
     using dtype = typename Precision::state;
 
+    /// throws config_error when a setting is negative
     state(const config& settings, execution<Device>& on, const parameter_store<Device, Precision>& store)
-        : settings_(settings), master_(on, store),
+        : settings_(checked(settings)), master_(on, store),
           velocity_(store.device(), settings.momentum == 0.0 ? 0 : store.stepped() * sizeof(dtype), memory_role::optimizer) {
       fill_zero(on.stream, velocity_.template as<dtype>());
     }
@@ -62,6 +64,12 @@ struct sgd {
 
    private:
     static constexpr std::uint32_t rounding_site = 0xffff0000U;
+
+    static const config& checked(const config& c) {
+      require<config_error>(c.momentum >= 0 && c.weight_decay >= 0, "sgd: momentum and weight_decay must not be negative; given ", c.momentum, " and ",
+                            c.weight_decay);
+      return c;
+    }
 
     config settings_;
     master_copy<Device, Precision> master_;

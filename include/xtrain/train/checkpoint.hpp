@@ -140,7 +140,9 @@ class checkpoint_folder final : public observer {
     const checkpoint_state now = state_now();
     const training_progress progress = detail::resumed_progress(state, now);
     on_all_ranks(checkpoint, [&] {
-      if (writes()) detail::require_undamaged(checkpoint, state);
+      if (!writes()) return;
+      if constexpr (model_type::recipe::adapter::freezes_weights) detail::require_same_base(state, now, options_.base_model);
+      detail::require_undamaged(checkpoint, state);
     });
     auto& model = trainer_->model();
     if constexpr (model_type::recipe::adapter::freezes_weights) load_adapter(model, checkpoint);
@@ -148,7 +150,7 @@ class checkpoint_folder final : public observer {
     read_optimizer(*trainer_, checkpoint + "/optimizer.safetensors");
     trainer_->restore(progress);
     saved_ = progress.step;
-    changes_ = detail::changed_settings(state, now.settings);
+    changes_ = detail::changed_settings(state, now);
   }
   /// Settings that differ from those of the checkpoint, as sentences: "learning_rate is 0.01, it was 0.001".
   [[nodiscard]] const std::vector<std::string>& changes() const { return changes_; }
@@ -188,6 +190,13 @@ class checkpoint_folder final : public observer {
     json_settings& all = state.settings;
     if (!options_.data.empty()) all.set("data", options_.data);
     detail::record_settings<model_type::precision::scales_loss>(all, c);
+    const auto& model = trainer_->model();
+    detail::record_model(state.model, model);
+    if constexpr (requires { model.settings().adapter; }) detail::record_adapter(all, model.settings().adapter);
+    if constexpr (model_type::recipe::adapter::freezes_weights) {
+      if (writes() && !base_weights_) base_weights_ = detail::base_weights_fingerprint(options_.base_model);
+      state.base_weights = base_weights_.value_or("");
+    }
     return state;
   }
 
@@ -241,6 +250,7 @@ class checkpoint_folder final : public observer {
     std::error_code ignored;
     for (const std::string& name : try_names_in(folder_).value_or(std::vector<std::string>{}))
       if (name.starts_with(".") && name.ends_with(".part")) std::filesystem::remove_all(folder_ + "/" + name, ignored);
+    detail::remove_unfinished_files(folder_);
   }
 
   Trainer* trainer_;
@@ -248,6 +258,7 @@ class checkpoint_folder final : public observer {
   std::string folder_;
   checkpoint_options options_;
   std::optional<std::size_t> saved_;
+  mutable std::optional<std::string> base_weights_;  // of the frozen weights; read once, by the rank that writes
   checkpoint_written written_{};
   std::vector<std::string> changes_;
   std::future<void> behind_;  // a checkpoint being written to disk

@@ -23,10 +23,15 @@ struct checkpoint_state {
   std::size_t micro_batch_size = 0, gradient_accumulation_steps = 0, ranks = 0, seq_length = 0;
   batch_size_rampup rampup{};
   std::string precision{}, optimizer{}, objective{};
-  json_settings settings{};  ///< those that may change when a run is resumed
+  json_settings settings{};    ///< those that may change when a run is resumed
+  json_settings model{};       ///< the family and its settings, as in a config.json; empty: not recorded
+  std::string base_weights{};  ///< base_weights_fingerprint() of what the run began with; empty: not known
 };
 
 namespace detail {
+
+/// Removes what killed processes left of single files, NAME.PID.part and NAME.PID.TEXT.part: those whose process does not exist.
+void remove_unfinished_files(const std::string& folder);
 
 /// Writes trainer_state.json into a folder whose other files are written.
 ///   throws  file_error
@@ -44,8 +49,21 @@ void require_undamaged(const std::string& folder, const json_settings& state);
 ///   throws  config_error when the state is malformed, or `now` is another run
 [[nodiscard]] training_progress resumed_progress(const json_settings& saved, const checkpoint_state& now);
 
+/// Refuses a checkpoint of another model: the family, a size or a setting of its arithmetic differs. Checkpoints of earlier versions say nothing of it.
+///   throws  config_error
+void require_same_model(const json_settings& saved, const json_settings& now);
+
+/// A cheap mark of a model's weights: of up to 64 blocks of each file. Empty unless `base_model` is a folder with weights, or such a file.
+[[nodiscard]] std::string base_weights_fingerprint(const std::string& base_model);
+
+/// Refuses the checkpoint of an adapter of other weights than those in `base_model`.
+///   throws  config_error
+void require_same_base(const json_settings& saved, const checkpoint_state& now, const std::string& base_model);
+
 /// Settings that differ from those saved, as sentences.
 [[nodiscard]] std::vector<std::string> changed_settings(const json_settings& saved, const json_settings& now);
+/// The same, and of the model's settings those that require_same_model() lets change.
+[[nodiscard]] std::vector<std::string> changed_settings(const json_settings& saved, const checkpoint_state& now);
 
 }  // namespace detail
 

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,6 +13,9 @@
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <xtrain/core/checksum.hpp>
 #include <xtrain/core/error.hpp>
@@ -40,6 +46,28 @@ XTRAIN_INLINE std::vector<std::pair<std::size_t, std::string>> checkpoints_in(co
 }
 
 namespace detail {
+
+XTRAIN_INLINE void remove_unfinished_files(const std::string& folder) {
+  const auto number = [](std::string_view text) {
+    pid_t value = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return problem == std::errc{} && end == text.data() + text.size() && value > 0 ? value : pid_t{0};
+  };
+  const auto take_last = [](std::string_view& text) {
+    const std::size_t dot = text.rfind('.');
+    if (dot == std::string_view::npos || dot == 0) return std::string_view{};
+    const std::string_view last = text.substr(dot + 1);
+    text = text.substr(0, dot);
+    return last;
+  };
+  for (const std::string& name : try_names_in(folder).value_or(std::vector<std::string>{})) {
+    std::string_view rest = name;
+    if (name.starts_with(".") || take_last(rest) != "part") continue;
+    const pid_t last = number(take_last(rest)), before = number(take_last(rest)), owner = before > 0 ? before : last;
+    const std::string path = concat(folder, "/", name);
+    if (owner > 0 && ::kill(owner, 0) != 0 && errno == ESRCH && !is_directory(path)) ::unlink(path.c_str());
+  }
+}
 
 /// Checksums of every tensor file, by name. The files are still in the page cache.
 [[nodiscard]] inline json checksums(const std::string& folder) {
@@ -74,6 +102,8 @@ XTRAIN_INLINE void write_checkpoint_state(const std::string& folder, const check
            {"objective", state.objective},
            {"settings", state.settings.object()},
            {"checksums", checksums(folder)}};
+  if (!state.model.object().empty()) all["model"] = state.model.object();
+  if (!state.base_weights.empty()) all["base_weights"] = state.base_weights;
   all["checksum"] = checksum_text(all.dump());
   write_file(folder + "/trainer_state.json", all.dump(2) + "\n");
 }
@@ -155,7 +185,79 @@ XTRAIN_INLINE training_progress resumed_progress(const json_settings& s, const c
   const std::string objective = s.text_or("next_token", {"objective"});  // checkpoints written before there were others
   require<config_error>(objective == c.objective, path, ": a resumed run must have the same objective; it was '", objective, "', now it is '", c.objective,
                         "'");
+  require_same_model(s, c.model);
   return p;
+}
+
+/// Of a config.json: what may differ between two parts of a run, because it changes neither a tensor nor what is computed from the weights without dropout.
+[[nodiscard]] inline bool may_change(std::string_view setting) {
+  constexpr std::array<std::string_view, 11> names{"max_position_embeddings", "n_positions",       "n_ctx",         "seq_length",
+                                                   "model_max_length",        "max_sequence_length", "initializer_range", "output_router_logits",
+                                                   "router_aux_loss_coef",    "z_loss_weight",     "id2label"};
+  constexpr std::array<std::string_view, 4> endings{"dropout", "pdrop", "dropout_prob", "token_id"};
+  return setting == "label2id" || std::find(names.begin(), names.end(), setting) != names.end() ||
+         std::any_of(endings.begin(), endings.end(), [&](std::string_view ending) { return setting.ends_with(ending); });
+}
+
+struct changed_setting {
+  std::string name;
+  json before, now;
+};
+/// Settings of a model that differ from those of a checkpoint; null where there is none. Of checkpoints of earlier versions: nothing.
+[[nodiscard]] inline std::vector<changed_setting> changes_of_model(const json_settings& saved, const json_settings& now) {
+  std::vector<changed_setting> all;
+  const auto at = saved.object().find("model");
+  if (at == saved.object().end() || now.object().empty()) return all;
+  require<config_error>(at->is_object(), saved.who(), ": 'model' must be an object");
+  const auto in = [](const json& object, const std::string& key) { return object.contains(key) ? object[key] : json(); };
+  for (const auto& [key, value] : now.object().items())
+    if (const json before = in(*at, key); before != value) all.push_back({key, before, value});
+  for (const auto& [key, value] : at->items())
+    if (!now.object().contains(key) && !value.is_null()) all.push_back({key, value, json()});
+  return all;
+}
+[[nodiscard]] inline std::string setting_text(const json& value) {
+  return value.is_null() ? "not set" : value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+XTRAIN_INLINE void require_same_model(const json_settings& saved, const json_settings& now) {
+  for (const changed_setting& one : changes_of_model(saved, now))
+    require<config_error>(may_change(one.name), saved.who(), ": a resumed run must have the same model; its ", one.name, " was ", setting_text(one.before),
+                          ", now it is ", setting_text(one.now));
+}
+
+XTRAIN_INLINE std::string base_weights_fingerprint(const std::string& base_model) {
+  if (base_model.empty() || !file_exists(base_model)) return {};
+  std::vector<std::string> files;
+  if (is_directory(base_model)) {
+    const std::vector<std::string> names = try_names_in(base_model).value_or(std::vector<std::string>{});
+    for (const std::string_view ending : {".safetensors", ".bin", ".pth", ".pt"})  // a folder may have the same weights in two formats
+      if (files.empty())
+        for (const std::string& name : names)
+          if (name.ends_with(ending) && name != "optimizer.safetensors" && !is_directory(concat(base_model, "/", name)))
+            files.push_back(concat(base_model, "/", name));
+  } else {
+    files.push_back(base_model);
+  }
+  std::string all;
+  try {
+    for (const std::string& file : files) {
+      const mapped_file mapped(file);
+      all += concat(mapped.size());
+      for (const std::uint64_t sum : sampled_checksums(mapped.text())) all += concat(" ", sum);
+      all += "\n";
+    }
+  } catch (const file_error&) {  // the name of a model may be that of anything here
+    return {};
+  }
+  return all.empty() ? std::string() : checksum_text(all);
+}
+
+XTRAIN_INLINE void require_same_base(const json_settings& saved, const checkpoint_state& now, const std::string& base_model) {
+  const std::string then = saved.text_or("", {"base_weights"});
+  require<config_error>(then.empty() || now.base_weights.empty() || then == now.base_weights, saved.who(),
+                        ": a resumed run must train the adapter of the same weights; those of ", base_model, " have the fingerprint ", now.base_weights,
+                        ", it was ", then);
 }
 
 XTRAIN_INLINE std::vector<std::string> changed_settings(const json_settings& saved, const json_settings& now) {
@@ -171,6 +273,13 @@ XTRAIN_INLINE std::vector<std::string> changed_settings(const json_settings& sav
   for (const auto& [key, value] : now.object().items())
     if (const auto at = then.object().find(key); at != then.object().end() && *at != value && !(key == "data" && lacks_checksum(*at, value)))
       all.push_back(concat(key, " is ", value.dump(), ", it was ", at->dump()));
+  return all;
+}
+
+XTRAIN_INLINE std::vector<std::string> changed_settings(const json_settings& saved, const checkpoint_state& now) {
+  std::vector<std::string> all = changed_settings(saved, now.settings);
+  for (const changed_setting& one : changes_of_model(saved, now.model))
+    all.push_back(concat("the model's ", one.name, " is ", setting_text(one.now), ", it was ", setting_text(one.before)));
   return all;
 }
 

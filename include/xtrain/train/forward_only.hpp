@@ -111,7 +111,7 @@ class forward_only {
   static void run(Any& model, detail::step_memory<Any>& memory, pass_objective<typename Any::recipe>& instead, const batch_view& batch, bool rounds) {
     const auto prepare = [&](pass<typename Any::recipe>& p) {
       p.internal.objective = &instead;
-      p.internal.without_fake_quantisation = !rounds;
+      p.internal.without_fake_quantization = !rounds;
     };
     const auto losses = [&](std::size_t n) { return memory.losses_of(n); };
     if constexpr (detail::strategy_runs<Any>) {

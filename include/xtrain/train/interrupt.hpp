@@ -9,13 +9,16 @@
 
 namespace xtrain {
 
-/// While an object exists, SIGINT and SIGTERM request a stop; a second signal has its default effect.
+/// While an object exists, SIGINT, SIGTERM and SIGHUP request a stop; a second SIGINT or SIGTERM has its default effect. A SIGHUP that was ignored before,
+/// as by nohup, still is.
 class stop_on_interrupt {
  public:
   stop_on_interrupt() {
     asked_.store(0);
     previous_interrupt_ = std::signal(SIGINT, &handle);
     previous_terminate_ = std::signal(SIGTERM, &handle);
+    previous_hangup_ = std::signal(SIGHUP, SIG_IGN);
+    if (previous_hangup_ != SIG_IGN) std::signal(SIGHUP, &handle);
     // a signal handler may do almost nothing: a thread turns the flag into a stop request
     watcher_ = std::jthread([this](std::stop_token done) {
       while (!done.stop_requested() && asked_.load() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -25,6 +28,7 @@ class stop_on_interrupt {
   ~stop_on_interrupt() {
     std::signal(SIGINT, previous_interrupt_);
     std::signal(SIGTERM, previous_terminate_);
+    std::signal(SIGHUP, previous_hangup_);
   }
   stop_on_interrupt(const stop_on_interrupt&) = delete;
   stop_on_interrupt& operator=(const stop_on_interrupt&) = delete;
@@ -36,6 +40,11 @@ class stop_on_interrupt {
 
  private:
   static void handle(int signal) {
+    if (signal == SIGHUP) {  // a terminal that is closed may send several: from the system, and from its shell
+      int none = 0;
+      asked_.compare_exchange_strong(none, signal);
+      return;
+    }
     if (asked_.exchange(signal) != 0) {
       std::signal(signal, SIG_DFL);
       std::raise(signal);
@@ -46,6 +55,7 @@ class stop_on_interrupt {
   std::stop_source source_;
   void (*previous_interrupt_)(int) = SIG_DFL;
   void (*previous_terminate_)(int) = SIG_DFL;
+  void (*previous_hangup_)(int) = SIG_DFL;
   std::jthread watcher_;
 };
 

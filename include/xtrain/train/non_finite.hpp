@@ -43,7 +43,7 @@ template <class Stream, class Store>
 template <class Stream, class Store, class SquaresOf>
 void require_finite_weights(Stream& stream, const Store& all, SquaresOf&& squares_of) {
   for (const auto& entry : all.entries()) {
-    if (entry.spec.quantised) continue;  // quantized weights are frozen
+    if (entry.spec.quantized) continue;  // quantized weights are frozen
     const auto own = all.piece_of(entry);
     const auto values = all.sharding().values ? all.stored_values().subspan(own.kept, own.count) : all.value(entry);
     if (values.empty() || std::isfinite(squares_of(values))) continue;

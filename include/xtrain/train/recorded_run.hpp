@@ -45,12 +45,9 @@ template <class Trainer>
   json all = json::object();
   all["recipe"] = detail::recipe_object(describe<recipe>());
   const auto& model = trainer.model();
-  if constexpr (requires { model.family_info().write(model.config(), *json_settings().new_object()); }) {
-    json_settings sizes;
-    sizes.set("model_type", std::string(model.family_info().model_type));
-    model.family_info().write(model.config(), sizes);
-    all["model"] = sizes.object();
-  }
+  json_settings sizes;
+  detail::record_model(sizes, model);
+  if (!sizes.object().empty()) all["model"] = sizes.object();
   const auto& c = trainer.settings();
   json_settings to;
   to.set("micro_batch_size", c.micro_batch_size);

@@ -112,6 +112,26 @@ void record_optimizer(json_settings& all, const Config& c) {
   }
 }
 
+/// The family of a model and its settings, under the names that a config.json has; nothing of models that have no such file.
+template <class Model>
+void record_model(json_settings& all, const Model& model) {
+  if constexpr (requires { model.family_info().write(model.config(), *json_settings().new_object()); }) {
+    all.set("model_type", std::string(model.family_info().model_type));
+    model.family_info().write(model.config(), all);
+  }
+}
+
+/// `c`: the config of any adapter; what of it is neither a tensor nor in the adapter's own files.
+template <class Config>
+void record_adapter(json_settings& all, const Config& c) {
+  if constexpr (requires { all.set("lora_dropout", c.dropout); }) all.set("lora_dropout", c.dropout);
+  if constexpr (requires { all.set("group_size", c.group_size); }) all.set("group_size", c.group_size);
+  if constexpr (requires { all.set("quantizes_activations", c.quantizes_activations); }) all.set("quantizes_activations", c.quantizes_activations);
+  if constexpr (requires { all.set("float_zero_points", c.float_zero_points); }) all.set("float_zero_points", c.float_zero_points);
+  if constexpr (requires { all.set("fake_quant_after_n_steps", c.fake_quant_after_n_steps); })
+    all.set("fake_quant_after_n_steps", c.fake_quant_after_n_steps);
+}
+
 /// `c`: a training_config; all that decides the results of a run on given data, but for the sizes of its steps and its seed.
 ///   scales_loss  the precision has loss scaling
 template <bool scales_loss, class Config>

@@ -209,7 +209,7 @@ class training_step {
   /// Before every pass that the objective sees.
   void prepare(pass<recipe>& p, std::size_t micro_batch) {
     if constexpr (statistics() > 0) p.internal.statistics = memory_->losses_and_statistics(statistics()).subspan(1, statistics());
-    p.internal.without_fake_quantisation = !fake_quantises_;
+    p.internal.without_fake_quantization = !fake_quantizes_;
     p.internal.most_tokens = memory_->local_tokens_of(*model_);
     objective_->prepare(p, micro_batch);
   }
@@ -282,8 +282,8 @@ class training_step {
   double kept_norm_ = 0;             // their norm
   std::uint64_t seed_;
   double neftune_noise_alpha_;
-  std::size_t fake_quantises_from_ = 0;  // the first step with fake quantisation, of an adapter that has it
-  bool fake_quantises_ = true;           // in the last step, and in evaluations after it
+  std::size_t fake_quantizes_from_ = 0;  // the first step with fake quantization, of an adapter that has it
+  bool fake_quantizes_ = true;           // in the last step, and in evaluations after it
   kernel::loss_scale_rule rule_;
   bool captures_;
   [[no_unique_address]] typename captured_steps_of<device>::type captured_{};
@@ -324,9 +324,9 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
                         "capture_steps: kernels must not depend on how long sequences are, as NEFTune's noise does; ", "neftune_noise_alpha is ",
                         neftune_noise_alpha_);
   if constexpr (requires { model.settings().adapter.fake_quant_after_n_steps; }) {
-    fake_quantises_from_ = model.settings().adapter.fake_quant_after_n_steps;
-    fake_quantises_ = fake_quantises_from_ == 0;
-    require<config_error>(!captures_ || fake_quantises_, "capture_steps: all steps must do the same; fake_quant_after_n_steps is ", fake_quantises_from_);
+    fake_quantizes_from_ = model.settings().adapter.fake_quant_after_n_steps;
+    fake_quantizes_ = fake_quantizes_from_ == 0;
+    require<config_error>(!captures_ || fake_quantizes_, "capture_steps: all steps must do the same; fake_quant_after_n_steps is ", fake_quantizes_from_);
   }
   if constexpr (!causal_model<Model>)
     require<config_error>(neftune_noise_alpha_ == 0.0, "neftune_noise_alpha: must be 0 for an encoder; given ", neftune_noise_alpha_);
@@ -398,7 +398,7 @@ void training_step<Model>::queue_gradients(std::span<const batch_view> batches, 
     ops::step_gradient_scale(on, kernel::step_gradient_scale<memory>{
                                      .inputs_1 = memory_->inputs_1(), .state_1 = memory_->state_1(), .gradient_scale_1 = memory_->gradient_scale_1()});
   }
-  fake_quantises_ = step_number >= fake_quantises_from_;
+  fake_quantizes_ = step_number >= fake_quantizes_from_;
   begin_gradients();
   zero_losses();
   for (std::size_t m = 0; m < batches.size(); ++m) refer(batches[m], m);
@@ -529,7 +529,7 @@ auto training_step<Model>::finish() -> step_result {
 template <class Model>
 void training_step<Model>::restore(const kernel::step_state& state) {
   has_kept_gradients_ = false;
-  fake_quantises_ = fake_quantises_from_ == 0 || state.updates > static_cast<double>(fake_quantises_from_);
+  fake_quantizes_ = fake_quantizes_from_ == 0 || state.updates > static_cast<double>(fake_quantizes_from_);
   copy_to_device(model_->stream(), memory_->state_1(), std::span(&state, 1));
   model_->stream().synchronize();
 }
@@ -628,7 +628,7 @@ auto training_step<Model>::token_outputs(std::string_view who, const batch_view&
   const auto losses = [&](std::size_t size) { return memory_->losses_of(size); };
   const auto prepare_pass = [&](pass<recipe>& p) {
     prepare(p);
-    p.internal.without_fake_quantisation = !fake_quantises_;
+    p.internal.without_fake_quantization = !fake_quantizes_;
   };
   if constexpr (strategy_runs<Model>) {
     fill_zero(stream, losses(n).span());  // only the last stage has them

@@ -71,6 +71,24 @@ struct bench {
 
 }  // namespace
 
+TEST_CASE("settings outside their range are refused, as PyTorch does") {
+  bench<adamw, fp32> b;
+  const auto refused = [&]<class Optimizer>(Optimizer, const typename Optimizer::config& c, const char* words) {
+    CHECK_THROWS_WITH_AS((typename Optimizer::template state<cpu, fp32>(c, b.where, b.store)), words, config_error);
+  };
+  refused(adamw{}, {.beta1 = 1.0}, "adamw: beta1 must be in [0, 1); given 1");
+  refused(adamw{}, {.beta1 = -0.5}, "adamw: beta1 must be in [0, 1); given -0.5");
+  refused(adamw{}, {.beta2 = 1.5}, "adamw: beta2 must be in [0, 1); given 1.5");
+  refused(adamw{}, {.beta2 = std::numeric_limits<double>::quiet_NaN()}, "adamw: beta2 must be in [0, 1); given nan");
+  refused(adamw{}, {.epsilon = -1.0}, "adamw: epsilon must not be negative; given -1");
+  refused(adamw{}, {.weight_decay = -1.0}, "adamw: weight_decay must not be negative; given -1");
+  refused(adamw_8bit{}, {.beta2 = 1.0}, "adamw_8bit: beta2 must be in [0, 1); given 1");
+  refused(lion{}, {.beta1 = 1.0}, "lion: beta1 must be in [0, 1); given 1");
+  refused(muon{}, {.adamw = {.beta1 = 1.0}}, "muon: adamw: beta1 must be in [0, 1); given 1");
+  refused(sgd{}, {.momentum = -1.0}, "sgd: momentum and weight_decay must not be negative; given -1 and 0");
+  CHECK_NOTHROW((adamw::state<cpu, fp32>({.beta1 = 0.0, .beta2 = 0.0, .epsilon = 0.0, .weight_decay = 0.0}, b.where, b.store)));
+}
+
 TEST_CASE("adamw is its formula: decay on matrices only, both moments corrected") {
   bench<adamw, fp32> b;
   const adamw::config c{.beta1 = 0.8, .beta2 = 0.9, .epsilon = 1e-3, .weight_decay = 0.5};
