@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,19 +52,25 @@ struct indexed_position {
   friend bool operator==(const indexed_position&, const indexed_position&) = default;
 };
 
+/// The parts that an interrupted writer left are not what it recorded.
+class damaged_part_error : public file_error {
+  using file_error::file_error;
+};
+
 /// Writes PREFIX.bin and PREFIX.idx as a stream: memory is bounded for any size. Until finish() everything lies in PREFIX.bin.part and
 /// PREFIX.idx.part (the lengths of the sequences so far), which stay when the program ends early: a pair under its own names is whole.
 ///
-/// To survive an interruption, record what sync() returns from time to time, and how much of the input that is; then construct a writer with
-/// the recorded position, which cuts off what was written after it.
+/// To survive an interruption, record what sync() returns from time to time, with checksum(), and how much of the input that is; then construct a
+/// writer with the recorded position, which cuts off what was written after it.
 class indexed_writer {
  public:
   /// Begins a new dataset; parts that an interrupted writer left are overwritten.
   ///   throws  file_error if the files cannot be created, or another writer has them
   indexed_writer(std::string prefix, indexed_dtype dtype);
-  /// Continues an interrupted one from a position that sync() returned.
-  ///   throws  file_error if the parts are missing, shorter than that, or do not fit the position
-  indexed_writer(std::string prefix, indexed_dtype dtype, const indexed_position& from);
+  /// Continues an interrupted one from a position that sync() returned, for which the parts are read.
+  ///   checksum  what checksum() was there; none: is not compared
+  ///   throws  damaged_part_error if the parts are missing, shorter than that, or do not fit the position or the checksum; file_error
+  indexed_writer(std::string prefix, indexed_dtype dtype, const indexed_position& from, std::optional<std::uint64_t> checksum = {});
   indexed_writer(indexed_writer&&) = default;
   indexed_writer& operator=(indexed_writer&&) = delete;
 
@@ -81,6 +88,8 @@ class indexed_writer {
   void add_document(std::span<const token> tokens);
 
   [[nodiscard]] indexed_position position() const { return at_; }
+  /// A checksum of all tokens and lengths so far.
+  [[nodiscard]] std::uint64_t checksum() const { return tokens_sum_ ^ (entries_sum_ << 1U | entries_sum_ >> 63U); }
   /// Puts everything so far on disk and returns the position. Call it between documents.
   ///   throws  config_error within a document, file_error if the disk is full
   indexed_position sync();
@@ -100,12 +109,15 @@ class indexed_writer {
   void log(std::int32_t entry);
   void flush();
   void require_between_documents() const;
+  /// FNV-1a of numbers: an accidental change of one of them always changes the sum, which can be continued after any of them.
+  static void add_to(std::uint64_t& sum, std::int32_t number) { sum = (sum ^ static_cast<std::uint32_t>(number)) * 0x100000001B3U; }
 
   std::string prefix_;
   indexed_dtype dtype_;
   indexed_position at_;
   std::uint64_t sequence_tokens_ = 0;  // of the current sequence
   std::uint64_t document_begin_ = 0;   // sequences before the current document
+  std::uint64_t tokens_sum_ = 0xCBF29CE484222325U, entries_sum_ = tokens_sum_;
   detail::descriptor bin_, log_;
   std::vector<std::byte> tokens_;  // not written yet
   std::vector<std::int32_t> entries_;

@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,15 +72,35 @@ XTRAIN_INLINE void read_all(int fd, void* to, std::size_t bytes, const std::stri
 }
 
 /// Calls visit(entry) for the first `count` integers of a file.
-template <class Visit>
+template <class T, class Visit>
 void for_each_entry(int fd, std::uint64_t count, const std::string& path, Visit&& visit) {
   require<file_error>(::lseek(fd, 0, SEEK_SET) == 0, path, ": must be readable; the system says: ", reason(errno));
-  std::array<std::int32_t, 16384> piece;
+  std::array<T, 16384> piece;
   while (count > 0) {
     const auto some = static_cast<std::size_t>(std::min<std::uint64_t>(count, piece.size()));
-    read_all(fd, piece.data(), some * sizeof(std::int32_t), path);
+    read_all(fd, piece.data(), some * sizeof(T), path);
     for (std::size_t i = 0; i < some; ++i) visit(piece[i]);
     count -= some;
+  }
+}
+
+/// Calls visit(token) for the first `count` tokens of a file.
+template <class Visit>
+void for_each_token(int fd, indexed_dtype dtype, std::uint64_t count, const std::string& path, Visit&& visit) {
+  const auto as_token = [&](auto value) { visit(static_cast<token>(value)); };
+  switch (dtype) {
+    case indexed_dtype::u8:
+      return for_each_entry<std::uint8_t>(fd, count, path, as_token);
+    case indexed_dtype::i8:
+      return for_each_entry<std::int8_t>(fd, count, path, as_token);
+    case indexed_dtype::i16:
+      return for_each_entry<std::int16_t>(fd, count, path, as_token);
+    case indexed_dtype::u16:
+      return for_each_entry<std::uint16_t>(fd, count, path, as_token);
+    case indexed_dtype::i32:
+      return for_each_entry<std::int32_t>(fd, count, path, as_token);
+    case indexed_dtype::i64:
+      return for_each_entry<std::int64_t>(fd, count, path, as_token);
   }
 }
 
@@ -109,38 +130,43 @@ XTRAIN_INLINE indexed_writer::indexed_writer(std::string prefix, indexed_dtype d
   open(true);
 }
 
-XTRAIN_INLINE indexed_writer::indexed_writer(std::string prefix, indexed_dtype dtype, const indexed_position& from)
+XTRAIN_INLINE indexed_writer::indexed_writer(std::string prefix, indexed_dtype dtype, const indexed_position& from,
+                                             std::optional<std::uint64_t> checksum)
     : prefix_(std::move(prefix)), dtype_(dtype), at_(from), document_begin_(from.sequences) {
   open(false);
   const std::string bin = prefix_ + ".bin.part", log = prefix_ + ".idx.part";
-  const auto cut = [](const detail::descriptor& file, const std::string& path, std::uint64_t count, std::uint64_t bytes_each) {
+  const auto holds = [](const detail::descriptor& file, const std::string& path, std::uint64_t count, std::uint64_t bytes_each) {
     struct ::stat status {};
     const bool known = ::fstat(file.get(), &status) == 0;
-    require<file_error>(known && count <= std::uint64_t{1} << 59 && static_cast<std::uint64_t>(status.st_size) >= count * bytes_each, path,
-                        ": must hold the ", count * bytes_each, " bytes that an interrupted run recorded; it has ", status.st_size);
+    require<damaged_part_error>(known && count <= std::uint64_t{1} << 59 && static_cast<std::uint64_t>(status.st_size) >= count * bytes_each, path,
+                                ": must hold the ", count * bytes_each, " bytes that an interrupted run recorded; it has ", status.st_size);
+  };
+  const auto cut = [](const detail::descriptor& file, const std::string& path, std::uint64_t count, std::uint64_t bytes_each) {
     require<file_error>(::ftruncate(file.get(), static_cast<::off_t>(count * bytes_each)) == 0, path,
                         ": must be cut to the recorded position; the system says: ", detail::reason(errno));
   };
   // check the record before anything is cut off
-  require<file_error>(from.sequences <= std::uint64_t{1} << 58 && from.documents <= std::uint64_t{1} << 58, log,
-                      ": the recorded position must be one that a writer reached; given ", from.sequences, " sequences, ", from.documents,
-                      " documents");
-  struct ::stat status {};
+  require<damaged_part_error>(from.sequences <= std::uint64_t{1} << 58 && from.documents <= std::uint64_t{1} << 58, log,
+                              ": the recorded position must be one that a writer reached; given ", from.sequences, " sequences, ", from.documents,
+                              " documents");
   const std::uint64_t entries = from.sequences + from.documents;
-  require<file_error>(::fstat(log_.get(), &status) == 0 && static_cast<std::uint64_t>(status.st_size) >= entries * sizeof(std::int32_t),
-                      log, ": must hold the ", entries * sizeof(std::int32_t), " bytes that an interrupted run recorded; it has ",
-                      status.st_size);
+  holds(log_, log, entries, sizeof(std::int32_t));
+  holds(bin_, bin, from.tokens, bytes_of(dtype_));
   indexed_position found;
   bool ended = true;
-  detail::for_each_entry(log_.get(), entries, log, [&](std::int32_t entry) {
+  detail::for_each_entry<std::int32_t>(log_.get(), entries, log, [&](std::int32_t entry) {
     ended = entry == end_of_document;
-    require<file_error>(entry >= end_of_document, log, ": must hold lengths of sequences; given ", entry);
+    require<damaged_part_error>(entry >= end_of_document, log, ": must hold lengths of sequences; given ", entry);
     if (ended) ++found.documents;
     else found.tokens += static_cast<std::uint64_t>(entry), ++found.sequences;
+    add_to(entries_sum_, entry);
   });
-  require<file_error>(found == from && ended, log, ": must be the dataset of the recorded position (", from.tokens, " tokens, ",
-                      from.sequences, " sequences, ", from.documents, " documents); it has ", found.tokens, ", ", found.sequences, ", ",
-                      found.documents);
+  require<damaged_part_error>(found == from && ended, log, ": must be the dataset of the recorded position (", from.tokens, " tokens, ",
+                              from.sequences, " sequences, ", from.documents, " documents); it has ", found.tokens, ", ", found.sequences, ", ",
+                              found.documents);
+  detail::for_each_token(bin_.get(), dtype_, from.tokens, bin, [&](token one) { add_to(tokens_sum_, one); });
+  require<damaged_part_error>(!checksum || *checksum == this->checksum(), bin, " with ", log,
+                              ": must hold what an interrupted run wrote; their checksum is another, they are damaged");
   cut(bin_, bin, from.tokens, bytes_of(dtype_));
   cut(log_, log, entries, sizeof(std::int32_t));
   for (const auto& [file, path] : {std::pair(bin_.get(), bin), std::pair(log_.get(), log)})
@@ -150,8 +176,8 @@ XTRAIN_INLINE indexed_writer::indexed_writer(std::string prefix, indexed_dtype d
 XTRAIN_INLINE void indexed_writer::open(bool create) {
   for (const auto& [file, path] : {std::pair(&bin_, prefix_ + ".bin.part"), std::pair(&log_, prefix_ + ".idx.part")}) {
     *file = detail::descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0666));
-    require<file_error>(file->valid(), path, create ? ": must be writable" : ": must be there to be continued",
-                        "; the system says: ", detail::reason(errno));
+    if (!file->valid() && !create) fail<damaged_part_error>(path, ": must be there to be continued; the system says: ", detail::reason(errno));
+    require<file_error>(file->valid(), path, ": must be writable; the system says: ", detail::reason(errno));
     require<file_error>(::flock(file->get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, path,
                         ": must be free; another program is writing it");
     // a writer that finished meanwhile gave this file another name: it must not be cut
@@ -176,6 +202,7 @@ XTRAIN_INLINE void indexed_writer::extend(std::span<const token> tokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i, to += bytes) {
     const std::int64_t wide = tokens[i];
     std::memcpy(to, &wide, bytes);  // little-endian: the low bytes come first
+    add_to(tokens_sum_, tokens[i]);
   }
   sequence_tokens_ += tokens.size();
   if (tokens_.size() >= std::size_t{1} << 20) flush();
@@ -206,6 +233,7 @@ XTRAIN_INLINE void indexed_writer::add_document(std::span<const token> tokens) {
 
 XTRAIN_INLINE void indexed_writer::log(std::int32_t entry) {
   entries_.push_back(entry);
+  add_to(entries_sum_, entry);
   if (entries_.size() >= std::size_t{1} << 18) flush();
 }
 
@@ -242,19 +270,19 @@ XTRAIN_INLINE void indexed_writer::finish() {
   }
   const std::uint64_t entries = at_.sequences + at_.documents;
   detail::number_stream<std::int32_t> lengths(index);
-  detail::for_each_entry(log_.get(), entries, log, [&](std::int32_t entry) {
+  detail::for_each_entry<std::int32_t>(log_.get(), entries, log, [&](std::int32_t entry) {
     if (entry != end_of_document) lengths.put(entry);
   });
   lengths.flush();
   detail::number_stream<std::int64_t> numbers(index);
   std::int64_t offset = 0, sequences = 0;
-  detail::for_each_entry(log_.get(), entries, log, [&](std::int32_t entry) {
+  detail::for_each_entry<std::int32_t>(log_.get(), entries, log, [&](std::int32_t entry) {
     if (entry == end_of_document) return;
     numbers.put(offset);
     offset += entry * static_cast<std::int64_t>(bytes_of(dtype_));
   });
   numbers.put(0);
-  detail::for_each_entry(log_.get(), entries, log, [&](std::int32_t entry) {
+  detail::for_each_entry<std::int32_t>(log_.get(), entries, log, [&](std::int32_t entry) {
     if (entry == end_of_document) numbers.put(sequences);
     else ++sequences;
   });

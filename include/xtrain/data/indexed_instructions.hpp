@@ -26,7 +26,8 @@ class instruction_writer {
  public:
   /// Writes PREFIX_input_ids_document and so on; AscendSpeed looks for a prefix that ends with "_packed".
   explicit instruction_writer(const std::string& prefix);
-  instruction_writer(const std::string& prefix, const indexed_position& from);
+  ///   checksums  what checksums() was there; none: is not compared
+  instruction_writer(const std::string& prefix, const indexed_position& from, const std::optional<std::array<std::uint64_t, 3>>& checksums = {});
 
   /// Adds a sample to the current document. `learned(i)` says whether token i is a target (the loss mask).
   ///   throws  data_error if it has no tokens, or 2^31 or more
@@ -46,6 +47,8 @@ class instruction_writer {
   }
 
   [[nodiscard]] indexed_position position() const { return files_[0].position(); }
+  /// Of attention masks, labels, input ids: as indexed_writer::checksum.
+  [[nodiscard]] std::array<std::uint64_t, 3> checksums() const { return {files_[0].checksum(), files_[1].checksum(), files_[2].checksum()}; }
   /// As indexed_writer::sync.
   indexed_position sync();
   /// As indexed_writer::finish, for each of the three; the input_ids are last.

@@ -3,9 +3,11 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +30,10 @@ namespace detail {
 [[nodiscard]] inline std::string labels_prefix(const std::string& prefix) { return prefix + "_labels_document"; }
 [[nodiscard]] inline std::string input_ids_prefix(const std::string& prefix) { return prefix + "_input_ids_document"; }
 
+[[nodiscard]] inline std::optional<std::uint64_t> one_of(const std::optional<std::array<std::uint64_t, 3>>& checksums, std::size_t i) {
+  return checksums ? std::optional((*checksums)[i]) : std::nullopt;
+}
+
 /// The prefix under which the files are, with "_packed" or without.
 [[nodiscard]] inline std::string instruction_prefix(const std::string& prefix) {
   const std::string packed = prefix + "_packed";
@@ -46,10 +52,11 @@ XTRAIN_INLINE instruction_writer::instruction_writer(const std::string& prefix)
              indexed_writer(detail::labels_prefix(prefix), indexed_dtype::i32),
              indexed_writer(detail::input_ids_prefix(prefix), indexed_dtype::i32)} {}
 
-XTRAIN_INLINE instruction_writer::instruction_writer(const std::string& prefix, const indexed_position& from)
-    : files_{indexed_writer(detail::attention_mask_prefix(prefix), indexed_dtype::i32, from),
-             indexed_writer(detail::labels_prefix(prefix), indexed_dtype::i32, from),
-             indexed_writer(detail::input_ids_prefix(prefix), indexed_dtype::i32, from)} {}
+XTRAIN_INLINE instruction_writer::instruction_writer(const std::string& prefix, const indexed_position& from,
+                                                     const std::optional<std::array<std::uint64_t, 3>>& checksums)
+    : files_{indexed_writer(detail::attention_mask_prefix(prefix), indexed_dtype::i32, from, detail::one_of(checksums, 0)),
+             indexed_writer(detail::labels_prefix(prefix), indexed_dtype::i32, from, detail::one_of(checksums, 1)),
+             indexed_writer(detail::input_ids_prefix(prefix), indexed_dtype::i32, from, detail::one_of(checksums, 2))} {}
 
 XTRAIN_INLINE void instruction_writer::add_labelled(std::span<const token> tokens, std::span<const token> labels) {
   require<data_error>(!tokens.empty(), files_[2].prefix(), ": a sample must have tokens; document ", position().documents,

@@ -115,14 +115,17 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
 
 }  // namespace detail
 
-/// The first record of a file, to see its fields before the whole file is read. Null: the file is empty, or the record is not JSON.
+/// The first record of a file, to see its fields before the whole file is read. Null: the file is empty, or the record is none that can be read.
 [[nodiscard]] inline json first_record(const std::string& path) {
   const mapped_file file(path);
   const std::string_view text = file.text();
   std::size_t at = detail::skip_space(text, text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
   if (at < text.size() && text[at] == '[') at = detail::skip_space(text, at + 1);
-  json parsed = json::parse(text.substr(at, detail::value_end(text, at) - at), nullptr, false);
-  return parsed.is_discarded() ? json() : parsed;
+  try {
+    return detail::parse_record<data_error>(text.substr(at, detail::value_end(text, at) - at), path, 1);
+  } catch (const data_error&) {  // its reader says what is wrong, and where
+    return {};
+  }
 }
 
 }  // namespace xtrain

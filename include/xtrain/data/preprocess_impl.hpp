@@ -64,12 +64,24 @@ class preprocess_outputs {
     else
       for (const std::string& prefix : prefixes_) texts_.emplace_back(prefix, dtype_);
   }
-  void go_on(const std::vector<indexed_position>& from) {
-    if (is_instruction_) samples_.emplace(packed_, from.front());
+  ///   checksums  of each of files()
+  void go_on(const std::vector<indexed_position>& from, const std::vector<std::uint64_t>& checksums) {
+    if (is_instruction_) samples_.emplace(packed_, from.front(), std::array{checksums[0], checksums[1], checksums[2]});
     else
-      for (std::size_t k = 0; k < prefixes_.size(); ++k) texts_.emplace_back(prefixes_[k], dtype_, from[k]);
+      for (std::size_t k = 0; k < prefixes_.size(); ++k) texts_.emplace_back(prefixes_[k], dtype_, from[k], checksums[k]);
   }
   [[nodiscard]] std::size_t count() const { return is_instruction_ ? 1 : prefixes_.size(); }
+  /// Pairs of files.
+  [[nodiscard]] std::size_t files() const { return prefixes_.size(); }
+  [[nodiscard]] std::vector<std::uint64_t> checksums() const {
+    std::vector<std::uint64_t> all;
+    if (is_instruction_) {
+      const std::array<std::uint64_t, 3> three = samples_->checksums();
+      all.assign(three.begin(), three.end());
+    }
+    for (const indexed_writer& one : texts_) all.push_back(one.checksum());
+    return all;
+  }
 
   /// Adds the samples of a batch.
   void add(const preprocess_batch& batch, std::size_t seq_length, preprocess_progress& counts) {
@@ -107,7 +119,7 @@ class preprocess_outputs {
     for (indexed_writer& one : texts_) one.finish();
   }
   /// Ends a run that was interrupted while it finished: each file pair has its names, or is still in parts.
-  void finish_rest(const std::vector<indexed_position>& at) const {
+  void finish_rest(const std::vector<indexed_position>& at, const std::vector<std::uint64_t>& checksums) const {
     const auto can = [](bool good, const std::string& path) {
       require<file_error>(good, path, ": must take its name; the system says: ", reason(errno));
     };
@@ -119,9 +131,13 @@ class preprocess_outputs {
     }
     for (std::size_t k = 0; k < prefixes_.size(); ++k) {
       if (file_exists(prefixes_[k] + ".bin.part")) {
-        indexed_writer(prefixes_[k], dtype_, at[is_instruction_ ? 0 : k]).finish();
+        indexed_writer(prefixes_[k], dtype_, at[is_instruction_ ? 0 : k], checksums[k]).finish();
       } else {
-        (void)indexed_file(prefixes_[k]);  // is whole, or says what is missing
+        try {
+          (void)indexed_file(prefixes_[k]);  // is whole, or says what is missing
+        } catch (const file_error& problem) {
+          fail<damaged_part_error>(problem.what());
+        }
         ::unlink((prefixes_[k] + ".idx.part").c_str());
       }
     }
@@ -161,6 +177,7 @@ struct preprocess_state {
   std::uint64_t file = 0, record = 0;
   bool complete = false;  ///< everything is in the parts
   std::vector<indexed_position> positions{};
+  std::vector<std::uint64_t> checksums{};
   preprocess_progress counts{};
 
   static constexpr std::array<std::pair<const char*, std::uint64_t preprocess_progress::*>, 7> names{
@@ -173,17 +190,17 @@ struct preprocess_state {
        {"too_long", &preprocess_progress::too_long}}};
 
   void write(const std::string& path) const {
-    json all{{"version", 1}, {"run", run}, {"file", file}, {"record", record}, {"complete", complete}};
+    json all{{"version", 2}, {"checksums", checksums}, {"run", run}, {"file", file}, {"record", record}, {"complete", complete}};
     for (const indexed_position& one : positions) all["positions"].push_back({one.tokens, one.sequences, one.documents});
     for (const auto& [name, member] : names) all["counts"][name] = counts.*member;
     write_file(path, all.dump() + "\n");
   }
   /// Reads it, and checks that the run is the same.
-  void read(const std::string& path, std::size_t outputs) {
+  void read(const std::string& path, std::size_t outputs, std::size_t pairs) {
     const json all = read_json(path);
     constexpr const char* again = ". Remove it to begin again";
     try {
-      require<file_error>(all.at("version") == 1, path, ": must be of version 1; given ", all.at("version").dump(), again);
+      require<file_error>(all.at("version") == 2, path, ": must be of version 2; given ", all.at("version").dump(), again);
       const json& other = all.at("run");
       for (const auto& [name, value] : run.at("settings").items())
         require<config_error>(other.at("settings").at(name) == value, path, ": to go on, '", name, "' must be as in the interrupted run, ",
@@ -202,6 +219,9 @@ struct preprocess_state {
       for (const auto& [name, member] : names) counts.*member = all.at("counts").at(name).get<std::uint64_t>();
       require<file_error>(positions.size() == outputs, path, ": must have a position of each of ", outputs, " outputs; it has ",
                           positions.size(), again);
+      checksums = all.at("checksums").get<std::vector<std::uint64_t>>();
+      require<file_error>(checksums.size() == pairs, path, ": must have a checksum of each of ", pairs, " pairs of files; it has ",
+                          checksums.size(), again);
     } catch (const json::exception& problem) {
       fail<file_error>(path, ": must be the record of an interrupted run; ", problem.what(), again);
     }
@@ -261,10 +281,17 @@ XTRAIN_INLINE preprocess_progress preprocess_data(const std::vector<std::string>
                  {"identity", options.identity}}},
                {"files", detail::file_identities(files, formats)}};
   const std::string state_path = options.output_prefix + "_preprocess.json";
+  const auto of_whole_parts = [&](const auto& work) {
+    try {
+      work();
+    } catch (const damaged_part_error& problem) {
+      fail<file_error>(problem.what(), ". Remove ", state_path, " to begin again");
+    }
+  };
   if (file_exists(state_path)) {
-    state.read(state_path, outputs.count());
+    state.read(state_path, outputs.count(), outputs.files());
     state.counts.resumed = state.counts.records;
-    if (!state.complete) outputs.go_on(state.positions);
+    if (!state.complete) of_whole_parts([&] { outputs.go_on(state.positions, state.checksums); });
   } else {
     outputs.begin();
     state.positions.resize(outputs.count());
@@ -274,6 +301,7 @@ XTRAIN_INLINE preprocess_progress preprocess_data(const std::vector<std::string>
   auto synced = std::chrono::steady_clock::now();
   const auto sync = [&] {
     state.positions = outputs.sync();
+    state.checksums = outputs.checksums();
     state.write(state_path);
     synced = std::chrono::steady_clock::now();
   };
@@ -332,7 +360,7 @@ XTRAIN_INLINE preprocess_progress preprocess_data(const std::vector<std::string>
     sync();
     outputs.finish();
   } else {
-    outputs.finish_rest(state.positions);
+    of_whole_parts([&] { outputs.finish_rest(state.positions, state.checksums); });
   }
   ::unlink(state_path.c_str());
   return counts;

@@ -55,7 +55,7 @@ class handler_base : public record_handler {
     if (options_.beginning == text_beginning::always) {
       before_ = with.beginning();
       // vocabularies with one token for both, like GPT-2's <|endoftext|>, may name it only as the end
-      const token first = special.bos >= 0 ? special.bos : special.eos;
+      const token first = special.first();
       require<config_error>(!before_.empty() || first >= 0, "prepend_bos: the tokenizer must have a begin-of-text token; it has none");
       if (before_.empty()) before_ = {first};
     }

@@ -35,8 +35,12 @@ struct text_with_loss_mask {
   /// Appends the tokens of `text`, whose first byte has offset `at` in the coordinates of `answers`. A token that overlaps an answer by
   /// even one byte is a target. Answers are in order.
   void add(std::string_view text, std::size_t at, std::span<const text_span> answers, const tokenizer& with) {
+    add(with.encode_placed(text), at, answers);
+  }
+  /// The same of tokens whose places count from `at`.
+  void add(std::span<const placed_token> text, std::size_t at, std::span<const text_span> answers) {
     std::size_t next = 0;
-    for (const placed_token& t : with.encode_placed(text)) {
+    for (const placed_token& t : text) {
       while (next < answers.size() && answers[next].end <= at + t.begin) ++next;
       add(t.id, next < answers.size() && answers[next].begin < at + t.end);
     }

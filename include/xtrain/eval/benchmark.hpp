@@ -38,6 +38,7 @@ struct benchmark_result {
   std::optional<std::size_t> num_fewshot = 0;  ///< examples in a prompt; none: those of a template that does not say how many it has
   std::size_t documents = 0, of_documents = 0;  ///< evaluated, and in the file
   std::vector<std::string> samples{};      ///< a JSON object per document, with benchmark_settings::log_samples
+  std::string split{};                     ///< "validation": the file is of that split, because the task's test split is not there; else empty
   std::vector<std::string> completions{};  ///< HumanEval: {"task_id", "completion"} per document, for its checker. Generated code is never run here
 };
 
@@ -61,7 +62,7 @@ struct benchmark_record {
 
 /// {"results": {task: {"acc,none": ..., "acc_stderr,none": ...}}, "groups": ..., "n-shot": ..., "n-samples": ...}
 [[nodiscard]] std::string benchmark_json(std::span<const benchmark_result> results, const benchmark_record& about = {});
-/// The same as a table.
+/// The same as a table. Below it are the tasks whose documents are of another split than the task's.
 [[nodiscard]] std::string benchmark_table(std::span<const benchmark_result> results);
 
 }  // namespace xtrain

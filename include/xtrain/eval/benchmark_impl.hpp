@@ -229,6 +229,7 @@ XTRAIN_INLINE benchmark_result run_benchmark(const text_evaluator& evaluator, co
   std::vector<benchmark_document> documents = read_documents(task, settings.data_dir);
   benchmark_result result{
       .name = task.name, .file = documents_file(task, settings.data_dir), .groups = task.groups, .of_documents = documents.size()};
+  if (result.file.ends_with("-validation.jsonl") && task.files.front().ends_with("-test.jsonl")) result.split = "validation";
   if (settings.limit > 0 && settings.limit < documents.size()) documents.resize(settings.limit);
   result.documents = documents.size();
   if (settings.fewshot_template.empty()) result.num_fewshot = settings.num_fewshot.value_or(task.num_fewshot);
@@ -303,6 +304,7 @@ XTRAIN_INLINE std::string benchmark_json(std::span<const benchmark_result> resul
   for (const benchmark_result& one : results) {
     add(all["results"], one);
     all["config"]["files"][one.name] = one.file;
+    if (!one.split.empty()) all["config"]["splits"][one.name] = one.split;
     all["n-shot"][one.name] = one.num_fewshot ? json(*one.num_fewshot) : json(nullptr);
     all["n-samples"][one.name] = {{"original", one.of_documents}, {"effective", one.documents}};
   }
@@ -336,6 +338,8 @@ XTRAIN_INLINE std::string benchmark_table(std::span<const benchmark_result> resu
     for (std::size_t c = 0; c < widths.size(); ++c) table += concat("|", std::string(widths[c] - 1, '-'), c < 2 || c == 3 ? "-" : ":");
     table += "|\n";
   }
+  for (const benchmark_result& one : results)
+    if (!one.split.empty()) table += concat(one.name, ": of the ", one.split, " split, ", one.file, ", because the task's own is not there\n");
   return table;
 }
 

@@ -113,6 +113,9 @@ void for_each_line(std::string_view text, Visit&& visit) {
     for (const json& one : from.settings["added_tokens"]) listed = listed || detail::token_text(one) == known;
     if (!listed) from.settings["added_tokens"].push_back(detail::json_of({.content = known, .id = id, .special = true}));
   }
+  if (beside.adds_bos().value_or(false))
+    for (const json& one : from.settings["added_tokens"])
+      if (detail::token_text(one) == beside.bos()) from.settings["post_processor"] = detail::begin_with(beside.bos(), one["id"].get<token>());
   return detail::finish_tokenizer(std::move(from),
                                   {{"vocab.json", std::string(vocabulary.text())}, {"merges.txt", std::string(merges.text())}}, beside);
 }
@@ -224,7 +227,7 @@ namespace detail {
   if (kind.nfc)  // normalize the whole text before added tokens are looked up
     for (json& one : added) one["normalized"] = true;
   for (const json& one : added)
-    if (!kind.first.empty() && detail::token_text(one) == kind.first)
+    if (!kind.first.empty() && detail::token_text(one) == kind.first && beside.adds_bos().value_or(true))
       from.settings["post_processor"] = detail::begin_with(std::string(kind.first), one["id"].get<token>());
   return detail::finish_tokenizer(std::move(from), {{path.substr(path.find_last_of('/') + 1), std::string(file.text())}}, beside);
 }

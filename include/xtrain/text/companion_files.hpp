@@ -39,6 +39,8 @@ class companion_files {
   [[nodiscard]] const named_files& files() const { return files_; }
   [[nodiscard]] const std::string& tokenizer_class() const { return class_; }
   [[nodiscard]] std::optional<bool> lowercase() const { return lowercase_; }
+  /// The begin token's text, if one is named.
+  [[nodiscard]] const std::string& bos() const { return bos_; }
   [[nodiscard]] std::optional<bool> adds_bos() const { return adds_bos_; }
   [[nodiscard]] std::optional<bool> adds_eos() const { return adds_eos_; }
   /// ChatGLM: the offset of its token ids, and whether its conversations name roles (ChatGLM3).
@@ -49,11 +51,19 @@ class companion_files {
   /// Texts named as special tokens; their ids are in the vocabulary.
   [[nodiscard]] const std::vector<std::string>& special_texts() const { return special_texts_; }
 
+  /// Whether there is no begin token: the files say null, or name none where the tokenizer's class has none of its own.
+  [[nodiscard]] bool bos_is_none() const {
+    return bos_.empty() && (null_bos_ || class_ == "PreTrainedTokenizerFast" || class_ == "TokenizersBackend" || class_.starts_with("Qwen2Tokenizer"));
+  }
+
   /// Sets bos and eos as far as the files name them; `find` returns the token of a text, or a negative value.
   template <class Find>
   void read_special(special_tokens& special, const Find& find) const {
     if (const token id = bos_.empty() ? -1 : find(bos_); id >= 0) special.bos = id;
     if (const token id = eos_.empty() ? -1 : find(eos_); id >= 0) special.eos = id;
+  }
+  /// Sets adds_bos if the files say it. Not for a tokenizer.json: its post-processor says it, as in transformers 5.
+  void read_adds_bos(special_tokens& special) const {
     if (adds_bos_) special.adds_bos = *adds_bos_ && special.bos >= 0;
   }
 
@@ -86,6 +96,7 @@ class companion_files {
       special_texts_.push_back(text);
     };
     named("bos_token", &bos_);
+    null_bos_ = null_bos_ || (document.contains("bos_token") && document["bos_token"].is_null());
     named("eos_token", &eos_);
     for (const char* name : {"unk_token", "pad_token", "cls_token", "sep_token", "mask_token"}) named(name, nullptr);
     if (document.contains("additional_special_tokens") && document["additional_special_tokens"].is_array())
@@ -115,7 +126,7 @@ class companion_files {
   std::string class_, bos_, eos_;
   std::optional<bool> adds_bos_, adds_eos_, lowercase_;
   std::uint64_t image_tokens_ = 0;
-  bool has_roles_ = false;
+  bool has_roles_ = false, null_bos_ = false;
   std::vector<added_token> added_;
   std::vector<std::string> special_texts_;
 };
@@ -153,8 +164,9 @@ inline void describe_added_tokens(tokenizer_description& to, const companion_fil
 }
 
 /// Builds the tokenizer of a description with bos and eos from the companion files, or else from the description,
-/// or else by their usual names.
+/// or else by their usual names, unless the files say that bos is none.
 [[nodiscard]] inline tokenizer finish_tokenizer(tokenizer_description from, named_files files, const companion_files& beside) {
+  const bool is_whole = !files.empty() && files.front().first == "tokenizer.json";
   files.insert(files.end(), beside.files().begin(), beside.files().end());
   const auto model = make_tokenizer(std::move(from), std::move(files));
   special_tokens special;
@@ -162,6 +174,7 @@ inline void describe_added_tokens(tokenizer_description& to, const companion_fil
   if (!before.empty()) special = {.bos = before.front(), .eos = -1, .adds_bos = true};
   if (!after.empty()) special.eos = after.back();
   beside.read_special(special, [&](const std::string& text) { return model->find_token(text); });
+  if (!is_whole) beside.read_adds_bos(special);
   const auto first_of = [&](std::initializer_list<const char*> names) {
     for (const char* name : names)
       if (const token id = model->find_token(name); id >= 0 && (model->is_special(id) || std::string_view(name) == "<|endoftext|>"))
@@ -169,7 +182,8 @@ inline void describe_added_tokens(tokenizer_description& to, const companion_fil
     return token{-1};
   };
   if (special.eos < 0) special.eos = first_of({"<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"});
-  if (special.bos < 0) special.bos = first_of({"<|endoftext|>", "<s>", "<|begin_of_text|>", "<bos>"});
+  token& bos = beside.bos_is_none() ? special.usual_bos : special.bos;
+  if (special.bos < 0) bos = first_of({"<|endoftext|>", "<s>", "<|begin_of_text|>", "<bos>"});
   return {model, special};
 }
 

@@ -39,6 +39,7 @@ XTRAIN_INLINE tokenizer load_sentencepiece(const std::string& path) {
   auto model = std::make_shared<sentencepiece_model>(path, sentencepiece_options{.added = beside.added(), .beside = beside.files()});
   special_tokens special{.bos = model->bos(), .eos = model->eos(), .adds_bos = model->bos() >= 0};
   beside.read_special(special, [&](const std::string& text) { return model->find_token(text); });
+  beside.read_adds_bos(special);
   const std::string& kind = beside.tokenizer_class();
   if (kind == "ChatGLMTokenizer") {
     detail::be_chatglm(*model, beside, special);

@@ -64,6 +64,10 @@ struct special_tokens {
   token bos = -1;         ///< begin of text; negative: none
   token eos = -1;         ///< end of text; negative: none
   bool adds_bos = false;  ///< every text begins with bos
+  token usual_bos = -1;   ///< where the tokenizer's files say that bos is none ("bos_token": null): the vocabulary's begin token by its usual name
+
+  /// What begins a text that must begin with a token: bos, or else the vocabulary's usual begin token, or else eos.
+  [[nodiscard]] token first() const { return bos >= 0 ? bos : usual_bos >= 0 ? usual_bos : eos; }
 };
 
 class tokenizer {
@@ -80,8 +84,8 @@ class tokenizer {
   [[nodiscard]] std::vector<token> beginning() const;
   /// The tokens between a prompt and its continuation; empty except for ChatGLM-6B: [gMASK] <sop>.
   [[nodiscard]] std::vector<token> prompt_ending() const { return model_->prompt_ending(); }
-  /// The tokens of a prompt that the model is to continue, with what the model expects before and after it. An empty text is bos alone
-  /// (or eos, for models that begin with it).
+  /// The tokens of a prompt that the model is to continue, with what the model expects before and after it. An empty text is special().first()
+  /// alone.
   [[nodiscard]] std::vector<token> encode_prompt(std::string_view text) const;
   /// The tokens with the special tokens that the model expects around them: [CLS] and [SEP], begin of text.
   [[nodiscard]] encoding encode_whole(std::string_view text) const { return model_->encode_whole(text, nullptr); }

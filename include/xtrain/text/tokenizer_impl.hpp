@@ -62,7 +62,7 @@ XTRAIN_INLINE std::vector<token> tokenizer::encode_prompt(std::string_view text)
   for (const placed_token& t : encode_placed(text)) ids.push_back(t.id);
   for (const token id : prompt_ending()) ids.push_back(id);
   if (ids.empty()) {
-    const token first = special_.bos >= 0 ? special_.bos : special_.eos;
+    const token first = special_.first();
     require<data_error>(first >= 0, "tokenizer: an empty prompt needs a begin-of-text token; this vocabulary has none");
     ids.push_back(first);
   }

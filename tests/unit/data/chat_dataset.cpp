@@ -192,6 +192,37 @@ TEST_CASE("tokens of a conversation for LLaMA 2 are those that Meta's code makes
   CHECK(learned == answers);
 }
 
+TEST_CASE("the end token that a template writes is that token, also where a tokenizer.json finds it in normalized text only") {
+  const std::string folder = test_data("tokenizers/llama2");
+  if (folder.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to tokenizers/llama2");
+    return;
+  }
+  const scratch_folder scratch;
+  put_file(
+      scratch / "chat.jsonl",
+      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "more"}, {"role": "assistant", "content": "No."}]})");
+  const tokenizer with = load_tokenizer(folder + "/tokenizer.json");
+  const auto tokens_of = [&](const char* form) {
+    const dataset data = chat_dataset(scratch / "chat.jsonl", with, named_chat_template(form));
+    std::pair<std::vector<token>, std::string> all;
+    for (std::size_t i = 0; i < data.tokens(); ++i) {
+      all.first.push_back(data.at(i));
+      all.second.push_back(data.is_target(i) ? 'x' : '.');
+    }
+    return all;
+  };
+  // transformers 5.24: AutoTokenizer.from_pretrained(folder)(the template's text, add_special_tokens=False)
+  const auto llama2 = tokens_of("llama2");
+  CHECK(llama2.first == std::vector<token>{1,     29961, 25580, 29962, 7251, 518, 29914, 25580, 29962, 15043, 29889, 29871, 2,
+                                           1,     29961, 25580, 29962, 901,  518, 29914, 25580, 29962, 1939,  29889, 29871, 2});
+  CHECK(llama2.second == ".........xxxx.........xxxx");
+  const auto mistral = tokens_of("mistral");
+  CHECK(mistral.first == std::vector<token>{1,     29961, 25580, 29962, 7251, 518, 29914, 25580, 29962, 15043, 29889, 2,
+                                            29961, 25580, 29962, 901,   518,  29914, 25580, 29962, 1939,  29889, 2});
+  CHECK(mistral.second == ".........xxx........xxx");
+}
+
 TEST_CASE("fields of conversations may have other names, and a prompt and a system message around them") {
   const chat_template form = named_chat_template("chatml");
   chat_options options{.form = chat_form::instruction};

@@ -131,6 +131,8 @@ TEST_CASE("JSON lists and JSON lines hold texts in a chosen field") {
     put_file(folder / "c.json", text);
     CHECK_FALSE(first_record(folder / "c.json").is_object());
   }
+  put_file(folder / "d.json", "[{\"text\": " + std::string(1000000, '[') + std::string(1000000, ']') + "}]");
+  CHECK_FALSE(first_record(folder / "d.json").is_object());
 }
 
 TEST_CASE("malformed records are refused with file and line") {

@@ -225,10 +225,12 @@ TEST_CASE("an interrupted writer is continued from a recorded position, and give
   write_synthetic(folder / "whole");
   const indexed_file whole(folder / "whole");
   indexed_position recorded;
+  std::uint64_t checksum = 0;
   {
     indexed_writer writer(folder / "cut", indexed_dtype::u16);
     for (std::size_t d = 0; d < 17; ++d) writer.add_document(tokens_of(whole, d));
     recorded = writer.sync();
+    checksum = writer.checksum();
     for (std::size_t d = 0; d < 5; ++d) writer.add_document(tokens_of(whole, d));
     (void)writer.sync();
     writer.extend(std::vector<token>{1, 2, 3});
@@ -242,10 +244,12 @@ TEST_CASE("an interrupted writer is continued from a recorded position, and give
   wrong = recorded;
   wrong.documents = 1000;
   check_says(message_of<file_error>([&] { indexed_writer(folder / "cut", indexed_dtype::u16, wrong); }), {"cut.idx.part", "4068 bytes"});
-  CHECK_THROWS_AS(indexed_writer(folder / "none", indexed_dtype::u16, recorded), file_error);
+  CHECK_THROWS_AS(indexed_writer(folder / "none", indexed_dtype::u16, recorded), damaged_part_error);
+  CHECK_THROWS_AS(indexed_writer(folder / "cut", indexed_dtype::u16, recorded, checksum + 1), damaged_part_error);
   {
-    indexed_writer writer(folder / "cut", indexed_dtype::u16, recorded);
+    indexed_writer writer(folder / "cut", indexed_dtype::u16, recorded, checksum);
     CHECK(writer.position() == recorded);
+    CHECK(writer.checksum() == checksum);
     for (std::size_t d = 17; d < whole.documents(); ++d) writer.add_document(tokens_of(whole, d));
     writer.finish();
   }

@@ -578,6 +578,40 @@ TEST_CASE("an interrupted run goes on only with the same files and settings, and
   CHECK(holds(refusal({f / "x.gz"}, {.output_prefix = f / "gz"}), "compressed files must be decompressed first"));
 }
 
+TEST_CASE("parts of an interrupted run that were damaged are refused, and the refusal says what to remove") {
+  const scratch_folder f;
+  const auto files = some_files(f);
+  for (const bool instructions : {false, true}) {
+    handler_options how;
+    if (instructions) how.map_keys = {{"prompt", "title"}, {"query", "none"}, {"response", "text"}};
+    const auto handler = make_record_handler(instructions ? "GeneralInstruction" : "GeneralPretrain", byte_tokenizer(), how);
+    preprocess_options options{.output_prefix = f / "out", .batch_bytes = 100, .sync_seconds = 0};
+    options.on_batch = [](const preprocess_progress& now) {
+      if (now.records > 20) throw interruption();
+    };
+    CHECK_THROWS_AS((void)preprocess_data(files, byte_tokenizer(), *handler, options), interruption);
+    options.on_batch = {};
+    const auto refused_with = [&](const std::string& path, const std::string& contents, const std::string& words) {
+      const std::string before = get_file(path);
+      put_file(path, contents);
+      const std::string message = message_of([&] { (void)preprocess_data(files, byte_tokenizer(), *handler, options); });
+      CAPTURE(message);
+      CHECK(holds(message, words));
+      CHECK(message.ends_with(". Remove " + (f / "out_preprocess.json") + " to begin again"));
+      put_file(path, before);
+    };
+    for (const char* key : {"input_ids", "labels", "attention_mask"}) {
+      const std::string one = f / (instructions ? concat("out_packed_", key, "_document") : std::string("out_text_document"));
+      std::string flipped = get_file(one + ".bin.part");
+      flipped[flipped.size() / 2] = static_cast<char>(flipped[flipped.size() / 2] ^ 4);
+      refused_with(one + ".bin.part", flipped, "must hold what an interrupted run wrote; their checksum is another, they are damaged");
+      const std::string log = get_file(one + ".idx.part");
+      refused_with(one + ".idx.part", log.substr(0, log.size() / 2), ".idx.part: must hold the ");
+    }
+    CHECK(preprocess_data(files, byte_tokenizer(), *handler, options).resumed > 0);
+  }
+}
+
 TEST_CASE("an interrupted run is the same only with the same handler and tokenizer, whatever its identity") {
   const scratch_folder f;
   std::string lines;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
@@ -205,6 +206,31 @@ TEST_CASE("results of a group are weighted by documents, and only of a whole gro
   CHECK(benchmark_tasks_named("ceval-valid").size() == 52);
   CHECK(error_of([] { (void)benchmark_tasks_named("mmlu_astronmy"); }) ==
         "there is no task or group 'mmlu_astronmy'; did you mean 'mmlu_astronomy'?");
+}
+
+TEST_CASE("a result of ARC's validation split says so") {
+  evaluated on(2);
+  const std::string test = golden + "/data/arc/ARC-Easy-test.jsonl";
+  const scratch_folder scratch;
+  std::filesystem::create_directory(scratch / "arc");
+  put_file(scratch / "arc/ARC-Easy-validation.jsonl", get_file(test));
+  const auto result = run_benchmark(on.evaluator, task_of("arc_easy"), {.data_dir = scratch.path(), .num_fewshot = 0, .limit = 1});
+  CHECK(result.split == "validation");
+  CHECK(benchmark_table(std::span(&result, 1)).find("\narc_easy: of the validation split, " + result.file) != std::string::npos);
+  CHECK(parse_json(benchmark_json(std::span(&result, 1)), "results")["config"]["splits"]["arc_easy"] == "validation");
+  const auto own = run_benchmark(on.evaluator, task_of("arc_easy"), {.data_dir = golden + "/data", .num_fewshot = 0, .limit = 1});
+  CHECK(own.split.empty());
+  CHECK(benchmark_table(std::span(&own, 1)).find("split") == std::string::npos);
+}
+
+TEST_CASE("a text is scored after bos, or after eos where bos is null") {
+  evaluated on(2);
+  const scratch_folder scratch;
+  put_file(scratch / "tokenizer.json", R"({"model": {"type": "WordLevel", "vocab": {"<|endoftext|>": 0, "a": 1, "<|im_end|>": 2}, "unk_token": "a"}})");
+  put_file(scratch / "tokenizer_config.json", R"({"bos_token": null, "eos_token": "<|im_end|>"})");
+  CHECK(text_evaluator(on.seen, load_tokenizer(scratch.path())).encode_pair("", "a").context == std::vector<token>{2});
+  put_file(scratch / "tokenizer_config.json", R"({"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"})");
+  CHECK(text_evaluator(on.seen, load_tokenizer(scratch.path())).encode_pair("", "a").context == std::vector<token>{0});
 }
 
 TEST_CASE("malformed files are refused with file and line") {

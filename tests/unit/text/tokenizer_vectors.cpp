@@ -181,6 +181,7 @@ TEST_CASE("tiktoken's files give the reference ids") {
   check_saved(llama3);
   const tokenizer qwen = load_tokenizer(folder + "/qwen"), qwen2 = load_tokenizer(folder + "/qwen2");
   CHECK(qwen2.special().eos == 151645);
+  CHECK(qwen2.special().bos == -1);
   const std::string inputs = get_file(folder + "/llamacpp_vocab/ggml-vocab-gpt-2.gguf.inp");
   CHECK(qwen.encode(inputs) == qwen2.encode(inputs));
   CHECK(load_tokenizer(folder + "/qwen2/vocab.json").encode(inputs) == qwen2.encode(inputs));

@@ -267,6 +267,39 @@ TEST_CASE("what tokenizer_config.json and special_tokens_map.json say of special
   CHECK(load_tokenizer(other.path()).encode_prompt("the <s>") == t.encode_prompt("the <s>"));
 }
 
+TEST_CASE("a begin token that is null is none; eos then begins what must have a beginning, as the usual begin token does an empty prompt") {
+  const scratch_folder folder;
+  write_small_bpe(folder);
+  const std::string end = R"("eos_token": "<|im_end|>", "added_tokens_decoder": {"260": {"content": "<|im_end|>", "special": true}})";
+  for (const std::string& config : {R"({"bos_token": null, )" + end + "}", R"({"tokenizer_class": "Qwen2Tokenizer", )" + end + "}"}) {
+    CAPTURE(config);
+    put_file(folder / "tokenizer_config.json", config);
+    const tokenizer t = load_tokenizer(folder.path());
+    CHECK(t.special().bos == -1);
+    CHECK(t.special().eos == 260);
+    CHECK(t.special().first() == 259);
+    CHECK(t.beginning().empty());
+    CHECK(t.encode_prompt("") == std::vector<token>{259});
+  }
+  put_file(folder / "tokenizer_config.json", "{" + end + "}");  // GPT-2's class has <|endoftext|> of its own
+  CHECK(load_tokenizer(folder.path()).special().bos == 259);
+}
+
+TEST_CASE("the post-processor of a tokenizer.json says whether texts begin with bos, whatever add_bos_token, as in transformers 5") {
+  const std::string model = R"("model": {"type": "WordLevel", "vocab": {"<s>": 0, "a": 1, "</s>": 2}, "unk_token": "a"})";
+  const std::string adds = R"(, "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+      {"Sequence": {"id": "A", "type_id": 0}}], "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}})";
+  for (const bool flag : {false, true})
+    for (const bool post_processor : {false, true}) {
+      const scratch_folder folder;
+      put_file(folder / "tokenizer.json", "{" + model + (post_processor ? adds : "") + "}");
+      put_file(folder / "tokenizer_config.json", json{{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"add_bos_token", flag}}.dump());
+      const tokenizer t = load_tokenizer(folder.path());
+      CHECK(t.encode_prompt("a") == (post_processor ? std::vector<token>{0, 1} : std::vector<token>{1}));
+      CHECK(t.encode_whole("a").ids() == t.encode_prompt("a"));
+    }
+}
+
 namespace {
 
 /// A tokenizer.json of these parts, loaded.
