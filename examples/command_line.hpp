@@ -21,6 +21,7 @@
 #include <xtrain/text.hpp>
 
 #include "flag_names.hpp"
+#include "program_start.hpp"
 
 namespace command_line {
 
@@ -95,28 +96,41 @@ inline void print(std::string_view text) {
   xtrain::require<xtrain::file_error>(written, "standard output: must be writable; ", written ? "" : std::strerror(errno));
 }
 
+/// The name under which this program was started, for messages of programs that are compiled under several.
+inline std::string called(int argc, char** argv, const std::string& otherwise) {
+  const std::string path = argc > 0 ? argv[0] : "";
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return name.empty() ? otherwise : name;
+}
+
+/// An error message on standard error, in one line, with the program's name before it, once.
+inline void tell(const std::string& name, const std::string& message) {
+  std::fprintf(stderr, "%s%s\n", message.starts_with(name + ": ") ? "" : (name + ": ").c_str(), xtrain::printable(message).c_str());
+}
+
 /// Runs `program`, and turns any exception into one line and an exit status: 1, or 2 for a wrong command line (what CLI11 rejects, and every
 /// usage_error). A program that is stopped returns its own status.
 template <class Program>
 int run(CLI::App& app, int argc, char** argv, const Program& program) {
+  program_start::prepare();
   const std::string name = app.get_name();
   try {
     app.parse(argc, argv);
-    if constexpr (std::is_void_v<std::invoke_result_t<const Program&>>) return program(), 0;
-    else return program();
+    if constexpr (std::is_void_v<std::invoke_result_t<const Program&>>) return program(), program_start::with_output_written(name, 0);
+    else return program_start::with_output_written(name, program());
   } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
+    return program_start::with_output_written(name, app.exit(help));
   } catch (const CLI::ExtrasError&) {
     report_unknown(app);
     return 2;
   } catch (const CLI::ParseError& problem) {
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), problem.what());
+    tell(name, problem.what());
     return 2;
   } catch (const usage_error& problem) {
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), problem.what());
+    tell(name, problem.what());
     return 2;
   } catch (const std::exception& problem) {
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), problem.what());
+    tell(name, problem.what());
     return 1;
   }
 }
@@ -125,7 +139,13 @@ int run(CLI::App& app, int argc, char** argv, const Program& program) {
 /// damaged data does not.
 template <class Work>
 decltype(auto) for_flag(const char* flag, const std::string& value, Work&& work) {
-  const auto told = [&](const xtrain::error& problem) { return xtrain::concat(flag, value.empty() ? "" : " ", value, ": ", problem.what()); };
+  const auto told = [&](const xtrain::error& problem) {
+    std::string_view what = problem.what(), name = flag;
+    while (name.starts_with('-')) name.remove_prefix(1);
+    for (const std::string_view said : {std::string_view(value), name})  // the library names a file or a setting, too
+      if (!said.empty() && what.starts_with(said) && what.substr(said.size()).starts_with(": ")) what.remove_prefix(said.size() + 2);
+    return xtrain::concat(flag, value.empty() || *flag == '\0' ? "" : " ", value, ": ", what);
+  };
   try {
     return work();
   } catch (const xtrain::config_error& problem) {

@@ -18,7 +18,7 @@
 #include <xtrain/io/llama2c.hpp>
 #include <xtrain/io/llmc.hpp>
 #include <xtrain/io/meta_llama.hpp>
-#include <xtrain/io/quantised_weights.hpp>
+#include <xtrain/io/quantized_weights.hpp>
 #include <xtrain/models/families.hpp>
 
 #include "command_line.hpp"
@@ -42,19 +42,19 @@ struct convert_flags {
     app.add_option("--config", config, "config.json, for a file without one")->type_name("FILE");
     app.add_option("--tokenizer", tokenizer, "folder or file of the tokenizer to copy; default: the folder's")->type_name("PATH");
     app.add_option("--max-shard-size", shard_size, "maximum size of a weight file in a folder, e.g. 2G; default: 5 GB")->type_name("SIZE");
-    auto* quantised = app.add_option("--quantize", quantize,
-                                     "rounds weights of linear layers as quantisation-aware training does: int4 (symmetric; torchao's 8da4w), or "
+    auto* quantized = app.add_option("--quantize", quantize,
+                                     "rounds weights of linear layers as quantization-aware training does: int4 (symmetric; torchao's 8da4w), or "
                                      "int4-weight-only (scales and zero points in bf16; torchao's 4w)")
                           ->check(command_line::one_of({"int4", "int4-weight-only"}));
-    app.add_option("--group-size", group_size, "inputs per scale of a weight")->check(CLI::Range(2, 1 << 20))->needs(quantised)->capture_default_str();
-    app.add_flag("--packed", packs, "four bits per weight, in the format of compressed-tensors, instead of the values; for int4")->needs(quantised);
+    app.add_option("--group-size", group_size, "inputs per scale of a weight")->check(CLI::Range(2, 1 << 20))->needs(quantized)->capture_default_str();
+    app.add_flag("--packed", packs, "four bits per weight, in the format of compressed-tensors, instead of the values; for int4")->needs(quantized);
     replaced.add(app);
   }
 };
 
 /// What --quantize asks for.
-struct quantisation {
-  xtrain::weight_quantisation how{};
+struct quantization {
+  xtrain::weight_quantization how{};
   std::vector<std::string> names{};  // sorted, as in the source
   bool transposed = false, packs = false;
   std::string head{};
@@ -108,8 +108,8 @@ std::string number_for(const convert_flags& flags, const xtrain::tensor_source& 
   return "BF16";
 }
 
-quantisation quantisation_for(const convert_flags& flags, const model_source& source) {
-  quantisation q;
+quantization quantization_for(const convert_flags& flags, const model_source& source) {
+  quantization q;
   if (flags.quantize.empty()) return q;
   std::error_code ignored;
   xtrain::require<command_line::usage_error>(!std::filesystem::equivalent(flags.from, flags.to, ignored),
@@ -128,7 +128,7 @@ quantisation quantisation_for(const convert_flags& flags, const model_source& so
   xtrain::require<command_line::usage_error>(!q.packs || !q.transposed, "--packed: must be used with a family whose files hold [out, in]; ", family.name,
                                              " holds [in, out]");
   command_line::for_flag("--group-size", std::to_string(flags.group_size), [&] {
-    q.names = quantised_weights(*source.weights, q.transposed, q.how);
+    q.names = quantized_weights(*source.weights, q.transposed, q.how);
     for (const std::string& name : q.names)
       if (q.packs) (void)packed_in_four_bits(*source.weights->find(name), q.how);  // refuses before anything is written
   });
@@ -136,7 +136,7 @@ quantisation quantisation_for(const convert_flags& flags, const model_source& so
 }
 
 /// Writes a Hugging Face folder, the weights last.
-void write_folder(const convert_flags& flags, const model_source& source, const std::string& dtype, const quantisation& q) {
+void write_folder(const convert_flags& flags, const model_source& source, const std::string& dtype, const quantization& q) {
   xtrain::require<command_line::usage_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
   const std::size_t shard_bytes =
       flags.shard_size.empty()
@@ -158,7 +158,7 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
   for (const auto& [name, tensor] : source.weights->tensors()) {
     const std::string_view to = dtype.empty() ? std::string_view(tensor->dtype) : std::string_view(dtype);
     if (!q.has(name)) tensors.push_back(rewritten(*tensor, to));
-    else if (!q.packs) tensors.push_back(with_quantised_values(*tensor, q.transposed, q.how, to));
+    else if (!q.packs) tensors.push_back(with_quantized_values(*tensor, q.transposed, q.how, to));
     else
       for (xtrain::tensor_to_write& part : packed_in_four_bits(*tensor, q.how)) tensors.push_back(std::move(part));
   }
@@ -166,7 +166,7 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
 }
 
 /// Writes the requested format; returns the names of tensors that were left out.
-std::vector<std::string> write(const convert_flags& flags, const model_source& source, const std::string& dtype, const quantisation& q) {
+std::vector<std::string> write(const convert_flags& flags, const model_source& source, const std::string& dtype, const quantization& q) {
   if (flags.format == "hf") {
     write_folder(flags, source, dtype, q);
     return {};
@@ -182,12 +182,12 @@ std::vector<std::string> write(const convert_flags& flags, const model_source& s
 void convert(const convert_flags& flags) {
   const auto source = command_line::for_flag("--from", flags.from, [&] { return open(flags); });
   const std::string dtype = number_for(flags, *source.weights);
-  const quantisation q = quantisation_for(flags, source);
+  const quantization q = quantization_for(flags, source);
 
   // the rounding error is reported before anything is written
   std::map<std::string, std::size_t> converted;
   xtrain::rounding_error error;
-  xtrain::quantisation_error lost;
+  xtrain::quantization_error lost;
   std::size_t numbers = 0, bytes = 0;
   for (const auto& entry : source.weights->tensors()) {
     const xtrain::file_tensor& tensor = *entry.second;
@@ -195,7 +195,7 @@ void convert(const convert_flags& flags) {
     bytes += tensor.size() * xtrain::bits_of(tensor.dtype) / 8;
     if (q.has(entry.first))
       command_line::for_flag("--from", flags.from,
-                             [&] { measure_quantisation(tensor, q.transposed, q.how, q.packs ? "F32" : dtype.empty() ? tensor.dtype : dtype, lost); });
+                             [&] { measure_quantization(tensor, q.transposed, q.how, q.packs ? "F32" : dtype.empty() ? tensor.dtype : dtype, lost); });
     if (dtype.empty() || tensor.dtype == dtype || !xtrain::is_floating(tensor.dtype)) continue;
     command_line::for_flag("--from", flags.from, [&] { measure_rounding(tensor, dtype, error); });
     ++converted[tensor.dtype];

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -17,6 +18,15 @@
 #include <xtrain/train/checkpoint_state.hpp>
 
 namespace described_files {
+
+/// What users call members of a run description: where a front end has read them, as "tuned.yaml:12: checkpointer.checkpoint_dir" or "--output_dir".
+/// A member that is not there has its own name.
+using member_names = std::map<std::string, std::string>;
+
+[[nodiscard]] inline std::string name_of(const member_names& names, const std::string& member) {
+  const auto found = names.find(member);
+  return found == names.end() ? member : found->second;
+}
 
 [[nodiscard]] inline bool exists(const std::string& path) {
   std::error_code ignored;
@@ -42,7 +52,7 @@ namespace described_files {
 }
 
 /// Refuses a file whose first record lacks a field. Records of other formats are the reader's to judge.
-inline void require_fields(const xtrain::data_description& data, const std::string& path) {
+inline void require_fields(const xtrain::data_description& data, const std::string& path, const std::string& member = "data") {
   const std::vector<std::string> fields = needed_fields(data);
   if (fields.empty() || (!path.ends_with(".json") && !path.ends_with(".jsonl"))) return;
   const xtrain::json record = xtrain::first_record(path);
@@ -51,14 +61,15 @@ inline void require_fields(const xtrain::data_description& data, const std::stri
     if (field.empty() || record.contains(field)) continue;
     std::string all;
     for (const auto& [name, ignored] : record.items()) all += xtrain::concat(all.empty() ? "" : ", ", name);
-    xtrain::fail<xtrain::config_error>("data ", path, ": records must have a field '", field, "'; the first one has ", all.empty() ? "none" : all);
+    xtrain::fail<xtrain::config_error>(member, " ", path, ": records must have a field '", field, "'; the first one has ", all.empty() ? "none" : all);
   }
 }
 
 /// Weight files that a config names must be those of the folder, all of which are read.
 ///   throws  config_error
-inline void require_weight_files(const std::string& folder, std::vector<std::string> given) {
+inline void require_weight_files(const std::string& folder, std::vector<std::string> given, const member_names& names = {}) {
   if (given.empty()) return;
+  const std::string member = name_of(names, "model.files");
   std::vector<std::string> there;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
@@ -66,10 +77,10 @@ inline void require_weight_files(const std::string& folder, std::vector<std::str
   std::sort(there.begin(), there.end());
   std::sort(given.begin(), given.end());
   for (const std::string& file : given)
-    xtrain::require<xtrain::config_error>(std::binary_search(there.begin(), there.end(), file), "model.files: ", file, " must be in ", folder, "; it is not");
+    xtrain::require<xtrain::config_error>(std::binary_search(there.begin(), there.end(), file), member, ": ", file, " must be in ", folder, "; it is not");
   for (const std::string& file : there)
-    xtrain::require<xtrain::config_error>(std::binary_search(given.begin(), given.end(), file), "model.files: must name all weight files of ", folder, "; ",
-                                          file, " is not named");
+    xtrain::require<xtrain::config_error>(std::binary_search(given.begin(), given.end(), file), member, ": must name all weight files of ", folder, "; ", file,
+                                          " is not named");
 }
 
 /// Whether a folder has a file that load_tokenizer reads.
@@ -82,41 +93,109 @@ inline void require_weight_files(const std::string& folder, std::vector<std::str
   return false;
 }
 
-/// throws  config_error: which folder or file is missing, which field its records lack, or that there is no checkpoint to go on from
-inline void require(const xtrain::run_description& run) {
-  const auto must_be_folder = [](const char* member, const std::string& folder) {
+/// A model's folder must have the family and the sizes that the run says, and be long enough for its sequences. Settings that its config.json leaves out
+/// are the trainer's to know.
+inline void require_sizes(const xtrain::run_description& run, const member_names& names) {
+  const std::string file = run.model.folder + "/config.json";
+  const bool has_file = !run.model.folder.empty() && exists(file);
+  const xtrain::json config = has_file ? xtrain::read_json(file) : run.model.config;
+  if (!config.is_object()) return;
+  const std::string member = name_of(names, "model");
+  if (has_file) {
+    const auto type = config.find("model_type");
+    if (!run.model.family.empty() && type != config.end() && type->is_string())
+      xtrain::require<xtrain::config_error>(*type == run.model.family, member, ": ", run.model.folder, " must hold a model of the family ", run.model.family,
+                                            "; its model_type is ", type->get<std::string>());
+    for (const auto& item : run.model.config.items()) {
+      const auto at = config.find(item.key());
+      if (at == config.end() || at->is_null()) continue;
+      const bool same = at->is_number() && item.value().is_number() ? at->get<double>() == item.value().get<double>() : *at == item.value();
+      xtrain::require<xtrain::config_error>(same, member, ": ", item.key(), " must be that of ", run.model.folder, ", ", at->dump(),
+                                            "; the run's config names ", item.value().dump());
+    }
+  }
+  std::size_t length = run.seq_length;
+  if (run.tokenizer.max_length > 0) length = std::min(length, run.tokenizer.max_length);
+  for (const char* key : {"n_positions", "max_position_embeddings"}) {
+    const xtrain::json& in = run.model.override_config.contains(key) ? run.model.override_config : config;
+    const auto longest = in.find(key);
+    if (longest == in.end() || !longest->is_number_unsigned()) continue;
+    xtrain::require<xtrain::config_error>(length <= longest->get<std::size_t>(), name_of(names, "seq_length"), ": must be at most ", longest->dump(),
+                                          " tokens, the model's ", key, "; given ", length);
+    break;
+  }
+}
+
+/// A folder that has checkpoints of another run is not written to, unless that run goes on, or may be overwritten.
+inline void require_output(const xtrain::run_description& run, const member_names& names) {
+  const xtrain::output_description& output = run.output;
+  const std::string member = name_of(names, "output.folder");
+  std::error_code ignored;
+  xtrain::require<xtrain::config_error>(run.model.folder.empty() || !std::filesystem::equivalent(output.folder, run.model.folder, ignored), member, " ",
+                                        output.folder, ": must not be the model's folder, which would be overwritten");
+  const auto earlier = xtrain::checkpoints_in(output.folder);
+  if (output.overwrite) {  // what the run begins with must not be removed
+    for (const auto& one : earlier)
+      for (const std::string& read : {run.model.folder, run.model.adapter, run.objective.second_model, run.tokenizer.path}) {
+        const auto from = std::filesystem::weakly_canonical(read, ignored), folder = std::filesystem::weakly_canonical(one.second, ignored);
+        const bool inside = !read.empty() && std::mismatch(folder.begin(), folder.end(), from.begin(), from.end()).first == folder.end();
+        xtrain::require<xtrain::config_error>(!inside, member, " ", output.folder, ": must be another folder, because its checkpoints are removed: ", read,
+                                              " is read");
+      }
+    return;
+  }
+  if (!output.resume.empty() || earlier.empty()) return;
+  const std::string& style = output.checkpoint_style;
+  xtrain::fail<xtrain::config_error>(member, " ", output.folder, ": holds checkpoints of an earlier run, the newest of step ", earlier.back().first, "; ",
+                                     style == "hugging_face" ? "give --resume_from_checkpoint True to go on, --overwrite_output_dir True to begin anew"
+                                     : style == "torchtune"  ? "give resume_from_checkpoint=True to go on"
+                                     : style == "megatron"   ? "give it as --load, too, to go on"
+                                                             : "resume it",
+                                     ", or choose another folder");
+}
+
+/// names   what users call the description's members
+/// throws  config_error: which folder or file is missing, which field its records lack, that there is no checkpoint to go on from, or that there are those of
+///         another run
+inline void require(const xtrain::run_description& run, const member_names& names = {}) {
+  const auto must_be_folder = [&](const char* member, const std::string& folder) {
     std::error_code ignored;
-    xtrain::require<xtrain::config_error>(folder.empty() || std::filesystem::is_directory(folder, ignored), member,
+    xtrain::require<xtrain::config_error>(folder.empty() || std::filesystem::is_directory(folder, ignored), name_of(names, member),
                                           ": must be a folder on this machine; given '", folder, "'. Models are not downloaded");
   };
   must_be_folder("model.folder", run.model.folder);
-  require_weight_files(run.model.folder, run.model.files);
+  require_weight_files(run.model.folder, run.model.files, names);
   must_be_folder("model.adapter", run.model.adapter);
   must_be_folder("objective.second_model", run.objective.second_model);
-  const std::string& tokenizer = run.tokenizer.path;
-  xtrain::require<xtrain::config_error>(tokenizer.empty() || tokenizer == "byte" || exists(tokenizer),
-                                        "tokenizer.path: must be a file or a folder on this machine; given '", tokenizer, "'");
+  const bool is_model = run.tokenizer.path.empty();  // whose folder has the tokenizer
+  const std::string& tokenizer = is_model ? run.model.folder : run.tokenizer.path;
+  const std::string where = name_of(names, is_model ? "model.folder" : "tokenizer.path");
+  xtrain::require<xtrain::config_error>(tokenizer.empty() || tokenizer == "byte" || exists(tokenizer), where,
+                                        ": must be a file or a folder on this machine; given '", tokenizer, "'");
   std::error_code ignored;
-  xtrain::require<xtrain::config_error>(!std::filesystem::is_directory(tokenizer, ignored) || has_tokenizer(tokenizer),
-                                        "tokenizer.path: the folder must hold tokenizer.json, vocab.json, vocab.txt, *.model or *.tiktoken; '", tokenizer,
+  xtrain::require<xtrain::config_error>(!std::filesystem::is_directory(tokenizer, ignored) || has_tokenizer(tokenizer), where,
+                                        ": the folder must hold tokenizer.json, vocab.json, vocab.txt, *.model or *.tiktoken; '", tokenizer,
                                         "' holds none of them");
-  for (const std::vector<xtrain::data_description>* all : {&run.data, &run.eval_data})
+  require_sizes(run, names);
+  for (const std::vector<xtrain::data_description>* all : {&run.data, &run.eval_data}) {
+    const std::string member = name_of(names, all == &run.data ? "data" : "eval_data");
     for (const xtrain::data_description& data : *all)
       for (const std::string& path : data.files) {
         if (data.kind == "indexed_instructions") continue;  // three datasets, whose names the reader knows
         const std::string file = data.kind == "indexed" ? path + ".idx" : path;
-        xtrain::require<xtrain::config_error>(exists(file), all == &run.data ? "data" : "eval_data", ": must be a file on this machine; given '", file,
-                                              "'. Datasets are not downloaded");
-        require_fields(data, path);
+        xtrain::require<xtrain::config_error>(exists(file), member, ": must be a file on this machine; given '", file, "'. Datasets are not downloaded");
+        require_fields(data, path, member);
       }
+  }
   const xtrain::output_description& output = run.output;
+  require_output(run, names);
   // as transformers' Trainer and torchtune's recipes do; others begin at step 0
   const bool needs_one = output.resume == "latest" && (output.checkpoint_style == "torchtune" || output.checkpoint_style == "hugging_face");
-  xtrain::require<xtrain::config_error>(!needs_one || !xtrain::checkpoints_in(output.folder).empty(),
-                                        output.checkpoint_style == "hugging_face" ? "--resume_from_checkpoint" : "resume_from_checkpoint",
+  xtrain::require<xtrain::config_error>(!needs_one || !xtrain::checkpoints_in(output.folder).empty(), name_of(names, "output.resume"),
                                         ": there must be a checkpoint to go on from; there is no valid checkpoint in the output folder '", output.folder, "'");
   xtrain::require<xtrain::config_error>(output.resume.empty() || output.resume == "latest" || exists(output.resume + "/trainer_state.json"),
-                                        "output.resume: must be the folder of a checkpoint; there is no trainer_state.json in '", output.resume, "'");
+                                        name_of(names, "output.resume"), ": must be the folder of a checkpoint; there is no trainer_state.json in '",
+                                        output.resume, "'");
 }
 
 }  // namespace described_files

@@ -131,7 +131,7 @@ template <class Config>
 void set_qat(Config& to, const xtrain::json& given) {
   named_members members(given, "adapter.settings");
   XTRAIN_TAKE(group_size);
-  XTRAIN_TAKE(quantises_activations);
+  XTRAIN_TAKE(quantizes_activations);
   XTRAIN_TAKE(float_zero_points);
   XTRAIN_TAKE(fake_quant_after_n_steps);
   members.finish();
@@ -152,7 +152,8 @@ void set_prefix(Config& to, const xtrain::json& given) {
   xtrain::lora_config lora{.rank = adapter.rank, .alpha = adapter.alpha, .dropout = adapter.dropout, .targets = adapter.targets,
                            .modules_to_save = adapter.modules_to_save};
   lora.rank_stabilised = adapter.rank_stabilised;
-  lora.dora = adapter.kind == "dora";
+  for (const auto& item : adapter.parts.items()) lora.parts[item.key()] = item.value().get<std::vector<std::string>>();
+  lora.dora = adapter.kind == "dora" || adapter.kind == "qdora";
   return lora;
 }
 

@@ -78,7 +78,7 @@ int main(int argc, char** argv) try {
   using namespace xtrain;
   if (argc > 1 && std::string_view(argv[1]) == "--help") return std::puts("usage: distributed [ranks]\nranks: 2, 4 (default) or 8"), 0;
   const std::size_t n = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 4;
-  require<config_error>(n == 2 || n == 4 || n == 8, "distributed: ranks must be 2, 4 or 8; given ", argc > 1 ? argv[1] : "");
+  require<config_error>(n == 2 || n == 4 || n == 8, "ranks must be 2, 4 or 8; given ", argc > 1 ? argv[1] : "");
   std::printf("MiB on the rank that needs most      weights gradients optimizer    stash  last loss\n");
   show<single>("single", 1, 1, rank_layout{});
   show<data_parallel>("data_parallel", n, n, rank_layout{});

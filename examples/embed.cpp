@@ -16,6 +16,8 @@
 
 #include <xtrain/text.hpp>
 
+#include "program_start.hpp"
+
 namespace {
 
 /// The status of a run. The application's threads read it while the training thread writes it.
@@ -120,6 +122,7 @@ void make_model(const std::string& folder, const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  program_start::prepare();
   if (argc > 1 && std::string_view(argv[1]) == "--help")
     return std::puts("usage: embed [model folder] [text file]\nwithout a model folder, a small model is trained first"), 0;
   const std::string scratch = (std::filesystem::temp_directory_path() / "xtrain-embed").string();
@@ -147,6 +150,7 @@ int main(int argc, char** argv) try {
       {.model = model, .text = text, .output = scratch + "/none", .steps = 40, .memory_limit = mebibyte, .threads = threads});
   watch(refused, 40);
 
+  if (!job.problem().empty() || !cancelled.problem().empty()) return 1;  // of the last one it is expected
   std::printf("adapters are in %s\n", scratch.c_str());
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "embed: %s\n", problem.what());

@@ -137,7 +137,9 @@ void evaluate(evaluate_flags flags, const std::vector<xtrain::benchmark_task>& t
   xtrain::scored_language_model language_model(*scorer, flags.batch_size, [&] {
     return std::make_unique<generator_type>(model, flags.batch_size, scorer->max_length());
   });
-  const auto evaluator = command_line::for_flags([&] { return xtrain::text_evaluator(language_model, tokenizer, model.config().eos); });
+  std::vector<xtrain::token> ends = model.config().eos;
+  for (const xtrain::token t : xtrain::generation_stop_tokens(flags.model)) ends.push_back(t);
+  const auto evaluator = command_line::for_flags([&] { return xtrain::text_evaluator(language_model, tokenizer, ends); });
 
   std::vector<xtrain::benchmark_result> results;
   for (const xtrain::benchmark_task& task : tasks) {

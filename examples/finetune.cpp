@@ -56,6 +56,7 @@ struct finetune_flags : command_line::objective_training_flags<objective> {
   command_line::vocabulary_flags vocabulary{};
   command_line::chat_flags chat{};
   command_line::second_model_flags<objective> second{};
+  std::vector<const CLI::Option*> of_adapter{};  ///< flags that have no effect without --lora-rank
 
   void add_all(CLI::App& app) {
     app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
@@ -95,11 +96,14 @@ struct finetune_flags : command_line::objective_training_flags<objective> {
     app.add_option("--lora-rank", lora.rank, "rank of the LoRA adapter; without it all weights are trained")
         ->check(command_line::positive_whole_number())
         ->type_name("N");
-    app.add_option("--lora-alpha", lora.alpha, "the adapter's update is scaled by alpha / rank")
-        ->check(command_line::positive())
-        ->type_name("X")
-        ->capture_default_str();
-    app.add_option("--lora-dropout", lora.dropout, "dropout probability of the adapter's input")->check(command_line::share_below_one())->type_name("X");
+    const auto of = [&](const CLI::Option* flag) { of_adapter.push_back(flag); };
+    of(app.add_option("--lora-alpha", lora.alpha, "the adapter's update is scaled by alpha / rank")
+           ->check(command_line::positive())
+           ->type_name("X")
+           ->capture_default_str());
+    of(app.add_option("--lora-dropout", lora.dropout, "dropout probability of the adapter's input")
+           ->check(command_line::share_below_one())
+           ->type_name("X"));
     app.add_flag("--use-rslora", lora.rank_stabilised, "scale the adapter's update by alpha / sqrt(rank) (rsLoRA)");
     CLI::Option* const ratio =
         app.add_option("--loraplus-lr-ratio", loraplus_lr_ratio, "learning rate of the adapter's B as a multiple of that of A (LoRA+); default: the same")
@@ -113,10 +117,10 @@ struct finetune_flags : command_line::objective_training_flags<objective> {
     app.add_option("--neftune-noise-alpha", neftune_noise_alpha, "noise on embeddings while training (NEFTune); 0: none")
         ->check(command_line::not_negative())
         ->type_name("X");
-    app.add_option("--lora-target-modules", lora.targets, "modules that get an adapter; default: the family's")->delimiter(',')->type_name("a,b");
-    app.add_option("--lora-modules-to-save", lora.modules_to_save, "modules that are fully trained and saved with the adapter")
-        ->delimiter(',')
-        ->type_name("a,b");
+    of(app.add_option("--lora-target-modules", lora.targets, "modules that get an adapter; default: the family's")->delimiter(',')->type_name("a,b"));
+    of(app.add_option("--lora-modules-to-save", lora.modules_to_save, "modules that are fully trained and saved with the adapter")
+           ->delimiter(',')
+           ->type_name("a,b"));
     app.add_option("--num-train-epochs", epochs, "number of epochs")
         ->check(command_line::positive_whole_number())
         ->type_name("N")
@@ -149,6 +153,8 @@ struct finetune_flags : command_line::objective_training_flags<objective> {
     using command_line::usage_error;
     xtrain::require<usage_error>(lora.rank > 0 || (!lora.rank_stabilised && loraplus_lr_ratio == 0.0),
                                  lora.rank_stabilised ? "--use-rslora" : "--loraplus-lr-ratio", ": needs an adapter; give --lora-rank");
+    for (const CLI::Option* flag : of_adapter)
+      xtrain::require<usage_error>(lora.rank > 0 || flag->count() == 0, flag->get_name(), ": needs an adapter; give --lora-rank");
     xtrain::require<usage_error>(neftune_noise_alpha == 0.0 || !packed, "--neftune-noise-alpha: needs one sample per sequence; --packing puts several there");
     xtrain::require<usage_error>(!train_on_input || format != "text", "--train-on-input: needs a --format with prompts; in text every token is a target");
     xtrain::require<usage_error>(!train_on_input || format != "indexed", "--train-on-input: --format indexed has labels in its files");
@@ -352,7 +358,7 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, const 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Fine-tunes a model: all weights, or a LoRA adapter.", "finetune");
+  CLI::App app("Fine-tunes a model: all weights, or a LoRA adapter.", command_line::called(argc, argv, "finetune"));
   finetune_flags flags;
   flags.add_all(app);
   flags.parallel.add<recipe::parallel>(app);

@@ -19,6 +19,7 @@
 #include <xtrain/recipes/trainer_cache.hpp>
 
 #include "described_files.hpp"
+#include "program_start.hpp"
 
 namespace front_end {
 
@@ -70,16 +71,17 @@ struct options {
 }
 
 /// Prints what is asked for, or becomes the trainer of the run.
+///   names    what users of the front end call the description's members
 ///   returns  0: only printed
 ///   throws   config_error when the description contradicts itself, or there is no trainer for it
-inline int start(const xtrain::run_description& run, const options& asked) {
+inline int start(const xtrain::run_description& run, const options& asked, const described_files::member_names& names = {}) {
   const xtrain::recipe_type type = xtrain::recipe_of(run);
   if (asked.print_run) std::printf("%s\n", run.to_json(false).dump(2, ' ', false, xtrain::json::error_handler_t::replace).c_str());
   const std::string name = "train-" + type.key();
   if (asked.print_recipe) std::printf("%s\n%s\n", type.text("my_run").c_str(), type.cmake(name, "train.cpp").c_str());
   if (asked.print_run || asked.print_recipe) return 0;
 
-  if (!asked.plan) described_files::require(run);
+  if (!asked.plan) described_files::require(run, names);
   const xtrain::launched_process process = xtrain::launched();
   const bool terminal = ::isatty(2) == 1;
   double told = 0;
@@ -111,13 +113,14 @@ inline int start(const xtrain::run_description& run, const options& asked) {
 /// The main function of a front end: exit status 2 for a config or command line that cannot be honoured, 1 for what else fails.
 template <class Program>
 int run(const char* name, const Program& program) {
+  program_start::prepare();
   try {
-    return program();
+    return program_start::with_output_written(name, program());
   } catch (const xtrain::config_error& problem) {
-    std::fprintf(stderr, "%s: %s\n", name, problem.what());
+    std::fprintf(stderr, "%s: %s\n", name, xtrain::printable(problem.what(), true).c_str());  // a compiler's words have lines
     return 2;
   } catch (const std::exception& problem) {
-    std::fprintf(stderr, "%s: %s\n", name, problem.what());
+    std::fprintf(stderr, "%s: %s\n", name, xtrain::printable(problem.what(), true).c_str());
     return 1;
   }
 }

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <type_traits>
 #include <utility>
 
+#include <xtrain/adapt/prefix_folder.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/generate/stop_text.hpp>
 
@@ -19,6 +21,18 @@
 #include "recipe.hpp"
 
 namespace {
+
+/// The recipe with a prefix before every sequence, which cannot be merged into the weights.
+struct prefix_recipe : recipe {
+  using adapter = xtrain::prefix_tuning;
+};
+/// Whether the folder has one, in PEFT's format or in ChatGLM's, and no LoRA adapter.
+bool has_prefix(const std::string& folder) {
+  if (folder.empty()) return false;
+  const std::string adapter = folder + "/adapter_config.json", model = folder + "/config.json";
+  if (xtrain::file_exists(adapter)) return xtrain::read_settings(adapter).text_or("", {"peft_type"}) == "PREFIX_TUNING";
+  return xtrain::file_exists(model) && xtrain::read_settings(model).has({"pre_seq_len"});
+}
 
 struct generate_flags {
   std::string model{}, adapter{}, tokenizer{}, prompt{}, prompts{}, system{}, format = "text", early_stopping = "false", log_style = "xtrain";
@@ -34,7 +48,7 @@ struct generate_flags {
 
   void add(CLI::App& app) {
     app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
-    app.add_option("--adapter", adapter, "folder with a LoRA adapter for the model")->type_name("DIR");
+    app.add_option("--adapter", adapter, "folder with an adapter for the model: LoRA, or the prefix of prefix tuning and P-tuning")->type_name("DIR");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
     auto* one = app.add_option("--prompt", prompt, "text to continue; empty: start from the begin-of-text token")->type_name("TEXT");
     app.add_option("--prompts", prompts,
@@ -159,13 +173,22 @@ void generate(const generate_flags& flags, const xtrain::json_settings& settings
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
   sizes.vocab_size = flags.vocabulary.size(sizes.vocab_size, tokenizer);
+  constexpr bool with_prefix = Model::recipe::adapter::freezes_weights;
+  typename Model::options options{.parallel = layout};
+  if constexpr (with_prefix) {
+    options.adapter = command_line::for_flag("--adapter", flags.adapter, [&] { return xtrain::prefix_config_of(flags.adapter); });
+    options.adapter.projection = 0;  // the network's output is read
+  }
   auto model = command_line::for_flag("--model", flags.model, [&] {
-    return xtrain::load_as<Model>(flags.model, sizes, on, {.parallel = layout}, {.resize_vocabulary = flags.vocabulary.resizes()});
+    return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
   });
   if (!flags.adapter.empty()) {
-    xtrain::require<command_line::usage_error>(flags.parallel.ranks == 1, "--adapter: is merged on one rank; given are --ranks ", flags.parallel.ranks,
-                                              ". Merge it first, with convert");
-    command_line::for_flag("--adapter", flags.adapter, [&] { merge_adapter(model, flags.adapter); });
+    xtrain::require<command_line::usage_error>(flags.parallel.ranks == 1, "--adapter: is loaded on one rank; given are --ranks ", flags.parallel.ranks,
+                                              with_prefix ? "" : ". Merge it first, with convert");
+    command_line::for_flag("--adapter", flags.adapter, [&] {
+      if constexpr (with_prefix) load_adapter(model, flags.adapter);
+      else merge_adapter(model, flags.adapter);
+    });
   }
 
   if (flags.logs_as_torchtune() && first_rank)
@@ -173,6 +196,7 @@ void generate(const generate_flags& flags, const xtrain::json_settings& settings
         xtrain::concat("Model is initialized with precision torch.", recipe::precision::name == xtrain::fp32::name ? "float32" : "bfloat16", "."));
   xtrain::generate_config how = flags.how;
   how.stop = model.config().eos;
+  for (const xtrain::token t : xtrain::generation_stop_tokens(flags.model)) how.stop.push_back(t);
   if (tokenizer.special().eos >= 0) how.stop.push_back(tokenizer.special().eos);
   std::vector<std::string> texts = flags.texts(), ends = flags.stop;
   std::vector<std::vector<xtrain::token>> prompts;
@@ -281,8 +305,15 @@ int main(int argc, char** argv) {
     xtrain::require<command_line::usage_error>(flags.stop.empty() || flags.how.beams.num_beams == 1,
                                               "--stop: must not be given with --num-beams ", flags.how.beams.num_beams, ": a beam search ends at tokens");
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
+    const bool prefix = command_line::for_flag("--adapter", flags.adapter, [&] { return has_prefix(flags.adapter); });
     shared_things shared;
-    command_line::on_ranks<recipe::parallel, processes>(
-        flags.parallel, [&](const auto& layout, bool first_rank) { generate<model_of<recipe>>(flags, config, layout, first_rank, shared); });
+    command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
+      if constexpr (std::is_same_v<recipe::parallel, xtrain::single>) {
+        if (prefix) return generate<model_of<prefix_recipe>>(flags, config, layout, first_rank, shared);
+      }
+      xtrain::require<command_line::usage_error>(!prefix, "--adapter ", flags.adapter,
+                                                ": is a prefix of keys and values, which needs a program for one rank; this one is for several");
+      generate<model_of<recipe>>(flags, config, layout, first_rank, shared);
+    });
   });
 }

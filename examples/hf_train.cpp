@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
           "  hf_train [--nproc_per_node=N ... train.py] --model_name_or_path DIR --data_path FILE --output_dir DIR [--fp16|--bf16 True] [--deepspeed FILE]\n"
           "           [--fsdp \"full_shard auto_wrap\"] ...                                  Stanford Alpaca's train.py\n"
           "  hf_train --do_train --train_file FILE --prompt_column NAME --response_column NAME --pre_seq_len N ...    ChatGLM-6B's ptuning/main.py\n\n"
-          "%s\nexamples/hugging_face.md lists all flags.\n",
+          "%s\nexamples/hugging_face.md lists the flags that are read, that have no effect, and that are refused.\n",
           python_program::own_flags);
       return 0;
     }
@@ -27,6 +27,16 @@ int main(int argc, char** argv) {
     const xtrain::run_description run = xtrain::run_description::from_hugging_face(words);
     if (process.rank == 0) python_program::print_notes(run);
     if (!asked.print_run && !asked.print_recipe) python_program::require_local_folder("--model_name_or_path", run.model.folder);
-    return front_end::start(run, asked);
+    const bool alpaca = run.data.front().max_prompt_tokens == 0;  // otherwise ChatGLM's main.py
+    return front_end::start(run, asked,
+                            {{"model", "--model_name_or_path"},
+                             {"model.folder", "--model_name_or_path"},
+                             {"model.adapter", "--ptuning_checkpoint"},
+                             {"tokenizer.path", "--tokenizer_name"},
+                             {"seq_length", alpaca ? "--model_max_length" : "--max_source_length and --max_target_length"},
+                             {"data", alpaca ? "--data_path" : "--train_file"},
+                             {"eval_data", "--eval_data_path"},
+                             {"output.folder", "--output_dir"},
+                             {"output.resume", "--resume_from_checkpoint"}});
   });
 }

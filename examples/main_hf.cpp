@@ -36,6 +36,11 @@ int main(int argc, char** argv) {
       if (process.rank == 0)
         for (const std::string& line : lines) std::printf("%s\n", line.c_str());
     }
-    return front_end::start(run, asked);
+    return front_end::start(run, asked,
+                            {{"model", "--model_name_or_path"},
+                             {"model.folder", "--model_name_or_path"},
+                             {"data", "--dataset_name_or_path"},
+                             {"eval_data", "--dataset_name_or_path"},
+                             {"output.folder", "--output_dir"}});
   });
 }

@@ -7,6 +7,8 @@
 //
 // Under the name of a script (pretrain_llama, ...) it is that script. A script that trains becomes the trainer that its flags ask for, compiled
 // once if there is none yet; the others call the programs beside this one.
+#include <algorithm>
+
 #include <xtrain/recipes/megatron.hpp>
 
 #include "front_end.hpp"
@@ -19,7 +21,7 @@ constexpr const char* help =
     "  pretrain_gpt, pretrain_llama, pretrain_bloom, pretrain_baichuan, pretrain_internlm, pretrain_aquila FLAGS\n"
     "  megatron [python -m torch.distributed.launch|torchrun|deepspeed] [--nproc_per_node N ...] SCRIPT[.py] FLAGS\n\n"
     "Scripts: those above, preprocess_data, convert_weights_from_huggingface, convert_weights_when_tp_pp_change, inference_llama, inference_alpaca, ...,\n"
-    "evaluation. --device cpu|cuda|npu|musa chooses the device.\n\n%s\nexamples/ascendspeed.md lists all flags.\n";
+    "evaluation.\n\n%s\nexamples/ascendspeed.md lists the flags that are read, that have no effect, and that are refused.\n";
 
 /// Prints a call, or becomes it if it is the last one; returns the exit status of the others.
 int call(const xtrain::megatron_command::call& one, bool prints, bool last) {
@@ -71,7 +73,27 @@ int main(int argc, char** argv) {
     const xtrain::megatron_command command = xtrain::read_megatron(called, words);
     for (const std::string& note : command.notes)
       if (first) std::fprintf(stderr, "note: %s\n", note.c_str());
-    if (command.trains) return front_end::start(command.run, asked);
+    if (command.trains) {
+      const auto given = [&](const std::string& flag) {
+        return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+          std::string name = word.substr(0, word.find('='));
+          std::replace(name.begin(), name.end(), '_', '-');
+          return name == flag;
+        });
+      };
+      const char* const tokenizer = given("--tokenizer-name-or-path") ? "--tokenizer-name-or-path"
+                                    : given("--tokenizer-model")      ? "--tokenizer-model"
+                                                                      : "--vocab-file";
+      return front_end::start(command.run, asked,
+                              {{"model", "--load"},
+                               {"model.folder", "--load"},
+                               {"tokenizer.path", tokenizer},
+                               {"seq_length", "--seq-length"},
+                               {"data", "--data-path"},
+                               {"eval_data", "--data-path"},
+                               {"output.folder", "--save"},
+                               {"output.resume", "--load"}});
+    }
     xtrain::require<xtrain::config_error>(process.alone(), command.program, ": must be started once; ", process.launcher,
                                           " has started it as one of several");
     for (std::size_t i = 0; i < command.calls.size(); ++i)

@@ -219,6 +219,11 @@ void preprocess(const preprocess_flags& flags) {
                  repeated.front().c_str(), repeated.size() == 1 ? "" : ", ...");
   std::printf("vocabulary  %zu tokens, padded to %zu; stored in %zu bytes each\n", with.vocab_size(), padded,
               handler->is_instruction() ? std::size_t{4} : bytes_of(xtrain::indexed_dtype_for(with.vocab_size())));
+  // ChatGLM-6B's tokens behind a text are for its answer
+  if (const std::vector<xtrain::token> around = with.encode_whole("").ids();
+      !flags.append_eod && !handler_name.starts_with("Conversation") && with.prompt_ending().empty() && around.size() > with.beginning().size())
+    std::fprintf(stderr, "note: the tokenizer ends a text with %s; documents end without it, because --append-eod is not given\n",
+                 xtrain::printable(with.token_text(around.back())).c_str());
   const auto began = std::chrono::steady_clock::now();
   std::uint64_t printed = 0, first_records = 0, first_tokens = 0, first_bytes = 0;
   bool first = true;

@@ -15,6 +15,8 @@
 namespace python_program {
 
 inline constexpr const char* own_flags =
+    "  --device cpu|cuda|npu|musa\n"
+    "                   the device; the programs as they are built have trainers for the cpu\n"
     "  --print-run      print the run description (JSON), and exit\n"
     "  --print-recipe   print the recipe type that the run asks for, and exit\n"
     "  --plan           print the memory and operations that the run needs, and exit\n";
@@ -23,15 +25,22 @@ inline constexpr const char* own_flags =
   return words.empty() || std::any_of(words.begin(), words.end(), [](const std::string& one) { return one == "--help" || one == "-h"; });
 }
 
+/// A launcher whose processes do not find each other here, as torchrun, would start as many runs.
+///   command  what does it instead: "hf_train --nproc_per_node=4 train.py ..."
+///   throws   config_error
+inline void require_connected(const xtrain::launched_process& process, const std::string& command) {
+  const std::string count = process.size == 0 ? "N" : xtrain::concat(process.size);
+  xtrain::require<xtrain::config_error>(process.alone() || process.mpi, process.launcher, " has started this process as one of ", count,
+                                        ", but does not connect them. Start `", command, "` without torchrun: ranks are then threads of one process; "
+                                        "or use mpirun -n ", count, " or srun -n ", count);
+}
+
 /// Under mpirun or srun, the number of processes is the number of ranks: it is put before the flags, as torchrun has it.
 ///   throws  config_error: torchrun has started the program, or the command line says another number
 inline void add_ranks_of(const xtrain::launched_process& process, const std::string& program, std::vector<std::string>& words) {
   if (process.alone()) return;
   const std::string count = process.size == 0 ? "N" : xtrain::concat(process.size);
-  xtrain::require<xtrain::config_error>(process.mpi, process.launcher, " has started this process as one of ", count,
-                                        ", but does not connect them. Start `", program, " --nproc_per_node=", count,
-                                        " train.py ...` without torchrun: ranks are then threads of one process; or use mpirun -n ", count,
-                                        " or srun -n ", count);
+  require_connected(process, xtrain::concat(program, " --nproc_per_node=", count, " train.py ..."));
   const auto at = std::find_if(words.begin(), words.end(), [](const std::string& one) {
     return one.starts_with("--nproc_per_node") || one.starts_with("--nproc-per-node") || one.starts_with("--num_gpus");
   });

@@ -29,7 +29,7 @@ struct ending {
   bool asked = false;  // a stop was requested
 };
 
-/// Runs this program with other arguments, and waits for it. Forwards SIGINT and SIGTERM.
+/// Runs this program with other arguments, and waits for it. Forwards SIGINT, SIGTERM and SIGHUP, unless that is ignored.
 ///   throws  file_error when no process can be started
 inline ending run_child(std::vector<std::string> arguments) {
   std::vector<char*> pointers;
@@ -38,6 +38,9 @@ inline ending run_child(std::vector<std::string> arguments) {
   sigset_t ours, before;
   sigemptyset(&ours);
   for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&ours, signal);
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&ours, SIGHUP);
   ::sigprocmask(SIG_BLOCK, &ours, &before);
   const pid_t parent = ::getpid(), child = ::fork();
   if (child == 0) {
@@ -52,7 +55,7 @@ inline ending run_child(std::vector<std::string> arguments) {
   for (int status = 0;;) {
     siginfo_t info{};
     const int signal = ::sigwaitinfo(&ours, &info);
-    if (signal == SIGINT || signal == SIGTERM) {
+    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) {
       end.asked = true;
       if (info.si_code != SI_KERNEL) ::kill(child, signal);  // a terminal sends it to both
     }
@@ -96,7 +99,7 @@ inline int run_with_restarts(const std::string& name, int argc, char** argv, std
   for (std::size_t attempt = 0;; ++attempt) {
     const std::size_t before = restarts::last_step(output);
     const restarts::ending end = restarts::run_child(restarts::arguments_of_child(argc, argv, attempt > 0));
-    const bool was_stopped = end.status == 128 + SIGINT || end.status == 128 + SIGTERM;  // only the child got the signal
+    const bool was_stopped = end.status == 128 + SIGINT || end.status == 128 + SIGTERM || end.status == 128 + SIGHUP;  // only the child got the signal
     if (end.status == 0 || end.asked || was_stopped || (!end.killed && end.status == 2)) return end.status;
     const std::string how = end.killed ? xtrain::concat("was killed by signal ", end.status - 128, " (", ::strsignal(end.status - 128), ")")
                                        : xtrain::concat("failed with status ", end.status);

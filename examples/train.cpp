@@ -232,6 +232,18 @@ void set_adapter(Options& options, [[maybe_unused]] const xtrain::adapter_descri
   return name.is_string() ? name.get<std::string>() : std::string();
 }
 
+/// Of an earlier run, which would otherwise be taken for this one's.
+void remove_checkpoints(const std::string& folder) {
+  for (const auto& one : xtrain::checkpoints_in(folder)) {
+    const std::string hidden = xtrain::concat(folder, "/.removed-", one.first, ".", ::getpid(), ".part");  // one that is partly removed is none any more
+    std::error_code problem, ignored;
+    std::filesystem::rename(one.second, hidden, problem);
+    xtrain::require<xtrain::file_error>(!problem, "output.overwrite: ", one.second, ": must be removable; the system says: ", problem.message());
+    std::filesystem::remove_all(hidden, ignored);
+    std::fprintf(stderr, "removed %s, a checkpoint of an earlier run\n", one.second.c_str());
+  }
+}
+
 /// Runs the trainer, with the observers that the description asks for, and saves what it trained.
 ///   given    the description as it is saved
 ///   returns  0, or 128 + the signal that stopped the run
@@ -244,7 +256,8 @@ int fit(Model& model, const run_description& run, const run_description& given, 
   const xtrain::checkpoint_options files{.save_steps = output.save_steps,
                                          .save_total_limit = output.save_total_limit,
                                          .tokenizer_from = tokenizer_from,
-                                         .base_model = output.resume.empty() ? run.model.folder : base_model_of(run.model.folder),
+                                         .base_model = output.resume.empty() || recipe::adapter::freezes_weights ? run.model.folder
+                                                                                                                : base_model_of(run.model.folder),
                                          .data = data.identity()};
   xtrain::checkpoint_folder checkpoints(trainer, output.folder, files);
   if (!output.resume.empty()) {
@@ -339,6 +352,11 @@ int fit(Model& model, const run_description& run, const run_description& given, 
     return 128 + static_cast<int>(signal[0]);
   }
   trainer.require_finite_weights();
+  // as Megatron, which saves at the end whatever the interval is: a longer run goes on from there
+  if (output.checkpoint_style == "megatron" && output.save_steps > 0 && trainer.progress().step % output.save_steps != 0) {
+    checkpoints.save();
+    checkpoints.finish();
+  }
   if (output.save_epochs) {
     save_epoch(trainer, epochs->last());
     if (torchtune && first_rank) {
@@ -518,6 +536,7 @@ int train(run_description run, const train_flags& flags, const command_line::ran
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data->size());
   lock_output();
+  if (first_rank && run.output.overwrite) remove_checkpoints(run.output.folder);
   const std::string files = tokenizer_from == "byte" ? "" : tokenizer_from;
   const xtrain::dataset* const evaluated = held_out ? &*held_out : nullptr;
   if constexpr (has_teacher || has_reference) {
@@ -542,7 +561,7 @@ int train(run_description run, const train_flags& flags, const command_line::ran
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Does the training run of a run description.", "train");
+  CLI::App app("Runs the training that a run description describes.", "train");
   train_flags flags;
   flags.add_all(app);
   return command_line::run(app, argc, argv, [&] {
@@ -560,14 +579,6 @@ int main(int argc, char** argv) {
     xtrain::require<usage_error>(asked == XTRAIN_RECIPE_KEY, flags.run, ": asks for the recipe ", asked, "; this program has ", XTRAIN_RECIPE_KEY);
 #endif
     xtrain::require<usage_error>(flags.plan || !run.output.folder.empty(), "output.folder: must be given: where the model is to be saved");
-    std::error_code ignored;
-    xtrain::require<usage_error>(run.model.folder.empty() || !std::filesystem::equivalent(run.output.folder, run.model.folder, ignored), "output.folder ",
-                                 run.output.folder, ": must not be the model's folder, which would be overwritten");
-    if (!flags.plan && run.output.resume.empty()) {
-      const auto earlier = xtrain::checkpoints_in(run.output.folder);
-      xtrain::require<usage_error>(earlier.empty(), "output.folder ", run.output.folder, ": holds checkpoints of an earlier run, the newest of step ",
-                                   earlier.empty() ? 0 : earlier.back().first, "; resume it, or choose another folder");
-    }
     command_line::chat_flags chat{.given = run.tokenizer.chat_template};
     const auto has_kind = [&](const char* kind) {
       const auto is = [&](const xtrain::data_description& one) { return one.kind == kind; };

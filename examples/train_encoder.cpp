@@ -64,26 +64,60 @@ struct shared_things {
   command_line::interruption interrupt{};
 };
 
-/// Records with the known labels, if they have no others; otherwise with their own.
+/// The labels that a model has.
+struct known_labels {
+  std::vector<std::string> names{};
+  bool are_trained = false;  ///< rows of a classifier have been trained for them: there can be no others
+};
+
+/// The labels of a config.json, and whether the folder has a classifier of them.
+///   throws  config_error when their numbers contradict each other
+known_labels labels_of(const std::string& folder, const std::vector<std::string>& names) {
+  known_labels known{.names = names};
+  if (folder.empty()) return known;
+  const xtrain::weight_folder weights(folder);
+  const xtrain::file_tensor* const classifier = weights.find("classifier.weight");
+  if (classifier == nullptr) return known;
+  known.are_trained = true;
+  const std::size_t rows = classifier->shape.empty() ? 0 : classifier->shape[0];
+  for (std::size_t i = 0; names.empty() && i < rows; ++i) known.names.push_back(xtrain::concat("LABEL_", i));
+  xtrain::require<xtrain::config_error>(known.names.size() == rows, "id2label must name the ", rows, " rows of classifier.weight; it has ", known.names.size(),
+                                        " names");
+  return known;
+}
+
+/// Records with the known labels, by their names or by their numbers; where those are not of a trained classifier, records with others have their own.
+///   throws  data_error when a trained classifier does not have a label
 xtrain::sentence_dataset read_labels(const std::string& path, const xtrain::tokenizer& tokenizer, xtrain::labelled_options options,
-                                     const std::vector<std::string>& known) {
+                                     const known_labels& known) {
+  const auto all_in = [](const std::vector<std::string>& labels, const std::vector<std::string>& some) {
+    return std::all_of(labels.begin(), labels.end(), [&](const std::string& label) { return std::find(some.begin(), some.end(), label) != some.end(); });
+  };
   xtrain::sentence_dataset found = xtrain::labelled_dataset(path, tokenizer, options);
-  const bool fits = std::all_of(found.labels.begin(), found.labels.end(),
-                                [&](const std::string& label) { return std::find(known.begin(), known.end(), label) != known.end(); });
-  if (!fits || found.labels == known) return found;
-  options.labels = known;
-  return xtrain::labelled_dataset(path, tokenizer, options);
+  if (known.names.empty() || found.labels == known.names) return found;
+  std::vector<std::string> numbers, placeholders;
+  for (std::size_t i = 0; i < known.names.size(); ++i) {
+    numbers.push_back(xtrain::concat(i));
+    placeholders.push_back(xtrain::concat("LABEL_", i));
+  }
+  const bool has_names = all_in(found.labels, known.names), has_numbers = !has_names && all_in(found.labels, numbers);
+  const bool are_own = !known.are_trained && (known.names == placeholders || !has_numbers);
+  if (!has_names && are_own) return found;
+  options.labels = has_numbers ? numbers : known.names;
+  xtrain::sentence_dataset read = xtrain::labelled_dataset(path, tokenizer, options);
+  read.labels = known.names;
+  return read;
 }
 
 xtrain::sentence_dataset read_data(const char* flag, const std::vector<std::string>& paths, const encoder_flags& flags,
-                                   const xtrain::tokenizer& tokenizer, const std::vector<std::string>& known_labels) {
+                                   const xtrain::tokenizer& tokenizer, const known_labels& known) {
   return command_line::for_flag(flag, paths.front(), [&] {
     const auto began = std::chrono::steady_clock::now();
     const auto done = [&](xtrain::sentence_dataset all) { return command_line::tokenised(flag, paths.front(), std::move(all), began); };
     if (flags.task == "masked-lm") return done(xtrain::masked_text_dataset(paths, tokenizer, flags.text));
     if (flags.task == "pretraining") return done(xtrain::sentence_pair_dataset(paths, tokenizer, flags.text));
     xtrain::require<command_line::usage_error>(paths.size() == 1, "must be one file of records; given ", paths.size());
-    return done(read_labels(paths.front(), tokenizer, flags.records, known_labels));
+    return done(read_labels(paths.front(), tokenizer, flags.records, known));
   });
 }
 
@@ -109,15 +143,17 @@ int train_encoder(encoder_flags flags, const xtrain::json_settings& settings, co
   sizes.vocab_size = flags.vocabulary.size(sizes.vocab_size, tokenizer);
   flags.text.seq_length = flags.records.seq_length = flags.seq_length > 0 ? flags.seq_length : sizes.max_position_embeddings;
   flags.text.seed = flags.seed;
-  const auto read = [&](const char* flag, const std::vector<std::string>& paths, const std::vector<std::string>& known_labels) {
-    return command_line::read_once(layout, flags.parallel, [&] { return read_data(flag, paths, flags, tokenizer, known_labels); });
+  const auto read = [&](const char* flag, const std::vector<std::string>& paths, const known_labels& known) {
+    return command_line::read_once(layout, flags.parallel, [&] { return read_data(flag, paths, flags, tokenizer, known); });
   };
-  const auto data = read("--data", flags.data, sizes.labels);
+  const known_labels known = flags.task != "classification" ? known_labels{} : command_line::for_flag("--model", flags.model, [&] {
+    return labels_of(flags.model, sizes.labels);
+  });
+  const auto data = read("--data", flags.data, known);
   if (flags.task == "classification") sizes.labels = data.labels;
   std::optional<xtrain::sentence_dataset> held_out;
   if (!flags.eval_data.empty()) {
-    flags.records.labels = data.labels;  // the model cannot predict others
-    held_out.emplace(read("--eval-data", {flags.eval_data}, data.labels));
+    held_out.emplace(read("--eval-data", {flags.eval_data}, {.names = data.labels, .are_trained = true}));  // the model cannot predict others
   }
   command_line::for_flag("--data", flags.data.front(), [&] { require_tokens_below(data, sizes.vocab_size); });
   if (flags.seq_length == 0)

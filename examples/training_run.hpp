@@ -140,8 +140,8 @@ struct training_flags {
   }
 };
 
-/// Ctrl-C and SIGTERM. Before the training begins they end the program at once, as by default; from then on they request a checkpoint and the end of the
-/// run.
+/// Ctrl-C, SIGTERM and SIGHUP. Before the training begins they end the program at once, as by default; from then on they request a checkpoint and the end
+/// of the run.
 class interruption {
  public:
   /// All ranks call it; those of one process share one request.

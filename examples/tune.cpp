@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "command_line.hpp"
 #include "front_end.hpp"
 #include "log_styles_hugging_face.hpp"
+#include "python_program.hpp"
 
 namespace {
 
@@ -140,6 +142,33 @@ void log_config(const std::string& recipe, const std::string& config, const argu
                    xtrain::yaml_text(values, true).c_str());
 }
 
+/// Where a config, with the overrides, says what a run description has: its file and line, if it is not of the command line.
+described_files::member_names names_in(const std::string& config, const arguments& overrides) {
+  const xtrain::yaml_value root = xtrain::torchtune_values(config, overrides);
+  described_files::member_names names;
+  // the first of the keys that is there
+  const auto name = [&](const char* member, std::initializer_list<const char*> keys) {
+    for (const std::string key : keys) {
+      const std::size_t dot = key.find('.');
+      const xtrain::yaml_value* at = root.find(key.substr(0, dot));
+      if (at != nullptr && dot != std::string::npos) at = at->find(key.substr(dot + 1));
+      if (at == nullptr || at->is_null()) continue;
+      names[member] = at->line > 0 ? xtrain::concat(config, ":", at->line, ": ", key) : key;
+      return;
+    }
+  };
+  name("model", {"model._component_"});
+  name("model.folder", {"checkpointer.checkpoint_dir"});
+  name("model.files", {"checkpointer.checkpoint_files"});
+  name("objective.second_model", {"ref_checkpointer.checkpoint_dir", "teacher_checkpointer.checkpoint_dir"});
+  name("tokenizer.path", {"tokenizer.path", "tokenizer.vocab_path"});
+  name("seq_length", {"tokenizer.max_seq_len"});
+  name("data", {"dataset.data_files", "dataset.source", "dataset"});
+  name("output.folder", {"checkpointer.output_dir", "output_dir"});
+  name("output.resume", {"resume_from_checkpoint"});
+  return names;
+}
+
 int run(arguments given) {
   front_end::options asked;
   asked.take(given);
@@ -188,6 +217,10 @@ int run(arguments given) {
   xtrain::require<xtrain::config_error>(!recipe.empty(), "run: the recipe must be given; tune ls lists them");
   xtrain::require<xtrain::config_error>(!config.empty(), "--config: must be given: a config that tune ls lists, or a file");
   const xtrain::launched_process process = xtrain::launched();
+  const bool distributed = std::any_of(xtrain::torchtune_recipes().begin(), xtrain::torchtune_recipes().end(),
+                                       [&](const xtrain::torchtune_recipe& one) { return one.name == recipe && one.is_distributed; });
+  python_program::require_connected(
+      process, xtrain::concat("tune run ", distributed ? xtrain::concat("--nproc_per_node ", process.size, " ") : "", recipe, " --config ", config, " ..."));
   launch.ranks = process.size > 1 ? process.size : processes * nodes;
   xtrain::require<xtrain::config_error>(process.size <= 1 || !launch.is_distributed || processes * nodes == process.size,
                                         "--nproc_per_node x --nnodes: must be the ", process.size, " ranks of ", process.launcher, "; given ",
@@ -203,7 +236,7 @@ int run(arguments given) {
   if (call.run) {
     xtrain::require<xtrain::config_error>(nodes == 1 || !process.alone() || asked.print_run || asked.print_recipe || asked.plan, "--nnodes: must be 1; given ",
                                           nodes, ": start the same command on all nodes with mpirun or srun");
-    return front_end::start(*call.run, asked);
+    return front_end::start(*call.run, asked, names_in(config, overrides));
   }
   if (asked.print_run) {
     std::printf("%s", call.program.c_str());
@@ -214,7 +247,7 @@ int run(arguments given) {
   }
   xtrain::require<xtrain::config_error>(!asked.print_recipe && !asked.plan, "--print-recipe, --plan: need a recipe that trains; ", recipe, " is a call of ",
                                         call.program);
-  described_files::require_weight_files(call.weights, call.weight_files);
+  described_files::require_weight_files(call.weights, call.weight_files, names_in(config, overrides));
   front_end::call(call.program, call.arguments);
 }
 

@@ -137,7 +137,7 @@ TEST_CASE("what cannot be converted is refused, and nothing is written") {
   refuses({"--from", llama_folder, "--to", to, "--format", "gguf"}, "must be one of hf, llmc, llama2c, llama2c-v1; given 'gguf'", 2);
   refuses({"--from", llama_folder, "--to", to, "--dtpe", "bf16"}, "did you mean '--dtype'?", 2);
   refuses({"--from", llama_folder}, "--to is required", 2);
-  refuses({"--from", llama_folder, "--to", to, "--quantize", "int4", "--group-size", "7"}, "--group-size 7: quantised weights: groups must divide", 2);
+  refuses({"--from", llama_folder, "--to", to, "--quantize", "int4", "--group-size", "7"}, "--group-size 7: quantized weights: groups must divide", 2);
   refuses({"--from", llama_folder, "--to", to, "--quantize", "int4", "--group-size", "12", "--packed"}, "must be a multiple of 8; '", 2);
   refuses({"--from", llama_folder, "--to", to, "--quantize", "int4-weight-only", "--packed"}, "--packed: must be used with --quantize int4; given", 2);
   refuses({"--from", golden::folder("gpt2"), "--to", to, "--quantize", "int4", "--group-size", "4", "--packed"}, "whose files hold [out, in]", 2);

@@ -252,6 +252,19 @@ TEST_CASE("a run goes on from its newest checkpoint as if it had not ended") {
   run["drop_last"] = false;
   const auto changed = train(folder, run);
   CHECK_MESSAGE(holds(changed.err, "settings differ from those of the checkpoint: drop_last is false, it was true"), changed.err);
+  run["output"]["overwrite"] = true;
+  CHECK(holds(train(folder, run).err, "output.overwrite: must be false with output.resume"));
+  run["output"].erase("resume");
+  run["max_steps"] = 2;  // checkpoint-4 would be taken for this run's
+  const auto anew = train(folder, run);
+  REQUIRE_MESSAGE(anew.status == 0, anew.err);
+  CHECK(holds(anew.err, "removed " + (folder / "out/checkpoint-4") + ", a checkpoint of an earlier run"));
+  CHECK(std::filesystem::exists(folder / "out/checkpoint-2"));
+  CHECK_FALSE(std::filesystem::exists(folder / "out/checkpoint-4"));
+  run["model"] = {{"folder", folder / "out/checkpoint-2"}};
+  const auto own = train(folder, run);
+  CHECK(own.status == 2);
+  CHECK_MESSAGE(holds(own.err, "must be another folder, because its checkpoints are removed: " + (folder / "out/checkpoint-2") + " is read"), own.err);
 }
 
 TEST_CASE("the plan of a run is printed without running it") {
@@ -355,6 +368,45 @@ TEST_CASE("command lines of other systems run") {
     const auto wrong = run("tune", {"run", "full_finetune_single_device", "--config", folder / "config.yaml", "optimiser.lr=1"});
     CHECK(wrong.status == 2);
     CHECK_MESSAGE(holds(wrong.err, "optimiser"), wrong.err);
+    const auto refused = [&](const std::string& more, const std::string& part) {
+      const auto one = run("tune", {"run", "full_finetune_single_device", "--config", folder / "config.yaml", more});
+      CHECK(one.status == 2);
+      CHECK_MESSAGE(holds(one.err, part), one.err);
+    };
+    const std::string config = folder / "config.yaml";
+    refused("seed=2", config + ":25: checkpointer.output_dir " + (folder / "tuned") + ": holds checkpoints of an earlier run, the newest of step 4; give ");
+    refused("model.embed_dim=32", config + ":13: model._component_: hidden_size must be that of " + (folder / "model") + ", 16; the run's config names 32");
+    refused("checkpointer.checkpoint_dir=" + (folder / "none"), "tune: checkpointer.checkpoint_dir: must be a folder on this machine; given '");
+    refused("dataset.column_map.output=answer", config + ":9: dataset.data_files " + (folder / "alpaca.json") + ": records must have a field 'answer'");
+    ::setenv("RANK", "0", 1), ::setenv("WORLD_SIZE", "2", 1);
+    refused("seed=2", "a launcher (RANK, WORLD_SIZE) has started this process as one of 2, but does not connect them. Start `tune run full_finetune_");
+    ::unsetenv("RANK"), ::unsetenv("WORLD_SIZE");
+  }
+  SUBCASE("a folder of an earlier run of hf_train") {
+    const auto train_with = [&](words more) {
+      more.insert(more.begin(), {"--model_name_or_path", folder / "model", "--data_path", folder / "alpaca.json", "--output_dir", folder / "alpaca",
+                                 "--per_device_train_batch_size", "2", "--model_max_length", "256"});
+      return run("hf_train", more);
+    };
+    const auto first = train_with({"--max_steps", "4", "--save_steps", "2"});
+    REQUIRE_MESSAGE(first.status == 0, first.err);
+    const auto refused = train_with({"--max_steps", "2", "--save_steps", "2"});
+    CHECK(refused.status == 2);
+    CHECK_MESSAGE(holds(refused.err, "hf_train: --output_dir " + (folder / "alpaca") + ": holds checkpoints of an earlier run, the newest of step 4; give "
+                                     "--resume_from_checkpoint True to go on, --overwrite_output_dir True to begin anew, or choose another folder"),
+                  refused.err);
+    const auto anew = train_with({"--max_steps", "2", "--save_steps", "2", "--overwrite_output_dir"});
+    REQUIRE_MESSAGE(anew.status == 0, anew.err);
+    CHECK(std::filesystem::exists(folder / "alpaca/checkpoint-2"));
+    CHECK_FALSE(std::filesystem::exists(folder / "alpaca/checkpoint-4"));
+    const auto longer = train_with({"--model_max_length", "1024", "--overwrite_output_dir"});
+    CHECK(longer.status == 2);
+    CHECK_MESSAGE(holds(longer.err, "--model_max_length: must be at most 512 tokens, the model's max_position_embeddings; given 1023"), longer.err);
+    std::filesystem::remove(folder / "model/tokenizer.json");
+    const auto without = train_with({"--overwrite_output_dir"});
+    CHECK(without.status == 2);
+    CHECK_MESSAGE(holds(without.err, "hf_train: --model_name_or_path: the folder must hold tokenizer.json, vocab.json"), without.err);
+    CHECK(std::filesystem::exists(folder / "alpaca/checkpoint-2"));  // nothing is removed by a run that does not begin
   }
   SUBCASE("Stanford Alpaca's train.py") {
     const auto result = run("hf_train", {"train.py",
@@ -394,13 +446,27 @@ TEST_CASE("command lines of other systems run") {
     const auto data = run("preprocess_data", {"--input", folder / "text.txt", "--output-prefix", folder / "text", "--tokenizer-type", "PretrainedFromHF",
                                               "--tokenizer-name-or-path", folder / "model", "--append-eod"});
     REQUIRE_MESSAGE(data.status == 0, data.err);
-    const auto result =
-        run("pretrain_llama", {"--num-layers", "1", "--hidden-size", "16", "--num-attention-heads", "2", "--ffn-hidden-size", "32", "--seq-length", "32",
-                               "--max-position-embeddings", "32", "--micro-batch-size", "2", "--global-batch-size", "4", "--train-iters", "4", "--lr", "1e-3",
-                               "--min-lr", "1e-4", "--lr-decay-style", "cosine", "--lr-warmup-iters", "1", "--data-path", folder / "text_text_document",
-                               "--tokenizer-type", "PretrainedFromHF", "--tokenizer-name-or-path", folder / "model", "--save", folder / "megatron",
-                               "--log-interval", "2", "--eval-iters", "0"});
+    const auto pretrain = [&](const char* iterations, const words& more) {
+      words flags{"--num-layers", "1", "--hidden-size", "16", "--num-attention-heads", "2", "--ffn-hidden-size", "32", "--seq-length", "32",
+                  "--max-position-embeddings", "32", "--micro-batch-size", "2", "--global-batch-size", "4", "--train-iters", iterations, "--lr", "1e-3",
+                  "--min-lr", "1e-4", "--lr-decay-style", "cosine", "--lr-warmup-iters", "1", "--data-path", folder / "text_text_document",
+                  "--tokenizer-type", "PretrainedFromHF", "--tokenizer-name-or-path", folder / "model", "--save", folder / "megatron",
+                  "--log-interval", "2", "--eval-iters", "0"};
+      flags.insert(flags.end(), more.begin(), more.end());
+      return run("pretrain_llama", flags);
+    };
+    const auto result = pretrain("4", {"--save-interval", "3"});
     REQUIRE_MESSAGE(result.status == 0, result.err);
+    // there is a checkpoint at the end, as Megatron has it: a longer run goes on from there
+    CHECK(std::filesystem::exists(folder / "megatron/checkpoint-3"));
+    CHECK(std::filesystem::exists(folder / "megatron/checkpoint-4"));
+    const auto refused = pretrain("6", {});
+    CHECK(refused.status == 2);
+    CHECK_MESSAGE(holds(refused.err, "pretrain_llama: --save " + (folder / "megatron") + ": holds checkpoints of an earlier run"), refused.err);
+    const auto longer = pretrain("6", {"--load", folder / "megatron"});
+    REQUIRE_MESSAGE(longer.status == 0, longer.err);
+    CHECK_MESSAGE(holds(longer.err, "resuming after step 4"), longer.err);
+    CHECK(std::filesystem::exists(folder / "megatron/checkpoint-6"));
     CHECK_MESSAGE(holds(result.out + result.err, " iteration        4/       4 | consumed samples:           16 |"), result.out);
   }
 }

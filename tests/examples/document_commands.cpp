@@ -181,9 +181,9 @@ log_peak_memory_stats: True
   CHECK(description(command).at("device") == "npu");
   refuses(command, "trainer npu-bf16_pure-recompute_full: the device 'npu' is none of this build, whose trainers are for cpu (there are: ");
   refuses("tune run full_finetune_single_device --config ascend_config.yaml device=cpu dataset.data_files=none.json",
-          "data: must be a file on this machine; given 'none.json'");
+          "tune: dataset.data_files: must be a file on this machine; given 'none.json'");
   refuses("tune run full_finetune_single_device --config ascend_config.yaml device=cpu dataset.column_map.input=question",
-          "data ascend_dataset.json: records must have a field 'question'; the first one has input, output");
+          ": dataset.data_files ascend_dataset.json: records must have a field 'question'; the first one has input, output");
   const auto result = run(command + " device=cpu");
   REQUIRE_MESSAGE(result.status == 0, result.err);
   const std::string info = "INFO:torchtune.utils._logging:";
@@ -245,7 +245,7 @@ model:
 )");
   refuses("tune run generate --config ascend_generation_config.yaml", "device: must be cpu: the program generate is compiled for it; give device=cpu");
   refuses("tune run generate --config ascend_generation_config.yaml device=cpu checkpointer.checkpoint_files=[Hf_model_0001_0.pt,hf_model_0004_9.pt]",
-          "model.files: Hf_model_0001_0.pt must be in ascend_llama/epoch_9; it is not");
+          "checkpointer.checkpoint_files: Hf_model_0001_0.pt must be in ascend_llama/epoch_9; it is not");
   const auto generated = run("tune run generate --config ascend_generation_config.yaml device=cpu");
   REQUIRE_MESSAGE(generated.status == 0, generated.err);
   CHECK(generated.out.empty());
@@ -381,7 +381,8 @@ TEST_CASE("P-tuning of ChatGLM-6B: train.sh, ds_train_finetune.sh, evaluate.sh")
   CHECK(all.at("output").at("log_steps") == 10);
   refuses(p_tuning + " --quantization_bit 4",
           "--quantization_bit: must be left out: a prefix, or all weights, are trained beside weights of 16 or 32 bits; given '4'");
-  refuses(p_tuning + " --prompt_column question", "data AdvertiseGen/train.json: records must have a field 'question'; the first one has content, summary");
+  refuses(p_tuning + " --prompt_column question",
+          "--train_file AdvertiseGen/train.json: records must have a field 'question'; the first one has content, summary");
   refuses("hf_train python3 main.py --do_predict --validation_file AdvertiseGen/dev.json --test_file AdvertiseGen/dev.json --overwrite_cache --prompt_column "
           "content --response_column summary --model_name_or_path chatglm-6b --output_dir output --overwrite_output_dir --max_source_length 64 "
           "--max_target_length 64 --per_device_eval_batch_size 1 --predict_with_generate --pre_seq_len 128 --quantization_bit 4",

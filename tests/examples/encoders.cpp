@@ -82,6 +82,50 @@ TEST_CASE("BERT is trained on pairs, adapted to words, and labels texts; each fo
     CHECK(std::filesystem::exists(world / "labels" + "/" + name));
 }
 
+TEST_CASE("a classifier keeps the names of its labels, and is not trained for others") {
+  const small_world world;
+  const auto classify = [&](const std::string& model, const std::string& data, const words& more = {}) {
+    return run(words{"--task", "classification", "--model", model, "--data", data, "--max-steps", "2", "--output-dir", world / "out"} + more);
+  };
+  REQUIRE(run({"--config", world / "config.json", "--tokenizer", world / "words", "--data", world / "text.txt", "--max-steps", "1", "--output-dir",
+               world / "base"})
+              .status == 0);
+  put_file(world / "names.json", R"({"id2label": {"0": "pos", "1": "neg"}, "label2id": {"pos": 0, "neg": 1}})");
+  std::string numbers, names, others;
+  for (std::size_t line = 0; line < 24; ++line) {
+    const std::string text = xtrain::concat("{\"text\": \"", world.names[line % 6], "\", \"label\": ");
+    numbers += xtrain::concat(text, line % 2, "}\n");
+    names += xtrain::concat(text, line % 2 == 0 ? "\"pos\"" : "\"neg\"", "}\n");
+    others += xtrain::concat(text, line % 2 == 0 ? "\"good\"" : "\"bad\"", "}\n");
+  }
+  put_file(world / "numbers.jsonl", numbers);
+  put_file(world / "labelled.jsonl", names);
+  put_file(world / "others.jsonl", others);
+  const auto named = classify(world / "base", world / "numbers.jsonl",
+                              {"--override-config", world / "names.json", "--eval-data", world / "labelled.jsonl"});
+  CAPTURE(named.err);
+  REQUIRE(named.status == 0);
+  CHECK(holds(get_file(world / "out/config.json"), "\"0\": \"pos\""));
+  const std::string weights = get_file(world / "out/model.safetensors");
+  std::filesystem::rename(world / "out", world / "trained");
+  REQUIRE(classify(world / "base", world / "labelled.jsonl", {"--override-config", world / "names.json"}).status == 0);
+  CHECK(get_file(world / "out/model.safetensors") == weights);  // number 0 is the first name
+  std::filesystem::remove_all(world / "out");
+
+  REQUIRE(classify(world / "trained", world / "numbers.jsonl").status == 0);
+  CHECK(holds(get_file(world / "out/config.json"), "\"0\": \"pos\""));
+  std::filesystem::remove_all(world / "out");
+  const auto unknown = classify(world / "trained", world / "others.jsonl");
+  CAPTURE(unknown.err);
+  CHECK(unknown.status == 1);
+  CHECK(holds(unknown.err, "line 1: 'label' must be one of the 2 labels that are known, the first of them 'pos'; given 'good'"));
+  put_file(world / "three.json", R"({"id2label": {"0": "a", "1": "b", "2": "c"}})");
+  const auto three = classify(world / "trained", world / "numbers.jsonl", {"--override-config", world / "three.json"});
+  CAPTURE(three.err);
+  CHECK(three.status == 2);
+  CHECK(holds(three.err, "id2label must name the 2 rows of classifier.weight; it has 3 names"));
+}
+
 TEST_CASE("a run that was stopped goes on with the words that were to be masked, to the same weights") {
   const small_world world;
   const words flags = {"--config", world / "config.json", "--tokenizer", world / "words", "--data", world / "text.txt", "--micro-batch-size", "8"};

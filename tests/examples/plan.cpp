@@ -125,7 +125,7 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
   CHECK(holds(error({"--devices", "2", "--global-batch-size", "2", "--zero-stage", "1", "--sequence-parallel"}), "must have tensor ranks; given tensor 1"));
   CHECK(holds(error({"--devices", "37", "--global-batch-size", "6", "--search"}),
               "search: there is no layout of 6 sequences, 32 layers and 32 heads on 37 devices"));
-  CHECK(holds(error({"--machine", "a101"}), "plan: --machine: machine: must be a100, h100, h200, 910b or s4000; given a101"));
+  CHECK(holds(error({"--machine", "a101"}), "plan: --machine: must be a100, h100, h200, 910b or s4000; given a101"));
   CHECK(holds(error({"--measure", "--devices", "2"}), "--measure: measures one device and no links"));
   CHECK(holds(plan({"--devices", "2"}).err, "sizes: --num-layers, --hidden-size and --num-attention-heads must be given, or --config"));
   CHECK(holds(plan({"--model-type", "lama"}).err, "--model-type lama: its model_type must be one that this program was compiled with (llama, mixtral, bloom)"));

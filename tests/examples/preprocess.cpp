@@ -63,6 +63,14 @@ TEST_CASE("data is tokenized by Megatron's flags, and what is not supported is r
           "none.jsonl: must be a file, a folder or a pattern", 1);
   refuses({"--input", f / "a.jsonl", "--output-prefix", f / "x", "--tokenizer", "byte"},
           "a.jsonl: line 1: a record must have 'text'; it is missing", 1);
+  put_file(f / "tokenizer.json", R"({"model": {"type": "WordLevel", "vocab": {"one": 0, "two": 1, "</s>": 2}, "unk_token": "one"},
+      "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+      "pair": [], "special_tokens": {"</s>": {"id": "</s>", "ids": [2], "tokens": ["</s>"]}}}})");
+  std::vector<std::string> ended{"--input", f / "a.jsonl", "--output-prefix", f / "e", "--tokenizer", f / "tokenizer.json", "--json-keys", "content"};
+  CHECK(holds(preprocess(ended).err, "note: the tokenizer ends a text with </s>; documents end without it, because --append-eod is not given\n"));
+  ended.emplace_back("--append-eod");
+  CHECK(preprocess(ended).err.empty());
+  refuses({"--input", f / "no\x1b[31m\nfile", "--output-prefix", f / "x", "--tokenizer", "byte"}, "no\\x1b[31m\\nfile: must be a pattern", 1);
   refuses({"--input", f / "a.jsonl", "--output-prefix", f / "x", "--tokenizer", "byte", "--handler-name", "NoHandler"}, "a handler must be one of", 2);
 }
 

@@ -116,7 +116,7 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
       {"pretrain",
        {"--num-attention-heads", "4", "--num-key-value-heads", "3", "--data", text, "--output-dir", out},
        {"--num-attention-heads 4", "--num-key-value-heads 3"}},
-      {"pretrain", tiny + words{"--data", folder / "missing.txt", "--output-dir", out}, {"--data", "missing.txt"}, 1},
+      {"pretrain", tiny + words{"--data", folder / "missing.txt", "--output-dir", out}, {"--data " + (folder / "missing.txt") + ": must be a file"}, 1},
       {"pretrain", tiny + words{"--data", folder / "empty.txt", "--output-dir", out}, {"--data", "empty.txt", "it is empty"}, 1},
       {"pretrain", tiny + words{"--data", folder / "broken.jsonl", "--output-dir", out}, {"--data", "broken.jsonl", "line 2"}, 1},
       {"pretrain", {"--tokenizer", folder / "nothing", "--data", text, "--output-dir", out}, {"--tokenizer", "nothing"}, 1},
@@ -137,6 +137,10 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
       {"finetune", {"--model", folder / "none", "--data", text, "--output-dir", out}, {"--model", "none"}, 1},
       {"finetune", {"--model", folder.path(), "--data", text}, {"--output-dir: must be given"}},
       {"finetune", {"--model", folder.path(), "--data", text, "--lora-rank", "-2", "--output-dir", out}, {"--lora-rank", "'-2'"}},
+      {"finetune", {"--model", folder.path(), "--data", text, "--lora-alpha", "5", "--output-dir", out}, {"--lora-alpha: needs an adapter; give --lora-rank"}},
+      {"finetune", {"--model", folder.path(), "--data", text, "--lora-dropout", "0.1", "--output-dir", out}, {"--lora-dropout: needs an adapter"}},
+      {"finetune", {"--model", folder.path(), "--data", text, "--lora-target-modules", "q_proj", "--output-dir", out}, {"--lora-target-modules: needs an"}},
+      {"finetune", {"--model", folder.path(), "--data", text, "--lora-modules-to-save", "lm_head", "--output-dir", out}, {"--lora-modules-to-save: needs"}},
       {"generate", {"--model", folder.path(), "--prompt", "x", "--top-p", "2"}, {"--top-p", "'2'"}},
       {"generate", {"--prompt", "x"}, {"--model"}},
   };
@@ -653,6 +657,91 @@ TEST_CASE("a full disk ends a run with an error and leaves the last checkpoint w
   REQUIRE(!checkpoints.empty());
   CHECK(checkpoints.back().first == 4);
   CHECK(run("pretrain", pretrain_flags(folder, "out") + words{"--max-steps", "8", "--save-steps", "2", "--resume"}).status == 0);
+}
+
+TEST_CASE("generate reads a prefix beside the model, in PEFT's format and in ChatGLM's") {
+  struct prefix_run : xtrain::defaults {
+    using adapter = xtrain::prefix_tuning;
+  };
+  const scratch_folder folder;
+  REQUIRE(run("pretrain", pretrain_flags(folder, "base") + words{"--max-steps", "2"}).status == 0);
+  const words flags = {"--model", folder / "base", "--prompt", "abc", "--temperature", "0", "--max-new-tokens", "8", "--ids"};
+  const auto plain = run("generate", flags);
+  for (const bool counts : {true, false}) {
+    auto model = xtrain::llama<prefix_run>::from_pretrained(folder / "base", {}, {.adapter = {.length = 3, .counts_in_positions = counts}});
+    const std::string prefix = folder / (counts ? "peft" : "chatglm");
+    xtrain::save_pretrained(model, prefix);
+    xtrain::generator generator(model);
+    std::string expected;
+    for (const xtrain::token t : generator.generate(std::vector<xtrain::token>{'a', 'b', 'c'}, {.max_new_tokens = 8, .sampling = {.temperature = 0}}))
+      expected += xtrain::concat(expected.empty() ? "" : " ", t);
+    const auto result = run("generate", flags + words{"--adapter", prefix});
+    CAPTURE(result.err);
+    CHECK(result.status == 0);
+    CHECK(result.out == expected);
+    CHECK(result.out != plain.out);
+  }
+}
+
+TEST_CASE("a run does not go on with another model, and an adapter not with other weights") {
+  const scratch_folder folder;
+  const auto flags = [&](const std::string& output) { return pretrain_flags(folder, output) + words{"--max-steps", "2", "--save-steps", "2"}; };
+  const auto refused = [&](const std::string& program, const words& all, const std::string& part) {
+    const auto result = run(program, all);
+    CAPTURE(result.err);
+    CHECK(result.status == 2);
+    CHECK(holds(result.err, part));
+  };
+  REQUIRE(run("pretrain", flags("one")).status == 0);
+  REQUIRE(run("pretrain", flags("two") + words{"--seed", "7"}).status == 0);
+  refused("pretrain", flags("one") + words{"--resume", "--model-type", "mistral"}, "its model_type was \"llama\", now it is \"mistral\"");
+  auto heads = flags("one") + words{"--resume"};
+  for (std::size_t i = 0; i < heads.size(); ++i)
+    if (heads[i] == "--num-attention-heads") heads[i + 1] = "4";
+  refused("pretrain", heads, "a resumed run must have the same model; its head_dim was 8, now it is 4");
+
+  const words adapter = {"--data", text_file(folder), "--lora-rank", "2", "--max-steps", "2", "--save-steps", "2", "--output-dir", folder / "adapter"};
+  const auto of = [&](const std::string& model) { return words{"--model", folder / model} + adapter; };
+  REQUIRE(run("finetune", of("one")).status == 0);
+  CHECK(run("finetune", of("one") + words{"--resume"}).status == 0);
+  refused("finetune", of("two") + words{"--resume"}, "must train the adapter of the same weights; those of " + folder / "two");
+  put_file(folder / "theta.json", R"({"rope_theta": 500.0})");
+  refused("finetune", of("one") + words{"--resume", "--override-config", folder / "theta.json"}, "its rope_theta was 10000.0, now it is 500.0");
+  const auto dropout = run("finetune", of("one") + words{"--resume", "--lora-dropout", "0.5"});
+  CHECK(dropout.status == 0);
+  CHECK(holds(dropout.err, "lora_dropout is 0.5, it was 0.0"));
+}
+
+TEST_CASE("a limit of files, a reader that has gone and closed streams are told or harmless; a terminal that is closed is a stop") {
+  const scratch_folder folder;
+  const auto shell = [](const std::string& line) { return run_program({"/bin/bash", "-c", line}); };
+  std::string pretrain = EXAMPLES "/pretrain";
+  for (const std::string& word : pretrain_flags(folder, "out")) pretrain += " '" + word + "'";
+  const auto limited = shell("ulimit -f 8; exec " + pretrain + " --max-steps 2");
+  CAPTURE(limited.err);
+  CHECK(limited.status == 1);
+  CHECK(holds(limited.err, "File too large"));
+
+  const auto unread = shell("set -o pipefail; " EXAMPLES "/pretrain --help | true");
+  CAPTURE(unread.err);
+  CHECK((unread.status == 0 || (unread.status == 1 && holds(unread.err, "standard output: must be writable"))));
+
+  std::filesystem::remove_all(folder / "out");
+  REQUIRE(shell(pretrain + " --max-steps 20 --metrics " + folder / "log" + " <&- >&- 2>&-").status == 0);
+  const std::string log = get_file(folder / "log");
+  std::size_t lines = 0;
+  for (std::size_t begin = 0; begin < log.size(); begin = log.find('\n', begin) + 1, ++lines) CHECK(log[begin] == '{');
+  CHECK(lines > 20);
+
+  const words flags = {"--max-steps", "1000000", "--save-steps", "1000000"};
+  running_program hung(words{EXAMPLES "/pretrain"} + pretrain_flags(folder, "hung") + flags);
+  while (!hung.ended() && !holds(hung.err(), "step 1/")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  hung.send(SIGHUP);
+  hung.send(SIGHUP);
+  const auto stopped = hung.wait();
+  CAPTURE(stopped.err);
+  CHECK(stopped.status == 128 + SIGHUP);
+  CHECK_FALSE(xtrain::checkpoints_in(folder / "hung").empty());
 }
 
 TEST_CASE("a real model writes its known text, and learns from other text") {

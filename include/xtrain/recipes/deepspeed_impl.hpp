@@ -241,8 +241,8 @@ class deepspeed_reader {
     run_.parallel.shards = zero.get<std::size_t>("mics_shard_size", 0);
     if (run_.parallel.shards > 0 && run_.parallel.zero != 3) zero.wrong("mics_shard_size", "with stage 3");
     zero.must_be_off({"zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights"},
-                     "values are not quantised on their way");
-    zero.must_be_off({"zeropp_loco_param"}, "gradients are not quantised on their way");
+                     "values are not quantized on their way");
+    zero.must_be_off({"zeropp_loco_param"}, "gradients are not quantized on their way");
     zero.without_effect({"zero_hpz_partition_size", "mics_hierarchical_params_gather"}, "how weights are gathered changes no result");
     zero.without_effect({"allgather_partitions",
                          "allgather_bucket_size",

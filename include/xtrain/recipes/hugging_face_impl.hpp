@@ -381,8 +381,10 @@ class hugging_face_reader {
     else (void)flags_.has("logging_dir");
     flags_.must_be_off({"load_best_model_at_end", "push_to_hub", "eval_on_start", "batch_eval_metrics", "ignore_data_skip", "eval_delay"},
                        "not supported");
-    flags_.without_effect({"overwrite_output_dir"}, "a folder with checkpoints of an earlier run is refused, unless that run is resumed",
-                          run_.notes);
+    if (flags_.is_true("overwrite_output_dir")) {
+      o.overwrite = o.resume.empty();
+      if (!o.overwrite) run_.notes.emplace_back("--overwrite_output_dir: --resume_from_checkpoint is used");
+    }
   }
 
   void sharding() {
@@ -430,31 +432,16 @@ class hugging_face_reader {
       run_.loss_scale = unscaled();
     }
   }
-  /// As Python's json.load reads a file: of a key that an object has twice, the last value counts.
-  [[nodiscard]] json python_json(const std::string& file) {
-    const mapped_file text(file);
-    std::vector<std::vector<std::string>> keys;
-    json all = json::parse(
-        text.text(),
-        [&](int, json::parse_event_t event, json& parsed) {
-          if (event == json::parse_event_t::object_start) keys.emplace_back();
-          if (event == json::parse_event_t::object_end) keys.pop_back();
-          if (event == json::parse_event_t::key) {
-            const auto& key = parsed.get_ref<const std::string&>();
-            if (std::find(keys.back().begin(), keys.back().end(), key) != keys.back().end())
-              run_.notes.push_back(concat(file, ": ", key, ": is given twice; the last one counts"));
-            keys.back().push_back(key);
-          }
-          return true;
-        },
-        false);
-    if (all.is_discarded()) (void)read_json(file);  // whose error names the line
-    require<config_error>(!all.is_discarded(), file, ": must be JSON");
+  /// As Python's json.load reads a text: of a key that an object has twice, the last value counts.
+  [[nodiscard]] json python_json(std::string_view text, const std::string& who) {
+    std::vector<std::string> twice;
+    json all = parse_python_json<config_error>(text, who, twice);
+    for (const std::string& key : twice) run_.notes.push_back(concat(who, ": ", key, ": is given twice; the last one counts"));
     return all;
   }
+  [[nodiscard]] json python_json(const std::string& file) { return python_json(mapped_file(file).text(), file); }
   [[nodiscard]] json json_of(const char* name) {
-    const std::string text = flags_.text(name);
-    json value = json::parse(text, nullptr, false);
+    json value = python_json(flags_.text(name), concat("--", name));
     if (!value.is_object()) flags_.wrong(name, "a JSON object");
     return value;
   }
@@ -519,7 +506,7 @@ class hugging_face_reader {
                           "how ranks exchange messages changes no result", run_.notes);
     flags_.without_effect({"log_level", "log_level_replica", "log_on_each_node", "logging_nan_inf_filter", "disable_tqdm", "run_name",
                            "debug", "skip_memory_metrics", "include_tokens_per_second", "include_num_input_tokens_seen", "past_index",
-                           "project", "trackio_space_id", "logging_dir"},
+                           "project", "trackio_space_id"},
                           "what is printed changes no result", run_.notes);
     flags_.without_effect({"save_safetensors", "save_on_each_node", "save_only_model", "enable_jit_checkpoint",
                            "restore_callback_states_from_checkpoint", "metric_for_best_model", "greater_is_better"},

@@ -281,15 +281,16 @@ inline void read_conversion(megatron_command& to, megatron_arguments& flags, boo
     flags.require_that(said == there, flag, "says ", said, " ", what, "; ", from, " has ", there);
   };
   if (!reshards) {
-    const std::string type = flags.text("type", "7B");
+    // 7B is the default of a command that says no size
+    const std::string type = flags.text("type", flags.has_any({"num-layers", "hidden-size", "num-heads"}) ? "" : "7B");
     const bool is_bloom = family == "bloom";
     const auto known = std::find_if(megatron_model_sizes.begin(), megatron_model_sizes.end(),
                                     [&](const megatron_model_size& one) { return one.name == type && one.is_bloom == is_bloom; });
     if (known != megatron_model_sizes.end()) {
-      const std::string given = flags.has("type") ? concat("type ", type) : "type";
-      require<config_error>(known->layers == layers && known->hidden == hidden && known->heads == heads, flags.typed("type"), " ", type,
-                            ": is ", known->layers, " layers, a hidden size of ", known->hidden, " and ", known->heads, " heads; ", from,
-                            " has ", layers, ", ", hidden, " and ", heads);
+      const std::string given =
+          flags.has("type") ? concat(flags.typed("type"), " ", type, ": is ") : concat("--type: is ", type, " where no size is given: ");
+      require<config_error>(known->layers == layers && known->hidden == hidden && known->heads == heads, given, known->layers,
+                            " layers, a hidden size of ", known->hidden, " and ", known->heads, " heads; ", from, " has ", layers, ", ", hidden, " and ", heads);
       flags.ignore({"num-layers", "hidden-size", "num-heads"}, concat("--type ", type, " says it"));
     } else {
       if (flags.has("num-layers")) agrees("num-layers", "layers", flags.size("num-layers", 0), layers);

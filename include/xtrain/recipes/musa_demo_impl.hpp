@@ -119,8 +119,9 @@ XTRAIN_INLINE musa_demo_run read_musa_demo(const std::vector<std::string>& words
     fail<config_error>("--model_name_or_path: must be a decoder; given '", run.model.folder, "' with model_type ", type->dump(),
                        ", an encoder, whose next tokens the demo predicts although it sees them; train_encoder trains encoders");
   if (!override_config.empty()) {
-    const json given = json::parse(override_config, nullptr, false);
-    require<config_error>(!given.is_discarded(), "override_config.json: must be JSON");
+    std::vector<std::string> twice;
+    const json given = parse_python_json<config_error>(override_config, "override_config.json", twice);
+    for (const std::string& key : twice) run.notes.push_back(concat("override_config.json: ", key, ": is given twice; the last one counts"));
     run.model.override_config = detail::musa_overrides(given, config, result.lines);
   }
 

@@ -180,7 +180,8 @@ struct launched_script {
 
 /// Reads `torchrun --nproc_per_node=8 --master_port=29001 train.py --flag ...`, the same without the first word, `python -m torch.distributed.run ...`,
 /// `python train.py ...`, and DeepSpeed's `deepspeed --num_gpus=8 train.py ...`.
-///   throws  config_error: several nodes, whose processes mpirun or srun must start; a number of processes that is not a number
+///   throws  config_error: several nodes, whose processes mpirun or srun must start; a number of processes that is not a number; a launcher's flag behind
+///           the script's
 [[nodiscard]] inline launched_script read_launcher(const std::vector<std::string>& words) {
   constexpr std::array<std::string_view, 24> with_value{"nproc_per_node",
                                                         "nproc-per-node",
@@ -244,6 +245,12 @@ struct launched_script {
       "ranks are threads of one process, which find each other without it", result.notes);
   flags.finish();
   result.flags.assign(words.begin() + static_cast<std::ptrdiff_t>(end), words.end());
+  for (const std::string& word : result.flags) {  // torchrun would pass them on to the script
+    std::string name = program_flags::is_flag(word) ? word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2) : "";
+    std::replace(name.begin(), name.end(), '-', '_');
+    for (const char* one : {"nproc_per_node", "nnodes", "num_gpus", "num_nodes", "node_rank", "master_addr", "master_port", "standalone"})
+      require<config_error>(name != one, "--", one, ": must stand before the script and its flags: it is a flag of the launcher");
+  }
   return result;
 }
 

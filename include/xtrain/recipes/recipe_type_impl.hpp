@@ -95,7 +95,7 @@ XTRAIN_INLINE recipe_type recipe_of(const run_description& run) {
   if (run.offload == "optimizer+weights") type.offload = "offload_to_file<memory_role::optimizer, memory_role::weights>";
 
   if (run.adapter.kind == "lora" || run.adapter.kind == "dora") type.adapter = "lora";
-  else if (run.adapter.kind == "qlora") type.adapter = "qlora";
+  else if (run.adapter.kind == "qlora" || run.adapter.kind == "qdora") type.adapter = "qlora";
   else if (run.adapter.kind == "prefix") type.adapter = "prefix_tuning";
   else if (run.adapter.kind == "qat" || run.adapter.kind == "qat_lora") type.adapter = run.adapter.kind;
 

@@ -166,18 +166,21 @@ struct objective_description {
 };
 
 struct adapter_description {
-  std::string kind = "none";  ///< none, lora, dora, qlora, qat, qat_lora, prefix
+  std::string kind = "none";  ///< none, lora, dora, qlora, qdora, qat, qat_lora, prefix
   std::size_t rank = 8;
   double alpha = 16.0, dropout = 0.0;
   std::vector<std::string> targets{};          ///< module names; empty: the family's
   std::vector<std::string> modules_to_save{};  ///< trained entirely
   bool rank_stabilised = false;
+  /// Of lora and qlora: parts of fused modules that have an adapter each, as lora_config has them: {"qkv_proj": ["q_proj", "v_proj"]}
+  json parts = json::object();
   json settings = json::object();  ///< of prefix (length, ...), qat and qat_lora (groups, ...)
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
     each("kind", of.kind), each("rank", of.rank), each("alpha", of.alpha), each("dropout", of.dropout), each("targets", of.targets);
-    each("modules_to_save", of.modules_to_save), each("rank_stabilised", of.rank_stabilised), each("settings", of.settings);
+    each("modules_to_save", of.modules_to_save), each("rank_stabilised", of.rank_stabilised), each("parts", of.parts);
+    each("settings", of.settings);
   }
   friend bool operator==(const adapter_description&, const adapter_description&) = default;
 };
@@ -186,6 +189,7 @@ struct adapter_description {
 struct output_description {
   std::string folder{};
   std::string resume{};              ///< "": a new run; "latest": the newest checkpoint in `folder`; else a checkpoint's folder
+  bool overwrite = false;            ///< a new run removes the checkpoints that are in `folder`; otherwise it is refused there
   std::size_t save_steps = 0;        ///< 0: none between
   bool save_epochs = false;          ///< after every epoch
   std::size_t save_total_limit = 0;  ///< 0: all
@@ -202,7 +206,8 @@ struct output_description {
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
-    each("folder", of.folder), each("resume", of.resume), each("save_steps", of.save_steps), each("save_epochs", of.save_epochs);
+    each("folder", of.folder), each("resume", of.resume), each("overwrite", of.overwrite);
+    each("save_steps", of.save_steps), each("save_epochs", of.save_epochs);
     each("save_total_limit", of.save_total_limit), each("eval_steps", of.eval_steps), each("eval_epochs", of.eval_epochs);
     each("adapter_only", of.adapter_only), each("log_steps", of.log_steps), each("log_style", of.log_style), each("metrics", of.metrics);
     each("tensorboard", of.tensorboard), each("log_file", of.log_file), each("checkpoint_style", of.checkpoint_style);

@@ -203,7 +203,10 @@ inline void check_uses(const run_description& run) {
     require<config_error>(holds, "run description: ", member, ": must ", what...);
   };
   const std::string& adapter = run.adapter.kind;
-  if (adapter == "lora" || adapter == "dora" || adapter == "qlora")
+  if (adapter == "lora" || adapter == "qlora")
+    require_only("adapter", run.adapter, {"kind", "rank", "alpha", "dropout", "targets", "modules_to_save", "rank_stabilised", "parts"},
+                 "an adapter of kind " + adapter);
+  else if (adapter == "dora" || adapter == "qdora")
     require_only("adapter", run.adapter, {"kind", "rank", "alpha", "dropout", "targets", "modules_to_save", "rank_stabilised"},
                  "an adapter of kind " + adapter);
   else if (adapter == "qat_lora")
@@ -211,6 +214,14 @@ inline void check_uses(const run_description& run) {
                  "an adapter of kind " + adapter);
   else if (adapter == "none") require_only("adapter", run.adapter, {}, "a run without an adapter");
   else require_only("adapter", run.adapter, {"kind", "settings"}, "an adapter of kind " + adapter);
+  for (const auto& item : run.adapter.parts.items()) {
+    const json& names = item.value();
+    const auto& targets = run.adapter.targets;
+    must(names.is_array() && !names.empty() && std::all_of(names.begin(), names.end(), [](const json& one) { return one.is_string(); }), "adapter.parts",
+         "have a list of names for '", item.key(), "'; given ", names.dump(-1, ' ', false, json::error_handler_t::replace));
+    must(std::find(targets.begin(), targets.end(), item.key()) != targets.end(), "adapter.parts", "be of modules in adapter.targets; '", item.key(),
+         "' is not in there");
+  }
   must(run.offload_folder.empty() || run.offload != "none", "offload_folder", "be with offload, which is none; given '", run.offload_folder, "'");
   must(run.loss_scale.empty() || run.precision == "fp16_mixed", "loss_scale", "be with precision fp16_mixed; the precision is ", run.precision);
   const std::string& objective = run.objective.kind;
@@ -218,6 +229,8 @@ inline void check_uses(const run_description& run) {
        "be left out: the objective ", objective, " has none; given '", run.objective.second_model, "'");
 
   const parallel_description& mesh = run.parallel;
+  must(mesh.zero < 3 || mesh.ranks == 1 || !adapter.ends_with("dora"), "parallel.zero", "be at most 2 with an adapter of kind ", adapter,
+       ", which needs whole rows of weights; given ", mesh.zero);
   must(!mesh.ring || mesh.context > 1, "parallel.ring", "be with context-parallel ranks; parallel.context is 1");
   must(mesh.shards == 0 || mesh.zero > 0, "parallel.shards", "be with parallel.zero, which is 0; given ", mesh.shards);
   must(mesh.stage_layers.empty() || mesh.pipeline > 1, "parallel.stage_layers", "be with pipeline-parallel ranks; parallel.pipeline is 1");
@@ -253,6 +266,7 @@ inline void check_uses(const run_description& run) {
   for (const auto& [member, given] : {std::pair{"output.save_epochs", output.save_epochs}, {"output.eval_epochs", output.eval_epochs},
                                       {"max_steps_per_epoch", run.max_steps_per_epoch > 0}})
     must(number == 0 || !given, member, "be left out: samples of indexed data are those of all epochs");
+  must(!output.overwrite || output.resume.empty(), "output.overwrite", "be false with output.resume");
   must(!output.save_epochs || output.checkpoint_style != "torchtune" || output.save_total_limit <= 1, "output.save_total_limit",
        "be 0 or 1 with save_epochs and the checkpoint_style torchtune, which has the models of all epochs and one checkpoint; given ", output.save_total_limit);
   must(output.log_file.empty() || output.log_style == "torchtune", "output.log_file", "be with log_style torchtune; given '", output.log_file, "'");
@@ -296,7 +310,7 @@ XTRAIN_INLINE void run_description::check() const {
   require_one_of("schedule.counts", schedule.counts, {"steps", "sequences"});
   require_one_of("objective.kind", objective.kind, {"next_token", "dpo", "kto", "orpo", "simpo", "distillation"});
   require_one_of("objective.average", objective.average, {"step", "micro_batch"});
-  require_one_of("adapter.kind", adapter.kind, {"none", "lora", "dora", "qlora", "qat", "qat_lora", "prefix"});
+  require_one_of("adapter.kind", adapter.kind, {"none", "lora", "dora", "qlora", "qdora", "qat", "qat_lora", "prefix"});
   require_one_of("parallel.schedule", parallel.schedule, {"1f1b", "interleaved", "gpipe", "aiao", "zero_bubble"});
   require_one_of("output.log_style", output.log_style, {"xtrain", "torchtune", "megatron", "hugging_face", "musa_demo"});
   require_one_of("output.checkpoint_style", output.checkpoint_style, {"xtrain", "torchtune", "hugging_face", "megatron"});

@@ -150,6 +150,7 @@ inline constexpr std::string_view no_reward_model = "a model of one score is for
 /// An argument of the builders that take sizes, and the member of a config.json that it is.
 struct tune_size {
   std::string_view argument, member;  ///< without a member: it limits lengths, and changes no result
+  bool is_real = false;               ///< a number that need not be whole
 };
 inline constexpr std::array<tune_size, 15> tune_sizes{{
     {"vocab_size", "vocab_size"},
@@ -160,13 +161,13 @@ inline constexpr std::array<tune_size, 15> tune_sizes{{
     {"intermediate_dim", "intermediate_size"},
     {"head_dim", "head_dim"},
     {"max_seq_len", ""},
-    {"attn_dropout", "attention_dropout"},
-    {"norm_eps", "rms_norm_eps"},
-    {"rope_base", "rope_theta"},
-    {"hidden_capping_value", "attn_logit_softcapping"},
-    {"final_capping_value", "final_logit_softcapping"},
+    {"attn_dropout", "attention_dropout", true},
+    {"norm_eps", "rms_norm_eps", true},
+    {"rope_base", "rope_theta", true},
+    {"hidden_capping_value", "attn_logit_softcapping", true},
+    {"final_capping_value", "final_logit_softcapping", true},
     {"sliding_window_size", "sliding_window"},
-    {"query_pre_attn_scalar", "query_pre_attn_scalar"},
+    {"query_pre_attn_scalar", "query_pre_attn_scalar", true},
 }};
 inline constexpr std::string_view tune_size_arguments =
     "vocab_size num_layers num_heads num_kv_heads embed_dim intermediate_dim max_seq_len attn_dropout norm_eps rope_base";
@@ -287,7 +288,7 @@ struct tune_model_use {
 }
 
 /// Words separated by spaces.
-[[nodiscard]] inline std::vector<std::string> words_of(std::string_view text) {
+[[nodiscard]] inline std::vector<std::string> tune_words(std::string_view text) {
   std::vector<std::string> words;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find(' '), text.size());

@@ -167,8 +167,8 @@ inline constexpr std::array<tune_config_row, 22> tune_config_rows{{
   all.push_back(
       {"eleuther_evaluation", "eleuther_eval",
        concat(
-           "# For: tune run eleuther_eval --config eleuther_evaluation tasks=[truthfulqa_mc2]\n\n", llama2,
-           "\ntasks: [truthfulqa_mc2]\nlimit: null\nmax_seq_length: 4096\nbatch_size: 8\nenable_kv_cache: True\nquantizer: null\n\n"
+           "# For: tune run eleuther_eval --config eleuther_evaluation tasks=[hellaswag]\n\n", llama2,
+           "\ntasks: [hellaswag]  # torchtune's config names truthfulqa_mc2, which is no task here\nlimit: null\nmax_seq_length: 4096\nbatch_size: 8\nenable_kv_cache: True\nquantizer: null\n\n"
            "device: cpu\ndtype: bf16\nseed: 1234\n")});
   all.push_back({"quantization", "quantize",
                  concat("# For: tune run quantize --config quantization\n\noutput_dir: /tmp/torchtune/llama2_7B/quantized\n\n"

@@ -9,6 +9,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/eval/benchmark_task.hpp>
 #include <xtrain/recipes/run_description.hpp>
 #include <xtrain/recipes/torchtune_call.hpp>
 #include <xtrain/recipes/torchtune_sections.hpp>
@@ -73,7 +74,14 @@ class tune_programs : tune_reader {
     const auto add = [&](const char* flag, const std::string& value) { call.arguments.insert(call.arguments.end(), {flag, value}); };
     add("--tokenizer", tokens.tokenizer.path);
     std::string tasks;
-    for (const std::string& task : top_.texts("tasks")) tasks += (tasks.empty() ? "" : ",") + task;
+    for (const std::string& task : top_.texts("tasks")) {
+      try {
+        (void)benchmark_tasks_named(task);
+      } catch (const config_error& problem) {
+        top_.wrong("tasks", concat("must be tasks of evaluate, which --list-tasks lists: ", problem.what()));
+      }
+      tasks += (tasks.empty() ? "" : ",") + task;
+    }
     if (tasks.empty()) top_.wrong("tasks", "must name a task");
     add("--tasks", tasks);
     if (top_.has("limit")) add("--limit", concat(top_.positive("limit", 1)));

@@ -45,7 +45,7 @@ inline const tune_component& checked_component(const yaml_value& section, const 
     const std::string near = tune_component_near(name->text);
     tune_wrong(file, *name, where, concat("there is no such component; given ", name->text, near.empty() ? "" : concat("; did you mean ", near, "?")));
   }
-  std::vector<std::string> known = words_of(arguments);
+  std::vector<std::string> known = tune_words(arguments);
   const bool takes_any = std::find(known.begin(), known.end(), "*") != known.end();
   for (std::size_t i = 0; i < section.keys.size(); ++i) {
     const std::string& key = section.keys[i];
@@ -168,9 +168,13 @@ class tune_reader {
     for (const tune_size& one : tune_sizes) {
       const std::string argument(one.argument);
       if (!section.has(argument) || one.member.empty()) continue;
-      const bool whole = section.get(argument)->type == yaml_value::kind::integer;
-      if (whole) sizes[std::string(one.member)] = section.count(argument, 0);
-      else sizes[std::string(one.member)] = section.number(argument, 0.0);
+      if (!one.is_real) {
+        sizes[std::string(one.member)] = section.count(argument, 0);
+        continue;
+      }
+      const double value = section.number(argument, 0.0);
+      if (value < 0.0) section.wrong(argument, "must be a number that is not negative");
+      sizes[std::string(one.member)] = value;
     }
     if (section.has("scale_factor")) section.wrong("scale_factor", "must be left out: the folder's config.json says how positions are scaled");
     if (section.has("tie_word_embeddings")) sizes["tie_word_embeddings"] = section.flag("tie_word_embeddings", false);
@@ -190,7 +194,7 @@ class tune_reader {
     result.folder = section.required_text("checkpoint_dir");
     while (result.folder.size() > 1 && result.folder.ends_with('/')) result.folder.pop_back();
     result.output = section.text("output_dir");
-    const std::vector<std::string> types = words_of(model.types);
+    const std::vector<std::string> types = tune_words(model.types);
     const std::string type = section.required_text("model_type");
     if (std::find(types.begin(), types.end(), type) == types.end()) section.wrong("model_type", concat("must be that of ", model.builder, ", ", types.front()));
     const yaml_value* files = section.get("checkpoint_files");
@@ -249,7 +253,7 @@ class tune_reader {
       run.tokenizer.merges = section.text("merges_file");
     }
     section.must_be_null("special_tokens_path", "special tokens are read from the files beside the vocabulary");
-    run.tokenizer.max_length = section.count("max_seq_len", 0);
+    run.tokenizer.max_length = section.has("max_seq_len") ? section.positive("max_seq_len", 1) : 0;
     const auto [layout, prompt] = tune_conversation(section, component);
     run.tokenizer.chat_template = tune_chat_template(layout, prompt);
     section.finish();

@@ -87,7 +87,7 @@ class tune_training : tune_reader {
       if (words != others)
         top_.section("teacher_model").wrong("_component_", concat("must have the vocabulary of the model, ", words.dump(), " tokens; it has ", others.dump()));
     }
-    if (is_qat()) quantise(run);
+    if (is_qat()) quantize(run);
 
     run.output.folder = top_.text("output_dir", weights.output);
     if (run.output.folder.empty()) top_.wrong("output_dir", "must be given");
@@ -121,14 +121,15 @@ class tune_training : tune_reader {
                                        : concat("must not be a builder of LoRA for the recipe ", recipe_.name));
     if (!use.lora) return model.finish();
     adapter_description& adapter = run.adapter;
-    const bool quantises = model.flag("quantize_base", use.qlora), dora = model.flag("use_dora", false);
-    if (quantises && dora) model.wrong("use_dora", "must be False with quantize_base: DoRA on weights of four bits is not supported");
-    adapter.kind = quantises ? "qlora" : dora ? "dora" : "lora";
+    const bool quantizes = model.flag("quantize_base", use.qlora), dora = model.flag("use_dora", false);
+    adapter.kind = quantizes ? dora ? "qdora" : "qlora" : dora ? "dora" : "lora";
     adapter.rank = model.positive("lora_rank", 8);
     adapter.alpha = model.number("lora_alpha", 16.0);
     adapter.dropout = model.number("lora_dropout", 0.0);
     if (!(adapter.alpha > 0.0)) model.wrong("lora_alpha", "must be positive");
     if (!(adapter.dropout >= 0.0 && adapter.dropout < 1.0)) model.wrong("lora_dropout", "must be from 0 to below 1");
+    if (dora && adapter.dropout > 0.0)
+      model.wrong("lora_dropout", "must be 0 with use_dora: torchtune drops inputs of A and B alone; here, as in PEFT, those of all that DoRA changes");
     std::set<std::string> attention;
     for (const std::string& module : model.texts("lora_attn_modules")) {
       const std::vector<std::string> known{"q_proj", "k_proj", "v_proj", "output_proj"};
@@ -146,25 +147,28 @@ class tune_training : tune_reader {
     }
     const bool mlp = model.flag("apply_lora_to_mlp", false);
     const bool fused = use.model->family == "phi3";
-    if (fused) {
-      const bool all = attention.contains("q_proj") && attention.contains("k_proj") && attention.contains("v_proj");
-      const bool none = !attention.contains("q_proj") && !attention.contains("k_proj") && !attention.contains("v_proj");
-      if (!all && !none)
-        model.wrong("lora_attn_modules",
-                    concat("must name q_proj, k_proj and v_proj together: ", use.model->builder, " has one matrix of all three, which gets one adapter"));
-      if (all) adapter.targets.emplace_back("qkv_proj");
-      if (all || mlp)
-        note(concat(model.path(), ".lora_attn_modules"),
-             "the fused matrices qkv_proj and gate_up_proj have one adapter each, of lora_rank; torchtune's parts have one each");
+    std::vector<std::string> projections;
+    for (const char* one : {"q_proj", "k_proj", "v_proj"})
+      if (attention.contains(one)) projections.emplace_back(one);
+    if (fused && !projections.empty()) {
+      adapter.targets.emplace_back("qkv_proj");
+      adapter.parts["qkv_proj"] = projections;
     } else {
-      for (const char* one : {"q_proj", "k_proj", "v_proj"})
-        if (attention.contains(one)) adapter.targets.emplace_back(one);
+      adapter.targets.insert(adapter.targets.end(), projections.begin(), projections.end());
     }
     if (attention.contains("output_proj")) adapter.targets.emplace_back("o_proj");
     if (mlp)
       for (const char* one : {"gate_proj", "up_proj", "down_proj"})
         if (!fused || std::string_view(one) == "down_proj") adapter.targets.emplace_back(one);
-    if (mlp && fused) adapter.targets.emplace_back("gate_up_proj");
+    if (mlp && fused) {
+      adapter.targets.emplace_back("gate_up_proj");
+      adapter.parts["gate_up_proj"] = {"gate_proj", "up_proj"};
+    }
+    if (!adapter.parts.empty()) {
+      if (dora) model.wrong("use_dora", concat("must be False where ", use.model->builder, " has fused matrices, whose parts have LoRA alone"));
+      if (quantizes)
+        note(model.path(), "fused matrices are rounded to four bits as they are in files, torchtune's parts one by one; they differ in the rounding of scales");
+    }
     model.finish();
   }
 
@@ -337,6 +341,7 @@ class tune_training : tune_reader {
     if (ends(".SGD")) {
       to.kind = "sgd";
       to.settings["momentum"] = section.number("momentum", 0.0);
+      if (to.settings["momentum"] < 0.0) section.wrong("momentum", "must not be negative");
       if (section.number("dampening", 0.0) != 0.0) section.wrong("dampening", "must be 0");
       if (decay != 0.0) section.wrong("weight_decay", "must be 0: PyTorch's SGD adds it to the gradient, the one here to the weight");
       to.settings["weight_decay"] = 0.0;
@@ -345,12 +350,15 @@ class tune_training : tune_reader {
       if (component == "torch.optim.Adam" && decay != 0.0) section.wrong("weight_decay", "must be 0: Adam adds it to the gradient; AdamW decays the weights");
       to.settings["weight_decay"] = decay;
       to.settings["epsilon"] = section.number("eps", 1e-8);
+      if (to.settings["epsilon"] < 0.0) section.wrong("eps", "must not be negative");
       double beta1 = 0.9, beta2 = 0.999;
       if (const yaml_value* betas = section.get("betas")) {
         const auto is_number = [](const yaml_value& one) { return one.type == yaml_value::kind::number || one.type == yaml_value::kind::integer; };
         if (!betas->is_list() || betas->items.size() != 2 || !is_number(betas->items[0]) || !is_number(betas->items[1]))
           section.wrong("betas", "must be a list of two numbers");
         beta1 = betas->items[0].real, beta2 = betas->items[1].real;
+        for (const double beta : {beta1, beta2})
+          if (!(beta >= 0.0 && beta < 1.0)) section.wrong("betas", "must be two numbers from 0 to below 1");
       }
       to.settings["beta1"] = beta1;
       to.settings["beta2"] = beta2;
@@ -359,7 +367,7 @@ class tune_training : tune_reader {
       else (void)section.any("min_8bit_size");
       section.must_be_null("args", "there are no other settings");
       if (section.count("percentile_clipping", 100) != 100) section.wrong("percentile_clipping", "must be 100: gradients are not clipped by their history");
-      section.only("block_wise", true, "moments are quantised in blocks");
+      section.only("block_wise", true, "moments are quantized in blocks");
       if (section.count("block_size", 256) != 256) section.wrong("block_size", "must be 256");
       section.asks_for({"is_paged"});
       section.only("bf16_stochastic_round", run.precision == "bf16_pure" && section.flag("bf16_stochastic_round", false),
@@ -479,6 +487,10 @@ class tune_training : tune_reader {
     parallel_description& mesh = run.parallel;
     mesh.ranks = launch_.ranks;
     mesh.zero = top_.flag("fsdp_reshard_after_forward", true) ? 3 : 2;
+    if (mesh.zero == 3 && mesh.ranks > 1 && run.adapter.kind.ends_with("dora")) {
+      mesh.zero = 2;
+      note("model.use_dora", "every rank keeps all weights (zero<2>), because DoRA needs whole rows; results are the same");
+    }
     mesh.tensor = top_.positive("tensor_parallel_dim", 1);
     if (top_.has("tensor_parallel_plan")) {
       tune_section plan = top_.section("tensor_parallel_plan");
@@ -530,7 +542,7 @@ class tune_training : tune_reader {
     for (const char* key : {"num_workers", "log_level"}) ignore(key, "has no effect on results");
   }
 
-  void quantise(run_description& run) {
+  void quantize(run_description& run) {
     tune_section section = top_.section("quantizer");
     (void)checked_component(section.values(), file_, "quantizer", true);
     if (!section.text("_component_").ends_with("Int8DynActInt4WeightQATQuantizer") && !section.text("_component_").ends_with("Int4WeightOnlyQATQuantizer"))
@@ -541,13 +553,14 @@ class tune_training : tune_reader {
       const std::size_t group = section.positive("groupsize", 256), tiles = section.positive("inner_k_tiles", 8);
       if (group != 32 && group != 64 && group != 128 && group != 256) section.wrong("groupsize", "must be 32, 64, 128 or 256");
       if (tiles != 2 && tiles != 4 && tiles != 8) section.wrong("inner_k_tiles", "must be 2, 4 or 8");
-      run.adapter.settings["quantises_activations"] = false;
+      run.adapter.settings["quantizes_activations"] = false;
       run.adapter.settings["float_zero_points"] = true;
     }
     if (wants_lora()) {
       tune_section model = top_.section("model");
       if (run.adapter.kind != "lora")
         model.wrong("_component_", concat("must be a builder of LoRA, without DoRA and without quantized weights, for the recipe ", recipe_.name));
+      if (!run.adapter.parts.empty()) model.wrong("_component_", "must be a model without fused matrices, which are rounded as a whole");
       if (run.model.family == "qwen2") model.wrong("_component_", "must be a model without biases: torchtune's QATLoRALinear leaves them out");
       run.adapter.kind = "qat_lora";
     } else {

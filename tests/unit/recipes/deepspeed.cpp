@@ -146,7 +146,7 @@ TEST_CASE("what is unknown, of another type, or not there is refused with its pa
   refuses(R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme"}}})",
           "ds.json: zero_optimization.offload_optimizer.nvme_path: must be given, a folder for the files", plain);
   refuses(R"({"zero_optimization": {"stage": 3, "zero_quantized_weights": true}})",
-          "ds.json: zero_optimization.zero_quantized_weights: must be off: values are not quantised on their way; given true", plain);
+          "ds.json: zero_optimization.zero_quantized_weights: must be off: values are not quantized on their way; given true", plain);
   refuses(R"({"optimizer": {"type": "OneBitAdam"}})", "ds.json: optimizer.type: must be AdamW, Adam or Lion; given \"OneBitAdam\"", plain);
   refuses(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}}})",
           R"(ds.json: optimizer.params.weight_decay: must be that of --weight_decay, 0, or "auto"; given 0.1)", plain);

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -255,6 +256,11 @@ TEST_CASE("schedules and optimizers") {
   CHECK(translated(alpaca + "--max_steps 10").max_steps == 10);
   CHECK(translated(alpaca + "--resume_from_checkpoint True").output.resume == "latest");
   CHECK(translated(alpaca + "--resume_from_checkpoint out/checkpoint-5").output.resume == "out/checkpoint-5");
+  CHECK(translated(alpaca + "--overwrite_output_dir").output.overwrite);
+  CHECK_FALSE(translated(alpaca + "--overwrite_output_dir False").output.overwrite);
+  CHECK_FALSE(translated(alpaca + "--overwrite_output_dir --resume_from_checkpoint True").output.overwrite);  // the run goes on
+  const run_description logs = translated(alpaca + "--logging_dir logs");
+  CHECK(std::count_if(logs.notes.begin(), logs.notes.end(), [](const std::string& note) { return note.find("logging_dir") != std::string::npos; }) == 1);
   run = translated(alpaca + "--loss_average micro_batch");
   CHECK(run.objective.average == "micro_batch");
   CHECK(run.drop_last);
@@ -301,6 +307,17 @@ TEST_CASE("what cannot be honoured is refused by its name") {
   refuses("torchrun --nnodes=2 --nproc_per_node=8 train.py " + alpaca,
           "--nnodes: must be 1: the ranks of several nodes are processes that mpirun or srun starts, as in "
           "`mpirun -n 16 hf_train ...`; given '2'");
+  const scratch_folder f;
+  write(f / "deep.json", "{\"fp16\": " + std::string(1000000, '[') + std::string(1000000, ']') + "}");
+  CHECK_THROWS_WITH_AS((void)translated(alpaca + "--deepspeed " + (f / "deep.json")),
+                       doctest::Contains("deep.json: must be JSON; line 1: nested deeper than 128"), config_error);
+  const std::string deep = "{\"fp16\":" + std::string(1000000, '[') + std::string(1000000, ']') + "}";
+  std::vector<std::string> words = words_of(alpaca);
+  words.insert(words.end(), {"--deepspeed", deep});
+  CHECK_THROWS_WITH_AS((void)run_description::from_hugging_face(words), doctest::Contains("--deepspeed: must be JSON; line 1: nested deeper than 128"),
+                       config_error);
+  refuses("train.py " + alpaca + "--nproc-per-node 2", "--nproc_per_node: must stand before the script and its flags: it is a flag of the launcher");
+  refuses(alpaca + "--nnodes=1", "--nnodes: must stand before the script and its flags: it is a flag of the launcher");
   refuses("train.py alpaca.json " + alpaca, "'alpaca.json': must come after a flag; it is the first argument");
   refuses(
       alpaca + "--dataloader_drop_last True --gradient_accumulation_steps 2",

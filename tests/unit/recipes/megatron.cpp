@@ -97,6 +97,7 @@ TEST_CASE("the defaults are those of Megatron-LM and AscendSpeed") {
   const run_description unsaved = run_of(llama.substr(0, llama.find(" --save")) + " --save-interval 10");
   CHECK(unsaved.output.folder == "pretrain_llama_output");
   CHECK(unsaved.output.save_steps == 0);
+  CHECK(run.output.save_steps == 1000);  // Megatron saves at the end
 }
 
 TEST_CASE("a launcher's ranks are threads of one process") {
@@ -322,6 +323,10 @@ TEST_CASE("DeepSpeed's config is applied as AscendSpeed applies it") {
   CHECK(refusal("megatron deepspeed --num_gpus 8 pretrain_llama.py" + flags + " --zero-stage 3").find("must be zero_optimization.stage") !=
         std::string::npos);
   CHECK(refusal("megatron deepspeed --num_gpus 4 pretrain_llama.py" + flags).find("gradient_accumulation_steps") != std::string::npos);
+  json two = read_json(f / "ds.json");
+  two.erase("gradient_accumulation_steps");
+  write_file(f / "ds.json", two.dump());
+  CHECK(run_of("megatron deepspeed pretrain_llama.py" + flags + " --zero-stage=2").parallel.ranks == 8);
   CHECK(refusal("megatron deepspeed pretrain_llama.py" + sizes) ==
         "deepspeed: --num_gpus must be given: the number of ranks, which are threads of this process");
   CHECK(refusal(llama + " --deepspeed") == "--deepspeed: needs --deepspeed_config, a file");
@@ -472,6 +477,13 @@ TEST_CASE("weights are converted to a folder for every mesh, after a look at the
   CHECK(all.calls[0] == megatron_command::call{"convert", {"--from", model, "--to", "ckpt", "--format", "hf"}});
   CHECK(has_note(all.notes, "every mesh loads, not only 2 x 4"));
   CHECK(refusal(convert + model + " --type 13B").starts_with("--type 13B: is 40 layers, a hidden size of 5120 and 40 heads; "));
+  // a size says that it need not be 7B
+  json small = json::parse(llama_7b);
+  small["num_hidden_layers"] = 22;
+  write_model(f / "small", small.dump());
+  CHECK(refusal(convert + (f / "small")).starts_with("--type: is 7B where no size is given: 32 layers, a hidden size of 4096 and 32 heads; "));
+  CHECK(command(convert + (f / "small") + " --num-layers 22").calls.size() == 1);
+  CHECK(refusal(convert + (f / "small") + " --num-layers 24").starts_with("--num-layers: says 24 layers; "));
   CHECK(refusal(convert + model + " --pipeline-model-parallel-size 5") ==
         "--pipeline-model-parallel-size: must divide the model's 32 layers; given 5");
   CHECK(refusal(convert + model + " --pse").starts_with("--pse: is for Baichuan's W_pack"));

@@ -92,7 +92,9 @@ TEST_CASE("override_config.json, with the demo's warnings and its type error") {
   CHECK_THROWS_WITH_AS((void)read(R"({"attn_pdrop": 0})"), "override_config.json: Type mismatch of attn_pdrop: 0.1 vs 0", config_error);
   CHECK_THROWS_WITH_AS((void)read(R"({"n_layer": 2.0})"), "override_config.json: Type mismatch of n_layer: 12 vs 2.0", config_error);
   CHECK_THROWS_WITH_AS((void)read(R"({"tie": "no"})"), "override_config.json: Type mismatch of tie: True vs no", config_error);
-  CHECK_THROWS_WITH_AS((void)read("{"), "override_config.json: must be JSON", config_error);
+  CHECK_THROWS_WITH_AS((void)read("{"), doctest::Contains("override_config.json: must be JSON; line 1: "), config_error);
+  const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
+  CHECK_THROWS_WITH_AS((void)read(("{\"n_layer\": " + deep + "}").c_str()), doctest::Contains("nested deeper than 128"), config_error);
   CHECK_FALSE(musa_demo_texts_are_long(f.path()));
   write(f / "config.json", R"({"model_type": "bert"})");
   CHECK_THROWS_WITH_AS((void)read(""), doctest::Contains("must be a decoder; given"), config_error);

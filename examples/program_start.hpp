@@ -1,0 +1,33 @@
+// What every command line does before anything else: signals and descriptors that would end a run without a word, or put text into its files.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+namespace program_start {
+
+/// A write that nobody reads (SIGPIPE) or that is beyond `ulimit -f` (SIGXFSZ) fails like any other, and is reported, instead of killing the process.
+/// Standard streams that were closed become /dev/null: otherwise the next file that is opened would get their number, and with it what is printed.
+inline void prepare() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  for (const int stream : {0, 1, 2})  // in this order: open() takes the lowest free number
+    if (::fcntl(stream, F_GETFD) == -1 && errno == EBADF) (void)::open("/dev/null", stream == 0 ? O_RDONLY : O_WRONLY);
+}
+
+/// The exit status of a program that ends with `status`: 1 instead of 0, with a sentence, if standard output has not all that was printed.
+inline int with_output_written(const std::string& name, int status) {
+  const bool flushed = std::fflush(stdout) == 0;
+  const int reason = flushed ? 0 : errno;
+  if (flushed && std::ferror(stdout) == 0) return status;
+  std::fprintf(stderr, "%s: standard output: must be writable; %s\n", name.c_str(), flushed ? "what was printed is not whole" : std::strerror(reason));
+  return status == 0 ? 1 : status;
+}
+
+}  // namespace program_start

@@ -1,0 +1,74 @@
+// The datasets of a config, read as a run reads them.
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <xtrain/recipes/run_description.hpp>
+#include <xtrain/recipes/torchtune.hpp>
+#include <xtrain/text/byte_tokenizer.hpp>
+
+#include "../../examples/described_data.hpp"
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+/// torchtune's config llama3_2/1B_full with these lines as its dataset.
+run_description run_with_data(const scratch_folder& folder, const std::string& datasets) {
+  std::string text;
+  for (const torchtune_config& config : torchtune_configs())
+    if (config.name == "llama3_2/1B_full") text = config.text;
+  const std::size_t begin = text.find("dataset:\n"), end = text.find("seed:");
+  put_file(folder / "config.yaml", text.replace(begin, end - begin, "dataset:\n" + datasets));
+  return *torchtune_run("", folder / "config.yaml", {"tokenizer.max_seq_len=512"}).run;
+}
+dataset read_by_a_run(const run_description& run) {
+  command_line::chat_flags chat{.given = run.tokenizer.chat_template};
+  chat.find({});
+  return command_line::described_data(run.data, byte_tokenizer(), chat);
+}
+/// Every sample: its tokens, and which of them are targets.
+std::vector<std::pair<std::vector<token>, std::vector<bool>>> samples_of(const dataset& data) {
+  std::vector<std::pair<std::vector<token>, std::vector<bool>>> all;
+  for (std::size_t s = 0; s < data.size(); ++s) {
+    all.emplace_back();
+    for (std::size_t i = 0; i < data.length(s); ++i) {
+      all.back().first.push_back(data.at(data.begin(s) + i));
+      all.back().second.push_back(data.is_target(data.begin(s) + i));
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a list of torchtune's datasets is read one after the other, each with its own form, fields and targets") {
+  const scratch_folder folder;
+  put_file(folder / "a.jsonl", "{\"instruction\": \"Add.\", \"input\": \"1 2\", \"output\": \"3\"}\n{\"instruction\": \"Say a.\", \"output\": \"a\"}\n");
+  put_file(folder / "q.jsonl", R"({"question": "Who?", "answer": "I."})" "\n");
+  put_file(folder / "t.jsonl", R"({"body": "one"})" "\n" R"({"body": "two"})" "\n" R"({"body": "three"})" "\n");
+  const std::string alpaca = "{_component_: torchtune.datasets.alpaca_dataset, source: json, data_files: " + (folder / "a.jsonl") + "}\n";
+  const std::string questions = "{_component_: torchtune.datasets.instruct_dataset, source: json, data_files: " + (folder / "q.jsonl") +
+                                ", column_map: {input: question, output: answer}}\n";
+  const std::string texts =
+      "{_component_: torchtune.datasets.text_completion_dataset, source: json, data_files: " + (folder / "t.jsonl") + ", column: body}\n";
+
+  const dataset all = read_by_a_run(run_with_data(folder, "- " + alpaca + "- " + questions + "- " + texts));
+  auto expected = samples_of(read_by_a_run(run_with_data(folder, "  " + alpaca)));
+  CHECK(expected.size() == 2);
+  for (const std::string& one : {questions, texts})
+    for (const auto& sample : samples_of(read_by_a_run(run_with_data(folder, "  " + one)))) expected.push_back(sample);
+  CHECK(expected.size() == 6);
+  CHECK(samples_of(all) == expected);
+  CHECK(expected[0].second[5]);        // Alpaca's prompts are learned, by torchtune's default
+  CHECK_FALSE(expected[2].second[5]);  // others are not
+
+  const auto packed = [&](std::string one) { return one.insert(one.size() - 2, ", packed: True"); };
+  CHECK(read_by_a_run(run_with_data(folder, "- " + packed(alpaca) + "- " + packed(questions))).layout() == sequence_layout::packed);
+  CHECK_THROWS_WITH_AS((void)run_with_data(folder, "- " + packed(alpaca) + "- " + questions), doctest::Contains("must be packed as a whole or not at all"),
+                       config_error);
+}

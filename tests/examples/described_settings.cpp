@@ -1,0 +1,109 @@
+// Settings of an optimizer, from a run description on to the checkpoint of a run.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include <xtrain/core/json.hpp>
+#include <xtrain/optim/muon.hpp>
+#include <xtrain/recipes/recipe_type.hpp>
+#include <xtrain/recipes/run_description.hpp>
+#include <xtrain/train/checkpoint.hpp>
+
+#include "../../examples/described_settings.hpp"
+#include "scratch.hpp"
+#include "small_run.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct muon_recipe : defaults {
+  using optimizer = muon;
+};
+
+/// Every setting of muon, none of them the default.
+const char* const settings_of_muon = R"({"momentum": 0.75, "nesterov": false, "weight_decay": 0.25, "coefficients": [3.0, -3.5, 1.5], "steps": 7,
+  "epsilon": 1e-6, "adjust_learning_rate": "original", "learning_rate_ratio": 8.0,
+  "adamw": {"beta1": 0.5, "beta2": 0.625, "epsilon": 1e-4, "weight_decay": 0.125}})";
+
+run_description run_with_muon() {
+  run_description run;
+  run.model.folder = "llama";
+  run.data = {{.kind = "alpaca", .files = {"a.json"}}};
+  run.optimizer.kind = "muon";
+  run.optimizer.settings = json::parse(settings_of_muon);
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("muon's settings are those of a run description, saved and read again, and a checkpoint records them") {
+  const scratch_folder folder;
+  const run_description given = run_with_muon();
+  CHECK(recipe_of(given).text("r") == "struct r : xtrain::defaults {\n  using optimizer = xtrain::muon;\n};\n");
+  given.save(folder / "run.json");
+  const run_description run = run_description::load(folder / "run.json");
+  CHECK(run == given);
+
+  const auto described = command_line::described_config<muon, next_token>(run);
+  const muon::config& c = described.optimizer;
+  CHECK(c.momentum == 0.75);
+  CHECK_FALSE(c.nesterov);
+  CHECK(c.weight_decay == 0.25);
+  CHECK(c.coefficients == std::array{3.0, -3.5, 1.5});
+  CHECK(c.steps == 7);
+  CHECK(c.epsilon == 1e-6);
+  CHECK(c.adjust_learning_rate == muon_rate::original);
+  CHECK(c.learning_rate_ratio == 8.0);
+  CHECK(c.adamw.beta1 == 0.5);
+  CHECK(c.adamw.beta2 == 0.625);
+  CHECK(c.adamw.epsilon == 1e-4);
+  CHECK(c.adamw.weight_decay == 0.125);
+
+  llama<muon_recipe> model(small_run::sizes());
+  trainer of_run(model, training_config<muon>{.max_steps = 1, .micro_batch_size = 2, .optimizer = c});
+  of_run.fit(small_run::data());
+  const std::string checkpoint = checkpoint_folder(of_run, folder / "out").save();
+  const json recorded = read_json(checkpoint + "/trainer_state.json").at("settings");
+  const json expected = json::parse(R"({"momentum": 0.75, "nesterov": false, "weight_decay": 0.25, "newton_schulz_coefficients": [3.0, -3.5, 1.5],
+    "newton_schulz_steps": 7, "epsilon": 1e-6, "adjust_learning_rate": "original", "learning_rate_ratio": 8.0, "adamw_betas": [0.5, 0.625],
+    "adamw_epsilon": 1e-4, "adamw_weight_decay": 0.125})");
+  for (const auto& item : expected.items()) {
+    CAPTURE(item.key());
+    REQUIRE(recorded.contains(item.key()));
+    CHECK(recorded.at(item.key()) == item.value());
+  }
+  // a run that goes on with others says so, one with the same settings says nothing
+  const auto changes = [&](const muon::config& now) {
+    llama<muon_recipe> other(small_run::sizes());
+    trainer again(other, training_config<muon>{.max_steps = 2, .micro_batch_size = 2, .optimizer = now});
+    checkpoint_folder files(again, folder / "out");
+    files.resume();
+    return files.changes();
+  };
+  CHECK(changes(c) == std::vector<std::string>{"max_steps is 2, it was 1"});
+  muon::config other = c;
+  other.momentum = 0.5, other.adamw.beta1 = 0.75;
+  CHECK(changes(other) ==
+        std::vector<std::string>{"adamw_betas is [0.75,0.625], it was [0.5,0.625]", "max_steps is 2, it was 1", "momentum is 0.5, it was 0.75"});
+}
+
+TEST_CASE("a setting that muon does not have, or of another type, is refused by name") {
+  const auto refused = [](const char* settings) -> std::string {
+    run_description run = run_with_muon();
+    run.optimizer.settings = json::parse(settings);
+    try {
+      (void)command_line::described_config<muon, next_token>(run);
+    } catch (const error& problem) {
+      return problem.what();
+    }
+    return "it is accepted";
+  };
+  CHECK(refused(R"({"ns_steps": 5})").find("optimizer.settings.ns_steps: there is no such setting; there are ") == 0);
+  CHECK(refused(R"({"nesterov": 1})") == "optimizer.settings.nesterov: must be true or false; given 1");
+  CHECK(refused(R"({"coefficients": [1, 2]})") == "optimizer.settings.coefficients: must be a list of 3 numbers; given [1,2]");
+  CHECK(refused(R"({"adamw": 3})") == "optimizer.settings.adamw: must be an object; given 3");
+  CHECK(refused(R"({"adjust_learning_rate": "moonlight"})").find("must be one of original, match_rms_adamw, spectral; given 'moonlight'") != std::string::npos);
+}
