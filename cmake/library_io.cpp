@@ -24,7 +24,7 @@
 #include <xtrain/io/model_card_impl.hpp>
 #include <xtrain/io/override_settings_impl.hpp>
 #include <xtrain/io/pretrained_impl.hpp>
-#include <xtrain/io/quantised_weights_impl.hpp>
+#include <xtrain/io/quantized_weights_impl.hpp>
 #include <xtrain/io/rewrite_impl.hpp>
 #include <xtrain/io/safetensors_impl.hpp>
 #include <xtrain/io/settings_impl.hpp>

@@ -101,7 +101,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/elementwise.hpp
     xtrain/device/cpu/embedding.hpp
     xtrain/device/cpu/experts.hpp
-    xtrain/device/cpu/fake_quantise.hpp
+    xtrain/device/cpu/fake_quantize.hpp
     xtrain/device/cpu/few_rows.hpp
     xtrain/device/cpu/grpo.hpp
     xtrain/device/cpu/instructions.hpp
@@ -140,7 +140,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/elementwise.hpp
     xtrain/device/kernel/embedding.hpp
     xtrain/device/kernel/experts.hpp
-    xtrain/device/kernel/fake_quantise.hpp
+    xtrain/device/kernel/fake_quantize.hpp
     xtrain/device/kernel/grpo.hpp
     xtrain/device/kernel/kernel.hpp
     xtrain/device/kernel/launch_record.hpp
@@ -164,7 +164,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/elementwise.hpp
     xtrain/device/reference/embedding.hpp
     xtrain/device/reference/experts.hpp
-    xtrain/device/reference/fake_quantise.hpp
+    xtrain/device/reference/fake_quantize.hpp
     xtrain/device/reference/grpo.hpp
     xtrain/device/reference/loss.hpp
     xtrain/device/reference/matmul.hpp
@@ -312,7 +312,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/elementwise.hpp
     xtrain/ops/embedding.hpp
     xtrain/ops/experts.hpp
-    xtrain/ops/fake_quantise.hpp
+    xtrain/ops/fake_quantize.hpp
     xtrain/ops/grpo.hpp
     xtrain/ops/launch.hpp
     xtrain/ops/loss.hpp
@@ -329,6 +329,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/adafactor.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/adamw_8bit.hpp
+    xtrain/optim/checked_betas.hpp
     xtrain/optim/concepts.hpp
     xtrain/optim/lion.hpp
     xtrain/optim/loss_scale.hpp
@@ -554,8 +555,8 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/pickle.hpp
     xtrain/io/pretrained.hpp
     xtrain/io/pretrained_impl.hpp
-    xtrain/io/quantised_weights.hpp
-    xtrain/io/quantised_weights_impl.hpp
+    xtrain/io/quantized_weights.hpp
+    xtrain/io/quantized_weights_impl.hpp
     xtrain/io/rewrite.hpp
     xtrain/io/rewrite_impl.hpp
     xtrain/io/safetensors.hpp
@@ -572,9 +573,16 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/zip.hpp
     xtrain/plan/machine_file.hpp
     xtrain/plan/machine_file_impl.hpp
+    xtrain/report/chart_axis.hpp
     xtrain/report/html.hpp
+    xtrain/report/number_text.hpp
+    xtrain/report/report_charts.hpp
     xtrain/report/report_page.hpp
     xtrain/report/report_page_impl.hpp
+    xtrain/report/report_part.hpp
+    xtrain/report/report_resources.hpp
+    xtrain/report/report_results.hpp
+    xtrain/report/report_settings.hpp
     xtrain/report/report_style.hpp
     xtrain/report/run_log.hpp
     xtrain/report/run_log_impl.hpp

@@ -30,7 +30,7 @@ std::vector<double> collected(const Model& model) {
   using dtype = typename Model::precision::parameter;
   std::vector<double> all;
   for (const auto& entry : model.parameters().entries()) {
-    if (entry.spec.quantised) continue;  // quantized weights are frozen
+    if (entry.spec.quantized) continue;  // quantized weights are frozen
     std::vector<dtype> host(entry.whole_size());
     model.parallel().collect(model.stream(), model.parameters(), entry, model.parameters().stored_values(), std::span<dtype>(host));
     all.insert(all.end(), host.begin(), host.end());
