@@ -116,14 +116,14 @@ inline void require_sizes(const xtrain::run_description& run, const member_names
   }
   std::size_t length = run.seq_length;
   if (run.tokenizer.max_length > 0) length = std::min(length, run.tokenizer.max_length);
-  for (const char* key : {"n_positions", "max_position_embeddings"}) {
-    const xtrain::json& in = run.model.override_config.contains(key) ? run.model.override_config : config;
-    const auto longest = in.find(key);
-    if (longest == in.end() || !longest->is_number_unsigned()) continue;
-    xtrain::require<xtrain::config_error>(length <= longest->get<std::size_t>(), name_of(names, "seq_length"), ": must be at most ", longest->dump(),
-                                          " tokens, the model's ", key, "; given ", length);
-    break;
-  }
+  for (const xtrain::json* in : {&run.model.override_config, &config})
+    for (const char* key : {"n_positions", "max_position_embeddings"}) {
+      const auto longest = in->find(key);
+      if (longest == in->end() || !longest->is_number_unsigned()) continue;
+      xtrain::require<xtrain::config_error>(length <= longest->get<std::size_t>(), name_of(names, "seq_length"), ": must be at most ", longest->dump(),
+                                            " tokens, the model's ", key, "; given ", length);
+      return;
+    }
 }
 
 /// A folder that has checkpoints of another run is not written to, unless that run goes on, or may be overwritten.

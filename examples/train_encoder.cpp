@@ -100,7 +100,9 @@ xtrain::sentence_dataset read_labels(const std::string& path, const xtrain::toke
     numbers.push_back(xtrain::concat(i));
     placeholders.push_back(xtrain::concat("LABEL_", i));
   }
-  const bool has_names = all_in(found.labels, known.names), has_numbers = !has_names && all_in(found.labels, numbers);
+  const bool has_names = all_in(found.labels, known.names);
+  const bool names_are_numbers = std::any_of(known.names.begin(), known.names.end(), [&](const std::string& name) { return all_in({name}, numbers); });
+  const bool has_numbers = !has_names && !names_are_numbers && all_in(found.labels, numbers);
   const bool are_own = !known.are_trained && (known.names == placeholders || !has_numbers);
   if (!has_names && are_own) return found;
   options.labels = has_numbers ? numbers : known.names;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -23,6 +24,12 @@
 namespace xtrain {
 
 namespace detail {
+
+/// Parts of fused modules, whose order does not matter.
+[[nodiscard]] inline auto in_order(std::map<std::string, std::vector<std::string>> parts) {
+  for (auto& part : parts) std::sort(part.second.begin(), part.second.end());
+  return parts;
+}
 
 inline constexpr std::string_view peft_prefix = "base_model.model.";
 
@@ -131,7 +138,8 @@ void load_adapter(Model& model, const std::string& folder) {
   const lora_config& own = model.settings().adapter;
   require<config_error>(saved.rank == own.rank, folder, ": rank must be the model's ", own.rank, "; the adapter has ", saved.rank);
   require<config_error>(saved.alpha == own.alpha, folder, ": alpha must be the model's ", own.alpha, "; the adapter has ", saved.alpha);
-  require<config_error>(saved.parts == own.parts, folder, ": the parts of fused modules that have adapters of their own must be those of the model's adapter");
+  require<config_error>(detail::in_order(saved.parts) == detail::in_order(own.parts), folder,
+                        ": the parts of fused modules that have adapters of their own must be those of the model's adapter");
   require<config_error>(saved.dora == own.dora, folder, ": must be DoRA as the model's adapter is, or neither; the adapter is ",
                         saved.dora ? "DoRA" : "LoRA");
   using entry = typename Model::store::entry;

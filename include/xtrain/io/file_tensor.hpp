@@ -156,13 +156,25 @@ inline void read_elements(const file_tensor& from, std::size_t first, std::span<
   });
 }
 
-/// Whether two tensors have the same shape and, bit for bit, the same values; of different dtypes, as float64.
+namespace detail {
+
+/// A number as a dtype can hold it.
+[[nodiscard]] inline double rounded_to(std::string_view dtype, double x) {
+  if (dtype == "BF16") return static_cast<double>(static_cast<float>(bf16(static_cast<float>(x))));
+  if (dtype == "F16") return static_cast<double>(static_cast<float>(fp16(static_cast<float>(x))));
+  return dtype == "F32" ? static_cast<double>(static_cast<float>(x)) : x;
+}
+
+}  // namespace detail
+
+/// Whether two tensors have the same shape and, bit for bit, the same values; of different dtypes, when each is rounded to the other's.
 ///   throws  file_error when their dtypes differ and one is not F64, F32, F16 or BF16
 [[nodiscard]] inline bool same_values(const file_tensor& a, const file_tensor& b) {
   if (a.shape != b.shape) return false;
   const bool same_dtype = a.dtype == b.dtype;
   if (same_dtype && a.layout == b.layout && a.bytes.data() == b.bytes.data()) return true;
-  if (same_dtype && a.layout.empty() && b.layout.empty()) return std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin(), b.bytes.end());
+  if (same_dtype && a.layout.empty() && b.layout.empty())
+    return a.bytes.size() == b.bytes.size() && (a.bytes.empty() || std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0);
   constexpr std::size_t at_once = std::size_t{1} << 16;
   const std::size_t width = same_dtype ? bits_of(a.dtype) / 8 : sizeof(double);
   std::vector<std::byte> from_a(at_once * width), from_b(at_once * width);
@@ -172,6 +184,7 @@ inline void read_elements(const file_tensor& from, std::size_t first, std::span<
     const auto read = [&](const file_tensor& from, std::vector<std::byte>& to) {
       if (same_dtype) return read_elements(from, first, std::span(to).first(count * width));
       read_numbers(from, first, std::span(numbers).first(count));
+      for (double& x : std::span(numbers).first(count)) x = detail::rounded_to(a.dtype, detail::rounded_to(b.dtype, x));
       std::memcpy(to.data(), numbers.data(), count * width);
     };
     read(a, from_a);

@@ -60,7 +60,7 @@ XTRAIN_INLINE overridden_settings override_settings(const json_settings& config,
   json object = config.object();
   for (const auto& member : with.object().items()) {
     const std::string& key = member.key();
-    const json& value = member.value();
+    json value = member.value();
     std::vector<detail::setting_place> places = detail::places_of(object, key, known);
     if (places.empty()) {
       if (std::none_of(known.begin(), known.end(), [&](const auto& names) { return detail::has_name(names, key); })) {
@@ -70,6 +70,10 @@ XTRAIN_INLINE overridden_settings override_settings(const json_settings& config,
       places.push_back({key, &object[key]});
       result.changes.push_back({key, "", value.dump()});
     } else {
+      // transformers 5 keeps the theta of rotary embeddings with their scaling, where a new scaling must not drop it
+      for (const auto& place : places)
+        if (value.is_object() && place.value->is_object() && place.value->contains("rope_theta") && !value.contains("rope_theta"))
+          value["rope_theta"] = place.value->at("rope_theta");
       for (const auto& place : places) result.changes.push_back({place.name, place.value->dump(), value.dump()});
     }
     for (const auto& place : places) {

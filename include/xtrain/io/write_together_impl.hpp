@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <exception>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,12 +23,22 @@ namespace xtrain {
 
 namespace detail {
 
-/// Writes this rank's ranges of the file, whose data begin at `begin`.
+/// Writes this rank's ranges of the file, whose data begin at `begin`. Some tensors are collected from all ranks, so a rank that cannot write goes through
+/// the rest, too.
 inline void write_own_ranges(file_ranges& file, std::size_t begin, const std::vector<tensor_to_write>& sorted) {
+  std::exception_ptr problem;
   for (const tensor_to_write& tensor : sorted) {
-    tensor.produce_own([&](std::size_t first, const void* data, std::size_t size) { file.write_at(begin + first, data, size); });
+    tensor.produce_own([&](std::size_t first, const void* data, std::size_t size) {
+      if (problem) return;
+      try {
+        file.write_at(begin + first, data, size);
+      } catch (...) {
+        problem = std::current_exception();
+      }
+    });
     begin += tensor.bytes;
   }
+  if (problem) std::rethrow_exception(problem);
   file.finish();
 }
 

@@ -15,6 +15,10 @@ struct aquila_family : llama_family {
     c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published configuration class
     return c;
   }
+  static void write(const decoder_config& c, named_settings& s) {
+    llama_family::write(c, s);
+    write_rope_scaling_of_two_fields(c, s);
+  }
 };
 
 template <class Recipe>

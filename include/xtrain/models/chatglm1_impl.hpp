@@ -38,7 +38,7 @@ XTRAIN_INLINE file_order chatglm1_family::qkv_order(const decoder_config& c) {
   return grouped_order(c, [](char part, std::size_t head) { return 3 * head + (part == 'q' ? 0U : part == 'k' ? 1U : 2U); });
 }
 
-XTRAIN_INLINE bool chatglm1_family::describes(const named_settings& s) { return s.has({"position_encoding_2d", "inner_hidden_size"}); }
+XTRAIN_INLINE bool chatglm1_family::describes(const named_settings& s) { return s.has({"position_encoding_2d"}) || s.has({"inner_hidden_size"}); }
 
 XTRAIN_INLINE decoder_config chatglm1_family::read(const named_settings& s) {
   require<config_error>(

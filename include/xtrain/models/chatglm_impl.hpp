@@ -29,7 +29,7 @@ XTRAIN_INLINE decoder_names chatglm_family::names() {
           .head = "transformer.output_layer"};
 }
 
-XTRAIN_INLINE bool chatglm_family::describes(const named_settings& s) { return s.has({"multi_query_attention", "padded_vocab_size"}); }
+XTRAIN_INLINE bool chatglm_family::describes(const named_settings& s) { return s.has({"multi_query_attention"}) || s.has({"padded_vocab_size"}); }
 
 XTRAIN_INLINE decoder_config chatglm_family::read(const named_settings& s) {
   require<config_error>(describes(s), s.who(),

@@ -16,6 +16,7 @@ XTRAIN_INLINE decoder_config internlm_family::read(const named_settings& s) {
 
 XTRAIN_INLINE void internlm_family::write(const decoder_config& c, named_settings& s) {
   llama_family::write(c, s);
+  write_rope_scaling_of_two_fields(c, s);
   s.erase({"attention_bias", "mlp_bias", "head_dim"});
   s.set("bias", c.attention_bias);
 }

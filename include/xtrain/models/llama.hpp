@@ -41,6 +41,8 @@ struct llama_family : decoder_family {
   static std::vector<bool> read_layer_types(const named_settings& s, std::size_t num_layers);
   static void write_layer_types(const decoder_config& c, named_settings& s);
   static void write_rope_scaling(const decoder_config& c, named_settings& s);
+  /// The same for published configuration classes that accept two fields, type and factor, and nothing else.
+  static void write_rope_scaling_of_two_fields(const decoder_config& c, named_settings& s);
   static void write(const decoder_config& c, named_settings& s);
   /// Old files contain the rotary frequencies.
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c);

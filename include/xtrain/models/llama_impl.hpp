@@ -121,6 +121,15 @@ XTRAIN_INLINE void llama_family::write_rope_scaling(const decoder_config& c, nam
   s.set_object("rope_scaling", *rope);
 }
 
+XTRAIN_INLINE void llama_family::write_rope_scaling_of_two_fields(const decoder_config& c, named_settings& s) {
+  using rule = rope_scaling_config::rule;
+  if (c.rope_scaling.kind == rule::llama3 || c.rope_scaling.factor == 1.0) return;
+  const auto rope = s.new_object();
+  rope->set("type", c.rope_scaling.kind == rule::linear ? "linear" : "dynamic");
+  rope->set("factor", c.rope_scaling.factor);
+  s.set_object("rope_scaling", *rope);
+}
+
 XTRAIN_INLINE void llama_family::write(const decoder_config& c, named_settings& s) {
   s.set("vocab_size", c.vocab_size);
   s.set("hidden_size", c.hidden_size);

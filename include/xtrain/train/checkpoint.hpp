@@ -61,6 +61,7 @@ class checkpoint_folder final : public observer {
       make_folder(folder_);
       lock_ = folder_lock(folder_, "another run writes checkpoints there");
       remove_unfinished();
+      if constexpr (model_type::recipe::adapter::freezes_weights) base_weights_ = detail::base_weights_fingerprint(options_.base_model);
     }
     everyone().barrier();
   }
@@ -194,8 +195,7 @@ class checkpoint_folder final : public observer {
     detail::record_model(state.model, model);
     if constexpr (requires { model.settings().adapter; }) detail::record_adapter(all, model.settings().adapter);
     if constexpr (model_type::recipe::adapter::freezes_weights) {
-      if (writes() && !base_weights_) base_weights_ = detail::base_weights_fingerprint(options_.base_model);
-      state.base_weights = base_weights_.value_or("");
+      state.base_weights = base_weights_;
     }
     return state;
   }
@@ -258,7 +258,7 @@ class checkpoint_folder final : public observer {
   std::string folder_;
   checkpoint_options options_;
   std::optional<std::size_t> saved_;
-  mutable std::optional<std::string> base_weights_;  // of the frozen weights; read once, by the rank that writes
+  std::string base_weights_;  // the fingerprint of the frozen weights that the run began with, of the rank that writes
   checkpoint_written written_{};
   std::vector<std::string> changes_;
   std::future<void> behind_;  // a checkpoint being written to disk

@@ -63,7 +63,9 @@ XTRAIN_INLINE void remove_unfinished_files(const std::string& folder) {
   for (const std::string& name : try_names_in(folder).value_or(std::vector<std::string>{})) {
     std::string_view rest = name;
     if (name.starts_with(".") || take_last(rest) != "part") continue;
-    const pid_t last = number(take_last(rest)), before = number(take_last(rest)), owner = before > 0 ? before : last;
+    const std::string_view last = take_last(rest);
+    const bool is_drawn = last.size() == 16 && last.find_first_not_of("0123456789abcdef") == std::string_view::npos;  // drawn_name()
+    const pid_t owner = number(is_drawn ? take_last(rest) : last);
     const std::string path = concat(folder, "/", name);
     if (owner > 0 && ::kill(owner, 0) != 0 && errno == ESRCH && !is_directory(path)) ::unlink(path.c_str());
   }
@@ -191,9 +193,10 @@ XTRAIN_INLINE training_progress resumed_progress(const json_settings& s, const c
 
 /// Of a config.json: what may differ between two parts of a run, because it changes neither a tensor nor what is computed from the weights without dropout.
 [[nodiscard]] inline bool may_change(std::string_view setting) {
-  constexpr std::array<std::string_view, 11> names{"max_position_embeddings", "n_positions",       "n_ctx",         "seq_length",
-                                                   "model_max_length",        "max_sequence_length", "initializer_range", "output_router_logits",
-                                                   "router_aux_loss_coef",    "z_loss_weight",     "id2label"};
+  constexpr std::array<std::string_view, 12> names{"max_position_embeddings", "original_max_position_embeddings", "n_positions",       "n_ctx",
+                                                   "seq_length",              "model_max_length",                 "max_sequence_length",
+                                                   "initializer_range",       "output_router_logits",             "router_aux_loss_coef",
+                                                   "z_loss_weight",           "id2label"};
   constexpr std::array<std::string_view, 4> endings{"dropout", "pdrop", "dropout_prob", "token_id"};
   return setting == "label2id" || std::find(names.begin(), names.end(), setting) != names.end() ||
          std::any_of(endings.begin(), endings.end(), [&](std::string_view ending) { return setting.ends_with(ending); });
@@ -231,10 +234,13 @@ XTRAIN_INLINE std::string base_weights_fingerprint(const std::string& base_model
   std::vector<std::string> files;
   if (is_directory(base_model)) {
     const std::vector<std::string> names = try_names_in(base_model).value_or(std::vector<std::string>{});
-    for (const std::string_view ending : {".safetensors", ".bin", ".pth", ".pt"})  // a folder may have the same weights in two formats
+    // those that weight_folder reads: a folder may have other files, and the same weights in two formats
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kinds{
+        {{"model", ".safetensors"}, {"pytorch_model", ".bin"}, {"", ".bin"}, {"", ".pth"}, {"", ".pt"}}};
+    for (const auto& [beginning, ending] : kinds)
       if (files.empty())
         for (const std::string& name : names)
-          if (name.ends_with(ending) && name != "optimizer.safetensors" && !is_directory(concat(base_model, "/", name)))
+          if (name.starts_with(beginning) && name.ends_with(ending) && !is_directory(concat(base_model, "/", name)))
             files.push_back(concat(base_model, "/", name));
   } else {
     files.push_back(base_model);
@@ -257,7 +263,7 @@ XTRAIN_INLINE void require_same_base(const json_settings& saved, const checkpoin
   const std::string then = saved.text_or("", {"base_weights"});
   require<config_error>(then.empty() || now.base_weights.empty() || then == now.base_weights, saved.who(),
                         ": a resumed run must train the adapter of the same weights; those of ", base_model, " have the fingerprint ", now.base_weights,
-                        ", it was ", then);
+                        ", it was ", then, ". If they are the same in other files, begin a new run with the checkpoint's adapter");
 }
 
 XTRAIN_INLINE std::vector<std::string> changed_settings(const json_settings& saved, const json_settings& now) {

@@ -74,6 +74,20 @@ TEST_CASE("a setting that the file does not have is known if the family asks for
   CHECK(keys_of(result) == std::vector<std::string>{"n_embd", "layer_norm_epsilon", "n_inner", "n_layer"});
 }
 
+TEST_CASE("a new rope scaling keeps the theta that transformers 5 writes beside the old one") {
+  json theirs = config_of("llama_tied").object();
+  theirs.erase("rope_theta"), theirs.erase("rope_scaling");
+  theirs["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5e5}};
+  const std::string saved = theirs.dump();
+  const auto sizes = [&](const char* text) {
+    return sizes_of<llama_family>(override_settings<llama_family>(settings(saved.c_str(), "theirs.json"), with(text)).settings);
+  };
+  const decoder_config kept = sizes(R"({"rope_scaling": {"rope_type": "linear", "factor": 2.0}})");
+  CHECK(kept.rope_theta == 5e5);
+  CHECK(kept.rope_scaling.factor == 2.0);
+  CHECK(sizes(R"({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "rope_theta": 7.0}})").rope_theta == 7.0);
+}
+
 TEST_CASE("a config that cannot be read may be put right") {
   const auto broken = settings(
       R"({"model_type": "bert", "hidden_act": "relu", "vocab_size": 31, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2})",

@@ -183,6 +183,11 @@ TEST_CASE("how positions are scaled needs what transformers needs, and is writte
   CHECK(written(dynamic).at("rope_scaling") == json{{"rope_type", "dynamic"}, {"rope_theta", 1e6}, {"factor", 2.5}});
   keeps(dynamic);
   keeps(read(scaled(R"({"type": "linear", "factor": 2.5})")));
+  for (const char* family : {"internlm2", "aquila"}) {  // whose published classes accept these two fields only
+    const decoder_config c = read(with(scaled(R"({"type": "dynamic", "factor": 2.0})"), concat(R"({"model_type": ")", family, R"("})")));
+    CHECK(written(c).at("rope_scaling") == json{{"type", "dynamic"}, {"factor", 2.0}});
+    keeps(c);
+  }
   refused(scaled(R"({"rope_type": "dynamic"})"), "rope scaling of type 'dynamic' must have a factor; it is missing");
   refused(scaled(R"({"rope_type": "linear"})"), "rope scaling of type 'linear' must have a factor; it is missing");
   refused(scaled(R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192})"),

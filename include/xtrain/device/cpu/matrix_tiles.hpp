@@ -7,8 +7,6 @@
 
 #ifdef XTRAIN_MATRIX_TILES
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

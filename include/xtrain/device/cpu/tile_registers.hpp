@@ -6,7 +6,6 @@
 #define XTRAIN_MATRIX_TILES
 #define XTRAIN_USES_TILES __attribute__((target("amx-tile,amx-bf16"), noinline))
 #include <cpuid.h>
-#include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
