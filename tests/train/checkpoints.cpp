@@ -80,13 +80,14 @@ TEST_CASE("what a killed save left behind is removed, and never taken for a chec
   if (child == 0) ::_exit(0);
   REQUIRE(::waitpid(child, nullptr, 0) == child);
   const std::string running = concat("run.json.", ::getpid(), ".part");
-  for (const std::string& name : {concat("tokenizer_config.json.", child, ".part"), concat("model.safetensors.", child, ".1f2e.part"), running,
-                                  std::string("mine.part"), std::string("7.part")})
+  const std::string of_another = concat("corpus.", child, ".bin.part");  // not a name that a save draws
+  for (const std::string& name : {concat("tokenizer_config.json.", child, ".part"), concat("model.safetensors.", child, ".00ff0123456789ab.part"), running,
+                                  of_another, std::string("mine.part"), std::string("7.part")})
     put_file(folder / name, "half");
   CHECK(checkpoints_in(folder.path()).empty());
   bench b;
   const checkpoint_folder files(b.trainer, folder.path());
-  CHECK(folder.files() == std::vector<std::string>{"7.part", "checkpoint-x", "mine.part", running});
+  CHECK(folder.files() == std::vector<std::string>{"7.part", "checkpoint-x", of_another, "mine.part", running});
 }
 
 TEST_CASE("damage is named, and the other checkpoints stay") {
