@@ -30,13 +30,13 @@ cost() {
   }' || failed=1
 }
 library="-DXTRAIN_LIBRARY -DXTRAIN_CPU_KERNELS"
-cost "umbrella, nothing used" "$work/umbrella.cpp" 7.2 2.2 "$@"
-cost "one operation" "$here/one_op.cpp" 2.9 1.5 "$@"
+cost "umbrella, nothing used" "$work/umbrella.cpp" 8.2 2.2 "$@"
+cost "one operation" "$here/one_op.cpp" 3.0 1.5 "$@"
 cost "one layer" "$here/one_layer.cpp" 6.4 2.5 "$@"
-cost "hello" "$project/examples/hello.cpp" 28 8.7 "$@"
-cost "any family" "$here/any_family.cpp" 64 16 "$@"
+cost "hello" "$project/examples/hello.cpp" 34 8.7 "$@"
+cost "any family" "$here/any_family.cpp" 82 16 "$@"
 # shellcheck disable=SC2086  # a list of words
-cost "hello, with the library" "$project/examples/hello.cpp" 6.6 4.3 $library "$@"
+cost "hello, with the library" "$project/examples/hello.cpp" 7.4 4.3 $library "$@"
 # shellcheck disable=SC2086
-cost "any family, with the library" "$here/any_family.cpp" 8.6 6.5 $library "$@"
+cost "any family, with the library" "$here/any_family.cpp" 10 6.5 $library "$@"
 [ $failed = 0 ] || { echo "compile cost: over the limit; see above"; exit 1; }
