@@ -592,13 +592,13 @@ TEST_CASE("parts of an interrupted run that were damaged are refused, and the re
     CHECK_THROWS_AS((void)preprocess_data(files, byte_tokenizer(), *handler, options), interruption);
     options.on_batch = {};
     const auto refused_with = [&](const std::string& path, const std::string& contents, const std::string& words) {
-      const std::string before = get_file(path);
+      const std::string undamaged = get_file(path);
       put_file(path, contents);
       const std::string message = message_of([&] { (void)preprocess_data(files, byte_tokenizer(), *handler, options); });
       CAPTURE(message);
       CHECK(holds(message, words));
       CHECK(message.ends_with(". Remove " + (f / "out_preprocess.json") + " to begin again"));
-      put_file(path, before);
+      put_file(path, undamaged);
     };
     for (const char* key : {"input_ids", "labels", "attention_mask"}) {
       const std::string one = f / (instructions ? concat("out_packed_", key, "_document") : std::string("out_text_document"));
