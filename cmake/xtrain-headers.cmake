@@ -51,6 +51,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/file.hpp
     xtrain/core/file_impl.hpp
     xtrain/core/file_ranges.hpp
+    xtrain/core/header_inline.hpp
     xtrain/core/library.hpp
     xtrain/core/named_settings.hpp
     xtrain/core/pattern.hpp
@@ -118,6 +119,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/peak.hpp
     xtrain/device/cpu/preference.hpp
     xtrain/device/cpu/random.hpp
+    xtrain/device/cpu/row_integers.hpp
     xtrain/device/cpu/simd.hpp
     xtrain/device/cpu/slim.hpp
     xtrain/device/cpu/split_loss.hpp
@@ -151,6 +153,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/norm.hpp
     xtrain/device/kernel/optimizer.hpp
     xtrain/device/kernel/preference.hpp
+    xtrain/device/kernel/row_integers.hpp
     xtrain/device/kernel/split_loss.hpp
     xtrain/device/kernel/step_scalars.hpp
     xtrain/device/kernel/value_loss.hpp
@@ -174,6 +177,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/optimizer.hpp
     xtrain/device/reference/preference.hpp
     xtrain/device/reference/reference.hpp
+    xtrain/device/reference/row_integers.hpp
     xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/step_scalars.hpp
     xtrain/device/reference/stream.hpp
@@ -193,6 +197,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/eval/math_answer_impl.hpp
     xtrain/eval/perplexity.hpp
     xtrain/eval/python_random.hpp
+    xtrain/eval/text_overlap.hpp
+    xtrain/eval/text_overlap_impl.hpp
     xtrain/generate/beam_search.hpp
     xtrain/generate/decoding_memory.hpp
     xtrain/generate/generator.hpp
@@ -323,6 +329,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/optimizer.hpp
     xtrain/ops/preference.hpp
     xtrain/ops/require_softcap.hpp
+    xtrain/ops/row_integers.hpp
     xtrain/ops/split_loss.hpp
     xtrain/ops/step_scalars.hpp
     xtrain/ops/value_loss.hpp
@@ -398,6 +405,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/tensor/parameter_list.hpp
     xtrain/tensor/parameter_list_impl.hpp
     xtrain/tensor/parameters.hpp
+    xtrain/tensor/row_integers.hpp
     xtrain/tensor/shard_spec.hpp
     xtrain/tensor/tensor.hpp
     xtrain/tensor/view.hpp
@@ -536,6 +544,8 @@ set(XTRAIN_IO_HEADERS
     xtrain/eval/benchmark_task.hpp
     xtrain/eval/benchmark_task_impl.hpp
     xtrain/eval/record_place.hpp
+    xtrain/eval/wikitext103.hpp
+    xtrain/eval/wikitext103_impl.hpp
     xtrain/io.hpp
     xtrain/io/file_runs.hpp
     xtrain/io/file_tensor.hpp

@@ -21,6 +21,7 @@
 #include <xtrain/comm/transport.hpp>
 #include <xtrain/comm/waiting.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/header_inline.hpp>
 
 namespace xtrain {
 
@@ -87,11 +88,11 @@ class thread_message final : public message {
   thread_message(std::shared_ptr<thread_world> world, thread_world::address where, std::size_t waits, std::size_t other,
                  thread_world::message fresh)
       : world_(std::move(world)), where_(where), waits_(waits), other_(other), message_(world_->post(where, std::move(fresh))) {}
-  ~thread_message() override;
+  XTRAIN_HEADER_INLINE ~thread_message() override;
   thread_message(const thread_message&) = delete;
   thread_message& operator=(const thread_message&) = delete;
 
-  void wait() override;
+  XTRAIN_HEADER_INLINE void wait() override;
 
  private:
   std::shared_ptr<thread_world> world_;
@@ -108,8 +109,8 @@ class thread_transport final : public transport {
   [[nodiscard]] std::string_view name() const override { return "threads"; }
   [[nodiscard]] std::size_t rank() const override { return rank_; }
   [[nodiscard]] std::size_t size() const override { return world_->size(); }
-  [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override;
-  [[nodiscard]] pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override;
 
  private:
   std::shared_ptr<thread_world> world_;

@@ -19,6 +19,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/header_inline.hpp>
 #include <xtrain/data/dataset.hpp>
 #include <xtrain/data/indexed_dataset.hpp>
 
@@ -117,9 +118,9 @@ class gpt_samples final : public sample_source {
   [[nodiscard]] std::size_t size() const override { return size_; }
   [[nodiscard]] std::size_t seq_length() const override { return options_.seq_length; }
   [[nodiscard]] std::size_t vocab_size() const override { return options_.vocab_size; }
-  void read(std::size_t sample, std::size_t first, std::span<token> into) const override;
+  XTRAIN_HEADER_INLINE void read(std::size_t sample, std::size_t first, std::span<token> into) const override;
   /// Prefixes with weights and sizes, the split, the seed, how many samples are ordered, and a checksum of the files: see indexed_file::fingerprint.
-  [[nodiscard]] std::string identity() const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE std::string identity() const override;
 
   /// The prefixes, separated by commas.
   [[nodiscard]] std::string names() const;

@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <xtrain/core/header_inline.hpp>
 #include <xtrain/device/control_group.hpp>
 
 namespace xtrain {
@@ -77,13 +78,13 @@ class thread_pool final : public executor {
  public:
   /// Has fewer threads if the system does not start as many; see threads().
   explicit thread_pool(std::size_t threads = detail::usable_processors());
-  ~thread_pool() override;
+  XTRAIN_HEADER_INLINE ~thread_pool() override;
   thread_pool(const thread_pool&) = delete;
   thread_pool& operator=(const thread_pool&) = delete;
 
   [[nodiscard]] std::size_t threads() const override { return workers_.size() + 1; }
 
-  void run(std::size_t parts, std::size_t threads, parallel_task task) override;
+  XTRAIN_HEADER_INLINE void run(std::size_t parts, std::size_t threads, parallel_task task) override;
 
   /// The pool that every context uses unless it is given another executor.
   [[nodiscard]] static std::shared_ptr<thread_pool> shared();

@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/core/header_inline.hpp>
 #include <xtrain/core/json_fwd.hpp>
 #include <xtrain/core/named_settings.hpp>
-#include <xtrain/core/dtype.hpp>
 
 namespace xtrain {
 
@@ -32,47 +33,47 @@ class json_settings final : public named_settings {
   json_settings(json_settings&& from) noexcept;
   json_settings& operator=(const json_settings& from);
   json_settings& operator=(json_settings&& from) noexcept;
-  ~json_settings() override;
+  XTRAIN_HEADER_INLINE ~json_settings() override;
 
-  [[nodiscard]] bool has(names keys) const override;
-  [[nodiscard]] bool is_null(const char* key) const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE bool has(names keys) const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE bool is_null(const char* key) const override;
 
   /// A positive integer.
-  [[nodiscard]] std::size_t size(names keys) const override;
-  [[nodiscard]] std::size_t size_or(std::size_t otherwise, names keys) const override;
-  [[nodiscard]] double number_or(double otherwise, names keys) const override;
-  [[nodiscard]] bool flag_or(bool otherwise, names keys) const override;
-  [[nodiscard]] std::string text_or(const std::string& otherwise, names keys) const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE std::size_t size(names keys) const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE std::size_t size_or(std::size_t otherwise, names keys) const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE double number_or(double otherwise, names keys) const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE bool flag_or(bool otherwise, names keys) const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE std::string text_or(const std::string& otherwise, names keys) const override;
   /// One token or a list of tokens; empty when missing.
-  [[nodiscard]] std::vector<token> tokens(names keys) const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE std::vector<token> tokens(names keys) const override;
   /// A token, which may be negative; `otherwise` when missing, nullopt when it is null.
-  [[nodiscard]] std::optional<token> token_or(std::optional<token> otherwise, const char* key) const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE std::optional<token> token_or(std::optional<token> otherwise, const char* key) const override;
   /// A list of strings; empty when missing.
-  [[nodiscard]] std::vector<std::string> texts(names keys) const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE std::vector<std::string> texts(names keys) const override;
   /// A nested object; empty when missing.
   [[nodiscard]] json_settings inner(names keys) const;
 
-  [[nodiscard]] std::unique_ptr<named_settings> object_at(names keys) const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE std::unique_ptr<named_settings> object_at(names keys) const override;
 
   void set(const char* key, json value);
-  void set(const char* key, bool value) override;
-  void set(const char* key, std::size_t value) override;
-  void set(const char* key, token value) override;
-  void set(const char* key, double value) override;
-  void set(const char* key, const char* value) override;
-  void set(const char* key, const std::string& value) override;
-  void set(const char* key, const std::vector<std::string>& values) override;
+  XTRAIN_HEADER_INLINE void set(const char* key, bool value) override;
+  XTRAIN_HEADER_INLINE void set(const char* key, std::size_t value) override;
+  XTRAIN_HEADER_INLINE void set(const char* key, token value) override;
+  XTRAIN_HEADER_INLINE void set(const char* key, double value) override;
+  XTRAIN_HEADER_INLINE void set(const char* key, const char* value) override;
+  XTRAIN_HEADER_INLINE void set(const char* key, const std::string& value) override;
+  XTRAIN_HEADER_INLINE void set(const char* key, const std::vector<std::string>& values) override;
   void set(const char* key, const std::vector<double>& values);
   void set(const char* key, const std::vector<std::size_t>& values);
-  [[nodiscard]] std::unique_ptr<named_settings> new_object() const override;
-  void set_object(const char* key, const named_settings& object) override;
-  void set_null(const char* key) override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE std::unique_ptr<named_settings> new_object() const override;
+  XTRAIN_HEADER_INLINE void set_object(const char* key, const named_settings& object) override;
+  XTRAIN_HEADER_INLINE void set_null(const char* key) override;
   /// null where there is none, so that no reader uses a default
-  void set_token(const char* key, std::optional<token> value) override;
-  void set_tokens(const char* key, const std::vector<token>& all) override;
-  void erase(names keys) override;
+  XTRAIN_HEADER_INLINE void set_token(const char* key, std::optional<token> value) override;
+  XTRAIN_HEADER_INLINE void set_tokens(const char* key, const std::vector<token>& all) override;
+  XTRAIN_HEADER_INLINE void erase(names keys) override;
 
-  [[nodiscard]] const std::string& who() const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE const std::string& who() const override;
   [[nodiscard]] const json& object() const;
   /// As a file holds it: JSON, indented.
   [[nodiscard]] std::string text() const;

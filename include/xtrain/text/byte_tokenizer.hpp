@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/header_inline.hpp>
 #include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
@@ -21,12 +22,12 @@ class byte_model final : public tokenizer_model {
  public:
   static constexpr token end_of_text = 256;
 
-  void encode(std::string_view text, std::vector<placed_token>& tokens) const override;
-  [[nodiscard]] std::string decode(std::span<const token> tokens) const override;
+  XTRAIN_HEADER_INLINE void encode(std::string_view text, std::vector<placed_token>& tokens) const override;
+  [[nodiscard]] XTRAIN_HEADER_INLINE std::string decode(std::span<const token> tokens) const override;
   [[nodiscard]] std::size_t vocab_size() const override { return 257; }
 
   /// Saved as a byte-level BPE without merges, which other libraries load as the same tokenizer.
-  void save(const std::string& folder) const override;
+  XTRAIN_HEADER_INLINE void save(const std::string& folder) const override;
 };
 
 }  // namespace detail

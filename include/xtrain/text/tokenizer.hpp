@@ -12,6 +12,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/header_inline.hpp>
 
 namespace xtrain {
 
@@ -43,7 +44,7 @@ class tokenizer_model {
   virtual void save(const std::string& folder) const = 0;
 
   /// The tokens of one text or a pair with the special tokens around them; by default there are none.
-  [[nodiscard]] virtual encoding encode_whole(std::string_view text, const std::string_view* second) const;
+  [[nodiscard]] XTRAIN_HEADER_INLINE virtual encoding encode_whole(std::string_view text, const std::string_view* second) const;
   /// Appends the tokens of `text`, special tokens written in it encoded as ordinary text: untrusted text cannot end a text.
   virtual void encode_as_text(std::string_view text, std::vector<placed_token>& tokens) const { encode(text, tokens); }
   /// Whether decoding may skip this token because it is a special token.

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/header_inline.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/train/events.hpp>
 
@@ -27,13 +28,13 @@ class json_lines_record final : public observer {
   void describe(std::string object);
 
   using observer::on;
-  void on(const run_began& run) override;
-  void on(const step_done& done) override;
-  void on(const rank_measured& one) override;
-  void on(const step_skipped& skipped) override;
-  void on(const evaluation_done& done) override;
-  void on(const checkpoint_written& done) override;
-  void on(const run_ended& ended) override;
+  XTRAIN_HEADER_INLINE void on(const run_began& run) override;
+  XTRAIN_HEADER_INLINE void on(const step_done& done) override;
+  XTRAIN_HEADER_INLINE void on(const rank_measured& one) override;
+  XTRAIN_HEADER_INLINE void on(const step_skipped& skipped) override;
+  XTRAIN_HEADER_INLINE void on(const evaluation_done& done) override;
+  XTRAIN_HEADER_INLINE void on(const checkpoint_written& done) override;
+  XTRAIN_HEADER_INLINE void on(const run_ended& ended) override;
 
  private:
   // A line is built in preallocated memory: a step allocates nothing.

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <string>
 
+#include <xtrain/core/header_inline.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/train/events.hpp>
 
@@ -19,11 +20,11 @@ class progress_bar final : public observer {
   explicit progress_bar(std::FILE* to = stderr) : to_(to), shows_(::isatty(::fileno(to)) == 1) {}
 
   using observer::on;
-  void on(const run_began& run) override;
-  void on(const step_done& done) override;
-  void on(const evaluation_done& done) override;
-  void on(const step_skipped& skipped) override;
-  void on(const run_ended& ended) override;
+  XTRAIN_HEADER_INLINE void on(const run_began& run) override;
+  XTRAIN_HEADER_INLINE void on(const step_done& done) override;
+  XTRAIN_HEADER_INLINE void on(const evaluation_done& done) override;
+  XTRAIN_HEADER_INLINE void on(const step_skipped& skipped) override;
+  XTRAIN_HEADER_INLINE void on(const run_ended& ended) override;
 
  private:
   using clock = std::chrono::steady_clock;

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/header_inline.hpp>
 #include <xtrain/train/events.hpp>
 
 namespace xtrain {
@@ -42,8 +43,8 @@ class tensorboard_record final : public observer {
   explicit tensorboard_record(const std::string& folder);
 
   using observer::on;
-  void on(const step_done& done) override;
-  void on(const evaluation_done& done) override;
+  XTRAIN_HEADER_INLINE void on(const step_done& done) override;
+  XTRAIN_HEADER_INLINE void on(const evaluation_done& done) override;
   void on(const run_ended&) override { std::fflush(file_.get()); }
 
   /// One point of one curve.
