@@ -1,13 +1,14 @@
 # Functions that build test programs from sources.
 #
 #   xtrain_test(<source> [LIBRARIES ...] [DEFINITIONS ...] [NAME name] [TIMEOUT seconds] [OPTIMISED])
-#   xtrain_tests(<programs> <source>... [TIMEOUT seconds] [OPTIMISED])
+#   xtrain_tests(<programs> <source>... [TIMEOUT seconds] [OPTIMISED] [WEIGHT n])
 #
 # A test is a source, named after its path: unit/layers/gradients.cpp is unit.layers.gradients. OPTIMISED: it computes much
 # outside the cpu device's kernels.
 #
 # Parsing headers, and templates that several tests instantiate, are half of a test's compile time: xtrain_tests compiles
 # XTRAIN_TESTS_TOGETHER sources as one, into programs <programs>.1, <programs>.2 and so on, and each test runs the cases of its source.
+# A source of WEIGHT n counts as n: sources that instantiate many trainers have little in common, and the compiler needs 3 GB for four of them.
 # With 1 every source is a separate program, which suits editing a test.
 set(XTRAIN_TESTS_TOGETHER 1 CACHE STRING "How many sources of tests are compiled together")
 
@@ -40,9 +41,12 @@ function(xtrain_test_name source result)
 endfunction()
 
 macro(xtrain_parse_test)
-  cmake_parse_arguments(T "OPTIMISED" "NAME;TIMEOUT" "LIBRARIES;DEFINITIONS" ${ARGN})
+  cmake_parse_arguments(T "OPTIMISED" "NAME;TIMEOUT;WEIGHT" "LIBRARIES;DEFINITIONS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 300)
+  endif()
+  if(NOT T_WEIGHT)
+    set(T_WEIGHT 1)
   endif()
 endmacro()
 
@@ -83,7 +87,7 @@ function(xtrain_tests programs)
       list(APPEND together ${source})
     endif()
   endforeach()
-  xtrain_batches(batches ${together})
+  xtrain_batches(batches ${T_WEIGHT} ${together})
   set(n 0)
   foreach(sources IN LISTS batches)
     math(EXPR n "${n} + 1")
@@ -126,13 +130,17 @@ function(xtrain_tests_as_one program sources)
   endforeach()
 endfunction()
 
-# Splits sources into batches of XTRAIN_TESTS_TOGETHER: a list of comma-separated lists.
-function(xtrain_batches result)
+# Splits sources into batches of XTRAIN_TESTS_TOGETHER / weight: a list of comma-separated lists.
+function(xtrain_batches result weight)
+  math(EXPR size "${XTRAIN_TESTS_TOGETHER} / ${weight}")
+  if(size LESS 1)
+    set(size 1)
+  endif()
   set(sources ${ARGN})
   set(batches "")
   list(LENGTH sources left)
   while(left GREATER 0)
-    list(SUBLIST sources 0 ${XTRAIN_TESTS_TOGETHER} batch)
+    list(SUBLIST sources 0 ${size} batch)
     list(REMOVE_ITEM sources ${batch})
     list(LENGTH sources left)
     list(JOIN batch "," batch)
