@@ -151,7 +151,7 @@ class bpe final : public detail::word_model {
     for (std::size_t i = 0; i < word.size(); ++i) {
       const token id = single_[static_cast<unsigned char>(word[i])];
       if (id >= 0) begin_symbol(scratch, id, i, i + 1);
-      else begin_unknown(scratch, i, i + 1);
+      else begin_missing(detail::printable_byte(static_cast<unsigned char>(word[i])), scratch, i, i + 1);
     }
   }
   void begin_with_characters(std::string_view word, detail::word_scratch& scratch) const {
@@ -170,11 +170,15 @@ class bpe final : public detail::word_model {
         id = text.size() == 1 ? single_[static_cast<unsigned char>(text[0])] : vocabulary_.find(text);
       }
       if (id >= 0) begin_symbol(scratch, id, i, end);
-      else if (std::all_of(text.begin(), text.end(), [&](char c) { return fallback_[static_cast<unsigned char>(c)] >= 0; }))
-        for (std::size_t b = 0; b < text.size(); ++b)
-          begin_symbol(scratch, fallback_[static_cast<unsigned char>(text[b])], std::min(i + b, end - 1), std::min(i + b + 1, end));
-      else begin_unknown(scratch, i, end);
+      else begin_missing(text, scratch, i, end);
     }
+  }
+  /// A character that is no token, as the vocabulary would write it: the tokens of its bytes, or the unknown token.
+  void begin_missing(std::string_view text, detail::word_scratch& scratch, std::size_t begin, std::size_t end) const {
+    if (!std::all_of(text.begin(), text.end(), [&](char c) { return fallback_[static_cast<unsigned char>(c)] >= 0; }))
+      return begin_unknown(scratch, begin, end);
+    for (std::size_t b = 0; b < text.size(); ++b)
+      begin_symbol(scratch, fallback_[static_cast<unsigned char>(text[b])], std::min(begin + b, end - 1), std::min(begin + b + 1, end));
   }
   void begin_unknown(detail::word_scratch& scratch, std::size_t begin, std::size_t end) const {
     if (unknown_ < 0) return;

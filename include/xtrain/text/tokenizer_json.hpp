@@ -143,6 +143,12 @@ namespace detail {
   return type_of(pre_tokenizer) == "Sequence" && steps.is_array() && !steps.empty() && ends_with_bytes(steps.back());
 }
 
+/// Whether BPE writes a prefix or suffix to some characters of a word: then it reads the printable characters of bytes.
+[[nodiscard]] inline bool decorates_characters(const json& model) {
+  const auto given = [&](const char* name) { return member_or_null(model, name).is_string() && member_or_null(model, name) != ""; };
+  return given("continuing_subword_prefix") || given("end_of_word_suffix");
+}
+
 [[nodiscard]] inline std::unique_ptr<word_model> make_model(const tokenizer_description& from, bool bytes) {
   const json& model = member_or_null(from.settings, "model");
   const settings_reader read(model, from.who, "model");
@@ -255,7 +261,8 @@ namespace detail {
   detail::settings_reader(settings, from.who, "tokenizer")
       .allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
   const json& cut = detail::member_or_null(settings, "pre_tokenizer");
-  const bool bytes = detail::model_type(detail::member_or_null(settings, "model")) == "BPE" && detail::ends_with_bytes(cut);
+  const json& model = detail::member_or_null(settings, "model");
+  const bool bytes = detail::model_type(model) == "BPE" && detail::ends_with_bytes(cut) && !detail::decorates_characters(model);
   tokenizer_steps steps;
   steps.added = detail::read_added_tokens(detail::member_or_null(settings, "added_tokens"), from.who);
   steps.normalizer = detail::read_normalizer(detail::member_or_null(settings, "normalizer"), from.who);

@@ -210,6 +210,29 @@ TEST_CASE("characters without a token become bytes, the unknown token, or nothin
   CHECK(ids(R"(, "ignore_merges": true)", "ab") == tokens{3});
 }
 
+TEST_CASE("a BPE of bytes marks the first and the last of a word, and has bytes of printable characters, as the tokenizers library does") {
+  const auto ids = [](const std::string& model, const std::string& text) {
+    const scratch_folder folder;
+    put_file(folder / "tokenizer.json", R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "model": {"type": "BPE", )" + model + "}}");
+    return load_tokenizer(folder.path()).encode(text);
+  };
+  using tokens = std::vector<token>;
+  const std::string suffix = R"("end_of_word_suffix": "</w>", "merges": ["a b</w>", "\u0120 a"], "vocab": {"a": 0, "b": 1, "a</w>": 2, "b</w>": 3,
+      "ab</w>": 4, "\u0120": 5, "\u0120</w>": 6, "\u0120a": 7, "\u00c3": 8, "\u00a9</w>": 9})";
+  CHECK(ids(suffix, "ab ab") == tokens{4, 5, 4});
+  CHECK(ids(suffix, "a b") == tokens{2, 5, 3});
+  CHECK(ids(suffix, "aab") == tokens{0, 4});
+  CHECK(ids(suffix, "\xC3\xA9") == tokens{8, 9});
+  const std::string prefix = R"("continuing_subword_prefix": "##", "merges": ["a ##b", "\u0120 ##a"], "vocab": {"a": 0, "##b": 1, "ab": 2, "##a": 3,
+      "\u0120": 4, "\u0120a": 5})";
+  CHECK(ids(prefix, "ab ab") == tokens{2, 5, 1});
+  CHECK(ids(prefix, "aab") == tokens{0, 3, 1});
+  CHECK(ids(prefix, "ba") == tokens{3});
+  const std::string fallback = R"("byte_fallback": true, "merges": [], "vocab": {"a": 0, "<0xC4>": 1, "<0xA0>": 2})";
+  CHECK(ids(fallback, "a a") == tokens{0, 1, 2, 0});
+  CHECK(ids(fallback, "b").empty());
+}
+
 TEST_CASE("a unigram model takes the likeliest way") {
   const scratch_folder folder;
   put_file(folder / "tokenizer.json",
