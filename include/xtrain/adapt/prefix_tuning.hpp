@@ -27,6 +27,8 @@ struct prefix_config {
   std::size_t length = 20;          ///< virtual tokens before every sequence
   std::size_t projection = 0;       ///< inner size of a network that computes the prefix from a smaller embedding; 0: none
   bool counts_in_positions = true;  ///< positions of tokens start after the prefix, as in PEFT; false: at 0, as in ChatGLM
+  /// 4 or 8: weights of linear layers in the blocks are stored as integers with a scale per row, as ChatGLM-6B's model.quantize(bits) does; 0: as they are.
+  std::size_t weight_bits = 0;
 
   friend bool operator==(const prefix_config&, const prefix_config&) = default;
 
@@ -47,6 +49,7 @@ struct prefix_config {
 struct prefix_tuning {
   static constexpr std::string_view name = "prefix_tuning";
   static constexpr bool freezes_weights = true;
+  static constexpr bool quantizes_weights = true;  // if config::weight_bits says so
   static constexpr std::string_view module = "prefix_encoder.";
   static constexpr std::size_t max_num_tokens = 1 << 16;
 
@@ -135,6 +138,8 @@ struct prefix_tuning {
 
    private:
     static std::size_t checked(const prefix_config& c) {
+      require<config_error>(c.weight_bits == 0 || c.weight_bits == 4 || c.weight_bits == 8, "prefix_tuning: weight_bits must be 0, 4 or 8; given ",
+                            c.weight_bits);
       require<config_error>(c.length > 0 && c.length <= max_num_tokens, "prefix_tuning: length must be 1 to ", max_num_tokens, "; given ",
                             c.length);
       return c.length;

@@ -82,8 +82,10 @@ class builder {
                        .trainable = trains(part.name),
                        .transposed_in_files = transposed_in_files,
                        .rows_in_files = part.order,
-                       .quantized = quantizes_weights<typename Recipe::adapter> && use == matrix_use::linear_weight && !trains(part.name)});
-      if (specs.back().quantized) require_whole_layers("qlora");
+                       .quantized = quantizes_weights_of(*adapter_) && use == matrix_use::linear_weight && !trains(part.name),
+                       .integer_bits = 0});
+      if (specs.back().quantized) specs.back().integer_bits = integer_bits_of(*adapter_);
+      if (specs.back().quantized) require_whole_layers(specs.back().integer_bits > 0 ? "weights in few bits" : "qlora");
       detail::cut(specs.back(), part, inputs);
       mark(specs.back(), where);
     }
@@ -106,6 +108,11 @@ class builder {
   [[nodiscard]] bool trains(const std::string& module) const { return adapter_->trains(module); }
 
  private:
+  /// An adapter whose config has weight_bits quantizes only if it says so.
+  [[nodiscard]] static bool quantizes_weights_of(const adapter_config& config) {
+    if constexpr (requires { config.weight_bits; }) return config.weight_bits > 0;
+    else return quantizes_weights<typename Recipe::adapter>;
+  }
   /// The gradient of a sharded parameter is complete on its rank, since that rank has all tokens.
   void mark(parameter_spec& spec, region where) const {
     if (spec.cut.exists() || !shard_.is_sharded()) return;

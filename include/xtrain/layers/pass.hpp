@@ -14,6 +14,7 @@
 #include <xtrain/ops/launch.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/ops/nf4.hpp>
+#include <xtrain/ops/row_integers.hpp>
 #include <xtrain/tensor/arena.hpp>
 #include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/parameters.hpp>
@@ -167,7 +168,9 @@ class pass : public execution<typename Recipe::device> {
     for (std::uint32_t i = p.first(); i < p.first() + p.count(); ++i) {
       const auto& entry = parameters.entries()[i];
       const std::size_t rows = entry.spec.shape[0];
-      ops::dequantize(*this, parameters.quantized(entry), values.rows(row, rows).template reshaped<1>({entry.size()}));
+      const auto to = values.rows(row, rows).template reshaped<1>({entry.size()});
+      if constexpr (requires(const typename Recipe::adapter::config& c) { c.weight_bits; }) ops::dequantize(*this, parameters.integers(entry), to);
+      else ops::dequantize(*this, parameters.quantized(entry), to);
       row += rows;
     }
     return values;

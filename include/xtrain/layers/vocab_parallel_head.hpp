@@ -273,6 +273,17 @@ class head_pass {
 
   [[nodiscard]] std::size_t vocab_size() const { return head_->vocabulary_; }
 
+  /// This head with logits divided by a temperature: of hidden states that are, in the caller's scope. Gradients are those of these hidden states.
+  ///   throws  config_error for logits that are bounded, or have a bias
+  [[nodiscard]] head_pass with_temperature(pass<Recipe>& p, double temperature) const {
+    if (temperature == 1.0) return *this;
+    require<config_error>(head_->softcap_ == 0.0 && !p.vector(head_->bias_).exists(),
+                          "temperature: must be 1 for a model whose logits are bounded (softcap) or have a bias; given ", temperature);
+    const auto x = p.temporary(x_.shape(0), x_.shape(1));
+    fill_zero(p.stream, x.span());
+    ops::add(p, x_, x, 1.0 / temperature);
+    return head_pass(*head_, x, weight_, dweight_);
+  }
   /// loss_n = −log p(target) of every token, 0 where there is no target. No gradients.
   void cross_entropy(pass<Recipe>& p, sums loss_n) const {
     const auto scope = p.scope();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <xtrain/device/kernel/nf4.hpp>
+#include <xtrain/device/kernel/row_integers.hpp>
 #include <xtrain/tensor/parameter_list.hpp>
 #include <xtrain/tensor/shard_spec.hpp>
 
@@ -84,14 +85,17 @@ class parameter_layout {
   }
   [[nodiscard]] std::size_t in_gradient_window(const entry& e) const { return gradient_window(e.block) + e.offset - block_of(e).begin; }
 
-  /// Where the codes of a quantized parameter, followed by its scales, are in the array of codes, in bytes, and where its outer scales are.
+  /// Where the codes of a quantized parameter, followed by its scales, are in the array of codes, in bytes, and where its outer scales are; of integers, their
+  /// rows, and the scales of rows.
   struct quantized_offsets {
     std::size_t n = 0, codes = 0, outer = 0;
+    std::size_t rows = 0, integer_bits = 0;  ///< of integers
 
     [[nodiscard]] std::size_t codes_end() const {
-      return (codes + nf4::code_bytes(n) + nf4::scales(n) + alignment - 1) / alignment * alignment;
+      const std::size_t bytes = integer_bits == 0 ? nf4::code_bytes(n) + nf4::scales(n) : rows * row_integers::row_bytes(n / rows, integer_bits);
+      return (codes + bytes + alignment - 1) / alignment * alignment;
     }
-    [[nodiscard]] std::size_t outer_end() const { return outer + nf4::outer_scales(n); }
+    [[nodiscard]] std::size_t outer_end() const { return outer + (integer_bits == 0 ? nf4::outer_scales(n) : rows); }
   };
   [[nodiscard]] const quantized_offsets& quantized(const entry& e) const { return quantized_[e.offset]; }
   /// Lengths of the array of codes and scales, in bytes, and of the array of outer scales.

@@ -31,7 +31,7 @@ XTRAIN_INLINE parameter_layout::parameter_layout(parameter_list& list, const sha
 }
 
 XTRAIN_INLINE parameter_layout::piece parameter_layout::piece_of(const entry& e, std::size_t part) const {
-  if (!e.is_here || e.spec.quantized) return {};  // 4-bit values are stored separately and are never sharded
+  if (!e.is_here || e.spec.quantized) return {};  // quantized values are stored separately and are never sharded
   const std::size_t begin = block_of(e).begin, size = block_of(e).size() / sharding_.parts, own = begin + part * size;
   const std::size_t from = std::max(e.offset, own), to = std::min(e.offset + e.size(), own + size);
   return from < to ? piece{from - e.offset, begin / sharding_.parts + (from - own), to - from} : piece{};
@@ -61,7 +61,11 @@ XTRAIN_INLINE std::vector<parameter_layout::displacement> parameter_layout::set_
           if (entries[i].spec.quantized) {
             if (!entries[i].is_here) continue;
             entries[i].offset = quantized_.size();
-            quantized_.push_back({.n = entries[i].size(), .codes = code_bytes(), .outer = outer_scales()});
+            quantized_.push_back({.n = entries[i].size(),
+                                  .codes = code_bytes(),
+                                  .outer = outer_scales(),
+                                  .rows = entries[i].spec.shape[0],
+                                  .integer_bits = entries[i].spec.integer_bits});
             continue;
           }
           if (entries[i].is_here) entries[i].offset = end;

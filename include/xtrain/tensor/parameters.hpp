@@ -24,6 +24,7 @@
 #include <xtrain/tensor/parameter.hpp>
 #include <xtrain/tensor/parameter_layout.hpp>
 #include <xtrain/tensor/parameter_list.hpp>
+#include <xtrain/tensor/row_integers.hpp>
 #include <xtrain/tensor/shard_spec.hpp>
 #include <xtrain/tensor/view.hpp>
 
@@ -149,7 +150,17 @@ class parameter_store : public parameter_list {
     if (!e.spec.trainable || !has_gradients() || !e.is_here) return {};
     return gradient_at(e, e.size());
   }
-  /// The memory of a quantized parameter.
+  /// The memory of a parameter that is stored as integers.
+  [[nodiscard]] row_integers_view<memory> integers(const entry& e) const {
+    const parameter_layout::quantized_offsets& at = layout_.quantized(e);
+    const std::size_t columns = at.n / at.rows;
+    return {.rows = at.rows,
+            .columns = columns,
+            .bits = at.integer_bits,
+            .code = codes_.template as<std::uint8_t>().subspan(at.codes, at.rows * row_integers::row_bytes(columns, at.integer_bits)),
+            .scale_r = outer_scales_.template as<float>().subspan(at.outer, at.rows)};
+  }
+  /// The memory of a parameter in NF4.
   [[nodiscard]] nf4_view<memory> quantized(const entry& e) const {
     const parameter_layout::quantized_offsets& at = layout_.quantized(e);
     const auto bytes = codes_.template as<std::uint8_t>();
@@ -173,7 +184,13 @@ class parameter_store : public parameter_list {
   /// Sets all values of a parameter from the host; quantizes them if the parameter is quantized.
   template <class Stream, class T>
   void set(Stream& stream, const entry& e, std::span<const T> host) const {
-    if (e.spec.quantized) {
+    if (e.spec.quantized && e.spec.integer_bits > 0) {
+      const row_integers_view<memory> to = integers(e);
+      const row_integers_array made = row_integers::quantize<T>(host, to.columns, to.bits, e.spec.name);
+      copy_to_device(stream, to.code, made.code);
+      copy_to_device(stream, to.scale_r, made.scale_r);
+      stream.synchronize();
+    } else if (e.spec.quantized) {
       const nf4_array made = nf4::quantize<T>(host);
       const nf4_view<memory> to = quantized(e);
       copy_to_device(stream, to.code_n2, made.code_n2);

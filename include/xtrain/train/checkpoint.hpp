@@ -193,6 +193,8 @@ class checkpoint_folder final : public observer {
     detail::record_settings<model_type::precision::scales_loss>(all, c);
     const auto& model = trainer_->model();
     detail::record_model(state.model, model);
+    if constexpr (requires { model.settings().adapter.weight_bits; })  // other bits are another model beside the prefix
+      if (const std::size_t bits = model.settings().adapter.weight_bits; bits > 0) state.model.set("weight_bits", bits);
     if constexpr (requires { model.settings().adapter; }) detail::record_adapter(all, model.settings().adapter);
     if constexpr (model_type::recipe::adapter::freezes_weights) {
       state.base_weights = base_weights_;

@@ -247,6 +247,92 @@ TEST_CASE("behind a prefix, a context is still seen from both sides") {
   }
 }
 
+namespace {
+
+struct half_prefix_recipe : prefix_recipe {
+  using precision = fp16_mixed;
+};
+
+/// The weights that ChatGLM-6B's model.quantize(bits) replaces.
+bool is_rounded(const std::string& name) {
+  for (const char* module : {"query_key_value.weight", "attention.dense.weight", "dense_h_to_4h.weight", "dense_4h_to_h.weight"})
+    if (name.ends_with(module)) return true;
+  return false;
+}
+
+/// Fifty steps beside weights in few bits, and beside the same weights rounded before, as they are.
+template <class Recipe>
+void trains_beside_integers(std::size_t bits) {
+  CAPTURE(bits);
+  decoder_config c = sizes();
+  c.hidden_size = 32;
+  c.num_kv_heads = 4;
+  c.bos = 13;
+  c.gap = 8;
+  const scratch_folder base, rounded;
+  chatglm1<plain_recipe> plain(c);
+  save_pretrained(plain, base.path());
+  std::size_t count = 0;
+  for (const auto& entry : plain.parameters().entries()) {
+    if (!is_rounded(entry.spec.name)) continue;
+    ++count;
+    std::vector<float> w(entry.size());
+    const auto values = plain.parameters().value(entry).host();
+    std::copy(values.begin(), values.end(), w.begin());
+    const std::size_t columns = entry.spec.shape[1];
+    const row_integers_array made = row_integers::quantize<float>(std::span<const float>(w), columns, bits, entry.spec.name);
+    row_integers::dequantize<float>(made, columns, bits, w);
+    std::copy(w.begin(), w.end(), values.begin());
+  }
+  CHECK(count == 2 * 4);
+  save_pretrained(plain, rounded.path());
+
+  dataset answers("answers", sequence_layout::separate);
+  for (token sample = 0; sample < 12; ++sample) {
+    std::vector<token> tokens{(sample * 3) % 7, sample % 5, 8, 13};
+    for (token i = 0; i < 5; ++i) tokens.push_back(14 + (sample + i) % 9);
+    answers.add(tokens, [](std::size_t i) { return i > 3; });
+  }
+  answers.finish();
+  prefix_config settings{.length = 5, .counts_in_positions = false};
+  const auto train = [&](const std::string& folder, std::size_t weight_bits, std::size_t& bytes) {
+    settings.weight_bits = weight_bits;
+    auto model = chatglm1<Recipe>::from_pretrained(folder, {}, {.adapter = settings});
+    for (const auto& entry : model.parameters().entries()) CHECK(entry.spec.quantized == (weight_bits > 0 && is_rounded(entry.spec.name)));
+    bytes = model.parameters().bytes();
+    std::vector<float> all = logits_of(model);
+    trainer(model, {.max_steps = 50, .micro_batch_size = 4, .learning_rate = 5e-2}).fit(answers);
+    const auto prefix = model.parameters().trained_values().host();
+    for (const auto value : prefix) all.push_back(static_cast<float>(value));
+    const std::vector<float> after = logits_of(model);
+    CHECK(largest_difference({all.begin(), all.begin() + static_cast<std::ptrdiff_t>(after.size())}, after) > 1e-2);
+    all.insert(all.end(), after.begin(), after.end());
+    return all;
+  };
+  std::size_t small = 0, large = 0, whole = 0;
+  CHECK(train(base.path(), bits, small) == train(rounded.path(), 0, large));
+  (void)train(base.path(), 0, whole);
+  CHECK(whole == large);
+  // integers and a scale for each row in place of numbers; some padding
+  std::size_t expected = 0;
+  const std::size_t number = sizeof(typename Recipe::precision::parameter);
+  for (const auto& [rows, columns] : {std::pair<std::size_t, std::size_t>{96, 32}, {32, 32}, {40, 32}, {32, 40}})
+    expected += 2 * rows * (columns * number - columns * bits / 8 - sizeof(float));
+  CHECK(large - small >= expected - 2048);
+  CHECK(large - small <= expected + 2048);
+}
+
+}  // namespace
+
+TEST_CASE("a prefix is trained beside weights in 4 and 8 bits as beside the same weights rounded before, bit for bit, in less memory") {
+  for (const std::size_t bits : {4U, 8U}) {
+    trains_beside_integers<prefix_recipe>(bits);
+    trains_beside_integers<half_prefix_recipe>(bits);
+  }
+  CHECK_THROWS_WITH_AS(llama<prefix_recipe>(sizes(), {}, {.adapter = {.length = 5, .weight_bits = 3}}),
+                       doctest::Contains("prefix_tuning: weight_bits must be 0, 4 or 8; given 3"), config_error);
+}
+
 TEST_CASE("the gradient of a prefix before a context is the slope along any direction") {
   decoder_config c = sizes();
   c.hidden_size = 32;

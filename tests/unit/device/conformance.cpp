@@ -19,7 +19,7 @@ void check_device() {
   suite.template check<CONFORMANCE_DTYPE>();
   INFO(suite.text());
   CHECK(suite.passed());
-  CHECK(suite.results().size() == 70);
+  CHECK(suite.results().size() == 71);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <xtrain/ops/loss.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/ops/nf4.hpp>
+#include <xtrain/ops/row_integers.hpp>
 #include <xtrain/ops/norm.hpp>
 #include <xtrain/ops/optimizer.hpp>
 #include <xtrain/tensor/tensor.hpp>
@@ -73,6 +74,8 @@ TEST_CASE("normalisations name what does not fit") {
 }
 
 TEST_CASE("numbers of four bits name what does not fit") {
+  refuses("dequantize: y_n: must have shape [6]; given [5]",
+          [](bench& b) { ops::dequantize(b.where, row_integers_view<host_memory>{.rows = 2, .columns = 3}, b.vector(5)); });
   refuses("dequantize: y_n: must have shape [64]; given [63]",
           [](bench& b) { ops::dequantize(b.where, nf4_view<host_memory>{.n = 64}, b.vector(63)); });
 }

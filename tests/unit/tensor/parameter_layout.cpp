@@ -129,6 +129,21 @@ TEST_CASE("quantized parameters are stored separately, without overlap") {
   CHECK(layout.outer_scales() == outer);
 }
 
+TEST_CASE("integers with a scale per row are stored in the same arrays") {
+  parameter_list list;
+  list.declare({.name = "nf4", .shape = {3, 33}, .trainable = false, .quantized = true});
+  for (const std::size_t bits : {std::size_t{4}, std::size_t{8}})
+    list.declare({.name = concat("bits.", bits), .shape = {70, 33}, .trainable = false, .quantized = true, .integer_bits = bits});
+  const parameter_layout layout(list, {});
+  const auto at = [&](std::size_t i) { return layout.quantized(list.entries()[i]); };
+  CHECK(at(1).codes >= nf4::code_bytes(99) + nf4::scales(99));
+  CHECK(at(1).outer == nf4::outer_scales(99));
+  CHECK(at(2).codes >= at(1).codes + 70 * 17);
+  CHECK(at(2).outer == at(1).outer + 70);
+  CHECK(layout.code_bytes() >= at(2).codes + 70 * 33);
+  CHECK(layout.outer_scales() == at(2).outer + 70);
+}
+
 TEST_CASE("shapes whose product overflows are refused") {
   parameter_list list;
   list.declare({.name = "large", .shape = {std::size_t{1} << 40, std::size_t{1} << 40}});

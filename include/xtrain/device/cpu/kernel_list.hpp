@@ -19,6 +19,7 @@
 #include <xtrain/device/kernel/norm.hpp>
 #include <xtrain/device/kernel/optimizer.hpp>
 #include <xtrain/device/kernel/preference.hpp>
+#include <xtrain/device/kernel/row_integers.hpp>
 #include <xtrain/device/kernel/split_loss.hpp>
 #include <xtrain/device/kernel/value_loss.hpp>
 
@@ -68,6 +69,7 @@ inline constexpr bool listed = false;
   X(kernel::dropout<host_memory, T>) \
   X(kernel::uniform_noise<host_memory, T>) \
   X(kernel::dequantize_nf4<host_memory, T>) \
+  X(kernel::dequantize_rows<host_memory, T>) \
   X(kernel::sum_of_squares<host_memory, T>) \
   X(kernel::muon_normalise<host_memory, float, T>) \
   X(kernel::adafactor_squares<host_memory, T>) \

@@ -11,6 +11,7 @@
 #include <xtrain/device/kernel/elementwise.hpp>
 #include <xtrain/device/kernel/fake_quantize.hpp>
 #include <xtrain/device/kernel/nf4.hpp>
+#include <xtrain/device/kernel/row_integers.hpp>
 #include <xtrain/device/kernel/step_scalars.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
 
@@ -81,6 +82,14 @@ void check_elementwise(Suite& suite) {
     numbers.y_n = mem.fresh<T>(n);
     // computed in fp32 even if T is wider
     suite.template check_kernel<T>(numbers, 1.0, 2.0 * std::max(1.0, dtype_traits<float>::unit_roundoff / dtype_traits<accumulate_t<T>>::unit_roundoff));
+    for (const std::size_t bits : {4U, 8U})
+      for (const std::size_t rows : {std::size_t{1}, n % 3 == 0 ? std::size_t{3} : std::size_t{1}}) {
+        kernel::dequantize_rows<host_memory, T> integers{.rows = rows, .columns = n / rows, .bits = bits};
+        integers.code = mem.numbers<std::uint8_t>(rows * row_integers::row_bytes(n / rows, bits), 0.0, 255.9);
+        integers.scale_r = mem.numbers<float>(rows);
+        integers.y_n = mem.fresh<T>(n);
+        suite.template check_kernel<T>(integers, 0.0, 0.0);
+      }
     kernel::sum_of_squares<host_memory, T> squares{.n = n};
     squares.x_n = mem.numbers<T>(n);
     squares.sum_1 = mem.fresh<double>(1);
