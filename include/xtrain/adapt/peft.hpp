@@ -169,6 +169,15 @@ void load_adapter(Model& model, const std::string& folder) {
 
 namespace detail {
 
+/// Refuses a folder that lacks a tensor of a parameter which its adapter_config.json says is adapted or trained, or has one more: an adapter of a model with
+/// fewer layers fits otherwise.
+///   adapter   whether the folder has an adapter of the parameter
+///   whole     whether it has the parameter itself
+///   in_layers whether it has an adapter of a module with this last name, in any layer
+///   biases    whether it has any bias: older versions of PEFT save none with lora_only
+void require_as_configured(const lora_config& saved, const parameter_spec& of, bool adapter, bool whole, bool in_layers, bool biases,
+                           const std::string& folder);
+
 /// A matrix of a file [rows, columns] with its rows in the model's order, or transposed to [columns, rows].
 template <class T>
 [[nodiscard]] std::vector<T> sorted_rows(const file_tensor& tensor, const file_order& order) {
@@ -255,6 +264,16 @@ requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& mod
     changes.push_back(found);
   }
   tensors.require_all_used();
+  const auto last_name = [](const change& c) {
+    const std::string module = module_of(c.to->spec.name);
+    return module.substr(module.rfind('.') + 1);
+  };
+  std::set<std::string> adapted;
+  for (const change& c : changes)
+    if (c.a != nullptr) adapted.insert(last_name(c));
+  const bool biases = std::any_of(changes.begin(), changes.end(), [](const change& c) { return c.whole != nullptr && c.to->spec.name.ends_with(".bias"); });
+  for (const change& c : changes)
+    detail::require_as_configured(saved, c.to->spec, c.a != nullptr, c.whole != nullptr, adapted.contains(last_name(c)), biases, folder);
   for (const change& c : changes) {
     if (c.whole != nullptr) detail::load_parameter(model, *c.to, *c.whole, folder);
     if (c.a != nullptr) detail::apply_change(model, *c.to, c.template read<typename Model::compute>());

@@ -54,6 +54,21 @@ XTRAIN_INLINE std::string adapter_tensors::path_in(const std::string& folder) {
   return !file_exists(path) && file_exists(torch) ? torch : path;
 }
 
+XTRAIN_INLINE void require_as_configured(const lora_config& saved, const parameter_spec& of, bool adapter, bool whole, bool in_layers,
+                                         bool biases, const std::string& folder) {
+  const std::string module = module_of(of.name), kind = of.name.substr(module.size());
+  const bool is_matrix = of.shape.size() == 2 && kind == ".weight", names_targets = !saved.targets.empty() || !saved.target_pattern.empty();
+  if (is_matrix && names_targets) {
+    // of all-linear, which names no modules, those are taken for targets that have an adapter in some layer
+    const bool expected = saved.adapts(module) && (in_layers || saved.adapts_table(module));
+    require<config_error>(adapter || !expected, folder, ": must hold the adapter of '", module, "', a target of its adapter_config.json; it is missing");
+    require<config_error>(!adapter || expected, folder, ": the adapter of '", module, "' must be of a target of its adapter_config.json; it is of none");
+  }
+  const bool has_biases = biases || saved.bias == trained_biases::all;
+  const bool trained = saved.trains(module) || (kind == ".bias" && has_biases && saved.trains_bias(module, adapter || saved.adapts(module)));
+  require<config_error>(whole || !trained, folder, ": must hold '", peft_prefix, of.name, "', which its adapter_config.json says is trained; it is missing");
+}
+
 XTRAIN_INLINE void require_same_head(adapter_tensors& tensors, const std::string& head, const file_tensor& embedding) {
   const file_tensor* given = tensors.find({head});
   require<config_error>(given != nullptr, tensors.folder(), ": changes the embedding and leaves the head as it was ('", peft_prefix, head,

@@ -596,5 +596,29 @@ TEST_CASE("an adapter that does not fit the model is refused, with what it has a
   plain_model wider(sizes(32));
   CHECK_THROWS_WITH_AS(merge_adapter(wider, folder.path()),
                        doctest::Contains("'model.layers.0.self_attn.q_proj' must have shapes [3, 32] and [32, 3]"), config_error);
+  // or into one with more layers, and beside settings that say more or less than the tensors
+  const auto merge_refuses = [&](const decoder_config& base, const std::string& words) {
+    plain_model model(base);
+    CHECK_THROWS_WITH_AS(merge_adapter(model, folder.path()), doctest::Contains(words.c_str()), config_error);
+  };
+  merge_refuses(deeper, "must hold the adapter of 'model.layers.2.self_attn.q_proj', a target of its adapter_config.json; it is missing");
+  const json written = json::parse(get_file(folder / "adapter_config.json"));
+  const auto configured = [&](const char* key, json value) {
+    json other = written;
+    other[key] = std::move(value);
+    put_file(folder / "adapter_config.json", other.dump());
+  };
+  configured("target_modules", json::array({"q_proj", "k_proj", "v_proj"}));
+  merge_refuses(sizes(), "must hold the adapter of 'model.layers.0.self_attn.k_proj'");
+  configured("target_modules", json::array({"q_proj"}));
+  merge_refuses(sizes(), "the adapter of 'model.layers.0.self_attn.v_proj' must be of a target of its adapter_config.json; it is of none");
+  configured("layers_to_transform", 0);
+  merge_refuses(sizes(), "the adapter of 'model.layers.1.self_attn.q_proj' must be of a target");
+  configured("modules_to_save", json::array({"lm_head"}));
+  merge_refuses(sizes(), "must hold 'base_model.model.lm_head.weight', which its adapter_config.json says is trained; it is missing");
+  configured("target_modules", "all-linear");
+  merge_refuses(deeper, "must hold the adapter of 'model.layers.2.self_attn.q_proj'");
+  plain_model same(sizes());
+  CHECK_NOTHROW(merge_adapter(same, folder.path()));
   CHECK_THROWS_AS((void)adapter_config_of(folder / "nothing"), file_error);
 }
