@@ -50,12 +50,16 @@ template <class Objective>
 
 /// A policy, its reference and its value function on the ranks of a network.
 struct players {
-  explicit players(const std::shared_ptr<transport>& network, pipeline_ranks layout = {}, std::size_t micro_batches = 4)
+  explicit players(const std::shared_ptr<transport>& network, pipeline_ranks layout = {}, std::size_t micro_batches = 4, double temperature = 1.0)
       : model(shape(), opened, {.parallel = on(layout, network)}), frozen(shape(), opened, {.parallel = on(layout, separate_channels(network))}),
         critic(shape(), opened, {.parallel = on(layout, separate_channels(network, 2))}),
-        policy(model, settings<ppo>(data_ranks(), micro_batches)), value(critic, settings<ppo_value>(data_ranks(), micro_batches)),
-        reference(frozen, {.micro_batch_size = 4, .seq_length = length}) {}
+        policy(model, at(temperature, settings<ppo>(data_ranks(), micro_batches))), value(critic, settings<ppo_value>(data_ranks(), micro_batches)),
+        reference(frozen, {.micro_batch_size = 4, .seq_length = length, .temperature = temperature}) {}
 
+  static training_config<adamw, ppo> at(double temperature, training_config<adamw, ppo> of) {
+    of.objective.temperature = temperature;
+    return of;
+  }
   static pipeline_ranks on(pipeline_ranks layout, const std::shared_ptr<transport>& network) {
     layout.ranks = network;
     return layout;
@@ -76,14 +80,15 @@ struct result {
 };
 
 /// Three steps of 16 prompts, in two optimizer steps of 8 twice.
-result play(std::size_t ranks, const pipeline_ranks& layout = {}) {
+///   as_torchtune   with what torchtune's recipe has besides
+result play(std::size_t ranks, const pipeline_ranks& layout = {}, bool as_torchtune = false) {
   std::vector<result> all(ranks);
   std::vector<std::vector<completion>> first(ranks);
   run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
-    players on(network, layout);
+    players on(network, layout, 4, as_torchtune ? 0.8 : 1.0);
     ppo_rollouts player(on.policy, on.value,
                         {.num_generations = 2, .max_completion_length = 9, .stop = {stop_token}, .num_ppo_epochs = 2, .kl_coef = 0.1, .gamma = 0.99,
-                         .generation_batch_size = 6});
+                         .whitening_keeps_mean = as_torchtune, .reward_behind_end = as_torchtune, .generation_batch_size = 6});
     player.use_reference(on.reference);
     CHECK(player.prompts_per_step() == 8);
     result& mine = all[network->rank()];
@@ -133,6 +138,22 @@ TEST_CASE("a policy and its value function on data-, tensor- and pipeline-parall
   CHECK(difference(here.norms, there.norms) < 5e-5);
   CHECK(std::abs(here.divergences[0]) < 1e-5);  // nothing is learned yet
   CHECK(std::abs(here.divergences[2]) > 1e-3);
+}
+
+TEST_CASE("so are those with the temperature, the whitening and the rewards behind answers of torchtune's recipe") {
+  const result plain = play(1), here = play(1, {}, true);
+  pipeline_ranks layout;
+  layout.tensor_parallel_size = layout.data_parallel_size = 2;
+  const result there = play(8, layout, true);
+  CHECK(here.answers == there.answers);
+  // as above
+  CHECK(difference(here.divergences, there.divergences) < 1e-5);
+  CHECK(difference(here.losses, there.losses) < 1e-5);
+  CHECK(difference(here.value_losses, there.value_losses) < 1e-5);
+  CHECK(difference(here.values, there.values) < 1e-5);
+  CHECK(difference(here.norms, there.norms) < 5e-5);
+  CHECK(difference(here.losses, plain.losses) > 1e-3);
+  CHECK(difference(here.value_losses, plain.value_losses) > 1e-3);
 }
 
 TEST_CASE("an answer's first step has ratios of 1 and unclipped values") {

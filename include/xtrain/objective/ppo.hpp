@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <string_view>
 
@@ -15,6 +16,7 @@
 #include <xtrain/objective/answers_batch.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/step_values.hpp>
+#include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/grpo.hpp>
 #include <xtrain/ops/preference.hpp>
 #include <xtrain/ops/step_scalars.hpp>
@@ -29,11 +31,13 @@ struct ppo {
   static constexpr std::string_view name = "ppo";
   static constexpr std::size_t group_size = 1;
   static constexpr bool balances_experts = false;
+  static constexpr bool averages_tokens = true;  ///< the mean may also be that of micro-batches' means (loss_average)
   static constexpr std::array<std::string_view, 2> statistics{"clip_ratio/low_mean", "clip_ratio/high_mean"};
 
   struct config {
     double epsilon_low = 0.2;  ///< the ratio of probabilities is clipped to [1 − epsilon_low, 1 + epsilon_high]: trl's cliprange
     double epsilon_high = 0.2;
+    double temperature = 1.0;  ///< log-probabilities are those of logits divided by it: the temperature that answers are sampled with, as torchtune has it
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) {
@@ -44,7 +48,9 @@ struct ppo {
   static void require_config(const config& c) {
     require<config_error>(c.epsilon_low > 0.0 && c.epsilon_high > 0.0, "ppo: epsilon_low and epsilon_high must be positive; given ", c.epsilon_low, " and ",
                           c.epsilon_high);
+    require<config_error>(c.temperature > 0.0 && std::isfinite(c.temperature), "ppo: temperature must be positive; given ", c.temperature);
   }
+  [[nodiscard]] static double log_prob_temperature(const config& c) { return c.temperature; }
   [[nodiscard]] static reference_use reference(const config&) { return reference_use::none; }
 
   template <class Recipe>
@@ -72,9 +78,10 @@ struct ppo {
       old_.upload(stream, batch.old_log_probs, micro_batch * num_tokens_);
     }
 
-    void compute(pass<Recipe>& p, const head_pass<Recipe>& head, typename head_pass<Recipe>::sums loss_n) override {
-      const auto saved = p.trains() ? head.save_input_gradient(p) : matrix_view<typename pass<Recipe>::compute, memory>{};
+    void compute(pass<Recipe>& p, const head_pass<Recipe>& plain_head, typename head_pass<Recipe>::sums loss_n) override {
+      const auto saved = p.trains() ? plain_head.save_input_gradient(p) : matrix_view<typename pass<Recipe>::compute, memory>{};
       const auto scope = p.scope();
+      const head_pass<Recipe> head = plain_head.with_temperature(p, settings_.temperature);
       const std::size_t n = loss_n.shape(0), slot = p.internal.micro_batch * num_tokens_;
       const vector_view<double, memory> of_token_n{p.workspace.template take<double>(n), {n}};
       const matrix_view<double, memory> statistics_3n{p.workspace.template take<double>(3 * n), {3, n}};
@@ -83,13 +90,24 @@ struct ppo {
       head.cross_entropy(p, loss_n);
       ops::grpo_loss(p, {.epsilon_low = settings_.epsilon_low, .epsilon_high = settings_.epsilon_high}, loss_n, p.batch.targets_n, head.vocab_size(),
                      advantages_.view(slot, n), old_.view(slot, n), vector_view<const accumulate, memory>{}, of_token_n, statistics_3n, weight_n);
-      if (p.trains()) head.gradient(p, weight_n, loss_n, saved);
+      if (p.trains()) gradient(p, head, weight_n, loss_n, saved);
       ops::sequence_losses(p, of_token_n, n, loss_n);
       for (std::size_t i = 0; !p.internal.statistics.empty() && i < ppo::statistics.size(); ++i)
         ops::sum(p, statistics_3n.rows(1 + i, 1).span(), p.internal.statistics.subspan(i, 1));
     }
 
    private:
+    void gradient(pass<Recipe>& p, const head_pass<Recipe>& head, vector_view<const accumulate, memory> weight_n, typename head_pass<Recipe>::sums loss_n,
+                  matrix_view<typename pass<Recipe>::compute, memory> dx) const {
+      if (settings_.temperature == 1.0) return head.gradient(p, weight_n, loss_n, dx);
+      const auto scope = p.scope();
+      const auto dscaled = p.temporary(dx.shape(0), dx.shape(1));
+      head.gradient(p, weight_n, loss_n, dscaled);
+      // forward: hidden states / temperature
+      fill_zero(p.stream, dx.span());
+      ops::add(p, matrix_view<const typename pass<Recipe>::compute, memory>(dscaled), dx, 1.0 / settings_.temperature);
+    }
+
     config settings_;
     std::size_t num_tokens_;
     detail::step_values<device, double> advantages_;

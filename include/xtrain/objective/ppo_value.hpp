@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -31,11 +32,13 @@ struct ppo_value {
   static constexpr std::string_view name = "ppo_value";
   static constexpr std::size_t group_size = 1;
   static constexpr bool balances_experts = false;
+  static constexpr bool averages_tokens = true;  ///< the mean may also be that of micro-batches' means (loss_average)
   static constexpr std::array<std::string_view, 2> statistics{"value/clip_ratio", "value/mean"};
   static constexpr bool scores_sequences = true;
 
   struct config {
-    double clip_range = 0.2;  ///< trl's cliprange_value, torchtune's value_clip_range
+    double clip_range = 0.2;   ///< trl's cliprange_value, torchtune's value_clip_range
+    double coefficient = 1.0;  ///< gradients are those of coefficient · loss; the loss that is reported is without: trl's vf_coef, torchtune's value_coeff
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return ppo::count_losses(batch); }
@@ -48,6 +51,7 @@ struct ppo_value {
   }
   static void require_config(const config& c) {
     require<config_error>(c.clip_range > 0.0, "ppo_value: clip_range must be positive; given ", c.clip_range);
+    require<config_error>(c.coefficient >= 0.0 && std::isfinite(c.coefficient), "ppo_value: coefficient must not be negative; given ", c.coefficient);
   }
   /// throws config_error unless the score head is trained
   template <class Model>
@@ -99,7 +103,12 @@ struct ppo_value {
       head.scores(p, x_nc, token_n, value_n, count_n);
       if (predicts_ && !p.trains()) return ops::sequence_losses(p, value_n, n, loss_n);
       ops::value_loss<device>(p, settings_.clip_range, value_n, old_.view(slot, n), returns_.view(slot, n), token_n, of_token_n, dvalue_n, is_clipped_n);
-      if (p.trains()) head.gradient(p, x_nc, token_n, dvalue_n, saved);
+      if (p.trains()) {
+        const auto scale = p.gradient_scale;
+        p.gradient_scale.value *= settings_.coefficient;
+        head.gradient(p, x_nc, token_n, dvalue_n, saved);
+        p.gradient_scale = scale;
+      }
       ops::sequence_losses(p, of_token_n, n, loss_n);
       if (p.internal.statistics.empty()) return;
       ops::sum(p, is_clipped_n.span(), p.internal.statistics.subspan(0, 1));

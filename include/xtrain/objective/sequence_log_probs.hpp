@@ -6,6 +6,7 @@
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/score_head.hpp>
 #include <xtrain/layers/vocab_parallel_head.hpp>
 #include <xtrain/ops/preference.hpp>
 
@@ -31,16 +32,22 @@ class log_prob_collector final : public pass_objective<Recipe> {
  public:
   using memory = typename pass<Recipe>::memory;
 
+  ///   temperature   that logits are divided by
+  explicit log_prob_collector(double temperature = 1.0) : temperature_(temperature) {}
+
   /// Where the next batch's results go.
   void write_to(vector_view<double, memory> logp_b, vector_view<double, memory> count_b) {
     logp_b_ = logp_b;
     count_b_ = count_b;
   }
   void compute(pass<Recipe>& p, const head_pass<Recipe>& head, typename head_pass<Recipe>::sums loss_n) override {
-    sequence_log_probs(p, head, loss_n, logp_b_, count_b_);
+    const auto scope = p.scope();
+    if constexpr (scores_sequences<Recipe>) sequence_log_probs(p, head, loss_n, logp_b_, count_b_);
+    else sequence_log_probs(p, head.with_temperature(p, temperature_), loss_n, logp_b_, count_b_);
   }
 
  private:
+  double temperature_;
   vector_view<double, memory> logp_b_{}, count_b_{};
 };
 
@@ -48,7 +55,17 @@ class log_prob_collector final : public pass_objective<Recipe> {
 template <class Recipe>
 class token_loss_collector final : public pass_objective<Recipe> {
  public:
-  void compute(pass<Recipe>& p, const head_pass<Recipe>& head, typename head_pass<Recipe>::sums loss_n) override { head.cross_entropy(p, loss_n); }
+  ///   temperature   that logits are divided by
+  explicit token_loss_collector(double temperature = 1.0) : temperature_(temperature) {}
+
+  void compute(pass<Recipe>& p, const head_pass<Recipe>& head, typename head_pass<Recipe>::sums loss_n) override {
+    const auto scope = p.scope();
+    if constexpr (scores_sequences<Recipe>) head.cross_entropy(p, loss_n);
+    else head.with_temperature(p, temperature_).cross_entropy(p, loss_n);
+  }
+
+ private:
+  double temperature_;
 };
 
 }  // namespace xtrain

@@ -90,9 +90,10 @@ struct token_advantages {
 }
 
 /// (x − mean) / sqrt(variance + 1e-8) in place, the variance over n − 1; a single value becomes 0.             [trl's masked_whiten; torchtune's whiten]
-///   all_sum   called with sums, to add those of other ranks
+///   all_sum      called with sums, to add those of other ranks
+///   keeps_mean   the mean is added again, as torchtune's estimate_advantages does
 template <class AllSum>
-void whiten(std::span<double> values, AllSum&& all_sum) {
+void whiten(std::span<double> values, AllSum&& all_sum, bool keeps_mean = false) {
   std::array<double, 2> sums{static_cast<double>(values.size()), 0.0};
   for (const double x : values) sums[1] += x;
   all_sum(std::span<double>(sums));
@@ -101,7 +102,7 @@ void whiten(std::span<double> values, AllSum&& all_sum) {
   for (const double x : values) squares[0] += (x - mean) * (x - mean);
   all_sum(std::span<double>(squares));
   const double deviation = std::sqrt(squares[0] / std::max(n - 1.0, 1.0) + 1e-8);
-  for (double& x : values) x = (x - mean) / deviation;
+  for (double& x : values) x = (x - mean) / deviation + (keeps_mean ? mean : 0.0);
 }
 
 }  // namespace xtrain

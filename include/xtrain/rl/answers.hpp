@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <numeric>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -141,18 +142,33 @@ class answer_source {
     return all;
   }
 
+  /// Whether a value is predicted behind the token that ended an answer: as in torchtune, not behind an answer of one token or of the longest length.
+  [[nodiscard]] bool has_value_behind(const completion& one) const {
+    return one.stop >= 0 && !one.answer.empty() && one.answer.size() + 1 < settings_.max_completion_length &&
+           one.prompt.size() + one.answer.size() < trainer_->settings().seq_length;
+  }
+  /// Answers of an optimizer step on one rank.
+  [[nodiscard]] std::size_t answers_per_step() const { return trainer_->settings().micro_batch_size * trainer_->settings().gradient_accumulation_steps; }
   /// The micro-batches of an optimizer step, as a loader lays out samples; targets are the tokens of answers.
   [[nodiscard]] std::vector<host_batch> batches_of(std::size_t step) const {
+    std::vector<std::size_t> numbers(answers_per_step());
+    std::iota(numbers.begin(), numbers.end(), step * numbers.size());
+    return batches_of(std::span<const std::size_t>(numbers));
+  }
+  /// The same of some answers, by their numbers.
+  ///   values_behind   the token that ended an answer is an input with a target, itself, where has_value_behind() says so
+  [[nodiscard]] std::vector<host_batch> batches_of(std::span<const std::size_t> numbers, bool values_behind = false) const {
     const auto& settings = trainer_->settings();
-    const std::size_t b = settings.micro_batch_size, sequences = b * settings.gradient_accumulation_steps;
+    const std::size_t b = settings.micro_batch_size, sequences = answers_per_step();
     const std::size_t multiple = trainer_->loader_settings().pad_to_multiple_of;
     std::vector<host_batch> all;
     for (std::size_t first = 0; first < sequences; first += b) {
-      const auto answers = std::span<const completion>(completions_).subspan(step * sequences + first, b);
+      const auto answer = [&](std::size_t s) -> const completion& { return completions_[numbers[first + s]]; };
       std::vector<std::vector<token>> tokens;
       std::size_t longest = 1;
-      for (const completion& one : answers) {
-        tokens.push_back(one.tokens());
+      for (std::size_t s = 0; s < b; ++s) {
+        tokens.push_back(answer(s).tokens());
+        if (values_behind && has_value_behind(answer(s))) tokens.back().push_back(answer(s).stop);
         longest = std::max(longest, tokens.back().size() - 1);
       }
       host_batch batch;
@@ -168,7 +184,7 @@ class answer_source {
           batch.starts.push_back(static_cast<token>(i < inputs ? 0 : inputs));
           if (i >= inputs) continue;
           batch.tokens[s * batch.t + i] = tokens[s][i];
-          if (i + 1 < answers[s].prompt.size()) continue;
+          if (i + 1 < answer(s).prompt.size()) continue;
           batch.targets[s * batch.t + i] = tokens[s][i + 1];
           ++batch.target_count;
         }

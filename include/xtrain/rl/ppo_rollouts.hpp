@@ -5,13 +5,17 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <numeric>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/random.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/generate/generator.hpp>
@@ -30,20 +34,24 @@ namespace xtrain {
 struct ppo_rollouts_config {
   std::size_t num_generations = 1;          ///< answers to each prompt
   std::size_t max_completion_length = 256;  ///< of an answer, in tokens
-  sampling_config sampling = {.temperature = 1.0};  ///< log-probabilities are always those of temperature 1
+  sampling_config sampling = {.temperature = 1.0};  ///< log-probabilities are those of the objective's temperature
   std::vector<token> stop = {};             ///< any of these ends an answer, and is its last target
   std::size_t num_ppo_epochs = 4;           ///< passes over the answers of a step
   double kl_coef = 0.05;                    ///< a token's reward has −kl_coef · (log p − log p of the reference)
   double gamma = 1.0;                       ///< discount of later rewards
   double lambda = 0.95;                     ///< of the generalized advantage estimation
   bool whiten_advantages = true;            ///< over the tokens of a step: mean 0, variance 1
+  bool whitening_keeps_mean = false;        ///< torchtune: whitened advantages have their mean added again
+  /// torchtune: an answer's reward is behind the token that ended it, and its value there is trained, too, unless it has one token or is of the longest length.
+  bool reward_behind_end = false;
+  bool shuffle = false;                     ///< trl, torchtune: answers (of each rank) are in another order in every epoch
   std::size_t generation_batch_size = 0;    ///< answers that are generated at the same time; 0: the trainer's micro_batch_size
 };
 
 /// A step is done. Means are over the answers of all data-parallel ranks.
 struct ppo_rollouts_done {
   double reward = 0;             ///< mean
-  double kl = 0;                 ///< mean over answers of Σ (log p − log p of the reference); 0 if kl_coef is
+  double kl = 0;                 ///< mean over answers of Σ (log p − log p of the reference); 0 if kl_coef is and there is no reference model
   double completion_length = 0;  ///< tokens of an answer, with the one that ended it
   double clipped_ratio = 0;      ///< answers cut off at the longest length
   std::vector<step_done> policy_steps{}, value_steps{};  ///< the optimizer steps, in turn
@@ -105,9 +113,14 @@ class ppo_rollouts {
             static_cast<std::size_t>(std::count_if(first, end, [](token t) { return t >= 0; })));
     }
   }
+  /// What is known of an answer before the optimizer steps: of each of its tokens, values and returns also of what is behind the token that ended it.
+  struct answer_values {
+    std::vector<float> log_probs{}, values{}, returns{};
+    std::vector<double> advantages{};
+  };
   void require_reference() const;
-  /// Log-probabilities, values, advantages and returns of the batches; returns the sum of divergences.
-  double complete(std::vector<host_batch>& batches);
+  /// Log-probabilities, values, advantages and returns of all answers; returns the sum of divergences.
+  double complete(std::vector<answer_values>& all);
   [[nodiscard]] ppo_rollouts_done statistics(double kl);
   template <class Trainer>
   static step_done step_of(Trainer& of, const std::vector<host_batch>& batches, double learning_rate) {
@@ -137,6 +150,7 @@ ppo_rollouts<Model, ValueModel>::ppo_rollouts(trainer<Model>& policy, trainer<Va
   require<config_error>(settings.kl_coef >= 0.0 && std::isfinite(settings.kl_coef), "ppo_rollouts: kl_coef must not be negative; given ", settings.kl_coef);
   require<config_error>(settings.gamma >= 0.0 && settings.gamma <= 1.0 && settings.lambda >= 0.0 && settings.lambda <= 1.0,
                         "ppo_rollouts: gamma and lambda must be from 0 to 1; given ", settings.gamma, " and ", settings.lambda);
+  require<config_error>(!settings.whitening_keeps_mean || settings.whiten_advantages, "ppo_rollouts: whitening_keeps_mean needs whiten_advantages");
   const auto sizes = [](const auto& trainer) {
     const auto& s = trainer.settings();
     const loader_config rows = trainer.loader_settings();
@@ -162,18 +176,42 @@ ppo_rollouts_done ppo_rollouts<Model, ValueModel>::step(std::span<const std::vec
     for (std::size_t i = 0; i < own.size(); ++i)
       require<data_error>(std::isfinite(own[i]), "ppo_rollouts: a reward must be finite; reward ", i, " is ", own[i]);
   });
-  std::vector<host_batch> batches;
-  const std::size_t steps = prompts.size() / prompts_per_step(), of_step = policy_->settings().gradient_accumulation_steps;
-  for (std::size_t i = 0; i < steps; ++i)
-    for (host_batch& batch : answers_.batches_of(i)) batches.push_back(std::move(batch));
-  ppo_rollouts_done done = statistics(complete(batches));
-  for (std::size_t epoch = 0; epoch < config_.num_ppo_epochs; ++epoch)
-    for (std::size_t i = 0; i < steps; ++i) {
-      const auto first = batches.begin() + static_cast<std::ptrdiff_t>(i * of_step);
-      const std::vector<host_batch> some(first, first + static_cast<std::ptrdiff_t>(of_step));
-      done.policy_steps.push_back(step_of(*policy_, some, learning_rate));
-      done.value_steps.push_back(step_of(*value_, some, value_learning_rate));
+  std::vector<std::size_t> order(completions().size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const std::size_t of_step = answers_.answers_per_step(), steps = order.size() / of_step;
+  std::vector<answer_values> all(order.size());
+  ppo_rollouts_done done = statistics(complete(all));
+  for (std::size_t epoch = 0; epoch < config_.num_ppo_epochs; ++epoch) {
+    if (config_.shuffle) {
+      const shuffled_order shuffled(order.size(), config_.sampling.seed, static_cast<std::uint32_t>(policy_->progress().updates + policy_->progress().skipped));
+      for (std::size_t i = 0; i < order.size(); ++i) order[i] = shuffled[i];
     }
+    for (std::size_t i = 0; i < steps; ++i) {
+      const auto some = std::span<const std::size_t>(order).subspan(i * of_step, of_step);
+      std::vector<host_batch> of_policy = answers_.batches_of(some), of_value = answers_.batches_of(some, config_.reward_behind_end);
+      std::size_t policy_answer = 0, value_answer = 0;
+      for (host_batch& batch : of_policy) {
+        batch.old_log_probs.assign(batch.b * batch.t, 0.0F);
+        batch.advantages.assign(batch.b * batch.t, 0.0);
+        for_each_answer(batch, [&](std::size_t first, std::size_t) {
+          const answer_values& one = all[some[policy_answer++]];
+          std::copy(one.log_probs.begin(), one.log_probs.end(), batch.old_log_probs.begin() + static_cast<std::ptrdiff_t>(first));
+          std::copy(one.advantages.begin(), one.advantages.end(), batch.advantages.begin() + static_cast<std::ptrdiff_t>(first));
+        });
+      }
+      for (host_batch& batch : of_value) {
+        batch.old_values.assign(batch.b * batch.t, 0.0F);
+        batch.returns.assign(batch.b * batch.t, 0.0F);
+        for_each_answer(batch, [&](std::size_t first, std::size_t) {
+          const answer_values& one = all[some[value_answer++]];
+          std::copy(one.values.begin(), one.values.end(), batch.old_values.begin() + static_cast<std::ptrdiff_t>(first));
+          std::copy(one.returns.begin(), one.returns.end(), batch.returns.begin() + static_cast<std::ptrdiff_t>(first));
+        });
+      }
+      done.policy_steps.push_back(step_of(*policy_, of_policy, learning_rate));
+      done.value_steps.push_back(step_of(*value_, of_value, value_learning_rate));
+    }
+  }
   return done;
 }
 
@@ -185,38 +223,49 @@ void ppo_rollouts<Model, ValueModel>::require_reference() const {
 }
 
 template <class Model, class ValueModel>
-double ppo_rollouts<Model, ValueModel>::complete(std::vector<host_batch>& batches) {
+double ppo_rollouts<Model, ValueModel>::complete(std::vector<answer_values>& all) {
   double kl = 0.0;
-  std::size_t answer = 0;
-  std::vector<double> all;  // advantages of all tokens, in order
-  for (host_batch& batch : batches) {
-    batch.old_log_probs = policy_->token_log_probs(batch);
-    batch.old_values = value_->token_values(batch);
-    std::vector<float> reference;
-    if (config_.kl_coef > 0.0) reference = reference_ ? reference_(batch) : policy_->token_log_probs(batch, true);
-    batch.returns.assign(batch.b * batch.t, 0.0F);
-    for_each_answer(batch, [&](std::size_t first, std::size_t tokens) {
-      const auto of_answer = [&](const std::vector<float>& values) {
-        return values.empty() ? std::span<const float>() : std::span<const float>(values).subspan(first, tokens);
-      };
-      const auto log_probs = of_answer(batch.old_log_probs), by_reference = of_answer(reference);
-      const std::vector<double> rewards = token_rewards(completions()[answer++].reward, log_probs, by_reference, config_.kl_coef);
-      const token_advantages found = generalized_advantages(rewards, of_answer(batch.old_values), config_.gamma, config_.lambda);
-      for (std::size_t i = 0; i < tokens; ++i) {
-        if (!by_reference.empty()) kl += static_cast<double>(log_probs[i]) - static_cast<double>(by_reference[i]);
-        batch.returns[first + i] = static_cast<float>(found.returns[i]);
-        all.push_back(found.advantages[i]);
-      }
-    });
+  std::vector<double> advantages;  // of all tokens, in order
+  for (std::size_t first_answer = 0; first_answer < all.size(); first_answer += answers_.answers_per_step()) {
+    std::vector<std::size_t> numbers(answers_.answers_per_step());
+    std::iota(numbers.begin(), numbers.end(), first_answer);
+    std::size_t answer = first_answer, value_answer = first_answer;
+    const auto read = [](const std::vector<float>& from, std::size_t first, std::size_t tokens) {
+      const auto begin = from.begin() + static_cast<std::ptrdiff_t>(first);
+      return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(tokens));
+    };
+    for (const host_batch& batch : answers_.batches_of(numbers, config_.reward_behind_end)) {
+      const std::vector<float> values = value_->token_values(batch);
+      for_each_answer(batch, [&](std::size_t first, std::size_t tokens) { all[value_answer++].values = read(values, first, tokens); });
+    }
+    for (const host_batch& batch : answers_.batches_of(numbers)) {
+      const std::vector<float> log_probs = policy_->token_log_probs(batch);
+      std::vector<float> reference;
+      if (config_.kl_coef > 0.0 || reference_) reference = reference_ ? reference_(batch) : policy_->token_log_probs(batch, true);
+      for_each_answer(batch, [&](std::size_t first, std::size_t tokens) {
+        answer_values& one = all[answer];
+        one.log_probs = read(log_probs, first, tokens);
+        const std::vector<float> by_reference = reference.empty() ? reference : read(reference, first, tokens);
+        const double reward = completions()[answer++].reward;
+        const bool is_behind = one.values.size() > tokens;
+        std::vector<double> rewards = token_rewards(is_behind ? 0.0 : reward, one.log_probs, by_reference, config_.kl_coef);
+        if (is_behind) rewards.push_back(reward);
+        token_advantages found = generalized_advantages(rewards, one.values, config_.gamma, config_.lambda);
+        for (std::size_t i = 0; i < by_reference.size(); ++i) kl += static_cast<double>(one.log_probs[i]) - static_cast<double>(by_reference[i]);
+        one.returns.assign(found.returns.begin(), found.returns.end());
+        one.advantages = std::move(found.advantages);
+        one.advantages.resize(tokens);
+        advantages.insert(advantages.end(), one.advantages.begin(), one.advantages.end());
+      });
+    }
   }
-  if (config_.whiten_advantages) whiten(std::span<double>(all), [&](std::span<double> sums) { answers_.parallel().data().all_reduce(sums, reduction::sum); });
+  if (!config_.whiten_advantages) return kl;
+  whiten(
+      std::span<double>(advantages), [&](std::span<double> sums) { answers_.parallel().data().all_reduce(sums, reduction::sum); },
+      config_.whitening_keeps_mean);
   std::size_t next = 0;
-  for (host_batch& batch : batches) {
-    batch.advantages.assign(batch.b * batch.t, 0.0);
-    for_each_answer(batch, [&](std::size_t first, std::size_t tokens) {
-      for (std::size_t i = 0; i < tokens; ++i) batch.advantages[first + i] = all[next++];
-    });
-  }
+  for (answer_values& one : all)
+    for (double& advantage : one.advantages) advantage = advantages[next++];
   return kl;
 }
 

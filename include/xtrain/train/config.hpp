@@ -58,7 +58,8 @@ struct training_config {
   decayed_parameters weight_decay_of = decayed_parameters::matrices;  ///< what the optimizer's weight decay applies to
   /// step: the sum over all targets of a step, divided once by their number. micro_batch: the mean over the targets of each micro-batch of each
   /// data-parallel rank, then the mean over all of these (one without targets counts as 0), as in Megatron, and in transformers' Trainer before
-  /// 4.46. Reported losses too; evaluations are means over all targets. micro_batch is for the objective next_token.
+  /// 4.46. Reported losses too; evaluations are means over all targets. micro_batch is for the objectives next_token, distillation, ppo
+  /// and ppo_value.
   loss_average average_loss = loss_average::step;
   double max_grad_norm = 1.0;                               ///< gradients are clipped to this norm; 0: no clipping
   /// Gradients are not cleared: a step begins with the sum of the gradients of all steps before it, clipped to max_grad_norm, and adds its own; its update is

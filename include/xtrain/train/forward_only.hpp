@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -26,6 +27,7 @@ struct forward_only_config {
   std::size_t micro_batch_size = 8;             ///< sequences
   std::size_t gradient_accumulation_steps = 1;  ///< micro-batches of a step
   std::size_t seq_length = 0;                   ///< in tokens; 0: the model's
+  double temperature = 1.0;                     ///< of a reference model: log-probabilities are those of logits divided by it
 };
 
 /// Runs batches forward, with an objective in place of the loss. Memory is measured by a dry run and allocated once.
@@ -105,6 +107,9 @@ class forward_only {
     require<config_error>(c.seq_length <= longest && c.micro_batch_size > 0 && c.gradient_accumulation_steps > 0,
                           "a model beside the trained one: seq_length must not be longer than its ", longest, " tokens, and sizes must be positive; given ",
                           c.seq_length, ", ", c.micro_batch_size, " and ", c.gradient_accumulation_steps);
+    require<config_error>(c.temperature > 0.0 && std::isfinite(c.temperature), "a model beside the trained one: temperature must be positive; given ",
+                          c.temperature);
+    require<config_error>(c.temperature == 1.0 || !scores_sequences<recipe>, "a model with a score head has no temperature; given ", c.temperature);
     return c;
   }
   template <class Any>
@@ -127,9 +132,11 @@ class forward_only {
   template <class Any>
   struct everything final : pass_objective<typename Any::recipe> {
     using any_recipe = typename Any::recipe;
+    double temperature = 1.0;
+
     void compute(pass<any_recipe>& p, const head_pass<any_recipe>& head, typename head_pass<any_recipe>::sums loss_n) override {
       if constexpr (scores_sequences<any_recipe>) return scores(p, head);
-      else tokens(p, head, loss_n);
+      else tokens(p, head, loss_n, temperature);
     }
     static void scores(pass<any_recipe>& p, const head_pass<any_recipe>& head) requires scores_sequences<any_recipe> {
       using memory = typename Any::device::memory;
@@ -140,8 +147,11 @@ class forward_only {
       const auto score_b = values(), count_b = values();
       head.scores(p, head.hidden_states(p, last_b), last_b, score_b, count_b);
     }
-    static void tokens(pass<any_recipe>& p, const head_pass<any_recipe>& head, typename head_pass<any_recipe>::sums loss_n) {
-      head.cross_entropy(p, loss_n);
+    static void tokens(pass<any_recipe>& p, const head_pass<any_recipe>& head, typename head_pass<any_recipe>::sums loss_n, double temperature) {
+      {
+        const auto scope = p.scope();
+        head.with_temperature(p, temperature).cross_entropy(p, loss_n);
+      }
       const auto scope = p.scope();
       const auto x = head.hidden_states(p);
       const std::size_t rows = head.tokens_at_once(x.shape(0)), v = head.weight().shape(0);
@@ -163,6 +173,7 @@ class forward_only {
     full.t = c.seq_length;
     full.tokens = full.targets = full.positions = full.starts = zeros;
     everything<Any> instead;
+    instead.temperature = c.temperature;
     run(like, memory, instead, full, rounds);
     needs found{.passes = memory.high_water(), .num_tokens = memory.local_tokens_of(like), .settings = c};
     found.memory.bytes = like.context().memory().now;

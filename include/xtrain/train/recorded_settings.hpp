@@ -75,6 +75,7 @@ void record_objective(json_settings& all, const Config& c) {
   if constexpr (requires { all.set("epsilon_low", c.epsilon_low); }) all.set("epsilon_low", c.epsilon_low);
   if constexpr (requires { all.set("epsilon_high", c.epsilon_high); }) all.set("epsilon_high", c.epsilon_high);
   if constexpr (requires { all.set("clip_range", c.clip_range); }) all.set("clip_range", c.clip_range);
+  if constexpr (requires { all.set("coefficient", c.coefficient); }) all.set("coefficient", c.coefficient);
   if constexpr (requires { all.set("sequence_ratio", c.sequence_ratio); }) all.set("sequence_ratio", c.sequence_ratio);
   if constexpr (requires { all.set("max_completion_length", c.max_completion_length); }) all.set("max_completion_length", c.max_completion_length);
 }

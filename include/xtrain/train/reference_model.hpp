@@ -31,7 +31,7 @@ class reference_model final : public log_prob_source<typename Model::device> {
   /// throws config_error for a sequence length that the model does not have, memory_error
   explicit reference_model(Model& model, config settings = {})
       : passes_(model, settings, false), counts_(model.context(), passes_.settings().micro_batch_size * sizeof(double), memory_role::batch),
-        drain_(model.stream()) {}
+        collector_(settings.temperature), drain_(model.stream()) {}
 
   /// The memory of such a model, and of its passes. Allocates nothing.
   [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
@@ -55,7 +55,7 @@ class reference_model final : public log_prob_source<typename Model::device> {
     require<config_error>(!has_context_parallel<typename Model::recipe>,
                           "reference_model: token_log_probs must not be used with context parallelism, where a rank does not have all tokens");
     const batch_view view(batch);
-    token_loss_collector<typename Model::recipe> only_losses;
+    token_loss_collector<typename Model::recipe> only_losses(passes_.settings().temperature);
     return passes_.log_probs_of(view, only_losses);
   }
 
@@ -68,7 +68,7 @@ class reference_model final : public log_prob_source<typename Model::device> {
 
   forward_only<Model> passes_;
   buffer<device> counts_;
-  log_prob_collector<typename Model::recipe> collector_{};
+  log_prob_collector<typename Model::recipe> collector_;
   detail::stream_drain<typename device::stream> drain_;  // last: the host waits before memory that queued work uses is released
 };
 

@@ -94,7 +94,7 @@ template <class Optimizer, class Objective>
   require<config_error>(c.neftune_noise_alpha >= 0.0 && std::isfinite(c.neftune_noise_alpha),
                         "neftune_noise_alpha: must be a number that is not negative; given ", c.neftune_noise_alpha);
   require<config_error>(c.average_loss == loss_average::step || std::is_same_v<Objective, next_token> || requires { Objective::averages_tokens; },
-                        "average_loss: must be step for objectives other than next_token and distillation; the objective is ", Objective::name);
+                        "average_loss: must be step for objectives other than next_token, distillation, ppo and ppo_value; the objective is ", Objective::name);
   require<config_error>(c.average_loss == loss_average::step || !c.capture_steps,
                         "average_loss: must be step with capture_steps: means of micro-batches are not in device memory");
   require<config_error>(!c.rampup_batch_size || (std::is_same_v<Objective, next_token> && c.max_steps_per_epoch == 0),

@@ -38,6 +38,7 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   explicit teacher_model(Model& model, config settings = {})
       : passes_(model, settings, false), hidden_(model.context(), slots() * slot_size() * sizeof(compute), memory_role::stash), keeper_(*this),
         drain_(model.stream()) {
+    require<config_error>(settings.temperature == 1.0, "teacher_model: the temperature is a setting of the objective; given ", settings.temperature);
     require<config_error>(!model.parameters().sharding().values, "teacher_model: all weights must be on this rank; zero<3> shards them; choose zero<2>");
     rows_of_.resize(slots());
   }

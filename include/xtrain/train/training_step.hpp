@@ -595,7 +595,10 @@ template <class Model>
 auto training_step<Model>::token_log_probs(const batch_view& batch, bool without_adapter) -> std::vector<float> {
   require<config_error>(!without_adapter || adapter_can_be_switched_off(*model_),
                         "token_log_probs: the base model is there only if an adapter (lora) is all that is trained");
-  token_loss_collector<recipe> only_losses;
+  token_loss_collector<recipe> only_losses([&] {
+    if constexpr (requires { objective::log_prob_temperature(objective_settings_); }) return objective::log_prob_temperature(objective_settings_);
+    else return 1.0;
+  }());
   std::vector<float> values = token_outputs("token_log_probs", batch, [&](pass<recipe>& p) {
     p.internal.objective = &only_losses;
     p.internal.without_adapter = without_adapter;
