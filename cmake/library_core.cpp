@@ -23,6 +23,7 @@
 #include <xtrain/eval/answer_filter_impl.hpp>
 #include <xtrain/eval/language_model_impl.hpp>
 #include <xtrain/eval/math_answer_impl.hpp>
+#include <xtrain/eval/text_overlap_impl.hpp>
 #include <xtrain/generate/sampling_impl.hpp>
 #include <xtrain/models/baichuan_impl.hpp>
 #include <xtrain/models/bert_impl.hpp>

@@ -19,6 +19,7 @@
 #include <xtrain/data/record_source_impl.hpp>
 #include <xtrain/eval/benchmark_impl.hpp>
 #include <xtrain/eval/benchmark_task_impl.hpp>
+#include <xtrain/eval/wikitext103_impl.hpp>
 #include <xtrain/io/folder_impl.hpp>
 #include <xtrain/io/folder_lock_impl.hpp>
 #include <xtrain/io/model_card_impl.hpp>

@@ -8,6 +8,7 @@
 import csv
 import importlib.util
 import json
+import math
 import os
 import random
 import re
@@ -153,6 +154,18 @@ def splits():
     lambada = lines("lambada/test.jsonl", [{"text": "The river flows into the sea"}, {"text": "Whales are not fish, a whale is a mammal"}])
     all["lambada_openai"] = ("lambada/lambada_openai.yaml", {"test": lambada}, 0)
 
+    truth = [
+        {"question": "What flows into the sea?", "mc1_targets": {"choices": ["The river", "The moon is larger", "A box"], "labels": [1, 0, 0]},
+            "mc2_targets": {"choices": ["The river", "A river flows", "The moon is larger", "A box"], "labels": [1, 1, 0, 0]}},
+        {"question": " Is a 'whale' a fish? ", "mc1_targets": {"choices": ["It isn't", "It is"], "labels": [1, 0]},
+            "mc2_targets": {"choices": ["It isn't", "No\n", " a \"whale\" is a mammal", "It is", "yes"], "labels": [1, 1, 1, 0, 0]}},
+    ]
+    truth.append({"question": "How many eggs?", "mc1_targets": {"choices": ["12", "会计", "3 * 12"], "labels": [1, 0, 0]},
+        "mc2_targets": {"choices": ["36", "会计", "12"], "labels": [0, 1, 0]}})
+    lines("truthfulqa/validation.jsonl", truth)
+    for name in ("truthfulqa_mc1", "truthfulqa_mc2"):
+        all[name] = (f"truthfulqa/{name}.yaml", {"validation": truth}, 0)
+
     draw = random.Random(7)
     words = ["the", "sea", "( a whale )", '" eggs "', "@-@", ",", ".", ";", "it 's", "= = River = =", "\n", "N", "1 @,@ 000", "a box of", "'  fish '",
         "[ 3 ]", "°"]
@@ -203,8 +216,42 @@ def evaluate(scratch):
             samples[s["doc_id"]] = [[float(str(r[0])), str(r[1]) == "True"] if isinstance(r, (list, tuple)) else r for r in responses]
         metrics = {k: v for k, v in found["results"][name].items() if "," in k and not k.startswith("perplexity_stderr")}
         result[name] = {"num_fewshot": fewshot, "metrics": metrics, "resps": [samples[i] for i in sorted(samples)]}
+        if name.startswith("truthfulqa"):  # longer than the model: its log-likelihoods do not depend on all of it
+            result[name]["prompts"] = [s["arguments"][0][0] for s in sorted(found["samples"][name], key=lambda s: s["doc_id"])]
         print(name, metrics)
     return result
+
+
+def wikitext103():
+    """Megatron-LM's task WIKITEXT103 on a text of the task wikitext: windows of seq_length inputs, each `overlap` tokens after the last, of which all but
+    the first count their last `overlap` targets; padding counts nothing."""
+    from lm_eval.tasks.wikitext.preprocess_wikitext import wikitext_detokenizer
+
+    text = json.loads((DATA / "wikitext/test.jsonl").read_text(encoding="utf-8").splitlines()[0])["page"]
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(MODEL)
+    model = LlamaForCausalLM.from_pretrained(MODEL).eval()
+    words = len(text.strip().split(" "))
+    runs = []
+    for seq_length, overlap, with_bos in [(64, 32, True), (64, 64, True), (48, 5, False), (16, 1, True), (256, 100, True), (200, 200, False)]:
+        tokens = tokenizer(wikitext_detokenizer({"page": text}), add_special_tokens=with_bos).input_ids
+        total, counted, starts = 0.0, 0, range(0, len(tokens), overlap)
+        for start in starts:
+            window = tokens[start : start + seq_length + 1]
+            real = len(window) - 1
+            if real < 1 or start > 0 and real <= seq_length - overlap:
+                continue
+            with torch.no_grad():
+                logits = model(torch.tensor([window[:-1]])).logits[0].double()
+            losses = torch.nn.functional.cross_entropy(logits, torch.tensor(window[1:]), reduction="none")
+            counts = losses if start == 0 else losses[seq_length - overlap :]
+            total, counted = total + counts.sum().item(), counted + len(counts)
+        assert counted == len(tokens) - 1
+        loss, ratio = total / (len(tokens) - 1), (len(tokens) - 1) / (words - 1)
+        ppl, adjusted = math.exp(min(20, loss)), math.exp(min(20, loss * ratio))
+        line = f" validation results on WIKITEXT103 | avg loss: {loss:.4E} | ppl: {ppl:.4E} | adjusted ppl: {adjusted:.4E} | token ratio: {ratio} |"
+        runs.append({"seq_length": seq_length, "overlapping_eval": overlap, "with_bos": with_bos, "original_tokens": words, "tokens": len(tokens), "loss": loss,
+            "line": line})
+    return runs
 
 
 def filters():
@@ -253,7 +300,7 @@ if __name__ == "__main__":
     shutil.rmtree(HERE, ignore_errors=True)
     make_model()
     with tempfile.TemporaryDirectory() as scratch:
-        expected = {"tasks": evaluate(scratch), "filters": filters(), "samples": samples(), "formulas": formulas()}
+        expected = {"tasks": evaluate(scratch), "filters": filters(), "samples": samples(), "formulas": formulas(), "wikitext103": wikitext103()}
     (HERE / "expected.json").write_text(json.dumps(expected, ensure_ascii=False, indent=0))
     for name in ("chat_template.jinja", "generation_config.json"):
         if (MODEL / name).exists():

@@ -73,6 +73,15 @@ struct metric_values {
   return static_cast<std::size_t>(std::max_element(values.begin(), values.end()) - values.begin());
 }
 
+/// The probability of some choices among all: e^ll over the sum of all. Relative to the likeliest, because e^-746 is 0 in fp64.
+[[nodiscard]] inline double share_of(std::span<const std::size_t> some, std::span<const double> log_likelihoods) {
+  const double largest = log_likelihoods[index_of_largest(log_likelihoods)];
+  double sum = 0, of_some = 0;
+  for (const double ll : log_likelihoods) sum += std::exp(ll - largest);
+  for (const std::size_t i : some) of_some += std::exp(log_likelihoods[i] - largest);
+  return of_some / sum;
+}
+
 /// One run of a task: what its kinds of requests share.
 struct benchmark_run {
   const text_evaluator& evaluator;
@@ -119,6 +128,10 @@ struct benchmark_run {
         ++at;
       }
       for (metric_values& m : metrics) {
+        if (task.weighs_choices) {
+          m.values.push_back(share_of(d.gold, sums));
+          continue;
+        }
         const std::size_t choice = index_of_largest(m.name == "acc_norm" ? by_characters : m.name == "acc_bytes" ? by_bytes : sums);
         m.values.push_back(std::find(d.gold.begin(), d.gold.end(), choice) != d.gold.end() ? 1.0 : 0.0);
       }

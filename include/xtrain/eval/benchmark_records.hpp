@@ -10,6 +10,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
+#include <xtrain/core/plain_json.hpp>
 #include <xtrain/data/json_records.hpp>
 #include <xtrain/eval/record_place.hpp>
 
@@ -66,18 +67,53 @@ void for_each_csv_record(const mapped_file& file, std::vector<std::string> colum
   }
 }
 
-/// Calls visit(record, line) for the documents of a benchmark's file.
+/// Calls visit(record, place) for the documents of a benchmark's file.
 template <class Visit>
 void for_each_benchmark_record(const std::string& path, const std::vector<std::string>& columns, Visit&& visit) {
   require<data_error>(!path.ends_with(".gz"), path, ": must not be compressed; unpack it with gunzip");
   const mapped_file file(path);
-  if (path.ends_with(".csv")) return for_each_csv_record(file, columns, visit);
-  for_each_record(file, [&](const json& record, std::size_t line) {
+  if (path.ends_with(".csv"))
+    return for_each_csv_record(file, columns, [&](const json& record, std::size_t line) { visit(record, record_place{path, line, {}}); });
+  for_each_record_text(file, [&](std::string_view text, std::size_t line) {
+    const json record = parse_record<data_error>(text, path, line);
     const auto examples = record.is_object() ? record.find("examples") : record.end();
-    if (examples == record.end()) return visit(record, line);
+    if (examples == record.end()) return visit(record, record_place{path, line, text});
     require<data_error>(examples->is_array(), path, ": line ", line, ": 'examples' must be a list; it is ", examples->type_name());
-    for (const json& one : *examples) visit(one, line);
+    for (const json& one : *examples) visit(one, record_place{path, line, {}});
   });
+}
+
+/// The names in an object that is a member of a record, in the order of the file: those of a json are sorted.
+class member_order : public strict_json_builder {
+ public:
+  member_order(json& record, std::string_view member) : strict_json_builder(record), member_(member) {}
+
+  bool start_object(std::size_t size) {
+    ++depth_;
+    return strict_json_builder::start_object(size);
+  }
+  bool end_object() {
+    --depth_;
+    return strict_json_builder::end_object();
+  }
+  bool key(string_t& name) {
+    if (depth_ == 1) is_inside_ = name == member_;
+    else if (depth_ == 2 && is_inside_) names_.push_back(name);
+    return strict_json_builder::key(name);
+  }
+  [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::string member_;
+  std::vector<std::string> names_{};
+  std::size_t depth_ = 0;
+  bool is_inside_ = false;
+};
+[[nodiscard]] inline std::vector<std::string> names_in_order(const char* member, const record_place& at) {
+  json record;
+  member_order builder(record, member);
+  parse_json_with<data_error>(builder, at.text, at.path, at.line);
+  return builder.names();
 }
 
 /// A required field of a record, of one of the types that `is` accepts.

@@ -55,6 +55,7 @@ struct benchmark_task {
   std::string description{};          ///< at the beginning of every prompt
   request_kind kind = request_kind::multiple_choice;
   std::vector<std::string> metrics = {"acc"};
+  bool weighs_choices = false;        ///< acc is the probability of the correct choices among all, not whether the likeliest one is correct
   std::vector<std::string> files{}, fewshot_files{};  ///< below the data folder, in order of preference
   benchmark_format format = benchmark_format::records, fewshot_format = benchmark_format::records;
   std::vector<std::string> columns{};  ///< of a CSV file without a line of names

@@ -230,6 +230,37 @@ inline void read_options(const json& options, const json& record, const record_p
   d.gold = {index_in(record, "label", d.choices.size(), at)};
   return d;
 }
+/// TruthfulQA's choices and labels: {"choices": [...], "labels": [1, 0, ...]} of its dataset, or {choice: label, ...} of its authors' mc_task.json.
+[[nodiscard]] inline benchmark_document truthfulqa_document(const json& record, const record_place& at, const benchmark_task& task) {
+  const char* const field = task.weighs_choices ? "mc2_targets" : "mc1_targets";
+  benchmark_document d{.text = concat("Q: ", text_in(record, "question", at), "\nA:")};
+  const json& targets = field_of(record, field, "choices with labels", at, [](const json& v) { return v.is_object(); });
+  std::vector<json> labels;
+  const auto is_list = [&](const char* name) { return targets.contains(name) && targets[name].is_array(); };
+  if (is_list("choices") || is_list("labels")) {
+    d.choices = texts_in(targets, "choices", at);
+    labels = field_of(targets, "labels", "a list", at, [](const json& v) { return v.is_array(); }).get<std::vector<json>>();
+    require<data_error>(labels.size() == d.choices.size(), at.path, ": line ", at.line, ": '", field, "' must have a label for each of ", d.choices.size(),
+                        " choices; it has ", labels.size());
+  } else {
+    require<data_error>(!at.text.empty(), at.path, ": line ", at.line, ": '", field, "' must be lists of choices and labels in a list 'examples'");
+    d.choices = names_in_order(field, at);
+    for (const std::string& choice : d.choices) labels.push_back(targets[choice]);
+  }
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    require<data_error>(labels[i] == 0 || labels[i] == 1, at.path, ": line ", at.line, ": a label in '", field, "' must be 0 or 1; that of choice ", i + 1,
+                        " is ", labels[i].dump());
+    require<data_error>(!d.choices[i].empty(), at.path, ": line ", at.line, ": a choice in '", field, "' must be a text; choice ", i + 1, " is empty");
+    if (labels[i] == 1) d.gold.push_back(i);
+  }
+  if (task.weighs_choices)
+    require<data_error>(!d.gold.empty() && d.gold.size() < labels.size(), at.path, ": line ", at.line, ": '", field,
+                        "' must have true choices and false ones; given ", d.gold.size(), " of label 1 among ", labels.size());
+  else  // lm-evaluation-harness takes the first, whatever the labels
+    require<data_error>(d.gold == std::vector<std::size_t>{0}, at.path, ": line ", at.line, ": '", field,
+                        "' must have label 1 at its first choice and 0 at the others; given ", json(labels).dump());
+  return d;
+}
 [[nodiscard]] inline benchmark_document lambada_document(const json& record, const record_place& at, const benchmark_task&) {
   if (has_field(record, "continuation")) return {.text = text_in(record, "context", at), .target = " " + text_in(record, "continuation", at)};
   const std::string text = text_in(record, "text", at);
@@ -358,10 +389,10 @@ XTRAIN_INLINE std::vector<benchmark_document> read_documents(const benchmark_tas
     const mapped_file file(path);
     json record = json::object();
     record["text"] = std::string(file.text());
-    documents.push_back(task.read(record, {path, 1}, task));
+    documents.push_back(task.read(record, {path, 1, {}}, task));
   } else {
-    detail::for_each_benchmark_record(path, task.columns, [&](const json& record, std::size_t line) {
-      documents.push_back(task.read(record, {path, line}, task));
+    detail::for_each_benchmark_record(path, task.columns, [&](const json& record, const record_place& at) {
+      documents.push_back(task.read(record, at, task));
     });
   }
   require<data_error>(!documents.empty(), path, ": must have documents; it is empty");
@@ -521,6 +552,15 @@ XTRAIN_INLINE std::vector<benchmark_task> benchmark_tasks() {
                  .read = detail::winogrande_document,
                  .sampling = few_shot_sampling::python_random,
                  .leaves_document_out = true});
+  for (const char* targets : {"mc1", "mc2"}) {
+    const bool is_weighed = targets == std::string_view("mc2");
+    all.push_back({.name = concat("truthfulqa_", targets),
+                   .description = detail::truthfulqa_questions,
+                   .weighs_choices = is_weighed,
+                   .files = {"truthfulqa/validation.jsonl", "truthfulqa/validation.json", "truthfulqa/mc_task.json", "truthful_qa/validation.jsonl",
+                             "truthful_qa/validation.json", "truthful_qa/multiple_choice/validation.jsonl", "TruthfulQA/data/mc_task.json"},
+                   .read = detail::truthfulqa_document});
+  }
   all.push_back({.name = "lambada_openai",
                  .kind = request_kind::log_likelihood,
                  .metrics = {"perplexity", "acc"},

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/text.hpp>
@@ -19,6 +20,7 @@
 #include <xtrain/eval/log_likelihood.hpp>
 #include <xtrain/eval/math_answer.hpp>
 #include <xtrain/eval/python_random.hpp>
+#include <xtrain/eval/wikitext103.hpp>
 #include <xtrain/train/forward_only.hpp>
 
 #include "scratch.hpp"
@@ -41,8 +43,8 @@ const json& expected() {
 
 /// A model with what evaluates it, for batches of this size.
 struct evaluated {
-  explicit evaluated(std::size_t batch_size)
-      : model(model_type::from_pretrained(golden + "/model")), passes(model, {.micro_batch_size = batch_size}), scorer(passes),
+  explicit evaluated(std::size_t batch_size, std::size_t seq_length = 0)
+      : model(model_type::from_pretrained(golden + "/model")), passes(model, {.micro_batch_size = batch_size, .seq_length = seq_length}), scorer(passes),
         seen(scorer, batch_size, [this, batch_size] { return std::make_unique<generator_type>(model, batch_size, scorer.max_length()); }),
         evaluator(seen, load_tokenizer(golden + "/model"), model.config().eos) {}
 
@@ -112,6 +114,65 @@ TEST_CASE("benchmarks have the log-likelihoods, answers and metrics of lm-evalua
   }
 }
 
+TEST_CASE("TruthfulQA's numbers are lm-evaluation-harness's own of the same log-likelihoods") {
+  /// Says what lm-evaluation-harness's model said.
+  struct recited final : language_model {
+    std::vector<double> says{};
+    std::vector<token_score> score(std::span<const token_request> requests) override {
+      std::vector<token_score> all;
+      for (std::size_t i = 0; i < requests.size(); ++i) all.push_back({says[i], false});
+      return all;
+    }
+    std::vector<std::vector<token>> generate(std::span<const std::vector<token>>, const continuation_settings&) override { return {}; }
+    [[nodiscard]] std::size_t max_length() const override { return 2048; }
+    [[nodiscard]] std::size_t batch_size() const override { return 1; }
+  } model;
+  const text_evaluator evaluator(model, load_tokenizer(golden + "/model"));
+  // the file of the dataset, a list of its records, and that of the authors, whose choices are in the order of the file
+  const scratch_folder scratch;
+  make_folder(scratch / "lists/truthfulqa"), make_folder(scratch / "authors/truthfulqa");
+  std::string list, authors;
+  const std::string lines = get_file(golden + "/data/truthfulqa/validation.jsonl");
+  for (std::size_t begin = 0; begin < lines.size(); begin = lines.find('\n', begin) + 1) {
+    const std::string line = lines.substr(begin, lines.find('\n', begin) - begin);
+    list += (begin == 0 ? "[" : ",\n") + line;
+    const json record = json::parse(line);
+    authors += (begin == 0 ? "[\n {\"question\": " : ",\n {\"question\": ") + record["question"].dump();
+    for (const char* field : {"mc1_targets", "mc2_targets"}) {
+      authors += concat(",\n  \"", field, "\": {");
+      for (std::size_t i = 0; i < record[field]["choices"].size(); ++i)
+        authors += concat(i > 0 ? "," : "", "\n   ", record[field]["choices"][i].dump(), ": ", record[field]["labels"][i].dump());
+      authors += "}";
+    }
+    authors += "}";
+  }
+  put_file(scratch / "lists/truthfulqa/validation.json", list + "]\n");
+  put_file(scratch / "authors/truthfulqa/mc_task.json", authors + "\n]\n");
+  for (const char* name : {"truthfulqa_mc1", "truthfulqa_mc2"}) {
+    const json& wanted = expected()["tasks"][name];
+    model.says.clear();
+    for (const json& document : wanted["resps"])
+      for (const json& choice : document) model.says.push_back(choice[0].get<double>());
+    const benchmark_task task = task_of(name);
+    const auto documents = read_documents(task, golden + "/data");
+    CHECK(benchmark_prompts(task, documents, {}) == wanted["prompts"].get<std::vector<std::string>>());
+    for (const std::string& folder : {golden + "/data", scratch / "lists", scratch / "authors"}) {
+      CAPTURE(folder);
+      CHECK(read_documents(task, folder) == documents);
+      const auto result = run_benchmark(evaluator, task, {.data_dir = folder});
+      REQUIRE(result.metrics.size() == 1);
+      // sums of at most 5 numbers, in another order: roundings of 2^-53
+      CHECK(result.metrics[0].value == doctest::Approx(wanted["metrics"]["acc,none"].get<double>()).epsilon(2e-15));
+      CHECK(*result.metrics[0].standard_error == doctest::Approx(wanted["metrics"]["acc_stderr,none"].get<double>()).epsilon(4e-15));
+    }
+    // where all e^ll are 0 in fp64
+    for (double& ll : model.says) ll -= 1000;
+    const auto result = run_benchmark(evaluator, task, {.data_dir = golden + "/data"});
+    CHECK(result.metrics[0].value == doctest::Approx(wanted["metrics"]["acc,none"].get<double>()).epsilon(1e-12));
+  }
+  CHECK(error_of([] { (void)benchmark_tasks_named("truthfulqa"); }).starts_with("there is no task or group 'truthfulqa'"));
+}
+
 TEST_CASE("answers are found as by the regular expressions of lm-evaluation-harness") {
   for (const json& one : expected()["filters"]) {
     const std::string text = one[0].get<std::string>();
@@ -174,6 +235,70 @@ TEST_CASE("contexts and continuations become tokens as in lm-evaluation-harness"
   CHECK(scored == text.encode(words));
   CHECK(detail::stripped("\xE3\x80\x80 a b\xC2\xA0\n") == "a b");
   CHECK(detail::space_at_end("\xE4\xBC\x9A") == 0);
+}
+
+TEST_CASE("windows that overlap score every token once, after as many as a window has") {
+  for (const std::size_t count : {2U, 3U, 8U, 9U, 10U, 17U, 40U, 41U})
+    for (const auto& sizes : std::vector<std::pair<std::size_t, std::size_t>>{{8, 8}, {8, 3}, {8, 1}, {1, 1}, {100, 32}}) {
+      const std::size_t length = sizes.first, overlap = sizes.second;
+      CAPTURE(count);
+      CAPTURE(length);
+      CAPTURE(overlap);
+      std::vector<token> tokens(count);
+      for (std::size_t i = 0; i < count; ++i) tokens[i] = static_cast<token>(i);
+      std::size_t next = 1;
+      for (const token_request& w : overlapping_windows(tokens, length, overlap)) {
+        REQUIRE(!w.context.empty());
+        const auto first = static_cast<std::size_t>(w.context.front());
+        CHECK(static_cast<std::size_t>(w.continuation.front()) == next);
+        CHECK(static_cast<std::size_t>(w.context.back()) + 1 == next);
+        CHECK(w.context.size() == next - first);
+        CHECK(first % overlap == 0);
+        next += w.continuation.size();
+        const bool is_whole = w.context.size() + w.continuation.size() == length + 1;
+        CHECK((is_whole || next == count));
+        if (first > 0) CHECK(w.continuation.size() <= overlap);
+      }
+      CHECK(next == count);
+    }
+  const std::vector<token> tokens(9, 1);
+  for (const std::size_t overlap : {0U, 5U})
+    CHECK(error_of([&] { (void)overlapping_windows(tokens, 4, overlap); }).starts_with("evaluation: overlapping_eval must be from 1 to 4, the length"));
+}
+
+TEST_CASE("WIKITEXT103 is Megatron-LM's") {
+  const scratch_folder scratch;
+  const std::string file = scratch / "wiki.test.tokens", lines = get_file(golden + "/data/wikitext/test.jsonl");
+  put_file(file, json::parse(lines.substr(0, lines.find('\n')))["page"].get<std::string>());
+  const tokenizer with = load_tokenizer(golden + "/model");
+  for (const json& wanted : expected()["wikitext103"]) {
+    CAPTURE(wanted);
+    evaluated on(5, wanted["seq_length"].get<std::size_t>());
+    const auto result = evaluate_wikitext103(on.seen, with, file, {.overlapping_eval = wanted["overlapping_eval"].get<std::size_t>(),
+                                                                   .begins_text = wanted["with_bos"].get<bool>()});
+    CHECK(result.original_tokens == wanted["original_tokens"].get<std::size_t>());
+    CHECK(result.tokens == wanted["tokens"].get<std::size_t>());
+    CHECK(result.loss == doctest::Approx(wanted["loss"].get<double>()).epsilon(1e-6));  // logits in fp32 there and here
+    const std::string report = wikitext103_report(result), line = wanted["line"].get<std::string>(), rule(line.size() + 1, '-');
+    CHECK(report == concat(" > number of original tokens: ", result.original_tokens, ", number of detokenized tokens: ", result.tokens, "\n", rule, "\n",
+                           line, "\n", rule, "\n"));
+  }
+  CHECK(wikitext103_report({.original_tokens = 3, .tokens = 3, .loss = 25, .perplexity = std::exp(20.0), .token_ratio = 1, .adjusted_perplexity = 1})
+            .find("| avg loss: 2.5000E+01 | ppl: 4.8517E+08 | adjusted ppl: 1.0000E+00 | token ratio: 1.0 |\n") != std::string::npos);
+  evaluated on(1, 16);
+  const auto refusal = [&](const char* name, const std::string& text, std::size_t overlap = 4) {
+    const std::string path = scratch / name;
+    put_file(path, text);
+    const std::string problem = error_of([&] { (void)evaluate_wikitext103(on.seen, with, path, {.overlapping_eval = overlap}); });
+    return problem.starts_with(path) ? problem.substr(path.size()) : problem;
+  };
+  CHECK(refusal("test.tokens", "a b c").starts_with(": must have 'wiki' in its path, and not 'ptb'"));
+  CHECK(refusal("wiki.ptb", "a b c").starts_with(": must have 'wiki' in its path, and not 'ptb'"));
+  CHECK(refusal("wiki.a", "a b\nc \xff d") == ": line 2: must be UTF-8");
+  CHECK(refusal("wiki.a", " word\n") == ": must have at least two words with a space between them; it has one");
+  CHECK(refusal("wiki.a", "") == ": must have at least two words with a space between them; it has one");
+  CHECK(refusal("wiki.a", "a b c", 17) ==
+        "--overlapping-eval: must be from 1 to 16, the length of a window, so that no token is left out; given 17");
 }
 
 TEST_CASE("results of a group are weighted by documents, and only of a whole group") {
@@ -255,6 +380,27 @@ TEST_CASE("malformed files are refused with file and line") {
         ": line 1: 'answerKey' must be the label of one of 1 choices; given 'B'");
   CHECK(refusal("hellaswag", "a.txt", "prompt\n1\na\nb\nc\n") == ": line 5: a document must have six lines; the last has 5");
   CHECK(refusal("hellaswag", "a.txt", "prompt\n4\na\nb\nc\nd\n") == ": line 2: must be the number of the correct ending, 0 to 3; given '4'");
+  const auto truth = [&](const char* name, const std::string& targets) {
+    const std::string good = R"({"question": "q", "mc1_targets": {"a": 1, "b": 0}, "mc2_targets": {"a": 1, "b": 0}})";
+    return refusal(name, "a.json", concat("[", good, ",\n{\"question\": \"q\", \"", name + 11, "_targets\": ", targets, "}]"));
+  };
+  CHECK(truth("truthfulqa_mc1", R"({"a": 1, "b": 0})").empty());
+  CHECK(truth("truthfulqa_mc2", R"({"choices": ["a", "b", "c"], "labels": [0, 1, 1]})").empty());
+  CHECK(truth("truthfulqa_mc1", R"({"b": 0, "a": 1})") == ": line 2: 'mc1_targets' must have label 1 at its first choice and 0 at the others; given [0,1]");
+  CHECK(truth("truthfulqa_mc1", R"({"choices": ["a", "b"], "labels": [1, 1]})") ==
+        ": line 2: 'mc1_targets' must have label 1 at its first choice and 0 at the others; given [1,1]");
+  CHECK(truth("truthfulqa_mc1", R"({"choices": ["a", "b"], "labels": [1]})") == ": line 2: 'mc1_targets' must have a label for each of 2 choices; it has 1");
+  CHECK(truth("truthfulqa_mc1", R"({"choices": ["a", "b"]})") == ": line 2: a record must have 'labels'; it is missing");
+  CHECK(truth("truthfulqa_mc1", R"({"choices": ["a", ""], "labels": [1, 0]})") == ": line 2: a choice in 'mc1_targets' must be a text; choice 2 is empty");
+  CHECK(truth("truthfulqa_mc2", R"({"a": 1, "b": "0"})") == ": line 2: a label in 'mc2_targets' must be 0 or 1; that of choice 2 is \"0\"");
+  CHECK(truth("truthfulqa_mc2", R"({"a": 1, "b": 1})") ==
+        ": line 2: 'mc2_targets' must have true choices and false ones; given 2 of label 1 among 2");
+  CHECK(truth("truthfulqa_mc2", R"({"a": 1, "a": 0})").find("key 'a' occurs twice") != std::string::npos);
+  CHECK(truth("truthfulqa_mc2", "{}") == ": line 2: 'mc2_targets' must have true choices and false ones; given 0 of label 1 among 0");
+  CHECK(truth("truthfulqa_mc2", "[1]") == ": line 2: 'mc2_targets' must be choices with labels; it is array");
+  CHECK(refusal("truthfulqa_mc1", "a.json", R"([{"question": "q"}])") == ": line 1: a record must have 'mc1_targets'; it is missing");
+  CHECK(refusal("truthfulqa_mc1", "a.json", R"({"examples": [{"question": "q", "mc1_targets": {"a": 1, "b": 0}}]})") ==
+        ": line 1: 'mc1_targets' must be lists of choices and labels in a list 'examples'");
   CHECK(refusal("gsm8k", "a.jsonl", "").find("must have documents") != std::string::npos);
   CHECK(refusal("humaneval", "a.jsonl.gz", "x") == ": must not be compressed; unpack it with gunzip");
   evaluated on(1);
