@@ -137,6 +137,9 @@ class chat_record_reader {
     jinja_mapping one;
     one.set("role", role_of(*role));
     must(content != nullptr || find(message, "tool_calls") != nullptr, "every message must have content or value; one has neither");
+    for (const char* name : {"weight", "loss_weight", "train", "loss"})  // of OpenAI, LLaMA-Factory, axolotl, ms-swift: an answer that is not to be learned
+      if (const jinja_value* learned = find(message, name); learned != nullptr && learned->is_number() && role_of(*role) == "assistant")
+        must(learned->real() == 1.0, "every answer is learned: '", name, "' of a message must be 1 or true; it is ", learned->real());
     if (*role == "function_call") {
       must(content != nullptr && content->is_text(), "a function_call must be a string of JSON; it is ", content == nullptr ? "missing" : content->type());
       one.set("content", "");

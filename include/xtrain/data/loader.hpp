@@ -36,7 +36,7 @@ struct host_batch {
   std::vector<float> old_log_probs{};         // per token: log-probability of its target by the model that generated it; empty: not in the data
   std::vector<float> reference_token_log_probs{};  // per token: the same by a reference model; empty: not in the data
   std::vector<float> old_values{}, returns{};      // per token, for ppo_value: values before this step, and what they should be; empty: not in the data
-  std::size_t target_count = 0;
+  std::size_t target_count = 0;    // targets that are not negative: the loss is the mean over so many, and a step refuses another number
   std::size_t token_count = 0;     // without padding
   std::size_t first_sequence = 0;  // within the step
 };

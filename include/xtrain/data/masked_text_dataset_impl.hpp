@@ -47,6 +47,7 @@ XTRAIN_INLINE sentence_documents::sentence_documents(const std::vector<std::stri
   };
   for (const std::string& path : files_of(paths)) {
     const mapped_file file(path);
+    require_text(path, file.text());
     for_each_text_line(file.text(), [&](std::string_view line) {
       if (is_blank(line)) return end_document();
       const std::vector<token> tokens = with.encode(line);
@@ -92,6 +93,7 @@ XTRAIN_INLINE sentence_dataset masked_text_dataset(const std::vector<std::string
   };
   for (const std::string& path : detail::files_of(paths)) {
     const mapped_file file(path);
+    detail::require_text(path, file.text());
     if (options.lines) {
       detail::for_each_text_line(file.text(), [&](std::string_view line) {
         const std::vector<token> words = with.encode(line);

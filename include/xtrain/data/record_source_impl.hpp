@@ -74,6 +74,7 @@ XTRAIN_INLINE void read_json_line_records(const std::string& path, const record_
 
 XTRAIN_INLINE void read_text_records(const std::string& path, const record_options& options, const record_visitor& visit) {
   const mapped_file file(path);
+  require_text(path, file.text());
   std::string_view text = file.text();
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   const auto give = [&](std::string_view piece, std::size_t line, bool begins, bool ends) {

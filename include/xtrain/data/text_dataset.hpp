@@ -19,6 +19,10 @@ namespace detail {
 ///   throws  file_error if a path does not exist
 [[nodiscard]] std::vector<std::string> files_of(const std::vector<std::string>& paths);
 
+/// Refuses what is compressed, in columns, or in UTF-16, by its first bytes: all of it would be tokens, but nothing that was written.
+///   throws  data_error
+void require_text(const std::string& path, std::string_view text);
+
 /// The end of a piece of at most `most` bytes: after a line break that is followed by text, where tokenizers do not join
 /// across; otherwise at least after a whole character.
 [[nodiscard]] std::size_t piece_end(std::string_view text, std::size_t begin, std::size_t most);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <initializer_list>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -20,6 +22,30 @@ namespace xtrain {
 
 namespace detail {
 
+/// Adds the files below a folder, but hidden ones. Links to folders are followed, each folder is read once, and what cannot be read is refused.
+///   seen  the real paths of the folders that were read
+inline void add_files_below(const std::filesystem::path& folder, std::set<std::filesystem::path>& seen, std::vector<std::string>& files) {
+  namespace fs = std::filesystem;
+  std::error_code problem, ignored;
+  const auto readable = [&] {
+    require<file_error>(!problem, folder.string(), ": must be a readable folder; the system says: ", problem.message());
+  };
+  const fs::path real = fs::canonical(folder, problem);
+  readable();
+  if (!seen.insert(real).second) return;
+  std::vector<fs::path> folders, links;  // a folder is read under its own name if it has one here, whatever the order of a file system
+  for (auto at = fs::directory_iterator(folder, problem); readable(), at != fs::directory_iterator(); at.increment(problem)) {
+    const std::string name = at->path().filename().string();
+    if (name.empty() || name.front() == '.') continue;
+    if (at->is_directory(ignored)) (at->is_symlink(ignored) ? links : folders).push_back(at->path());
+    else files.push_back(at->path().string());  // a link to nothing, or a pipe, is refused when it is opened
+  }
+  for (std::vector<fs::path>* some : {&folders, &links}) {
+    std::sort(some->begin(), some->end());
+    for (const fs::path& one : *some) add_files_below(one, seen, files);
+  }
+}
+
 XTRAIN_INLINE std::vector<std::string> files_of(const std::vector<std::string>& paths) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
@@ -32,22 +58,37 @@ XTRAIN_INLINE std::vector<std::string> files_of(const std::vector<std::string>& 
       continue;
     }
     std::vector<std::string> inside;
-    std::error_code ignored;
-    const auto readable = [&] { require<file_error>(!problem, path, ": must be a readable folder; the system says: ", problem.message()); };
-    for (auto at = fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied, problem);
-         readable(), at != fs::recursive_directory_iterator(); at.increment(problem)) {
-      const std::string name = at->path().filename().string();
-      if (!name.empty() && name.front() == '.') {
-        if (at->is_directory(ignored)) at.disable_recursion_pending();
-        continue;
-      }
-      if (at->is_regular_file(ignored)) inside.push_back(at->path().string());
-    }
+    std::set<fs::path> seen;
+    add_files_below(path, seen, inside);
     std::sort(inside.begin(), inside.end());
     require<data_error>(!inside.empty(), path, ": must hold files to train on; the folder is empty");
     files.insert(files.end(), inside.begin(), inside.end());
   }
   return files;
+}
+
+XTRAIN_INLINE void require_text(const std::string& path, std::string_view text) {
+  using namespace std::string_view_literals;
+  struct beginning {
+    std::string_view bytes;
+    const char* what;
+  };
+  constexpr const char* compressed = "is compressed: decompress it first";
+  constexpr const char* columns = "has records in columns: preprocess_data reads them";
+  constexpr const char* wide = "is in UTF-16: convert it to UTF-8";
+  static constexpr std::array<beginning, 12> known{{{"\x1F\x8B"sv, compressed},  // gzip
+                                                    {"\x28\xB5\x2F\xFD"sv, compressed},  // zstd
+                                                    {"\xFD" "7zXZ\0"sv, compressed},
+                                                    {"BZh91AY&SY"sv, compressed},  // bzip2 -9
+                                                    {"\x04\x22\x4D\x18"sv, compressed},  // lz4
+                                                    {"7z\xBC\xAF\x27\x1C"sv, compressed},
+                                                    {"PK\x03\x04"sv, compressed},  // zip
+                                                    {"PAR1"sv, columns},
+                                                    {"ARROW1\0\0"sv, columns},
+                                                    {"FEA1"sv, columns},
+                                                    {"\xFF\xFE"sv, wide},
+                                                    {"\xFE\xFF"sv, wide}}};
+  for (const beginning& one : known) require<data_error>(!text.starts_with(one.bytes), path, ": must be text in UTF-8; by its first bytes it ", one.what);
 }
 
 XTRAIN_INLINE std::size_t piece_end(std::string_view text, std::size_t begin, std::size_t most) {
@@ -82,6 +123,7 @@ XTRAIN_INLINE dataset text_dataset(const std::vector<std::string>& paths, const 
   for (const std::string& path : detail::files_of(paths)) {
     const mapped_file file(path);
     bytes += file.size();
+    detail::require_text(path, file.text());
     if (file.size() > 0) detail::add_document(all, with, file.text());
   }
   require<data_error>(bytes > 0, all.source(), ": must hold text to train on; it is empty");

@@ -22,6 +22,9 @@ namespace xtrain {
 static_assert(std::endian::native == std::endian::little,
               "xtrain io: files are little-endian and are mapped as they are; this machine is not; see io/README.md");
 
+/// How what stands in for a large file begins where a repository was cloned without Git LFS.
+inline constexpr std::string_view git_lfs_pointer = "version https://git-lfs.github.com/spec/";
+
 /// A dtype as files name it.
 struct stored_dtype {
   std::string_view name;

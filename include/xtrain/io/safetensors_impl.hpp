@@ -30,6 +30,7 @@ XTRAIN_INLINE const file_tensor* safetensors_file::find(std::string_view name) c
 }
 
 XTRAIN_INLINE void safetensors_file::read_header() {
+  check(!file_.text().starts_with(git_lfs_pointer), "it is a pointer of Git LFS; the file itself comes with 'git lfs pull'");
   check(file_.size() >= 8, "must begin with the header's length; the file has ", file_.size(), " bytes");
   std::uint64_t length = 0;
   std::memcpy(&length, file_.data(), 8);

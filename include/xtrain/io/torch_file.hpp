@@ -156,6 +156,7 @@ class torch_file {
   }
 
   void read_legacy() {
+    check(!file_.text().starts_with(git_lfs_pointer), "it is a pointer of Git LFS; the file itself comes with 'git lfs pull'");
     check(file_.text().starts_with(legacy_magic), "it must begin as torch.save begins files; it does not");
     std::size_t at = legacy_magic.size();
     const auto next = [&] {

@@ -1,6 +1,7 @@
 // Cross-entropy of the next token: pre-training and supervised fine-tuning.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -31,13 +32,17 @@ struct next_token {
       if (batch.targets[i] >= 0) sum += static_cast<double>(batch.token_weights[i]);
     return sum;
   }
-  /// throws config_error for a setting out of range, data_error for weights that are not finite or negative, or too few
+  /// throws config_error for a setting out of range, data_error for weights that are not finite or negative, or too few, or a wrong target_count
   static void require_batch(const config& settings, const batch_view& batch) {
     require_config(settings);
     require_weights(batch);
   }
   static void require_weights(const batch_view& batch) {
-    if (batch.token_weights.empty()) return;
+    if (batch.token_weights.empty()) {  // the mean of the losses is over so many, of a batch that a program makes too
+      const auto targets = static_cast<std::size_t>(std::count_if(batch.targets.begin(), batch.targets.end(), [](token t) { return t >= 0; }));
+      return require<data_error>(targets == batch.target_count, "next_token: target_count must be how many targets are not negative, ", targets,
+                                 "; given ", batch.target_count);
+    }
     require<data_error>(batch.token_weights.size() == batch.b * batch.t && batch.targets.size() == batch.b * batch.t,
                         "next_token: weights must be given for every token, or for none; given ", batch.token_weights.size(), " for ", batch.b * batch.t);
     for (std::size_t i = 0; i < batch.token_weights.size(); ++i)

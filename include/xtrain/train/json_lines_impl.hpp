@@ -22,9 +22,18 @@ namespace xtrain {
 XTRAIN_INLINE json_lines_record::json_lines_record(const std::string& path, double device_peak)
     : path_(path), peak_(device_peak), file_(std::fopen(path.c_str(), "ae")) {
   require<file_error>(file_ != nullptr, path, ": must be writable");
-  // a run that was killed may have left half a line: the next object must not continue it
+  if (path.starts_with("/dev/") || path.starts_with("/proc/")) return;  // a stream, which may be a file with anything in it
   const std::unique_ptr<std::FILE, closer> before(std::fopen(path.c_str(), "re"));
-  if (before != nullptr && std::fseek(before.get(), -1, SEEK_END) == 0 && std::fgetc(before.get()) != '\n') append("\n");
+  if (before == nullptr || std::fseek(before.get(), -1, SEEK_END) != 0) return;  // a new file, or a device
+  // a run that was killed may have left half a line: the next object must not continue it
+  const bool ends_within_a_line = std::fgetc(before.get()) != '\n';
+  constexpr std::string_view beginning = "{\"event\"";
+  std::array<char, beginning.size()> first{};
+  std::rewind(before.get());
+  const std::size_t length = std::fread(first.data(), 1, first.size(), before.get());
+  require<file_error>(beginning.starts_with(std::string_view(first.data(), length)), path,
+                      ": must be a new file or the log of a run, to which lines are added; it holds something else");
+  if (ends_within_a_line) append("\n");
 }
 
 XTRAIN_INLINE void json_lines_record::describe(std::string object) {

@@ -124,6 +124,10 @@ TEST_CASE("a malformed conversation is an error with file and line") {
   refused(good + "\n" + R"({"messages": [{"role": 5, "content": "x"}]})", "'role' must be a string");
   refused(good + "\n" + R"({"messages": [{"role": "user"}]})", "must have content or value");
   refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}]})", "line 2: a conversation must have an answer to train on");
+  refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a", "weight": 0}]})",
+          "line 2: every answer is learned: 'weight' of a message must be 1 or true; it is 0");
+  refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "", "tool_calls": [{"function": {}}]}]})",
+          "line 2: chat template 'llama2': must write tool_calls");
   refused(good + "\n" + R"({"messages": [{"role": "critic", "content": "u"}]})",
           "line 2: chat template 'llama2': line 11: the template refuses");
   refused(good + "\n" + R"({"instruction": "Human: u\nAssistant: a", "output": "b"})", "it ends with an answer");
@@ -154,6 +158,8 @@ TEST_CASE("public sets of conversations are read whole") {
   CHECK(count("llamafactory/v1_sft_demo.jsonl") > 0);
   CHECK(count("aquila/convo_samples.jsonl") > 0);
   // calls are in tool_calls, which the named ChatML template does not write; Qwen's own template does
+  CHECK_THROWS_WITH_AS((void)count("llamafactory/glaive_toolcall_en_demo.json"),
+                       doctest::Contains("chat template 'chatml': must write tool_calls, which a message has; it leaves them out"), data_error);
   if (const std::string qwen = test_data("tokenizers/qwen2"); !qwen.empty())
     CHECK(chat_dataset(test_data("instruct/llamafactory/glaive_toolcall_en_demo.json"), byte_tokenizer(), chat_template::from_folder(qwen))
               .size() > 200);

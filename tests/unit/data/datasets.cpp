@@ -1,6 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -69,6 +72,44 @@ TEST_CASE("files and folders become documents with an end; hidden files are left
   CHECK(text_dataset({folder / "a.txt", folder / "b"}, byte_tokenizer()).tokens() == 8);
   // two literals are two paths, not an iterator pair of one string
   CHECK_THROWS_WITH_AS((void)text_dataset({"nothing", "here"}, byte_tokenizer()), doctest::Contains("nothing: must be a file"), file_error);
+}
+
+TEST_CASE("of a folder nothing is left out in silence: links are followed, and what cannot be read is refused") {
+  const scratch_folder folder, elsewhere;
+  const auto read = [&] { return text_dataset(folder.path(), byte_tokenizer()); };
+  std::filesystem::create_directories(folder / "b");
+  put_file(folder / "a.txt", "one");
+  put_file(folder / "b/d.txt", "two");
+  put_file(elsewhere / "e.txt", "three");
+  std::filesystem::create_directory_symlink(elsewhere.path(), folder / "c");
+  std::filesystem::create_symlink(elsewhere / "e.txt", folder / "f.txt");
+  CHECK(read().tokens() == 4 + 4 + 6 + 6);
+  std::filesystem::create_symlink("nothing", folder / "g.txt");
+  CHECK_THROWS_WITH_AS((void)read(), doctest::Contains("g.txt: must be a readable file"), file_error);
+  std::filesystem::remove(folder / "g.txt");
+  std::filesystem::create_directory_symlink("..", folder / "b/up");
+  std::filesystem::create_directory_symlink("b", folder / "a link");
+  CHECK(read().tokens() == 4 + 4 + 6 + 6);  // each folder once
+  std::filesystem::remove(folder / "b/up");
+  std::filesystem::permissions(folder / "b", std::filesystem::perms::none);
+  if (::geteuid() != 0) CHECK_THROWS_WITH_AS((void)read(), doctest::Contains("b: must be a readable folder"), file_error);  // root reads all
+  std::filesystem::permissions(folder / "b", std::filesystem::perms::owner_all);
+}
+
+TEST_CASE("what is compressed, in columns or in UTF-16 is no text") {
+  using namespace std::string_literals;
+  const scratch_folder folder;
+  const auto refuses = [&](const std::string& bytes, const char* words) {
+    put_file(folder / "x", bytes);
+    CHECK_THROWS_WITH_AS((void)text_dataset(folder / "x", byte_tokenizer()), doctest::Contains(words), data_error);
+  };
+  refuses("\x1F\x8B\x08 and more", "x: must be text in UTF-8; by its first bytes it is compressed: decompress it first");
+  refuses("\x28\xB5\x2F\xFD and more", "it is compressed");
+  refuses("PK\x03\x04", "it is compressed");
+  refuses("PAR1 and more", "it has records in columns: preprocess_data reads them");
+  refuses("\xFF\xFE" "a\0b\0"s, "it is in UTF-16: convert it to UTF-8");
+  put_file(folder / "x", "PARIS");
+  CHECK_NOTHROW((void)text_dataset(folder / "x", byte_tokenizer()));
 }
 
 TEST_CASE("data that is not there, or is empty, is an error that names it") {

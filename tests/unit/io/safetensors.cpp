@@ -73,6 +73,7 @@ TEST_CASE("every lie of a header is refused, and named") {
   put_file(folder / "x.safetensors", file_of(good, "12345678"));
   CHECK_NOTHROW(safetensors_file(folder / "x.safetensors"));
   refuses("", "must begin with the header's length; the file has 0 bytes");
+  refuses("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "it is a pointer of Git LFS; the file itself comes with 'git lfs pull'");
   refuses("1234567", "the file has 7 bytes");
   refuses(file_of(good, "12345678", 1000), "the header must lie inside the file; it claims 1000 bytes");
   refuses(file_of(good, "12345678", std::uint64_t{1} << 40), "the header must have at most 100000000 bytes");

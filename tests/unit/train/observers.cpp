@@ -163,6 +163,15 @@ TEST_CASE("the record is a JSON object per line, with numbers a script expects")
   again.on(a_step);
   CHECK(get_file(folder / "m.jsonl").size() > text.size());
   CHECK_THROWS_AS(json_lines_record(folder / "no/such"), file_error);
+  for (const char* other : {"text to train on\n", "{\"text\": \"a\"}\n", "\n"}) {
+    put_file(folder / "data", other);
+    CHECK_THROWS_WITH_AS(json_lines_record(folder / "data"), doctest::Contains("data: must be a new file or the log of a run"), file_error);
+    CHECK(get_file(folder / "data") == other);
+  }
+  for (const char* begun : {"", "{\"ev"}) {
+    put_file(folder / "data", begun);
+    CHECK_NOTHROW(json_lines_record(folder / "data"));
+  }
 }
 
 TEST_CASE("a full disk is an error of the record too") {

@@ -531,7 +531,7 @@ TEST_CASE("settings that contradict themselves or the model are refused") {
   CHECK_THROWS_WITH_AS(trainer(model, {.average_loss = loss_average::micro_batch, .capture_steps = true}),
                        "average_loss: must be step with capture_steps: means of micro-batches are not in device memory", config_error);
   CHECK_THROWS_WITH_AS((void)detail::complete_config(training_config<adamw, dpo>{.average_loss = loss_average::micro_batch}, 24, 1, 1),
-                       "average_loss: must be step for objectives other than next_token and distillation; the objective is dpo", config_error);
+                       "average_loss: must be step for objectives other than next_token, distillation, ppo and ppo_value; the objective is dpo", config_error);
   const dataset data = [] {
     dataset d("wrong", sequence_layout::separate);
     d.add(std::vector<token>{1, 2, 500});
@@ -613,6 +613,12 @@ TEST_CASE("rows that a kernel would follow out of its memory are refused, and th
     rows = good;
     rows.starts[place] = start;
     refused(rows, "batch: a token's start must be that of the token before it in its sequence, or the token itself");
+  }
+  for (const std::size_t count : {0U, 5U, 8U}) {  // the mean of the losses would be over others
+    rows = good;
+    rows.target_count = count;
+    CHECK_THROWS_WITH_AS((void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-2),
+                         doctest::Contains("target_count must be how many targets are not negative, 6"), data_error);
   }
   (void)trainer.step(std::span(&good, 1), 1e-2);
   CHECK(trainer.progress().step == 1);
