@@ -1,5 +1,6 @@
 #!/bin/bash
-# examples/slurm/train.sbatch, with stand-ins for srun and scontrol: it forwards SIGTERM, requeues itself, and resumes from the checkpoint.
+# examples/slurm/train.sbatch, with stand-ins for srun, scancel and scontrol: it stops the ranks before the time limit,
+# requeues itself, and resumes from the checkpoint; a cancelled job is not requeued.
 #
 #   slurm.sh TRAINER SCRIPT
 set -eu
@@ -15,14 +16,27 @@ fail() {
 mkdir "$work/bin"
 cat > "$work/bin/srun" << 'STAND_IN'
 #!/bin/bash
+# as the real one: a signal to the ranks is not one to srun, which kills them when it gets SIGTERM
 while [[ ${1:-} == --* ]]; do echo "srun $1" >> "$STAND_INS"; shift; done
-exec "$@"
+"$@" &
+ranks=$!
+echo $ranks > "$STAND_INS.ranks"
+trap 'kill -KILL $ranks' TERM
+wait $ranks
+status=$?
+[ $status = 0 ] || echo "srun: error: Exited with exit code $status" >&2
+exit $status
+STAND_IN
+cat > "$work/bin/scancel" << 'STAND_IN'
+#!/bin/bash
+echo "scancel $*" >> "$STAND_INS"
+kill -TERM "$(cat "$STAND_INS.ranks")"
 STAND_IN
 cat > "$work/bin/scontrol" << 'STAND_IN'
 #!/bin/bash
 echo "scontrol $*" >> "$STAND_INS"
 STAND_IN
-chmod +x "$work/bin/srun" "$work/bin/scontrol"
+chmod +x "$work/bin/srun" "$work/bin/scancel" "$work/bin/scontrol"
 export PATH="$work/bin:$PATH" STAND_INS="$work/asked" SLURM_JOB_ID=77
 for i in $(seq 200); do echo "one two three four five $i"; done > "$work/text.txt"
 flags=(--data "$work/text.txt" --tokenizer byte --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 16 --micro-batch-size 2
@@ -36,10 +50,11 @@ for _ in $(seq 600); do
   kill -0 $job 2> /dev/null || fail "the run ended before its first checkpoint"
   sleep 0.1
 done
-kill -TERM $job
+kill -USR1 $job
 status=0
 wait $job || status=$?
 [ $status = 143 ] || fail "a run that is stopped must end with 143; it ended with $status"
+grep -q "scancel --signal=TERM 77" "$work/asked" || fail "the ranks must get SIGTERM"
 grep -q "scontrol requeue 77" "$work/asked" || fail "it must be requeued"
 grep -q "srun --mpi=pmix" "$work/asked" || fail "ranks must be connected by MPI"
 stopped=$(grep -o "stopped after step [0-9]*" "$work/log1" | grep -o "[0-9]*$")
@@ -48,6 +63,23 @@ stopped=$(grep -o "stopped after step [0-9]*" "$work/log1" | grep -o "[0-9]*$")
 "$script" "$trainer" "${flags[@]}" --max-steps $((stopped + 50)) > "$work/log2" 2>&1 || fail "the second part must end"
 grep -q "resuming after step $stopped" "$work/log2" || fail "it must go on from the checkpoint"
 [ -f "$work/run/model.safetensors" ] || fail "the model must be saved"
+
+# a job that is cancelled: Slurm sends SIGTERM to the script and to the ranks
+: > "$work/asked"
+"$script" "$trainer" "${flags[@]}" --max-steps 1000000 > "$work/log_cancelled" 2>&1 &
+job=$!
+for _ in $(seq 600); do
+  grep -q "^resuming" "$work/log_cancelled" && break
+  kill -0 $job 2> /dev/null || fail "the run ended before it was cancelled"
+  sleep 0.1
+done
+kill -TERM $job "$(cat "$work/asked.ranks")"
+status=0
+wait $job || status=$?
+[ $status = 143 ] || fail "a run that is cancelled must end with 143; it ended with $status"
+grep -q "stopped after step" "$work/log_cancelled" || fail "what is cancelled must leave a checkpoint"
+grep -q "cancelled, with status 143; not requeued" "$work/log_cancelled" || fail "it must say that it was cancelled"
+grep -q scontrol "$work/asked" && fail "a job that was cancelled must not be requeued"
 
 # a run that would fail again is not requeued
 : > "$work/asked"
