@@ -41,7 +41,7 @@ using member_names = std::map<std::string, std::string>;
   };
   if (data.kind == "alpaca" || (data.kind == "chat" && !data.prompt_template.empty())) return {named("instruction"), named("output")};
   if (data.kind == "chat" && (data.form == "messages" || data.form == "conversations")) return {named(data.form.c_str())};
-  if (data.kind == "text") return {data.text_field};
+  if (data.kind == "text" || data.kind == "prompts") return {data.text_field};
   if (data.kind == "preference") {
     std::vector<std::string> fields;
     for (const char* name : {"prompt", "chosen", "rejected"})
@@ -67,9 +67,10 @@ inline void require_fields(const xtrain::data_description& data, const std::stri
 
 /// Weight files that a config names must be those of the folder, all of which are read.
 ///   throws  config_error
-inline void require_weight_files(const std::string& folder, std::vector<std::string> given, const member_names& names = {}) {
+inline void require_weight_files(const std::string& folder, std::vector<std::string> given, const member_names& names = {},
+                                 const std::string& of = "model.files") {
   if (given.empty()) return;
-  const std::string member = name_of(names, "model.files");
+  const std::string member = name_of(names, of);
   std::vector<std::string> there;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
@@ -167,6 +168,16 @@ inline void require(const xtrain::run_description& run, const member_names& name
   require_weight_files(run.model.folder, run.model.files, names);
   must_be_folder("model.adapter", run.model.adapter);
   must_be_folder("objective.second_model", run.objective.second_model);
+  must_be_folder("rollouts.reward_model", run.rollouts.reward_model);
+  must_be_folder("rollouts.value_model", run.rollouts.value_model);
+  require_weight_files(run.rollouts.reward_model, run.rollouts.reward_files, names, "rollouts.reward_files");
+  require_weight_files(run.rollouts.value_model, run.rollouts.value_files, names, "rollouts.value_files");
+  for (const auto& [member, folder] : {std::pair{"rollouts.reward_model", run.rollouts.reward_model}, {"rollouts.value_model", run.rollouts.value_model}}) {
+    std::error_code nothing;
+    xtrain::require<xtrain::config_error>(run.rollouts.value_output.empty() || !std::filesystem::equivalent(run.rollouts.value_output, folder, nothing),
+                                          name_of(names, "rollouts.value_output"), " ", run.rollouts.value_output, ": must not be the folder of ",
+                                          name_of(names, member), ", which would be overwritten");
+  }
   const bool is_model = run.tokenizer.path.empty();  // whose folder has the tokenizer
   const std::string& tokenizer = is_model ? run.model.folder : run.tokenizer.path;
   const std::string where = name_of(names, is_model ? "model.folder" : "tokenizer.path");

@@ -122,6 +122,10 @@ void set_objective(Config& to, const xtrain::json& given) {
   XTRAIN_TAKE(temperature);
   XTRAIN_TAKE(top_k);
   XTRAIN_TAKE(renormalize);
+  XTRAIN_TAKE(epsilon_low);
+  XTRAIN_TAKE(epsilon_high);
+  XTRAIN_TAKE(clip_range);
+  XTRAIN_TAKE(coefficient);
   members.finish();
   if constexpr (requires { to.top_k, to.renormalize; })
     xtrain::require<usage_error>(to.top_k > 0 || !to.renormalize, "objective.settings.renormalize: must be with top_k");
@@ -143,6 +147,7 @@ void set_prefix(Config& to, const xtrain::json& given) {
   XTRAIN_TAKE(length);
   XTRAIN_TAKE(projection);
   XTRAIN_TAKE(counts_in_positions);
+  XTRAIN_TAKE(weight_bits);
   members.finish();
 }
 

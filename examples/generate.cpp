@@ -3,20 +3,25 @@
 //   generate --model DIR --prompt "Once upon a time" --max-new-tokens 100
 //   generate --model DIR --chat --system "You are terse." --prompt "Why is the sky blue?"
 //   generate --model DIR --prompts questions.jsonl --batch-size 16 > answers.jsonl
+//   generate --model DIR --adapter DIR --prompts dev.json --prompt-field content --answer-field summary --predictions DIR
 //
 // Policies (device, precision, ...) are chosen at compile time: see xtrain_add_trainer.
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
 #include <xtrain/adapt/prefix_folder.hpp>
 #include <xtrain/core/json.hpp>
+#include <xtrain/data/json_records.hpp>
+#include <xtrain/data/text_dataset.hpp>
 #include <xtrain/generate/stop_text.hpp>
 
 #include "command_line.hpp"
 #include "log_styles_torchtune.hpp"
+#include "predicted_answers.hpp"
 #include "ranks.hpp"
 #include "recipe.hpp"
 
@@ -38,8 +43,9 @@ struct generate_flags {
   std::string model{}, adapter{}, tokenizer{}, prompt{}, prompts{}, system{}, format = "text", early_stopping = "false", log_style = "xtrain";
   xtrain::generate_config how{.max_new_tokens = 128};
   std::vector<std::string> stop{}, bad_words{};
-  std::size_t batch_size = 8;
+  std::size_t batch_size = 8, weight_bits = 0;
   bool ids = false, echo = false, is_chat = false, log_probs = false;
+  command_line::prediction_flags predictions{};
   command_line::chat_flags chat{};
   command_line::config_flags config{};
   command_line::vocabulary_flags vocabulary{};
@@ -49,13 +55,19 @@ struct generate_flags {
   void add(CLI::App& app) {
     app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
     app.add_option("--adapter", adapter, "folder with an adapter for the model: LoRA, or the prefix of prefix tuning and P-tuning")->type_name("DIR");
+    app.add_option("--weight-bits", weight_bits,
+                   "with a prefix, 4 or 8: weights of linear layers are integers with a scale per row, as ChatGLM-6B's --quantization_bit makes them; 0: as "
+                   "they are")
+        ->check(command_line::one_of({"0", "4", "8"}))
+        ->type_name("N");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
     auto* one = app.add_option("--prompt", prompt, "text to continue; empty: start from the begin-of-text token")->type_name("TEXT");
-    app.add_option("--prompts", prompts,
-                   "texts to continue: one in each line, or in a .jsonl file a string, or an object with a 'prompt', in each line. Every answer is a line of "
-                   "JSON")
-        ->excludes(one)
-        ->type_name("FILE");
+    auto* many = app.add_option("--prompts", prompts,
+                                "texts to continue: one in each line, or in a JSON file (.json, .jsonl) strings, or objects with a 'prompt'. Every answer is a line "
+                                "of JSON")
+                     ->excludes(one)
+                     ->type_name("FILE");
+    auto* const predicts = predictions.add(app, many);
     auto* as_format = app.add_option("--format", format, "text: the prompt as it is; alpaca: the prompt is an instruction")
                           ->check(command_line::one_of({"text", "alpaca"}))
                           ->capture_default_str();
@@ -71,6 +83,7 @@ struct generate_flags {
     };
     const CLI::Validator any = command_line::number_from<double>(-1e9, 1e9, "a number from -1e9 to 1e9");
     count("--max-new-tokens", how.max_new_tokens, "maximum number of tokens to generate");
+    app.get_option("--max-new-tokens")->excludes("--max-length");
     count("--min-new-tokens", how.min_new_tokens, "an answer does not end at a stop token before it has as many tokens");
     count("--batch-size", batch_size, "sequences that are generated at a time", true);
     count("--num-return-sequences", how.num_return_sequences, "answers to each prompt, sampled or of a beam search; each is a line of JSON", true);
@@ -99,6 +112,8 @@ struct generate_flags {
                    "torchtune: what was said and the answer, when it is whole, and the speed, as lines of torchtune's log, on standard error")
         ->check(command_line::one_of({"xtrain", "torchtune"}))
         ->capture_default_str();
+    for (const char* other : {"--chat", "--format", "--stop", "--log-probs", "--ids", "--echo", "--log-style", "--num-return-sequences", "--num-beams"})
+      predicts->excludes(app.get_option(other));
     config.add(app);
     vocabulary.add_size(app);
     device.add(app);
@@ -118,24 +133,25 @@ struct generate_flags {
     if (prompts.empty()) return {prompt};
     return command_line::for_flag("--prompts", prompts, [&] {
       const xtrain::mapped_file file(prompts);
-      const bool is_json = prompts.ends_with(".jsonl");
       std::vector<std::string> all;
-      std::string_view rest = file.text();
-      for (std::size_t line = 1; !rest.empty(); ++line) {
-        const std::size_t end = std::min(rest.find('\n'), rest.size());
-        std::string_view text = rest.substr(0, end);
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-        if (text.ends_with('\r')) text.remove_suffix(1);
-        if (text.empty() && is_json) continue;
-        if (!is_json) {
+      if (prompts.ends_with(".jsonl") || prompts.ends_with(".json")) {
+        xtrain::detail::for_each_record(file, [&](const xtrain::json& record, std::size_t line) {
+          const xtrain::json& value = record.is_object() && record.contains("prompt") ? record.at("prompt") : record;
+          xtrain::require<xtrain::file_error>(value.is_string(), prompts, ": a line must be a string or an object with a string 'prompt'; line ", line,
+                                              " is neither");
+          all.push_back(value.get<std::string>());
+        });
+      } else {
+        xtrain::detail::require_text(prompts, file.text());
+        std::string_view rest = file.text();
+        if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);  // a byte order mark
+        while (!rest.empty()) {
+          const std::size_t end = std::min(rest.find('\n'), rest.size());
+          std::string_view text = rest.substr(0, end);
+          rest.remove_prefix(std::min(end + 1, rest.size()));
+          if (text.ends_with('\r')) text.remove_suffix(1);
           all.emplace_back(text);
-          continue;
         }
-        const xtrain::json record = xtrain::parse_json(text, prompts, line);
-        const xtrain::json& value = record.is_object() && record.contains("prompt") ? record.at("prompt") : record;
-        xtrain::require<xtrain::file_error>(value.is_string(), prompts, ": a line must be a string or an object with a string 'prompt'; line ", line,
-                                            " is neither");
-        all.push_back(value.get<std::string>());
       }
       xtrain::require<xtrain::file_error>(!all.empty(), prompts, ": must have a prompt; it has none");
       return all;
@@ -178,6 +194,7 @@ void generate(const generate_flags& flags, const xtrain::json_settings& settings
   if constexpr (with_prefix) {
     options.adapter = command_line::for_flag("--adapter", flags.adapter, [&] { return xtrain::prefix_config_of(flags.adapter); });
     options.adapter.projection = 0;  // the network's output is read
+    options.adapter.weight_bits = flags.weight_bits;
   }
   auto model = command_line::for_flag("--model", flags.model, [&] {
     return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
@@ -198,7 +215,10 @@ void generate(const generate_flags& flags, const xtrain::json_settings& settings
   how.stop = model.config().eos;
   for (const xtrain::token t : xtrain::generation_stop_tokens(flags.model)) how.stop.push_back(t);
   if (tokenizer.special().eos >= 0) how.stop.push_back(tokenizer.special().eos);
-  std::vector<std::string> texts = flags.texts(), ends = flags.stop;
+  std::optional<command_line::answered_prompts> answered;
+  if (flags.predictions.given())
+    command_line::for_flag("--prompts", flags.prompts, [&] { answered.emplace(flags.predictions, flags.prompts); });
+  std::vector<std::string> texts = answered ? answered->prompts : flags.texts(), ends = flags.stop;
   std::vector<std::vector<xtrain::token>> prompts;
   if (flags.is_chat) {
     const xtrain::chat_template form = chat.with(tokenizer);
@@ -230,6 +250,11 @@ void generate(const generate_flags& flags, const xtrain::json_settings& settings
                           : flags.early_stopping == "never" ? xtrain::early_stopping::never
                                                             : xtrain::early_stopping::no;
 
+  if (answered) {
+    for (auto& prompt : prompts) command_line::cut_prompt(prompt, flags.predictions.max_prompt_tokens, tokenizer);
+    return command_line::for_flags(
+        [&] { command_line::predict(model, flags.predictions, *answered, prompts, how, flags.batch_size, tokenizer, first_rank); });
+  }
   const bool streams = !flags.prints_lines() && how.beams.num_beams == 1 && !flags.logs_as_torchtune();
   const auto show = [&](const std::string& piece) {
     if (!first_rank) return;
@@ -304,10 +329,20 @@ int main(int argc, char** argv) {
     xtrain::require<command_line::usage_error>(app.count("--prompt") + app.count("--prompts") == 1, "--prompt or --prompts: one of them must be given");
     xtrain::require<command_line::usage_error>(flags.stop.empty() || flags.how.beams.num_beams == 1,
                                               "--stop: must not be given with --num-beams ", flags.how.beams.num_beams, ": a beam search ends at tokens");
+    if (flags.how.beams.num_beams == 1) {
+      for (const char* name : {"--length-penalty", "--early-stopping"})
+        xtrain::require<command_line::usage_error>(app.count(name) == 0, name, ": is for a beam search; give --num-beams above 1");
+    }
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
     const bool prefix = command_line::for_flag("--adapter", flags.adapter, [&] { return has_prefix(flags.adapter); });
+    xtrain::require<command_line::usage_error>(prefix || flags.weight_bits == 0, "--weight-bits: must be given with --adapter, a prefix; given ",
+                                              flags.weight_bits);
     shared_things shared;
+    const xtrain::sampling_config& sampling = flags.how.sampling;
+    const bool narrows = sampling.top_k > 1 || sampling.top_p < 1.0 || sampling.min_p > 0.0;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
+      if (first_rank && narrows && sampling.temperature == 0.0 && flags.how.beams.num_beams == 1)
+        std::fprintf(stderr, "generate: warning: --top-k, --top-p and --min-p have no effect with --temperature 0, which takes the most likely token\n");
       if constexpr (std::is_same_v<recipe::parallel, xtrain::single>) {
         if (prefix) return generate<model_of<prefix_recipe>>(flags, config, layout, first_rank, shared);
       }

@@ -26,14 +26,7 @@ constexpr const char* help =
 /// Prints a call, or becomes it if it is the last one; returns the exit status of the others.
 int call(const xtrain::megatron_command::call& one, bool prints, bool last) {
   if (prints) {
-    std::string line = one.program;
-    for (const std::string& argument : one.arguments) {
-      const bool plain =
-          !argument.empty() &&
-          argument.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:") == std::string::npos;
-      line += plain ? " " + argument : " '" + argument + "'";
-    }
-    std::printf("%s\n", line.c_str());
+    std::printf("%s\n", python_program::shell_line(one.program, one.arguments).c_str());
     return 0;
   }
   if (last) front_end::call(one.program, one.arguments);

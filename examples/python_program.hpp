@@ -60,6 +60,17 @@ inline void add_ranks_of(const xtrain::launched_process& process, const std::str
   words.insert(words.begin(), "--nproc_per_node=" + count);
 }
 
+/// A call of another program as a line of a shell.
+[[nodiscard]] inline std::string shell_line(const std::string& program, const std::vector<std::string>& arguments) {
+  std::string line = program;
+  for (const std::string& argument : arguments) {
+    const bool plain = !argument.empty() &&
+                       argument.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:") == std::string::npos;
+    line += plain ? " " + argument : " '" + argument + "'";
+  }
+  return line;
+}
+
 inline void print_notes(const xtrain::run_description& run) {
   for (const std::string& note : run.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
 }

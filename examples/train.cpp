@@ -12,6 +12,7 @@
 
 #include "described_data.hpp"
 #include "described_files.hpp"
+#include "described_ppo.hpp"
 #include "described_settings.hpp"
 #include "frozen_model.hpp"
 #include "log_styles_hugging_face.hpp"
@@ -101,6 +102,10 @@ void require_agreement(const xtrain::json& named, const xtrain::json_settings& c
 struct frozen_recipe : recipe {
   using adapter = xtrain::no_adapter;
 };
+/// The value model and the reward model beside a policy that is trained by ppo.
+struct value_recipe : recipe {
+  using objective = xtrain::ppo_value;
+};
 constexpr bool has_teacher = command_line::has_teacher_model<objective>, has_reference = command_line::has_reference_model<objective>;
 
 /// Where the reference model or the teacher is.
@@ -189,8 +194,9 @@ template <class Info>
 
 /// Samples of a part of Megatron's indexed data, in Megatron's order.
 ///   samples  0: those of the run's epochs, rounded down to whole steps
-[[nodiscard]] std::shared_ptr<const xtrain::gpt_samples> indexed_samples(const run_description& run, xtrain::data_split part, std::size_t samples,
-                                                                         std::size_t batch, std::size_t seq_length, std::size_t vocab_size) {
+[[nodiscard, maybe_unused]] std::shared_ptr<const xtrain::gpt_samples> indexed_samples(const run_description& run, xtrain::data_split part,
+                                                                                       std::size_t samples, std::size_t batch, std::size_t seq_length,
+                                                                                       std::size_t vocab_size) {
   std::vector<std::string> paths;
   for (const xtrain::data_description& one : run.data)
     for (const std::string& file : one.files) {
@@ -221,7 +227,7 @@ void set_adapter(Options& options, [[maybe_unused]] const xtrain::adapter_descri
 }
 
 /// What the model of a folder was trained from: of a checkpoint of the run what its model card says, which may be nothing; otherwise the folder itself.
-[[nodiscard]] std::string base_model_of(const std::string& folder) {
+[[nodiscard, maybe_unused]] std::string base_model_of(const std::string& folder) {
   if (folder.empty() || !xtrain::file_exists(folder + "/trainer_state.json") || !xtrain::file_exists(folder + "/README.md")) return folder;
   const xtrain::mapped_file card(folder + "/README.md");
   constexpr std::string_view key = "\nbase_model: ";
@@ -233,7 +239,7 @@ void set_adapter(Options& options, [[maybe_unused]] const xtrain::adapter_descri
 }
 
 /// Of an earlier run, which would otherwise be taken for this one's.
-void remove_checkpoints(const std::string& folder) {
+[[maybe_unused]] void remove_checkpoints(const std::string& folder) {
   for (const auto& one : xtrain::checkpoints_in(folder)) {
     const std::string hidden = xtrain::concat(folder, "/.removed-", one.first, ".", ::getpid(), ".part");  // one that is partly removed is none any more
     std::error_code problem, ignored;
@@ -597,7 +603,12 @@ int main(int argc, char** argv) {
     shared_things shared;
     std::atomic<int> status = 0;
     command_line::on_ranks<recipe::parallel, processes>(ranks, [&](const auto& layout, bool first_rank) {
-      const int one = train<model_of<recipe>>(run, flags, ranks, layout, first_rank, shared, chat);
+      const int one = [&] {
+        if constexpr (!std::is_same_v<objective, xtrain::ppo>) return train<model_of<recipe>>(run, flags, ranks, layout, first_rank, shared, chat);
+        else
+          return described_ppo::train<model_of<recipe>, model_of<value_recipe>>(run, flags.device.open<typename model_of<recipe>::device>(), layout, flags.plan,
+                                                                                chat, shared.interrupt, require_agreement);
+      }();
       if (one != 0) status = one;
     });
     return status.load();

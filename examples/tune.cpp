@@ -157,10 +157,16 @@ described_files::member_names names_in(const std::string& config, const argument
       return;
     }
   };
-  name("model", {"model._component_"});
+  name("model", {"model._component_", "policy_model._component_"});
   name("model.folder", {"checkpointer.checkpoint_dir"});
   name("model.files", {"checkpointer.checkpoint_files"});
-  name("objective.second_model", {"ref_checkpointer.checkpoint_dir", "teacher_checkpointer.checkpoint_dir"});
+  name("objective.second_model", {"ref_checkpointer.checkpoint_dir", "teacher_checkpointer.checkpoint_dir", "ref_policy_checkpointer.checkpoint_dir"});
+  name("rollouts.reward_model", {"reward_checkpointer.checkpoint_dir"});
+  name("rollouts.reward_files", {"reward_checkpointer.checkpoint_files"});
+  name("rollouts.value_model", {"value_checkpointer.checkpoint_dir"});
+  name("rollouts.value_files", {"value_checkpointer.checkpoint_files"});
+  name("rollouts.value_output", {"value_checkpointer.output_dir"});
+  name("rollouts.score_config", {"reward_and_value_model._component_"});
   name("tokenizer.path", {"tokenizer.path", "tokenizer.vocab_path"});
   name("seq_length", {"tokenizer.max_seq_len"});
   name("data", {"dataset.data_files", "dataset.source", "dataset"});

@@ -7,10 +7,12 @@
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 #include <xtrain/core/json.hpp>
+#include <xtrain/eval/benchmark_subjects.hpp>
 
 #include "golden.hpp"
 #include "program.hpp"
@@ -272,6 +274,95 @@ TEST_CASE("evaluation with the document's parameters") {
                                 (dataset / "lambada/test.jsonl").string() + common);
   CHECK_MESSAGE(lambada.status == 0, lambada.err);
   CHECK(holds(lambada.out, "lambada_openai"));
+  // WIKITEXT103: Megatron-LM's lines, as make_benchmarks.py prints them
+  std::filesystem::create_directories(dataset / "wikitext-103");
+  const std::string pages = get_file((benchmarks / "wikitext/test.jsonl").string()), file = (dataset / "wikitext-103/wiki.test.tokens").string();
+  put_file(file, json::parse(pages.substr(0, pages.find('\n')))["page"].get<std::string>());
+  const json expected = json::parse(get_file((benchmarks / "../expected.json").string()));
+  for (const json& wanted : expected.at("wikitext103")) {
+    std::string line = "python tasks/main.py --task WIKITEXT103 --log-interval 10 --no-load-optim --no-load-rng --valid-data " + file + common +
+                       " --seq-length " + wanted["seq_length"].dump() + " --overlapping-eval " + wanted["overlapping_eval"].dump();
+    if (!wanted["with_bos"].get<bool>()) line += " --tokenizer-type GPT2BPETokenizer";
+    const auto wikitext = megatron(line);
+    CHECK_MESSAGE(wikitext.status == 0, wikitext.err);
+    CHECK_MESSAGE(holds(wikitext.out, "\n" + wanted["line"].get<std::string>() + "\n----"), wikitext.out);
+  }
+}
+
+TEST_CASE("MMLU with the document's parameters, and results by category as in its table") {
+  const scratch_folder folder;
+  const std::filesystem::path dataset = folder / "dataset";
+  std::filesystem::create_directories(dataset / "mmlu/test");
+  std::filesystem::create_directories(dataset / "mmlu/dev");
+  // five examples and one to three questions of each of the 57 subjects, so that a mean over questions is not one over subjects
+  std::map<std::string, std::map<std::string, std::size_t>> questions;  // by category and subject
+  std::size_t number = 0, all = 0;
+  for (const auto& [category, subjects] : xtrain::detail::mmlu_subjects())
+    for (const std::string& subject : subjects) {
+      const std::size_t count = 1 + number % 3;
+      for (const auto& [split, rows] : {std::pair<std::string, std::size_t>{"dev", 5}, {"test", count}}) {
+        std::string text;
+        for (std::size_t i = 0; i < rows; ++i)
+          text += xtrain::concat("\"What is ", number, " + ", i, ", and why?\",", number, ",", number + i, ",\"", number + i + 1,
+                                 ", or so\",\"none of \"\"these\"\"\",", "ABCD"[(number + i) % 4], "\n");
+        put_file((dataset / "mmlu" / split / (subject + "_" + split + ".csv")).string(), text);
+      }
+      questions[category][subject] = count;
+      all += count;
+      ++number;
+    }
+  REQUIRE(number == 57);
+  const std::string line = launcher + "evaluation.py --task-data-path " + (dataset / "mmlu/test/").string() +
+                           " --task mmlu --seq-length 256 --max-new-tokens 2 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --load " + model +
+                           sizes + tokenizer + " --fp16 --micro-batch-size 1 --seed 42";
+  const auto result = megatron(line);
+  REQUIRE_MESSAGE(result.status == 0, result.err);
+  std::map<std::string, double> accuracy;  // by the table's first column
+  for (std::size_t begin = 0; begin < result.out.size(); begin = result.out.find('\n', begin) + 1) {
+    std::vector<std::string> cells;
+    const std::string row = result.out.substr(begin + 1, result.out.find('\n', begin) - begin - 1);
+    for (std::size_t at = 0; at < row.size(); at = row.find('|', at) + 1) {
+      const std::string cell = row.substr(at, row.find('|', at) - at);
+      const std::size_t from = cell.find_first_not_of(' ');
+      cells.push_back(from == std::string::npos ? "" : cell.substr(from, cell.find_last_not_of(' ') + 1 - from));
+    }
+    REQUIRE(cells.size() == 6);
+    if (!cells[0].starts_with("mmlu")) continue;
+    CHECK(cells[2] == "5");
+    CHECK(cells[3] == "acc");
+    accuracy[cells[0]] = std::stod(cells[4]);
+  }
+  CHECK(accuracy.size() == 57 + 4 + 1);  // subjects; STEM, humanities, social sciences, other; total
+  double right = 0;
+  for (const auto& of_category : questions) {
+    const std::string& category = of_category.first;
+    CAPTURE(category);
+    double right_here = 0, here = 0;
+    for (const auto& of_subject : of_category.second) {
+      const std::string& subject = of_subject.first;
+      const std::size_t count = of_subject.second;
+      CAPTURE(subject);
+      const double right_answers = std::round(accuracy.at("mmlu_" + subject) * static_cast<double>(count));
+      CHECK(accuracy.at("mmlu_" + subject) == doctest::Approx(right_answers / static_cast<double>(count)).epsilon(1e-3));
+      CHECK(holds(result.err, xtrain::concat("mmlu_", subject, ": ", count, " of ", count, " documents of ", (dataset / "mmlu/test").string(), "/", subject,
+                                             "_test.csv\n")));
+      right_here += right_answers;
+      here += static_cast<double>(count);
+    }
+    CHECK(std::abs(accuracy.at(category) - right_here / here) < 5.1e-5);  // four digits
+    right += right_here;
+  }
+  CHECK(right > 0);
+  CHECK(right < static_cast<double>(all));
+  CHECK(std::abs(accuracy.at("mmlu") - right / static_cast<double>(all)) < 5.1e-5);
+  MESSAGE(result.out.substr(result.out.find("|mmlu  ")));
+  // a subject whose file is not there is named before anything is computed
+  std::filesystem::remove(dataset / "mmlu/test/virology_test.csv");
+  const auto incomplete = megatron(line);
+  CHECK(incomplete.status != 0);
+  CHECK_MESSAGE(holds(incomplete.err, "mmlu_virology: must have its documents; looked for " + dataset.string() + "/mmlu/test/virology_test.csv"),
+                incomplete.err);
+  CHECK(incomplete.out.empty());
 }
 
 TEST_CASE("scripts for more ranks than a machine has are runs that could begin") {

@@ -3,9 +3,10 @@
 //   Stanford Alpaca on Ascend  the guide for the 910B: FSDP and DeepSpeed
 //   P-tuning of ChatGLM-6B     the guide for ModelArts, whose commands are those of ptuning/
 //   the MUSA demo              main_hf.py with its override_config.json
-// Two trainers are compiled; commands that need another one are accepted as far as their run descriptions.
+// Three trainers are compiled; commands that need another one are accepted as far as their run descriptions.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
@@ -374,19 +375,60 @@ TEST_CASE("P-tuning of ChatGLM-6B: train.sh, ds_train_finetune.sh, evaluate.sh")
       "--response_column summary --overwrite_cache --model_name_or_path chatglm-6b --output_dir output/adgen-chatglm-6b-pt-128-2e-2 --overwrite_output_dir "
       "--max_source_length 64 --max_target_length 64 --per_device_train_batch_size 1 --per_device_eval_batch_size 1 --gradient_accumulation_steps 16 "
       "--predict_with_generate --max_steps 3000 --logging_steps 10 --save_steps 1000 --learning_rate 2e-2 --pre_seq_len 128";
-  const json all = description(p_tuning);
-  CHECK(all.at("adapter") == json{{"kind", "prefix"}, {"settings", {{"length", 128}, {"counts_in_positions", false}}}});
+  const json all = description(p_tuning + " --quantization_bit 4");
+  CHECK(all.at("adapter") == json{{"kind", "prefix"}, {"settings", {{"length", 128}, {"counts_in_positions", false}, {"weight_bits", 4}}}});
   CHECK(all.at("max_steps") == 3000);
   CHECK(all.at("output").at("save_steps") == 1000);
   CHECK(all.at("output").at("log_steps") == 10);
-  refuses(p_tuning + " --quantization_bit 4",
-          "--quantization_bit: must be left out: a prefix, or all weights, are trained beside weights of 16 or 32 bits; given '4'");
   refuses(p_tuning + " --prompt_column question",
           "--train_file AdvertiseGen/train.json: records must have a field 'question'; the first one has content, summary");
-  refuses("hf_train python3 main.py --do_predict --validation_file AdvertiseGen/dev.json --test_file AdvertiseGen/dev.json --overwrite_cache --prompt_column "
-          "content --response_column summary --model_name_or_path chatglm-6b --output_dir output --overwrite_output_dir --max_source_length 64 "
-          "--max_target_length 64 --per_device_eval_batch_size 1 --predict_with_generate --pre_seq_len 128 --quantization_bit 4",
-          "--do_predict: must be left out: this program trains; to generate with what was trained, use `generate --model DIR --adapter OUTPUT`");
+  // as the script has it, but for the number of steps
+  const auto tuned = run(p_tuning + " --max_steps 4 --logging_steps 2 --save_steps 2 --quantization_bit 4");
+  REQUIRE_MESSAGE(tuned.status == 0, tuned.err);
+  const std::string line = "\\{'loss': " + number + ", 'grad_norm': " + number + ", 'learning_rate': " + number + ", 'epoch': " + number + "\\}";
+  CHECK(has_line(tuned.out, line + "\n" + line + "\n\\{'train_runtime': " + number + ", 'train_samples_per_second': " + number +
+                                ", 'train_steps_per_second': " + number + ", 'train_loss': " + number + ", 'epoch': " + number + "\\}"));
+
+  const std::string checkpoint = "./output/adgen-chatglm-6b-pt-128-2e-2/checkpoint-4";
+  const std::string evaluate =
+      "hf_train python3 main.py --do_predict --validation_file AdvertiseGen/dev.json --test_file AdvertiseGen/dev.json --overwrite_cache --prompt_column "
+      "content --response_column summary --model_name_or_path chatglm-6b --ptuning_checkpoint " + checkpoint + " --output_dir output/adgen-chatglm-6b-pt-128-2e-2 "
+      "--overwrite_output_dir --max_source_length 64 --max_target_length 64 --per_device_eval_batch_size 1 --predict_with_generate --pre_seq_len 128 ";
+  CHECK(run(evaluate + "--quantization_bit 4 --print-run").out ==
+        "generate --model chatglm-6b --adapter " + checkpoint +
+            " --weight-bits 4 --prompts AdvertiseGen/dev.json --prompt-field content --answer-field summary --max-prompt-tokens 64 --max-answer-tokens 64 "
+            "--max-length 512 --batch-size 1 --temperature 0.95 --top-p 0.7 --top-k 50 --seed 42 --predictions output/adgen-chatglm-6b-pt-128-2e-2\n");
+  const auto predicted = run(evaluate + "--quantization_bit 4");
+  REQUIRE_MESSAGE(predicted.status == 0, predicted.err);
+  CHECK(holds(predicted.err, "***** Running Prediction *****\n  Num examples = 30\n  Batch size = 1\n"));
+  words metrics{"\\*\\*\\*\\*\\* predict metrics \\*\\*\\*\\*\\*\n"};
+  for (const char* name :
+       {"bleu-4", "character-rouge-1", "character-rouge-2", "character-rouge-l", "runtime", "samples", "samples_per_second", "steps_per_second"})
+    metrics.push_back("  predict_" + std::string(name) + " += +" + (name == std::string("runtime") ? "[0-9]:[0-9]{2}:[0-9.]+" : number) + "\n");
+  std::string block;
+  for (const std::string& each : metrics) block += each;
+  CHECK_MESSAGE(std::regex_match(predicted.out, std::regex(block)), predicted.out);
+  const std::string results = "output/adgen-chatglm-6b-pt-128-2e-2/";
+  const json scores = json::parse(get_file(results + "predict_results.json"));
+  CHECK(scores.size() == 8);
+  CHECK(scores.at("predict_samples") == 30);
+  CHECK(json::parse(get_file(results + "all_results.json")).at("predict_bleu-4") == scores.at("predict_bleu-4"));
+  const std::string answers = get_file(results + "generated_predictions.txt");
+  CHECK(answers.starts_with("{\"labels\": \"宽松的裤子\", \"predict\": \""));
+  CHECK(std::count(answers.begin(), answers.end(), '\n') == 30);
+  // the same again, whatever runs together; other values of the weights, other answers
+  CHECK(run(evaluate + "--quantization_bit 4 --per_device_eval_batch_size 8").status == 0);
+  CHECK(get_file(results + "generated_predictions.txt") == answers);
+  CHECK(run(evaluate + "--max_predict_samples 3").status == 0);
+  const std::string three = get_file(results + "generated_predictions.txt");
+  CHECK(std::count(three.begin(), three.end(), '\n') == 3);
+  CHECK(answers.substr(0, three.size()) != three);
+  refuses(evaluate + "--pre_seq_len 64", "--pre_seq_len: must be that of --ptuning_checkpoint, 128 in " + checkpoint + "/config.json; given 64");
+  refuses(evaluate + "--test_file none.json", "--test_file: must be a file on this machine; given 'none.json'");
+  refuses(evaluate + "--ptuning_checkpoint none", "--ptuning_checkpoint: must be a folder on this machine; given 'none'");
+  const auto other_field = run(evaluate + "--prompt_column question");
+  CHECK(other_field.status == 1);
+  CHECK_MESSAGE(holds(other_field.err, "AdvertiseGen/dev.json: line 1: a record must have 'question'; it is missing"), other_field.err);
 
   const auto result = run(
       "hf_train deepspeed --num_gpus=2 --master_port 50003 main.py --deepspeed deepspeed.json --do_train --train_file AdvertiseGen/train.json --test_file "
@@ -395,7 +437,6 @@ TEST_CASE("P-tuning of ChatGLM-6B: train.sh, ds_train_finetune.sh, evaluate.sh")
       "--per_device_eval_batch_size 1 --gradient_accumulation_steps 1 --predict_with_generate --max_steps 20 --logging_steps 10 --save_steps 10 "
       "--learning_rate 1e-4 --fp16");
   REQUIRE_MESSAGE(result.status == 0, result.err);
-  const std::string line = "\\{'loss': " + number + ", 'grad_norm': " + number + ", 'learning_rate': " + number + ", 'epoch': " + number + "\\}";
   CHECK(has_line(result.out, line + "\n" + line + "\n\\{'train_runtime': " + number + ", 'train_samples_per_second': " + number +
                                  ", 'train_steps_per_second': " + number + ", 'train_loss': " + number + ", 'epoch': " + number + "\\}"));
   CHECK(std::filesystem::exists("output/adgen-chatglm-6b-ft-1e-4/checkpoint-10"));

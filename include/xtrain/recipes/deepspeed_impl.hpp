@@ -313,6 +313,15 @@ class deepspeed_reader {
       object.wrong("type", concat("the only optimizer: --optim asks for ", run_.optimizer.kind));
     deepspeed_object params = object.part("params");
     json& settings = run_.optimizer.settings;
+    // a key that is left out is not filled by transformers: the optimizer has DeepSpeed's default
+    const auto same_without = [&](const char* key, const json& of_run, const json& theirs, const std::string& flag) {
+      require<config_error>(!context_.must_agree || !context_.fills_auto || params.has(key) || of_run == theirs, file_, ": ", params.name_of(key),
+                            R"(: must be given, as "auto" or )", of_run.dump(), ": without it, DeepSpeed takes ", theirs.dump(), ", not ", flag);
+    };
+    same_without("lr", run_.schedule.learning_rate, is_lion ? 1e-4 : 1e-3, context_.learning_rate);
+    same_without("weight_decay", settings.value("weight_decay", 0.0), 0.0, context_.weight_decay);
+    if (!is_lion) same_without("eps", settings.value("epsilon", 1e-8), 1e-8, context_.epsilon);
+    same_without("betas", {settings.value("beta1", 0.9), settings.value("beta2", is_lion ? 0.99 : 0.999)}, {0.9, is_lion ? 0.99 : 0.999}, context_.betas);
     run_.schedule.learning_rate =
         agreed(params, "lr", context_.must_agree ? run_.schedule.learning_rate : 1e-3, context_.learning_rate, context_.must_agree);
     json betas = {settings.value("beta1", 0.9), settings.value("beta2", is_lion ? 0.99 : 0.999)};
@@ -426,7 +435,7 @@ class deepspeed_reader {
   void rest() {
     all_.without_effect(
         {"steps_per_print", "wall_clock_breakdown", "memory_breakdown", "dump_state", "flops_profiler", "comms_logger", "timers"},
-        "what is printed beside the run's own lines changes no result; see --logging_steps and examples/profile.md");
+        "what is printed beside the run's own lines changes no result");
     all_.without_effect({"activation_checkpointing"},
                         "it configures DeepSpeed's own function, which changes no result; recompute follows the program's flag");
     all_.without_effect(
@@ -436,11 +445,12 @@ class deepspeed_reader {
         "it changes no result");
     all_.must_be_off({"sparse_gradients", "sparse_attention", "amp", "elasticity", "autotuning", "curriculum_learning", "data_efficiency",
                       "progressive_layer_drop", "eigenvalue", "quantize_training", "compression_training", "weight_quantization",
-                      "tensor_parallel", "sequence_parallel_size", "zenflow"},
+                      "tensor_parallel", "zenflow"},
                      "not supported");
+    if (all_.get<std::size_t>("sequence_parallel_size", 1) > 1) all_.wrong("sequence_parallel_size", "1");
     all_.must_be_off({"torch_autocast"}, "fp16 and bf16 say what is computed in 16 bits");
     for (const char* name : {"wandb", "csv_monitor", "comet", "monitor_config", "trackio"})
-      all_.must_be_off({name}, "only tensorboard is written; see examples/README.md");
+      all_.must_be_off({name}, "only tensorboard is written");
     if (all_.has("pipeline")) all_.must_be_off({"pipeline"}, "pipeline stages are the program's flag");
     deepspeed_object tensorboard = all_.part("tensorboard");
     const std::string folder = tensorboard.get<std::string>("output_path", ""),

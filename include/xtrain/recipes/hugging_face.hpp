@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/recipes/program_flags.hpp>
 #include <xtrain/recipes/run_description.hpp>
 
 namespace xtrain {
@@ -29,6 +30,20 @@ namespace xtrain {
 // throws config_error: an unknown flag, with the nearest known one; a value that the flag cannot have; flags that contradict each other; what the
 // library does not have. Reads the DeepSpeed config and the FSDP config, and config.json and tokenizer_config.json of the model's folder where it
 // exists; nothing else is opened
+
+/// A command line, translated.
+struct hugging_face_command {
+  bool trains = true;  ///< `run` is to be done; else `program`, one of this library's: --do_predict
+  run_description run{};
+  std::string program{};
+  std::vector<std::string> arguments{};
+  std::vector<std::string> notes{};  ///< what was given and has no effect here, each with the reason
+};
+/// As from_hugging_face, for command lines that predict, too.
+[[nodiscard]] hugging_face_command read_hugging_face(const std::vector<std::string>& words);
+
+/// The flags that a command line such as this one may have, each with what becomes of it.
+[[nodiscard]] std::vector<program_flags::known_flag> known_hugging_face_flags(const std::vector<std::string>& words);
 
 /// The layer class that --fsdp_transformer_layer_cls_to_wrap must name for a config.json: Qwen2DecoderLayer, LlamaDecoderLayer, ...; empty: not known.
 [[nodiscard]] std::string transformers_layer_class(const json& config);

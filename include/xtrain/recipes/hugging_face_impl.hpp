@@ -69,7 +69,7 @@ class hugging_face_reader {
     run_.parallel.ranks = launched_.ranks;
   }
 
-  [[nodiscard]] run_description read() {
+  [[nodiscard]] hugging_face_command read() {
     model();
     run_.device = flags_.one_of("device", "cpu", {"cpu", "cuda", "npu", "musa"});
     const auto has_any = [&](std::initializer_list<const char*> names) {
@@ -79,8 +79,8 @@ class hugging_face_reader {
     else if (has_any({"train_file", "do_predict", "prompt_column", "pre_seq_len", "ptuning_checkpoint"})) chatglm();
     else
       fail<config_error>(
-          "--data_path: must be given, a JSON file of records with instruction, input and output (Stanford Alpaca's train.py), or --train_file ",
-          "(ChatGLM-6B's ptuning/main.py)");
+          "--data_path: must be given, a JSON file of records with instruction, input and output (Stanford Alpaca's train.py), or --train_file, or ",
+          "--do_predict with --test_file (ChatGLM-6B's ptuning/main.py)");
     batches();
     precision();
     optimizer();
@@ -89,8 +89,13 @@ class hugging_face_reader {
     sharding();
     accepted();
     flags_.finish();
-    return std::move(run_);
+    hugging_face_command command{.trains = !predicts_, .run = {}, .program = predicts_ ? "generate" : "", .arguments = std::move(prediction_), .notes = {}};
+    command.notes = run_.notes;
+    if (!predicts_) command.run = std::move(run_);
+    return command;
   }
+  /// After read().
+  [[nodiscard]] std::vector<program_flags::known_flag> known() const { return flags_.known(); }
 
  private:
   [[nodiscard]] std::string in_model(const char* file) const {
@@ -145,11 +150,10 @@ class hugging_face_reader {
   }
 
   void chatglm() {
-    flags_.must_be_off({"do_eval", "do_predict"},
-                       "this program trains; to generate with what was trained, use `generate --model DIR --adapter OUTPUT`");
-    if (!flags_.is_true("do_train"))
-      fail<config_error>(
-          "--do_train: must be given; to generate with what was trained, use `generate --model DIR --adapter OUTPUT`, to evaluate, `evaluate`");
+    flags_.must_be_off({"do_eval"}, "to evaluate what was trained, use --do_predict alone, or `evaluate`");
+    check_chatglm();
+    if (flags_.is_true("do_predict")) return predict();
+    if (!flags_.is_true("do_train")) fail<config_error>("--do_train or --do_predict: one of them must be given");
     require<config_error>(flags_.has("train_file"), "--train_file: must be given, a JSON file of records (ChatGLM-6B's ptuning/main.py)");
     data_description data{.kind = "alpaca", .files = {flags_.text("train_file")}, .when_too_long = "truncate"};
     data.prompt_template = concat(flags_.text("source_prefix"), "{instruction}");
@@ -164,28 +168,18 @@ class hugging_face_reader {
     data.max_answer_tokens = flags_.whole<std::size_t>("max_target_length", 128, 3) - 2;
     run_.seq_length = data.max_prompt_tokens + data.max_answer_tokens + 3 - 1;  // of [gMASK] <sop> <eop>; the last one is no input
     run_.data.push_back(data);
-    if (!config_.empty()) {
-      const auto type = config_.find("model_type");
-      require<config_error>(type != config_.end() && *type == "chatglm", "--train_file: needs a ChatGLM model, as ptuning/main.py does; ",
-                            in_model("config.json"), " has model_type ", type == config_.end() ? std::string("none") : type->dump());
-    }
-    flags_.must_be_off({"history_column"}, "conversations are not supported here; use `finetune --format conversations`");
-    flags_.must_be_off({"quantization_bit"}, "a prefix, or all weights, are trained beside weights of 16 or 32 bits");
-    flags_.must_be_off({"max_train_samples", "max_eval_samples", "max_predict_samples"}, "shorten the file");
-    flags_.must_be_off({"resize_position_embeddings", "forced_bos_token", "lang"}, "not supported");
-    flags_.must_be_off({"dataset_name", "dataset_config_name"}, "datasets are not downloaded; give --train_file");
     if (!flags_.is_true("ignore_pad_token_for_loss", true)) flags_.wrong("ignore_pad_token_for_loss", "True");
-    flags_.without_effect({"validation_file", "test_file", "predict_with_generate", "val_max_target_length", "num_beams",
-                           "generation_max_length", "generation_num_beams", "sortish_sampler"},
+    flags_.must_be_off({"max_train_samples"}, "shorten the file");
+    flags_.without_effect({"validation_file", "test_file", "predict_with_generate", "val_max_target_length", "num_beams", "generation_max_length",
+                           "generation_num_beams", "max_eval_samples", "max_predict_samples", "sortish_sampler"},
                           "only --do_eval and --do_predict read it", run_.notes);
     flags_.without_effect({"pad_to_max_length"}, "the loss does not count padding", run_.notes);
-    flags_.without_effect({"overwrite_cache", "preprocessing_num_workers"}, "tokens are not cached in files", run_.notes);
-    flags_.without_effect({"use_fast_tokenizer", "model_revision", "use_auth_token"}, "nothing is downloaded", run_.notes);
     run_.objective.average = "micro_batch";  // the model's own loss is a mean
     run_.model.adapter = flags_.text("ptuning_checkpoint");
     if (const auto length = flags_.whole<std::size_t>("pre_seq_len", 0); length > 0) {
       run_.adapter.kind = "prefix";
       run_.adapter.settings = {{"length", length}, {"counts_in_positions", false}};
+      if (const std::size_t bits = quantization_bit(); bits > 0) run_.adapter.settings["weight_bits"] = bits;
       if (flags_.is_true("prefix_projection")) {
         const auto hidden = config_.find("hidden_size");
         require<config_error>(hidden != config_.end() && hidden->is_number_unsigned(), "--prefix_projection: needs hidden_size of ",
@@ -195,12 +189,90 @@ class hugging_face_reader {
       // main.py makes the model fp16, without a loss scale
       run_.precision = "fp16_mixed";
       run_.loss_scale = unscaled();
-    } else flags_.must_be_off({"prefix_projection"}, "needs --pre_seq_len");
+    } else {
+      flags_.must_be_off({"prefix_projection"}, "needs --pre_seq_len");
+      flags_.must_be_off({"quantization_bit"}, "needs --pre_seq_len: weights that are trained are not integers");
+    }
+  }
+  /// What training and predicting have in common.
+  void check_chatglm() {
+    if (!config_.empty()) {
+      const auto type = config_.find("model_type");
+      require<config_error>(type != config_.end() && *type == "chatglm", "--model_name_or_path: must be a ChatGLM model for ptuning/main.py; ",
+                            in_model("config.json"), " has model_type ", type == config_.end() ? std::string("none") : type->dump());
+    }
+    flags_.must_be_off({"history_column"}, "conversations are not supported here; use `finetune --format conversations`");
+    flags_.must_be_off({"resize_position_embeddings", "forced_bos_token", "lang"}, "not supported");
+    flags_.must_be_off({"dataset_name", "dataset_config_name"}, "datasets are not downloaded; give --train_file");
+    flags_.without_effect({"overwrite_cache", "preprocessing_num_workers"}, "tokens are not cached in files", run_.notes);
+    flags_.without_effect({"use_fast_tokenizer", "use_auth_token"}, "nothing is downloaded", run_.notes);
+  }
+  /// 0: none.
+  [[nodiscard]] std::size_t quantization_bit() {
+    const std::string bits = flags_.text("quantization_bit", "0");
+    if (bits == "0" || bits == "None") return 0;
+    if (bits != "4" && bits != "8") flags_.wrong("quantization_bit", "4 or 8");
+    return bits == "4" ? 4 : 8;
+  }
+
+  /// The call of `generate` that does what --do_predict does.
+  void predict() {
+    predicts_ = true;
+    if (flags_.is_true("do_train")) flags_.wrong("do_predict", "left out with --do_train: predict with a second command, as evaluate.sh does");
+    if (!flags_.is_true("predict_with_generate"))
+      fail<config_error>("--predict_with_generate: must be given with --do_predict: answers are generated, and compared with those of the file");
+    require<config_error>(run_.parallel.ranks == 1, "--nproc_per_node: must be 1 with --do_predict; given ", run_.parallel.ranks);
+    if (run_.device != "cpu") flags_.wrong("device", "cpu: the program generate is compiled for it");
+    for (const char* beams : {"num_beams", "generation_num_beams"})
+      if (flags_.whole<std::size_t>(beams, 1, 1) != 1) flags_.wrong(beams, "1: answers are sampled, as main.py does, and a beam search here does not sample");
+    require<config_error>(flags_.has("test_file"), "--test_file: must be given with --do_predict, a file of records");
+    prediction_ = {"--model", run_.model.folder};
+    const auto pass = [&](const char* name, const std::string& value) { prediction_.insert(prediction_.end(), {name, value}); };
+    if (!run_.tokenizer.path.empty()) pass("--tokenizer", run_.tokenizer.path);
+    const auto length = flags_.whole<std::size_t>("pre_seq_len", 0);
+    const std::string prefix = flags_.text("ptuning_checkpoint");
+    if (length > 0) {
+      require<config_error>(!prefix.empty(), "--ptuning_checkpoint: must be given with --pre_seq_len and --do_predict: a folder with a prefix");
+      const std::string saved = concat(prefix, "/config.json");
+      if (const json config = file_exists(saved) ? read_json(saved) : json::object(); config.is_object() && config.contains("pre_seq_len"))
+        require<config_error>(config.at("pre_seq_len") == length, "--pre_seq_len: must be that of --ptuning_checkpoint, ",
+                              config.at("pre_seq_len").dump(), " in ", saved, "; given ", length);
+      pass("--adapter", prefix);
+      if (const std::size_t bits = quantization_bit(); bits > 0) pass("--weight-bits", concat(bits));
+    } else {
+      if (!prefix.empty()) flags_.wrong("ptuning_checkpoint", "left out without --pre_seq_len, the length of its prefix");
+      flags_.must_be_off({"quantization_bit"}, "needs --pre_seq_len: integers are supported beside a prefix");
+    }
+    (void)flags_.is_true("prefix_projection");  // the prefix that it has made is read
+    pass("--prompts", flags_.text("test_file"));
+    for (const auto& [flag, to] : {std::pair{"prompt_column", "--prompt-field"}, {"response_column", "--answer-field"}}) {
+      require<config_error>(flags_.has(flag), "--", flag, ": must be given: a field of the records");
+      pass(to, flags_.text(flag));
+    }
+    if (const std::string before = flags_.text("source_prefix"); !before.empty())
+      prediction_.push_back(concat("--prompt-prefix=", before));  // which may begin with a dash
+    const auto source = flags_.whole<std::size_t>("max_source_length", 1024, 3), target = flags_.whole<std::size_t>("max_target_length", 128, 3);
+    pass("--max-prompt-tokens", concat(source));
+    pass("--max-answer-tokens", concat(flags_.whole<std::size_t>("val_max_target_length", target, 3)));
+    pass("--max-length", "512");
+    if (const auto samples = flags_.whole<std::size_t>("max_predict_samples", 0, 1); samples > 0) pass("--max-samples", concat(samples));
+    pass("--batch-size", concat(flags_.whole<std::size_t>("per_device_eval_batch_size", 8, 1)));
+    pass("--temperature", "0.95");
+    pass("--top-p", "0.7");
+    pass("--top-k", "50");  // transformers' default
+    pass("--seed", concat(flags_.whole<std::uint64_t>("seed", 42)));
+    pass("--predictions", flags_.text("output_dir"));
+    flags_.without_effect({"validation_file", "train_file", "max_train_samples", "max_eval_samples"}, "--do_predict reads --test_file", run_.notes);
+    flags_.without_effect({"generation_max_length"}, "a prompt and its answer have at most 512 tokens, as main.py says", run_.notes);
+    flags_.without_effect({"pad_to_max_length", "ignore_pad_token_for_loss", "sortish_sampler"}, "no loss is computed", run_.notes);
+    flags_.without_effect({"fp16_full_eval", "bf16_full_eval", "fp16", "bf16"}, "the precision is that of the program generate", run_.notes);
   }
   [[nodiscard]] static json unscaled() { return {{"initial", 1.0}, {"min", 1.0}, {"window", std::size_t{1} << 50U}, {"hysteresis", 1}}; }
 
   void batches() {
-    run_.micro_batch_size = flags_.whole<std::size_t>("per_device_train_batch_size", 8, 1);
+    const bool old_name = flags_.has("per_gpu_train_batch_size") && flags_.text("per_gpu_train_batch_size") != "None";  // where given, it is used
+    (void)flags_.has("per_device_train_batch_size");
+    run_.micro_batch_size = flags_.whole<std::size_t>(old_name ? "per_gpu_train_batch_size" : "per_device_train_batch_size", 8, 1);
     run_.gradient_accumulation_steps = flags_.whole<std::size_t>("gradient_accumulation_steps", 1, 1);
     run_.drop_last = run_.objective.average == "micro_batch";
     if (flags_.is_true("dataloader_drop_last")) {
@@ -245,7 +317,7 @@ class hugging_face_reader {
     for (const char* name : {"fp16_backend", "half_precision_backend"})
       (void)flags_.one_of(name, "auto", {"auto", "amp", "cuda_amp", "cpu_amp"});
     for (const auto& [name, same] : {std::pair{"fp16_full_eval", fp16}, {"bf16_full_eval", bf16}})
-      if (flags_.is_true(name) && !same) flags_.wrong(name, "False: evaluations are in the precision of training");
+      if (flags_.is_true(name) && !same && !predicts_) flags_.wrong(name, "False: evaluations are in the precision of training");
     flags_.without_effect({"tf32"}, "it is a mode of NVIDIA's GPUs; fp32 products are computed in fp32", run_.notes);
     flags_.without_effect({"fp16_opt_level"}, "it is apex's", run_.notes);
   }
@@ -356,6 +428,8 @@ class hugging_face_reader {
     if (saving == "steps") o.save_steps = save_steps;
     o.save_epochs = saving == "epoch";
     o.save_total_limit = flags_.whole<std::size_t>("save_total_limit", 0);
+    if (flags_.has("evaluation_strategy") && flags_.has("eval_strategy") && flags_.text("evaluation_strategy") != flags_.text("eval_strategy"))
+      flags_.wrong("evaluation_strategy", "left out: it is the older name of --eval_strategy");
     const std::string evaluation = strategy("eval_strategy", "evaluation_strategy", "no");
     const std::size_t eval_steps = every("eval_steps", o.log_steps > 1000000 ? 500 : o.log_steps);
     if (evaluation != "no" && run_.eval_data.empty())
@@ -365,6 +439,8 @@ class hugging_face_reader {
       run_.eval_data.clear();
       run_.notes.emplace_back("--eval_data_path: is used with --eval_strategy steps or epoch");
     }
+    if (!run_.eval_data.empty() && run_.objective.settings.contains("label_smoothing"))
+      run_.notes.emplace_back("--label_smoothing_factor: is left out of eval_loss, where the Trainer has it");
     if (evaluation == "steps") o.eval_steps = eval_steps;
     o.eval_epochs = evaluation == "epoch";
 
@@ -373,8 +449,12 @@ class hugging_face_reader {
       if (from.empty() || from == "True" || from == "true") o.resume = "latest";
       else if (from != "False" && from != "false" && from != "None") o.resume = from;
     }
+    constexpr std::array<std::string_view, 13> reporters{"none",   "azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive",
+                                                         "flyte", "mlflow",   "neptune", "swanlab",    "trackio",  "wandb"};
     for (const std::string& target : split_list(flags_.words("report_to", "none"), ' ')) {
       if (target == "tensorboard" || target == "all") o.tensorboard = flags_.text("logging_dir", concat(o.folder, "/runs"));
+      else if (std::find(reporters.begin(), reporters.end(), target) == reporters.end())
+        flags_.wrong("report_to", "tensorboard, none, all, or names of other programs with blanks between them, of which nothing is written");
       else if (target != "none") run_.notes.push_back(concat("--report_to ", target, ": only tensorboard is written"));
     }
     if (o.tensorboard.empty()) flags_.without_effect({"logging_dir"}, "is used with --report_to tensorboard", run_.notes);
@@ -460,6 +540,8 @@ class hugging_face_reader {
       } else if (name == "activation_checkpointing") {
         if (!value.is_boolean()) flags_.wrong("fsdp_config", "a config whose activation_checkpointing is true or false");
         if (value.get<bool>()) run_.recompute = "full";
+      } else if (name.starts_with("xla")) {
+        if (!(value.is_null() || value.empty() || value == false)) flags_.wrong("fsdp_config", concat("a config without ", key));
       } else {
         const std::vector<std::string> known{"min_num_params",
                                              "backward_prefetch",
@@ -490,12 +572,13 @@ class hugging_face_reader {
         {"cache_dir", "use_fast", "trust_remote_code", "model_revision", "hub_model_id", "hub_token", "hub_strategy", "hub_private_repo",
          "hub_always_push", "hub_revision", "push_to_hub_model_id", "push_to_hub_organization", "push_to_hub_token"},
         "nothing is downloaded or uploaded, and no code of a model's folder is run", run_.notes);
-    flags_.without_effect({"per_device_eval_batch_size", "eval_accumulation_steps", "prediction_loss_only", "include_inputs_for_metrics",
+    if (!predicts_) flags_.without_effect({"per_device_eval_batch_size"}, "an evaluation is the mean over all targets, whatever its batches are", run_.notes);
+    flags_.without_effect({"eval_accumulation_steps", "prediction_loss_only", "include_inputs_for_metrics",
                            "include_for_metrics", "eval_do_concat_batches", "eval_use_gather_object", "per_gpu_eval_batch_size"},
                           "an evaluation is the mean over all targets, whatever its batches are", run_.notes);
     flags_.without_effect({"dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers", "dataloader_prefetch_factor",
                            "dataloader_in_order", "dataloader_multiprocessing_context", "remove_unused_columns", "label_names",
-                           "length_column_name", "accelerator_config"},
+                           "length_column_name", "accelerator_config", "dispatch_batches"},
                           "how batches are prepared changes no result", run_.notes);
     flags_.without_effect({"gradient_checkpointing_kwargs", "activation_checkpointing_kwargs", "torch_compile", "torch_compile_backend",
                            "torch_compile_mode", "torchdynamo", "jit_mode_eval", "use_ipex", "use_liger_kernel", "liger_kernel_config",
@@ -506,15 +589,19 @@ class hugging_face_reader {
                           "how ranks exchange messages changes no result", run_.notes);
     flags_.without_effect({"log_level", "log_level_replica", "log_on_each_node", "logging_nan_inf_filter", "disable_tqdm", "run_name",
                            "debug", "skip_memory_metrics", "include_tokens_per_second", "include_num_input_tokens_seen", "past_index",
-                           "project", "trackio_space_id"},
+                           "project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"},
                           "what is printed changes no result", run_.notes);
     flags_.without_effect({"save_safetensors", "save_on_each_node", "save_only_model", "enable_jit_checkpoint",
                            "restore_callback_states_from_checkpoint", "metric_for_best_model", "greater_is_better"},
                           "checkpoints are this library's: safetensors, the optimizer's state, and the state of the run", run_.notes);
     for (const char* name : {"no_cuda", "use_cpu"})
       if (flags_.is_true(name) && run_.device != "cpu") flags_.wrong(name, concat("False with --device ", run_.device));
+    flags_.must_be_off({"parallelism_config", "tp_size"}, "ranks are data-parallel ranks, with --fsdp or --deepspeed if weights are divided");
+    flags_.must_be_off({"split_batches"}, "it divides a batch over the ranks; divide --per_device_train_batch_size instead");
+    if (flags_.text("accelerator_config").find("split_batches") != std::string::npos)
+      flags_.wrong("accelerator_config", "without split_batches, which divides a batch over the ranks; divide --per_device_train_batch_size instead");
     flags_.must_be_off({"use_mps_device"}, "the device is what --device says: cpu, cuda, npu or musa");
-    if (!flags_.has("train_file")) {
+    if (flags_.has("data_path")) {
       if (flags_.has("do_train") && !flags_.is_true("do_train")) flags_.wrong("do_train", "True");
       flags_.must_be_off({"do_eval", "do_predict"}, "this program trains");
     }
@@ -523,6 +610,8 @@ class hugging_face_reader {
                    "left out: ranks are threads of one process (--nproc_per_node N before the flags), or processes of mpirun or srun");
   }
 
+  bool predicts_ = false;
+  std::vector<std::string> prediction_{};  ///< what `generate` is given
   launched_script launched_;
   program_flags flags_;
   run_description run_{};
@@ -531,10 +620,22 @@ class hugging_face_reader {
 
 }  // namespace detail
 
+XTRAIN_INLINE hugging_face_command read_hugging_face(const std::vector<std::string>& words) {
+  hugging_face_command command = detail::hugging_face_reader(words).read();
+  if (command.trains) command.run.check();
+  return command;
+}
+
+XTRAIN_INLINE std::vector<program_flags::known_flag> known_hugging_face_flags(const std::vector<std::string>& words) {
+  detail::hugging_face_reader reader(words);
+  (void)reader.read();
+  return reader.known();
+}
+
 XTRAIN_INLINE run_description run_description::from_hugging_face(const std::vector<std::string>& flags) {
-  run_description run = detail::hugging_face_reader(flags).read();
-  run.check();
-  return run;
+  hugging_face_command command = read_hugging_face(flags);
+  require<config_error>(command.trains, "--do_predict: must be left out where a training run is asked for: it is a call of `generate`");
+  return std::move(command.run);
 }
 
 }  // namespace xtrain

@@ -16,6 +16,7 @@
 #include <xtrain/recipes/megatron_flags.hpp>
 #include <xtrain/recipes/megatron_pretraining.hpp>
 #include <xtrain/recipes/megatron_programs.hpp>
+#include <xtrain/recipes/program_flags.hpp>
 
 namespace xtrain {
 
@@ -28,8 +29,13 @@ XTRAIN_INLINE megatron_command read_megatron(const std::string& program, const s
   std::string line = detail::script_name(program);
   // the words before a script's name are a launcher's, and so may be the first ones: python -m torch.distributed.launch
   bool has_script = false;
+  std::vector<std::string> assigned;
   for (std::size_t i = 0; i < words.size(); ++i) {
     line += " " + words[i];
+    if (!has_script && i == assigned.size() && detail::is_assignment(words[i])) {
+      assigned.push_back(words[i] + ": variables of the environment are not read here");
+      continue;
+    }
     const std::string name = detail::script_name(words[i]);
     if (!has_script && flags.empty() &&
         (name == "python" || name == "python3" || name == "torchrun" || name == "deepspeed" || name == "sh" || name == "bash")) {
@@ -57,6 +63,7 @@ XTRAIN_INLINE megatron_command read_megatron(const std::string& program, const s
   }
   using enum detail::megatron_kind;
   megatron_command to{.program = std::string(script->name)};
+  to.notes = assigned;
   detail::megatron_arguments arguments;
   if (script->kind == preprocessing) {
     detail::read_preprocessing(to, std::move(flags));
@@ -72,6 +79,7 @@ XTRAIN_INLINE megatron_command read_megatron(const std::string& program, const s
       to.run = detail::megatron_pretraining(arguments, *script, by_deepspeed).read();
       to.run.made_from = line;
       to.run.check();
+      to.run.notes.insert(to.run.notes.begin(), assigned.begin(), assigned.end());
       to.notes = to.run.notes;
       return to;
     }

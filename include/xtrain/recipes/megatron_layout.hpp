@@ -64,6 +64,9 @@ class megatron_layout : megatron_part {
         p.ranks % model_ranks == 0, "--nproc_per_node: must be divisible by --tensor-model-parallel-size x --pipeline-model-parallel-size",
         p.context > 1 ? " x --context-parallel-size" : "", " = ", model_ranks, "; given ", p.ranks, p.ranks == 1 ? " rank" : " ranks");
     data_parallel_ = p.ranks / model_ranks;
+    flags_.require_that(p.expert == 1 || flags_.has("num-experts"), "expert-model-parallel-size", "needs --num-experts; given ", p.expert);
+    flags_.require_that(data_parallel_ % p.expert == 0, "expert-model-parallel-size", "must divide the data-parallel ranks, ", data_parallel_, "; given ",
+                        p.expert);
     if (flags_.has("use-distributed-optimizer")) p.zero = 1;
     const std::optional<std::size_t> stage = flags_.size("zero-stage");
     if (stage && !deepspeed_.config) flags_.ignore({"zero-stage"}, "without --deepspeed it is not read; ZeRO-1 is --use-distributed-optimizer");

@@ -114,7 +114,8 @@ inline void read_inference(megatron_command& to, megatron_arguments& flags, cons
     if (task == "1") add(all, "--temperature", "0");
     else if (task == "2") {
       add(all, "--temperature", flags.has("greedy") ? "0" : concat(temperature));
-      add(all, "--top-k", concat(top_k)), add(all, "--top-p", concat(top_p)), add(all, "--seed", concat(seed));
+      if (!flags.has("greedy")) add(all, "--top-k", concat(top_k)), add(all, "--top-p", concat(top_p));
+      add(all, "--seed", concat(seed));
       all.push_back("--log-probs");
     } else if (task == "3") {
       require<config_error>(
@@ -192,21 +193,34 @@ inline void read_evaluation(megatron_command& to, megatron_arguments& flags) {
   (void)flags.has("max-new-tokens");
 }
 
-/// Megatron-LM's tasks/main.py, of which models that generate have LAMBADA.
+/// Megatron-LM's tasks/main.py, of which models that generate have LAMBADA and WIKITEXT103.
 inline void read_task(megatron_command& to, megatron_arguments& flags) {
   ignore_model_and_mesh(flags);
   std::vector<std::string> all = {"--model", model_folder_of(flags)};
   const auto add = [&](const char* flag, const std::string& value) { all.push_back(flag), all.push_back(value); };
+  const std::string tokenizer_type = flags.text("tokenizer-type");
   if (const std::string path = tokenizer_of(flags); !path.empty()) add("--tokenizer", path);
   if (const std::size_t length = flags.positive("seq-length", 0); length > 0) add("--max-length", concat(length));
   add("--batch-size", concat(flags.positive("micro-batch-size", 1)));
   flags.ignore({"fp16", "bf16"}, "benchmarks are run in fp32");
   flags.ignore({"seed"}, "nothing is drawn");
   const std::vector<std::string> tasks = flags.list("task"), data = flags.list("valid-data");
-  flags.require_that(tasks.size() == 1 && tasks.front() == "LAMBADA", "task",
-                     "must be LAMBADA: others are for models that are not decoders, or (WIKITEXT103) count words and windows otherwise than this library's "
-                     "evaluate --tasks wikitext; given ",
-                     tasks.empty() ? "none" : tasks.front());
+  flags.require_that(tasks.size() == 1 && (tasks.front() == "LAMBADA" || tasks.front() == "WIKITEXT103"), "task",
+                     "must be LAMBADA or WIKITEXT103: others are for models that are not decoders; given ", tasks.empty() ? "none" : tasks.front());
+  if (tasks.front() == "WIKITEXT103") {
+    flags.require_that(data.size() == 1 && data.front().find("wiki") != std::string::npos && data.front().find("ptb") == std::string::npos, "valid-data",
+                       "must be one file with 'wiki' in its path, and not 'ptb', which says how it is detokenized there; given ",
+                       data.empty() ? "none" : data.front());
+    flags.ignore({"strict-lambada"}, "it is for --task LAMBADA");
+    add("--wikitext103", data.front());
+    add("--overlapping-eval", concat(flags.positive("overlapping-eval", 32)));
+    // as preprocess_data: these put no token before a text
+    if (tokenizer_type == "GPT2BPETokenizer" || tokenizer_type == "SentencePieceTokenizer" || tokenizer_type == "GPTSentencePieceTokenizer")
+      all.emplace_back("--no-bos");
+    to.calls.push_back({"evaluate", std::move(all)});
+    return;
+  }
+  flags.ignore({"overlapping-eval"}, "it is for --task WIKITEXT103");
   require<config_error>(flags.has("strict-lambada"), "--strict-lambada: must be given: the last word is to be predicted, not its last token");
   const std::filesystem::path file = data.size() == 1 ? std::filesystem::path(data.front()).lexically_normal() : std::filesystem::path();
   flags.require_that((file.filename() == "test.jsonl" || file.filename() == "lambada_test_en.jsonl") && file.parent_path().filename() == "lambada",

@@ -6,7 +6,9 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -23,6 +25,14 @@ namespace xtrain {
 /// hold, and what was given.
 class program_flags {
  public:
+  enum class use : std::uint8_t { read, no_effect, must_be_off };
+  /// What becomes of a flag that the program knows.
+  struct known_flag {
+    std::string name{};
+    program_flags::use use = program_flags::use::read;
+    std::string why{};
+  };
+
   /// throws config_error when a value has no flag before it
   explicit program_flags(const std::vector<std::string>& words) {
     for (const std::string& word : words) {
@@ -62,6 +72,7 @@ class program_flags {
   [[nodiscard]] bool is_true(std::string_view name, bool otherwise = false) {
     if (const flag* const negated = find(concat("no_", name))) {
       if (!negated->values.empty()) wrong(negated->name, "without a value");
+      if (find(name) != nullptr) wrong(negated->name, concat("left out with --", name));
       otherwise = false;
     }
     const flag* const one = find(name);
@@ -113,6 +124,7 @@ class program_flags {
   /// Flags that may have any value. `notes` gets one line for those that were given.
   void without_effect(std::initializer_list<const char*> names, const char* why, std::vector<std::string>& notes) {
     std::string all;
+    for (const char* name : names) uses_[name] = {use::no_effect, why};
     for (const char* name : names)
       if (find(name) != nullptr || find(concat("no_", name)) != nullptr) all += concat(all.empty() ? "--" : ", --", name);
     if (!all.empty()) notes.push_back(concat(all, ": ", why));
@@ -120,6 +132,7 @@ class program_flags {
   /// Flags that must be missing, or false, 0, empty, none or no.
   void must_be_off(std::initializer_list<const char*> names, const char* why) {
     for (const char* name : names) {
+      uses_[name] = {use::must_be_off, why};
       (void)find(concat("no_", name));
       const flag* const one = find(name);
       if (one == nullptr) continue;
@@ -148,6 +161,18 @@ class program_flags {
     }
   }
 
+  /// The flags that were asked for so far, without --no_name of another one.
+  [[nodiscard]] std::vector<known_flag> known() const {
+    std::vector<known_flag> all;
+    for (const std::string& name : known_) {
+      if (name.starts_with("no_") && std::find(known_.begin(), known_.end(), name.substr(3)) != known_.end()) continue;
+      known_flag one{.name = name};
+      if (const auto at = uses_.find(name); at != uses_.end()) one.use = at->second.first, one.why = at->second.second;
+      all.push_back(std::move(one));
+    }
+    return all;
+  }
+
  private:
   struct flag {
     std::string name{};
@@ -167,7 +192,18 @@ class program_flags {
 
   std::vector<flag> given_{};
   std::vector<std::string> known_{};
+  std::map<std::string, std::pair<use, std::string>> uses_{};  // of the flags that are not read
 };
+
+namespace detail {
+
+/// NAME=value, as in front of a command in a shell.
+[[nodiscard]] inline bool is_assignment(std::string_view word) {
+  const std::size_t equals = word.find('=');
+  return equals != 0 && equals != std::string_view::npos && word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") == equals;
+}
+
+}  // namespace detail
 
 /// What stands before a program's own flags: a launcher with its flags, and the script. All ranks that torchrun would start as processes of one
 /// host are threads here.
@@ -209,6 +245,7 @@ struct launched_script {
                                                         "local-ranks-filter"};
   launched_script result;
   std::size_t end = 0;
+  bool by_deepspeed = false;
   std::vector<std::string> launcher;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
@@ -217,7 +254,15 @@ struct launched_script {
       end = i + 1;
       break;
     }
-    if (word == "torchrun" || word == "python" || word == "python3" || word == "deepspeed" || word == "-m" ||
+    require<config_error>(word != "accelerate",
+                          "accelerate: must be torchrun --nproc_per_node N: what accelerate is configured with is not read; give the program's own flags");
+    if (i == end && detail::is_assignment(word)) {
+      result.notes.push_back(concat(word, ": variables of the environment are not read here"));
+      end = i + 1;
+      continue;
+    }
+    by_deepspeed = by_deepspeed || word == "deepspeed";
+    if (word == "torchrun" || word == "python" || word == "python3" || word == "deepspeed" || word == "-m" || word == "-u" ||
         word.starts_with("torch.distributed.")) {
       end = i + 1;
       continue;
@@ -231,13 +276,12 @@ struct launched_script {
     end = i + 1;
   }
   program_flags flags(launcher);
-  const bool deepspeed = !words.empty() && words.front() == "deepspeed";
   for (const char* name : {"nnodes", "num_nodes"})
     if (const std::string nodes = flags.text(name, "1"); nodes != "1" && nodes != "1:1")
       flags.wrong(name, "1: the ranks of several nodes are processes that mpirun or srun starts, as in `mpirun -n 16 hf_train ...`");
   for (const char* name : {"nproc_per_node", "num_gpus"})
     if (flags.has(name)) result.ranks = flags.whole<std::size_t>(name, 1, 1);
-  require<config_error>(!deepspeed || flags.has("num_gpus") || flags.has("nproc_per_node"),
+  require<config_error>(!by_deepspeed || flags.has("num_gpus") || flags.has("nproc_per_node"),
                         "--num_gpus: must be given: how many ranks there are");
   flags.without_effect(
       {"node_rank", "master_addr", "master_port", "standalone", "use_env", "max_restarts", "monitor_interval", "log_dir", "redirects",

@@ -52,13 +52,14 @@ struct data_description {
   /// alpaca:        records with instruction, input, output, in the prompt of `prompt_template`
   /// chat:          conversations of form `form`, in the tokenizer's chat template
   /// preference:    a chosen and a rejected answer of form `form`; for kto an answer and a label
+  /// prompts:       what a model answers, in the field `text_field` of JSON records; without an end-of-text token
   /// indexed:       Megatron's .bin and .idx; `files` are prefixes
   /// indexed_instructions: AscendSpeed's three indexed datasets of a prefix
   std::string kind{};
   std::vector<std::string> files{};
   double weight = 0.0;              ///< of a blend; 0: none
   std::string form{};  ///< chat: messages, conversations, instruction, moss, auto; preference: text, messages, auto; text of records: separate, or a stream
-  std::string text_field = "text";  ///< of text
+  std::string text_field = "text";  ///< of text and prompts
   /// What a record's fields are called here, by the name they have in this format: {"instruction": "question", "output": "answer"}.
   json columns = json::object();
   /// Of alpaca: with {instruction} and {input}, for records with and without an input; empty: Stanford Alpaca's. Of chat in the form instruction: what the
@@ -153,7 +154,7 @@ struct schedule_description {
 };
 
 struct objective_description {
-  std::string kind = "next_token";  ///< next_token, dpo, kto, orpo, simpo, distillation
+  std::string kind = "next_token";  ///< next_token, dpo, kto, orpo, simpo, distillation, ppo
   json settings = json::object();   ///< of the kind, by the names of its config: beta, label_smoothing, ...
   std::string second_model{};       ///< folder of the reference model or the teacher; empty: the trained model as it is before training
   std::string average = "step";     ///< the loss is averaged over the targets of a step, or of each micro_batch, of which the mean is taken
@@ -163,6 +164,39 @@ struct objective_description {
     each("kind", of.kind), each("settings", of.settings), each("second_model", of.second_model), each("average", of.average);
   }
   friend bool operator==(const objective_description&, const objective_description&) = default;
+};
+
+/// Reinforcement learning, of the objective ppo: the models beside the policy, how answers are generated, and what they are worth. The reference is
+/// objective.second_model. micro_batch_size and gradient_accumulation_steps are those of the optimizer steps.
+struct rollouts_description {
+  std::string reward_model{}, value_model{};  ///< folders of models with a score head; the second is what the value model begins with
+  std::vector<std::string> reward_files{}, value_files{};  ///< their weight files, as model.files
+  json score_config = json::object();  ///< members of a config.json that both folders must agree with
+  std::string value_output{};          ///< folder that the value model is saved in, as the policy in output.folder
+  std::size_t steps = 0;               ///< answers are generated so many times
+  std::size_t batch_size = 0;          ///< prompts, each with one answer, of one of these steps
+  std::size_t generation_batch_size = 0;  ///< answers that are generated, and rewarded, at the same time; 0: micro_batch_size
+  std::size_t max_completion_length = 256;
+  std::size_t top_k = 0;               ///< of the sampling, whose temperature is objective.settings.temperature; 0: all tokens
+  std::vector<std::size_t> stop{};     ///< tokens that end an answer
+  std::size_t num_ppo_epochs = 4;
+  double kl_coef = 0.05, gamma = 1.0, lambda = 0.95, value_clip_range = 0.2, value_coefficient = 1.0;
+  /// The reward is `penalty` in place of the score for an answer of the longest length (penalize_longest), and for one whose last token has a lower index
+  /// than min_completion_length.
+  bool penalize_longest = false;
+  std::size_t min_completion_length = 0;
+  double penalty = 0.0;
+
+  template <class Self, class Each>
+  static void members(Self& of, Each&& each) {
+    each("reward_model", of.reward_model), each("value_model", of.value_model), each("reward_files", of.reward_files), each("value_files", of.value_files);
+    each("score_config", of.score_config), each("value_output", of.value_output), each("steps", of.steps), each("batch_size", of.batch_size);
+    each("generation_batch_size", of.generation_batch_size), each("max_completion_length", of.max_completion_length), each("top_k", of.top_k);
+    each("stop", of.stop), each("num_ppo_epochs", of.num_ppo_epochs), each("kl_coef", of.kl_coef), each("gamma", of.gamma), each("lambda", of.lambda);
+    each("value_clip_range", of.value_clip_range), each("value_coefficient", of.value_coefficient), each("penalize_longest", of.penalize_longest);
+    each("min_completion_length", of.min_completion_length), each("penalty", of.penalty);
+  }
+  friend bool operator==(const rollouts_description&, const rollouts_description&) = default;
 };
 
 struct adapter_description {
@@ -245,6 +279,7 @@ struct run_description {
   optimizer_description optimizer{};
   schedule_description schedule{};
   objective_description objective{};
+  rollouts_description rollouts{};
   adapter_description adapter{};
   output_description output{};
 
@@ -258,7 +293,7 @@ struct run_description {
     each("rampup_batch_size", of.rampup_batch_size), each("samples", of.samples);
     each("max_steps_per_epoch", of.max_steps_per_epoch), each("drop_last", of.drop_last), each("shuffle", of.shuffle), each("seed", of.seed);
     each("neftune_noise_alpha", of.neftune_noise_alpha), each("loss_scale", of.loss_scale), each("parallel", of.parallel);
-    each("optimizer", of.optimizer), each("schedule", of.schedule), each("objective", of.objective), each("adapter", of.adapter);
+    each("optimizer", of.optimizer), each("schedule", of.schedule), each("objective", of.objective), each("rollouts", of.rollouts), each("adapter", of.adapter);
     each("output", of.output);
   }
   friend bool operator==(const run_description&, const run_description&) = default;

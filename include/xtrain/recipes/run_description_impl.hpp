@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -136,7 +137,7 @@ inline void check_data(const data_description& data, const std::string& path) {
   const auto is_one_of = [&](const char* member, const std::string& given, std::initializer_list<std::string_view> known) {
     require_one_of(concat(path, ".", member).c_str(), given, known);
   };
-  is_one_of("kind", data.kind, {"text", "alpaca", "chat", "preference", "indexed", "indexed_instructions"});
+  is_one_of("kind", data.kind, {"text", "alpaca", "chat", "preference", "prompts", "indexed", "indexed_instructions"});
   is_one_of("when_too_long", data.when_too_long, {"truncate", "drop", "refuse"});
   const auto must = [&](bool holds, const char* member, const auto&... what) {
     require<config_error>(holds, "run description: ", path, ".", member, ": must ", what...);
@@ -171,6 +172,9 @@ inline void check_data(const data_description& data, const std::string& path) {
   } else if (data.kind == "preference") {
     require_only(path, data, {"kind", "files", "split", "form", "columns", "system_prompt", "when_too_long"}, of);
     is_one_of("form", data.form, {"", "text", "messages", "auto"});
+  } else if (data.kind == "prompts") {
+    require_only(path, data, {"kind", "files", "text_field"}, of);
+    for (const std::string& file : data.files) must(file.ends_with(".json") || file.ends_with(".jsonl"), "files", "be .json or .jsonl; given ", file);
   } else if (data.kind == "indexed") {
     require_only(path, data, {"kind", "files", "weight"}, of);
   } else {
@@ -197,8 +201,61 @@ inline void check_data(const data_description& data, const std::string& path) {
        "be with a prompt_template");
 }
 
+/// Refuses settings of reinforcement learning that contradict each other, and those of other runs beside it.
+inline void check_rollouts(const run_description& run) {
+  const auto must = [](bool holds, const char* member, const auto&... what) {
+    require<config_error>(holds, "run description: ", member, ": must ", what...);
+  };
+  const rollouts_description& rollouts = run.rollouts;
+  const bool is_ppo = run.objective.kind == "ppo";
+  for (const data_description& one : run.data)
+    must((one.kind == "prompts") == is_ppo, "data", is_ppo ? "be of kind prompts with the objective ppo; given " : "not be of kind prompts with the objective ",
+         is_ppo ? one.kind : run.objective.kind);
+  if (!is_ppo) return require_only("rollouts", rollouts, {}, "the objective " + run.objective.kind);
+  must(!rollouts.reward_model.empty(), "rollouts.reward_model", "be given: a folder of a model with a score head");
+  must(!rollouts.value_model.empty(), "rollouts.value_model", "be given: a folder of a model with a score head");
+  must(!rollouts.value_output.empty(), "rollouts.value_output", "be given: where the value model is to be saved");
+  must(rollouts.value_output != run.output.folder, "rollouts.value_output", "be another folder than output.folder, ", run.output.folder);
+  must(rollouts.steps > 0, "rollouts.steps", "be positive; given 0");
+  must(rollouts.max_completion_length > 0, "rollouts.max_completion_length", "be positive; given 0");
+  must(rollouts.num_ppo_epochs > 0, "rollouts.num_ppo_epochs", "be positive; given 0");
+  const std::size_t each = run.micro_batch_size * run.gradient_accumulation_steps;
+  must(rollouts.batch_size > 0 && rollouts.batch_size % each == 0, "rollouts.batch_size",
+       "be a multiple of micro_batch_size x gradient_accumulation_steps = ", each, "; given ", rollouts.batch_size);
+  must(rollouts.generation_batch_size == 0 || rollouts.batch_size % rollouts.generation_batch_size == 0, "rollouts.generation_batch_size",
+       "divide batch_size, ", rollouts.batch_size, "; given ", rollouts.generation_batch_size);
+  must(!rollouts.stop.empty(), "rollouts.stop", "name a token that ends an answer");
+  must(run.adapter.kind == "none", "adapter.kind", "be none with the objective ppo; given ", run.adapter.kind);
+  must(run.parallel == parallel_description{}, "parallel", "be one rank with the objective ppo");
+  must(run.eval_data.empty(), "eval_data", "be left out with the objective ppo");
+  must(run.schedule.kind == "constant" && run.schedule.warmup_steps == 0 && run.schedule.warmup_ratio == 0.0, "schedule",
+       "be constant, without warm-up, with the objective ppo");
+  must(run.max_steps == 0 && run.max_steps_per_epoch == 0 && run.epochs == 1 && run.drop_last, "max_steps",
+       "be left out with the objective ppo, as max_steps_per_epoch, epochs and drop_last: rollouts.steps says how long the run is");
+  must(run.model.adapter.empty() && !run.model.random_weights && !run.model.folder.empty(), "model.folder", "be given with the objective ppo");
+  must(run.model.override_config.empty() && run.tokenizer.add_tokens.empty() && run.model.vocab_multiple == 1, "model.override_config",
+       "be left out with the objective ppo, as tokenizer.add_tokens and model.vocab_multiple");
+  must(run.offload == "none" && run.neftune_noise_alpha == 0.0 && run.seq_length == 0, "offload",
+       "be none with the objective ppo, without neftune_noise_alpha and seq_length");
+  const output_description& output = run.output;
+  must(output.resume.empty(), "output.resume", "be left out with the objective ppo: such a run writes models, but no checkpoints");
+  must(output.save_steps == 0 && output.eval_steps == 0 && output.metrics.empty() && output.tensorboard.empty() && !output.overwrite, "output",
+       "have no save_steps, eval_steps, metrics, tensorboard and overwrite with the objective ppo");
+  must(output.save_total_limit == 0, "output.save_total_limit", "be 0 with the objective ppo: the models of every epoch stay; given ", output.save_total_limit);
+  for (const auto& [member, style] : {std::pair{"output.log_style", output.log_style}, {"output.checkpoint_style", output.checkpoint_style}})
+    must(style == "xtrain" || style == "torchtune", member, "be xtrain or torchtune with the objective ppo; given ", style);
+  for (const auto& [member, share] : {std::pair{"rollouts.gamma", rollouts.gamma}, {"rollouts.lambda", rollouts.lambda}})
+    must(share >= 0.0 && share <= 1.0, member, "be from 0 to 1; given ", share);
+  must(rollouts.kl_coef >= 0.0 && std::isfinite(rollouts.kl_coef), "rollouts.kl_coef", "not be negative; given ", rollouts.kl_coef);
+  must(rollouts.value_clip_range > 0.0, "rollouts.value_clip_range", "be positive; given ", rollouts.value_clip_range);
+  must(rollouts.value_coefficient >= 0.0 && std::isfinite(rollouts.value_coefficient), "rollouts.value_coefficient", "not be negative; given ",
+       rollouts.value_coefficient);
+  must(std::isfinite(rollouts.penalty), "rollouts.penalty", "be finite; given ", rollouts.penalty);
+}
+
 /// Refuses settings that have no effect beside others.
 inline void check_uses(const run_description& run) {
+  check_rollouts(run);
   const auto must = [](bool holds, const char* member, const auto&... what) {
     require<config_error>(holds, "run description: ", member, ": must ", what...);
   };
@@ -225,7 +282,8 @@ inline void check_uses(const run_description& run) {
   must(run.offload_folder.empty() || run.offload != "none", "offload_folder", "be with offload, which is none; given '", run.offload_folder, "'");
   must(run.loss_scale.empty() || run.precision == "fp16_mixed", "loss_scale", "be with precision fp16_mixed; the precision is ", run.precision);
   const std::string& objective = run.objective.kind;
-  must(run.objective.second_model.empty() || objective == "dpo" || objective == "kto" || objective == "distillation", "objective.second_model",
+  must(run.objective.second_model.empty() || objective == "dpo" || objective == "kto" || objective == "distillation" || objective == "ppo",
+       "objective.second_model",
        "be left out: the objective ", objective, " has none; given '", run.objective.second_model, "'");
 
   const parallel_description& mesh = run.parallel;
@@ -308,7 +366,7 @@ XTRAIN_INLINE void run_description::check() const {
   require_one_of("optimizer.decays", optimizer.decays, {"matrices", "all"});
   require_one_of("schedule.kind", schedule.kind, {"constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt", "inverse_square_root"});
   require_one_of("schedule.counts", schedule.counts, {"steps", "sequences"});
-  require_one_of("objective.kind", objective.kind, {"next_token", "dpo", "kto", "orpo", "simpo", "distillation"});
+  require_one_of("objective.kind", objective.kind, {"next_token", "dpo", "kto", "orpo", "simpo", "distillation", "ppo"});
   require_one_of("objective.average", objective.average, {"step", "micro_batch"});
   require_one_of("adapter.kind", adapter.kind, {"none", "lora", "dora", "qlora", "qdora", "qat", "qat_lora", "prefix"});
   require_one_of("parallel.schedule", parallel.schedule, {"1f1b", "interleaved", "gpipe", "aiao", "zero_bubble"});

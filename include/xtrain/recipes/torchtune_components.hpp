@@ -34,7 +34,7 @@ inline constexpr std::string_view tune_adam_arguments =
     "lr betas eps weight_decay amsgrad foreach maximize capturable differentiable fused optim_bits args min_8bit_size percentile_clipping block_wise is_paged "
     "block_size bf16_stochastic_round";
 
-inline constexpr std::array<tune_component, 68> tune_components{{
+inline constexpr std::array<tune_component, 67> tune_components{{
     {"torchtune.models.llama2.llama2_tokenizer", tune_kind::tokenizer, "path max_seq_len prompt_template"},
     {"torchtune.models.llama2.Llama2Tokenizer", tune_kind::tokenizer, "path max_seq_len prompt_template"},
     {"torchtune.models.llama3.llama3_tokenizer", tune_kind::tokenizer, "path special_tokens_path max_seq_len prompt_template"},
@@ -97,8 +97,7 @@ inline constexpr std::array<tune_component, 68> tune_components{{
      "the divergence must be forward or reverse"},
     {"torchtune.rlhf.loss.DPOLoss", tune_kind::loss, "beta label_smoothing"},
     {"torchtune.rlhf.loss.RSOLoss", tune_kind::loss, "gamma"},
-    {"torchtune.rlhf.loss.PPOLoss", tune_kind::loss, "epsilon value_clip_range value_coeff",
-     "PPO is not started from a config; the example program ppo is what there is of it"},
+    {"torchtune.rlhf.loss.PPOLoss", tune_kind::loss, "epsilon value_clip_range value_coeff"},
 
     {"torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup", tune_kind::schedule, "num_warmup_steps num_cycles"},
     {"torchtune.modules.get_cosine_schedule_with_warmup", tune_kind::schedule, "num_warmup_steps num_cycles"},
@@ -129,9 +128,6 @@ inline constexpr std::array<tune_component, 68> tune_components{{
 
     {"torchtune.models.llama3.base_llama_tp_plan", tune_kind::plan, ""},
     {"torchtune.data.padded_collate_sft", tune_kind::function, ""},
-    {"torchtune.models.mistral._component_builders.mistral_classifier", tune_kind::model,
-     "num_classes vocab_size num_layers num_heads num_kv_heads embed_dim intermediate_dim max_seq_len attn_dropout norm_eps rope_base",
-     "a model of one score is for PPO, which is not there"},
 }};
 
 /// The sizes of a model, as its builder has them: what a folder's config.json must agree with.
@@ -142,10 +138,9 @@ struct tune_model {
   std::string_view types;    ///< the checkpointer's model_type
   std::size_t vocab_size, layers, heads, kv_heads, hidden, intermediate;  ///< vocab_size 0: the config gives the sizes
   bool adapts_output = true;  ///< whether the builder with LoRA has apply_lora_to_output: not with tied embeddings
-  std::string_view refusal{};
-};
 
-inline constexpr std::string_view no_reward_model = "a model of one score is for PPO, which is not there";
+  [[nodiscard]] constexpr bool scores() const { return types == "REWARD"; }  ///< a score head in place of logits
+};
 
 /// An argument of the builders that take sizes, and the member of a config.json that it is.
 struct tune_size {
@@ -185,7 +180,7 @@ inline constexpr std::string_view tune_size_arguments =
   return module == "llama2" ? 4096 : module == "llama3" ? 8192 : module == "code_llama2" ? 16384 : 0;
 }
 
-inline constexpr std::array<tune_model, 48> tune_models{{
+inline constexpr std::array<tune_model, 52> tune_models{{
     {"llama2", "llama2", "llama", "LLAMA2", 0, 0, 0, 0, 0, 0},
     {"llama3", "llama3", "llama", "LLAMA3", 0, 0, 0, 0, 0, 0},
     {"llama3_1", "llama3_1", "llama", "LLAMA3", 0, 0, 0, 0, 0, 0},
@@ -198,7 +193,9 @@ inline constexpr std::array<tune_model, 48> tune_models{{
     {"llama2", "llama2_7b", "llama", "LLAMA2", 32000, 32, 32, 32, 4096, 11008},
     {"llama2", "llama2_13b", "llama", "LLAMA2", 32000, 40, 40, 40, 5120, 13824},
     {"llama2", "llama2_70b", "llama", "LLAMA2", 32000, 80, 64, 8, 8192, 28672},
-    {"llama2", "llama2_reward_7b", "llama", "REWARD", 32000, 32, 32, 32, 4096, 11008, true, no_reward_model},
+    {"llama2", "llama2_reward_7b", "llama", "REWARD", 32000, 32, 32, 32, 4096, 11008},
+    {"llama2", "llama2_classifier", "llama", "REWARD", 0, 0, 0, 0, 0, 0},
+    {"llama2", "_component_builders.llama2_classifier", "llama", "REWARD", 0, 0, 0, 0, 0, 0},
     {"code_llama2", "code_llama2_7b", "llama", "LLAMA2", 32016, 32, 32, 32, 4096, 11008},
     {"code_llama2", "code_llama2_13b", "llama", "LLAMA2", 32016, 40, 40, 40, 5120, 13824},
     {"code_llama2", "code_llama2_70b", "llama", "LLAMA2", 32016, 80, 64, 8, 8192, 28672},
@@ -211,7 +208,9 @@ inline constexpr std::array<tune_model, 48> tune_models{{
     {"llama3_2", "llama3_2_3b", "llama", "LLAMA3_2 LLAMA3", 128256, 28, 24, 8, 3072, 8192},
     {"llama3_3", "llama3_3_70b", "llama", "LLAMA3", 128256, 80, 64, 8, 8192, 28672},
     {"mistral", "mistral_7b", "mistral", "MISTRAL", 32000, 32, 32, 8, 4096, 14336},
-    {"mistral", "mistral_reward_7b", "mistral", "REWARD", 32000, 32, 32, 8, 4096, 14336, true, no_reward_model},
+    {"mistral", "mistral_reward_7b", "mistral", "REWARD", 32000, 32, 32, 8, 4096, 14336},
+    {"mistral", "mistral_classifier", "mistral", "REWARD", 0, 0, 0, 0, 0, 0},
+    {"mistral", "_component_builders.mistral_classifier", "mistral", "REWARD", 0, 0, 0, 0, 0, 0},
     {"gemma", "gemma_2b", "gemma", "GEMMA", 256000, 18, 8, 1, 2048, 16384, false},
     {"gemma", "gemma_7b", "gemma", "GEMMA", 256000, 28, 16, 16, 3072, 24576, false},
     {"gemma2", "gemma2_2b", "gemma2", "GEMMA2", 256000, 26, 8, 4, 2304, 9216, false},
@@ -248,6 +247,7 @@ struct tune_model_use {
   [[nodiscard]] std::string arguments() const {
     const std::string sizes = model->vocab_size == 0 ? concat(tune_size_arguments, " ", tune_more_size_arguments(model->module))
                                                      : model->module == "llama3_2" ? "tie_word_embeddings" : "";
+    if (model->scores() && model->vocab_size == 0) return concat("num_classes ", sizes);
     return lora ? concat(model->adapts_output ? tune_lora_arguments : tune_tied_lora_arguments, " ", sizes) : sizes;
   }
 };
@@ -277,7 +277,8 @@ struct tune_model_use {
   std::vector<std::string> known;
   for (const tune_component& one : tune_components) known.emplace_back(one.name);
   for (const tune_model& one : tune_models)
-    for (const char* before : {"", "lora_", "qlora_"}) known.push_back(concat("torchtune.models.", one.module, ".", before, one.builder));
+    for (const char* before : {"", "lora_", "qlora_"})
+      if (*before == '\0' || !one.scores()) known.push_back(concat("torchtune.models.", one.module, ".", before, one.builder));
   return nearest_name(name, known);
 }
 

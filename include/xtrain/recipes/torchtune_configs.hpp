@@ -167,9 +167,39 @@ inline constexpr std::array<tune_config_row, 22> tune_config_rows{{
   all.push_back(
       {"eleuther_evaluation", "eleuther_eval",
        concat(
-           "# For: tune run eleuther_eval --config eleuther_evaluation tasks=[hellaswag]\n\n", llama2,
-           "\ntasks: [hellaswag]  # torchtune's config names truthfulqa_mc2, which is no task here\nlimit: null\nmax_seq_length: 4096\nbatch_size: 8\nenable_kv_cache: True\nquantizer: null\n\n"
+           "# For: tune run eleuther_eval --config eleuther_evaluation tasks=[truthfulqa_mc2,hellaswag]\n\n", llama2,
+           "\ntasks: [truthfulqa_mc2]\nlimit: null\nmax_seq_length: 4096\nbatch_size: 8\nenable_kv_cache: True\nquantizer: null\n\n"
            "device: cpu\ndtype: bf16\nseed: 1234\n")});
+  const auto score = [](const char* key, const char* output) {
+    std::string text = tune_checkpointer_text(key, "RM-Mistral-7B", "REWARD", 3, false, false);
+    return text.replace(text.find("${output_dir}"), std::string_view("${output_dir}").size(), output);
+  };
+  all.push_back(
+      {"mistral/7B_full_ppo_low_memory", "ppo_full_finetune_single_device",
+       concat("# For: tune run ppo_full_finetune_single_device --config mistral/7B_full_ppo_low_memory\n# The weights are expected in "
+              "/tmp/Mistral-7B-Instruct-v0.2 and /tmp/RM-Mistral-7B. Data of your own: dataset.source=json dataset.data_files=FILE\n\n"
+              "output_dir: /tmp/torchtune/mistral_7B/full_ppo_low_memory\n\n"
+              "tokenizer:\n  _component_: torchtune.models.mistral.mistral_tokenizer\n  path: /tmp/Mistral-7B-Instruct-v0.2/tokenizer.model\n"
+              "  max_seq_len: 512\n\ndataset:\n  _component_: torchtune.datasets.text_completion_dataset\n"
+              "  source: trl-internal-testing/sentiment-trl-style\n  split: train\n  column: prompt\n  add_eos: False\n\n"
+              "policy_model:\n  _component_: torchtune.models.mistral.mistral_7b\n\n"
+              "# the reward model has one token more, for padding\n"
+              "reward_and_value_model:\n  _component_: torchtune.models.mistral._component_builders.mistral_classifier\n  attn_dropout: 0.0\n"
+              "  embed_dim: 4096\n  intermediate_dim: 14336\n  max_seq_len: 32768\n  norm_eps: 1.0e-05\n  num_classes: 1\n  num_heads: 32\n"
+              "  num_kv_heads: 8\n  num_layers: 32\n  vocab_size: 32001\n\n",
+              tune_checkpointer_text("checkpointer", "Mistral-7B-Instruct-v0.2", "MISTRAL", 3, true, true), "\n",
+              tune_checkpointer_text("ref_policy_checkpointer", "Mistral-7B-Instruct-v0.2", "MISTRAL", 3, true, false),
+              "\n# what the value model begins with\n", score("value_checkpointer", "${output_dir}/value"), "\n",
+              score("reward_checkpointer", "${output_dir}/value"),
+              "\nresume_from_checkpoint: False\nseed: null\nshuffle: True\n\ndevice: cuda\n\n"
+              "batch_size: 128  # prompts, answered once each\nnum_steps: 10000  # prompts of the whole run\nppo_epochs: 1\nppo_batch_size: 128\n"
+              "gradient_accumulation_steps: 1\n\ncompile: True\noptimizer:\n  _component_: bitsandbytes.optim.PagedAdamW\n  lr: 3e-6\n"
+              "optimizer_in_bwd: True\nlog_peak_memory_stats: True\nenable_activation_checkpointing: True\nenable_kv_cache: True\ndtype: bf16\n\n"
+              "forward_batch_size: 128  # answers that are generated at the same time\nmax_generated_tokens: 58\ntemperature: 0.7\ntop_k: null\n\n"
+              "min_response_length: 18\npenalise_no_eos: True\nreward_penalty: -3\nstop_token_ids: [2, 28723]  # </s> and the full stop\n"
+              "whiten_rewards: False\n\ngamma: 1\nlmbda: 0.95\nloss:\n  _component_: torchtune.rlhf.loss.PPOLoss\n  epsilon: 0.2\n"
+              "  value_coeff: 0.1\n  value_clip_range: 0.2\nkl_coeff: 0.01\n\n"
+              "metric_logger:\n  _component_: torchtune.training.metric_logging.DiskLogger\n  log_dir: ${output_dir}/logs\nlog_every_n_steps: 1\n")});
   all.push_back({"quantization", "quantize",
                  concat("# For: tune run quantize --config quantization\n\noutput_dir: /tmp/torchtune/llama2_7B/quantized\n\n"
                         "model:\n  _component_: torchtune.models.llama2.llama2_7b\n\n",

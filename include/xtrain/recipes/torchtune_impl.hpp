@@ -25,7 +25,7 @@ XTRAIN_INLINE const std::vector<torchtune_recipe>& torchtune_recipes() {
       {"lora_dpo_single_device", false, "", "LoRADPORecipeSingleDevice"},
       {"lora_dpo_distributed", true, "", "LoRADPORecipeDistributed"},
       {"full_dpo_distributed", true, "", "FullDPORecipeDistributed"},
-      {"ppo_full_finetune_single_device", false, "the example program ppo is what there is of PPO; it is not started from a config", ""},
+      {"ppo_full_finetune_single_device", false, "", "PPOFullFinetuneRecipeSingleDevice"},
       {"lora_finetune_distributed", true, "", "LoRAFinetuneRecipeDistributed"},
       {"dev/lora_finetune_distributed_multi_dataset", true, "it is for vision models; a list of datasets is what every recipe takes", ""},
       {"generate", false, "", "InferenceRecipe"},

@@ -35,7 +35,6 @@ inline const tune_component& checked_component(const yaml_value& section, const 
   if (const tune_model_use use = tune_model_named(name->text); use.model != nullptr) {
     component = &model;
     arguments = use.arguments();
-    if (for_run && !use.model->refusal.empty()) tune_wrong(file, *name, where, concat(use.model->refusal, "; given ", name->text));
   } else if (component != nullptr) {
     arguments = component->arguments;
     if (for_run && !component->refusal.empty()) tune_wrong(file, *name, where, concat(component->refusal, "; given ", name->text));
@@ -136,6 +135,7 @@ class tune_reader {
  protected:
   [[nodiscard]] bool name_is(std::string_view name) const { return recipe_.name == name; }
   [[nodiscard]] bool name_has(std::string_view part) const { return recipe_.name.find(part) != std::string::npos; }
+  [[nodiscard]] bool is_ppo() const { return name_is("ppo_full_finetune_single_device"); }
   [[nodiscard]] bool is_dpo() const { return name_has("_dpo_"); }
   [[nodiscard]] bool is_distillation() const { return name_has("knowledge_distillation"); }
   [[nodiscard]] bool is_qat() const { return name_is("qat_distributed") || name_is("qat_lora_finetune_distributed"); }
@@ -158,6 +158,10 @@ class tune_reader {
     const std::string name = model.text("_component_");
     const tune_model_use use = tune_model_named(name);
     if (use.model == nullptr) top_.wrong(key, "must be a language model");
+    const bool wants_score = key == "reward_and_value_model";
+    if (use.model->scores() != wants_score)
+      model.wrong("_component_", wants_score ? "must be a model with a score head: mistral_classifier, llama2_classifier, mistral_reward_7b or llama2_reward_7b"
+                                             : "must be a model that predicts tokens; those with a score head are reward_and_value_model, for PPO");
     return {use, name};
   }
   /// What a folder's config.json must agree with: sizes alone, or all that the config gives a builder.

@@ -31,7 +31,7 @@ class tune_training : tune_reader {
   using tune_reader::tune_reader;
 
   [[nodiscard]] torchtune_call train() {
-    torchtune_call call;
+    if (is_ppo()) return reinforce();
     run_description run;
     compute(run);
     const model_use model = model_at("model");
@@ -98,6 +98,12 @@ class tune_training : tune_reader {
     run.output.adapter_only = top_.flag("save_adapter_weights_only", false);
     if (!wants_lora() && run.output.adapter_only) top_.wrong("save_adapter_weights_only", "must be False without an adapter");
     log(run);
+    return finished(std::move(run));
+  }
+
+ private:
+  [[nodiscard]] torchtune_call finished(run_description run) {
+    torchtune_call call;
     distribute(run);
     top_.finish();
     run.made_from = concat("tune run ", recipe_.name, " --config ", file_);
@@ -110,7 +116,135 @@ class tune_training : tune_reader {
     return call;
   }
 
- private:
+  /// The recipe of PPO.
+  [[nodiscard]] torchtune_call reinforce() {
+    run_description run;
+    rollouts_description& rollouts = run.rollouts;
+    compute(run);
+    const model_use policy = model_at("policy_model"), scores = model_at("reward_and_value_model");
+    for (const auto& [key, use] : {std::pair{"policy_model", &policy}, {"reward_and_value_model", &scores}})
+      if (use->use.lora) top_.section(key).wrong("_component_", concat("must not be a builder of LoRA for the recipe ", recipe_.name));
+    for (const char* key : {"checkpointer", "ref_policy_checkpointer", "value_checkpointer", "reward_checkpointer"})
+      if (tune_section section = top_.section(key); !section.text("_component_").ends_with("FullModelHFCheckpointer"))
+        section.wrong("_component_", concat("must be torchtune.training.FullModelHFCheckpointer for the recipe ", recipe_.name));
+    const checkpoint weights = checkpointer("checkpointer", *policy.use.model), reference = checkpointer("ref_policy_checkpointer", *policy.use.model);
+    const checkpoint value = checkpointer("value_checkpointer", *scores.use.model), reward = checkpointer("reward_checkpointer", *scores.use.model);
+    if (reference.folder != weights.folder)
+      top_.section("ref_policy_checkpointer").wrong("checkpoint_dir", concat("must be that of the policy, ", weights.folder));
+    if (reference.files != weights.files) top_.section("ref_policy_checkpointer").wrong("checkpoint_files", "must be those of the policy");
+    if (top_.flag("resume_from_checkpoint", false))
+      top_.wrong("resume_from_checkpoint", "must be False: a run of PPO writes the models of every epoch, but no states of optimizers to go on from");
+    run.model = {.folder = weights.folder, .files = weights.files, .family = std::string(policy.use.model->family),
+                 .config = sizes_at("policy_model", *policy.use.model)};
+    rollouts.reward_model = reward.folder, rollouts.reward_files = reward.files;
+    rollouts.value_model = value.folder, rollouts.value_files = value.files;
+    rollouts.score_config = sizes_at("reward_and_value_model", *scores.use.model);
+    rollouts.score_config["model_type"] = scores.use.model->family;
+    if (tune_section section = top_.section("reward_and_value_model"); scores.use.model->vocab_size == 0) {
+      if (!section.has("num_classes") || section.count("num_classes", 1) != 1) section.wrong("num_classes", "must be 1: a score of an answer");
+    }
+    tokenize(run);
+    prompts(run);
+
+    // sizes: as the recipe's _setup_training_parameters, with its conditions
+    const std::size_t batch = top_.required_positive("batch_size"), each = top_.required_positive("ppo_batch_size");
+    const std::size_t together = top_.required_positive("forward_batch_size"), steps = top_.required_positive("num_steps");
+    run.gradient_accumulation_steps = top_.required_positive("gradient_accumulation_steps");
+    if (batch % together != 0) top_.wrong("forward_batch_size", concat("must divide batch_size, ", batch));
+    if (batch % each != 0) top_.wrong("ppo_batch_size", concat("must divide batch_size, ", batch));
+    if (each % run.gradient_accumulation_steps != 0) top_.wrong("gradient_accumulation_steps", concat("must divide ppo_batch_size, ", each));
+    if (steps < batch) top_.wrong("num_steps", concat("must be at least batch_size, ", batch));
+    run.micro_batch_size = each / run.gradient_accumulation_steps;
+    rollouts.batch_size = batch, rollouts.generation_batch_size = together, rollouts.steps = steps / batch;
+    rollouts.num_ppo_epochs = top_.required_positive("ppo_epochs");
+    if (run.gradient_accumulation_steps > 1) run.objective.average = "micro_batch";  // the recipe adds the means of micro-batches
+    run.shuffle = top_.flag("shuffle", true);
+    if (top_.has("seed")) run.seed = top_.count("seed", 0);
+    else if (top_.any("seed") != nullptr) note("seed", concat("null is ", run.seed, " here, not a random number"));
+
+    rollouts.max_completion_length = top_.required_positive("max_generated_tokens");
+    rollouts.top_k = top_.has("top_k") ? top_.positive("top_k", 1) : 0;
+    const double temperature = required_number("temperature");
+    if (!(temperature > 0.0)) top_.wrong("temperature", "must be positive: logits are divided by it");
+    if (!top_.flag("enable_kv_cache", true)) note("enable_kv_cache", "answers are generated with a KV cache; results are the same");
+    const yaml_value* stop = top_.get("stop_token_ids");
+    if (stop == nullptr) top_.wrong("stop_token_ids", "must be given: the tokens that end an answer");
+    if (!stop->is_list() || stop->items.empty()) top_.wrong("stop_token_ids", "must be a list of tokens");
+    for (const yaml_value& one : stop->items) {
+      if (one.type != yaml_value::kind::integer || one.whole < 0) top_.wrong("stop_token_ids", "must be a list of tokens");
+      rollouts.stop.push_back(static_cast<std::size_t>(one.whole));
+    }
+    rollouts.penalize_longest = top_.flag("penalise_no_eos", true);
+    rollouts.min_completion_length = top_.count("min_response_length", 0);
+    rollouts.penalty = required_number("reward_penalty");
+    if (top_.flag("whiten_rewards", false)) top_.wrong("whiten_rewards", "must be False: torchtune's recipe reads it, and whitens no rewards");
+    rollouts.gamma = required_number("gamma"), rollouts.lambda = required_number("lmbda"), rollouts.kl_coef = required_number("kl_coeff");
+    for (const char* key : {"gamma", "lmbda"})
+      if (const double share = required_number(key); share < 0.0 || share > 1.0) top_.wrong(key, "must be from 0 to 1");
+    if (rollouts.kl_coef < 0.0) top_.wrong("kl_coeff", "must not be negative");
+
+    tune_section loss = top_.section("loss");
+    (void)checked_component(loss.values(), file_, "loss", true);
+    if (!loss.text("_component_").ends_with("PPOLoss")) loss.wrong("_component_", concat("must be torchtune.rlhf.loss.PPOLoss for the recipe ", recipe_.name));
+    const double epsilon = loss.number("epsilon", 0.1);
+    rollouts.value_clip_range = loss.number("value_clip_range", 0.2), rollouts.value_coefficient = loss.number("value_coeff", 0.1);
+    if (!(epsilon > 0.0)) loss.wrong("epsilon", "must be positive");
+    if (!(rollouts.value_clip_range > 0.0)) loss.wrong("value_clip_range", "must be positive");
+    if (rollouts.value_coefficient < 0.0) loss.wrong("value_coeff", "must not be negative");
+    loss.finish();
+    run.objective.kind = "ppo";
+    run.objective.settings = {{"epsilon_low", epsilon}, {"epsilon_high", epsilon}, {"temperature", temperature}};
+    run.objective.second_model = reference.folder;
+
+    optimize(run);
+    if (top_.flag("optimizer_in_bwd", false)) {
+      if (run.gradient_accumulation_steps > 1) top_.wrong("optimizer_in_bwd", "must be False with gradient_accumulation_steps above 1");
+      note("optimizer_in_bwd", "the optimizer steps after the backward pass; results are the same");
+    }
+    run.output.folder = weights.output.empty() ? top_.text("output_dir") : weights.output;
+    rollouts.value_output = value.output;
+    (void)top_.any("output_dir");
+    for (std::string* folder : {&run.output.folder, &rollouts.value_output})
+      while (folder->size() > 1 && folder->ends_with('/')) folder->pop_back();
+    if (run.output.folder.empty()) top_.wrong("output_dir", "must be given");
+    if (rollouts.value_output.empty()) top_.section("value_checkpointer").wrong("output_dir", "must be given");
+    if (rollouts.value_output == run.output.folder)
+      top_.section("value_checkpointer").wrong("output_dir", "must be another folder than that of the policy, whose models have the same names");
+    run.output.save_epochs = true;
+    log(run);
+    if (!run.output.tensorboard.empty())
+      top_.section("metric_logger").wrong("_component_", concat("must be a DiskLogger or a StdoutLogger for the recipe ", recipe_.name));
+    return finished(std::move(run));
+  }
+  [[nodiscard]] double required_number(const std::string& key) {
+    if (!top_.has(key)) top_.wrong(key, "must be given, a number");
+    return top_.number(key, 0.0);
+  }
+  /// What the policy answers.
+  void prompts(run_description& run) {
+    const yaml_value* all = top_.get("dataset");
+    if (all == nullptr) top_.wrong("dataset", "must be given");
+    const auto add = [&](const yaml_value& values, const std::string& path) {
+      (void)checked_component(values, file_, path, true);
+      tune_section data(values, file_, path);
+      if (!data.text("_component_").ends_with(".text_completion_dataset"))
+        data.wrong("_component_", "must be torchtune.datasets.text_completion_dataset, whose texts are the prompts");
+      data_description one;
+      one.kind = "prompts";
+      if (data.text("split", "train") != "train") data.wrong("split", "must be train: parts of a file are not supported; split the file");
+      data.only("packed", false, "prompts are not packed");
+      (void)data.any("split_across_pack");
+      if (data.flag("add_eos", true)) data.wrong("add_eos", "must be False: a prompt does not end with the end-of-text token");
+      one.files = files_of(data, "");
+      one.text_field = data.text("column", "text");
+      data.finish();
+      run.data.push_back(std::move(one));
+    };
+    if (all->is_list())
+      for (std::size_t i = 0; i < all->items.size(); ++i) add(all->items[i], concat("dataset[", i, "]"));
+    else add(*all, "dataset");
+    if (run.data.empty()) top_.wrong("dataset", "must have a dataset");
+  }
   void adapt(run_description& run, const tune_model_use& use, const std::string& key) {
     tune_section model = top_.section(key);
     for (const tune_size& one : tune_sizes) (void)model.any(std::string(one.argument));
@@ -199,6 +333,7 @@ class tune_training : tune_reader {
       std::error_code problem;
       for (std::filesystem::recursive_directory_iterator at(where, problem), end; !problem && at != end; at.increment(problem))
         if (const std::string name = at->path().string(); name.ends_with(".json") || name.ends_with(".jsonl")) files.push_back(name);
+      if (problem) data.wrong("source", concat("must be a folder that can be read, with those in it; ", where, ": ", problem.message()));
       std::sort(files.begin(), files.end());
       if (files.empty()) data.wrong("source", concat("must have files .json or .jsonl; ", where, " has none"));
     }
@@ -332,6 +467,7 @@ class tune_training : tune_reader {
     const auto ends = [&](std::string_view with) { return component.ends_with(with); };
     optimizer_description& to = run.optimizer;
     to.decays = "all";
+    if (section.any("lr") != nullptr && !section.has("lr")) section.wrong("lr", "must be a number, or left out");  // PyTorch takes no None
     run.schedule.learning_rate = section.number("lr", 1e-3);
     if (!(run.schedule.learning_rate >= 0.0)) section.wrong("lr", "must not be negative");
     for (const char* flag : {"foreach", "fused", "capturable", "differentiable"}) (void)section.any(flag);

@@ -54,7 +54,7 @@ struct yaml_limits {
 
 /// Parses a text of one document.
 ///   who     names it in errors
-///   throws  config_error, with the line: no UTF-8, no YAML, a key twice, several documents, tags other than YAML's own scalars, merge keys (<<), a limit
+///   throws  config_error, with the line: no UTF-8, no YAML, a key twice, several documents, tags other than YAML's own scalars, a limit
 [[nodiscard]] yaml_value parse_yaml(std::string_view text, const std::string& who, const yaml_limits& limits = {});
 /// throws  file_error, config_error
 [[nodiscard]] yaml_value read_yaml(const std::string& path, const yaml_limits& limits = {});

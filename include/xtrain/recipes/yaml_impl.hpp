@@ -138,6 +138,7 @@ class yaml_builder final : public YAML::EventHandler {
     YAML::anchor_t anchor;
     std::string key{};
     bool has_key = false;
+    std::vector<yaml_value> merged{};  ///< the maps of a merge key (<<), those that count first behind the others
   };
 
   template <class... Parts>
@@ -180,7 +181,26 @@ class yaml_builder final : public YAML::EventHandler {
   void close() {
     part done = std::move(open_.back());
     open_.pop_back();
+    if (!done.merged.empty()) merge(done);
     append(std::move(done.value), YAML::Mark::null_mark(), done.anchor);  // counted when it began
+  }
+  /// As PyYAML does: keys of the merged maps come first, and the map's own values replace theirs.
+  static void merge(part& done) {
+    yaml_value whole = done.value;
+    whole.keys.clear(), whole.items.clear();
+    done.merged.push_back(std::move(done.value));
+    for (yaml_value& from : done.merged)
+      for (std::size_t i = 0; i < from.keys.size(); ++i)
+        if (yaml_value* const there = whole.find(from.keys[i])) *there = std::move(from.items[i]);
+        else whole.keys.push_back(std::move(from.keys[i])), whole.items.push_back(std::move(from.items[i]));
+    done.value = std::move(whole);
+  }
+  void add_merged(part& in, yaml_value value, const YAML::Mark& mark) {
+    const bool is_list = value.is_list();
+    const bool right = value.is_map() || (is_list && std::all_of(value.items.begin(), value.items.end(), [](const yaml_value& one) { return one.is_map(); }));
+    require<config_error>(right, who_, ":", mark.line < 0 ? value.line : static_cast<std::size_t>(mark.line + 1), ": <<: must be a map, or a list of maps");
+    if (!is_list) return in.merged.push_back(std::move(value));
+    for (auto at = value.items.rbegin(); at != value.items.rend(); ++at) in.merged.push_back(std::move(*at));  // the first of a list counts
   }
   void add(yaml_value value, const YAML::Mark& mark, YAML::anchor_t anchor) {
     count(1, mark);
@@ -197,14 +217,15 @@ class yaml_builder final : public YAML::EventHandler {
       in.value.items.push_back(std::move(value));
     } else if (!in.has_key) {
       must(!value.is_list() && !value.is_map(), mark, "a key must be a scalar");
-      must(value.text != "<<", mark, "merge keys (<<) are not supported");
-      must(in.value.find(value.text) == nullptr, mark, value.text, ": occurs twice in its map");
+      // PyYAML's versions differ in which of two merge keys counts
+      must(in.value.find(value.text) == nullptr && (value.text != "<<" || in.merged.empty()), mark, value.text, ": occurs twice in its map");
       in.key = std::move(value.text);
       in.has_key = true;
     } else {
+      in.has_key = false;
+      if (in.key == "<<") return add_merged(in, std::move(value), mark);
       in.value.keys.push_back(std::move(in.key));
       in.value.items.push_back(std::move(value));
-      in.has_key = false;
     }
   }
 

@@ -120,7 +120,9 @@ TEST_CASE("a config that does not agree with the command line is refused") {
           R"(ds.json: gradient_clipping: must be that of --max_grad_norm, 1, or "auto"; given 0.5)");
   refuses(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 1e-4}})").c_str(),
           R"(ds.json: optimizer.params.lr: must be that of --learning_rate, 2e-05, or "auto"; given 0.0001)");
-  refuses(with(R"("optimizer": {"type": "AdamW", "params": {"betas": [0.9, 0.95]}})").c_str(),
+  refuses(with(R"("optimizer": {"type": "AdamW"})").c_str(),
+          R"(ds.json: optimizer.params.lr: must be given, as "auto" or 2e-05: without it, DeepSpeed takes 0.001, not --learning_rate)");
+  refuses(with(R"("optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.95]}})").c_str(),
           R"(ds.json: optimizer.params.betas: must be those of --adam_beta1 and --adam_beta2, [0.9,0.999], or "auto"; given [0.9,0.95])");
   refuses(R"({"fp16": {"enabled": false}})", R"(ds.json: fp16.enabled: must be that of --fp16, true, or "auto"; given false)");
   refuses("{}", "ds.json: fp16: must be enabled, because --fp16 is given");
@@ -148,10 +150,12 @@ TEST_CASE("what is unknown, of another type, or not there is refused with its pa
   refuses(R"({"zero_optimization": {"stage": 3, "zero_quantized_weights": true}})",
           "ds.json: zero_optimization.zero_quantized_weights: must be off: values are not quantized on their way; given true", plain);
   refuses(R"({"optimizer": {"type": "OneBitAdam"}})", "ds.json: optimizer.type: must be AdamW, Adam or Lion; given \"OneBitAdam\"", plain);
-  refuses(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}}})",
+  refuses(R"({"optimizer": {"type": "Adam", "params": {"lr": "auto", "adam_w_mode": false, "weight_decay": 0.1}}})",
           R"(ds.json: optimizer.params.weight_decay: must be that of --weight_decay, 0, or "auto"; given 0.1)", plain);
   refuses(R"({"scheduler": {"type": "OneCycle"}})",
           "ds.json: scheduler.type: must be WarmupLR, WarmupDecayLR or WarmupCosineLR; given \"OneCycle\"", plain);
+  refuses(R"({"sequence_parallel_size": 2})", "ds.json: sequence_parallel_size: must be 1; given 2", plain);
+  CHECK_NOTHROW(applied(R"({"sequence_parallel_size": 1})", plain));
   refuses(R"({"elasticity": {"enabled": true}})", "ds.json: elasticity: must be off: not supported; given {\"enabled\":true}", plain);
   refuses(R"({"amp": {"enabled": true}})", "ds.json: amp: must be off: not supported; given {\"enabled\":true}", plain);
   refuses(R"({"torch_autocast": {"enabled": true, "dtype": "bfloat16"}})",

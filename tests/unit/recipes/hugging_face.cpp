@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include <xtrain/recipes/hugging_face.hpp>
 #include <xtrain/recipes/recipe_type.hpp>
 
+#include "page.hpp"
 #include "scratch.hpp"
 
 using namespace xtrain;
@@ -177,8 +180,13 @@ TEST_CASE("P-tuning and fine-tuning of ChatGLM-6B") {
   CHECK(run.max_steps == 3000);
   CHECK(run.schedule.learning_rate == 2e-2);
   CHECK(run.output.save_steps == 1000);
-  refuses(train_sh + " --quantization_bit 4",
-          "--quantization_bit: must be left out: a prefix, or all weights, are trained beside weights of 16 or 32 bits; given '4'");
+  // as the script has it
+  run = translated(train_sh + " --quantization_bit 4");
+  CHECK(run.adapter.settings == json{{"length", 128}, {"counts_in_positions", false}, {"weight_bits", 4}});
+  CHECK(recipe_of(run).key() == "cpu-fp16_mixed-prefix_tuning");
+  CHECK(translated(train_sh + " --quantization_bit 8").adapter.settings.at("weight_bits") == 8);
+  CHECK_FALSE(translated(train_sh + " --quantization_bit 0").adapter.settings.contains("weight_bits"));
+  refuses(train_sh + " --quantization_bit 2", "--quantization_bit: must be 4 or 8; given '2'");
 
   const scratch_folder f;
   write(f / "deepspeed.json",
@@ -192,19 +200,71 @@ TEST_CASE("P-tuning and fine-tuning of ChatGLM-6B") {
   CHECK(run.parallel.zero == 2);
   CHECK(run.adapter.kind == "none");
   CHECK(recipe_of(run).key() == "cpu-fp16_mixed-zero.2");
-  refuses(
-      "main.py --train_file a.json --model_name_or_path glm",
-      "--do_train: must be given; to generate with what was trained, use `generate --model DIR --adapter OUTPUT`, to evaluate, `evaluate`");
-  // evaluate.sh
-  refuses(
-      "main.py --do_predict --validation_file dev.json --test_file dev.json --prompt_column content --response_column summary --model_name_or_path glm "
-      "--output_dir out --pre_seq_len 8",
-      "--do_predict: must be left out: this program trains; to generate with what was trained, use `generate --model DIR --adapter OUTPUT`; given no value");
+  refuses("main.py --train_file a.json --model_name_or_path glm", "--do_train or --do_predict: one of them must be given");
+  refuses(glm + "--quantization_bit 4",
+          "--quantization_bit: must be left out: needs --pre_seq_len: weights that are trained are not integers; given '4'");
+  refuses("CUDA_VISIBLE_DEVICES=0,1 deepspeed main.py --do_train", "--num_gpus: must be given: how many ranks there are");
+  refuses(glm + "--split_batches True",
+          "--split_batches: must be left out: it divides a batch over the ranks; divide --per_device_train_batch_size instead; given 'True'");
+  refuses(glm + "--accelerator_config {split_batches:true}",
+          "--accelerator_config: must be without split_batches, which divides a batch over the ranks; divide --per_device_train_batch_size instead; given "
+          "'{split_batches:true}'");
   refuses("main.py --do_train --prompt_column content --model_name_or_path glm",
           "--train_file: must be given, a JSON file of records (ChatGLM-6B's ptuning/main.py)");
   refuses(
       glm + "--history_column history",
       "--history_column: must be left out: conversations are not supported here; use `finetune --format conversations`; given 'history'");
+}
+
+TEST_CASE("predictions of ChatGLM-6B are a call of generate") {
+  const scratch_folder f;
+  write(f / "config.json", R"({"pre_seq_len": 128})");
+  // evaluate.sh
+  const std::string start =
+      "python3 main.py --do_predict --validation_file AdvertiseGen/dev.json --test_file AdvertiseGen/dev.json --overwrite_cache --prompt_column content "
+      "--response_column summary --model_name_or_path THUDM/chatglm-6b ";
+  const std::string end =
+      "--output_dir ./output/adgen --overwrite_output_dir --max_source_length 64 --max_target_length 64 --per_device_eval_batch_size 1 "
+      "--predict_with_generate ";
+  const std::string prefix = "--ptuning_checkpoint " + f.path() + " --pre_seq_len 128 ";
+  const auto arguments = [](const std::string& line) {
+    const hugging_face_command command = read_hugging_face(words_of(line));
+    CHECK_FALSE(command.trains);
+    CHECK(command.program == "generate");
+    return command.arguments;
+  };
+  const std::string after =
+      " --prompts AdvertiseGen/dev.json --prompt-field content --answer-field summary --max-prompt-tokens 64 --max-answer-tokens 64 --max-length 512 "
+      "--batch-size 1 --temperature 0.95 --top-p 0.7 --top-k 50 --seed 42 --predictions ./output/adgen";
+  CHECK(arguments(start + prefix + end + "--quantization_bit 4") ==
+        words_of("--model THUDM/chatglm-6b --adapter " + f.path() + " --weight-bits 4" + after));
+  CHECK(arguments(start + prefix + end) == words_of("--model THUDM/chatglm-6b --adapter " + f.path() + after));
+  // evaluate_finetune.sh
+  CHECK(arguments(start + end + "--fp16_full_eval") == words_of("--model THUDM/chatglm-6b" + after));
+  const auto more = arguments(start + end + "--val_max_target_length 32 --seed 7 --max_predict_samples 50 --source_prefix 问:");
+  CHECK(std::find(more.begin(), more.end(), "50") - std::find(more.begin(), more.end(), "--max-samples") == 1);
+  CHECK(std::find(more.begin(), more.end(), "32") - std::find(more.begin(), more.end(), "--max-answer-tokens") == 1);
+  CHECK(std::find(more.begin(), more.end(), "7") - std::find(more.begin(), more.end(), "--seed") == 1);
+  CHECK(std::find(more.begin(), more.end(), "--prompt-prefix=问:") != more.end());
+  CHECK_FALSE(read_hugging_face(words_of(start + end)).notes.empty());
+
+  CHECK_THROWS_WITH_AS((void)translated(start + end),
+                       "--do_predict: must be left out where a training run is asked for: it is a call of `generate`", config_error);
+  refuses(start + end + "--do_train", "--do_predict: must be left out with --do_train: predict with a second command, as evaluate.sh does; given no value");
+  refuses(start + "--output_dir out",
+          "--predict_with_generate: must be given with --do_predict: answers are generated, and compared with those of the file");
+  refuses(start + end + "--pre_seq_len 128", "--ptuning_checkpoint: must be given with --pre_seq_len and --do_predict: a folder with a prefix");
+  refuses(start + end + "--ptuning_checkpoint out",
+          "--ptuning_checkpoint: must be left out without --pre_seq_len, the length of its prefix; given 'out'");
+  refuses(start + end + "--ptuning_checkpoint " + f.path() + " --pre_seq_len 64",
+          ("--pre_seq_len: must be that of --ptuning_checkpoint, 128 in " + f.path() + "/config.json; given 64").c_str());
+  refuses(start + end + "--quantization_bit 4",
+          "--quantization_bit: must be left out: needs --pre_seq_len: integers are supported beside a prefix; given '4'");
+  refuses(start + end + "--num_beams 4", "--num_beams: must be 1: answers are sampled, as main.py does, and a beam search here does not sample; given '4'");
+  refuses("torchrun --nproc_per_node=2 " + start.substr(8) + end, "--nproc_per_node: must be 1 with --do_predict; given 2");
+  refuses(start + end + "--device npu", "--device: must be cpu: the program generate is compiled for it; given 'npu'");
+  refuses(start + end + "--max_new_tokens 5", "--max_new_tokens: there is no such flag");
+  refuses(start + end + "--do_eval", "--do_eval: must be left out: to evaluate what was trained, use --do_predict alone, or `evaluate`; given no value");
 }
 
 TEST_CASE("the model's folder decides about layer classes and special tokens") {
@@ -223,7 +283,7 @@ TEST_CASE("the model's folder decides about layer classes and special tokens") {
         R"({"tokenizer_class": "LlamaTokenizer", "eos_token": {"content": "</s>"}, "bos_token": "<s>", "unk_token": "<unk>"})");
   CHECK(translated(line + "Qwen2DecoderLayer").tokenizer.add_tokens == std::vector<std::string>{"[PAD]"});
   refuses("--model_name_or_path " + f.path() + " --do_train --train_file a.json --prompt_column a --response_column b --output_dir out",
-          ("--train_file: needs a ChatGLM model, as ptuning/main.py does; " + (f / "config.json") + " has model_type \"qwen2\"").c_str());
+          ("--model_name_or_path: must be a ChatGLM model for ptuning/main.py; " + (f / "config.json") + " has model_type \"qwen2\"").c_str());
   CHECK(transformers_layer_class(json{{"model_type", "baichuan"}, {"num_hidden_layers", 32}}) == "DecoderLayer");
   CHECK(transformers_layer_class(json{{"model_type", "baichuan"}, {"num_hidden_layers", 40}}) == "BaichuanLayer");
 }
@@ -278,7 +338,7 @@ TEST_CASE("what cannot be honoured is refused by its name") {
   refuses("--data_path a.json", "--model_name_or_path: must be given, a folder");
   refuses("--model_name_or_path m --output_dir out",
           "--data_path: must be given, a JSON file of records with instruction, input and output (Stanford Alpaca's train.py), or "
-          "--train_file (ChatGLM-6B's ptuning/main.py)");
+          "--train_file, or --do_predict with --test_file (ChatGLM-6B's ptuning/main.py)");
   refuses(alpaca + "--learning-rte 1e-5", "--learning_rte: there is no such flag; did you mean --learning_rate?");
   refuses(alpaca + "--learning_rate fast", "--learning_rate: must be a number; given 'fast'");
   refuses(alpaca + "--bf16 maybe", "--bf16: must be True or False; given 'maybe'");
@@ -316,10 +376,62 @@ TEST_CASE("what cannot be honoured is refused by its name") {
   words.insert(words.end(), {"--deepspeed", deep});
   CHECK_THROWS_WITH_AS((void)run_description::from_hugging_face(words), doctest::Contains("--deepspeed: must be JSON; line 1: nested deeper than 128"),
                        config_error);
+  CHECK(translated(alpaca + "--label_smoothing_factor 0.1").notes.empty());
+  CHECK(translated(alpaca + "--label_smoothing_factor 0.1 --eval_data_path b.json --eval_strategy epoch").notes ==
+        std::vector<std::string>{"--label_smoothing_factor: is left out of eval_loss, where the Trainer has it"});
+  refuses("accelerate launch --num_processes 4 train.py " + alpaca,
+          "accelerate: must be torchrun --nproc_per_node N: what accelerate is configured with is not read; give the program's own flags");
+  CHECK(translated("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 2 train.py " + alpaca).parallel.ranks == 2);
+  CHECK(translated("python3 -u train.py " + alpaca).notes.empty());
+  refuses(alpaca + "--bf16 --no_bf16", "--no_bf16: must be left out with --bf16; given no value");
+  write(f / "fsdp.json", R"({"xla": false, "activation_checkpointing": true})");
+  CHECK(translated(alpaca + "--fsdp full_shard --fsdp_config " + (f / "fsdp.json")).recompute == "full");
+  write(f / "xla.json", R"({"xla": true})");
+  refuses(alpaca + "--fsdp full_shard --fsdp_config " + (f / "xla.json"),
+          ("--fsdp_config: must be a config without xla; given '" + (f / "xla.json") + "'").c_str());
+  refuses(alpaca + "--report_to wandb,tensorboard",
+          "--report_to: must be tensorboard, none, all, or names of other programs with blanks between them, of which nothing is written; given "
+          "'wandb,tensorboard'");
+  refuses(alpaca + "--eval_strategy no --evaluation_strategy steps",
+          "--evaluation_strategy: must be left out: it is the older name of --eval_strategy; given 'steps'");
+  CHECK(translated(alpaca + "--eval_strategy no --evaluation_strategy no --per_gpu_train_batch_size 4").micro_batch_size == 4);
+  refuses(alpaca + "--tp_size 2",
+          "--tp_size: must be left out: ranks are data-parallel ranks, with --fsdp or --deepspeed if weights are divided; given '2'");
   refuses("train.py " + alpaca + "--nproc-per-node 2", "--nproc_per_node: must stand before the script and its flags: it is a flag of the launcher");
   refuses(alpaca + "--nnodes=1", "--nnodes: must stand before the script and its flags: it is a flag of the launcher");
   refuses("train.py alpaca.json " + alpaca, "'alpaca.json': must come after a flag; it is the first argument");
   refuses(
       alpaca + "--dataloader_drop_last True --gradient_accumulation_steps 2",
       "--dataloader_drop_last: must be False with --gradient_accumulation_steps 2: here whole steps are left out at the end of an epoch, not micro-batches; given 'True'");
+}
+
+TEST_CASE("the page lists every flag, with what becomes of it") {
+  using use = program_flags::use;
+  // a flag may be read by one of the scripts, and be refused or without an effect in another
+  std::map<std::string, std::set<std::pair<use, std::string>>> known;
+  const std::string predicting =
+      "--model_name_or_path glm --do_predict --predict_with_generate --test_file dev.json --prompt_column content --response_column summary --output_dir out";
+  for (const std::string& line : {alpaca, alpaca + "--report_to tensorboard", glm, glm + "--pre_seq_len 8", predicting})
+    for (const program_flags::known_flag& flag : known_hugging_face_flags(words_of(line))) {
+      std::string name = flag.name;
+      std::replace(name.begin(), name.end(), '_', '-');
+      known[name].emplace(flag.use, flag.why);
+    }
+  const std::string page = XTRAIN_SOURCE "/examples/hugging_face.md";
+  std::set<std::string> listed;
+  std::string table;
+  for (const page_row& row : rows_of_page(page)) {
+    if (row.section != "Flags of `hf_train`") continue;
+    if (!row.cells.front().starts_with("`--") && (row.cells.size() < 2 || flags_in(row.cells[1]).empty())) {
+      table = row.cells.front();
+      continue;
+    }
+    const use what = table == "read" ? use::read : table == "flags" ? use::must_be_off : use::no_effect;
+    for (const std::string& flag : flags_in(row.cells.at(what == use::read ? 1 : 0))) {
+      CAPTURE(flag);
+      listed.insert(flag);
+      CHECK_MESSAGE(known[flag].contains({what, what == use::read ? "" : row.cells.at(1)}), "it is not so with any of the scripts");
+    }
+  }
+  for (const auto& one : known) CHECK_MESSAGE(listed.contains(one.first), "--", one.first, " is not on the page");
 }

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <initializer_list>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,9 +14,12 @@
 
 #include <xtrain/core/file.hpp>
 #include <xtrain/recipes/megatron.hpp>
+#include <xtrain/recipes/megatron_flags.hpp>
+#include <xtrain/recipes/megatron_programs.hpp>
 #include <xtrain/recipes/recipe_type.hpp>
 
 #include "../../../examples/log_styles_megatron.hpp"
+#include "page.hpp"
 #include "scratch.hpp"
 
 using namespace xtrain;
@@ -537,7 +542,17 @@ TEST_CASE("inference and evaluation are calls of this library's programs") {
   CHECK(command(lambada + " --strict-lambada").calls[0] ==
         megatron_command::call{"evaluate", words_of("--model m --batch-size 8 --tasks lambada_openai --data-dir data")});
   CHECK(refusal(lambada) == "--strict-lambada: must be given: the last word is to be predicted, not its last token");
-  CHECK(refusal(lambada + " --strict-lambada --task WIKITEXT103").starts_with("--task: must be LAMBADA: others"));
+  CHECK(refusal(lambada + " --strict-lambada --task RACE") ==
+        "--task: must be LAMBADA or WIKITEXT103: others are for models that are not decoders; given RACE");
+  const std::string wikitext = "megatron python tasks/main.py --task WIKITEXT103 --load m --tokenizer-model t --seq-length 1024 --micro-batch-size 8";
+  CHECK(command(wikitext + " --tokenizer-type GPT2BPETokenizer --valid-data wikitext-103/wiki.test.tokens --overlapping-eval 64").calls[0] ==
+        megatron_command::call{"evaluate", words_of("--model m --tokenizer t --max-length 1024 --batch-size 8 --wikitext103 wikitext-103/wiki.test.tokens"
+                                                    " --overlapping-eval 64 --no-bos")});
+  CHECK(command(wikitext + " --tokenizer-type PretrainedFromHF --valid-data wikitext-103/wiki.test.tokens").calls[0].arguments ==
+        words_of("--model m --tokenizer t --max-length 1024 --batch-size 8 --wikitext103 wikitext-103/wiki.test.tokens --overlapping-eval 32"));
+  CHECK(refusal(wikitext + " --valid-data test.tokens").starts_with("--valid-data: must be one file with 'wiki' in its path, and not 'ptb'"));
+  CHECK(refusal(wikitext + " --valid-data wiki/ptb.txt").starts_with("--valid-data: must be one file with 'wiki' in its path, and not 'ptb'"));
+  CHECK(refusal(wikitext + " --valid-data wiki.txt --overlapping-eval 0") == "--overlapping-eval: must be positive; given 0");
   CHECK(refusal(lambada + " --strict-lambada --valid-data lambada.jsonl") ==
         "--valid-data: must be one file, test.jsonl or lambada_test_en.jsonl in a folder lambada; given lambada.jsonl");
   CHECK(refusal("megatron main.py --load m").starts_with("megatron: the words must have a script"));
@@ -598,4 +613,64 @@ TEST_CASE("iterations are logged as Megatron logs them") {
         " validation loss at iteration 4 | lm loss value: 1.000000E+00 | lm loss PPL: 2.718282E+00 | \n"
         "---------------------------------------------------------------------------------------------\n");
   std::fclose(to);
+}
+
+TEST_CASE("experts are divided over data-parallel ranks") {
+  CHECK(refusal(llama + " --nproc_per_node 2 --expert-model-parallel-size 2") == "--expert-model-parallel-size: needs --num-experts; given 2");
+  CHECK(refusal("pretrain_gpt" + sizes + " --normalization RMSNorm --position-embedding-type rope --swiglu --untie-embeddings-and-output-weights "
+                "--disable-bias-linear --hidden-dropout 0 --attention-dropout 0 --num-experts 8 --nproc_per_node 2 --tensor-model-parallel-size 2 "
+                "--expert-model-parallel-size 2") == "--expert-model-parallel-size: must divide the data-parallel ranks, 1; given 2");
+}
+
+TEST_CASE("assignments in front of a command are not read") {
+  const megatron_command one = command("megatron CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --nproc_per_node 2 pretrain_llama.py" + sizes);
+  CHECK(one.run.parallel.ranks == 2);
+  CHECK(has_note(one.notes, "CUDA_DEVICE_MAX_CONNECTIONS=1: variables of the environment are not read here"));
+}
+
+TEST_CASE("the page lists every flag, with what becomes of it") {
+  using use = detail::megatron_flag_use;
+  const std::string page = XTRAIN_SOURCE "/examples/ascendspeed.md";
+  std::map<std::string, std::pair<use, std::string>> listed;
+  std::set<std::string> of_conversion;
+  std::map<std::string, std::string> ignored_by_conversion;
+  for (const page_row& row : rows_of_page(page)) {
+    if (row.section == "Of the conversions")
+      for (const std::string& flag : flags_in(row.cells.front())) ignored_by_conversion[flag] = row.cells.at(1);
+    const bool read = row.section == "Flags that are read", ignored = row.section == "Flags that have no effect",
+               refused = row.section == "Flags that are refused";
+    if ((!read && !ignored && !refused) || row.cells.front().starts_with("--")) continue;
+    for (const std::string& flag : flags_in(row.cells.at(read ? 1 : 0))) {
+      if (read && row.cells.front().starts_with("`convert_weights")) {
+        of_conversion.insert(flag);
+        continue;
+      }
+      CHECK_MESSAGE(listed.emplace(flag, std::pair{read ? use::read : ignored ? use::no_effect : use::refused, read ? "" : row.cells.at(1)}).second,
+                    "--", flag, " is listed twice");
+    }
+  }
+  for (const detail::megatron_flag& flag : detail::megatron_flags) {
+    CAPTURE(flag.name);
+    const auto at = listed.find(std::string(flag.name));
+    CHECK_MESSAGE(at != listed.end(), "is not on the page");
+    if (at == listed.end()) continue;
+    CHECK_MESSAGE(at->second.first == flag.use, "is in another table");
+    CHECK(at->second.second == flag.why);
+    listed.erase(at);
+  }
+  for (const auto& one : listed) CHECK_MESSAGE(false, "there is no --", one.first);
+
+  std::set<std::string> known{"print-run", "print-recipe", "plan", "input"};  // of the program, and of preprocess_data
+  for (const detail::megatron_flag& flag : detail::conversion_flags) {
+    known.emplace(flag.name);
+    if (flag.use == use::read) CHECK_MESSAGE(of_conversion.erase(std::string(flag.name)) == 1, flag.name, " of the conversion is not on the page");
+    else CHECK(ignored_by_conversion[std::string(flag.name)] == flag.why);
+  }
+  CHECK(of_conversion.empty());
+  for (const auto& row : ignored_by_conversion)
+    CHECK_MESSAGE(std::any_of(detail::conversion_flags.begin(), detail::conversion_flags.end(),
+                              [&](const detail::megatron_flag& one) { return one.name == row.first && one.use == use::no_effect; }),
+                  "no conversion has --", row.first);
+  for (const detail::megatron_flag& flag : detail::megatron_flags) known.emplace(flag.name);
+  for (const std::string& flag : flags_of_page(page)) CHECK_MESSAGE(known.contains(flag), "the page names --", flag, ", which does not exist");
 }

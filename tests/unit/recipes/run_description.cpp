@@ -117,6 +117,55 @@ TEST_CASE("settings without an effect are refused, not ignored") {
   refused([](run_type& r) { r.tokenizer.add_tokens = {"a,b"}; }, "tokenizer.add_tokens: must be texts without a comma; given 'a,b'");
 }
 
+TEST_CASE("a run of PPO has prompts, models with a score head and sizes that fit, and nothing that it does not read") {
+  run_description whole;
+  whole.model.folder = "policy";
+  whole.data.push_back({.kind = "prompts", .files = {"a.jsonl"}, .text_field = "prompt"});
+  whole.micro_batch_size = 2;
+  whole.gradient_accumulation_steps = 4;
+  whole.objective.kind = "ppo";
+  whole.objective.settings = {{"temperature", 0.7}};
+  whole.rollouts = {.reward_model = "reward", .value_model = "reward", .value_output = "value", .steps = 3, .batch_size = 16, .stop = {2}};
+  whole.output.folder = "out";
+  CHECK_NOTHROW(whole.check());
+  CHECK(recipe_of(whole).key() == "cpu-fp32-ppo");
+  CHECK(run_description::from_json(whole.to_json(), "run") == whole);
+  CHECK(run_description::from_json(whole.to_json(false), "run") == whole);
+  const auto refused = [&](auto&& change, const char* sentence) {
+    run_description run = whole;
+    change(run);
+    CHECK_THROWS_WITH_AS(run.check(), doctest::Contains(sentence), config_error);
+  };
+  refused([](auto& run) { run.rollouts.reward_model.clear(); }, "rollouts.reward_model: must be given: a folder of a model with a score head");
+  refused([](auto& run) { run.rollouts.value_model.clear(); }, "rollouts.value_model: must be given");
+  refused([](auto& run) { run.rollouts.value_output = "out"; }, "rollouts.value_output: must be another folder than output.folder, out");
+  refused([](auto& run) { run.rollouts.batch_size = 12; },
+          "rollouts.batch_size: must be a multiple of micro_batch_size x gradient_accumulation_steps = 8; given 12");
+  refused([](auto& run) { run.rollouts.generation_batch_size = 5; }, "rollouts.generation_batch_size: must divide batch_size, 16; given 5");
+  refused([](auto& run) { run.rollouts.stop.clear(); }, "rollouts.stop: must name a token that ends an answer");
+  refused([](auto& run) { run.rollouts.steps = 0; }, "rollouts.steps: must be positive; given 0");
+  refused([](auto& run) { run.rollouts.gamma = 1.5; }, "rollouts.gamma: must be from 0 to 1; given 1.5");
+  refused([](auto& run) { run.rollouts.kl_coef = -1; }, "rollouts.kl_coef: must not be negative; given -1");
+  refused([](auto& run) { run.output.save_total_limit = 2; }, "output.save_total_limit: must be 0 with the objective ppo");
+  refused([](auto& run) { run.output.log_style = "megatron"; }, "output.log_style: must be xtrain or torchtune with the objective ppo; given megatron");
+  refused([](auto& run) { run.data[0].kind = "text"; }, "data: must be of kind prompts with the objective ppo; given text");
+  refused([](auto& run) { run.data[0].files = {"a.txt"}; }, "files: must be .json or .jsonl; given a.txt");
+  refused([](auto& run) { run.adapter.kind = "lora"; }, "adapter.kind: must be none with the objective ppo; given lora");
+  refused([](auto& run) { run.parallel.ranks = 2; }, "parallel: must be one rank with the objective ppo");
+  refused([](auto& run) { run.schedule.warmup_steps = 2; }, "schedule: must be constant, without warm-up, with the objective ppo");
+  refused([](auto& run) { run.epochs = 2; }, "max_steps: must be left out with the objective ppo");
+  refused([](auto& run) { run.output.resume = "latest"; }, "output.resume: must be left out with the objective ppo");
+  refused([](auto& run) { run.output.save_steps = 2; }, "output: must have no save_steps");
+  refused([](auto& run) { run.seq_length = 64; }, "offload: must be none with the objective ppo, without neftune_noise_alpha and seq_length");
+
+  run_description other = small_run();
+  other.rollouts.steps = 3;
+  CHECK_THROWS_WITH_AS(other.check(), "run description: rollouts.steps: must be left out: it is no setting of the objective next_token; given 3", config_error);
+  other = small_run();
+  other.data[0] = {.kind = "prompts", .files = {"a.jsonl"}};
+  CHECK_THROWS_WITH_AS(other.check(), doctest::Contains("data: must not be of kind prompts with the objective next_token"), config_error);
+}
+
 TEST_CASE("a recipe type follows from a description") {
   run_description run = small_run();
   recipe_type type = recipe_of(run);

@@ -61,12 +61,22 @@ TEST_CASE("an alias repeats what its anchor names") {
   CHECK_THROWS_AS(yaml_of("a: &x [*x]\n"), config_error);
 }
 
+TEST_CASE("merge keys are those of PyYAML") {  // expected values are what yaml.safe_load reads
+  const auto read = [](const char* text) { return yaml_of(text).to_json().at("z"); };
+  CHECK(read("x: &x {a: 1, b: {c: 2}}\nz: {b: 3, <<: *x, d: 4}\n") == json::parse(R"({"a": 1, "b": 3, "d": 4})"));
+  CHECK(read("x: &x {a: 1}\ny: &y {a: 2, b: 2}\nz:\n  <<: [*x, *y]\n") == json::parse(R"({"a": 1, "b": 2})"));
+  CHECK(read("x: &x {a: 1}\ny: &y {<<: *x, b: 2}\nz:\n  <<: *y\n  c: 3\n") == json::parse(R"({"a": 1, "b": 2, "c": 3})"));
+  CHECK(read("z:\n  <<: {a: 1}\n") == json::parse(R"({"a": 1})"));
+}
+
 TEST_CASE("documents that are no plain YAML are refused with their line") {
   CHECK_THROWS_WITH_AS(yaml_of("a: 1\nb: [1, 2\n"), doctest::Contains("a.yaml:"), config_error);
   CHECK_THROWS_WITH_AS(yaml_of("a: 1\nb: 2\na: 3\n"), "a.yaml:3: a: occurs twice in its map", config_error);
   CHECK_THROWS_WITH_AS(yaml_of("a: 1\n---\nb: 2\n"), doctest::Contains("one document"), config_error);
   CHECK_THROWS_WITH_AS(yaml_of("a: !custom 1\n"), doctest::Contains("a.yaml:1: must be a plain value"), config_error);
-  CHECK_THROWS_WITH_AS(yaml_of("x: &x {a: 1}\ny:\n  <<: *x\n"), doctest::Contains("merge keys"), config_error);
+  CHECK_THROWS_WITH_AS(yaml_of("y:\n  <<: {a: 1}\n  <<: {b: 1}\n"), "a.yaml:3: <<: occurs twice in its map", config_error);
+  CHECK_THROWS_WITH_AS(yaml_of("y:\n  a: 1\n  <<: 2\n"), "a.yaml:3: <<: must be a map, or a list of maps", config_error);
+  CHECK_THROWS_WITH_AS(yaml_of("y:\n  a: 1\n  <<: [{b: 1}, 2]\n"), "a.yaml:3: <<: must be a map, or a list of maps", config_error);
   CHECK_THROWS_WITH_AS(yaml_of("? [a, b]\n: 1\n"), doctest::Contains("a key must be a scalar"), config_error);
   CHECK_THROWS_AS(yaml_of(std::string("a: 1\0b", 6)), config_error);
   CHECK_THROWS_WITH_AS(yaml_of("a: 1\nb: \"c\n"), doctest::Contains("must be YAML"), config_error);  // no quotation mark at its end
