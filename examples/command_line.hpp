@@ -29,6 +29,10 @@ namespace command_line {
 class usage_error : public xtrain::config_error {
   using config_error::config_error;
 };
+/// A run that its plan says does not fit; the message has the lines of the plan.
+class plan_error : public usage_error {
+  using usage_error::usage_error;
+};
 
 /// Reports every unknown flag with the most similar known one. A value after an unknown flag is assumed to belong to it.
 inline void report_unknown(const CLI::App& app) {
@@ -104,8 +108,9 @@ inline std::string called(int argc, char** argv, const std::string& otherwise) {
 }
 
 /// An error message on standard error, in one line, with the program's name before it, once.
-inline void tell(const std::string& name, const std::string& message) {
-  std::fprintf(stderr, "%s%s\n", message.starts_with(name + ": ") ? "" : (name + ": ").c_str(), xtrain::printable(message).c_str());
+///   lines  its line breaks are its own, not those of a file's text or name
+inline void tell(const std::string& name, const std::string& message, bool lines = false) {
+  std::fprintf(stderr, "%s%s\n", message.starts_with(name + ": ") ? "" : (name + ": ").c_str(), xtrain::printable(message, lines).c_str());
 }
 
 /// Runs `program`, and turns any exception into one line and an exit status: 1, or 2 for a wrong command line (what CLI11 rejects, and every
@@ -124,7 +129,13 @@ int run(CLI::App& app, int argc, char** argv, const Program& program) {
     report_unknown(app);
     return 2;
   } catch (const CLI::ParseError& problem) {
-    tell(name, problem.what());
+    const std::string said = problem.what(), repeated = ": At Most 1 required but received ";
+    const std::size_t at = said.find(repeated);
+    if (at == std::string::npos) tell(name, said);
+    else tell(name, xtrain::concat(said.substr(0, at), ": must be given once; given ", said.substr(at + repeated.size()), " times"));
+    return 2;
+  } catch (const plan_error& problem) {
+    tell(name, problem.what(), true);
     return 2;
   } catch (const usage_error& problem) {
     tell(name, problem.what());
@@ -170,7 +181,7 @@ auto for_plan(Work&& work) {
   try {
     return for_flags(work);
   } catch (const xtrain::memory_error& problem) {
-    throw usage_error(problem.what());
+    throw plan_error(problem.what());
   }
 }
 

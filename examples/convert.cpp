@@ -111,9 +111,6 @@ std::string number_for(const convert_flags& flags, const xtrain::tensor_source& 
 quantization quantization_for(const convert_flags& flags, const model_source& source) {
   quantization q;
   if (flags.quantize.empty()) return q;
-  std::error_code ignored;
-  xtrain::require<command_line::usage_error>(!std::filesystem::equivalent(flags.from, flags.to, ignored),
-                                             "--to: must not be --from, whose weights would be lost; given ", flags.to);
   xtrain::require<command_line::usage_error>(flags.format == "hf", "--quantize: must be used with --format hf; given ", flags.format);
   xtrain::require<command_line::usage_error>(!flags.packs || flags.quantize == "int4", "--packed: must be used with --quantize int4; given ", flags.quantize);
   xtrain::require<command_line::usage_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
@@ -179,9 +176,24 @@ std::vector<std::string> write(const convert_flags& flags, const model_source& s
                                flags.format == "llama2c" ? xtrain::llama2c_version::legacy : xtrain::llama2c_version::v1);
 }
 
+/// Whether the weights that are read would be overwritten by others.
+bool loses_source(const convert_flags& flags) {
+  namespace fs = std::filesystem;
+  const bool changes = !flags.dtype.empty() || !flags.quantize.empty();
+  const fs::path from = flags.from, to = flags.to;
+  std::error_code ignored;
+  if (flags.format != "hf") {
+    const std::string name = to.filename().string();
+    const bool holds_weights = name.ends_with(".safetensors") || name.starts_with("pytorch_model") || name.starts_with("consolidated.");
+    return fs::equivalent(from, to, ignored) || (holds_weights && fs::equivalent(from / name, to, ignored));
+  }
+  return changes && (fs::equivalent(from, to, ignored) || fs::equivalent(from, to / "model.safetensors", ignored));
+}
+
 void convert(const convert_flags& flags) {
   const auto source = command_line::for_flag("--from", flags.from, [&] { return open(flags); });
   const std::string dtype = number_for(flags, *source.weights);
+  xtrain::require<command_line::usage_error>(!loses_source(flags), "--to: must not be --from, whose weights would be lost; given ", flags.to);
   const quantization q = quantization_for(flags, source);
 
   // the rounding error is reported before anything is written

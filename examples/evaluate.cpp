@@ -1,6 +1,7 @@
 // Evaluates a model on benchmarks. The table goes to standard output, everything else to standard error.
 //
 //   evaluate --model DIR --tasks boolq,mmlu --data-dir benchmarks --output-path results.json
+//   evaluate --model DIR --wikitext103 wikitext-103/wiki.test.tokens --overlapping-eval 32
 //
 // Policies (device, precision, ...) are chosen at compile time: see xtrain_add_trainer.
 #include <algorithm>
@@ -14,6 +15,7 @@
 
 #include <xtrain/eval/benchmark.hpp>
 #include <xtrain/eval/log_likelihood.hpp>
+#include <xtrain/eval/wikitext103.hpp>
 #include <xtrain/train/forward_only.hpp>
 
 #include "ranks.hpp"
@@ -22,10 +24,11 @@
 namespace {
 
 struct evaluate_flags {
-  std::string model{}, adapter{}, tokenizer{}, tasks{}, output{};
+  std::string model{}, adapter{}, tokenizer{}, tasks{}, output{}, wikitext103{};
   std::size_t batch_size = 8, max_length = 0;
   std::optional<std::size_t> num_fewshot{};
-  bool lists = false;
+  bool lists = false, no_bos = false;
+  xtrain::wikitext103_settings windows{};
   xtrain::benchmark_settings how{};
   command_line::config_flags config{};
   command_line::vocabulary_flags vocabulary{};
@@ -36,7 +39,7 @@ struct evaluate_flags {
     app.add_option("--model", model, "folder with config.json and safetensors")->type_name("DIR");
     app.add_option("--adapter", adapter, "folder with a LoRA adapter for the model")->type_name("DIR");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
-    app.add_option("--tasks", tasks, "names of tasks and groups")->type_name("a,b");
+    auto* of_tasks = app.add_option("--tasks", tasks, "names of tasks and groups")->type_name("a,b");
     app.add_flag("--list-tasks", lists, "print the names of all tasks and groups, and exit");
     app.add_option("--data-dir", how.data_dir, "folder with a folder for each benchmark")->type_name("DIR")->capture_default_str();
     auto* fewshot = app.add_option("--num-fewshot", num_fewshot, "examples in a prompt; default: the task's")
@@ -50,7 +53,9 @@ struct evaluate_flags {
         ->check(command_line::number_from<std::uint32_t>(0, std::numeric_limits<std::uint32_t>::max(), "a whole number below 2^32"))
         ->type_name("N")
         ->capture_default_str();
-    app.add_option("--limit", how.limit, "evaluate the first N documents of each task; 0: all")->check(command_line::whole_number())->type_name("N");
+    auto* limit = app.add_option("--limit", how.limit, "evaluate the first N documents of each task; 0: all")
+                      ->check(command_line::whole_number())
+                      ->type_name("N");
     app.add_option("--batch-size", batch_size, "sequences at once")
         ->check(command_line::positive_whole_number())
         ->type_name("N")
@@ -58,11 +63,22 @@ struct evaluate_flags {
     app.add_option("--max-length", max_length, "longest sequence in tokens; longer prompts lose their beginning; default: the model's")
         ->check(command_line::positive_whole_number())
         ->type_name("N");
-    app.add_option("--max-gen-toks", how.max_gen_toks, "maximum number of tokens of a generated answer; default: the task's")
+    auto* gen_toks = app.add_option("--max-gen-toks", how.max_gen_toks, "maximum number of tokens of a generated answer; default: the task's")
         ->check(command_line::positive_whole_number())
         ->type_name("N");
     app.add_option("--output-path", output, "write the results to this JSON file")->type_name("FILE");
-    app.add_flag("--log-samples", how.log_samples, "write requests and responses beside --output-path, a file per task")->needs("--output-path");
+    auto* samples = app.add_flag("--log-samples", how.log_samples, "write requests and responses beside --output-path, a file per task")
+                        ->needs("--output-path");
+    auto* wikitext = app.add_option("--wikitext103", wikitext103, "instead of --tasks: this file, as Megatron-LM's task WIKITEXT103 evaluates it")
+                         ->type_name("FILE");
+    for (auto* other : {of_tasks, fewshot, limit, gen_toks, samples}) wikitext->excludes(other);
+    for (const char* other : {"--data-dir", "--fewshot-template", "--fewshot-seed"}) wikitext->excludes(app.get_option(other));
+    app.add_option("--overlapping-eval", windows.overlapping_eval, "targets of every window but the first; its other tokens are context")
+        ->check(command_line::positive_whole_number())
+        ->type_name("N")
+        ->capture_default_str()
+        ->needs(wikitext);
+    app.add_flag("--no-bos", no_bos, "the text does not begin with the tokenizer's begin-of-text token")->needs(wikitext);
     config.add(app);
     vocabulary.add_size(app);
     device.add(app);
@@ -111,6 +127,8 @@ void evaluate(evaluate_flags flags, const std::vector<xtrain::benchmark_task>& t
               const typename Model::recipe::parallel::config& layout, bool first_rank) {
   if (first_rank) flags.check_output();
   for (const xtrain::benchmark_task& task : tasks) (void)xtrain::documents_file(task, flags.how.data_dir);
+  if (!flags.wikitext103.empty())
+    (void)command_line::for_flag("--wikitext103", flags.wikitext103, [&] { return xtrain::mapped_file(flags.wikitext103).size(); });
   const auto& family = command_line::for_flag("--model", flags.model, [&]() -> const auto& { return Model::family_of(settings); });
   const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
   const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from,
@@ -142,6 +160,20 @@ void evaluate(evaluate_flags flags, const std::vector<xtrain::benchmark_task>& t
   const auto evaluator = command_line::for_flags([&] { return xtrain::text_evaluator(language_model, tokenizer, ends); });
 
   std::vector<xtrain::benchmark_result> results;
+  std::string report;
+  if (!flags.wikitext103.empty()) {
+    flags.windows.begins_text = !flags.no_bos;
+    const auto found = command_line::for_flags([&] { return xtrain::evaluate_wikitext103(language_model, tokenizer, flags.wikitext103, flags.windows); });
+    report = xtrain::wikitext103_report(found);
+    results.push_back({.name = "wikitext103",
+                       .file = flags.wikitext103,
+                       .metrics = {{.name = "loss", .value = found.loss},
+                                   {.name = "perplexity", .value = found.perplexity},
+                                   {.name = "adjusted_perplexity", .value = found.adjusted_perplexity},
+                                   {.name = "token_ratio", .value = found.token_ratio}},
+                       .documents = 1,
+                       .of_documents = 1});
+  }
   for (const xtrain::benchmark_task& task : tasks) {
     results.push_back(command_line::for_flags([&] { return xtrain::run_benchmark(evaluator, task, flags.how); }));
     if (!first_rank) continue;
@@ -155,7 +187,7 @@ void evaluate(evaluate_flags flags, const std::vector<xtrain::benchmark_task>& t
       .model = flags.model, .batch_size = flags.batch_size, .max_length = scorer->max_length(), .limit = flags.how.limit};
   if (!flags.output.empty())
     command_line::for_flag("--output-path", flags.output, [&] { xtrain::write_file(flags.output, xtrain::benchmark_json(results, about)); });
-  command_line::print(xtrain::benchmark_table(results));
+  command_line::print(report.empty() ? xtrain::benchmark_table(results) : report);
 }
 
 }  // namespace
@@ -166,9 +198,11 @@ int main(int argc, char** argv) {
   flags.add(app);
   return command_line::run(app, argc, argv, [&] {
     if (flags.lists) return list_tasks();
-    xtrain::require<command_line::usage_error>(!flags.model.empty() && !flags.tasks.empty(), "--model and --tasks must be given");
+    xtrain::require<command_line::usage_error>(!flags.model.empty() && (!flags.tasks.empty() || !flags.wikitext103.empty()),
+                                               "--model, and --tasks or --wikitext103, must be given");
     flags.how.num_fewshot = flags.num_fewshot;
-    const auto tasks = command_line::for_flag("--tasks", flags.tasks, [&] { return xtrain::benchmark_tasks_named(flags.tasks); });
+    std::vector<xtrain::benchmark_task> tasks;
+    if (!flags.tasks.empty()) tasks = command_line::for_flag("--tasks", flags.tasks, [&] { return xtrain::benchmark_tasks_named(flags.tasks); });
     for (const xtrain::benchmark_task& task : tasks)
       xtrain::require<command_line::usage_error>(
           task.name != "humaneval" || !flags.output.empty(),

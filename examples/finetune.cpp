@@ -206,12 +206,13 @@ xtrain::dataset read_data(const char* flag, const std::string& path, const finet
     if (flags.format == "alpaca")
       return done(xtrain::instruct_dataset(path, tokenizer,
                                       {.train_on_input = flags.train_on_input, .packed = flags.packed, .when_too_long = when_too_long}));
-    if (path.ends_with(".json") || path.ends_with(".jsonl"))
-      return done(xtrain::json_text_dataset(path, tokenizer,
+    const auto files = command_line::find_text_files({path});
+    if (files.are_records)
+      return done(xtrain::json_text_dataset(files.paths, tokenizer,
                                             {.field = flags.text_field,
                                              .layout = flags.packed ? xtrain::sequence_layout::packed : xtrain::sequence_layout::stream,
                                              .when_too_long = when_too_long}));
-    return done(xtrain::text_dataset(path, tokenizer));
+    return done(xtrain::text_dataset(files.paths, tokenizer));
   });
 }
 
@@ -344,10 +345,18 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, const 
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
   if (!lock) lock.emplace(flags.lock_output(first_rank));
+  std::string tokenizer_files = tokenizer_from;
+  if (tokenizer_files == "byte") {  // the byte tokenizer has no files yet: write them
+    if (first_rank) {
+      xtrain::make_folder(flags.output);
+      tokenizer.save(flags.output);
+    }
+    tokenizer_files = flags.output;
+  }
   const int status = command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
                                          {.save_steps = flags.save_steps,
                                           .save_total_limit = flags.save_total_limit,
-                                          .tokenizer_from = tokenizer_from == "byte" ? "" : tokenizer_from,
+                                          .tokenizer_from = tokenizer_files,
                                           .base_model = flags.model,
                                           .asynchronous = flags.save_asynchronously},
                                          first_rank, shared.interrupt, [&](auto& trainer) { beside.use(trainer, flags); });

@@ -114,13 +114,17 @@ inline int start(const xtrain::run_description& run, const options& asked, const
 template <class Program>
 int run(const char* name, const Program& program) {
   program_start::prepare();
+  const auto tell = [name](const std::string& message) {  // the library may have named the program already
+    const std::string who = xtrain::concat(name, ": ");
+    std::fprintf(stderr, "%s%s\n", message.starts_with(who) ? "" : who.c_str(), xtrain::printable(message, true).c_str());  // a compiler's words have lines
+  };
   try {
     return program_start::with_output_written(name, program());
   } catch (const xtrain::config_error& problem) {
-    std::fprintf(stderr, "%s: %s\n", name, xtrain::printable(problem.what(), true).c_str());  // a compiler's words have lines
+    tell(problem.what());
     return 2;
   } catch (const std::exception& problem) {
-    std::fprintf(stderr, "%s: %s\n", name, xtrain::printable(problem.what(), true).c_str());
+    tell(problem.what());
     return 1;
   }
 }

@@ -70,8 +70,9 @@ class torchtune_lines final : public xtrain::observer {
       std::string bar;
       const std::size_t width = 30, full = width * in_epoch / of;
       for (std::size_t i = 0; i < width; ++i) bar += i < full ? "█" : " ";
-      std::fprintf(stderr, "%s%zu|%zu|Loss: %.16g: %3zu%%|%s| %zu/%zu [%s<%s, %.2f%s]%s", terminal ? "\r" : "", epoch, done.step, done.loss,
-                   100 * in_epoch / of, bar.c_str(), in_epoch, of, clock(seconds_).c_str(), clock(each * static_cast<double>(of - in_epoch)).c_str(),
+      std::fprintf(stderr, "%s%zu|%zu|Loss: %.16g: %3.0f%%|%s| %zu/%zu [%s<%s, %.2f%s]%s", terminal ? "\r" : "", epoch, done.step, done.loss,
+                   100.0 * static_cast<double>(in_epoch) / static_cast<double>(of), bar.c_str(), in_epoch, of,  // rounded, as tqdm does
+                   clock(seconds_).c_str(), clock(each * static_cast<double>(of - in_epoch)).c_str(),
                    each >= 1.0 ? each : 1.0 / each, each >= 1.0 ? "s/it" : "it/s", terminal && in_epoch != of ? "" : "\n");
     }
     if (file_ == nullptr || done.step % log_steps_ != 0) return;

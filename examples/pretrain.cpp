@@ -91,11 +91,11 @@ xtrain::dataset read_data(const char* flag, const std::vector<std::string>& path
                           const xtrain::tokenizer& tokenizer) {
   return command_line::for_flag(flag, paths.front(), [&] {
     const auto began = std::chrono::steady_clock::now();
-    const bool json = std::all_of(paths.begin(), paths.end(),
-                                  [](const std::string& path) { return path.ends_with(".json") || path.ends_with(".jsonl"); });
-    return command_line::tokenised(
-        flag, paths.front(),
-        json ? xtrain::json_text_dataset(paths, tokenizer, {.field = flags.text_field}) : xtrain::text_dataset(paths, tokenizer), began);
+    const auto files = command_line::find_text_files(paths);
+    return command_line::tokenised(flag, paths.front(),
+                                   files.are_records ? xtrain::json_text_dataset(files.paths, tokenizer, {.field = flags.text_field})
+                                                     : xtrain::text_dataset(files.paths, tokenizer),
+                                   began);
   });
 }
 

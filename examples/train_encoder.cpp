@@ -116,6 +116,8 @@ xtrain::sentence_dataset read_data(const char* flag, const std::vector<std::stri
   return command_line::for_flag(flag, paths.front(), [&] {
     const auto began = std::chrono::steady_clock::now();
     const auto done = [&](xtrain::sentence_dataset all) { return command_line::tokenised(flag, paths.front(), std::move(all), began); };
+    xtrain::require<command_line::usage_error>(flags.task == "classification" || !command_line::find_text_files(paths).are_records,
+                                               "must be text for --task ", flags.task, ", which would read JSON records with their syntax");
     if (flags.task == "masked-lm") return done(xtrain::masked_text_dataset(paths, tokenizer, flags.text));
     if (flags.task == "pretraining") return done(xtrain::sentence_pair_dataset(paths, tokenizer, flags.text));
     xtrain::require<command_line::usage_error>(paths.size() == 1, "must be one file of records; given ", paths.size());

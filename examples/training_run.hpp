@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -16,6 +17,8 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <xtrain/text.hpp>
 #include <xtrain/train/recorded_run.hpp>
@@ -274,6 +277,23 @@ template <class Model, class Flags, class Data>
 int train(Model& model, const Flags& flags, const Data& data, const Data* held_out, const xtrain::checkpoint_options& files, bool first_rank,
           interruption& interrupt) {
   return train(model, flags, data, held_out, files, first_rank, interrupt, [](auto&) {});
+}
+
+/// Files of text, or of JSON records.
+struct text_files {
+  std::vector<std::string> paths{};
+  bool are_records = false;
+};
+/// What paths of files and folders name: records if there is nothing but JSON. Read as text, records would be trained on with their syntax: JSON lines, and a
+/// JSON file that is named, are refused beside other files; a folder of sources may have JSON files among them.
+inline text_files find_text_files(const std::vector<std::string>& given) {
+  const auto is_json = [](const std::string& path) { return path.ends_with(".json") || path.ends_with(".jsonl"); };
+  std::vector<std::string> inside = xtrain::detail::files_of(given);
+  if (std::all_of(inside.begin(), inside.end(), is_json)) return {std::move(inside), true};
+  for (const std::string& path : inside)
+    xtrain::require<usage_error>(!path.ends_with(".jsonl") && (!is_json(path) || std::find(given.begin(), given.end(), path) == given.end()), path,
+                                 ": JSON records must not be beside files of text, as which they would be read");
+  return {given, false};
 }
 
 /// Prints how many tokens the data has and how long tokenization took; called by the rank that tokenized.

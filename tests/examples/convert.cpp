@@ -144,6 +144,13 @@ TEST_CASE("what cannot be converted is refused, and nothing is written") {
   refuses({"--from", llama_folder, "--to", to, "--quantize", "int4", "--format", "llama2c"}, "--quantize: must be used with --format hf", 2);
   refuses({"--from", llama_folder, "--to", to, "--group-size", "8"}, "--group-size requires --quantize", 2);
   refuses({"--from", llama_folder, "--to", llama_folder, "--quantize", "int4"}, "--to: must not be --from, whose weights would be lost", 2);
+  refuses({"--from", llama_folder, "--to", llama_folder + "/.", "--dtype", "bf16"}, "--to: must not be --from, whose weights would be lost", 2);
+  refuses({"--from", llama_folder, "--to", llama_folder + "/model.safetensors", "--format", "llama2c"}, "--to: must not be --from", 2);
+  refuses({"--from", llama_folder + "/model.safetensors", "--to", llama_folder + "/model.safetensors", "--format", "llama2c", "--config",
+           llama_folder + "/config.json"},
+          "--to: must not be --from", 2);
+  refuses({"--from", llama_folder + "/model.safetensors", "--to", llama_folder, "--config", llama_folder + "/config.json", "--dtype", "bf16"},
+          "--to: must not be --from", 2);
   const std::vector<float> large = {70000.0f};
   write_safetensors(f / "big.safetensors",
                     {rewritten({.name = "w", .dtype = "F32", .shape = {1}, .bytes = std::as_bytes(std::span(large))}, "F32")});

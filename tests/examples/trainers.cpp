@@ -93,6 +93,10 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
   const std::string text = text_file(folder);
   put_file(folder / "empty.txt", "");
   put_file(folder / "broken.jsonl", "{\"text\": \"fine\"}\n{\"text\": oops}\n");
+  put_file(folder / "fine.json", "{\"text\": \"fine\"}\n");
+  std::filesystem::create_directories(folder / "both");
+  put_file(folder / "both/a.jsonl", "{\"text\": \"fine\"}\n");
+  put_file(folder / "both/b.txt", "fine");
   put_file(folder / "config.json", R"({"model_type": "llama", "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 1,
     "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 16})");
   put_file(folder / "misspelt.json", R"({"model_type": "llama", "vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -107,6 +111,7 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
   const std::vector<bad_line> lines = {
       {"pretrain", {"--max-steps", "many"}, {"--max-steps", "positive whole number", "'many'"}},
       {"pretrain", {"--micro-batch-size", "0"}, {"--micro-batch-size", "positive whole number", "'0'"}},
+      {"pretrain", {"--max-steps", "1", "--max-steps", "2"}, {"--max-steps: must be given once; given 2 times"}},
       {"pretrain", {"--learning-rate", "-1"}, {"--learning-rate", "not negative", "'-1'"}},
       {"pretrain", {"--lr-scheduler-type", "cosin"}, {"--lr-scheduler-type", "constant, linear, cosine", "did you mean 'cosine'?"}},
       {"pretrain", {"--model-type", "lama"}, {"--model-type", "gpt2, llama", "did you mean 'llama'?"}},
@@ -119,6 +124,8 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
       {"pretrain", tiny + words{"--data", folder / "missing.txt", "--output-dir", out}, {"--data " + (folder / "missing.txt") + ": must be a file"}, 1},
       {"pretrain", tiny + words{"--data", folder / "empty.txt", "--output-dir", out}, {"--data", "empty.txt", "it is empty"}, 1},
       {"pretrain", tiny + words{"--data", folder / "broken.jsonl", "--output-dir", out}, {"--data", "broken.jsonl", "line 2"}, 1},
+      {"pretrain", tiny + words{"--data", text, folder / "fine.json", "--output-dir", out}, {"--data", "fine.json: JSON records must not be beside files of text"}},
+      {"pretrain", tiny + words{"--data", folder / "both", "--output-dir", out}, {"--data", "both/a.jsonl: JSON records must not be beside files of text"}},
       {"pretrain", {"--tokenizer", folder / "nothing", "--data", text, "--output-dir", out}, {"--tokenizer", "nothing"}, 1},
       {"pretrain", {"--config", folder / "config.json", "--data", text, "--output-dir", out}, {"--tokenizer byte", "257", "100", "--config"}},
       {"pretrain", tiny + words{"--data", text}, {"--output-dir: must be given"}},
@@ -142,6 +149,7 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
       {"finetune", {"--model", folder.path(), "--data", text, "--lora-target-modules", "q_proj", "--output-dir", out}, {"--lora-target-modules: needs an"}},
       {"finetune", {"--model", folder.path(), "--data", text, "--lora-modules-to-save", "lm_head", "--output-dir", out}, {"--lora-modules-to-save: needs"}},
       {"generate", {"--model", folder.path(), "--prompt", "x", "--top-p", "2"}, {"--top-p", "'2'"}},
+      {"generate", {"--model", folder.path(), "--prompt", "x", "--length-penalty", "2"}, {"--length-penalty: is for a beam search; give --num-beams above 1"}},
       {"generate", {"--prompt", "x"}, {"--model"}},
   };
   for (const bad_line& line : lines) {
@@ -167,6 +175,7 @@ TEST_CASE("a plan shows memory by role and allocates none of it; a run that cann
   const auto refused = run("pretrain", pretrain_flags(folder, "out") + words{"--max-steps", "2", "--max-memory", "100K"});
   CHECK(refused.status == 2);
   CHECK(holds(refused.err, "must fit 100.00 KiB; it needs"));
+  CHECK(holds(refused.err, ":\nparameters "));
   CHECK(holds(refused.err, "optimizer"));
   CHECK_FALSE(std::filesystem::exists(folder / "out"));
 }
