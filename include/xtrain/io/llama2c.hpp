@@ -21,6 +21,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
 #include <xtrain/io/file_tensor.hpp>
 #include <xtrain/io/nameless.hpp>
 #include <xtrain/io/settings.hpp>

@@ -696,6 +696,8 @@ TEST_CASE("public instruction data is readable by some handler") {
   const scratch_folder f;
   handler_options chat;
   chat.chat = named_chat_template("chatml");
+  handler_options calls;  // ChatML has none
+  calls.chat = chat_template::from_text("{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls|tojson if m.tool_calls }}\n{% endfor %}");
   const handler_options plain;
   for (const auto& [path, name, options, at_least] : {std::tuple{"alpaca/alpaca_data_0-3252_en.json", "GeneralInstruction", plain, 3000U},
                                                       {"alpaca/alpaca_data_0-3252_zh.json", "GeneralInstruction", plain, 3000U},
@@ -706,7 +708,7 @@ TEST_CASE("public instruction data is readable by some handler") {
                                                       {"fastchat/dummy_conversation.json", "Conversation", chat, 500U},
                                                       {"llamafactory/alpaca_en_demo.json", "GeneralInstruction", plain, 900U},
                                                       {"llamafactory/identity.json", "GeneralInstruction", plain, 80U},
-                                                      {"llamafactory/glaive_toolcall_en_demo.json", "Conversation", chat, 200U},
+                                                      {"llamafactory/glaive_toolcall_en_demo.json", "Conversation", calls, 200U},
                                                       {"moss", "MOSSInstruction", plain, 60U},
                                                       {"torchtune/alpaca_tiny.json", "GeneralInstruction", plain, 50U},
                                                       {"xtuner/openai_sft.jsonl", "Conversation", chat, 10U}}) {

@@ -1,6 +1,7 @@
 // Values as text: as print writes them, and as JSON.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
