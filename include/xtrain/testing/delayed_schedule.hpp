@@ -55,7 +55,7 @@ class delayed_rank {
 
   [[nodiscard]] static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
   void work(const pipeline_action& action) const {
-    std::this_thread::sleep_for(std::chrono::duration<double>(detail::work_time_of(*schedule_, *costs_, all_.rank(), action)));
+    std::this_thread::sleep_for(std::chrono::duration<double>(xtrain::detail::work_time_of(*schedule_, *costs_, all_.rank(), action)));
   }
   void send(const pipeline_action& action) {
     sent_message& one = sent_.emplace_back();
