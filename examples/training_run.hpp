@@ -284,15 +284,18 @@ struct text_files {
   std::vector<std::string> paths{};
   bool are_records = false;
 };
-/// What paths of files and folders name: records if there is nothing but JSON. Read as text, records would be trained on with their syntax: JSON lines, and a
-/// JSON file that is named, are refused beside other files; a folder of sources may have JSON files among them.
+/// What paths of files and folders name: records if there is nothing but JSON. Read as text, records are trained on with their syntax: a file of them that is
+/// named is refused beside text, and one in a folder of text, which sources have too, is told of.
 inline text_files find_text_files(const std::vector<std::string>& given) {
   const auto is_json = [](const std::string& path) { return path.ends_with(".json") || path.ends_with(".jsonl"); };
   std::vector<std::string> inside = xtrain::detail::files_of(given);
   if (std::all_of(inside.begin(), inside.end(), is_json)) return {std::move(inside), true};
   for (const std::string& path : inside)
-    xtrain::require<usage_error>(!path.ends_with(".jsonl") && (!is_json(path) || std::find(given.begin(), given.end(), path) == given.end()), path,
+    xtrain::require<usage_error>(!is_json(path) || std::find(given.begin(), given.end(), path) == given.end(), path,
                                  ": JSON records must not be beside files of text, as which they would be read");
+  const auto lines = std::find_if(inside.begin(), inside.end(), [](const std::string& path) { return path.ends_with(".jsonl"); });
+  if (lines != inside.end())
+    std::fprintf(stderr, "warning: %s: JSON records in a folder of text are read as text, with their syntax\n", xtrain::printable(*lines).c_str());
   return {given, false};
 }
 

@@ -125,7 +125,6 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
       {"pretrain", tiny + words{"--data", folder / "empty.txt", "--output-dir", out}, {"--data", "empty.txt", "it is empty"}, 1},
       {"pretrain", tiny + words{"--data", folder / "broken.jsonl", "--output-dir", out}, {"--data", "broken.jsonl", "line 2"}, 1},
       {"pretrain", tiny + words{"--data", text, folder / "fine.json", "--output-dir", out}, {"--data", "fine.json: JSON records must not be beside files of text"}},
-      {"pretrain", tiny + words{"--data", folder / "both", "--output-dir", out}, {"--data", "both/a.jsonl: JSON records must not be beside files of text"}},
       {"pretrain", {"--tokenizer", folder / "nothing", "--data", text, "--output-dir", out}, {"--tokenizer", "nothing"}, 1},
       {"pretrain", {"--config", folder / "config.json", "--data", text, "--output-dir", out}, {"--tokenizer byte", "257", "100", "--config"}},
       {"pretrain", tiny + words{"--data", text}, {"--output-dir: must be given"}},
