@@ -94,9 +94,6 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
   put_file(folder / "empty.txt", "");
   put_file(folder / "broken.jsonl", "{\"text\": \"fine\"}\n{\"text\": oops}\n");
   put_file(folder / "fine.json", "{\"text\": \"fine\"}\n");
-  std::filesystem::create_directories(folder / "both");
-  put_file(folder / "both/a.jsonl", "{\"text\": \"fine\"}\n");
-  put_file(folder / "both/b.txt", "fine");
   put_file(folder / "config.json", R"({"model_type": "llama", "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 1,
     "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 16})");
   put_file(folder / "misspelt.json", R"({"model_type": "llama", "vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
