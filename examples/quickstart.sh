@@ -29,8 +29,8 @@ $programs/pretrain $model_flags --plan
 
 echo "== Training on this library's source (two to four minutes on two cores)"
 # shellcheck disable=SC2086
-$programs/pretrain $model_flags --data include examples/*.cpp examples/*.hpp --eval-data tests/unit/train --eval-steps 350 --max-steps 1400 --learning-rate 1e-3 \
-  --warmup-ratio 0.05 --min-lr-ratio 0.02 --weight-decay 0.1 --output-dir "$out/model" --metrics "$out/pretrain.jsonl"
+$programs/pretrain $model_flags --data include examples/*.cpp examples/*.hpp --eval-data tests/unit/train --eval-steps 350 --max-steps 1400 \
+  --learning-rate 1e-3 --warmup-ratio 0.05 --min-lr-ratio 0.02 --weight-decay 0.1 --output-dir "$out/model" --metrics "$out/pretrain.jsonl"
 
 echo "== What it writes after '#pragma once'"
 $programs/generate --model "$out/model" --prompt "#pragma once
