@@ -24,6 +24,7 @@
 #include "command_line.hpp"
 #include "described_files.hpp"
 #include "described_settings.hpp"
+#include "log_styles_torchtune.hpp"
 #include "training_run.hpp"
 
 namespace described_ppo {
@@ -64,28 +65,12 @@ using command_line::usage_error;
 /// The lines of torchtune's DiskLogger for its recipe of PPO.
 class log_lines {
  public:
-  explicit log_lines(const std::string& path) {
-    if (path.empty()) return;
-    if (path == "/dev/stdout") {
-      file_ = stdout;
-      return;
-    }
-    std::error_code ignored;  // what is wrong is said below
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-    file_ = std::fopen(path.c_str(), "ae");
-    xtrain::require<xtrain::file_error>(file_ != nullptr, path, ": must be writable: the metrics of every step are logged there");
-    std::printf("Writing logs to %s\n", path.c_str());
-  }
-  ~log_lines() {
-    if (file_ != nullptr && file_ != stdout) std::fclose(file_);
-  }
-  log_lines(const log_lines&) = delete;
-  log_lines& operator=(const log_lines&) = delete;
+  explicit log_lines(const std::string& path) : file_(path) {}
 
   ///   step   optimizer steps so far
   void write(std::size_t step, const xtrain::ppo_rollouts_done& done, std::span<const xtrain::completion> answers, const xtrain::rollouts_description& how,
              double seconds) const {
-    if (file_ == nullptr) return;
+    if (file_.get() == nullptr) return;
     const auto mean = [](const std::vector<xtrain::step_done>& steps, auto&& value) {
       double sum = 0;
       for (const xtrain::step_done& one : steps) sum += value(one);
@@ -98,17 +83,17 @@ class log_lines {
     });
     std::size_t prompt_tokens = 0;
     for (const xtrain::completion& one : answers) prompt_tokens += one.prompt.size();
-    std::fprintf(file_,
+    std::fprintf(file_.get(),
                  "Step %zu | scores:%.16g num_stop_tokens:%td rlhf_reward:%.16g kl:%.16g kl_reward:%.16g loss:%.16g policy_loss:%.16g value_loss:%.16g "
                  "clipfrac:%.16g response_lengths:%.16g tokens_per_second_per_gpu:%.16g \n",
                  step, done.reward, ended, done.reward + kl_reward, done.kl, kl_reward, policy + how.value_coefficient * value, policy, value,
                  mean(done.policy_steps, [](const xtrain::step_done& one) { return one.statistics[0] + one.statistics[1]; }), done.completion_length - 1.0,
                  static_cast<double>(prompt_tokens) / seconds);
-    std::fflush(file_);
+    std::fflush(file_.get());
   }
 
  private:
-  std::FILE* file_ = nullptr;
+  command_line::torchtune_log_file file_;
 };
 
 /// The sizes of a folder's model, which must agree with those that the description names.

@@ -17,6 +17,34 @@
 
 namespace command_line {
 
+/// The file that torchtune's DiskLogger, or StdoutLogger, appends to; closed if its path is empty.
+///   throws  file_error
+class torchtune_log_file {
+ public:
+  explicit torchtune_log_file(const std::string& path) {
+    if (path.empty()) return;
+    if (path == "/dev/stdout") {  // opened once more, it would overwrite what is printed before, where the output is a file
+      file_ = stdout;
+      return;
+    }
+    std::error_code ignored;  // what is wrong is said below
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+    file_ = std::fopen(path.c_str(), "ae");
+    xtrain::require<xtrain::file_error>(file_ != nullptr, path, ": must be writable: the metrics of every step are logged there");
+    std::printf("Writing logs to %s\n", path.c_str());
+  }
+  ~torchtune_log_file() {
+    if (file_ != nullptr && file_ != stdout) std::fclose(file_);
+  }
+  torchtune_log_file(const torchtune_log_file&) = delete;
+  torchtune_log_file& operator=(const torchtune_log_file&) = delete;
+
+  [[nodiscard]] std::FILE* get() const { return file_; }
+
+ private:
+  std::FILE* file_ = nullptr;
+};
+
 /// 'INFO:torchtune.utils._logging:' lines, the bar of an epoch, and the lines of torchtune's DiskLogger in a file:
 ///   1|20|Loss: 0.2997712790966034: 100%|██████| 2/2 [01:00<00:00, 30.03s/it]
 ///   Step 20 | loss:0.29977 lr:0.0002 tokens_per_second_per_gpu:812.4 grad_norm:1.02
@@ -24,21 +52,8 @@ namespace command_line {
 class torchtune_lines final : public xtrain::observer {
  public:
   /// log_file  of the DiskLogger; empty: none
-  torchtune_lines(std::size_t log_steps, bool clips, const std::string& log_file) : log_steps_(std::max<std::size_t>(log_steps, 1)), clips_(clips) {
-    if (log_file.empty()) return;
-    if (log_file == "/dev/stdout") {  // opened once more, it would overwrite what is printed before, where the output is a file
-      file_ = stdout;
-      return;
-    }
-    std::error_code ignored;  // what is wrong is said below
-    std::filesystem::create_directories(std::filesystem::path(log_file).parent_path(), ignored);
-    file_ = std::fopen(log_file.c_str(), "ae");
-    xtrain::require<xtrain::file_error>(file_ != nullptr, log_file, ": must be writable: the metrics of every step are logged there");
-    std::printf("Writing logs to %s\n", log_file.c_str());
-  }
-  ~torchtune_lines() override {
-    if (file_ != nullptr && file_ != stdout) std::fclose(file_);
-  }
+  torchtune_lines(std::size_t log_steps, bool clips, const std::string& log_file)
+      : log_steps_(std::max<std::size_t>(log_steps, 1)), clips_(clips), log_file_(log_file) {}
   torchtune_lines(const torchtune_lines&) = delete;
   torchtune_lines& operator=(const torchtune_lines&) = delete;
 
@@ -75,13 +90,14 @@ class torchtune_lines final : public xtrain::observer {
                    clock(seconds_).c_str(), clock(each * static_cast<double>(of - in_epoch)).c_str(),
                    each >= 1.0 ? each : 1.0 / each, each >= 1.0 ? "s/it" : "it/s", terminal && in_epoch != of ? "" : "\n");
     }
-    if (file_ == nullptr || done.step % log_steps_ != 0) return;
-    std::fprintf(file_, "Step %zu | loss:%.16g lr:%.16g tokens_per_second_per_gpu:%.16g ", done.step, done.loss, done.learning_rate, done.tokens_per_second());
-    if (clips_) std::fprintf(file_, "grad_norm:%.16g ", done.gradient_norm);
+    std::FILE* const file = log_file_.get();
+    if (file == nullptr || done.step % log_steps_ != 0) return;
+    std::fprintf(file, "Step %zu | loss:%.16g lr:%.16g tokens_per_second_per_gpu:%.16g ", done.step, done.loss, done.learning_rate, done.tokens_per_second());
+    if (clips_) std::fprintf(file, "grad_norm:%.16g ", done.gradient_norm);
     for (std::size_t i = 0; i < done.statistic_names.size(); ++i)
-      std::fprintf(file_, "%s:%.16g ", std::string(done.statistic_names[i]).c_str(), done.statistics[i]);
-    std::fputc('\n', file_);
-    std::fflush(file_);
+      std::fprintf(file, "%s:%.16g ", std::string(done.statistic_names[i]).c_str(), done.statistics[i]);
+    std::fputc('\n', file);
+    std::fflush(file);
   }
   void on(const xtrain::step_skipped& skipped) override { std::fprintf(stderr, "step %zu skipped: %s\n", skipped.step, skipped.reason.c_str()); }
 
@@ -97,7 +113,7 @@ class torchtune_lines final : public xtrain::observer {
   std::size_t log_steps_, steps_per_epoch_ = 1;
   bool clips_;
   double seconds_ = 0;
-  std::FILE* file_ = nullptr;
+  torchtune_log_file log_file_;
 };
 
 }  // namespace command_line
