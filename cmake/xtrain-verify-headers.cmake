@@ -1,82 +1,67 @@
-# Makes headers_alone: every header compiles by itself, under the warnings of this project. It is no part of 'all'; the test static.headers
-# builds it. These are objects and not a run of -fsyntax-only per header, so that later only what a change touches is compiled.
+# Makes headers_alone: every header compiles by itself, under the warnings of this project, with and without the compiled library. It is no part of
+# 'all'; the test static.headers builds it. These are objects and not a run of -fsyntax-only per header, so that later only what a change touches is
+# compiled.
 #
-# Most of the time goes into reading what many headers include. A header that includes one of the bases below, directly or not, is compiled with
-# that base precompiled. This hides no missing include, because the base's declarations are the header's anyway; a header that the base
-# includes is not compiled with it, so that headers which include each other are found in each order.
+# Most of the time goes into reading what many headers include. So headers are compiled in chains (header_chains.awk), and a header that includes one of
+# the bases below, directly or not, with that base precompiled. Neither hides a missing include: what is declared before a header is what it includes anyway.
 set(bases xtrain/tensor/xt.hpp xtrain/device/cpu/simd.hpp xtrain/core/json.hpp xtrain/tensor/parameters.hpp xtrain/core/file.hpp  # largest first
           xtrain/core/text.hpp)
-
-set(left ${XTRAIN_CORE_HEADERS})
-set(libraries xtrain)
-foreach(component io text recipes)
-  if(NOT XTRAIN_MISSING_${component})
-    string(TOUPPER ${component} upper)
-    list(APPEND left ${XTRAIN_${upper}_HEADERS})
-    list(APPEND libraries xtrain_${component})
-  endif()
-endforeach()
-foreach(header IN LISTS left)
-  set(file "${PROJECT_SOURCE_DIR}/include/${header}")
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")  # its includes may change
-  file(STRINGS "${file}" included REGEX "^#include <xtrain/")
-  list(TRANSFORM included REPLACE "^#include <([^>]+)>.*" "\\1")
-  set(included_by_${header} ${included})
-  foreach(other IN LISTS included)
-    list(APPEND includers_of_${other} ${header})
-  endforeach()
-endforeach()
-
-# Sets <result> to what is reached from <header> along the lists <edges>_<header>.
-function(xtrain_reached result edges header)
-  set(found "")
-  set(open ${header})
-  while(open)
-    list(POP_FRONT open one)
-    foreach(next IN LISTS ${edges}_${one})
-      if(NOT next IN_LIST found)
-        list(APPEND found ${next})
-        list(APPEND open ${next})
-      endif()
-    endforeach()
-  endwhile()
-  set(${result} ${found} PARENT_SCOPE)
-endfunction()
 
 add_custom_target(headers_alone)
 get_target_property(warnings xtrain_portable_programs INTERFACE_COMPILE_OPTIONS)
 
-# xtrain_headers_alone(<name> LIBRARIES <target>... HEADERS <header>... [BASE <header>])
-function(xtrain_headers_alone name)
-  cmake_parse_arguments(A "" "BASE" "LIBRARIES;HEADERS" ${ARGN})
-  set(sources "")
-  foreach(header IN LISTS A_HEADERS)
-    set(source "${CMAKE_CURRENT_BINARY_DIR}/headers_alone/${header}.cpp")
-    file(CONFIGURE OUTPUT "${source}" CONTENT "#include <${header}>\n")
-    list(APPEND sources "${source}")
-  endforeach()
-  add_library(headers_alone.${name} OBJECT EXCLUDE_FROM_ALL ${sources})
-  target_link_libraries(headers_alone.${name} PRIVATE ${A_LIBRARIES})
-  target_compile_options(headers_alone.${name} PRIVATE ${warnings} -O0)  # templates are not instantiated
-  if(A_BASE)
-    target_precompile_headers(headers_alone.${name} PRIVATE <${A_BASE}>)
-  endif()
-  add_dependencies(headers_alone headers_alone.${name})
+# xtrain_compile_chain(<target> <header>...): adds them as one source, named after the last
+function(xtrain_compile_chain target)
+  list(GET ARGN -1 last)
+  set(source "${CMAKE_CURRENT_BINARY_DIR}/headers_alone/${target}/${last}.cpp")
+  list(TRANSFORM ARGN REPLACE "(.+)" "#include <\\1>\n")
+  string(CONCAT text ${ARGN})
+  file(CONFIGURE OUTPUT "${source}" CONTENT "${text}")
+  target_sources(${target} PRIVATE "${source}")
 endfunction()
 
-foreach(base IN LISTS bases)
-  xtrain_reached(within included_by ${base})
-  xtrain_reached(around includers_of ${base})
-  list(REMOVE_ITEM around ${base} ${within})
-  set(headers ${left})
-  list(REMOVE_ITEM headers ${around})
-  set(now ${left})
-  list(REMOVE_ITEM now ${headers})
-  set(left ${headers})
-  cmake_path(GET base STEM name)
-  xtrain_headers_alone(${name} LIBRARIES ${libraries} HEADERS ${now} BASE ${base})
+# xtrain_headers_alone(<name> LIBRARIES <target>... HEADERS <header>... [DEFINE <macro>])
+function(xtrain_headers_alone name)
+  cmake_parse_arguments(A "" "DEFINE" "LIBRARIES;HEADERS" ${ARGN})
+  list(TRANSFORM A_HEADERS PREPEND "${PROJECT_SOURCE_DIR}/include/")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${A_HEADERS})  # their includes may change
+  execute_process(COMMAND awk -v "bases=${bases}" -v "folder=${PROJECT_SOURCE_DIR}/include" -v "define=${A_DEFINE}"
+                              -f "${PROJECT_SOURCE_DIR}/cmake/header_chains.awk" ${A_HEADERS}
+                  OUTPUT_VARIABLE chains OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" chains "${chains}")
+  foreach(chain IN LISTS chains)
+    string(REPLACE " " ";" headers "${chain}")
+    list(POP_FRONT headers base)
+    cmake_path(GET base STEM target)
+    set(target headers_alone.${name}.${target})
+    if(NOT TARGET ${target})
+      add_library(${target} OBJECT EXCLUDE_FROM_ALL)
+      target_link_libraries(${target} PRIVATE ${A_LIBRARIES})
+      target_compile_options(${target} PRIVATE ${warnings} -O0)  # templates are not instantiated
+      target_compile_definitions(${target} PRIVATE ${A_DEFINE})
+      if(NOT base STREQUAL "none")
+        target_precompile_headers(${target} PRIVATE <${base}>)
+      endif()
+      add_dependencies(headers_alone ${target})
+    endif()
+    xtrain_compile_chain(${target} ${headers})
+  endforeach()
+endfunction()
+
+set(headers ${XTRAIN_CORE_HEADERS})
+set(libraries xtrain)
+foreach(component io text recipes)
+  if(NOT XTRAIN_MISSING_${component})
+    string(TOUPPER ${component} upper)
+    list(APPEND headers ${XTRAIN_${upper}_HEADERS})
+    list(APPEND libraries xtrain_${component})
+  endif()
 endforeach()
-xtrain_headers_alone(small LIBRARIES ${libraries} HEADERS ${left})
+list(JOIN bases " " bases)
+xtrain_headers_alone(plain LIBRARIES ${libraries} HEADERS ${headers})
+list(FILTER headers EXCLUDE REGEX "(_impl|/core/library)\\.hpp$")  # what only the library includes
+xtrain_headers_alone(with_library LIBRARIES ${libraries} HEADERS ${headers} DEFINE XTRAIN_LIBRARY)
+set(bases "")
 foreach(component mpi openmp parquet)
   if(NOT XTRAIN_MISSING_${component})
     string(TOUPPER ${component} upper)

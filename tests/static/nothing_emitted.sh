@@ -6,8 +6,8 @@ objects=$(find "$1/CMakeFiles" -path '*/headers_alone.*' -name '*.hpp.cpp.o')
 [ -n "$objects" ] || { echo "there are no objects of headers in $1"; exit 1; }
 vtables=$(echo "$objects" | xargs nm -A --defined-only | grep ' V _ZTVN6xtrain' || true)
 if [ -n "$vtables" ]; then
-  echo "$vtables" | sed 's/.*headers_alone\/\(.*\)\.cpp\.o:[^ ]* V /\1: /' | c++filt | sort -u
+  echo "$vtables" | sed 's/.*headers_alone\/[^\/]*\/\(.*\)\.cpp\.o:[^ ]* V /\1: /' | c++filt | sort -u
   echo "these headers define vtables: virtual functions that an _impl.hpp defines must be declared XTRAIN_HEADER_INLINE"
   exit 1
 fi
-echo "no header of $(echo "$objects" | wc -l) defines a vtable"
+echo "none of $(echo "$objects" | wc -l) objects of headers defines a vtable"

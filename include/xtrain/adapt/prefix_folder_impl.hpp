@@ -17,6 +17,7 @@
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/adapt/prefix_folder.hpp>
 #include <xtrain/adapt/prefix_tuning.hpp>
+#include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/device/host_threads.hpp>
 #include <xtrain/io/folder.hpp>

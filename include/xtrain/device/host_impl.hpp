@@ -1,6 +1,7 @@
 // Definitions of host.hpp: included by it, or compiled once by xtrain_add_library.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>

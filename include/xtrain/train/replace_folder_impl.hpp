@@ -1,6 +1,8 @@
 // Definitions of replace_folder.hpp: included by it, or compiled once by xtrain_add_library.
 #pragma once
 
+#include <fcntl.h>
+
 #include <cerrno>
 #include <filesystem>
 #include <string>
