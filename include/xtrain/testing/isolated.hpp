@@ -338,22 +338,45 @@ struct isolated {
       queue([f = std::move(f)](auto&) { f(); });
     }
 
-    template <class Work>
-    void queue(Work work) {
+    void queue(std::function<void(typename Device::stream&)> work) {
       if (counts() != nullptr) return work(*inner_);
       worker_->queue([inner = inner_, work = std::move(work)] { work(*inner); });
     }
     /// The same for a kernel.
-    template <class Kernel, class Work>
-    void launch(const Kernel& kernel, Work work) {
-      if (capturing_) return capturing_->items_.push_back({kernel::launch_record(kernel), timed(std::move(work))});
-      ++host_->launches;
-      const isolated_timing& timing = host_->timing();
-      if (timing.launch.count() > 0) busy_wait(timing.launch);
-      queue(timed(std::move(work)));
+    ///   inside   the kernel with operands in the wrapped device's memory
+    template <class Kernel, class Inside>
+    void launch(const Kernel& kernel, const Inside& inside, device_span<std::byte, typename Device::memory> scratch) {
+      const kernel_work work{host_, kernel::copy_of(inside), run<Inside>, scratch};
+      if (capturing_) return capturing_->items_.push_back({kernel::launch_record(kernel), work});
+      queue_kernel(work);
     }
 
    private:
+    /// A kernel of any type, because tests launch hundreds of types: a closure of each, and what holds it, would be compiled.
+    struct kernel_work {
+      std::shared_ptr<detail::isolated_host> host;
+      std::shared_ptr<const void> kernel;
+      void (*run)(const void*, typename Device::stream&, device_span<std::byte, typename Device::memory>);
+      device_span<std::byte, typename Device::memory> scratch;
+
+      /// Takes as long as the device's timing says.
+      void operator()(typename Device::stream& inner) const {
+        const auto begin = std::chrono::steady_clock::now();
+        run(kernel.get(), inner, scratch);
+        if (const auto time = host->timing().kernel; time.count() > 0) std::this_thread::sleep_for(time);
+        host->kernel_nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
+      }
+    };
+    template <class Inside>
+    static void run(const void* kernel, typename Device::stream& inner, device_span<std::byte, typename Device::memory> scratch) {
+      run_kernel(inner, *static_cast<const Inside*>(kernel), scratch);
+    }
+    void queue_kernel(const kernel_work& work) {
+      ++host_->launches;
+      if (const auto time = host_->timing().launch; time.count() > 0) busy_wait(time);
+      queue(work);
+    }
+
     /// What is queued beside kernels.
     struct memory_work {
       std::string_view what;
@@ -376,16 +399,6 @@ struct isolated {
       if (!capturing_) return;
       capturing_.reset();
       throw config_error(concat("isolated: captured work must be such that it can be replayed; ", why));
-    }
-    /// Takes as long as the device's timing says.
-    template <class Work>
-    [[nodiscard]] auto timed(Work work) const {
-      return [work = std::move(work), host = host_](auto& inner) {
-        const auto begin = std::chrono::steady_clock::now();
-        work(inner);
-        if (const auto kernel = host->timing().kernel; kernel.count() > 0) std::this_thread::sleep_for(kernel);
-        host->kernel_nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
-      };
     }
     static void busy_wait(std::chrono::microseconds time) {
       const auto until = std::chrono::steady_clock::now() + time;
@@ -422,9 +435,7 @@ requires std::is_base_of_v<typename isolated<Device>::stream, Stream> &&
     std::is_same_v<Kernel, typename Kernel::template on<isolated_memory<Device>>> &&
     runs_kernel<Device, decltype(isolated<Device>::inside(std::declval<const Kernel&>()))>
 void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<isolated_memory<Device>> scratch) {
-  stream.launch(kernel, [inside = isolated<Device>::inside(kernel), scratch](auto& inner) {
-    run_kernel(inner, inside, span_of<std::byte, typename Device::memory>(scratch.raw(), scratch.size()));
-  });
+  stream.launch(kernel, isolated<Device>::inside(kernel), span_of<std::byte, typename Device::memory>(scratch.raw(), scratch.size()));
 }
 
 }  // namespace xtrain::testing

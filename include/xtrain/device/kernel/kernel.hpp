@@ -96,14 +96,16 @@ template <class To, class Kernel, class Convert>
   return to;
 }
 
+/// Memory traffic of a kernel's field: an operand that is updated is read and written.
+template <class Field>
+[[nodiscard]] constexpr std::size_t bytes_moved_of(const Field& field) {
+  if constexpr (is_operand<Field>) return field.bytes() * (Field::access == role::updated ? 2 : 1);
+  return 0;
+}
 /// Minimum memory traffic of the kernel in bytes: read and written operands count once, updated ones twice.
 template <class Kernel>
 [[nodiscard]] constexpr std::size_t bytes_moved(const Kernel& kernel) {
-  std::size_t bytes = 0;
-  for_each_operand(kernel, [&](const auto& operand) {
-    bytes += operand.bytes() * (std::remove_cvref_t<decltype(operand)>::access == role::updated ? 2 : 1);
-  });
-  return bytes;
+  return Kernel::fields(kernel, [](const auto&... field) { return (bytes_moved_of(field) + ... + std::size_t{0}); });
 }
 
 /// A kernel on `count` of its `total` rows, for kernels whose operands have the same number of elements in every row.

@@ -11,15 +11,22 @@
 
 namespace xtrain::kernel {
 
+/// A copy of any object; unlike std::make_shared's, its owner is of one type.
+template <class Object>
+[[nodiscard]] std::shared_ptr<const void> copy_of(const Object& object) {
+  void (*const deleter)(const void*) = [](const void* copy) { delete static_cast<const Object*>(copy); };
+  return {static_cast<const void*>(new Object(object)), deleter};
+}
+
 /// A copy of a kernel of any type. Its operands' memory is not read.
 class launch_record {
  public:
   template <class Kernel>
-  explicit launch_record(const Kernel& kernel) : name_(Kernel::name), kernel_(std::make_shared<const Kernel>(kernel)), is_same_(&is_same<Kernel>) {}
+  explicit launch_record(const Kernel& kernel) : name_(Kernel::name), kernel_(copy_of(kernel)), is_same_(&is_same<Kernel>) {}
   /// Of what is not a kernel: a copy, for example.
   template <class Other>
   launch_record(std::string_view name, const Other& other)
-      : name_(name), kernel_(std::make_shared<const Other>(other)),
+      : name_(name), kernel_(copy_of(other)),
         is_same_([](const void* x, const void* y) { return *static_cast<const Other*>(x) == *static_cast<const Other*>(y); }) {}
 
   [[nodiscard]] std::string_view name() const { return name_; }
