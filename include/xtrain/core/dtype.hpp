@@ -176,5 +176,7 @@ using accumulate_t = typename dtype_traits<T>::accumulate;
 
 /// A token id. Negative: no token (padding, or no label).
 using token = std::int32_t;
+/// The target of a token that is padding: it belongs to no sample. Other tokens without a target have another negative one.
+inline constexpr token padding_target = -2;
 
 }  // namespace xtrain

@@ -22,7 +22,7 @@ namespace xtrain {
 struct host_batch {
   std::size_t b = 0, t = 0;
   std::vector<token> tokens{};
-  std::vector<token> targets{};  // next token to predict; negative: ignored by the loss
+  std::vector<token> targets{};  // next token to predict; negative: ignored by the loss; padding_target: of padding
   std::vector<token> positions{};
   std::vector<token> starts{};
   std::vector<token> ends{};      // for bidirectional attention: end of the attended range of each token, within its sequence
@@ -92,6 +92,7 @@ class loader {
  public:
   /// throws config_error if a size is 0; data_error if a sample is longer than the sequence length, or no target is within it
   loader(const dataset& from, const loader_config& settings);
+  loader(const dataset&&, const loader_config&) = delete;  // the dataset must outlive it
   ~loader();
   loader(const loader&) = delete;
   loader& operator=(const loader&) = delete;

@@ -222,7 +222,7 @@ XTRAIN_INLINE void loader::clear(host_batch& batch, std::size_t b, std::size_t t
   batch.t = t;
   batch.target_count = batch.token_count = 0;
   batch.tokens.assign(n, config_.pad_token_id);
-  batch.targets.assign(n, -1);
+  batch.targets.assign(n, padding_target);
   batch.positions.resize(n);
   batch.starts.assign(n, 0);
   for (std::size_t i = 0; i < n; ++i) batch.positions[i] = static_cast<token>(i % t);
@@ -281,9 +281,9 @@ XTRAIN_INLINE void loader::put(std::size_t first, std::size_t inputs, std::size_
     batch.tokens[to + i] = data_->at(first + i);
     batch.positions[to + i] = static_cast<token>(i);
     batch.starts[to + i] = static_cast<token>(start);
-    if (!data_->is_target(first + i + 1)) continue;
-    batch.targets[to + i] = data_->at(first + i + 1);
-    ++batch.target_count;
+    const bool is_target = data_->is_target(first + i + 1);
+    batch.targets[to + i] = is_target ? data_->at(first + i + 1) : -1;
+    if (is_target) ++batch.target_count;
   }
   batch.token_count += inputs;
   put_token_values(first, inputs, to, batch);

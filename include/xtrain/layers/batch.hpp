@@ -28,7 +28,7 @@ struct device_batch {
   std::size_t b = 0;
   std::size_t t = 0;
   vector_view<const token, memory> tokens_n{};
-  vector_view<const token, memory> targets_n{};      // label of each token; negative: ignored
+  vector_view<const token, memory> targets_n{};      // label of each token; negative: ignored; padding_target: of padding
   vector_view<const token, memory> positions_n{};    // within the sample, counted from 0
   vector_view<const token, memory> starts_n{};       // index in the sequence where each token's sample starts; none: 0
   vector_view<const token, memory> withins_n{};      // second position of each token, for models with 2D positions

@@ -12,8 +12,8 @@ namespace xtrain {
 /// More experts than any published model has; a layer counts the tokens of each on the host, where a step must not allocate.
 inline constexpr std::size_t max_experts = 512;
 
-/// Load of the experts of each layer, for the load-balancing loss. Each layer writes its own row; when all have, the gradient of that loss
-/// is known: it is the same for every token of the batch and every layer.
+/// Load of the experts of each layer, without padding, for the load-balancing loss. Each layer writes its own row; when all have, the gradient
+/// of that loss is known: it is the same for every token of the batch that is not padding, and every layer.
 template <class Device, class T>
 struct expert_load {
   matrix_view<token, typename Device::memory> count_le{};

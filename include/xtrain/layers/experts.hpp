@@ -183,16 +183,15 @@ class mixture_of_experts {
     const std::size_t n = x.shape(0), e = experts_.size();
     const auto logits = p.temporary(n, e);
     router_.forward(p, x, logits);
-    // with a load-balancing loss, counts and probabilities are retained until the backward of the whole model
-    vector_view<token, memory> count_e{};
+    const vector_view<token, memory> count_e{p.workspace.template take<token>(e), {e}};
+    // with a load-balancing loss, counts and probabilities without padding are retained until the backward of the whole model
+    vector_view<token, memory> counted_e{};
     vector_view<accumulate_t<compute>, memory> probability_e{};
     if (p.internal.load.exists()) {
-      count_e = {p.internal.load.count_le.rows(layer_, 1).span(), {e}};
+      counted_e = {p.internal.load.count_le.rows(layer_, 1).span(), {e}};
       probability_e = {p.internal.load.probability_le.rows(layer_, 1).span(), {e}};
-    } else {
-      count_e = {p.workspace.template take<token>(e), {e}};
     }
-    ops::expert_routing(p, logits, routes, count_e, probability_e);
+    ops::expert_routing(p, logits, routes, count_e, probability_e, counted_e, p.batch.targets_n);
     if constexpr (queues_exchange)
       if (rows.later != nullptr) return queue_exchange(p, n, count_e, rows);
     if (rows.range_e2.exists()) return ops::expert_ranges(p, vector_view<const token, memory>(count_e), rows.range_e2);
@@ -279,7 +278,7 @@ class mixture_of_experts {
     const std::size_t n = routes.weight_nk.shape(0);
     // forward: weights = routing(x · Wᵀ)
     const auto dlogits = p.temporary(n, experts_.size());
-    ops::expert_routing_backward(p, routes, dweight_nk, p.internal.load.dprobability_e, dlogits);
+    ops::expert_routing_backward(p, routes, dweight_nk, p.internal.load.dprobability_e, dlogits, p.batch.targets_n);
     reduced(p, dx, how, [&](matrix to, ops::result as) {
       // forward: x_s = rows of x
       ops::expert_combine(p, routes.slot_nk, {}, dx_s, to, as);

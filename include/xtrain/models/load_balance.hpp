@@ -10,7 +10,8 @@
 
 namespace xtrain {
 
-/// Each layer counts its tokens per expert; the head adds the loss, whose gradient the layers' backward uses.
+/// Each layer counts its tokens per expert; the head adds the loss, whose gradient the layers' backward uses. Padding is routed, but not counted, as
+/// by transformers' load_balancing_loss_func with an attention mask.
 template <class Recipe>
 class load_balance {
  public:
@@ -19,7 +20,7 @@ class load_balance {
   using accumulate = accumulate_t<compute>;
 
   struct sizes {
-    std::size_t layers = 0, experts = 0, vocab_size = 0;
+    std::size_t layers = 0, experts = 0, choices = 0, vocab_size = 0;
     double coefficient = 0.0;
   };
 
@@ -34,16 +35,13 @@ class load_balance {
   static void add(pass<Recipe>& p, const sizes& of, vector_view<accumulate, memory> loss_n) {
     auto& load = p.internal.load;
     if (!load.exists()) return;
-    double weight = of.coefficient;
     if constexpr (has_context_parallel<Recipe>) {
-      // counts and probabilities are sums over the context-parallel ranks, in a product of two: divide by the square of their number
       auto& sharing = p.internal.parallel.context();
       sharing.all_reduce(p.stream, load.count_le.span(), reduction::sum);
       sharing.all_reduce(p.stream, load.probability_le.span(), reduction::sum);
-      weight /= static_cast<double>(sharing.size() * sharing.size());
     }
-    ops::expert_balance<compute>(p, load.count_le, load.probability_le, p.batch.targets_n, of.vocab_size, weight, p.gradient_scale, loss_n,
-                                 load.dprobability_e);
+    ops::expert_balance<compute>(p, load.count_le, load.probability_le, of.choices, p.batch.targets_n, of.vocab_size, of.coefficient, p.gradient_scale,
+                                 loss_n, load.dprobability_e);
     // the gradient, too, is a sum over the targets of all these ranks
     if constexpr (has_context_parallel<Recipe>) p.internal.parallel.context().all_reduce(p.stream, load.dprobability_e.span(), reduction::sum);
   }

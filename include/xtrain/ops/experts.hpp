@@ -35,16 +35,23 @@ void require_routes(const expert_routes<Device, A>& routes, std::size_t n, std::
 }  // namespace detail
 
 /// The k most probable experts of each row, their weights, and the slot of every choice.
-///   logits_ne read; routes, count_e written; load_e written, or none
+///   logits_ne read; routes, count_e written
+///   load_e, counted_e   written, or none: the load without padding, of a load-balancing loss
+///   target_n            read: padding_target where a row is padding; none: no row is
 ///   throws  shape_error unless the shapes match
 template <class Device, class X>
 void expert_routing(execution<Device>& on, matrix<X, Device> logits_ne,
                     const expert_routes<Device, accumulate_t<std::remove_const_t<X>>>& routes, vector<token, Device> count_e,
-                    vector<accumulate_t<std::remove_const_t<X>>, Device> load_e = {}) {
+                    vector<accumulate_t<std::remove_const_t<X>>, Device> load_e = {}, vector<token, Device> counted_e = {},
+                    in_vector<token, Device> target_n = {}) {
   const std::size_t n = logits_ne.shape(0), e = logits_ne.shape(1);
   detail::require_routes(routes, n, e);
   require_shape("expert_routing: count_e", count_e.shape(), {e});
-  if (load_e.exists()) require_shape("expert_routing: load_e", load_e.shape(), {e});
+  if (load_e.exists()) {
+    require_shape("expert_routing: load_e", load_e.shape(), {e});
+    require_shape("expert_routing: counted_e", counted_e.shape(), {e});
+  }
+  if (target_n.exists()) require_shape("expert_routing: target_n", target_n.shape(), {n});
   launch(on, kernel::expert_routing<typename Device::memory, std::remove_const_t<X>>{.n = n,
                                                                                      .experts = e,
                                                                                      .choices = routes.choice_nk.shape(1),
@@ -55,18 +62,22 @@ void expert_routing(execution<Device>& on, matrix<X, Device> logits_ne,
                                                                                      .slot_nk = routes.slot_nk.span(),
                                                                                      .row_s = routes.row_s.span(),
                                                                                      .count_e = count_e.span(),
-                                                                                     .load_e = load_e.extent()});
+                                                                                     .load_e = load_e.extent(),
+                                                                                     .target_n = target_n.extent(),
+                                                                                     .counted_e = counted_e.extent()});
 }
 
 /// dlogits from the gradients of the choices' weights, and of the experts' probabilities if there is a load-balancing loss.
+///   target_n   read: padding_target where a row is padding, which that loss leaves out; none: no row is
 template <class Device, class T>
 void expert_routing_backward(execution<Device>& on, const expert_routes<Device, accumulate_t<T>>& routes,
                              in_matrix<accumulate_t<T>, Device> dweight_nk, in_vector<accumulate_t<T>, Device> dprobability_e,
-                             matrix<T, Device> dlogits_ne) {
+                             matrix<T, Device> dlogits_ne, in_vector<token, Device> target_n = {}) {
   const std::size_t n = dlogits_ne.shape(0), e = dlogits_ne.shape(1);
   detail::require_routes(routes, n, e);
   require_shape("expert_routing_backward: dweight_nk", dweight_nk.shape(), routes.weight_nk.shape());
   if (dprobability_e.exists()) require_shape("expert_routing_backward: dprobability_e", dprobability_e.shape(), {e});
+  if (target_n.exists()) require_shape("expert_routing_backward: target_n", target_n.shape(), {n});
   launch(on, kernel::expert_routing_backward<typename Device::memory, T>{.n = n,
                                                                          .experts = e,
                                                                          .choices = routes.choice_nk.shape(1),
@@ -75,7 +86,8 @@ void expert_routing_backward(execution<Device>& on, const expert_routes<Device, 
                                                                          .dweight_nk = dweight_nk.span(),
                                                                          .dprobability_e = dprobability_e.extent(),
                                                                          .choice_nk = routes.choice_nk.span(),
-                                                                         .dlogits_ne = dlogits_ne.span()});
+                                                                         .dlogits_ne = dlogits_ne.span(),
+                                                                         .target_n = target_n.extent()});
 }
 
 /// y row i = Σ_j weight_ij · x row slot_ij, or added to y. Without weights it is the backward of dispatching rows into slots.
@@ -119,13 +131,15 @@ void expert_combine_backward(execution<Device>& on, in_matrix<token, Device> slo
 }
 
 /// The load-balancing loss of all layers, added to the loss of every row that has a target, and its gradient.
+///   choices         of each row that was counted
 ///   weight          coefficient of the load-balancing loss in each row's loss
 ///   gradient_scale  factor on the gradient of each row's loss
 ///   count_le, load_le, target_n read; loss_n added to; dprobability_e written
 template <class T, class Device>
 void expert_balance(execution<Device>& on, in_matrix<token, Device> count_le, in_matrix<accumulate_t<T>, Device> load_le,
-                    in_vector<token, Device> target_n, std::size_t vocabulary, double weight, kernel::scalar<typename Device::memory> gradient_scale,
-                    vector<accumulate_t<T>, Device> loss_n, vector<accumulate_t<T>, Device> dprobability_e) {
+                    std::size_t choices, in_vector<token, Device> target_n, std::size_t vocabulary, double weight,
+                    kernel::scalar<typename Device::memory> gradient_scale, vector<accumulate_t<T>, Device> loss_n,
+                    vector<accumulate_t<T>, Device> dprobability_e) {
   const std::size_t n = target_n.shape(0), l = count_le.shape(0), e = count_le.shape(1);
   require_shape("expert_balance: load_le", load_le.shape(), {l, e});
   require_shape("expert_balance: loss_n", loss_n.shape(), {n});
@@ -134,6 +148,7 @@ void expert_balance(execution<Device>& on, in_matrix<token, Device> count_le, in
                                                                 .v = vocabulary,
                                                                 .layers = l,
                                                                 .experts = e,
+                                                                .choices = choices,
                                                                 .weight = weight,
                                                                 .gradient_scale = gradient_scale.value,
                                                                 .gradient_factor_1 = gradient_scale.factor_1,

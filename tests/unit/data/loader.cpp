@@ -165,7 +165,7 @@ TEST_CASE("a batch whole: rows, a row that is shorter than its stream, and one t
   rows.fill({0, 0}, batches);
   REQUIRE(batches.size() == 1);
   CHECK(batches[0].tokens == std::vector<token>{1, 2, 3, 4, 5, 9, 9, 9, 9});
-  CHECK(batches[0].targets == std::vector<token>{2, 3, 4, 5, 6, -1, -1, -1, -1});
+  CHECK(batches[0].targets == std::vector<token>{2, 3, 4, 5, 6, padding_target, padding_target, padding_target, padding_target});
   CHECK(batches[0].positions == std::vector<token>{0, 1, 2, 0, 1, 2, 0, 1, 2});
   CHECK(batches[0].starts == std::vector<token>(9, 0));
   CHECK(batches[0].target_count == 5);

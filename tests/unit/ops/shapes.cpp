@@ -120,6 +120,14 @@ TEST_CASE("routing and its like name what does not fit") {
   refuses("expert_routing: probability_ne: must have shape [2, 3]; given [2, 4]",
           [&](bench& b) { ops::expert_routing(b.where, b.matrix(2, 3), routes(b, 2, 4, 2), b.tokens(3)); });
   refuses("expert_routing: count_e", [&](bench& b) { ops::expert_routing(b.where, b.matrix(2, 3), routes(b, 2, 3, 2), b.tokens(2)); });
+  refuses("expert_routing: counted_e",
+          [&](bench& b) { ops::expert_routing(b.where, b.matrix(2, 3), routes(b, 2, 3, 2), b.tokens(3), b.vector(3), b.tokens(2)); });
+  refuses("expert_routing: target_n", [&](bench& b) {
+    ops::expert_routing(b.where, b.matrix(2, 3), routes(b, 2, 3, 2), b.tokens(3), b.vector(3), b.tokens(3), b.tokens(3));
+  });
+  refuses("expert_routing_backward: target_n", [&](bench& b) {
+    ops::expert_routing_backward(b.where, routes(b, 2, 3, 2), b.matrix(2, 2), {}, b.matrix(2, 3), b.tokens(3));
+  });
   refuses("expert_routing_backward: dweight_nk: must have shape [2, 2]; given [2, 3]",
           [&](bench& b) { ops::expert_routing_backward(b.where, routes(b, 2, 3, 2), b.matrix(2, 3), {}, b.matrix(2, 3)); });
   refuses("expert_combine: x_sc: must have shape [4, 5]; given [3, 5]",
@@ -128,7 +136,7 @@ TEST_CASE("routing and its like name what does not fit") {
     ops::expert_combine_backward(b.where, slots(b, 2, 2), b.matrix(2, 2), b.matrix(4, 5), b.matrix(2, 5), b.matrix(2, 5), b.matrix(2, 2));
   });
   refuses("expert_balance: loss_n: must have shape [2]; given [3]", [&](bench& b) {
-    ops::expert_balance<float>(b.where, slots(b, 1, 3), b.matrix(1, 3), b.tokens(2), 7, 0.1, 1.0, b.vector(3), b.vector(3));
+    ops::expert_balance<float>(b.where, slots(b, 1, 3), b.matrix(1, 3), 1, b.tokens(2), 7, 0.1, 1.0, b.vector(3), b.vector(3));
   });
 }
 

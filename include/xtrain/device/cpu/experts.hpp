@@ -69,7 +69,8 @@ void route_row_backward(const kernel::expert_routing_backward<host_memory, T>& k
   const token* choice = k.choice_nk.raw() + i * k.choices;
   const A* weight = k.weight_nk.raw() + i * k.choices;
   const A* dweight = k.dweight_nk.raw() + i * k.choices;
-  for (std::size_t e = 0; e < k.experts; ++e) dprobability[e] = k.dprobability_e.empty() ? A{0} : k.dprobability_e.raw()[e];
+  const bool balances = k.balances(i);
+  for (std::size_t e = 0; e < k.experts; ++e) dprobability[e] = balances ? k.dprobability_e.raw()[e] : A{0};
   // forward: w = p / Σ_chosen p
   A chosen{0}, dw_w{0};
   for (std::size_t j = 0; j < k.choices; ++j) {
@@ -140,8 +141,12 @@ void run_native(cpu_stream& stream, const kernel::expert_routing<host_memory, T>
   cpu_kernels::sort_by_expert(k);
   if (k.load_e.empty()) return;
   std::fill_n(k.load_e.raw(), k.experts, accumulate_t<T>{0});
-  for (std::size_t i = 0; i < k.n; ++i)
+  std::fill_n(k.counted_e.raw(), k.experts, token{0});
+  for (std::size_t i = 0; i < k.n; ++i) {
+    if (!k.counts(i)) continue;
     for (std::size_t e = 0; e < k.experts; ++e) k.load_e.raw()[e] += k.probability_ne.raw()[i * k.experts + e];
+    for (std::size_t j = 0; j < k.choices; ++j) ++k.counted_e.raw()[k.choice_nk.raw()[i * k.choices + j]];
+  }
 }
 
 template <class T>
@@ -169,7 +174,10 @@ void run_native(cpu_stream& stream, const kernel::expert_combine_backward<host_m
 template <class T>
 void run_native(cpu_stream&, const kernel::expert_balance<host_memory, T>& k, scratch_span<host_memory>) {
   using A = accumulate_t<T>;
-  const auto rows = static_cast<A>(k.layers * k.n);
+  std::size_t slots = 0;
+  for (std::size_t i = 0; i < k.layers * k.experts; ++i) slots += static_cast<std::size_t>(k.count_le.raw()[i]);
+  if (slots == 0) return std::fill_n(k.dprobability_e.raw(), k.experts, A{0}), void();
+  const auto rows = static_cast<A>(slots / k.choices);
   const A weight = static_cast<A>(k.weight) * static_cast<A>(k.experts);
   A balance{0};
   for (std::size_t e = 0; e < k.experts; ++e) {

@@ -16,7 +16,9 @@ namespace xtrain::kernel {
 ///   slot_nk         written   slot of each choice; slots are sorted by expert, then by row
 ///   row_s           written   [n · choices], the row that each slot belongs to
 ///   count_e         written   slots of each expert
-///   load_e          written   Σ over rows of probability_ne; empty: not computed
+///   load_e          written   Σ over rows of probability_ne, without padding; empty: not computed, nor is counted_e
+///   target_n        read      padding_target where a row is padding; empty: none is
+///   counted_e       written   slots of each expert, without those of padding
 template <class Memory, class T>
 struct expert_routing {
   static constexpr std::string_view name = "expert_routing";
@@ -28,10 +30,16 @@ struct expert_routing {
   written<accumulate_t<T>, Memory> probability_ne{}, weight_nk{};
   written<token, Memory> choice_nk{}, slot_nk{}, row_s{}, count_e{};
   written<accumulate_t<T>, Memory> load_e{};
+  read<token, Memory> target_n{};
+  written<token, Memory> counted_e{};
+
+  /// Whether a row is counted in load_e and counted_e.
+  [[nodiscard]] bool counts(std::size_t row) const { return target_n.empty() || target_n.raw()[row] != padding_target; }
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.experts, s.choices, s.logits_ne, s.probability_ne, s.weight_nk, s.choice_nk, s.slot_nk, s.row_s, s.count_e, s.load_e);
+    return f(s.n, s.experts, s.choices, s.logits_ne, s.probability_ne, s.weight_nk, s.choice_nk, s.slot_nk, s.row_s, s.count_e, s.load_e, s.target_n,
+             s.counted_e);
   }
   [[nodiscard]] constexpr double operations() const {
     return 5.0 * static_cast<double>(n) * static_cast<double>(experts) + 2.0 * static_cast<double>(n) * static_cast<double>(choices);
@@ -60,8 +68,9 @@ struct expert_ranges {
 
 /// With S = Σ_chosen p:  dp = dprobability + (dw − Σ dw · w) / S where chosen,  dlogits = p · (dp − Σ p · dp)
 ///   probability_ne, choice_nk, weight_nk, dweight_nk   read
-///   dprobability_e   read      gradient from the load-balancing loss, the same for every row; may be empty
+///   dprobability_e   read      gradient from the load-balancing loss, the same for every row that is not padding; may be empty
 ///   dlogits_ne       written   rounded once
+///   target_n         read      padding_target where a row is padding; empty: none is
 template <class Memory, class T>
 struct expert_routing_backward {
   static constexpr std::string_view name = "expert_routing_backward";
@@ -72,10 +81,16 @@ struct expert_routing_backward {
   read<accumulate_t<T>, Memory> probability_ne{}, weight_nk{}, dweight_nk{}, dprobability_e{};
   read<token, Memory> choice_nk{};
   written<T, Memory> dlogits_ne{};
+  read<token, Memory> target_n{};
+
+  /// Whether the load-balancing loss has a gradient in a row.
+  [[nodiscard]] bool balances(std::size_t row) const {
+    return !dprobability_e.empty() && (target_n.empty() || target_n.raw()[row] != padding_target);
+  }
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.experts, s.choices, s.probability_ne, s.weight_nk, s.dweight_nk, s.dprobability_e, s.choice_nk, s.dlogits_ne);
+    return f(s.n, s.experts, s.choices, s.probability_ne, s.weight_nk, s.dweight_nk, s.dprobability_e, s.choice_nk, s.dlogits_ne, s.target_n);
   }
   [[nodiscard]] constexpr double operations() const {
     return 5.0 * static_cast<double>(n) * static_cast<double>(experts) + 6.0 * static_cast<double>(n) * static_cast<double>(choices);
@@ -136,11 +151,12 @@ struct expert_combine_backward {
   }
 };
 
-/// Load-balancing loss over the rows of all layers together: with r = layers · n rows,
+/// Load-balancing loss over the rows of all layers together: with r rows that were counted, Σ count / choices,
 ///   balance = e · Σ_e (count_e / r) · (load_e / r)                     [Fedus et al. 2021, equations 4 to 6; Jiang et al. 2024]
 /// loss_n += weight · balance for each row with a target, so that the mean over targets contains it once. Counts have no gradient;
 /// every probability of expert e has the same one:  dprobability_e = gradient_scale · targets · weight · e · count_e / r².
-///   count_le, load_le   read      of each layer, as expert_routing writes them
+/// Without any row that was counted both are 0.
+///   count_le, load_le   read      of each layer, counted_e and load_e of expert_routing
 ///   target_n            read      outside [0, v): ignored, no target
 ///   loss_n              updated
 ///   dprobability_e      written
@@ -150,7 +166,7 @@ struct expert_balance {
   template <class M>
   using on = expert_balance<M, T>;
 
-  std::size_t n = 0, v = 0, layers = 0, experts = 0;
+  std::size_t n = 0, v = 0, layers = 0, experts = 0, choices = 1;
   double weight = 0.0, gradient_scale = 1.0;
   read<double, Memory> gradient_factor_1{};  // multiplies gradient_scale; empty: 1
   read<token, Memory> count_le{}, target_n{};
@@ -160,7 +176,7 @@ struct expert_balance {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.v, s.layers, s.experts, s.weight, s.gradient_scale, s.gradient_factor_1, s.count_le, s.target_n, s.load_le, s.loss_n,
+    return f(s.n, s.v, s.layers, s.experts, s.choices, s.weight, s.gradient_scale, s.gradient_factor_1, s.count_le, s.target_n, s.load_le, s.loss_n,
              s.dprobability_e);
   }
   [[nodiscard]] constexpr double operations() const {

@@ -18,8 +18,6 @@ void run_kernel(reference_stream&, const kernel::expert_routing<host_memory, T>&
   const array<acc, 1> sum_n = xt::sum(raised_ne, {1});
   const array<acc, 2> probability_ne = raised_ne / xt::view(sum_n, xt::all(), xt::newaxis());
   detail::store<2>(k.probability_ne, probability_ne);
-  if (!k.load_e.empty()) detail::store<1>(k.load_e, xt::sum(probability_ne, {0}));
-
   for (std::size_t i = 0; i < k.n; ++i) {
     token* choice = k.choice_nk.raw() + i * k.choices;
     acc chosen{0};
@@ -45,6 +43,18 @@ void run_kernel(reference_stream&, const kernel::expert_routing<host_memory, T>&
     }
     k.count_e.raw()[e] = static_cast<token>(slot - first);
   }
+  if (k.load_e.empty()) return;
+  for (std::size_t e = 0; e < k.experts; ++e) {
+    acc load{0};
+    token counted = 0;
+    for (std::size_t i = 0; i < k.n; ++i) {
+      if (!k.counts(i)) continue;
+      load += probability_ne(i, e);
+      for (std::size_t j = 0; j < k.choices; ++j) counted += k.choice_nk.raw()[i * k.choices + j] == static_cast<token>(e) ? 1 : 0;
+    }
+    k.load_e.raw()[e] = load;
+    k.counted_e.raw()[e] = counted;
+  }
 }
 
 template <class T>
@@ -53,7 +63,7 @@ void run_kernel(reference_stream&, const kernel::expert_routing_backward<host_me
   const auto probability_ne = detail::values<acc>(k.probability_ne, k.n, k.experts);
   array<acc, 2> dprobability_ne(std::array<std::size_t, 2>{k.n, k.experts});
   for (std::size_t i = 0; i < k.n; ++i) {
-    for (std::size_t e = 0; e < k.experts; ++e) dprobability_ne(i, e) = k.dprobability_e.empty() ? acc{0} : k.dprobability_e.raw()[e];
+    for (std::size_t e = 0; e < k.experts; ++e) dprobability_ne(i, e) = k.balances(i) ? k.dprobability_e.raw()[e] : acc{0};
     // forward: w = p / Σ_chosen p
     acc chosen{0}, dw_w{0};
     for (std::size_t assignment = i * k.choices; assignment < (i + 1) * k.choices; ++assignment) {
@@ -105,7 +115,10 @@ void run_kernel(reference_stream&, const kernel::expert_balance<host_memory, T>&
   using acc = accumulate_t<T>;
   const array<acc, 1> count_e = xt::sum(detail::values<acc>(k.count_le, k.layers, k.experts), {0});
   const array<acc, 1> load_e = xt::sum(detail::values<acc>(k.load_le, k.layers, k.experts), {0});
-  const auto rows = static_cast<acc>(k.layers * k.n);
+  std::size_t slots = 0;
+  for (std::size_t i = 0; i < k.layers * k.experts; ++i) slots += static_cast<std::size_t>(k.count_le.raw()[i]);
+  if (slots == 0) return detail::store<1>(k.dprobability_e, xt::zeros<acc>({k.experts}));
+  const auto rows = static_cast<acc>(slots / k.choices);
   const acc weight = static_cast<acc>(k.weight) * static_cast<acc>(k.experts);
   const acc balance = xt::sum(count_e / rows * (load_e / rows))();
   std::size_t targets = 0;

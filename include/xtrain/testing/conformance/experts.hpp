@@ -1,6 +1,7 @@
 // Cases of the conformance suite: expert routing, combine, and the load-balancing loss.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -34,6 +35,11 @@ void check_experts(Suite& suite) {
     routing.count_e = mem.tokens(experts, 9);
     suite.template check_kernel<T>(routing, terms, 4.0);
     routing.load_e = mem.numbers<acc>(experts);
+    routing.counted_e = mem.tokens(experts, 9);
+    suite.template check_kernel<T>(routing, terms + static_cast<double>(n), static_cast<double>(n));
+    const auto target_n = mem.tokens(n, 9);  // every third row is padding, and others without a target are not
+    for (std::size_t i = 0; i < n; i += 3) target_n.raw()[i] = padding_target;
+    routing.target_n = device_span<const token, host_memory>(target_n);
     suite.template check_kernel<T>(routing, terms + static_cast<double>(n), static_cast<double>(n));
     // the backward kernels read what the reference has written
     for (const bool balanced : {false, true}) {
@@ -44,6 +50,8 @@ void check_experts(Suite& suite) {
       if (balanced) backward.dprobability_e = mem.numbers<acc>(experts);
       backward.choice_nk = device_span<const token, host_memory>(routing.choice_nk);
       backward.dlogits_ne = mem.numbers<T>(n * experts);
+      suite.template check_kernel<T>(backward, terms, 8.0);
+      backward.target_n = device_span<const token, host_memory>(target_n);
       suite.template check_kernel<T>(backward, terms, 8.0);
       kernel::expert_combine<host_memory, T> combine{.n = n, .c = c, .choices = choices, .accumulate = balanced};
       combine.slot_nk = device_span<const token, host_memory>(routing.slot_nk);
@@ -67,12 +75,16 @@ void check_experts(Suite& suite) {
     suite.template check_kernel<T>(scatter, static_cast<double>(c), std::sqrt(static_cast<double>(c)) + 1.0);
     constexpr std::size_t layers = 3, v = 11;
     kernel::expert_balance<host_memory, T> balance{
-        .n = n, .v = v, .layers = layers, .experts = experts, .weight = 0.25, .gradient_scale = 0.125};
+        .n = n, .v = v, .layers = layers, .experts = experts, .choices = choices, .weight = 0.25, .gradient_scale = 0.125};
     balance.count_le = mem.tokens(layers * experts, slots);
     balance.target_n = mem.tokens(n, v);
     balance.load_le = mem.numbers<acc>(layers * experts, 0.0, static_cast<double>(n));
     balance.loss_n = mem.numbers<acc>(n);
     balance.dprobability_e = mem.numbers<acc>(experts);
+    suite.template check_kernel<T>(balance, terms * layers, terms * static_cast<double>(choices));
+    const auto nothing = mem.tokens(layers * experts, 1);  // all rows are padding
+    std::fill_n(nothing.raw(), layers * experts, token{0});
+    balance.count_le = device_span<const token, host_memory>(nothing);
     suite.template check_kernel<T>(balance, terms * layers, terms * static_cast<double>(choices));
   }
 }
