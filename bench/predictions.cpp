@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <xtrain/models/bloom.hpp>
+#include <xtrain/models/qwen2.hpp>
 #include <xtrain/parallel.hpp>
 #include <xtrain/plan/machines.hpp>
 #include <xtrain/plan/measure_machine.hpp>
@@ -141,8 +142,8 @@ void llm_c_and_llmq() {
     return search_settings{
         .devices = 1, .global_batch_size = 512, .micro_batch_sizes = {batch}, .tensor_parallel_sizes = {1}, .pipeline_parallel_sizes = {1}};
   };
-  row("LLM.Q Qwen2.5-0.5B, 1 H100", "149000", predicted<llama<keeps>, in_turn>(half, one(16), h100()));
-  row("LLM.Q Qwen2.5-7B, 1 H100", "14000", predicted<llama<keeps>, in_turn>(seven, one(4), h100()));
+  row("LLM.Q Qwen2.5-0.5B, 1 H100", "149000", predicted<qwen2<keeps>, in_turn>(half, one(16), h100()));
+  row("LLM.Q Qwen2.5-7B, 1 H100", "14000", predicted<qwen2<keeps>, in_turn>(seven, one(4), h100()));
 }
 
 void ascend() {

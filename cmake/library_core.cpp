@@ -35,6 +35,7 @@
 #include <xtrain/models/gemma_impl.hpp>
 #include <xtrain/models/gpt2_impl.hpp>
 #include <xtrain/models/internlm_impl.hpp>
+#include <xtrain/models/kept_settings_impl.hpp>
 #include <xtrain/models/llama_impl.hpp>
 #include <xtrain/models/mixtral_impl.hpp>
 #include <xtrain/models/phi3_impl.hpp>

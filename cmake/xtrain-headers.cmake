@@ -277,6 +277,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/gpt2_impl.hpp
     xtrain/models/internlm.hpp
     xtrain/models/internlm_impl.hpp
+    xtrain/models/kept_settings.hpp
+    xtrain/models/kept_settings_impl.hpp
     xtrain/models/llama.hpp
     xtrain/models/llama_impl.hpp
     xtrain/models/load_balance.hpp
@@ -465,6 +467,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/replace_folder.hpp
     xtrain/train/replace_folder_impl.hpp
     xtrain/train/require_room.hpp
+    xtrain/train/require_second_model.hpp
     xtrain/train/reward_scorer.hpp
     xtrain/train/run_dry.hpp
     xtrain/train/run_settings.hpp

@@ -23,6 +23,7 @@
 #include <xtrain/models/config.hpp>
 #include <xtrain/models/decoder_block.hpp>
 #include <xtrain/models/decoder_family.hpp>
+#include <xtrain/models/kept_settings.hpp>
 #include <xtrain/models/load_balance.hpp>
 #include <xtrain/models/padding_index.hpp>
 #include <xtrain/models/transformer.hpp>
@@ -214,6 +215,7 @@ struct decoder_parts {
                               (sizes.query_pre_attn_scalar == 0.0 && sizes.attn_logit_softcapping == 0.0 && sizes.final_logit_softcapping == 0.0),
                           sizes.family->name, ": query_pre_attn_scalar, attn_logit_softcapping and final_logit_softcapping must be 0, because this family "
                           "has none; given ", sizes.query_pre_attn_scalar, ", ", sizes.attn_logit_softcapping, " and ", sizes.final_logit_softcapping);
+    detail::require_kept(sizes);
     return sizes;
   }
   static bool ties_embeddings(const config_type& c) { return c.tie_word_embeddings && !scores_sequences<Recipe>; }
@@ -240,7 +242,11 @@ struct decoder_parts {
   static bool has_experts(const config_type& c) { return c.family->has_experts; }
   static bool balances_load(const config_type& c) { return c.family->has_experts && c.balances_experts; }
   static typename load_balance<Recipe>::sizes balance_sizes(const config_type& c) {
-    return {.layers = c.num_layers, .experts = c.num_experts, .vocab_size = c.vocab_size, .coefficient = c.router_aux_loss_coef};
+    return {.layers = c.num_layers,
+            .experts = c.num_experts,
+            .choices = c.num_experts_per_token,
+            .vocab_size = c.vocab_size,
+            .coefficient = c.router_aux_loss_coef};
   }
 };
 

@@ -1,6 +1,8 @@
 // Gemma 2.                                       [Gemma team 2024, "Gemma 2: Improving open language models at a practical size"]
 #pragma once
 
+#include <cstddef>
+
 #include <xtrain/models/gemma.hpp>
 
 namespace xtrain {
@@ -12,6 +14,7 @@ struct gemma2_family : gemma_family {
   static constexpr const char* architecture = "Gemma2ForCausalLM";
   static constexpr bool has_layer_types = true;
   static constexpr bool has_softcaps = true;
+  static constexpr std::size_t default_sliding_window = 4096;  // of transformers' configuration class
 
   /// With a sliding window and no windowed_layers, layers 0, 2, 4, … have it.
   static void complete(decoder_config& c);

@@ -55,7 +55,7 @@ XTRAIN_INLINE decoder_config gemma2_family::read(const named_settings& s) {
     return c;
   }
   require<config_error>(!s.is_null("sliding_window"), s.who(), ": sliding_window must be given for layers with sliding_attention; it is null");
-  c.sliding_window = s.size_or(4096, {"sliding_window"});
+  c.sliding_window = s.size_or(default_sliding_window, {"sliding_window"});
   return c;
 }
 
@@ -70,8 +70,7 @@ XTRAIN_INLINE void gemma2_family::write(const decoder_config& c, named_settings&
   const double scalar = c.query_pre_attn_scalar;  // an integer in transformers' configuration class
   if (scalar == std::floor(scalar)) s.set("query_pre_attn_scalar", static_cast<std::size_t>(scalar));
   else s.set("query_pre_attn_scalar", scalar);
-  if (c.sliding_window != 0) s.set("sliding_window", c.sliding_window);
-  else s.set_null("sliding_window");
+  s.set("sliding_window", c.sliding_window != 0 ? c.sliding_window : default_sliding_window);  // transformers needs a number, of whatever layers
   write_layer_types(c, s);
 }
 

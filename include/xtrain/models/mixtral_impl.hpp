@@ -15,6 +15,8 @@ XTRAIN_INLINE void mixtral_family::complete(decoder_config& c) {
   if (c.num_experts == 0) c.num_experts = 8;
   if (c.num_experts_per_token == 0) c.num_experts_per_token = std::min<std::size_t>(2, c.num_experts);
   require<config_error>(!c.attention_bias && !c.output_bias && !c.feed_forward_bias, name, ": there must be no biases");
+  require<config_error>(c.first_windowed_layer == 0, name, ": first_windowed_layer must be 0, because all layers have the sliding window, or none; given ",
+                        c.first_windowed_layer);
 }
 
 XTRAIN_INLINE decoder_names mixtral_family::names() {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include <xtrain/core/library.hpp>
+#include <xtrain/layers/rope.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/models/phi3.hpp>
 
@@ -14,6 +15,8 @@ XTRAIN_INLINE void phi3_family::complete(decoder_config& c) {
   llama_family::complete(c);
   require<config_error>(!c.attention_bias && !c.output_bias && !c.feed_forward_bias, name, ": there must be no biases");
   require<config_error>(c.embedding_dropout == 0.0, name, ": embedding_dropout must be 0, as in transformers' class; given ", c.embedding_dropout);
+  require<config_error>(c.rope_scaling.kind == rope_scaling_config::rule::none && c.rope_scaling.factor == 1.0, name,
+                        ": rope_scaling must be none, because a config.json of this family may have LongRoPE only; given a factor of ", c.rope_scaling.factor);
 }
 
 XTRAIN_INLINE decoder_names phi3_family::names() {

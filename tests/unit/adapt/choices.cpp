@@ -28,6 +28,7 @@ decoder_config sizes() {
           .intermediate_size = 12,
           .max_position_embeddings = 6,
           .attention_bias = true,
+          .output_bias = true,
           .tie_word_embeddings = false};
 }
 

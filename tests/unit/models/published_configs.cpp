@@ -101,6 +101,7 @@ TEST_CASE("Gemma 2") {
   const decoder_config global = read(with(gemma2_2b, json{{"layer_types", types}, {"sliding_window", nullptr}}.dump()));
   CHECK(global.window_of(0) == 0);
   keeps(global);
+  CHECK(written(global).at("sliding_window") == 4096);  // transformers cannot run with null, whatever the layers
   refused(with(gemma2_2b, R"({"sliding_window": null})"), "sliding_window must be given for layers with sliding_attention; it is null");
   refused(with(gemma2_2b, R"({"layer_types": ["full_attention"]})"), "layer_types must have one type for each of the 26 layers; given 1");
   refused(with(gemma2_2b, R"({"num_hidden_layers": 1, "layer_types": ["chunked_attention"]})"),
