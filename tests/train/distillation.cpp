@@ -257,4 +257,8 @@ TEST_CASE("what is missing or does not fit is said") {
   CHECK_THROWS_WITH_AS((xtrain::trainer<student<single>>(model, settings({.kind = divergence_kind::reverse, .top_k = 4}))),
                        doctest::Contains("must be forward"), config_error);
   CHECK_THROWS_WITH_AS((xtrain::trainer<student<single>>(model, settings({.ratio = 1.5}))), doctest::Contains("ratio must be in [0, 1]"), config_error);
+  CHECK_THROWS_WITH_AS((xtrain::trainer<student<single>>(model, settings({.temperature = 0.0}))),
+                       doctest::Contains("distillation: temperature must be positive; given 0"), config_error);
+  CHECK_THROWS_WITH_AS((void)teacher_model(stranger, {.micro_batch_size = 2, .gradient_accumulation_steps = 4, .seq_length = length, .temperature = 0.5}),
+                       doctest::Contains("teacher_model: the temperature is a setting of the objective; given 0.5"), config_error);
 }

@@ -251,6 +251,13 @@ TEST_CASE("what is missing or does not fit is said") {
   trainer.use_reference(few);
   CHECK_THROWS_WITH_AS((void)trainer.step(std::span<const host_batch>(whole), 1e-2), doctest::Contains("gradient_accumulation_steps must be at least"),
                        shape_error);
+  reference_model itself(model, {.micro_batch_size = 4, .gradient_accumulation_steps = 4, .seq_length = length});
+  CHECK_THROWS_WITH_AS(trainer.use_reference(itself), doctest::Contains("the reference model must be a second model, which is not trained"), config_error);
+  decoder_config larger = shape();
+  larger.vocab_size = 101;
+  dpo_model<single> stranger(larger);
+  reference_model other(stranger, {.micro_batch_size = 4, .gradient_accumulation_steps = 4, .seq_length = length});
+  CHECK_THROWS_WITH_AS(trainer.use_reference(other), doctest::Contains("vocabulary must be that of the trained model, 97; it is 101"), config_error);
   decoder_config balanced = shape();
   balanced.num_experts = 4;
   balanced.num_experts_per_token = 2;

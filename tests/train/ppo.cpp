@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <xtrain/parallel.hpp>
+#include "capped_llama.hpp"
 #include "planned.hpp"
 #include "ranks.hpp"
 #include "rollout_answers.hpp"
@@ -248,6 +249,61 @@ TEST_CASE("the reward rises, and values come to predict it") {
     CHECK(mean(rewards, 17) > 0.8);
     CHECK(mean(errors, 17) < 0.5 * mean(errors, 0));
   });
+}
+
+TEST_CASE("shuffled epochs have every answer once, each in another order") {
+  run_ranks(1, [&](const std::shared_ptr<transport>& network) {
+    const auto epochs_of = [&](bool shuffle) {
+      players on(network);
+      // without tokens that end them, all answers are equally long; without changes of the weights, an answer's loss is the same in every epoch
+      ppo_rollouts player(on.policy, on.value,
+                          {.num_generations = 2, .max_completion_length = 6, .num_ppo_epochs = 4, .kl_coef = 0.0, .shuffle = shuffle});
+      const ppo_rollouts_done done = player.step(prompts_of(24), evenness, 0.0, 0.0);
+      REQUIRE(done.value_steps.size() == 4 * 3);  // steps of 8 prompts
+      std::vector<double> losses;
+      for (const step_done& one : done.value_steps) {
+        CHECK(one.targets == 16 * 6);
+        losses.push_back(one.loss);
+      }
+      return losses;
+    };
+    const std::vector<double> in_order = epochs_of(false), shuffled = epochs_of(true);
+    CHECK(epochs_of(true) == shuffled);
+    const double sum = in_order[0] + in_order[1] + in_order[2];
+    for (std::size_t e = 0; e < 4; ++e) {
+      for (std::size_t i = 0; i < 3; ++i) CHECK(in_order[3 * e + i] == in_order[i]);
+      CHECK(shuffled[3 * e] + shuffled[3 * e + 1] + shuffled[3 * e + 2] == doctest::Approx(sum).epsilon(1e-6));  // sums of fp32 in another order
+      for (std::size_t other = 0; other < e; ++other) CHECK(std::abs(shuffled[3 * e] - shuffled[3 * other]) > 1e-5);
+      CHECK(std::abs(shuffled[3 * e] - in_order[0]) > 1e-5);
+    }
+  });
+}
+
+TEST_CASE("a temperature beside bounded logits is refused on every stage of a pipeline") {
+  decoder_config bounded = shape();
+  bounded.final_logit_softcapping = 20.0;
+  std::vector<std::string> policies(2), references(2);
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+    using model_type = capped_llama<ppo_recipe<ppo>>;
+    const cpu::context opened;
+    model_type model(bounded, opened, {.parallel = players::on({}, network)});
+    REQUIRE(model.parallel().data().size() == 1);  // two stages
+    const auto said = [&](auto&& make) -> std::string {
+      try {
+        make();
+      } catch (const config_error& problem) {
+        return problem.what();
+      }
+      return "nothing";
+    };
+    policies[network->rank()] = said([&] { trainer<model_type>(model, players::at(0.7, settings<ppo>(1))); });
+    references[network->rank()] =
+        said([&] { (void)reference_model(model, {.micro_batch_size = 4, .seq_length = length, .temperature = 0.7}); });
+    CHECK_NOTHROW(trainer<model_type>(model, settings<ppo>(1)));
+  });
+  for (const std::string& one : policies)
+    CHECK(one == "ppo: temperature: must be 1 for a model whose logits are bounded (final_logit_softcapping 20); given 0.7");
+  for (const std::string& one : references) CHECK(one.find("must be 1 where logits are bounded (final_logit_softcapping 20); given 0.7") != std::string::npos);
 }
 
 TEST_CASE("what does not fit is said") {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/io.hpp>
@@ -62,6 +63,46 @@ template <class Objective>
   }
   batch.token_count = b * t;
   return batch;
+}
+
+struct bf16_recipe : policy_recipe {
+  using precision = bf16_mixed;
+};
+struct adapted_recipe : policy_recipe {
+  using adapter = lora;
+};
+
+/// Log-probabilities of a model at a temperature are those of its logits, and the loss falls along its gradient as fast as that says.
+///   rounding   of a log-probability
+///   slope      how much of the expected fall may be missing
+template <class Recipe>
+void check_temperature(const typename mistral<Recipe>::options& options, double rounding, double slope) {
+  const host_batch batch = batch_of(2, 9);
+  constexpr double temperature = 0.6;
+  auto model = mistral<Recipe>::from_pretrained(golden::folder("ppo_recipe") + "/policy", {}, options);
+  training_config<sgd, ppo> how = settings<ppo>({.temperature = temperature});
+  how.optimizer.momentum = 0.0;
+  trainer warm(model, how);
+  host_batch near = batch;  // ratios are about 1, where the loss is smooth
+  const auto values = warm.token_log_probs(batch);
+  near.old_log_probs.assign(values.begin(), values.end());
+  const auto step = [&](double learning_rate) { return warm.step(std::span<const host_batch>(&near, 1), learning_rate); };
+  if constexpr (Recipe::adapter::freezes_weights)
+    for (int i = 0; i < 3; ++i) (void)step(0.1);  // an adapter begins as none
+  const std::vector<float> log_probs = warm.token_log_probs(batch);
+  const auto all = logits(model, batch);
+  for (std::size_t i = 0; i < 18; ++i) {
+    const token target = batch.targets[i];
+    if (target < 0) continue;
+    double sum = 0;
+    for (std::size_t k = 0; k < all.shape(2); ++k) sum += std::exp(static_cast<double>(all(i / 9, i % 9, k)) / temperature);
+    const double exact = static_cast<double>(all(i / 9, i % 9, static_cast<std::size_t>(target))) / temperature - std::log(sum);
+    CHECK(std::abs(static_cast<double>(log_probs[i]) - exact) < rounding);
+  }
+  constexpr double rate = 1e-3;
+  const step_done before = step(rate), after = step(0.0);
+  CHECK(before.gradient_norm > 0.1);
+  CHECK(before.loss - after.loss == doctest::Approx(rate * before.gradient_norm * before.gradient_norm).epsilon(slope));
 }
 
 /// Steps of both models on all prompts, in turn, compared with those of the recipe.
@@ -165,6 +206,32 @@ TEST_CASE("log-probabilities have the temperature of the objective, of the refer
       const double exact = static_cast<double>(all(s, i, static_cast<std::size_t>(target))) / temperature - std::log(sum);
       CHECK(std::abs(static_cast<double>(log_probs[9 * s + i]) - exact) < 1e-5);
     }
+}
+
+TEST_CASE("so they do, and gradients with them, in bf16 and with an adapter") {
+  check_temperature<policy_recipe>({}, 1e-5, 0.03);
+  check_temperature<adapted_recipe>({.adapter = {.rank = 4, .alpha = 8, .targets = {"q_proj", "v_proj", "down_proj"}}}, 1e-5, 0.03);
+  // logits below 8 are rounded to 8 bits, twice: 2 · 8 · 2^-9 / 0.6
+  check_temperature<bf16_recipe>({}, 0.06, 0.3);
+}
+
+TEST_CASE("values of coefficient 0 are not trained, and their loss is that of any other coefficient") {
+  const host_batch batch = batch_of(2, 9);
+  const auto step = [&](double coefficient) {
+    auto critic = value_model::from_pretrained(golden::folder("ppo_recipe") + "/reward");
+    trainer value(critic, settings<ppo_value>({.coefficient = coefficient}));
+    const auto weights = critic.parameters().trained_values().host();
+    const std::vector<float> before(weights.begin(), weights.end());
+    const step_done done = value.step(std::span<const host_batch>(&batch, 1), 0.1);
+    return std::pair(done, std::equal(before.begin(), before.end(), weights.begin(), weights.end()));
+  };
+  const auto none = step(0.0), all = step(1.0);
+  CHECK(none.first.loss == all.first.loss);
+  CHECK(none.first.loss > 0.0);
+  CHECK(none.first.gradient_norm == 0.0);
+  CHECK(none.second);
+  CHECK(all.first.gradient_norm > 0.0);
+  CHECK_FALSE(all.second);
 }
 
 TEST_CASE("the loss may be the mean of the means of micro-batches, which have answers of different lengths") {

@@ -37,13 +37,14 @@ void run_logits(Model& model, pass_memory<Model>& passes, const Rows& rows, cons
 
 /// Logits [batch size, sequence length, vocabulary] at every position of a batch: of the next token, or in an encoder of the token at
 /// that position. On a host-addressable device they are computed directly into the array.
-///   throws  shape_error when sequences exceed the model's sequence length, data_error when a token is not in the vocabulary or a
-///           position exceeds the sequence length, memory_error
+///   throws  shape_error when sequences exceed the model's sequence length, data_error when a token is not in the vocabulary, positions are
+///           missing or exceed the sequence length, or sequences have no token; memory_error
 template <class Model, class Rows>
 requires requires(const Rows& rows) { rows.tokens; }
 [[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const Rows& rows) {
   using accumulate = typename Model::accumulate;
   const std::size_t n = rows.b * rows.t, v = model.config().vocab_size;
+  if (rows.b == 0) return array<accumulate, 3>(shape_of_rank<3>{0, rows.t, v});  // no sequences, no logits
   detail::require_batch(model, rows, "logits");
   pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
                               using device = typename std::remove_cvref_t<decltype(like)>::device;
@@ -79,6 +80,7 @@ template <class Model, class Rows>
 [[nodiscard]] array<typename Model::accumulate, 2> label_logits(Model& model, const Rows& rows) {
   using accumulate = typename Model::accumulate;
   const std::size_t n = rows.b * rows.t;
+  if (rows.b == 0) return array<accumulate, 2>(shape_of_rank<2>{0, model.config().labels.size()});
   detail::require_batch(model, rows, "logits");
   const auto run = [&](auto& of, auto& passes, auto& batch, auto& result) {
     auto p = passes.new_pass(pass_mode::evaluation);

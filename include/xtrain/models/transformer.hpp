@@ -298,6 +298,7 @@ void transformer<Recipe, Parts>::initialise_adapter() {
 
 template <class Recipe, class Parts>
 void transformer<Recipe, Parts>::on_weights_loaded() {
+  parameters_->note_change();
   if constexpr (requires { Recipe::adapter::on_weights_loaded(*parameters_, *stream_); })
     Recipe::adapter::on_weights_loaded(*parameters_, *stream_);
 }

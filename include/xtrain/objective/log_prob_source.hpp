@@ -18,6 +18,10 @@ class log_prob_source {
   ///   throws        shape_error when the batch is larger than announced, or a step has more micro-batches
   virtual void compute(typename Device::stream& stream, const batch_view& batch, std::size_t micro_batch,
                        vector_view<double, typename Device::memory> logp_b) = 0;
+  /// The parameters that it computes with, by which models are told apart; null: it has none.
+  [[nodiscard]] virtual const void* parameters() const { return nullptr; }
+  /// 0: not known.
+  [[nodiscard]] virtual std::size_t vocab_size() const { return 0; }
   /// The memory that it takes, for the plan of the run.
   [[nodiscard]] virtual planned_memory plan() const { return {}; }
 };

@@ -22,6 +22,8 @@ class teacher_source {
   ///   logits_nv [n, vocabulary or this rank's shard] written
   ///   throws  shape_error when the vocabulary has another size
   virtual void logits(execution<Device>& on, std::size_t slot, std::size_t first, matrix_view<A, typename Device::memory> logits_nv) = 0;
+  /// The parameters that it computes with, by which models are told apart; null: it has none.
+  [[nodiscard]] virtual const void* parameters() const { return nullptr; }
   /// The memory that it takes, for the plan of the run.
   [[nodiscard]] virtual planned_memory plan() const { return {}; }
 };

@@ -63,11 +63,19 @@ class parameter_store : public parameter_list {
     gradients_ = buffer<Device>(device_, layout_.stored_gradients() * sizeof(gradient_type), memory_role::gradients);
     if (sharding().gradients)
       gradient_windows_ = buffer<Device>(device_, layout_.gradient_windows() * sizeof(gradient_type), memory_role::gradients);
+    ++gradient_allocations_;
   }
+  /// How often gradients have been allocated: once by each trainer of the model.
+  [[nodiscard]] std::size_t gradient_allocations() const { return gradient_allocations_; }
   [[nodiscard]] bool has_gradients() const { return gradients_.bytes() != 0; }
 
   /// Bytes of all values.
   [[nodiscard]] std::size_t bytes() const { return values_.bytes() + value_windows_.bytes() + codes_.bytes() + outer_scales_.bytes(); }
+
+  /// How often weights have been changed: write() and set() count, and so does who changes them by way of views (note_change). An optimizer with a copy of
+  /// the weights of its own, in a wider dtype, sees by it that something else has changed them.
+  [[nodiscard]] std::size_t changes() const { return changes_; }
+  void note_change() const { ++changes_; }
 
   /// Weights updated by other ranks may still be in transit when a step ends. Every access to the weights of a block then first calls
   /// arrive(block), which waits for them. Views taken earlier must be taken again.
@@ -175,6 +183,7 @@ class parameter_store : public parameter_list {
   void write(Stream& stream, const entry& e, std::size_t first, std::span<const parameter_type> host) const {
     if (!e.is_here) return;
     await(e.block);
+    note_change();
     const auto all = values_.template as<parameter_type>();
     if (!sharding().values) return copy_to_device(stream, all.subspan(e.offset + first, host.size()), host);
     const piece own = piece_of(e);
@@ -310,6 +319,8 @@ class parameter_store : public parameter_list {
   typename Device::context device_;
   parameter_layout layout_;
   std::function<void(std::size_t)> arrive_{};  // empty: all weights are present
+  mutable std::size_t changes_ = 0;
+  std::size_t gradient_allocations_ = 0;
   buffer<Device> values_, value_windows_;
   buffer<Device> gradients_, gradient_windows_;
   buffer<Device> codes_, outer_scales_;

@@ -109,6 +109,10 @@ class forward_only {
                           c.seq_length, ", ", c.micro_batch_size, " and ", c.gradient_accumulation_steps);
     require<config_error>(c.temperature > 0.0 && std::isfinite(c.temperature), "a model beside the trained one: temperature must be positive; given ",
                           c.temperature);
+    if constexpr (requires { sizes.final_logit_softcapping; })  // on all stages of a pipeline, not just on that with the head
+      require<config_error>(c.temperature == 1.0 || sizes.final_logit_softcapping == 0.0,
+                            "a model beside the trained one: temperature: must be 1 where logits are bounded (final_logit_softcapping ",
+                            sizes.final_logit_softcapping, "); given ", c.temperature);
     require<config_error>(c.temperature == 1.0 || !scores_sequences<recipe>, "a model with a score head has no temperature; given ", c.temperature);
     return c;
   }

@@ -14,7 +14,8 @@ class history final : public observer {
  public:
   using observer::on;
   void on(const run_began& run) override {
-    for (std::vector<double>* values : {&losses_, &rates_, &norms_}) values->reserve(values->size() + run.max_steps - run.first_step);
+    const std::size_t steps = run.max_steps > run.first_step ? run.max_steps - run.first_step : 0;  // none: the run was resumed behind its end
+    for (std::vector<double>* values : {&losses_, &rates_, &norms_}) values->reserve(values->size() + steps);
   }
   void on(const step_done& done) override {
     losses_.push_back(done.loss);

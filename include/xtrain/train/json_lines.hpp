@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,8 +20,10 @@ namespace xtrain {
 class json_lines_record final : public observer {
  public:
   /// `device_peak` in FLOP/s (see measure_peak); 0: no MFU is recorded.
-  ///   throws  file_error when the file cannot be written
-  explicit json_lines_record(const std::string& path, double device_peak = 0);
+  ///   report  given what is wrong when a line cannot be written, e.g. because the disk is full, once: the run goes on, and so does the record as soon as
+  ///           it can. None: it is a file_error, which ends the run
+  ///   throws  file_error when the file cannot be opened for writing
+  explicit json_lines_record(const std::string& path, double device_peak = 0, std::function<void(const std::string&)> report = {});
 
   /// What is trained, and how: recorded when the run begins, as the members of an event 'settings'.
   ///   object  a JSON object, not empty, in one line: see recorded_run()
@@ -58,6 +61,8 @@ class json_lines_record final : public observer {
   };
   std::string path_;
   double peak_;
+  std::function<void(const std::string&)> report_;
+  bool is_cut_ = false, has_reported_ = false;
   std::string description_;  // the line of 'settings', or empty
   std::unique_ptr<std::FILE, closer> file_;
   std::array<char, 4096> line_{};

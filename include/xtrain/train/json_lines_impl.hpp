@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,9 +20,10 @@
 
 namespace xtrain {
 
-XTRAIN_INLINE json_lines_record::json_lines_record(const std::string& path, double device_peak)
-    : path_(path), peak_(device_peak), file_(std::fopen(path.c_str(), "ae")) {
+XTRAIN_INLINE json_lines_record::json_lines_record(const std::string& path, double device_peak, std::function<void(const std::string&)> report)
+    : path_(path), peak_(device_peak), report_(std::move(report)), file_(std::fopen(path.c_str(), "ae")) {
   require<file_error>(file_ != nullptr, path, ": must be writable");
+  std::setvbuf(file_.get(), nullptr, _IONBF, 0);  // a line is written at once, or is known not to be
   if (path.starts_with("/dev/") || path.starts_with("/proc/")) return;  // a stream, which may be a file with anything in it
   const std::unique_ptr<std::FILE, closer> before(std::fopen(path.c_str(), "re"));
   if (before == nullptr || std::fseek(before.get(), -1, SEEK_END) != 0) return;  // a new file, or a device
@@ -162,8 +164,16 @@ XTRAIN_INLINE void json_lines_record::end() {
 }
 
 XTRAIN_INLINE void json_lines_record::append(std::string_view line) {
-  const bool written = std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() && std::fflush(file_.get()) == 0;
-  require<file_error>(written, path_, ": the record must be written; the disk may be full");
+  const auto written = [&](std::string_view text) { return std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size(); };
+  if ((!is_cut_ || written("\n")) && written(line)) {
+    is_cut_ = false;
+    return;
+  }
+  constexpr const char* problem = ": the record must be written; the disk may be full";
+  require<file_error>(report_ != nullptr, path_, problem);
+  std::clearerr(file_.get());
+  is_cut_ = true;  // perhaps a part of the line was written
+  if (!std::exchange(has_reported_, true)) report_(concat(path_, problem));
 }
 
 }  // namespace xtrain

@@ -39,6 +39,8 @@ class reference_model final : public log_prob_source<typename Model::device> {
     return with_counts(forward_only<Model>::run_dry(sizes, options, settings, properties, false));
   }
   [[nodiscard]] planned_memory plan() const override { return with_counts(passes_.needed()); }
+  [[nodiscard]] const void* parameters() const override { return &passes_.model().parameters(); }
+  [[nodiscard]] std::size_t vocab_size() const override { return passes_.model().config().vocab_size; }
 
   void compute(typename device::stream& stream, const batch_view& batch, std::size_t micro_batch, vector_view<double, memory> logp_b) override {
     // the model has a stream of its own: memory that both use is ready in either order

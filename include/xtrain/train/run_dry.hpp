@@ -42,10 +42,12 @@ template <class Model, class Optimizer, class Objective>
   const step_traffic before = traffic_of(model.parallel());
   step.require_batches(batches);
   step.forward_backward(batches, 0);
+  const dry_record passes = model.context().record();
   step.change_weights(0.0, 0);
   dry_run found;
   found.sent = traffic_of(model.parallel()).since(before);
   found.record = model.context().record();
+  found.update = found.record.since(passes);
   found.passes = step.high_water();
   found.parameters = model.parameters().count();
   found.trained = model.parameters().trained_count();

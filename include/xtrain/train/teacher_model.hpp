@@ -50,6 +50,8 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   }
   [[nodiscard]] planned_memory plan() const override { return with_hidden_states(passes_.needed(), passes_.model().config().hidden_size); }
 
+  [[nodiscard]] const void* parameters() const override { return &passes_.model().parameters(); }
+
   void begin(typename device::stream& stream, const batch_view& batch, std::size_t slot) override {
     // the model has a stream of its own: memory that both use is ready in either order
     auto& own = passes_.model().stream();

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -39,13 +40,15 @@ void append_text(std::string& to, unsigned field, std::string_view text);
 /// Writes "events.out.tfevents.<time>.<host>.<process>.0" into an existing folder.
 class tensorboard_record final : public observer {
  public:
-  /// throws file_error when the folder cannot be written to
-  explicit tensorboard_record(const std::string& folder);
+  ///   report  given what is wrong when the file cannot be written any more, e.g. because the disk is full: the run goes on, and the record ends there.
+  ///           None: it is a file_error, which ends the run
+  ///   throws  file_error when the folder cannot be written to
+  explicit tensorboard_record(const std::string& folder, std::function<void(const std::string&)> report = {});
 
   using observer::on;
   XTRAIN_HEADER_INLINE void on(const step_done& done) override;
   XTRAIN_HEADER_INLINE void on(const evaluation_done& done) override;
-  void on(const run_ended&) override { std::fflush(file_.get()); }
+  XTRAIN_HEADER_INLINE void on(const run_ended&) override;
 
   /// One point of one curve.
   void scalar(std::string_view tag, double value, std::size_t step);
@@ -54,12 +57,14 @@ class tensorboard_record final : public observer {
   static double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
   void begin_event(std::size_t step);
   void write_event();
+  void require_written(bool is);
 
   struct closer {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
   std::string path_;
-  std::unique_ptr<std::FILE, closer> file_;
+  std::function<void(const std::string&)> report_;
+  std::unique_ptr<std::FILE, closer> file_;  // none: it could not be written
   std::string event_, value_, summary_, record_;  // members, so that a step allocates nothing
 };
 

@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/library.hpp>
@@ -49,7 +51,7 @@ XTRAIN_INLINE void append_text(std::string& to, unsigned field, std::string_view
 
 }  // namespace detail
 
-XTRAIN_INLINE tensorboard_record::tensorboard_record(const std::string& folder) {
+XTRAIN_INLINE tensorboard_record::tensorboard_record(const std::string& folder, std::function<void(const std::string&)> report) : report_(std::move(report)) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   path_ =
@@ -97,13 +99,25 @@ XTRAIN_INLINE void tensorboard_record::begin_event(std::size_t step) {
 }
 
 XTRAIN_INLINE void tensorboard_record::write_event() {
+  if (file_ == nullptr) return;
   record_.clear();
   detail::append_bytes(record_, static_cast<std::uint64_t>(event_.size()));
   detail::append_bytes(record_, detail::masked_crc32c(record_));
   record_.append(event_);
   detail::append_bytes(record_, detail::masked_crc32c(event_));
-  require<file_error>(std::fwrite(record_.data(), 1, record_.size(), file_.get()) == record_.size(), path_,
-                      ": the record must be written; the disk may be full");
+  require_written(std::fwrite(record_.data(), 1, record_.size(), file_.get()) == record_.size());
+}
+
+XTRAIN_INLINE void tensorboard_record::on(const run_ended&) {
+  if (file_ != nullptr) require_written(std::fflush(file_.get()) == 0);
+}
+
+XTRAIN_INLINE void tensorboard_record::require_written(bool is) {
+  if (is) return;
+  constexpr const char* problem = ": the record must be written; the disk may be full";
+  require<file_error>(report_ != nullptr, path_, problem);
+  file_.reset();  // readers cannot go on after a part of a record
+  report_(concat(path_, problem));
 }
 
 }  // namespace xtrain

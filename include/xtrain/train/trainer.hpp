@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -36,6 +37,7 @@
 #include <xtrain/train/rank_stopwatch.hpp>
 #include <xtrain/train/recipe.hpp>
 #include <xtrain/train/require_room.hpp>
+#include <xtrain/train/require_second_model.hpp>
 #include <xtrain/train/run_dry.hpp>
 #include <xtrain/train/run_settings.hpp>
 #include <xtrain/train/step_guard.hpp>
@@ -63,7 +65,8 @@ class trainer {
   using accumulate = typename Model::accumulate;
   using memory = typename device::memory;
 
-  /// throws  config_error when the settings do not suit the model, memory_error when the run does not fit: with the sizes
+  ///   model   must outlive the trainer, and must not be moved meanwhile
+  ///   throws  config_error when the settings do not suit the model, memory_error when the run does not fit: with the sizes
   explicit trainer(Model& model, detail::run_config_of<Model> settings = {});
 
   /// Dry run of one step with this trainer: what a run would need. Allocates nothing.
@@ -76,7 +79,7 @@ class trainer {
   /// Reports an event to all observers; an observer may call it, too.
   template <class Event>
   void tell(const Event& event) {
-    for (observer* watcher : observers_) watcher->on(event);
+    for (std::size_t i = 0; i < observers_.size(); ++i) observers_[i]->on(event);  // one of them may attach another
   }
 
   /// Trains on the data until the config's steps or epochs are done, or a stop is requested.
@@ -102,6 +105,10 @@ class trainer {
     queue_step(batches, learning_rate);
     return finish_step();
   }
+  template <class Batch>
+  step_done step(std::span<Batch> batches, double learning_rate) requires(!std::is_const_v<Batch>) {
+    return step(std::span<const Batch>(batches), learning_rate);
+  }
   /// The same in two parts. At most two steps may be queued: the device then has work while the host reads the result of the first, and the
   /// host never makes it wait. Weights, and all that a step's result does not contain, are those after all queued steps.
   template <class Batch>
@@ -111,6 +118,12 @@ class trainer {
     queued_data_[(progress_.step + queued_steps() + 1) % queued_data_.size()].sequences = 0;  // fit() alone knows
     queue_step_of(views_, learning_rate);
   }
+  template <class Batch>
+  void queue_step(std::span<Batch> batches, double learning_rate) requires(!std::is_const_v<Batch>) {
+    queue_step(std::span<const Batch>(batches), learning_rate);
+  }
+  /// Where the data continues after the last step, rows.state(), which checkpoints contain. For a loop of one's own: fit() knows it.
+  void set_data_state(const loader_state& after) { progress_.data = after; }
   /// Waits for the oldest step that is queued, and counts it in progress().
   step_done finish_step();
   [[nodiscard]] std::size_t queued_steps() const { return step_->pending(); }
@@ -144,13 +157,19 @@ class trainer {
   /// Whether the last fit() ended because a stop was requested, on any rank.
   [[nodiscard]] bool is_stopped() const { return stopped_; }
   /// A reference model for an objective that needs one, as dpo: see reference_model. It must live as long as the trainer uses it.
+  ///   throws  config_error when it is the trained model, or has another vocabulary
   void use_reference(log_prob_source<device>& source) {
+    detail::require_second_model("trainer: the reference model", source.parameters(), model_->parameters());
+    require<config_error>(source.vocab_size() == 0 || source.vocab_size() == model_->config().vocab_size,
+                          "trainer: the reference model's vocabulary must be that of the trained model, ", model_->config().vocab_size, "; it is ",
+                          source.vocab_size());
     step_->use_reference(&source);
     plan_.set_beside("reference model", source.plan());
   }
   /// A teacher for distillation: see teacher_model. It must live as long as the trainer uses it.
   template <class Teacher>
   void use_teacher(Teacher& source) {
+    if constexpr (requires { source.parameters(); }) detail::require_second_model("trainer: the teacher", source.parameters(), model_->parameters());
     step_->use_teacher(source);
     if constexpr (requires { source.plan(); }) plan_.set_beside("teacher", source.plan());
   }
@@ -180,14 +199,15 @@ class trainer {
   [[nodiscard]] loader_config loader_settings() const { return detail::loader_settings_of(*model_, config_); }
 
   /// Writes the model as a Hugging Face folder; see io/pretrained.hpp.
+  ///   throws  non_finite_error when a weight is not finite; what save_pretrained throws
   template <class... Arguments>
-  void save(const std::string& folder, const Arguments&... arguments) const {
+  void save(const std::string& folder, const Arguments&... arguments) {
     static_assert(
         requires { save_pretrained(std::declval<const Model&>(), folder, arguments...); },
         "xtrain trainer::save: the 'io' component must be included, and an adapter of your own that freezes weights must have a "
         "save_pretrained of its own; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
-    failed_.require_whole_steps();
     require_no_queued_steps("trainer: save()");
+    require_finite_weights();
     save_pretrained(*model_, folder, arguments...);
   }
 
@@ -361,12 +381,16 @@ void trainer<Model>::queue_step_of(std::span<const batch_view> batches, double l
   failed_.require_whole_steps();
   require<config_error>(queued_steps() < queued_data_.size(), "trainer: at most ", queued_data_.size(),
                         " steps must be queued; finish_step() must be called for the first");
+  require<config_error>(learning_rate >= 0.0 && std::isfinite(learning_rate),
+                        "trainer: the learning rate of a step must be a number that is not negative; given ", learning_rate);
   if (queued_steps() == 0) step_began_ = clock::now();
   step_->require_batches(batches);
+  step_->take_changes(config_);
   // counted across fit() calls, so that random numbers are not repeated
   const auto number = static_cast<std::uint32_t>(progress_.updates + progress_.skipped + queued_steps());
   together(remains::nothing, [&] { step_->forward_backward(batches, number); });
   together(remains::half_a_step, [&] { step_->change_weights(learning_rate, number); });
+  step_->note_own_change();
 }
 
 template <class Model>

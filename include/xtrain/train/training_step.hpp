@@ -118,6 +118,16 @@ class training_step {
     optimizer_->visit(visit);
   }
 
+  /// Before a step: takes what something else has changed since the last one. The optimizer's own copy of the weights, if the precision has one, is made
+  /// again when weights were loaded, merged, set or trained by another trainer; settings of parameters are those of this trainer again.
+  ///   throws  config_error when another trainer has taken the gradients that capture_steps or keep_gradients rely on
+  void take_changes(const training_config<optimizer, objective>& settings);
+  /// After a step: what it has changed is known to its optimizer.
+  void note_own_change() {
+    model_->parameters().note_change();
+    changes_ = model_->parameters().changes();
+  }
+
   /// Checks the batches of a step, before it begins.
   ///   throws  data_error, shape_error; config_error for a number of micro-batches that a pipeline was not made for
   void require_batches(std::span<const batch_view> batches) const;
@@ -252,6 +262,13 @@ class training_step {
       require<config_error>(!model.balances_load(), objective::name, ": a load-balancing loss of experts, which is one per target, must not be combined with "
                             "losses of sequences, or with advantages; set balances_experts to false");
   }
+  /// Only the last stage of a pipeline has the head, which refuses it; the others would wait for it.
+  static void require_temperature([[maybe_unused]] const Model& model, [[maybe_unused]] const typename objective::config& settings) {
+    if constexpr (requires { objective::log_prob_temperature(settings), model.config().final_logit_softcapping; })
+      require<config_error>(objective::log_prob_temperature(settings) == 1.0 || model.config().final_logit_softcapping == 0.0, objective::name,
+                            ": temperature: must be 1 for a model whose logits are bounded (final_logit_softcapping ",
+                            model.config().final_logit_softcapping, "); given ", objective::log_prob_temperature(settings));
+  }
   void require_plain_balance([[maybe_unused]] const batch_view& batch) const {
     if constexpr (requires { model_->balances_load(); })
       require<config_error>(
@@ -299,6 +316,7 @@ class training_step {
   buffer<device> reference_counts_;            // targets of the sequences of a batch
   pinned_memory<device> reference_staging_;    // log-probabilities from the data: of two steps
   std::size_t sequences_, micro_batches_, staged_ = 0;
+  std::size_t changes_ = 0, gradient_allocations_ = 0;  // of the parameters, that this trainer knows of
   std::optional<typename optimizer::template state<device, precision>> optimizer_;
   std::optional<stream_drain<typename device::stream>> drain_;  // last: the host waits before memory that queued work uses is released
 };
@@ -332,6 +350,7 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
     require<config_error>(neftune_noise_alpha_ == 0.0, "neftune_noise_alpha: must be 0 for an encoder; given ", neftune_noise_alpha_);
   if constexpr (requires { objective::require_model(model); }) objective::require_model(model);
   require_balanced_objective(model);
+  require_temperature(model, settings.objective);
   set_parameter_settings(model.parameters(), settings);
   model.parameters().allocate_gradients();
   memory_.emplace(model, settings, sizes);
@@ -339,8 +358,31 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
                      objective_sizes{memory_->local_tokens_of(model), sequences_, micro_batches_});
   auto on = memory_->passes.execution_on();
   optimizer_.emplace(settings.optimizer, on, model.parameters());
+  gradient_allocations_ = model.parameters().gradient_allocations();
+  changes_ = model.parameters().changes();
   model.stream().synchronize();
   drain_.emplace(model.stream());
+}
+
+template <class Model>
+void training_step<Model>::take_changes(const training_config<optimizer, objective>& settings) {
+  auto& parameters = model_->parameters();
+  if (parameters.gradient_allocations() != gradient_allocations_) {
+    require<config_error>(!captures_ && !keeps_gradients_, "trainer: with capture_steps or keep_gradients a model must have one trainer; another has been made "
+                          "for it since");
+    set_parameter_settings(parameters, settings);
+    gradient_allocations_ = parameters.gradient_allocations();
+  }
+  if (parameters.changes() == changes_) return;
+  changes_ = parameters.changes();
+  if constexpr (has_master_copy<precision>) {
+    auto on = memory_->passes.execution_on();
+    optimizer_->visit([&](std::string_view name, const auto& array, const auto&...) {
+      if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(array)>::element_type, typename precision::master>)
+        if (name == "master")
+          for (const decay_run& run : parameters.decay_runs()) ops::cast(on, parameters.values_of(run), array.subspan(run.kept, run.size()));
+    });
+  }
 }
 
 template <class Model>
@@ -529,6 +571,7 @@ auto training_step<Model>::finish() -> step_result {
 template <class Model>
 void training_step<Model>::restore(const kernel::step_state& state) {
   has_kept_gradients_ = false;
+  changes_ = model_->parameters().changes();
   fake_quantizes_ = fake_quantizes_from_ == 0 || state.updates > static_cast<double>(fake_quantizes_from_);
   copy_to_device(model_->stream(), memory_->state_1(), std::span(&state, 1));
   model_->stream().synchronize();

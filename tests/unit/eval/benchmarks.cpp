@@ -311,6 +311,13 @@ TEST_CASE("results of a group are weighted by documents, and only of a whole gro
   CHECK(groups[0].metrics[0].value == doctest::Approx(0.8));
   CHECK(*groups[0].metrics[0].standard_error == doctest::Approx(std::sqrt((9 * 0.01 * 10 + 29 * 0.0025 * 30) / 38 / 40)));
   CHECK(benchmark_groups(std::vector{result("mmlu_anatomy", "mmlu", 10, 0.5, 0.1)}).empty());
+  // a task of one document has no standard error, and neither has its group: "N/A", as in lm-evaluation-harness 0.4.13
+  std::vector one_document{result("a", "mine", 10, 0.5, 0.1), result("b", "mine", 1, 1.0, 0.0)};
+  one_document[1].metrics[0].standard_error.reset();
+  const auto without = benchmark_groups(one_document);
+  REQUIRE(without.size() == 1);
+  CHECK(without[0].metrics[0].value == doctest::Approx(6.0 / 11));
+  CHECK_FALSE(without[0].metrics[0].standard_error.has_value());
   // by name, whatever their order; of tasks with different metrics those that all have
   const auto both = [](const char* name, std::vector<benchmark_metric> metrics, std::size_t shots) {
     return benchmark_result{.name = name, .groups = {"mine"}, .metrics = std::move(metrics), .num_fewshot = shots, .documents = 10};

@@ -85,6 +85,8 @@ TEST_CASE("rows that the model cannot read are refused with the numbers") {
   wrong(1, 3) = -1;
   CHECK_THROWS_WITH_AS((void)logits(model, wrong), "logits: tokens must be in the model's vocabulary of 29; given -1 at index 8", data_error);
   CHECK(logits(model, rows(0, 5)).size() == 0);  // no sequences, no logits
+  CHECK_THROWS_WITH_AS((void)logits(model, rows(2, 0)), "logits: a batch must have at least one sequence of at least one token; given 2 sequences of 0",
+                       data_error);
   CHECK_NOTHROW((void)logits(model, rows(1, 12)));
 }
 

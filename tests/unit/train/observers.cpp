@@ -181,6 +181,33 @@ TEST_CASE("a full disk is an error of the record too") {
   CHECK_THROWS_WITH_AS(record.on(a_step), doctest::Contains("the record must be written"), file_error);
 }
 
+TEST_CASE("a record that can report goes on without the lines that a full disk cuts off, and says so once") {
+  const scratch_folder folder;
+  std::vector<std::string> reports;
+  json_lines_record record(folder / "m.jsonl", 0, [&](const std::string& what) { reports.push_back(what); });
+  record.on(a_step);
+  const std::size_t line = get_file(folder / "m.jsonl").size();
+  {
+    const limited_file_size full(line + 100);
+    for (int i = 0; i < 3; ++i) CHECK_NOTHROW(record.on(a_step));
+  }
+  REQUIRE(reports.size() == 1);
+  CHECK(reports[0] == concat(folder / "m.jsonl", ": the record must be written; the disk may be full"));
+  record.on(a_step);  // there is room again
+  record.on(a_step);
+  const std::string text = get_file(folder / "m.jsonl");
+  CHECK(text.substr(text.size() - 2 * line) == text.substr(0, line) + text.substr(0, line));
+  CHECK(text[text.size() - 2 * line - 1] == '\n');
+
+  std::string problem;
+  tensorboard_record curves(folder.path(), [&](const std::string& what) { problem += what; });
+  const limited_file_size full(100);
+  for (int i = 0; i < 100; ++i) CHECK_NOTHROW(curves.on(a_step));
+  CHECK_NOTHROW(curves.on(run_ended{}));
+  CHECK(problem.ends_with(": the record must be written; the disk may be full"));
+  CHECK(problem.find(": the record") == problem.rfind(": the record"));
+}
+
 TEST_CASE("where there is no terminal, the progress bar is silent") {
   const scratch_folder folder;
   std::FILE* file = std::fopen((folder / "out").c_str(), "w");

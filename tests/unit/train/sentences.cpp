@@ -69,6 +69,26 @@ TEST_CASE("an encoder learns words and labels, and is judged by both") {
   CHECK(found.share() > 0.9);
 }
 
+TEST_CASE("an encoder refuses a batch without tokens, and needs no positions") {
+  model_type model(sizes());
+  trainer trainer(model, settings(5));
+  for (const host_batch& rows : {host_batch{.b = 2, .t = 0}, host_batch{.b = 0, .t = 8}, host_batch{}}) {
+    const char* why = "a batch must have at least one sequence of at least one token; given ";
+    CHECK_THROWS_WITH_AS((void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3), doctest::Contains(why), data_error);
+    if (rows.b == 0) {  // no sequences, no logits
+      CHECK(logits(model, rows).size() + label_logits(model, rows).size() == 0);
+      continue;
+    }
+    CHECK_THROWS_WITH_AS((void)logits(model, rows), doctest::Contains(why), data_error);
+    CHECK_THROWS_WITH_AS((void)label_logits(model, rows), doctest::Contains(why), data_error);
+  }
+  host_batch rows{.b = 1, .t = 4, .tokens = {2, 7, 7, 3}};
+  const auto without = logits(model, rows);
+  rows.positions = {0, 1, 2, 3};
+  const auto placed = logits(model, rows);
+  CHECK(std::equal(without.begin(), without.end(), placed.begin()));
+}
+
 TEST_CASE("an evaluation is the mean over words plus the mean over labels, whatever the batches") {
   model_type model(sizes());
   const sentence_dataset data = counting(true);

@@ -8,9 +8,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <xtrain/io.hpp>
+#include <xtrain/models/bloom.hpp>
 #include <xtrain/testing/archetypes.hpp>
 #include <xtrain/testing/isolated.hpp>
 #include "host_allocations.hpp"
@@ -585,6 +587,24 @@ TEST_CASE("xtensor rows go in, and logits, parameters and losses come out") {
                         .epsilon(1e-5));
 }
 
+TEST_CASE("a model with an embedding of positions must be given them, one with ALiBi need not") {
+  const decoder_config small{.vocab_size = 97, .hidden_size = 32, .num_layers = 2, .num_heads = 4, .max_position_embeddings = 24};
+  gpt2<fp32_recipe> learned(small);
+  bloom<fp32_recipe> biased(small);
+  const host_batch rows{.b = 1, .t = 4, .tokens = {1, 2, 3, 4}, .targets = {2, 3, 4, 5}, .target_count = 4, .token_count = 4};
+  CHECK_THROWS_WITH_AS((void)logits(learned, rows), doctest::Contains("logits: positions must be given"), data_error);
+  host_batch placed = rows;
+  placed.positions = {0, 1, 2, 3};
+  const auto without = logits(biased, rows), with = logits(biased, placed);
+  CHECK(std::equal(without.begin(), without.end(), with.begin()));
+}
+
+using tokens_of_rows = array<token, 2>;
+static_assert(std::is_constructible_v<xtensor_batch, tokens_of_rows&, const tokens_of_rows&>);
+static_assert(!std::is_constructible_v<xtensor_batch, tokens_of_rows, tokens_of_rows&>);  // it would look at an array that is gone
+static_assert(!std::is_constructible_v<xtensor_batch, tokens_of_rows&, const tokens_of_rows>);
+static_assert(!std::is_constructible_v<xtensor_batch, tokens_of_rows, tokens_of_rows>);
+
 TEST_CASE("rows that a kernel would follow out of its memory are refused, and the step did not happen") {
   llama<fp32_recipe> model(sizes());
   trainer trainer(model, {.max_steps = 5, .micro_batch_size = 2, .seq_length = 8});
@@ -609,6 +629,15 @@ TEST_CASE("rows that a kernel would follow out of its memory are refused, and th
   refused(rows, "positions must be in the model's max_position_embeddings of 24; given 24 at index 3");
   rows.positions[3] = -1;
   refused(rows, "positions must be in the model's max_position_embeddings of 24; given -1 at index 3");
+  rows = good;
+  rows.positions.clear();
+  refused(rows, "positions must be given, one for each of the 8 tokens: its index in its sample, from 0; a batch has none");
+  for (const auto& [b, t] : {std::pair<std::size_t, std::size_t>{2, 0}, {0, 8}, {0, 0}}) {
+    const host_batch none{.b = b, .t = t};
+    const char* why = "trainer: a batch must have at least one sequence of at least one token; given ";
+    CHECK_THROWS_WITH_AS((void)trainer.step(std::span(&none, 1), 1e-2), doctest::Contains(why), data_error);
+    CHECK_THROWS_WITH_AS((void)trainer.token_log_probs(none), doctest::Contains(why), data_error);
+  }
   for (const auto& [place, start] : {std::pair<std::size_t, token>{0, 1}, {1, -1}, {3, 1}, {4, 2}, {6, 3}, {7, 8}, {7, -4}}) {
     rows = good;
     rows.starts[place] = start;
