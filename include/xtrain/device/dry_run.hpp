@@ -38,6 +38,25 @@ struct dry_record {
     for (const kernel_count& kernel : kernels) all += kernel.runs;
     return all;
   }
+  /// The kernel's counts; none: zeros.
+  [[nodiscard]] kernel_count of(std::string_view name) const {
+    for (const kernel_count& kernel : kernels)
+      if (kernel.name == name) return kernel;
+    return {.name = name};
+  }
+  /// What was counted after an earlier record of the same.
+  [[nodiscard]] dry_record since(const dry_record& earlier) const {
+    dry_record later{.kernels = {},
+                     .synchronisations = synchronisations - earlier.synchronisations,
+                     .bytes_from_host = bytes_from_host - earlier.bytes_from_host,
+                     .bytes_to_host = bytes_to_host - earlier.bytes_to_host};
+    for (const kernel_count& kernel : kernels) {
+      const kernel_count before = earlier.of(kernel.name);
+      if (kernel.runs > before.runs)
+        later.kernels.push_back({kernel.name, kernel.runs - before.runs, kernel.operations - before.operations, kernel.bytes - before.bytes});
+    }
+    return later;
+  }
   void count(std::string_view name, double operations, double bytes) {
     for (kernel_count& kernel : kernels) {
       if (kernel.name != name) continue;

@@ -82,7 +82,8 @@ XTRAIN_INLINE rank_seconds::rank_seconds(const dry_run& one, std::size_t dry_mic
   const auto& [data, tensor, pipeline, context, expert] = layout.mesh;
   const double times = static_cast<double>(layout.micro_batches) / static_cast<double>(dry_micro_batches);
   double attention = 0;  // on blocks of keys, while the next ones are in flight
-  for (const kernel_count& kernel : one.record.kernels) {
+  for (const kernel_count& kernel : one.update.kernels) update += seconds_of(kernel, on, dtype);
+  for (const kernel_count& kernel : one.record.since(one.update).kernels) {
     const double seconds = seconds_of(kernel, on, dtype);
     if (is_update(kernel.name)) update += seconds;
     else passes += times * seconds;

@@ -35,6 +35,9 @@ struct stages : defaults {
   using parallel = pipeline<interleaved, xtrain::parallel<zero<1>, tensor_parallel>>;
   using recompute = recompute_full;
 };
+struct orthogonal : defaults {
+  using optimizer = muon;
+};
 struct rows : defaults {
   using parallel = zero<3>;
 };
@@ -230,6 +233,24 @@ TEST_CASE("a rehearsal of some micro-batches tells of many") {
   // gradients are zeroed once per step, here four times: 1/1000 of the bytes of a pass
   CHECK(scaled.passes >= whole.passes);
   CHECK(scaled.passes <= 1.01 * whole.passes);
+}
+
+TEST_CASE("what muon multiplies is counted once per step, however many micro-batches the rehearsal has") {
+  const auto planned = [](std::size_t m) {
+    return plan<trainer<llama<orthogonal>>>(planned_run::sizes(), {},
+                                            training_config<muon>{.max_steps = 3, .micro_batch_size = 3, .gradient_accumulation_steps = m},
+                                            cpu::properties{1});
+  };
+  const dry_run one = planned(1), eight = planned(8), many = planned(64);
+  CHECK(one.update.of("matmul").runs == 5 * 3 * 7 * 3);  // of five iterations, for seven matrices of three layers
+  CHECK(many.update.of("matmul").operations == one.update.of("matmul").operations);
+  const machine m = round_numbers();
+  const predicted_step whole = predict(eight, {.micro_batches = 8}, m, "fp32");
+  const predicted_step scaled = predict(std::span<const dry_run>(&one, 1), {.micro_batches = 8}, m, "fp32", 1);
+  CHECK_CLOSE(scaled.update, whole.update);
+  CHECK(scaled.update > predict(plan<trainer<llama<defaults>>>(planned_run::sizes(), {}, planned_run::settings(1), cpu::properties{1}), {}, m, "fp32").update);
+  CHECK(scaled.passes >= whole.passes);
+  CHECK(scaled.passes <= 1.02 * whole.passes);  // gradients are zeroed once per step, here eight times
 }
 
 TEST_CASE("recipes say how they divide a run") {
