@@ -147,6 +147,10 @@ class chat_record_reader {
                                 as_function(jinja_value_from_json(content->text(), concat(path_, ": line ", line_, ": function_call")))});
       return one;
     }
+    const std::string_view speaker = role_of(*role);
+    const bool may_be_object = speaker != "system" && speaker != "user" && speaker != "assistant";  // what a tool gives, which templates write as JSON
+    must(content == nullptr || content->is_text() || content->as_sequence() != nullptr || (may_be_object && content->as_mapping() != nullptr),
+         "content of a message must be a string or a list of parts; it is ", content == nullptr ? "" : content->type());
     one.set("content", content == nullptr ? jinja_value{} : joined_parts(*content));
     for (const auto& more : message.as_mapping()->entries())
       if (const std::string& name = more.key.text(); name != "role" && name != "from" && name != "content" && name != "value")

@@ -117,12 +117,15 @@ XTRAIN_INLINE rendered_text chat_template::render(const jinja_value& messages, c
   require<data_error>(list != nullptr, used.who(), ": messages must be a list; given ", messages.type());
   for (const jinja_value& message : list->items)
     require<data_error>(message.as_mapping() != nullptr, used.who(), ": every message must be an object; given ", message.type());
-  const bool writes_calls = (&used == with_tools_.get() ? tools_text_ : text_).find("tool_calls") != std::string::npos;
+  const std::string& text = &used == with_tools_.get() ? tools_text_ : text_;
+  const bool writes_calls = text.find("tool_calls") != std::string::npos;
   for (const jinja_value& message : list->items) {  // such a message says nothing else: its answer would be learned as an empty one
     const jinja_value* calls = message.as_mapping()->find_name("tool_calls");
     require<data_error>(writes_calls || calls == nullptr || !calls->truth(), used.who(),
                         ": must write tool_calls, which a message has; it leaves them out. The model's own template may write them");
   }
+  require<data_error>(!with.tools.truth() || text.find("tools") != std::string::npos, used.who(),
+                      ": must write the tools that come with the messages; it leaves them out. The model's own template may write them");
   jinja_mapping variables = tokens_;
   variables.set("messages", messages);
   variables.set("tools", with.tools);

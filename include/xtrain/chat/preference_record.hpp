@@ -175,9 +175,12 @@ class preference_record_reader : chat_record_reader {
       must(chosen != rejected, "'chosen' and 'rejected' must differ where there is no 'prompt'; they are equal");
       const std::size_t most = std::min(chosen.size(), rejected.size());
       while (common < most && chosen[common] == rejected[common]) ++common;
-      if (common == most && most > 0) common = jinja::character_before(chosen, common);              // an answer has at least a character
-      while (common > 0 && (static_cast<unsigned char>(chosen[common]) & 0xC0U) == 0x80U) --common;  // not within one
-      if (common > 0 && chosen[common - 1] == ' ') --common;                                         // a space belongs to the word behind it
+      if (common == most) {
+        if (most > 0) common = jinja::character_before(chosen, common);  // one answer begins with the other, and has at least a character
+      } else {
+        while (common > 0 && (static_cast<unsigned char>(chosen[common]) & 0xC0U) == 0x80U) --common;  // not within one
+        if (common > 0 && chosen[common - 1] == ' ') --common;                                         // a space belongs to the word behind it
+      }
     }
     to.prompt.text = prompt != nullptr ? *prompt : chosen.substr(0, common);
     to.answers.push_back({.text = chosen.substr(common)});

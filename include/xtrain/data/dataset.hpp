@@ -67,28 +67,35 @@ class dataset {
   /// are a config_error.
   dataset(std::string source, std::shared_ptr<const sample_source> samples);
 
-  /// Appends a sample. `learned(i)` says whether token i is a target (the loss mask).
-  ///   throws  data_error if a token is negative or at least 2^30
+  /// Appends a sample. `learned(i)` says whether token i is a target (the loss mask); it is called once for each token, in order.
+  ///   throws  data_error if a token is negative or at least 2^30, and what `learned` throws; the dataset is then as it was, without the sample
   template <class Learned>
   void add(std::span<const token> tokens, Learned&& learned) {
     require_own_tokens("add()");
+    addition adding(*this);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       require_token(tokens[i]);
+      const bool is_target = learned(i);
       largest_ = std::max(largest_, tokens[i]);
-      tokens_.push_back(tokens[i] | (learned(i) ? target_bit : 0));
-      if (i > 0 && learned(i)) ++targets_;
+      tokens_.push_back(tokens[i] | (is_target ? target_bit : 0));
+      if (i > 0 && is_target) ++targets_;
     }
     begins_.push_back(tokens_.size());
+    adding.is_whole = true;
   }
   void add(std::span<const token> tokens);
   /// Appends a sample with values for objectives.
-  ///   throws  data_error if arrays have another size than the tokens, or the teacher's k is not that of the samples before
+  ///   throws  data_error if arrays have another size than the tokens, or the teacher's k is not that of the samples before; also as above
   template <class Learned>
   void add(std::span<const token> tokens, Learned&& learned, const sample_values& values) {
+    require_own_tokens("add()");
+    addition adding(*this);
     append_values(tokens.size(), values);
     add(tokens, learned);
+    adding.is_whole = true;
   }
   /// Appends tokens to the current sample: documents too large for memory arrive in pieces.
+  ///   throws  data_error if a token is negative or at least 2^30; none of these tokens is then appended
   void extend(std::span<const token> tokens);
   /// Ends a sample built by `extend`.
   void end_sample();
@@ -159,6 +166,19 @@ class dataset {
  private:
   friend struct detail::dataset_parts;
   static constexpr token target_bit = token{1} << 30;
+  /// Takes back what was appended since it was made, unless it is whole.
+  struct addition {
+    explicit addition(dataset& to);
+    ~addition();
+    addition(const addition&) = delete;
+    addition& operator=(const addition&) = delete;
+    bool is_whole = false;
+
+   private:
+    dataset& to_;
+    std::size_t tokens_, begins_, labels_, reference_log_probs_, token_weights_, teacher_tokens_, teacher_log_probs_, top_k_, targets_;
+    token largest_;
+  };
   [[noreturn]] void refuse_sample_source(const char* who) const;
   void require_token(token t) const;
   void append_values(std::size_t tokens, const sample_values& values);

@@ -31,13 +31,34 @@ XTRAIN_INLINE void dataset::add(std::span<const token> tokens) {
   add(tokens, [](std::size_t) { return true; });
 }
 
+XTRAIN_INLINE dataset::addition::addition(dataset& to)
+    : to_(to), tokens_(to.tokens_.size()), begins_(to.begins_.size()), labels_(to.labels_.size()), reference_log_probs_(to.reference_log_probs_.size()),
+      token_weights_(to.token_weights_.size()), teacher_tokens_(to.teacher_tokens_.size()), teacher_log_probs_(to.teacher_log_probs_.size()),
+      top_k_(to.top_k_), targets_(to.targets_), largest_(to.largest_) {}
+
+XTRAIN_INLINE dataset::addition::~addition() {
+  if (is_whole) return;
+  to_.tokens_.cut(tokens_);
+  to_.begins_.cut(begins_);
+  to_.labels_.cut(labels_);
+  to_.reference_log_probs_.cut(reference_log_probs_);
+  to_.token_weights_.cut(token_weights_);
+  to_.teacher_tokens_.cut(teacher_tokens_);
+  to_.teacher_log_probs_.cut(teacher_log_probs_);
+  to_.top_k_ = top_k_;
+  to_.targets_ = targets_;
+  to_.largest_ = largest_;
+}
+
 XTRAIN_INLINE void dataset::extend(std::span<const token> tokens) {
   require_own_tokens("extend()");
+  addition adding(*this);
   for (const token t : tokens) {
     require_token(t);
     largest_ = std::max(largest_, t);
     tokens_.push_back(t | target_bit);
   }
+  adding.is_whole = true;
   targets_ += tokens.size() - (extended_ || tokens.empty() ? 0 : 1);  // a sample's first token is never a target
   extended_ = extended_ || !tokens.empty();
 }

@@ -20,6 +20,7 @@ class sentence_loader {
  public:
   ///   throws  config_error if a size is 0, data_error if a sequence is longer than the sequence length
   sentence_loader(const sentence_dataset& from, const loader_config& settings);
+  sentence_loader(const sentence_dataset&&, const loader_config&) = delete;  // the dataset must outlive it
 
   [[nodiscard]] std::size_t rows() const { return data_->size(); }
   [[nodiscard]] std::size_t sequences_per_step() const { return config_.sequences_per_step(); }

@@ -47,6 +47,16 @@ class spilled_array {
     buffer_.push_back(value);
     if (buffer_.size() >= limit_) spill();
   }
+  /// Takes back all but the first `count` elements, before finish(). Also after a push_back that threw because the file has no room.
+  void cut(std::size_t count) noexcept {
+    if (mapped_ != nullptr || count >= size()) return;
+    const std::size_t kept = count < written_ ? count : written_;
+    buffer_.resize(count - kept);
+    written_ = kept;
+    if (!file_.valid()) return;
+    const auto end = static_cast<::off_t>(written_ * sizeof(T));  // elements may have been written in part
+    if (::ftruncate(file_.get(), end) == 0) ::lseek(file_.get(), end, SEEK_SET);
+  }
   [[nodiscard]] std::size_t size() const { return written_ + (mapped_ != nullptr ? 0 : buffer_.size()); }
 
   /// Makes the whole array readable; nothing can be appended afterwards.

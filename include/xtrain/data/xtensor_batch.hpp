@@ -30,6 +30,11 @@ class xtensor_batch {
     token_count = b * t;
   }
 
+  // the arrays must outlive it
+  xtensor_batch(const array<token, 2>&&, const array<token, 2>&, std::size_t = 0) = delete;
+  xtensor_batch(const array<token, 2>&, const array<token, 2>&&, std::size_t = 0) = delete;
+  xtensor_batch(const array<token, 2>&&, const array<token, 2>&&, std::size_t = 0) = delete;
+
   std::size_t b, t;
   std::span<const token> tokens;
   std::span<const token> targets;

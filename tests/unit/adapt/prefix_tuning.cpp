@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include <xtrain/models/chatglm1.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
+#include <xtrain/parallel.hpp>
 #include <xtrain/testing/check_gradient.hpp>
 #include "scratch.hpp"
 
@@ -331,6 +334,87 @@ TEST_CASE("a prefix is trained beside weights in 4 and 8 bits as beside the same
   }
   CHECK_THROWS_WITH_AS(llama<prefix_recipe>(sizes(), {}, {.adapter = {.length = 5, .weight_bits = 3}}),
                        doctest::Contains("prefix_tuning: weight_bits must be 0, 4 or 8; given 3"), config_error);
+}
+
+namespace {
+
+template <class Parallel>
+struct prefix_on_ranks : prefix_recipe {
+  using parallel = Parallel;
+};
+
+decoder_config of_ranks() {
+  decoder_config c = sizes();
+  c.hidden_size = 32;
+  c.num_kv_heads = 4;
+  c.bos = 13;
+  c.gap = 8;
+  return c;
+}
+
+/// Losses of steps beside weights in 4 bits, and the prefix behind them, on one rank or two that share a step.
+template <class Parallel>
+std::vector<double> steps_beside_integers(const std::string& base, const std::shared_ptr<transport>& network) {
+  using model_type = chatglm1<prefix_on_ranks<Parallel>>;
+  typename model_type::options options{.adapter = {.length = 5, .counts_in_positions = false, .weight_bits = 4}};
+  if constexpr (requires { options.parallel.ranks; }) options.parallel.ranks = network;
+  auto model = model_type::from_pretrained(base, {}, options);
+  std::size_t quantized = 0;
+  for (const auto& entry : model.parameters().entries()) quantized += entry.spec.quantized ? 1 : 0;
+  CHECK(quantized == 2 * 4);
+  const std::size_t ranks = model.parallel().data().size();
+  trainer steps(model, {.max_steps = 6, .micro_batch_size = 2, .gradient_accumulation_steps = 2 / ranks, .learning_rate = 5e-2});
+  history seen;
+  steps.attach(seen);
+  dataset answers("answers", sequence_layout::separate);
+  for (token sample = 0; sample < 12; ++sample) answers.add(std::vector<token>{(sample * 3) % 7, sample % 5, 8, 13, 14 + sample % 9, 15, 16 + sample % 5});
+  answers.finish();
+  steps.fit(answers);
+  std::vector<double> all(seen.losses().begin(), seen.losses().end());
+  for (const auto& entry : model.parameters().entries()) {
+    if (!entry.spec.trainable) continue;
+    std::vector<float> host(entry.whole_size());
+    model.parallel().collect(model.stream(), model.parameters(), entry, model.parameters().stored_values(), std::span<float>(host));
+    if (network == nullptr || network->rank() == 0) all.insert(all.end(), host.begin(), host.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that shard what they train have a prefix beside the same weights in few bits as one rank") {
+  const scratch_folder base;
+  save_pretrained(chatglm1<plain_recipe>(of_ranks()), base.path());
+  const std::vector<double> one = steps_beside_integers<single>(base.path(), nullptr);
+  REQUIRE(one.size() == 6 + 2 * 5 * 2 * 32);
+  const auto on_two = [&](auto strategy) {
+    std::vector<std::vector<double>> all(2);
+    run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+      all[network->rank()] = steps_beside_integers<decltype(strategy)>(base.path(), network);
+    });
+    REQUIRE(all[0].size() == one.size());
+    for (std::size_t i = 0; i < one.size(); ++i) CHECK(std::abs(all[0][i] - one[i]) < 2e-5);
+    for (std::size_t i = 0; i < 6; ++i) CHECK(all[0][i] == all[1][i]);
+  };
+  on_two(zero<1>{});
+  on_two(zero<2>{});
+}
+
+TEST_CASE("a run goes on only beside weights in as many bits") {
+  const scratch_folder base, run;
+  save_pretrained(chatglm1<plain_recipe>(of_ranks()), base.path());
+  const auto with = [&](std::size_t bits, auto&& use) {
+    auto model = chatglm1<prefix_recipe>::from_pretrained(base.path(), {}, {.adapter = {.length = 5, .counts_in_positions = false, .weight_bits = bits}});
+    trainer steps(model, {.max_steps = 6, .micro_batch_size = 2, .seq_length = 8});
+    checkpoint_folder files(steps, run.path());
+    use(files);
+  };
+  with(8, [](auto& files) { files.save(); });
+  with(8, [](auto& files) { CHECK(files.resume()); });
+  for (const std::size_t bits : {0U, 4U})
+    with(bits, [](auto& files) {
+      CHECK_THROWS_WITH_AS((void)files.resume(), doctest::Contains("a resumed run must have the same model; its weight_bits was 8, now it is "), config_error);
+    });
 }
 
 TEST_CASE("the gradient of a prefix before a context is the slope along any direction") {

@@ -123,11 +123,20 @@ TEST_CASE("a malformed conversation is an error with file and line") {
   refused(good + "\n" + R"({"messages": [{"content": "x"}]})", "must have 'role' or 'from'");
   refused(good + "\n" + R"({"messages": [{"role": 5, "content": "x"}]})", "'role' must be a string");
   refused(good + "\n" + R"({"messages": [{"role": "user"}]})", "must have content or value");
+  for (const auto& [content, type] : {std::pair{"5", "int"}, {"true", "bool"}, {"{\"text\": \"u\"}", "dict"}})
+    refused(good + "\n" + R"({"messages": [{"role": "user", "content": )" + content + R"(}, {"role": "assistant", "content": "a"}]})",
+            ("chats.jsonl: line 2: content of a message must be a string or a list of parts; it is " + std::string(type)).c_str());
+  refused(good + "\n" + R"({"conversations": [{"from": "human", "value": 5}, {"from": "gpt", "value": "a"}]})",
+          "line 2: content of a message must be a string");
   refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}]})", "line 2: a conversation must have an answer to train on");
   refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a", "weight": 0}]})",
           "line 2: every answer is learned: 'weight' of a message must be 1 or true; it is 0");
   refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "", "tool_calls": [{"function": {}}]}]})",
           "line 2: chat template 'llama2': must write tool_calls");
+  const std::string with_tools = good.substr(0, good.size() - 1);
+  refused(good + "\n" + with_tools + R"(, "tools": [{"name": "f"}]})", "line 2: chat template 'llama2': must write the tools that come with the messages");
+  refused(good + "\n" + with_tools + R"(, "tools": "[{\"name\": \"f\"}]"})", "it leaves them out");
+  CHECK(read(good + "\n" + with_tools + R"(, "tools": []})", named_chat_template("llama2")).size() == 2);
   refused(good + "\n" + R"({"messages": [{"role": "critic", "content": "u"}]})",
           "line 2: chat template 'llama2': line 11: the template refuses");
   refused(good + "\n" + R"({"instruction": "Human: u\nAssistant: a", "output": "b"})", "it ends with an answer");

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <set>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -24,6 +25,9 @@
 #include "scratch.hpp"
 
 using namespace xtrain;
+
+static_assert(std::is_constructible_v<loader, dataset&, loader_config> && std::is_constructible_v<loader, const dataset&, loader_config>);
+static_assert(!std::is_constructible_v<loader, dataset, loader_config> && !std::is_constructible_v<loader, const dataset, loader_config>);
 
 namespace {
 
@@ -156,6 +160,62 @@ TEST_CASE("what does not fit in memory lies in a file and reads the same") {
   CHECK(moved[999] == 999);
 }
 
+TEST_CASE("a sample that is refused leaves nothing behind") {
+  const std::vector<token> good{1, 2, 3}, bad{4, 5, -1, 6};
+  const std::vector<float> weights(3, 0.5F), few(2, 0.5F);
+  const std::vector<token> teacher{1, 2, 3, 4, 5, 6}, wrong_teacher{1, 2, 3, -4, 5, 6};
+  const std::vector<float> log_probs(6, -1.0F);
+  const auto all = [](std::size_t) { return true; };
+  const auto fails = [](std::size_t at) { return at == 0 ? true : throw std::runtime_error("a loss mask's own"); };
+  dataset data("mine", sequence_layout::separate), expected("mine", sequence_layout::separate);
+  const sample_values values{.label = 1, .reference_log_prob = -2.0, .token_weights = weights, .teacher_tokens = teacher, .teacher_log_probs = log_probs};
+  sample_values wrong = values, fewer = values;
+  wrong.teacher_tokens = wrong_teacher;
+  fewer.token_weights = few;
+  CHECK_THROWS_AS(data.add(good, all, fewer), data_error);
+  CHECK(data.top_k() == 0);
+  for (int i = 0; i < 2; ++i) {
+    data.add(good, all, values);
+    expected.add(good, all, values);
+    CHECK_THROWS_AS(data.add(bad, all), data_error);
+    CHECK_THROWS_AS(data.add(std::vector<token>{9, -1, 3}, all, values), data_error);
+    CHECK_THROWS_AS(data.add(good, all, wrong), data_error);
+    CHECK_THROWS_AS(data.add(good, all, fewer), data_error);
+    CHECK_THROWS_AS(data.add(std::vector<token>{7, 8}, fails), std::runtime_error);
+    CHECK_THROWS_AS(data.extend(bad), data_error);
+  }
+  CHECK(data.size() == 2);
+  CHECK(data.largest_token() == 6);
+  data.finish();
+  expected.finish();
+  for (std::size_t sample = 0; sample < 2; ++sample) CHECK(data.length(sample) == 3);
+  CHECK(data.fingerprint() == expected.fingerprint());
+  CHECK(std::vector<token>(data.labels().begin(), data.labels().end()) == std::vector<token>{1, 1});
+  CHECK(data.token_weights().size() == 6);
+  CHECK(data.teacher_tokens().size() == 12);
+  CHECK(data.identity() == expected.identity());  // with the number of targets
+}
+
+TEST_CASE("whether a token is a target is asked once for each, in order") {
+  dataset data("mine", sequence_layout::separate);
+  std::vector<std::size_t> asked;
+  data.add(std::vector<token>{1, 2, 3}, [&](std::size_t at) { return asked.push_back(at), at % 2 == 1; });
+  CHECK(asked == std::vector<std::size_t>{0, 1, 2});
+}
+
+TEST_CASE("an array gives back what was appended last, also from its file") {
+  spilled_array<token> values(4 * sizeof(token));
+  for (token i = 0; i < 10; ++i) values.push_back(i);
+  CHECK(values.in_file());
+  values.cut(9);  // in memory
+  values.cut(6);  // in the file
+  CHECK(values.size() == 6);
+  for (token i = 6; i < 13; ++i) values.push_back(i + 100);
+  values.finish();
+  REQUIRE(values.size() == 13);
+  for (token i = 0; i < 13; ++i) CHECK(values[static_cast<std::size_t>(i)] == (i < 6 ? i : i + 100));
+}
+
 TEST_CASE("JSON lists and JSON lines hold texts in a chosen field") {
   const scratch_folder folder;
   put_file(folder / "a.json", " [ {\"text\": \"one\", \"n\": 1},\n {\"text\": \"t\\\"wo, [}\"} ] ");
@@ -281,7 +341,7 @@ TEST_CASE("rows of single samples are padded to the longest of their step, and p
   CHECK(batch.target_count == 3 + 8 + 2);
   CHECK(batch.tokens[8] == 100);
   CHECK(batch.targets[2] == 3);
-  CHECK(batch.targets[3] == -1);
+  CHECK(batch.targets[3] == padding_target);
   CHECK(batch.starts[3] == 3);
 }
 

@@ -97,6 +97,9 @@ TEST_CASE("strings are used as they are, with an end; without a prompt it is wha
   const dataset shorter = read(R"({"chosen": "xyz", "rejected": "xy"})");
   CHECK(text_of(shorter, 0, true) == "yz|");
   CHECK(text_of(shorter, 1, true) == "y|");
+  const dataset shorter_by_words = read(R"({"chosen": "Q A", "rejected": "Q A more"})");  // trl moves a space only before a difference
+  CHECK(text_of(shorter_by_words, 0, true) == "A|");
+  CHECK(text_of(shorter_by_words, 1, true) == "A more|");
   const dataset one_is_empty = read(R"({"chosen": "", "rejected": "xy"})");
   CHECK(text_of(one_is_empty, 0, true) == "|");
   CHECK(text_of(one_is_empty, 1, true) == "xy|");

@@ -41,6 +41,10 @@ TEST_CASE("a dataset of rows remembers of each token what was said of it") {
   row.second = 4;
   sentence_dataset data("rows");
   data.add(row);
+  sentence_row bad;
+  bad.add(9, true);
+  bad.add(-1, true);
+  CHECK_THROWS_AS(data.add(bad), data_error);  // nothing of it is kept
   row.clear();
   row.add(5, true);
   data.add(row);
