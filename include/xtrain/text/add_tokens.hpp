@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/json_fwd.hpp>
 #include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
@@ -20,6 +21,12 @@ namespace xtrain {
 ///   returns how many were added
 ///   throws  file_error, config_error
 std::size_t add_tokens(const std::string& folder, std::span<const std::string> texts);
+
+/// Names tokens of a folder's tokenizer as special ones, as transformers' add_special_tokens: in tokenizer_config.json, and in
+/// special_tokens_map.json if there is one; the tokens are marked as special where they are listed.
+///   names   an object, such as {"pad_token": "[PAD]"}
+///   throws  file_error, config_error if a text is no token
+void name_special_tokens(const std::string& folder, const json& names);
 
 }  // namespace xtrain
 

@@ -75,4 +75,33 @@ XTRAIN_INLINE std::size_t add_tokens(const std::string& folder, std::span<const 
   return missing.size();
 }
 
+XTRAIN_INLINE void name_special_tokens(const std::string& folder, const json& names) {
+  if (names.empty()) return;
+  const tokenizer with = load_tokenizer(folder);
+  for (const auto& one : names.items())
+    require<config_error>(with.find_token(one.value().get<std::string>()) >= 0, folder, ": must hold a tokenizer with the token '",
+                          one.value().get<std::string>(), "', its ", one.key());
+  const auto mark = [&](json& listed) {
+    for (const auto& one : names.items())
+      if (listed.is_object() && listed.contains("content") && listed["content"] == one.value()) listed["special"] = true, listed["normalized"] = false;
+  };
+  const std::string whole = folder + "/tokenizer.json", map_path = folder + "/special_tokens_map.json", settings_path = folder + "/tokenizer_config.json";
+  if (file_exists(whole)) {
+    json document = read_json(whole);
+    for (json& listed : document["added_tokens"]) mark(listed);
+    detail::keep_numbers(document);
+    write_file(whole, document.dump() + "\n");
+  }
+  if (json map = file_exists(map_path) ? read_json(map_path) : json(); map.is_object()) {
+    map.update(names);
+    write_file(map_path, map.dump(2) + "\n");
+  }
+  json settings = file_exists(settings_path) ? read_json(settings_path) : json::object();
+  require<config_error>(settings.is_object(), settings_path, ": must be a JSON object; it is ", settings.type_name());
+  settings.update(names);
+  if (settings.contains("added_tokens_decoder"))
+    for (json& listed : settings["added_tokens_decoder"]) mark(listed);
+  write_file(settings_path, settings.dump(2) + "\n");
+}
+
 }  // namespace xtrain

@@ -108,8 +108,7 @@ class added_tokens {
   }
   /// The text a token decodes to: its content, normalized if it is matched in normalized text.
   [[nodiscard]] const std::string& decoded(const added_token& one) const { return decoded_[static_cast<std::size_t>(&one - all_.data())]; }
-  /// Whether decoding treats a text as that of a special token: a token that is matched in normalized text is decoded to its normalized
-  /// content, and if that differs from the content, it is not left out.
+  /// Whether a text is that of a special token.
   [[nodiscard]] bool is_special_text(const std::string& text) const {
     const added_token* one = find(find(text));
     return one != nullptr && one->special;

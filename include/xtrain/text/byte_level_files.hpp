@@ -113,9 +113,17 @@ void for_each_line(std::string_view text, Visit&& visit) {
     for (const json& one : from.settings["added_tokens"]) listed = listed || detail::token_text(one) == known;
     if (!listed) from.settings["added_tokens"].push_back(detail::json_of({.content = known, .id = id, .special = true}));
   }
-  if (beside.adds_bos().value_or(false))
+  if (beside.adds_prefix_space().value_or(false)) {
+    json& step = from.settings["pre_tokenizer"];
+    (step.contains("pretokenizers") ? step["pretokenizers"].back() : step)["add_prefix_space"] = true;
+  }
+  if (beside.adds_bos().value_or(false) && !beside.bos_is_none()) {
+    const std::string bos = beside.bos().empty() ? "<|endoftext|>" : beside.bos();  // of GPT-2's class
     for (const json& one : from.settings["added_tokens"])
-      if (detail::token_text(one) == beside.bos()) from.settings["post_processor"] = detail::begin_with(beside.bos(), one["id"].get<token>());
+      if (detail::token_text(one) == bos) from.settings["post_processor"] = detail::begin_with(bos, one["id"].get<token>());
+    require<config_error>(!from.settings["post_processor"].is_null(), vocabulary_path, ": add_bos_token of tokenizer_config.json: the begin token '", bos,
+                          "' must be in the vocabulary");
+  }
   return detail::finish_tokenizer(std::move(from),
                                   {{"vocab.json", std::string(vocabulary.text())}, {"merges.txt", std::string(merges.text())}}, beside);
 }

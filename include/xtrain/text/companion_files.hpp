@@ -43,6 +43,8 @@ class companion_files {
   [[nodiscard]] const std::string& bos() const { return bos_; }
   [[nodiscard]] std::optional<bool> adds_bos() const { return adds_bos_; }
   [[nodiscard]] std::optional<bool> adds_eos() const { return adds_eos_; }
+  /// Whether a space is put before a text, for byte-level vocabularies; a tokenizer.json says it itself.
+  [[nodiscard]] std::optional<bool> adds_prefix_space() const { return adds_prefix_space_; }
   /// ChatGLM: the offset of its token ids, and whether its conversations name roles (ChatGLM3).
   [[nodiscard]] std::uint64_t image_tokens() const { return image_tokens_; }
   [[nodiscard]] bool has_roles() const { return has_roles_; }
@@ -78,6 +80,7 @@ class companion_files {
     };
     flag("add_bos_token", adds_bos_);
     flag("add_eos_token", adds_eos_);
+    flag("add_prefix_space", adds_prefix_space_);
     flag("do_lower_case", lowercase_);
     if (document.contains("num_image_tokens") && document["num_image_tokens"].is_number_unsigned())
       image_tokens_ = document["num_image_tokens"].get<std::uint64_t>();
@@ -124,7 +127,7 @@ class companion_files {
 
   named_files files_;
   std::string class_, bos_, eos_;
-  std::optional<bool> adds_bos_, adds_eos_, lowercase_;
+  std::optional<bool> adds_bos_, adds_eos_, adds_prefix_space_, lowercase_;
   std::uint64_t image_tokens_ = 0;
   bool has_roles_ = false, null_bos_ = false;
   std::vector<added_token> added_;

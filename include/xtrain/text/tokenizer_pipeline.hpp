@@ -94,7 +94,7 @@ class tokenizer_pipeline final : public tokenizer_model {
   [[nodiscard]] std::size_t vocab_size() const override { return vocabulary_; }
   [[nodiscard]] bool is_special(token t) const override {
     const added_token* one = added_.find(t);
-    return added_.is_special_text(one != nullptr ? added_.decoded(*one) : std::string(steps_.model->vocabulary().text(t)));
+    return (one != nullptr && one->special) || added_.is_special_text(one != nullptr ? added_.decoded(*one) : std::string(steps_.model->vocabulary().text(t)));
   }
   [[nodiscard]] std::string token_text(token t) const override { return std::string(text_of(t)); }
   [[nodiscard]] token find_token(const std::string& text) const override {

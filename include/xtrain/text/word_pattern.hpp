@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/text/part_visitor.hpp>
@@ -42,21 +43,55 @@ namespace xtrain::detail {
 }
 
 /// Translates patterns, which tokenizer files write for Oniguruma, where PCRE2 gives the same syntax another meaning.
-///   throws  config_error for what PCRE2 cannot express: nested sets, intersections of sets
+///   throws  config_error for what PCRE2 does not express, or not in the same way: nested sets, intersections of sets, \X
 [[nodiscard]] inline std::string pattern_for_pcre2(std::string_view pattern, const std::string& who) {
   constexpr std::string_view space = R"(\t-\r\x{85}\p{Z})";
-  static const std::string word = late_members("L") + late_members("M") + late_members("Nd") + late_members("Nl") + late_members("Pc") +
-      R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+  static const std::string word_in_set = late_members("L") + late_members("M") + late_members("Nd") + late_members("Nl") + late_members("Pc") +
+      R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+  static const std::string word = word_in_set + R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";  // six more, in no set
+  static const std::string boundary = concat("(?:(?<=[", word, "])(?![", word, "])|(?<![", word, "])(?=[", word, "]))");
+  static const std::string no_boundary = concat("(?:(?<=[", word, "])(?=[", word, "])|(?<![", word, "])(?![", word, "]))");
   constexpr std::string_view hexadecimal = "0-9a-fA-F";
   static const std::string digit = "\\p{Nd}" + late_members("Nd");
   std::string result;
-  bool in_set = false;
+  bool in_set = false, set_is_negated = false;
+  std::size_t members_begin = 0;  // in the result, of the set that is being read
+  std::vector<std::string> but;   // members of that set: all characters but these
+  const auto close_set = [&] {
+    in_set = false;
+    result += ']';
+    if (but.empty()) return;
+    // a union with complements, which a set of PCRE2 cannot have: one of the alternatives, or none of them
+    const std::string members = result.substr(members_begin, result.size() - 1 - members_begin);
+    result.resize(members_begin - (set_is_negated ? 2 : 1));
+    result += "(?:";
+    if (!members.empty()) result += concat(set_is_negated ? "(?![" : "[", members, set_is_negated ? "])" : "]|");
+    for (std::size_t k = 0; k < but.size(); ++k) result += concat(set_is_negated ? "(?=[" : k > 0 ? "|[^" : "[^", but[k], set_is_negated ? "])" : "]");
+    result += set_is_negated ? "(?s:.))" : ")";
+    but.clear();
+  };
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
       const char name = pattern[++i];
       const char small = static_cast<char>(name | 0x20);
       bool negated = name != small;
+      require<config_error>(std::string_view("XVGQE").find(name) == std::string_view::npos && (small != 'p' || pattern.substr(i + 1, 1) == "{"), who,
+                            ": the pattern must have no \\", name, small == 'p' ? " without braces" : "", "; given '", pattern, "'");
+      if (name == 'v') {
+        result += "\\x0B";
+        continue;
+      }
+      if (name == 'x' && pattern.substr(i + 1, 1) == "{") {  // braces of a number, not of an interval
+        const std::size_t end = std::min(pattern.find('}', i), pattern.size() - 1);
+        result += concat("\\", pattern.substr(i, end + 1 - i));
+        i = end;
+        continue;
+      }
+      if (small == 'b' && !in_set) {
+        result += negated ? no_boundary : boundary;
+        continue;
+      }
       std::string property;
       if (small == 'p') {
         std::size_t behind = i + 1;
@@ -66,14 +101,15 @@ namespace xtrain::detail {
         else if (called == "Han") property = R"(\p{sc:Han}\x{2B739}\x{2EBF0}-\x{2EE5D}\x{31350}-\x{323AF})";
         else if (is_script(called)) property = concat("\\p{sc:", called, "}");
         negated = negated != other_way;
-        if (!property.empty() && !(in_set && negated)) i = behind - 1;
+        if (!property.empty()) i = behind - 1;
       }
       const std::string_view members = small == 's'   ? space
-                                       : small == 'w' ? std::string_view(word)
+                                       : small == 'w' ? std::string_view(in_set ? word_in_set : word)
                                        : small == 'd' ? std::string_view(digit)
                                        : small == 'h' ? hexadecimal
                                                       : std::string_view(property);
-      if (members.empty() || (in_set && negated)) result += {c, name};
+      if (members.empty()) result += {c, name};
+      else if (in_set && negated) but.emplace_back(members);
       else if (in_set) result += members;
       else result += concat(negated ? "[^" : "[", members, "]");
       continue;
@@ -85,17 +121,43 @@ namespace xtrain::detail {
       if (named) {
         const std::size_t end = pattern.find(":]", i);
         require<config_error>(end != std::string_view::npos, who, ": the pattern must end what it begins; given '", pattern, "'");
-        result += pattern.substr(i, end + 2 - i);
+        const std::string_view name = pattern.substr(i + 2, end - i - 2);
+        require<config_error>(name == "space" || name == "word" || name == "digit" || name == "xdigit", who, ": the pattern must have no [:", name,
+                              ":]; given '", pattern, "'");
+        result += name == "space" ? space : name == "word" ? std::string_view(word_in_set) : name == "digit" ? std::string_view(digit) : hexadecimal;
         i = end + 1;
         continue;
       }
-      if (c == ']') in_set = false;
+      if (c == ']') {
+        close_set();
+        continue;
+      }
     } else if (c == '[') {
       in_set = true;
       result += c;
-      if (i + 1 < pattern.size() && pattern[i + 1] == '^') result += pattern[++i];
+      set_is_negated = i + 1 < pattern.size() && pattern[i + 1] == '^';
+      if (set_is_negated) result += pattern[++i];
+      members_begin = result.size();
       if (i + 1 < pattern.size() && pattern[i + 1] == ']') result += pattern[++i];  // the first in a set is a member
       continue;
+    } else if (c == '{') {
+      const std::size_t end = pattern.find_first_not_of("0123456789,", i + 1);
+      if (end != std::string_view::npos && end > i + 1 && pattern[end] == '}' && pattern.substr(i, 3) != "{,}") {
+        const std::string_view interval = pattern.substr(i + 1, end - i - 1), behind = pattern.substr(end + 1, 1);
+        const std::size_t comma = interval.find(',');
+        const std::string least = comma == 0 ? "0" : std::string(interval.substr(0, comma));
+        // a + repeats the interval, where PCRE2 would not give back what it took; a ? makes {n} optional
+        const bool repeats = behind == "+";
+        require<config_error>((!repeats || least == "0" || least == "1" || interval.back() == ',') && (behind != "?" || comma != std::string_view::npos), who,
+                              ": the pattern must have no {", interval, "}", behind, "; given '", pattern, "'");
+        result += concat("{", least, repeats ? std::string_view(",") : comma == std::string_view::npos ? std::string_view() : interval.substr(comma), "}");
+        i = repeats ? end + 1 : end;
+        continue;
+      }
+    } else if (pattern.substr(i, 2) == "(?") {
+      const std::size_t end = pattern.find_first_not_of("imsx-", i + 2);
+      require<config_error>(pattern.substr(i + 2, end == std::string_view::npos ? end : end - i - 2).find('m') == std::string_view::npos, who,
+                            ": the pattern must have no option m; given '", pattern, "'");
     }
     result += c;
   }

@@ -59,6 +59,30 @@ TEST_CASE("SentencePiece's tokens are added beside its model") {
   CHECK(folder.files() == std::vector<std::string>{"added_tokens.json", "tokenizer.model"});
 }
 
+TEST_CASE("an added token is named as a special one in every file that names them") {
+  const scratch_folder folder;
+  byte_tokenizer().save(folder.path());
+  put_file(folder / "tokenizer_config.json",
+           R"({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "pad_token": null, "added_tokens_decoder": {}})");
+  put_file(folder / "special_tokens_map.json", R"({"eos_token": "<|endoftext|>"})");
+  (void)add_tokens(folder.path(), std::vector<std::string>{"[PAD]", "<s>"});
+  const token pad = load_tokenizer(folder.path()).find_token("[PAD]");
+  name_special_tokens(folder.path(), json::parse(R"({"pad_token": "[PAD]"})"));
+  const json settings = read_json(folder / "tokenizer_config.json");
+  CHECK(settings.at("pad_token") == "[PAD]");
+  CHECK(settings.at("eos_token") == "<|endoftext|>");
+  CHECK(settings.at("added_tokens_decoder").at(std::to_string(pad)).at("special") == true);
+  CHECK(settings.at("added_tokens_decoder").at(std::to_string(pad + 1)).at("special") == false);
+  CHECK(read_json(folder / "special_tokens_map.json") == json::parse(R"({"eos_token": "<|endoftext|>", "pad_token": "[PAD]"})"));
+  for (const json& one : read_json(folder / "tokenizer.json").at("added_tokens"))
+    if (one.at("content") == "[PAD]" || one.at("content") == "<s>") CHECK(one.at("special") == (one.at("content") == "[PAD]"));
+  const tokenizer after = load_tokenizer(folder.path());
+  CHECK(after.find_token("[PAD]") == pad);
+  CHECK(after.decode(std::vector<token>{pad, 97}, special_text::left_out) == "a");
+  CHECK_THROWS_WITH_AS(name_special_tokens(folder.path(), json::parse(R"({"unk_token": "<none>"})")),
+                       doctest::Contains("must hold a tokenizer with the token '<none>', its unk_token"), config_error);
+}
+
 TEST_CASE("what cannot be a token is refused, and nothing is written") {
   const scratch_folder folder;
   byte_tokenizer().save(folder.path());

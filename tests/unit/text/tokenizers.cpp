@@ -306,6 +306,30 @@ TEST_CASE("a begin token that is null is none; eos then begins what must have a 
   }
   put_file(folder / "tokenizer_config.json", "{" + end + "}");  // GPT-2's class has <|endoftext|> of its own
   CHECK(load_tokenizer(folder.path()).special().bos == 259);
+  for (const std::string config : {R"({"add_bos_token": true})", R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true})"}) {
+    put_file(folder / "tokenizer_config.json", config);
+    const tokenizer t = load_tokenizer(folder.path());
+    CHECK(t.encode_whole("a").ids() == std::vector<token>{259, t.encode("a").front()});
+    CHECK(t.encode_prompt("a") == t.encode_whole("a").ids());
+  }
+  put_file(folder / "tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true, "bos_token": null})");
+  CHECK(load_tokenizer(folder.path()).encode_whole("a").ids().size() == 1);
+  put_file(folder / "tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<nobody>"})");
+  CHECK_THROWS_WITH_AS((void)load_tokenizer(folder.path()), doctest::Contains("add_bos_token of tokenizer_config.json: the begin token '<nobody>' must be in"),
+                       config_error);
+}
+
+TEST_CASE("add_prefix_space of tokenizer_config.json is heard where there is no tokenizer.json, as in transformers") {
+  const scratch_folder folder;
+  write_small_bpe(folder);
+  const auto text_of = [&](const std::string& config) {
+    put_file(folder / "tokenizer_config.json", config);
+    const tokenizer t = load_tokenizer(folder.path());
+    return t.decode(t.encode("a\nb"));
+  };
+  CHECK(text_of(R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": false})") == "a\nb");
+  CHECK(text_of(R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true})") == " a\nb");
+  CHECK(text_of(R"({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": true})") == " a \n b");  // there before every word
 }
 
 TEST_CASE("the post-processor of a tokenizer.json says whether texts begin with bos, whatever add_bos_token, as in transformers 5") {
@@ -377,11 +401,11 @@ TEST_CASE("recent characters are what the tokenizers library takes them for, ste
   CHECK(composed.encode("a\xCC\x81\xCC\xA3") == std::vector<token>{225, 186, 161, 204, 129});          // U+0301 does not
 }
 
-TEST_CASE("a special token whose normalized text is another is decoded, as the tokenizers library does") {
+TEST_CASE("a special token whose normalized text is another is left out like any other") {
   const tokenizer loaded = described(three_words, R"("normalizer": {"type": "Lowercase"}, "added_tokens": [)" +
                                                       added(3, "[FOO]", "normalized special") + ", " + added(4, "[bar]", "normalized special") + "]");
   CHECK(loaded.encode("[foo]") == std::vector<token>{3});
-  CHECK(loaded.decode(std::vector<token>{1, 3, 4}, special_text::left_out) == "a [foo]");
+  CHECK(loaded.decode(std::vector<token>{1, 3, 4}, special_text::left_out) == "a");
   CHECK(loaded.decode(std::vector<token>{1, 3, 4}) == "a [foo] [bar]");
 }
 

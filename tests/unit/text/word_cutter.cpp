@@ -86,6 +86,36 @@ TEST_CASE("words of known families") {
   CHECK(cut(o200k_pattern, "HTTPServer's IPv6") == words{"HTTPServer's", " IPv", "6"});
 }
 
+TEST_CASE("other patterns are read as Oniguruma reads them, as the tokenizers library does") {
+  const auto cut = [](const char* pattern, const std::string& text) {
+    std::vector<std::string> found = matches(detail::word_cutter(pattern, "the test"), text);
+    std::erase(found, "");  // an empty match parts what is beside it, and is no word
+    return found;
+  };
+  using words = std::vector<std::string>;
+  const std::string marks = "-\xC2\xB2\xC2\xBD-a\xC2\xB2" "b";  // superscripts and fractions are word characters, but not in a set
+  CHECK(cut(R"([\w.]+)", marks) == words{"-\xC2\xB2\xC2\xBD-", "a", "\xC2\xB2", "b"});
+  CHECK(cut(R"(\w+)", marks) == words{"-", "\xC2\xB2\xC2\xBD", "-", "a\xC2\xB2" "b"});
+  CHECK(cut(R"([^\w\s]+)", marks) == words{"-\xC2\xB2\xC2\xBD-", "a", "\xC2\xB2", "b"});
+  const std::string joined = "e\xCC\x81" "a b";
+  CHECK(cut(R"(\b)", joined) == words{"e\xCC\x81" "a", " ", "b"});  // a combining mark is a word character
+  CHECK(cut(R"(\B)", joined) == words{"e", "\xCC\x81", "a b"});
+  CHECK(cut(R"([\W_]+)", "a-\xCC\x81_ b") == words{"a", "-", "\xCC\x81", "_ ", "b"});
+  CHECK(cut(R"([^\W\d_]+)", "ab1_c") == words{"ab", "1_", "c"});
+  CHECK(cut(R"([^\S\n]+)", "a\xE1\xA0\x8E \t\nb") == words{"a\xE1\xA0\x8E", " \t", "\nb"});  // U+180E is no space
+  CHECK(cut(R"([\H]+)", "ag h1") == words{"a", "g h", "1"});
+  CHECK(cut(R"([\P{L}x]+)", "axb1") == words{"a", "x", "b", "1"});
+  CHECK(cut(R"([[:word:]x]+)", "a_-") == words{"a_", "-"});
+  CHECK(cut(R"(\v)", "a\n\vb") == words{"a\n", "\v", "b"});
+  CHECK(cut(R"(\d{1,2}+)", "a12345") == words{"a", "12345"});
+  CHECK(cut("a{,2}b", "aaab") == words{"a", "aab"});
+  CHECK(cut(R"(\x{61}+)", "aab") == words{"aa", "b"});
+  for (const char* pattern : {R"(\X)", R"(\G)", R"(\V)", R"(\Q.\E)", R"(\pL)", "[[:alpha:]]", "[[:^digit:]]", "(?m).", "(?i-m:a)", "a{2,3}+", "a{2}?"}) {
+    CAPTURE(pattern);
+    CHECK_THROWS_WITH_AS(detail::word_cutter(pattern, "the test"), doctest::Contains("the test: the pattern must have no "), config_error);
+  }
+}
+
 TEST_CASE("megabytes without a space are cut in no more time than their length asks for") {
   for (const char* pattern : {gpt2_pattern, cl100k_pattern, o200k_pattern, R"((?:a|b)+)", R"(\s+(?!\S)|\s+)"}) {
     CAPTURE(pattern);
