@@ -20,6 +20,7 @@
 
 #include <xtrain/text.hpp>
 
+#include "described_files.hpp"
 #include "flag_names.hpp"
 #include "program_start.hpp"
 
@@ -313,6 +314,28 @@ struct vocabulary_flags {
   }
 };
 
+/// Where a tokenizer is, and the flag that says it.
+struct tokenizer_place {
+  const char* flag;
+  std::string path;
+};
+/// --tokenizer, or else the adapter's folder, which has the tokens that were added in its training; if it has no tokenizer, the model's.
+[[nodiscard]] inline tokenizer_place tokenizer_place_of(const std::string& tokenizer, const std::string& adapter, const std::string& model) {
+  if (!tokenizer.empty()) return {"--tokenizer", tokenizer};
+  if (!adapter.empty() && described_files::has_tokenizer(adapter)) return {"--adapter", adapter};
+  return {"--model", model};
+}
+
+/// Says which files of a folder hold weights that are not those of the model saved there.
+inline void warn_of_other_weights(const std::string& folder) {
+  const std::vector<std::string> others = xtrain::other_weights(folder);
+  if (others.empty()) return;
+  std::string names;
+  for (const std::string& name : others) names += (names.empty() ? "" : ", ") + name;
+  std::fprintf(stderr, "warning: %s also holds files of another model, which other programs might load with it or instead of it: %s\n", folder.c_str(),
+               xtrain::printable(names).c_str());
+}
+
 /// The chat template of a run: --chat-template, or that of a folder.
 struct chat_flags {
   std::string given{};
@@ -371,6 +394,26 @@ struct chat_flags {
     return all;
   }
 };
+
+/// Files of text, or of JSON records.
+struct text_files {
+  std::vector<std::string> paths{};
+  bool are_records = false;
+};
+/// What paths of files and folders name: records if there is nothing but JSON. Read as text, records are trained on with their syntax: a file of them that is
+/// named is refused beside text, and one in a folder of text, which sources have too, is told of.
+inline text_files find_text_files(const std::vector<std::string>& given) {
+  const auto is_json = [](const std::string& path) { return path.ends_with(".json") || path.ends_with(".jsonl"); };
+  std::vector<std::string> inside = xtrain::detail::files_of(given);
+  if (std::all_of(inside.begin(), inside.end(), is_json)) return {std::move(inside), true};
+  for (const std::string& path : inside)
+    xtrain::require<usage_error>(!is_json(path) || std::find(given.begin(), given.end(), path) == given.end(), path,
+                                 ": JSON records must not be beside files of text, as which they would be read");
+  const auto lines = std::find_if(inside.begin(), inside.end(), [](const std::string& path) { return path.ends_with(".jsonl"); });
+  if (lines != inside.end())
+    std::fprintf(stderr, "warning: %s: JSON records in a folder of text are read as text, with their syntax\n", xtrain::printable(*lines).c_str());
+  return {given, false};
+}
 
 /// Names a model type in a generic lambda's argument.
 template <class Model>

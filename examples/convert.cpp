@@ -18,8 +18,10 @@
 #include <xtrain/io/llama2c.hpp>
 #include <xtrain/io/llmc.hpp>
 #include <xtrain/io/meta_llama.hpp>
+#include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/quantized_weights.hpp>
 #include <xtrain/models/families.hpp>
+#include <xtrain/models/pass_memory.hpp>
 
 #include "command_line.hpp"
 
@@ -190,6 +192,30 @@ bool loses_source(const convert_flags& flags) {
   return changes && (fs::equivalent(from, to, ignored) || fs::equivalent(from, to / "model.safetensors", ignored));
 }
 
+struct recipe : xtrain::defaults {};
+
+/// A folder that would not load is written as asked, with a warning that says what the loader would. Compared are decoders that the library has, with
+/// the head of a language model.
+void warn_of_other_tensors(const convert_flags& flags, const model_source& source) {
+  if (flags.format != "hf" || !source.config) return;
+  const xtrain::json& config = source.config->object();
+  if (config.contains("quantization_config") || config.value("architectures", xtrain::json()).dump().find("ForSequenceClassification") != std::string::npos)
+    return;
+  const xtrain::decoder_family_info* family = nullptr;
+  try {
+    family = &xtrain::all_families::of<>(*source.config);
+  } catch (const xtrain::config_error&) {
+    return;  // another program's model
+  }
+  try {
+    using model = xtrain::any_decoder<recipe>;
+    const auto like = xtrain::make_dry_model<model>(xtrain::sizes_of(*source.config, *family), {}, xtrain::cpu::context().properties());
+    xtrain::require_weights(like, *source.weights, flags.from);
+  } catch (const xtrain::error& problem) {
+    std::fprintf(stderr, "warning: xtrain would not load what is written: %s\n", xtrain::printable(problem.what()).c_str());
+  }
+}
+
 void convert(const convert_flags& flags) {
   const auto source = command_line::for_flag("--from", flags.from, [&] { return open(flags); });
   const std::string dtype = number_for(flags, *source.weights);
@@ -212,6 +238,7 @@ void convert(const convert_flags& flags) {
     command_line::for_flag("--from", flags.from, [&] { measure_rounding(tensor, dtype, error); });
     ++converted[tensor.dtype];
   }
+  warn_of_other_tensors(flags, source);
   const auto left_out = command_line::for_flag("--from", flags.from, [&] { return write(flags, source, dtype, q); });
 
   std::printf("read       %zu tensors, %s numbers, %s from a %s\n", source.weights->tensors().size(),
@@ -228,6 +255,7 @@ void convert(const convert_flags& flags) {
     std::printf("quantized  %zu weights of linear layers to %s in groups of %zu%s; they change by %.2g of their root mean square\n", q.names.size(),
                 flags.quantize.c_str(), q.how.group_size, q.packs ? ", four bits each" : ", stored as the values that the integers stand for",
                 lost.of_squares > 0 ? std::sqrt(lost.squares / lost.of_squares) : 0.0);
+  if (flags.format == "hf") command_line::warn_of_other_weights(flags.to);
   std::printf("wrote      %s, %zu tensors\n", flags.to.c_str(), source.weights->tensors().size() - left_out.size() + (q.packs ? 2 * q.names.size() : 0));
 }
 

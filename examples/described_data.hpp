@@ -2,11 +2,9 @@
 #pragma once
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -112,22 +110,14 @@ namespace command_line {
   if (data.group_texts > 0)
     return xtrain::grouped_text_dataset(data.files, tokenizer,
                                         {.field = data.text_field, .block_size = data.block_size, .group = data.group_texts, .workers = data.group_workers});
-  if (path.ends_with(".json") || path.ends_with(".jsonl"))
-    return xtrain::json_text_dataset(path, tokenizer,
+  const auto files = find_text_files({path});
+  if (files.are_records)
+    return xtrain::json_text_dataset(files.paths, tokenizer,
                                      {.field = data.text_field,
                                       .layout = data.packed                  ? xtrain::sequence_layout::packed
                                                 : data.form == "separate" ? xtrain::sequence_layout::separate
                                                                           : xtrain::sequence_layout::stream,
                                       .when_too_long = when_too_long(data)});
-  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
-    const auto inside = xtrain::detail::files_of({path});
-    const auto is_json = [](const std::string& file) { return file.ends_with(".json") || file.ends_with(".jsonl"); };
-    const bool only_json = std::all_of(inside.begin(), inside.end(), is_json);
-    const auto is_records = [&](const std::string& file) { return only_json || file.ends_with(".jsonl"); };
-    const auto records = std::find_if(inside.begin(), inside.end(), is_records);  // JSON files among sources are text
-    xtrain::require<usage_error>(records == inside.end(), "must be a folder of text; ", records == inside.end() ? "" : *records,
-                                 " has JSON records, which would be read with their syntax: name the files themselves");
-  }
   return xtrain::text_dataset(path, tokenizer);
 }
 

@@ -241,6 +241,7 @@ int train(const xtrain::run_description& run, const typename Model::context_type
       trainer.save(folder, xtrain::save_options{.tokenizer_from = tokenizer_of, .base_model = base});
       command_line::for_flag(member, folder, [&] { run.save(folder + "/run.json"); });
       std::fprintf(stderr, "saved to %s\n", folder.c_str());
+      command_line::warn_of_other_weights(folder);
     };
     write(policy_trainer, "output.folder", output.folder + behind, run.model.folder, tokenizer_files);
     command_line::for_flag("output.folder", output.folder, [&] { chat.save(output.folder + behind); });

@@ -38,7 +38,8 @@ struct evaluate_flags {
   void add(CLI::App& app) {
     app.add_option("--model", model, "folder with config.json and safetensors")->type_name("DIR");
     app.add_option("--adapter", adapter, "folder with a LoRA adapter for the model")->type_name("DIR");
-    app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
+    app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the adapter's folder if it has one, or else the model's")
+        ->type_name("byte|DIR|FILE");
     auto* of_tasks = app.add_option("--tasks", tasks, "names of tasks and groups")->type_name("a,b");
     app.add_flag("--list-tasks", lists, "print the names of all tasks and groups, and exit");
     app.add_option("--data-dir", how.data_dir, "folder with a folder for each benchmark")->type_name("DIR")->capture_default_str();
@@ -130,9 +131,8 @@ void evaluate(evaluate_flags flags, const std::vector<xtrain::benchmark_task>& t
   if (!flags.wikitext103.empty())
     (void)command_line::for_flag("--wikitext103", flags.wikitext103, [&] { return xtrain::mapped_file(flags.wikitext103).size(); });
   const auto& family = command_line::for_flag("--model", flags.model, [&]() -> const auto& { return Model::family_of(settings); });
-  const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
-  const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from,
-                                                [&] { return xtrain::load_tokenizer(tokenizer_from); });
+  const command_line::tokenizer_place place = command_line::tokenizer_place_of(flags.tokenizer, flags.adapter, flags.model);
+  const auto tokenizer = command_line::for_flag(place.flag, place.path, [&] { return xtrain::load_tokenizer(place.path); });
   const auto on = flags.device.open<typename Model::device>();
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });

@@ -151,6 +151,11 @@ struct finetune_flags : command_line::objective_training_flags<objective> {
   /// Refuses flags that the format has no use for, and reads the chat template.
   void check_format() {
     using command_line::usage_error;
+    if constexpr (!compares_pairs) {
+      xtrain::require<usage_error>(format == "text" || text_field == "text", "--text-field ", text_field, ": needs --format text; it is ", format);
+      xtrain::require<usage_error>(format != "text" || packed || overlong == "refuse", "--overlong ", overlong,
+                                   ": needs samples; without --packing, text is one stream, which is cut at the sequence length");
+    }
     xtrain::require<usage_error>(lora.rank > 0 || (!lora.rank_stabilised && loraplus_lr_ratio == 0.0),
                                  lora.rank_stabilised ? "--use-rslora" : "--loraplus-lr-ratio", ": needs an adapter; give --lora-rank");
     for (const CLI::Option* flag : of_adapter)
@@ -212,6 +217,8 @@ xtrain::dataset read_data(const char* flag, const std::string& path, const finet
                                             {.field = flags.text_field,
                                              .layout = flags.packed ? xtrain::sequence_layout::packed : xtrain::sequence_layout::stream,
                                              .when_too_long = when_too_long}));
+    for (const auto& [name, is_given] : {std::pair{"--text-field", flags.text_field != "text"}, {"--packing", flags.packed}})
+      xtrain::require<command_line::usage_error>(!is_given, name, " needs JSON records; this is one stream of text");
     return done(xtrain::text_dataset(files.paths, tokenizer));
   });
 }
@@ -372,6 +379,7 @@ int main(int argc, char** argv) {
   flags.add_all(app);
   flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
+    flags.check_uses(app, !flags.eval_data.empty());
     flags.watch_over(app.get_name(), argc, argv);
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
     flags.check_format();

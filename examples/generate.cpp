@@ -60,7 +60,8 @@ struct generate_flags {
                    "they are")
         ->check(command_line::one_of({"0", "4", "8"}))
         ->type_name("N");
-    app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
+    app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the adapter's folder if it has one, or else the model's")
+        ->type_name("byte|DIR|FILE");
     auto* one = app.add_option("--prompt", prompt, "text to continue; empty: start from the begin-of-text token")->type_name("TEXT");
     auto* many = app.add_option("--prompts", prompts,
                                 "texts to continue: one in each line, or in a JSON file (.json, .jsonl) strings, or objects with a 'prompt'. Every answer is a line "
@@ -181,9 +182,9 @@ void generate(const generate_flags& flags, const xtrain::json_settings& settings
   const auto& family = command_line::for_flag("--model", flags.model, [&]() -> const auto& { return Model::family_of(settings); });
   command_line::chat_flags chat = flags.chat;
   if (flags.is_chat) chat.find({flags.adapter, flags.tokenizer, flags.model});
-  const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
+  const command_line::tokenizer_place place = command_line::tokenizer_place_of(flags.tokenizer, flags.adapter, flags.model);
   const xtrain::tokenizer& tokenizer = shared.tokenizer.get([&] {
-    return command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from, [&] { return xtrain::load_tokenizer(tokenizer_from); });
+    return command_line::for_flag(place.flag, place.path, [&] { return xtrain::load_tokenizer(place.path); });
   });
   const auto on = flags.device.open<typename Model::device>();
   const auto config = flags.config.apply(settings, family, first_rank);

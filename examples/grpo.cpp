@@ -36,7 +36,9 @@ void train(const Make& make, const xtrain::tokenizer& tokenizer, const settings&
   auto model = make();
   // 4 prompts with 8 answers each are one optimizer step
   xtrain::trainer trainer(model, {.micro_batch_size = 32, .seq_length = 32, .learning_rate = how.learning_rate, .objective = {.beta = how.beta}});
-  xtrain::rollouts rollouts(trainer, {.num_generations = 8, .max_completion_length = 16, .stop = model.config().eos});
+  std::vector<xtrain::token> stop = model.config().eos;  // and the end tokens of a folder's generation_config.json, as when text is generated
+  for (const xtrain::token t : xtrain::generation_stop_tokens(how.folder)) stop.push_back(t);
+  xtrain::rollouts rollouts(trainer, {.num_generations = 8, .max_completion_length = 16, .stop = stop});
   auto frozen = make();
   xtrain::reference_model reference(frozen, {.micro_batch_size = 32, .seq_length = 32});
   rollouts.use_reference(reference);
@@ -57,7 +59,8 @@ void train(const Make& make, const xtrain::tokenizer& tokenizer, const settings&
 
   // rejection sampling: the best of eight answers to each prompt, which could be fine-tuned on
   xtrain::generator generator(model, 8, 32);
-  const auto best = xtrain::best_of_n(generator, std::span<const std::vector<xtrain::token>>(prompts), {.n = 8, .max_completion_length = 16}, reward);
+  const auto best = xtrain::best_of_n(generator, std::span<const std::vector<xtrain::token>>(prompts),
+                                      {.n = 8, .max_completion_length = 16, .stop = stop}, reward);
   for (const xtrain::completion& one : best)
     std::printf("%.3f   %s\n", one.reward, tokenizer.decode(one.tokens()).c_str());
 }

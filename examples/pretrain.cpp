@@ -20,7 +20,7 @@ struct pretrain_flags : command_line::objective_training_flags<recipe::objective
   std::string tokenizer = "byte", model = "llama", config{}, text_field = "text";
   xtrain::decoder_config sizes{.hidden_size = 256, .num_layers = 4, .num_heads = 4, .max_position_embeddings = 256};
   double dropout = 0.0;
-  bool untied = false;
+  bool untied = false, family_given = false;
   command_line::config_flags replaced{};
 
   void add_all(CLI::App& app) {
@@ -92,6 +92,8 @@ xtrain::dataset read_data(const char* flag, const std::vector<std::string>& path
   return command_line::for_flag(flag, paths.front(), [&] {
     const auto began = std::chrono::steady_clock::now();
     const auto files = command_line::find_text_files(paths);
+    xtrain::require<command_line::usage_error>(files.are_records || flags.text_field == "text", "--text-field ", flags.text_field,
+                                               " needs JSON records; this is text");
     return command_line::tokenised(flag, paths.front(),
                                    files.are_records ? xtrain::json_text_dataset(files.paths, tokenizer, {.field = flags.text_field})
                                                      : xtrain::text_dataset(files.paths, tokenizer),
@@ -155,7 +157,11 @@ int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool con
       [&] { return command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); }); });
   const auto& family = flags.config.empty() ? *families::named(flags.model)
                                             : command_line::for_flag("--config", flags.config, [&]() -> const auto& { return Model::family_of(config); });
+  const bool same_family = std::string_view(families::named(flags.model)->name) == family.name;
+  xtrain::require<command_line::usage_error>(flags.config.empty() || !flags.family_given || same_family, "--model-type ", flags.model,
+                                             ": must be that of --config ", flags.config, ", ", family.name);
   const auto sizes = complete(flags, family, config, tokenizer, context_given, first_rank);
+  command_line::for_flags([&] { command_line::require_kept(sizes, family); });
   const auto on = flags.device.open<device>();
   const typename Model::options options{.parallel = layout, .seed = flags.seed};
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
@@ -163,6 +169,8 @@ int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool con
 
   const bool indexed = !flags.data_path.empty();
   xtrain::require<command_line::usage_error>(indexed || !flags.data.empty(), "--data: must be given: text to train on; or --data-path, an indexed dataset");
+  xtrain::require<command_line::usage_error>(!indexed || flags.text_field == "text", "--text-field ", flags.text_field,
+                                             ": needs JSON records; --data-path has tokens");
   xtrain::require<command_line::usage_error>(flags.eval_iters == 0 || flags.eval_data.empty(), "--eval-iters: evaluates on --data-path; --eval-data ",
                                              flags.eval_data, " is given as well");
   flags.check_output();
@@ -216,7 +224,9 @@ int main(int argc, char** argv) {
   flags.add_all(app);
   flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
+    flags.check_uses(app, !flags.eval_data.empty() || flags.eval_iters > 0, "--eval-data, or --eval-iters with --data-path");
     flags.watch_over(app.get_name(), argc, argv);
+    flags.family_given = app.count("--model-type") > 0;
     const bool context_given = app.count("--seq-length") > 0;
     command_line::interruption interrupt;
     shared_things shared;

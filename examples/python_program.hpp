@@ -66,7 +66,13 @@ inline void add_ranks_of(const xtrain::launched_process& process, const std::str
   for (const std::string& argument : arguments) {
     const bool plain = !argument.empty() &&
                        argument.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:") == std::string::npos;
-    line += plain ? " " + argument : " '" + argument + "'";
+    if (plain) {
+      line += " " + argument;
+      continue;
+    }
+    line += " '";
+    for (const char c : argument) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += "'";
   }
   return line;
 }

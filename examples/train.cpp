@@ -277,6 +277,7 @@ int fit(Model& model, const run_description& run, const run_description& given, 
     for (const std::string& change : checkpoints.changes())
       if (first_rank) std::fprintf(stderr, "warning: settings differ from those of the checkpoint: %s\n", change.c_str());
   }
+  const std::size_t begun = trainer.progress().step;
   trainer.attach(checkpoints);
 
   const bool torchtune = output.log_style == "torchtune";
@@ -291,6 +292,7 @@ int fit(Model& model, const run_description& run, const run_description& given, 
     });
     if (torchtune) command_line::torchtune_lines::saved(folder);
     else std::fprintf(stderr, "saved to %s\n", folder.c_str());
+    if (!recipe::adapter::freezes_weights) command_line::warn_of_other_weights(folder);
   };
   const auto save_epoch = [&](auto& of, std::size_t epoch) { save_to(of, xtrain::concat(output.folder, "/epoch_", epoch)); };
   std::optional<epoch_folders<decltype(trainer), decltype(save_epoch)>> epochs;
@@ -319,7 +321,8 @@ int fit(Model& model, const run_description& run, const run_description& given, 
     } else if (output.log_style == "hugging_face") {
       const std::size_t rows = xtrain::loader(data, {.micro_batch_size = data.group_size, .seq_length = run.seq_length}).rows();
       const std::size_t together = run.micro_batch_size * model.parallel().data().size();
-      hugging_face_log.emplace(output.log_steps, stdout, (rows + together - 1) / together, run.gradient_accumulation_steps);
+      hugging_face_log.emplace(output.log_steps, stdout, (rows + together - 1) / together, run.gradient_accumulation_steps,
+                               output.log_first_step);
       trainer.attach(*hugging_face_log);
     } else if (output.log_style == "musa_demo") {
       musa_log.emplace(command_line::musa_demo_lines::config{.epochs = run.epochs,
@@ -333,14 +336,16 @@ int fit(Model& model, const run_description& run, const run_description& given, 
       trainer.attach(lines);
     }
     if (!output.metrics.empty()) {
-      command_line::for_flag("output.metrics", output.metrics, [&] { record.emplace(output.metrics, xtrain::measure_peak(model.context())); });
+      command_line::for_flag("output.metrics", output.metrics, [&] {
+        record.emplace(output.metrics, xtrain::measure_peak(model.context()), command_line::warn_of_log);
+      });
       record->describe(xtrain::recorded_run(trainer));
       trainer.attach(*record);
     }
     if (!output.tensorboard.empty()) {
       command_line::for_flag("output.tensorboard", output.tensorboard, [&] {
         xtrain::make_folder(output.tensorboard);
-        tensorboard.emplace(output.tensorboard);
+        tensorboard.emplace(output.tensorboard, command_line::warn_of_log);
       });
       trainer.attach(*tensorboard);
     }
@@ -357,9 +362,12 @@ int fit(Model& model, const run_description& run, const run_description& given, 
     if (everyone.size() > 1) everyone.all_reduce(signal, xtrain::reduction::largest);
     return 128 + static_cast<int>(signal[0]);
   }
+  command_line::tell_if_nothing_is_left(first_rank, begun, trainer.progress().step);
   trainer.require_finite_weights();
-  // as Megatron, which saves at the end whatever the interval is: a longer run goes on from there
-  if (output.checkpoint_style == "megatron" && output.save_steps > 0 && trainer.progress().step % output.save_steps != 0) {
+  // as Megatron and transformers' Trainer (from 4.46 on), which save at the end whatever the interval is: a longer run goes on from there
+  const bool saves_last = output.checkpoint_style == "megatron" || output.checkpoint_style == "hugging_face";
+  const bool has_last = output.resume == "latest" && trainer.progress().step == begun;
+  if (saves_last && !has_last && output.save_steps > 0 && trainer.progress().step % output.save_steps != 0) {
     checkpoints.save();
     checkpoints.finish();
   }
@@ -403,6 +411,8 @@ int train(run_description run, const train_flags& flags, const command_line::ran
     command_line::on_first_rank(layout, [&] {
       lock_output();
       (void)vocabulary.extended_tokenizer(tokenizer_from, run.output.folder);
+      command_line::for_flag("tokenizer.special_tokens", run.output.folder,
+                             [&] { xtrain::name_special_tokens(run.output.folder, run.tokenizer.special_tokens); });
     });
     tokenizer_from = run.output.folder;
   }
@@ -437,6 +447,7 @@ int train(run_description run, const train_flags& flags, const command_line::ran
   config = command_line::for_flag("model.override_config", "", [&] { return settings_of(run, config, family, first_rank); });
   auto sizes = command_line::for_flag("model", run.model.folder, [&] { return xtrain::sizes_of(config, family); });
   sizes.vocab_size = vocabulary.size(sizes.vocab_size, tokenizer);
+  command_line::for_flag("model", run.model.folder, [&] { command_line::require_kept(sizes, family); });
 
   const bool indexed = !run.data.empty() && run.data.front().kind == "indexed";
   xtrain::require<usage_error>(!run.data.empty(), "data: must be given: what to train on");

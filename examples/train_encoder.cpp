@@ -203,7 +203,14 @@ int main(int argc, char** argv) {
   flags.add_all(app);
   flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
+    flags.check_uses(app, !flags.eval_data.empty());
     flags.watch_over(app.get_name(), argc, argv);
+    for (const char* flag : {"--text-field", "--text-pair-field", "--label-field"})
+      xtrain::require<command_line::usage_error>(app.count(flag) == 0 || flags.task == "classification", flag, ": needs --task classification; it is ",
+                                                 flags.task);
+    for (const char* flag : {"--mlm-probability", "--whole-word-mask", "--line-by-line"})
+      xtrain::require<command_line::usage_error>(app.count(flag) == 0 || flags.task != "classification", flag,
+                                                 ": needs a text whose tokens are masked; --task is classification");
     xtrain::require<command_line::usage_error>(!flags.model.empty() || !flags.config.empty(), "--model or --config: one of them must be given");
     xtrain::require<command_line::usage_error>(!flags.model.empty() || !flags.tokenizer.empty(), "--tokenizer: must be given beside --config");
     if (flags.tokenizer.empty()) flags.tokenizer = flags.model;

@@ -113,6 +113,21 @@ struct training_flags {
     return c;
   }
 
+  /// Refuses flags that have no effect without another one, or beside one.
+  ///   evaluates  there is data to evaluate, which `data` names
+  void check_uses(const CLI::App& app, bool evaluates, const char* data = "--eval-data") const {
+    const auto given = [&](const char* flag) { return app.count(flag) > 0; };
+    xtrain::require<usage_error>(eval_steps == 0 || evaluates, "--eval-steps ", eval_steps, ": needs data to evaluate; give ", data);
+    xtrain::require<usage_error>(!save_asynchronously || save_steps > 0, "--async-save: needs --save-steps: the checkpoint of a stopped run is waited for");
+    xtrain::require<usage_error>(!given("--warmup-ratio") || !given("--warmup-steps"), "--warmup-ratio ", warmup_ratio,
+                                 ": must be left out with --warmup-steps, which is used instead");
+    const bool has_end = lr_schedule != "constant" && lr_schedule != "inverse_sqrt";
+    for (const auto& [flag, used] : {std::pair{"--min-lr-ratio", min_lr_ratio > 0.0}, {"--lr-decay-steps", lr_decay_steps > 0}})
+      xtrain::require<usage_error>(has_end || !used, flag, ": needs a learning rate that falls to a minimum; --lr-scheduler-type is ", lr_schedule);
+    if (given("--max-steps") && given("--num-train-epochs") && xtrain::launched().rank == 0)
+      std::fprintf(stderr, "note: --num-train-epochs: --max-steps is used\n");
+  }
+
   /// With --max-restarts this process only supervises a child process, which trains, and exits with its status.
   void watch_over(const std::string& name, int argc, char** argv) const {
     if (restarts > 0 && !plan) std::exit(run_with_restarts(name, argc, argv, restarts, save_steps, output));
@@ -159,6 +174,9 @@ class interruption {
   std::once_flag begun_;
   std::optional<xtrain::stop_on_interrupt> asked_;
 };
+
+/// Of --metrics and --tensorboard-dir: a full disk ends the log, not the run.
+inline void warn_of_log(const std::string& what) { std::fprintf(stderr, "warning: %s; training goes on without it\n", xtrain::printable(what).c_str()); }
 
 /// Says what of the data is not trained on, and which steps had no loss.
 class data_warnings final : public xtrain::observer {
@@ -211,6 +229,12 @@ class log_lines final : public xtrain::observer {
   }
 };
 
+/// Says if a run that goes on from a checkpoint was at its end.
+///   begun  the checkpoint's step; 0: there is none
+inline void tell_if_nothing_is_left(bool first_rank, std::size_t begun, std::size_t ended) {
+  if (first_rank && begun > 0 && begun == ended) std::fprintf(stderr, "no step is left after the checkpoint's step %zu: nothing was trained\n", begun);
+}
+
 /// Trains, with the observers that the flags request, and saves the model when the run ends. A run that is stopped leaves a checkpoint
 /// to resume from. All ranks call it; the first one prints.
 ///   flags    of any trainer: run_config<Optimizer>() gives the settings of the run
@@ -232,6 +256,7 @@ int train(Model& model, const Flags& flags, const Data& data, const Data* held_o
     for (const std::string& change : checkpoints.changes())
       if (first_rank) std::fprintf(stderr, "warning: settings differ from those of the checkpoint: %s\n", change.c_str());
   }
+  const std::size_t begun = trainer.progress().step;
   xtrain::progress_bar bar;
   log_lines lines;
   data_warnings warnings;
@@ -243,7 +268,7 @@ int train(Model& model, const Flags& flags, const Data& data, const Data* held_o
   }
   std::optional<xtrain::json_lines_record> record;
   if (first_rank && !flags.metrics.empty()) {
-    for_flag("--metrics", flags.metrics, [&] { record.emplace(flags.metrics, xtrain::measure_peak(model.context())); });
+    for_flag("--metrics", flags.metrics, [&] { record.emplace(flags.metrics, xtrain::measure_peak(model.context()), warn_of_log); });
     record->describe(xtrain::recorded_run(trainer));
     trainer.attach(*record);
   }
@@ -251,7 +276,7 @@ int train(Model& model, const Flags& flags, const Data& data, const Data* held_o
   if (first_rank && !flags.tensorboard.empty()) {
     for_flag("--tensorboard-dir", flags.tensorboard, [&] {
       xtrain::make_folder(flags.tensorboard);
-      tensorboard.emplace(flags.tensorboard);
+      tensorboard.emplace(flags.tensorboard, warn_of_log);
     });
     trainer.attach(*tensorboard);
   }
@@ -266,11 +291,13 @@ int train(Model& model, const Flags& flags, const Data& data, const Data* held_o
     if (everyone.size() > 1) everyone.all_reduce(signal, xtrain::reduction::largest);
     return 128 + static_cast<int>(signal[0]);
   }
+  tell_if_nothing_is_left(first_rank, begun, trainer.progress().step);
   trainer.require_finite_weights();
   if constexpr (recipe::adapter::freezes_weights)
     trainer.save(flags.output, xtrain::save_adapter_options{.base_model = files.base_model, .tokenizer_from = files.tokenizer_from});
   else trainer.save(flags.output, xtrain::save_options{.tokenizer_from = files.tokenizer_from, .base_model = files.base_model});
   if (first_rank) std::fprintf(stderr, "saved to %s\n", flags.output.c_str());
+  if (first_rank && !recipe::adapter::freezes_weights) warn_of_other_weights(flags.output);
   return 0;
 }
 template <class Model, class Flags, class Data>
@@ -279,32 +306,34 @@ int train(Model& model, const Flags& flags, const Data& data, const Data* held_o
   return train(model, flags, data, held_out, files, first_rank, interrupt, [](auto&) {});
 }
 
-/// Files of text, or of JSON records.
-struct text_files {
-  std::vector<std::string> paths{};
-  bool are_records = false;
-};
-/// What paths of files and folders name: records if there is nothing but JSON. Read as text, records are trained on with their syntax: a file of them that is
-/// named is refused beside text, and one in a folder of text, which sources have too, is told of.
-inline text_files find_text_files(const std::vector<std::string>& given) {
-  const auto is_json = [](const std::string& path) { return path.ends_with(".json") || path.ends_with(".jsonl"); };
-  std::vector<std::string> inside = xtrain::detail::files_of(given);
-  if (std::all_of(inside.begin(), inside.end(), is_json)) return {std::move(inside), true};
-  for (const std::string& path : inside)
-    xtrain::require<usage_error>(!is_json(path) || std::find(given.begin(), given.end(), path) == given.end(), path,
-                                 ": JSON records must not be beside files of text, as which they would be read");
-  const auto lines = std::find_if(inside.begin(), inside.end(), [](const std::string& path) { return path.ends_with(".jsonl"); });
-  if (lines != inside.end())
-    std::fprintf(stderr, "warning: %s: JSON records in a folder of text are read as text, with their syntax\n", xtrain::printable(*lines).c_str());
-  return {given, false};
-}
-
 /// Prints how many tokens the data has and how long tokenization took; called by the rank that tokenized.
 template <class Data>
 Data tokenised(const char* flag, const std::string& path, Data data, std::chrono::steady_clock::time_point began) {
   std::fprintf(stderr, "%s %s: %s tokens in %.1f s\n", flag, path.c_str(), xtrain::count_text(static_cast<double>(data.tokens())).c_str(),
                std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   return data;
+}
+
+/// Refuses sizes that the family's config.json has no setting for: the saved model would be read as another one.
+template <class Config, class Info>
+void require_kept(Config sizes, const Info& family) {
+  const auto complete = [&](Config& of) {
+    family.complete(of);
+    xtrain::detail::complete_decoder(of, family.name);
+  };
+  complete(sizes);
+  xtrain::json_settings saved;
+  family.write(sizes, saved);
+  Config read = family.read(saved);
+  complete(read);
+  const auto same = [&](const char* name, auto given, auto kept) {  // but for rounding: some families save a number relative to another one
+    const auto a = static_cast<double>(given), b = static_cast<double>(kept);
+    xtrain::require<usage_error>(std::abs(a - b) <= 1e-9 * std::abs(a), family.name, ": ", name, " must be ", kept,
+                                 ": config.json of this family has no such setting; given ", given);
+  };
+  same("num_key_value_heads", sizes.num_kv_heads, read.num_kv_heads);
+  same("head_dim", sizes.head_dim, read.head_dim);
+  if (!sizes.alibi) same("rope_theta", sizes.rope_theta, read.rope_theta);
 }
 
 /// Prints what a run would need (dry run).

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/recipes/program_flags.hpp>
 #include <xtrain/recipes/torchtune.hpp>
 
 #include "command_line.hpp"
@@ -181,7 +182,7 @@ int run(arguments given) {
   std::size_t processes = 1, nodes = 1;
   xtrain::torchtune_launch launch;
   std::string recipe, config;
-  arguments overrides;
+  arguments overrides, unused;
   for (std::size_t i = 0; i < given.size(); ++i) {
     std::string flag = given[i], value;
     if (recipe.empty() && !flag.starts_with('-')) {
@@ -206,17 +207,23 @@ int run(arguments given) {
     }
     xtrain::require<xtrain::config_error>(recipe.empty(), flag,
                                           ": a recipe has no flags but --config; torchrun's stand before the recipe, values of the config are key=value");
-    std::replace(flag.begin(), flag.end(), '-', '_');  // --nproc-per-node is --nproc_per_node
-    flag.replace(0, 2, "--");
-    if (flag == "--standalone") {
-    } else if (flag == "--nproc_per_node") {
+    const std::string name = xtrain::launcher_flag_name(flag);  // --nproc-per-node is --nproc_per_node
+    if (const xtrain::torchrun_flag* const one = xtrain::torchrun_flag_without_effect(name)) {
+      if (one->has_value) (void)next();
+      else
+        xtrain::require<xtrain::config_error>(!has_value, flag, ": must have no value; given '", value, "'");
+      if (std::find(unused.begin(), unused.end(), flag) == unused.end()) unused.push_back(flag);
+    } else if (name == "nproc_per_node") {
       processes = whole("--nproc_per_node", next());
-    } else if (flag == "--nnodes") {
-      nodes = whole("--nnodes", next());
+    } else if (name == "nnodes") {
+      const std::string count = next();  // or the smallest and the largest number
+      nodes = whole("--nnodes", count == "1:1" ? "1" : count);
     } else {
-      xtrain::fail<xtrain::config_error>(
-          given[i].substr(0, given[i].find('=')),
-          ": must be one of --nproc_per_node, --nnodes, --standalone, --config: ranks on several nodes are started by mpirun or srun");
+      std::vector<std::string> names{"--nproc_per_node", "--nnodes", "--config"};
+      for (const xtrain::torchrun_flag& known : xtrain::torchrun_flags_without_effect) names.push_back(xtrain::concat("--", known.name));
+      const std::string near = xtrain::nearest_name("--" + name, names);
+      xtrain::fail<xtrain::config_error>(flag, ": must be --nproc_per_node, --nnodes, --config, or another flag of torchrun",
+                                         near.empty() ? "" : xtrain::concat("; did you mean '", near, "'?"));
     }
     launch.is_distributed = true;
   }
@@ -237,8 +244,12 @@ int run(arguments given) {
                                           "recipe ", recipe, ": needs --nproc_per_node, the number of ranks");
   const xtrain::torchtune_call call = xtrain::torchtune_run(recipe, config, overrides, launch);
   if (process.rank == 0 && !asked.print_run && !asked.print_recipe && !asked.plan) log_config(recipe, config, overrides);
-  if (process.rank == 0)
+  if (process.rank == 0) {
+    std::string names;
+    for (const std::string& flag : unused) names += (names.empty() ? "" : ", ") + flag;
+    if (!names.empty()) std::fprintf(stderr, "note: %s: %s\n", names.c_str(), xtrain::torchrun_without_effect);
     for (const std::string& note : call.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
+  }
   if (call.run) {
     xtrain::require<xtrain::config_error>(nodes == 1 || !process.alone() || asked.print_run || asked.print_recipe || asked.plan, "--nnodes: must be 1; given ",
                                           nodes, ": start the same command on all nodes with mpirun or srun");

@@ -1,7 +1,9 @@
 // The example that converts weights, run as on a command line.
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/json.hpp>
@@ -157,6 +159,35 @@ TEST_CASE("what cannot be converted is refused, and nothing is written") {
   refuses({"--from", f / "big.safetensors", "--config", llama_folder + "/config.json", "--to", to, "--dtype", "fp16"},
           "tensor 'w': numbers must be at most 65504 to be stored as fp16; one is 70000", 1);
   CHECK(!file_exists(to));
+}
+
+TEST_CASE("a folder whose tensors are not those of its config.json is written with a warning that says what is wrong") {
+  const scratch_folder f;
+  const std::string from = golden::folder("llama_tied");
+  const auto converted = [&](const std::string& name, const std::function<void(std::vector<tensor_to_write>&)>& change) {
+    make_folder(f / name);
+    write_file(f / name + "/config.json", get_file(from + "/config.json"));
+    const weight_folder whole(from);
+    std::vector<tensor_to_write> tensors;
+    for (const auto& entry : whole.tensors()) tensors.push_back(rewritten(*entry.second, entry.second->dtype));
+    change(tensors);
+    write_safetensors(f / name + "/model.safetensors", std::move(tensors));
+    const auto result = convert({"--from", f / name, "--to", f / name + "-to"});
+    CHECK(result.status == 0);
+    return result.err;
+  };
+  CHECK(converted("whole", [](auto&) {}).empty());
+  const std::string missing = converted("missing", [](auto& tensors) {
+    std::erase_if(tensors, [](const tensor_to_write& one) { return one.name == "model.layers.0.mlp.up_proj.weight"; });
+  });
+  CHECK(holds(missing, "warning: xtrain would not load what is written: "));
+  CHECK(holds(missing, ": must hold 'model.layers.0.mlp.up_proj.weight', because config.json asks for it; it is missing"));
+  CHECK(holds(converted("more", [](auto& tensors) { tensors.front().name = "model.layers.0.mlp.other.weight"; }), "warning: "));
+  CHECK(holds(converted("added", [](auto& tensors) {
+                tensors.push_back(tensors.front());
+                tensors.back().name = "model.extra.weight";
+              }),
+              ": holds 'model.extra.weight', which has no counterpart in the model that config.json describes"));
 }
 
 TEST_CASE("a real model of llama2.c becomes a folder that holds what its twin holds") {

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,23 @@ std::vector<std::pair<std::vector<token>, std::vector<bool>>> samples_of(const d
 }
 
 }  // namespace
+
+TEST_CASE("of a folder of text, JSON records are read as text, with a warning; a folder of nothing else holds records") {
+  const scratch_folder folder;
+  const auto tokens_of = [&](const std::string& path) {
+    const data_description data{.kind = "text", .files = {path}};
+    return command_line::described_data({data}, byte_tokenizer(), {}).tokens();
+  };
+  const std::string record = R"({"text": "abc"})" "\n";
+  std::filesystem::create_directories(folder / "records");
+  put_file(folder / "records/a.jsonl", record + record);
+  put_file(folder / "records.jsonl", record + record);
+  CHECK(tokens_of(folder / "records") == tokens_of(folder / "records.jsonl"));
+  put_file(folder / "records/b.txt", "def\n");
+  put_file(folder / "text.txt", "def\n");
+  put_file(folder / "same.txt", record + record);
+  CHECK(tokens_of(folder / "records") == tokens_of(folder / "same.txt") + tokens_of(folder / "text.txt"));
+}
 
 TEST_CASE("a list of torchtune's datasets is read one after the other, each with its own form, fields and targets") {
   const scratch_folder folder;

@@ -1,12 +1,16 @@
 // The trainer of run descriptions, run as its front ends run it.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/json.hpp>
+#include <xtrain/train/checkpoint_state.hpp>
 
 #include "program.hpp"
 #include "scratch.hpp"
@@ -162,6 +166,10 @@ TEST_CASE("descriptions that cannot be honoured are refused before anything is l
   refused("/optimizer/settings/momentum", 0.9, "optimizer.settings.momentum: there is no such setting; there are beta1, beta2, epsilon, weight_decay");
   refused("/optimizer/settings/beta1", "a", "optimizer.settings.beta1: must be a number; given \"a\"");
   refused("/data/0/split", "train[:5%]", "data[0].split: must be train: parts of a file are not supported; split the file; given 'train[:5%]'");
+  json baichuan = good.at("model");
+  baichuan["family"] = "baichuan";
+  baichuan["config"]["rope_theta"] = 5e5;
+  refused("/model", baichuan, "model: baichuan: rope_theta must be 10000: config.json of this family has no such setting; given 5e+05");
   refused("/data/0/columns/question", "q", "data[0].columns: must not have 'question': there is no such field in data of kind alpaca");
   refused("/data/0/columns/output", "answer",
           "data " + (folder / "data.jsonl") + ": records must have a field 'answer'; the first one has input, instruction, output");
@@ -365,6 +373,29 @@ TEST_CASE("command lines of other systems run") {
     CHECK(std::filesystem::exists(folder / "tuned/epoch_0/model.safetensors"));
     CHECK(std::filesystem::exists(folder / "tuned/epoch_1/model.safetensors"));
     CHECK(std::filesystem::exists(folder / "tuned/logs"));
+    // torchrun's flags: those that say how processes find each other and print are not needed
+    const auto launched = [&](words flags) {
+      flags.insert(flags.begin(), "run");
+      flags.insert(flags.end(), {"full_finetune_distributed", "--config", folder / "config.yaml", "--print-run"});
+      return run("tune", flags);
+    };
+    const auto ranks = launched({"--nnodes", "1:1", "--nproc-per-node=2", "--rdzv_id", "9", "--rdzv-backend=c10d", "--rdzv_endpoint", "localhost:0",
+                                 "--standalone", "--master_port", "29501", "--node_rank", "0", "-t", "3", "--max-restarts", "0"});
+    REQUIRE_MESSAGE(ranks.status == 0, ranks.err);
+    CHECK(json::parse(ranks.out).at("parallel").at("ranks") == 2);
+    CHECK_MESSAGE(holds(ranks.err, "note: --rdzv_id, --rdzv-backend, --rdzv_endpoint, --standalone, --master_port, --node_rank, -t, --max-restarts: ranks are "
+                                   "threads of one process, which find each other without it\n"),
+                  ranks.err);
+    for (const auto& [flags, sentence] : {std::pair{words{"--rdzv_ednpoint", "a"}, "--rdzv_ednpoint: must be --nproc_per_node, --nnodes, --config, or another "
+                                                                                   "flag of torchrun; did you mean '--rdzv_endpoint'?"},
+                                          {words{"--nnodes", "1:2"}, "--nnodes: must be a positive whole number; given '1:2'"},
+                                          {words{"--standalone=yes"}, "--standalone: must have no value; given 'yes'"}}) {
+      const auto refused = launched(flags);
+      CHECK(refused.status == 2);
+      CHECK_MESSAGE(holds(refused.err, sentence), refused.err);
+    }
+    const auto nodes = run("tune", {"run", "--nnodes", "2", "full_finetune_distributed", "--config", folder / "config.yaml"});
+    CHECK_MESSAGE(holds(nodes.err, "--nnodes: must be 1; given 2: start the same command on all nodes with mpirun or srun"), nodes.err);
     const auto wrong = run("tune", {"run", "full_finetune_single_device", "--config", folder / "config.yaml", "optimiser.lr=1"});
     CHECK(wrong.status == 2);
     CHECK_MESSAGE(holds(wrong.err, "optimiser"), wrong.err);
@@ -401,12 +432,40 @@ TEST_CASE("command lines of other systems run") {
     CHECK_FALSE(std::filesystem::exists(folder / "alpaca/checkpoint-4"));
     const auto longer = train_with({"--model_max_length", "1024", "--overwrite_output_dir"});
     CHECK(longer.status == 2);
-    CHECK_MESSAGE(holds(longer.err, "--model_max_length: must be at most 512 tokens, the model's max_position_embeddings; given 1023"), longer.err);
+    CHECK_MESSAGE(holds(longer.err, "--model_max_length: must be at most 513 tokens, the model's max_position_embeddings and one that is no input; given 1024"),
+                  longer.err);
     std::filesystem::remove(folder / "model/tokenizer.json");
     const auto without = train_with({"--overwrite_output_dir"});
     CHECK(without.status == 2);
     CHECK_MESSAGE(holds(without.err, "hf_train: --model_name_or_path: the folder must hold tokenizer.json, vocab.json"), without.err);
     CHECK(std::filesystem::exists(folder / "alpaca/checkpoint-2"));  // nothing is removed by a run that does not begin
+  }
+  SUBCASE("hf_train has a checkpoint after the last step, as the Trainer has since transformers 4.46") {
+    const auto checkpoints_of = [&](const std::string& name, words more) {
+      more.insert(more.begin(), {"--model_name_or_path", folder / "model", "--data_path", folder / "alpaca.json", "--output_dir", folder / name,
+                                 "--per_device_train_batch_size", "2", "--model_max_length", "256"});
+      const auto result = run("hf_train", more);
+      CAPTURE(result.err);
+      CHECK(result.status == 0);
+      std::vector<std::size_t> steps;
+      for (const auto& one : xtrain::checkpoints_in(folder / name)) steps.push_back(one.first);
+      return std::pair(steps, result.out + result.err);
+    };
+    using steps = std::vector<std::size_t>;
+    // 8 records are 4 steps
+    const auto first = checkpoints_of("steps", {"--max_steps", "5", "--save_steps", "2", "--logging_steps", "3", "--logging_first_step"});
+    CHECK(first.first == steps{2, 4, 5});
+    CHECK(std::count(first.second.begin(), first.second.end(), '{') == 3);  // after steps 1 and 3, and at the end
+    CHECK_MESSAGE(holds(first.second, "'epoch': 0.25}"), first.second);
+    CHECK_FALSE(holds(first.second, "no step is left"));
+    const auto again = checkpoints_of("steps", {"--max_steps", "5", "--save_steps", "2", "--resume_from_checkpoint", "True"});
+    CHECK(again.first == steps{2, 4, 5});
+    CHECK_MESSAGE(holds(again.second, "resuming after step 5\n"), again.second);
+    CHECK(holds(again.second, "no step is left after the checkpoint's step 5: nothing was trained\n"));
+    CHECK(checkpoints_of("default", {"--num_train_epochs", "1"}).first == steps{4});
+    CHECK(checkpoints_of("limited", {"--max_steps", "5", "--save_steps", "2", "--save_total_limit", "1"}).first == steps{5});
+    CHECK(checkpoints_of("epochs", {"--max_steps", "5", "--save_strategy", "epoch"}).first == steps{4, 5});
+    CHECK(checkpoints_of("none", {"--max_steps", "3", "--save_strategy", "no"}).first.empty());
   }
   SUBCASE("Stanford Alpaca's train.py") {
     const auto result = run("hf_train", {"train.py",
@@ -467,6 +526,9 @@ TEST_CASE("command lines of other systems run") {
     REQUIRE_MESSAGE(longer.status == 0, longer.err);
     CHECK_MESSAGE(holds(longer.err, "resuming after step 4"), longer.err);
     CHECK(std::filesystem::exists(folder / "megatron/checkpoint-6"));
+    const auto complete = pretrain("6", {"--load", folder / "megatron"});
+    CHECK(complete.status == 0);
+    CHECK_MESSAGE(holds(complete.err, "no step is left after the checkpoint's step 6: nothing was trained\n"), complete.err);
     CHECK_MESSAGE(holds(result.out + result.err, " iteration        4/       4 | consumed samples:           16 |"), result.out);
   }
 }

@@ -183,7 +183,8 @@ log_peak_memory_stats: True
   refuses(command, "trainer npu-bf16_pure-recompute_full: the device 'npu' is none of this build, whose trainers are for cpu (there are: ");
   refuses("tune run full_finetune_single_device --config ascend_config.yaml device=cpu dataset.data_files=none.json",
           "tune: dataset.data_files: must be a file on this machine; given 'none.json'");
-  refuses("tune run full_finetune_single_device --config ascend_config.yaml device=cpu dataset.column_map.input=question",
+  refuses("tune run full_finetune_single_device --config ascend_config.yaml device=cpu dataset.column_map.input=question "
+          "dataset.column_map.output=output",
           ": dataset.data_files ascend_dataset.json: records must have a field 'question'; the first one has input, output");
   const auto result = run(command + " device=cpu");
   REQUIRE_MESSAGE(result.status == 0, result.err);

@@ -175,5 +175,9 @@ TEST_CASE("what an encoder's command line lacks is said") {
   refused(fresh + words{"--data", world / "text.txt", "--max-restarts", "1"}, "--max-restarts: needs --output-dir and --save-steps");
   refused(fresh + words{"--data", world / "text.txt", "--seq-length", "2"}, "seq_length must be given, and more than 3 tokens; given 2");
   refused(fresh + words{"--data", world / "text.txt", "--seq-length", "17"}, "seq_length: must not be longer than the model's 16");
+  const words text = fresh + words{"--data", world / "text.txt"};
+  refused(text + words{"--label-field", "class"}, "--label-field: needs --task classification; it is masked-lm");
+  refused(text + words{"--task", "classification", "--whole-word-mask"}, "--whole-word-mask: needs a text whose tokens are masked; --task is classification");
+  refused(text + words{"--eval-steps", "2"}, "--eval-steps 2: needs data to evaluate; give --eval-data");
   CHECK_FALSE(std::filesystem::exists(world / "x"));
 }

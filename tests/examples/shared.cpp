@@ -8,6 +8,7 @@
 
 #include <xtrain/comm/threads.hpp>
 
+#include "../../examples/python_program.hpp"
 #include "../../examples/ranks.hpp"
 
 namespace {
@@ -54,6 +55,12 @@ TEST_CASE("no rank goes on before the first has done its work") {
   CHECK(early == 0);
   command_line::on_first_rank(layout{}, [&] { ++works; });  // of one rank
   CHECK(works == 2);
+}
+
+TEST_CASE("a call is printed as a shell reads it") {
+  CHECK(python_program::shell_line("generate", {"--model", "a/b-1.0", "--prompt", "it's $5 \"now\"", "--stop="}) ==
+        R"(generate --model a/b-1.0 --prompt 'it'\''s $5 "now"' --stop=)");
+  CHECK(python_program::shell_line("generate", {""}) == "generate ''");
 }
 
 TEST_CASE("an error keeps its kind behind a flag") {

@@ -99,6 +99,7 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
   put_file(folder / "misspelt.json", R"({"model_type": "llama", "vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
     "intermediate_size": 32, "max_position_embeddings": 16, "rope_scaling": {"rope_type": "linear", "factr": 2.0}})");
   const std::string out = folder / "out";
+  const words tune = {"--model", folder.path(), "--tokenizer", "byte", "--data", text, "--output-dir", out};
   struct bad_line {
     std::string program;
     words flags;
@@ -121,7 +122,8 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
       {"pretrain", tiny + words{"--data", folder / "missing.txt", "--output-dir", out}, {"--data " + (folder / "missing.txt") + ": must be a file"}, 1},
       {"pretrain", tiny + words{"--data", folder / "empty.txt", "--output-dir", out}, {"--data", "empty.txt", "it is empty"}, 1},
       {"pretrain", tiny + words{"--data", folder / "broken.jsonl", "--output-dir", out}, {"--data", "broken.jsonl", "line 2"}, 1},
-      {"pretrain", tiny + words{"--data", text, folder / "fine.json", "--output-dir", out}, {"--data", "fine.json: JSON records must not be beside files of text"}},
+      {"pretrain", tiny + words{"--data", text, folder / "fine.json", "--output-dir", out},
+       {"--data", "fine.json: JSON records must not be beside files of text"}},
       {"pretrain", {"--tokenizer", folder / "nothing", "--data", text, "--output-dir", out}, {"--tokenizer", "nothing"}, 1},
       {"pretrain", {"--config", folder / "config.json", "--data", text, "--output-dir", out}, {"--tokenizer byte", "257", "100", "--config"}},
       {"pretrain", tiny + words{"--data", text}, {"--output-dir: must be given"}},
@@ -144,6 +146,27 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
       {"finetune", {"--model", folder.path(), "--data", text, "--lora-dropout", "0.1", "--output-dir", out}, {"--lora-dropout: needs an adapter"}},
       {"finetune", {"--model", folder.path(), "--data", text, "--lora-target-modules", "q_proj", "--output-dir", out}, {"--lora-target-modules: needs an"}},
       {"finetune", {"--model", folder.path(), "--data", text, "--lora-modules-to-save", "lm_head", "--output-dir", out}, {"--lora-modules-to-save: needs"}},
+      // flags without an effect
+      {"pretrain", tiny + words{"--data", text, "--output-dir", out, "--model-type", "baichuan", "--num-key-value-heads", "1"},
+       {"baichuan: num_key_value_heads must be 2: config.json of this family has no such setting; given 1"}},
+      {"finetune", tune + words{"--eval-steps", "5"}, {"--eval-steps 5: needs data to evaluate; give --eval-data\n"}},
+      {"pretrain", tiny + words{"--data", text, "--output-dir", out, "--eval-steps", "5"},
+       {"--eval-steps 5: needs data to evaluate; give --eval-data, or --eval-iters with --data-path\n"}},
+      {"pretrain", tiny + words{"--data", text, "--output-dir", out, "--async-save"}, {"--async-save: needs --save-steps"}},
+      {"pretrain", tiny + words{"--data", text, "--output-dir", out, "--warmup-steps", "5", "--warmup-ratio", "0.1"},
+       {"--warmup-ratio 0.1: must be left out with --warmup-steps"}},
+      {"pretrain", tiny + words{"--data", text, "--output-dir", out, "--min-lr-ratio", "0.1", "--lr-scheduler-type", "constant"},
+       {"--min-lr-ratio: needs a learning rate that falls to a minimum; --lr-scheduler-type is constant"}},
+      {"pretrain", tiny + words{"--data", text, "--output-dir", out, "--lr-decay-steps", "9", "--lr-scheduler-type", "inverse_sqrt"},
+       {"--lr-decay-steps: needs a learning rate that falls"}},
+      {"pretrain", tiny + words{"--data", text, "--output-dir", out, "--text-field", "body"}, {"--data " + text + ": --text-field body needs JSON records"}},
+      {"pretrain", {"--model-type", "gpt2", "--config", folder / "config.json", "--data", text, "--output-dir", out},
+       {"--model-type gpt2: must be that of --config " + (folder / "config.json") + ", llama"}},
+      {"finetune", tune + words{"--format", "alpaca", "--text-field", "body"},
+       {"--text-field body: needs --format text; it is alpaca"}},
+      {"finetune", tune + words{"--text-field", "body"}, {"--data " + text + ": --text-field needs JSON records"}},
+      {"finetune", tune + words{"--packing"}, {"--data " + text + ": --packing needs JSON records"}},
+      {"finetune", tune + words{"--overlong", "drop"}, {"--overlong drop: needs samples"}},
       {"generate", {"--model", folder.path(), "--prompt", "x", "--top-p", "2"}, {"--top-p", "'2'"}},
       {"generate", {"--model", folder.path(), "--prompt", "x", "--length-penalty", "2"}, {"--length-penalty: is for a beam search; give --num-beams above 1"}},
       {"generate", {"--prompt", "x"}, {"--model"}},
@@ -210,6 +233,24 @@ TEST_CASE("a model is trained, continued by finetune, adapted, and writes; the r
   CHECK(adapted.status == 0);
   CHECK(std::filesystem::exists(folder / "adapter" + "/adapter_model.safetensors"));
   CHECK(run("generate", write + words{"--adapter", folder / "adapter"}).status == 0);
+
+  // tokens that were added in the adapter's training are in its tokenizer
+  const auto taught = run("finetune", finetune + words{"--output-dir", folder / "taught", "--lora-rank", "2", "--lora-target-modules", "q_proj", "--add-tokens",
+                                                       "<tool>", "--lora-modules-to-save", "embed_tokens"});
+  REQUIRE_MESSAGE(taught.status == 0, taught.err);
+  const words tool = {"--model", folder / "model", "--adapter", folder / "taught", "--prompt", "<tool>", "--max-new-tokens", "1", "--temperature", "0"};
+  CHECK(holds(run("generate", tool + words{"--resize-token-embeddings", "258"}).err, "prompt: 1 tokens"));
+  CHECK(holds(run("generate", tool + words{"--resize-token-embeddings", "258", "--tokenizer", folder / "model"}).err, "prompt: 6 tokens"));
+  CHECK(holds(run("generate", tool).err, "embed_tokens.weight' must have shape [257, 16] as config.json says; the file has [258, 16]"));
+
+  // weights of another model, which would stay beside those that are saved
+  std::filesystem::create_directory(folder / "used");
+  put_file(folder / "used/pytorch_model-00001-of-00002.bin", "");
+  put_file(folder / "used/pytorch_model.bin.index.json", "{}");
+  const auto beside = run("finetune", finetune + words{"--output-dir", folder / "used"});
+  CHECK(beside.status == 0);
+  CHECK(holds(beside.err, "warning: " + folder / "used" + " also holds files of another model, which other programs might load with it or instead of it: "
+                                                          "pytorch_model-00001-of-00002.bin, pytorch_model.bin.index.json"));
 
   const auto too_long =
       run("finetune", {"--model", folder / "model", "--data", folder / "answers.json", "--format", "alpaca", "--output-dir", folder / "x"});
@@ -463,6 +504,10 @@ TEST_CASE("a run that was stopped by Ctrl-C goes on with --resume to the same we
   const auto longer = run("pretrain", pretrain_flags(folder, "halves") + flags + words{"--max-grad-norm", "2", "--resume"});
   CHECK(longer.status == 0);
   CHECK(holds(longer.err, "warning: settings differ from those of the checkpoint: max_grad_norm is 2.0, it was 1.0\n"));
+  CHECK_FALSE(holds(longer.err, "no step is left"));
+  const auto complete = run("pretrain", pretrain_flags(folder, "halves") + words{"--max-steps", "1200", "--seed", "3", "--resume"});
+  CHECK(complete.status == 0);
+  CHECK(holds(complete.err, "no step is left after the checkpoint's step 1200: nothing was trained\n"));
   const auto other = run("pretrain", pretrain_flags(folder, "halves") + words{"--max-steps", "1600", "--seed", "4", "--resume"});
   CHECK(other.status == 2);
   CHECK(holds(other.err, "seed"));
@@ -662,6 +707,35 @@ TEST_CASE("a full disk ends a run with an error and leaves the last checkpoint w
   REQUIRE(!checkpoints.empty());
   CHECK(checkpoints.back().first == 4);
   CHECK(run("pretrain", pretrain_flags(folder, "out") + words{"--max-steps", "8", "--save-steps", "2", "--resume"}).status == 0);
+}
+
+TEST_CASE("a log that a full disk does not take is reported once, and the run goes on") {
+  const scratch_folder folder;
+  const auto result = run("pretrain", pretrain_flags(folder, "model") + words{"--max-steps", "3", "--metrics", "/dev/full"});
+  CAPTURE(result.err);
+  CHECK(result.status == 0);
+  const std::string warning = "warning: /dev/full: the record must be written; the disk may be full; training goes on without it\n";
+  CHECK(holds(result.err, warning));
+  CHECK(result.err.find(warning) == result.err.rfind(warning));
+  CHECK(std::filesystem::exists(folder / "model/model.safetensors"));
+}
+
+TEST_CASE("answers that reinforcement learning generates end at the tokens of generation_config.json") {
+  const scratch_folder folder;
+  const words shape = {"--tokenizer",           "byte", "--num-layers", "1",  "--hidden-size",      "16",
+                       "--num-attention-heads", "2",    "--seq-length", "32", "--micro-batch-size", "2"};
+  REQUIRE(run("pretrain", shape + words{"--data", text_file(folder), "--output-dir", folder / "model", "--max-steps", "1"}).status == 0);
+  const auto length = [&] {
+    const auto result = run("grpo", {folder / "model", "--steps", "1"});
+    CAPTURE(result.err);
+    REQUIRE(result.status == 0);
+    return last_number(result.out, "length ");
+  };
+  CHECK(length() > 8);
+  xtrain::json every = xtrain::json::array();
+  for (int i = 0; i < 257; ++i) every.push_back(i);
+  put_file(folder / "model/generation_config.json", xtrain::json{{"eos_token_id", every}}.dump());
+  CHECK(length() == 1);
 }
 
 TEST_CASE("generate reads a prefix beside the model, in PEFT's format and in ChatGLM's") {

@@ -53,6 +53,10 @@ void write_weights(const std::string& folder, std::vector<tensor_to_write> tenso
 ///   throws  file_error
 void make_folder(const std::string& path);
 
+/// Files of a folder that hold weights, but not those of its <stem>.safetensors (or its index): of another model that was saved there, in PyTorch's
+/// format or as an adapter. Sorted.
+[[nodiscard]] std::vector<std::string> other_weights(const std::string& folder, const std::string& stem = "model");
+
 }  // namespace xtrain
 
 #ifndef XTRAIN_LIBRARY

@@ -147,6 +147,22 @@ XTRAIN_INLINE void write_weights(const std::string& folder, std::vector<tensor_t
     if (std::find(fresh.begin(), fresh.end(), name) == fresh.end()) fs::remove(folder + "/" + name, ignored);
 }
 
+XTRAIN_INLINE std::vector<std::string> other_weights(const std::string& folder, const std::string& stem) {
+  const std::string single = stem + ".safetensors", index = single + ".index.json";
+  std::vector<std::string> own{single, index}, others;
+  if (!file_exists(folder + "/" + single) && file_exists(folder + "/" + index))
+    if (const json all = read_json(folder + "/" + index); all.is_object() && all.contains("weight_map"))
+      for (const json& file : all["weight_map"])
+        if (file.is_string()) own.push_back(file.get<std::string>());
+  for (std::string& name : names_in(folder)) {
+    const bool weights = name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") || name == "adapter_config.json" ||
+                         ((name.starts_with("pytorch_") || name.starts_with("adapter_")) && (name.ends_with(".bin") || name.ends_with(".bin.index.json")));
+    if (weights && std::find(own.begin(), own.end(), name) == own.end()) others.push_back(std::move(name));
+  }
+  std::sort(others.begin(), others.end());
+  return others;
+}
+
 XTRAIN_INLINE void make_folder(const std::string& path) {
   std::error_code problem;
   std::filesystem::create_directories(path, problem);

@@ -375,36 +375,53 @@ namespace detail {
 
 }  // namespace detail
 
-/// Loads every parameter of the model except an adapter's from any tensor source; `where` names it in errors.
-///   throws  config_error when a tensor is missing, has another shape, or does not belong to the model, or a tied head is not the embedding; file_error
+namespace detail {
+
+/// The tensor that each parameter of the model is loaded from, except an adapter's.
+///   throws  as load_weights
 template <class Model>
-void load_weights(Model& model, const tensor_source& weights, const std::string& where, const load_options& how = {}) {
+[[nodiscard]] auto places_of(const Model& model, const tensor_source& weights, const std::string& where, const load_options& how) {
   const auto& family = model.family_info();
   const auto find = [&](const std::string& name) { return weights.find(name); };
-  const auto any_rows = [&](const auto& entry) { return how.resize_vocabulary && model.has_row_per_token(entry.spec.name); };
   std::vector<std::pair<const typename Model::store::entry*, const file_tensor*>> places;
   std::vector<const file_tensor*> used;
   for (const auto& entry : model.parameters().entries()) {
     if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a separate folder
-    const file_tensor* tensor = detail::find_tensor(family, entry.spec.name, find);
-    if (tensor == nullptr && (family.may_be_missing(entry.spec.name) || detail::may_be_missing(model, entry.spec.name))) continue;  // keeps initial values
+    const file_tensor* tensor = find_tensor(family, entry.spec.name, find);
+    if (tensor == nullptr && (family.may_be_missing(entry.spec.name) || may_be_missing(model, entry.spec.name))) continue;  // keeps initial values
     require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
-    detail::require_place(entry, *tensor, where, any_rows(entry));
+    require_place(entry, *tensor, where, how.resize_vocabulary && model.has_row_per_token(entry.spec.name));
     places.emplace_back(&entry, tensor);
     used.push_back(tensor);
   }
   std::sort(used.begin(), used.end());
   for (const auto& [name, tensor] : weights.tensors()) {
     if (std::binary_search(used.begin(), used.end(), tensor)) continue;
-    if (const std::string original = detail::copied_by(model, name); !original.empty())
-      if (const file_tensor* found = detail::find_tensor(family, original, find)) require_tied(*tensor, *found, where);
-    if (family.may_be_ignored(name, model.config()) || detail::may_be_ignored(model, name)) continue;
-    const std::string first = how.fewer_layers ? detail::name_in_first_layer(name, model.config().num_layers) : std::string();
+    if (const std::string original = copied_by(model, name); !original.empty())
+      if (const file_tensor* found = find_tensor(family, original, find)) require_tied(*tensor, *found, where);
+    if (family.may_be_ignored(name, model.config()) || may_be_ignored(model, name)) continue;
+    const std::string first = how.fewer_layers ? name_in_first_layer(name, model.config().num_layers) : std::string();
     if (!first.empty() && (std::binary_search(used.begin(), used.end(), weights.find(first)) || family.may_be_ignored(first, model.config()))) continue;
     fail<config_error>(where, ": holds '", name, "', which has no counterpart in the model that config.json describes (", model.config().num_layers,
                        " layers, hidden_size ", model.config().hidden_size, ")");
   }
-  detail::load_places(model, places, where, any_rows);
+  return places;
+}
+
+}  // namespace detail
+
+/// Whether load_weights finds what it needs: throws what it would throw. The model may be one of a dry run (make_dry_model).
+template <class Model>
+void require_weights(const Model& model, const tensor_source& weights, const std::string& where, const load_options& how = {}) {
+  (void)detail::places_of(model, weights, where, how);
+}
+
+/// Loads every parameter of the model except an adapter's from any tensor source; `where` names it in errors.
+///   throws  config_error when a tensor is missing, has another shape, or does not belong to the model, or a tied head is not the embedding; file_error
+template <class Model>
+void load_weights(Model& model, const tensor_source& weights, const std::string& where, const load_options& how = {}) {
+  const auto any_rows = [&](const auto& entry) { return how.resize_vocabulary && model.has_row_per_token(entry.spec.name); };
+  detail::load_places(model, detail::places_of(model, weights, where, how), where, any_rows);
   model.parallel().weights_changed(model.stream(), model.parameters());  // weights gathered earlier by the ranks are stale
   if constexpr (requires { model.on_weights_loaded(); }) model.on_weights_loaded();
 }
@@ -522,6 +539,8 @@ template <class Model>
                             : std::is_same_v<dtype, fp16>   ? "float16"
                             : std::is_same_v<dtype, double> ? "float64"
                                                              : "float32");
+  if constexpr (requires { model.config().bos; })
+    if (model.config().bos < 0) config.set_null("bos_token_id");
   if (!base_model.empty()) detail::leave_out_absent_tokens(config, base_model);
   return config.text();
 }

@@ -128,25 +128,95 @@ class hugging_face_reader {
       run_.eval_data.push_back(data);
     }
     const auto length = flags_.whole<std::size_t>("model_max_length", 512, 2);
-    run_.seq_length = length - 1;
+    run_.seq_length = length - 1;  // the last token is no input
+    require_positions("--model_max_length: must be", length, concat(length, flags_.has("model_max_length") ? "" : ", the default"));
     missing_special_tokens();
     run_.objective.average = flags_.one_of("loss_average", "step", {"step", "micro_batch"});
     flags_.must_be_off({"lazy_preprocess"}, "samples are tokenized once");
   }
-  /// Alpaca's train.py adds special tokens that the tokenizer does not have, of which [PAD] is the usual one.
+  /// Refuses samples that are longer than the model's config allows, in the words of the command line. The last token of a sample is no input.
+  void require_positions(const char* flag_must, std::size_t length, const std::string& given) const {
+    for (const char* key : {"n_positions", "max_position_embeddings", "max_sequence_length", "seq_length"}) {  // the last two are ChatGLM's
+      const auto at = config_.find(key);
+      if (at == config_.end() || !at->is_number_unsigned()) continue;
+      const auto positions = at->get<std::size_t>();
+      require<config_error>(length - 1 <= positions, flag_must, " at most ", positions + 1, " tokens, the model's ", key,
+                            " and one that is no input; given ", given);
+      return;
+    }
+  }
+  /// Alpaca's train.py adds the special tokens that are None, of which [PAD] is the usual one. One that the files do not mention is what the class of
+  /// the tokenizer has by itself, which for the generic classes is None too.
   void missing_special_tokens() {
-    const std::string file = in_model("tokenizer_config.json");
-    if (!file_exists(file)) return;
-    const json settings = read_json(file);
-    const auto missing = [&](const char* name) { return !settings.contains(name) || settings.at(name).is_null(); };
-    const auto null = [&](const char* name) { return settings.contains(name) && settings.at(name).is_null(); };
-    const std::string type = settings.contains("tokenizer_class") && settings.at("tokenizer_class").is_string()
-                                 ? settings.at("tokenizer_class").get<std::string>()
-                                 : "";
-    require<config_error>(!null("eos_token"), "--model_name_or_path: must have an end-of-text token; eos_token is null in ", file);
-    if (null("pad_token") || (missing("pad_token") && !type.starts_with("Qwen2"))) run_.tokenizer.add_tokens.emplace_back("[PAD]");
-    if (null("bos_token")) run_.tokenizer.add_tokens.emplace_back("<s>");
-    if (null("unk_token")) run_.tokenizer.add_tokens.emplace_back("<unk>");
+    const std::string file = in_model("tokenizer_config.json"), map = in_model("special_tokens_map.json");
+    if (!file_exists(file) && !file_exists(in_model("tokenizer.json")) && !file_exists(in_model("tokenizer.model"))) return;
+    json settings = file_exists(file) ? read_json(file) : json::object();
+    require<config_error>(settings.is_object(), file, ": must be a JSON object; it is ", settings.type_name());
+    if (!settings.contains("added_tokens_decoder") && file_exists(map))  // an older folder: transformers reads them there
+      if (const json named = read_json(map); named.is_object())
+        for (const auto& one : named.items())
+          if (!one.value().is_null()) settings[one.key()] = one.value();
+    const tokenizer_class& own = class_of(settings);
+    const auto none = [&](const char* name, bool has_by_itself) { return settings.contains(name) ? settings.at(name).is_null() : !has_by_itself; };
+    require<config_error>(!none("eos_token", own.eos), "--model_name_or_path: must have an end-of-text token; eos_token is ",
+                          settings.contains("eos_token") ? "null" : "missing", " in ", file);
+    const auto add = [&](const char* name, bool has_by_itself, const char* text) {
+      if (!none(name, has_by_itself)) return;
+      run_.tokenizer.add_tokens.emplace_back(text);
+      run_.tokenizer.special_tokens[name] = text;
+    };
+    add("pad_token", own.pad, "[PAD]");
+    add("bos_token", own.bos, "<s>");
+    add("unk_token", own.unk, "<unk>");
+  }
+  /// Which special tokens a class of tokenizers has by itself.                [transformers 4, models/*/tokenization_*.py]
+  struct tokenizer_class {
+    std::string_view name;  ///< without Tokenizer and Fast
+    bool bos, eos, unk, pad;
+  };
+  [[nodiscard]] const tokenizer_class& class_of(const json& settings) const {
+    static constexpr std::array<tokenizer_class, 15> classes{{{"PreTrained", false, false, false, false},
+                                                              {"TokenizersBackend", false, false, false, false},
+                                                              {"Llama", true, true, true, false},
+                                                              {"CodeLlama", true, true, true, false},
+                                                              {"Baichuan", true, true, true, false},
+                                                              {"GPT2", true, true, true, false},
+                                                              {"GPTNeoX", true, true, true, false},
+                                                              {"CodeGen", true, true, true, false},
+                                                              {"Qwen2", false, true, true, true},
+                                                              {"Gemma", true, true, true, true},
+                                                              {"Bloom", true, true, true, true},
+                                                              {"Cohere", true, true, true, true},
+                                                              {"InternLM", true, true, true, true},
+                                                              {"InternLM2", true, true, true, true},
+                                                              {"", true, true, true, false}}};  // another one, such as a class of the folder's own
+    static constexpr std::array<std::pair<std::string_view, std::string_view>, 12> of_models{{{"llama", "Llama"},
+                                                                                              {"mistral", "Llama"},
+                                                                                              {"mixtral", "Llama"},
+                                                                                              {"phi3", "Llama"},
+                                                                                              {"gpt2", "GPT2"},
+                                                                                              {"qwen2", "Qwen2"},
+                                                                                              {"qwen2_moe", "Qwen2"},
+                                                                                              {"qwen3", "Qwen2"},
+                                                                                              {"gemma", "Gemma"},
+                                                                                              {"gemma2", "Gemma"},
+                                                                                              {"bloom", "Bloom"},
+                                                                                              {"cohere", "Cohere"}}};
+    const auto text = [](const json& from, const char* key) {
+      const auto at = from.find(key);
+      return at != from.end() && at->is_string() ? at->get<std::string>() : std::string();
+    };
+    std::string name = text(settings, "tokenizer_class");
+    if (name.empty() && config_.is_object()) {
+      name = text(config_, "tokenizer_class");
+      const std::string type = text(config_, "model_type");
+      for (const auto& one : of_models)
+        if (name.empty() && one.first == type) name = one.second;
+    }
+    for (const std::string_view ending : {"Fast", "Tokenizer"})
+      if (name.ends_with(ending)) name.resize(name.size() - ending.size());
+    const auto known = std::find_if(classes.begin(), classes.end() - 1, [&](const tokenizer_class& one) { return one.name == name; });
+    return *known;
   }
 
   void chatglm() {
@@ -167,6 +237,8 @@ class hugging_face_reader {
     data.max_prompt_tokens = flags_.whole<std::size_t>("max_source_length", 1024, 2) - 1;
     data.max_answer_tokens = flags_.whole<std::size_t>("max_target_length", 128, 3) - 2;
     run_.seq_length = data.max_prompt_tokens + data.max_answer_tokens + 3 - 1;  // of [gMASK] <sop> <eop>; the last one is no input
+    require_positions("--max_source_length and --max_target_length: must together be", run_.seq_length + 1,
+                      concat(data.max_prompt_tokens + 1, " and ", data.max_answer_tokens + 2));
     run_.data.push_back(data);
     if (!flags_.is_true("ignore_pad_token_for_loss", true)) flags_.wrong("ignore_pad_token_for_loss", "True");
     flags_.must_be_off({"max_train_samples"}, "shorten the file");
@@ -323,7 +395,9 @@ class hugging_face_reader {
   }
 
   void optimizer() {
-    const std::string name = flags_.text("optim", flags_.is_true("adafactor") ? "adafactor" : "adamw_torch");
+    const bool adafactor = flags_.is_true("adafactor");
+    const std::string name = flags_.text("optim", adafactor ? "adafactor" : "adamw_torch");
+    if (adafactor && name != "adafactor") flags_.wrong("adafactor", concat("left out with --optim ", name));
     const double decay = flags_.not_negative("weight_decay", 0.0), beta1 = flags_.not_negative("adam_beta1", 0.9),
                  beta2 = flags_.not_negative("adam_beta2", 0.999), epsilon = flags_.not_negative("adam_epsilon", 1e-8);
     for (const char* beta : {"adam_beta1", "adam_beta2"})
@@ -420,12 +494,12 @@ class hugging_face_reader {
     o.log_steps = every("logging_steps", 500);
     if (logging == "epoch") flags_.wrong("logging_strategy", "steps or no");
     if (logging == "no") o.log_steps = static_cast<std::size_t>(1) << 40U;
-    if (flags_.is_true("logging_first_step") && o.log_steps != 1)
-      flags_.wrong("logging_first_step", "False; --logging_steps 1 logs every step");
+    o.log_first_step = flags_.is_true("logging_first_step");
 
     const std::string saving = strategy("save_strategy", "save_strategy", "steps");
     const std::size_t save_steps = every("save_steps", 500);
     if (saving == "steps") o.save_steps = save_steps;
+    else if (flags_.has("save_steps")) run_.notes.push_back(concat("--save_steps: is used with --save_strategy steps; it is ", saving));
     o.save_epochs = saving == "epoch";
     o.save_total_limit = flags_.whole<std::size_t>("save_total_limit", 0);
     if (flags_.has("evaluation_strategy") && flags_.has("eval_strategy") && flags_.text("evaluation_strategy") != flags_.text("eval_strategy"))
@@ -442,6 +516,7 @@ class hugging_face_reader {
     if (!run_.eval_data.empty() && run_.objective.settings.contains("label_smoothing"))
       run_.notes.emplace_back("--label_smoothing_factor: is left out of eval_loss, where the Trainer has it");
     if (evaluation == "steps") o.eval_steps = eval_steps;
+    else if (flags_.has("eval_steps")) run_.notes.push_back(concat("--eval_steps: is used with --eval_strategy steps; it is ", evaluation));
     o.eval_epochs = evaluation == "epoch";
 
     if (flags_.has("resume_from_checkpoint")) {

@@ -72,7 +72,8 @@ class megatron_layout : megatron_part {
     if (stage && !deepspeed_.config) flags_.ignore({"zero-stage"}, "without --deepspeed it is not read; ZeRO-1 is --use-distributed-optimizer");
   }
   [[nodiscard]] std::size_t ranks(std::size_t model_ranks) {
-    const std::size_t hosts = std::max(flags_.positive("nnodes", 1), flags_.positive("num-nodes", 1));
+    const bool is_one = flags_.text("nnodes") == "1:1";  // torchrun's smallest and largest number
+    const std::size_t hosts = std::max(is_one ? 1 : flags_.positive("nnodes", 1), flags_.positive("num-nodes", 1));
     const bool given = flags_.has_any({"nproc-per-node", "num-gpus"});
     const launched_process process = launched();
     if (process.mpi && process.size > 1) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -34,6 +35,7 @@ class megatron_pretraining {
   [[nodiscard]] run_description read() {
     run_.device = flags_.one_of("device", {"cpu", "cuda", "npu", "musa"}, "cpu");
     run_.seed = flags_.size("seed", 1234);
+    if (run_.seed >= std::uint64_t{1} << 32U) flags_.wrong("seed", "below 2^32, as numpy's");
     deepspeed_file();
     megatron_layout layout(flags_, script_, run_, deepspeed_);
     layout.read();

@@ -108,6 +108,7 @@ inline void read_inference(megatron_command& to, megatron_arguments& flags, cons
   if (!flags.has("task")) tasks = {"1", "2", "3"};
   else flags.require_that(!tasks.empty(), "task", "must have a value: 1 (greedy), 2 (sampled, with log-probabilities)");
   const double temperature = flags.number("temperature", 0.7), top_p = flags.number("top-p", 0.95);
+  if (!(top_p > 0.0 && top_p <= 1.0)) flags.wrong("top-p", "above 0, at most 1");
   const std::size_t top_k = flags.size("top-k", 50), seed = flags.size("seed", 1234);
   for (const std::string& task : tasks) {
     std::vector<std::string> all = common;

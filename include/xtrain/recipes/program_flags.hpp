@@ -123,9 +123,12 @@ class program_flags {
 
   /// Flags that may have any value. `notes` gets one line for those that were given.
   void without_effect(std::initializer_list<const char*> names, const char* why, std::vector<std::string>& notes) {
+    without_effect(std::vector<std::string>(names.begin(), names.end()), why, notes);
+  }
+  void without_effect(const std::vector<std::string>& names, const char* why, std::vector<std::string>& notes) {
     std::string all;
-    for (const char* name : names) uses_[name] = {use::no_effect, why};
-    for (const char* name : names)
+    for (const std::string& name : names) uses_[name] = {use::no_effect, why};
+    for (const std::string& name : names)
       if (find(name) != nullptr || find(concat("no_", name)) != nullptr) all += concat(all.empty() ? "--" : ", --", name);
     if (!all.empty()) notes.push_back(concat(all, ": ", why));
   }
@@ -205,6 +208,55 @@ namespace detail {
 
 }  // namespace detail
 
+/// torchrun's flags that say how processes start, find each other, are watched and print. Ranks that are threads of one process, or processes that mpirun or
+/// srun has connected, need none of them.
+struct torchrun_flag {
+  std::string_view name;  ///< with underscores
+  bool has_value = true;
+};
+inline constexpr std::array<torchrun_flag, 27> torchrun_flags_without_effect{{{"node_rank"},
+                                                                              {"master_addr"},
+                                                                              {"master_port"},
+                                                                              {"local_addr"},
+                                                                              {"standalone", false},
+                                                                              {"use_env", false},
+                                                                              {"virtual_local_rank", false},
+                                                                              {"rdzv_backend"},
+                                                                              {"rdzv_endpoint"},
+                                                                              {"rdzv_id"},
+                                                                              {"rdzv_conf"},
+                                                                              {"max_restarts"},
+                                                                              {"monitor_interval"},
+                                                                              {"start_method"},
+                                                                              {"signals_to_handle"},
+                                                                              {"shutdown_timeout"},
+                                                                              {"numa_binding"},
+                                                                              {"role"},
+                                                                              {"event_log_handler"},
+                                                                              {"log_dir"},
+                                                                              {"logs_specs"},
+                                                                              {"log_line_prefix_template"},
+                                                                              {"redirects"},
+                                                                              {"tee"},
+                                                                              {"local_ranks_filter"},
+                                                                              {"duplicate_stdout_filters"},
+                                                                              {"duplicate_stderr_filters"}}};
+inline constexpr const char* torchrun_without_effect = "ranks are threads of one process, which find each other without it";
+
+/// The name of a launcher's flag, as it is listed: node_rank for --node-rank=0 and --node_rank, tee for -t; empty for what is no flag.
+[[nodiscard]] inline std::string launcher_flag_name(const std::string& word) {
+  if (word == "-r" || word == "-t") return word == "-r" ? "redirects" : "tee";
+  if (!program_flags::is_flag(word)) return {};
+  std::string name = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+[[nodiscard]] inline const torchrun_flag* torchrun_flag_without_effect(const std::string& name) {
+  const auto at = std::find_if(torchrun_flags_without_effect.begin(), torchrun_flags_without_effect.end(),
+                               [&](const torchrun_flag& one) { return one.name == name; });
+  return at == torchrun_flags_without_effect.end() ? nullptr : &*at;
+}
+
 /// What stands before a program's own flags: a launcher with its flags, and the script. All ranks that torchrun would start as processes of one
 /// host are threads here.
 struct launched_script {
@@ -219,30 +271,6 @@ struct launched_script {
 ///   throws  config_error: several nodes, whose processes mpirun or srun must start; a number of processes that is not a number; a launcher's flag behind
 ///           the script's
 [[nodiscard]] inline launched_script read_launcher(const std::vector<std::string>& words) {
-  constexpr std::array<std::string_view, 24> with_value{"nproc_per_node",
-                                                        "nproc-per-node",
-                                                        "nnodes",
-                                                        "num_nodes",
-                                                        "node_rank",
-                                                        "node-rank",
-                                                        "master_addr",
-                                                        "master-addr",
-                                                        "master_port",
-                                                        "master-port",
-                                                        "num_gpus",
-                                                        "max_restarts",
-                                                        "max-restarts",
-                                                        "monitor_interval",
-                                                        "monitor-interval",
-                                                        "log_dir",
-                                                        "log-dir",
-                                                        "redirects",
-                                                        "tee",
-                                                        "role",
-                                                        "start_method",
-                                                        "start-method",
-                                                        "local_ranks_filter",
-                                                        "local-ranks-filter"};
   launched_script result;
   std::size_t end = 0;
   bool by_deepspeed = false;
@@ -267,12 +295,12 @@ struct launched_script {
       end = i + 1;
       continue;
     }
-    if (!program_flags::is_flag(word)) break;
-    const std::string name = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
-    const bool known = std::find(with_value.begin(), with_value.end(), name) != with_value.end() || name.starts_with("rdzv");
-    if (!known && name != "standalone" && name != "use_env" && name != "use-env") break;
-    launcher.push_back(word);
-    if (known && word.find('=') == std::string::npos && i + 1 < words.size()) launcher.push_back(words[++i]);
+    const std::string name = launcher_flag_name(word);
+    const torchrun_flag* const unused = torchrun_flag_without_effect(name);
+    const bool counts = name == "nproc_per_node" || name == "nnodes" || name == "num_nodes" || name == "num_gpus";
+    if (unused == nullptr && !counts && !name.starts_with("rdzv")) break;
+    launcher.push_back(word.starts_with("--") ? word : "--" + name);
+    if ((unused == nullptr || unused->has_value) && word.find('=') == std::string::npos && i + 1 < words.size()) launcher.push_back(words[++i]);
     end = i + 1;
   }
   program_flags flags(launcher);
@@ -283,15 +311,13 @@ struct launched_script {
     if (flags.has(name)) result.ranks = flags.whole<std::size_t>(name, 1, 1);
   require<config_error>(!by_deepspeed || flags.has("num_gpus") || flags.has("nproc_per_node"),
                         "--num_gpus: must be given: how many ranks there are");
-  flags.without_effect(
-      {"node_rank", "master_addr", "master_port", "standalone", "use_env", "max_restarts", "monitor_interval", "log_dir", "redirects",
-       "tee", "role", "start_method", "local_ranks_filter", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf"},
-      "ranks are threads of one process, which find each other without it", result.notes);
+  std::vector<std::string> unused;
+  for (const torchrun_flag& one : torchrun_flags_without_effect) unused.emplace_back(one.name);
+  flags.without_effect(unused, torchrun_without_effect, result.notes);
   flags.finish();
   result.flags.assign(words.begin() + static_cast<std::ptrdiff_t>(end), words.end());
   for (const std::string& word : result.flags) {  // torchrun would pass them on to the script
-    std::string name = program_flags::is_flag(word) ? word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2) : "";
-    std::replace(name.begin(), name.end(), '-', '_');
+    const std::string name = launcher_flag_name(word);
     for (const char* one : {"nproc_per_node", "nnodes", "num_gpus", "num_nodes", "node_rank", "master_addr", "master_port", "standalone"})
       require<config_error>(name != one, "--", one, ": must stand before the script and its flags: it is a flag of the launcher");
   }

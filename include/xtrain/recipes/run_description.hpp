@@ -37,11 +37,12 @@ struct run_tokenizer_description {
   std::string chat_template{};  ///< a name, a Jinja file or its text; empty: the model's
   std::size_t max_length = 0;   ///< longer samples are cut; 0: the sequence length
   std::vector<std::string> add_tokens{};
+  json special_tokens = json::object();  ///< names of special tokens and their texts, such as pad_token: what the saved tokenizer has them as
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
     each("path", of.path), each("merges", of.merges), each("chat_template", of.chat_template), each("max_length", of.max_length);
-    each("add_tokens", of.add_tokens);
+    each("add_tokens", of.add_tokens), each("special_tokens", of.special_tokens);
   }
   friend bool operator==(const run_tokenizer_description&, const run_tokenizer_description&) = default;
 };
@@ -231,6 +232,7 @@ struct output_description {
   bool eval_epochs = false;
   bool adapter_only = true;          ///< with an adapter: it alone is saved, not also the merged model
   std::size_t log_steps = 1;
+  bool log_first_step = false;       ///< of log_style hugging_face: the first step has a line, too
   std::string log_style = "xtrain";  ///< xtrain, torchtune, megatron, hugging_face, musa_demo
   std::string metrics{};             ///< JSON lines
   std::string tensorboard{};         ///< folder
@@ -243,7 +245,8 @@ struct output_description {
     each("folder", of.folder), each("resume", of.resume), each("overwrite", of.overwrite);
     each("save_steps", of.save_steps), each("save_epochs", of.save_epochs);
     each("save_total_limit", of.save_total_limit), each("eval_steps", of.eval_steps), each("eval_epochs", of.eval_epochs);
-    each("adapter_only", of.adapter_only), each("log_steps", of.log_steps), each("log_style", of.log_style), each("metrics", of.metrics);
+    each("adapter_only", of.adapter_only), each("log_steps", of.log_steps), each("log_first_step", of.log_first_step);
+    each("log_style", of.log_style), each("metrics", of.metrics);
     each("tensorboard", of.tensorboard), each("log_file", of.log_file), each("checkpoint_style", of.checkpoint_style);
   }
   friend bool operator==(const output_description&, const output_description&) = default;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -302,6 +304,7 @@ inline void check_uses(const run_description& run) {
   must(run.eval_data.empty() || number == 0, "eval_data", "be left out: indexed data has a validation part of its own, see eval_iters");
   must(run.eval_iters == 0 || number > 0, "eval_iters", "be with indexed data; given ", run.eval_iters);
   must(run.samples == 0 || number > 0, "samples", "be with indexed data; given ", run.samples);
+  must(number == 0 || run.seed < std::uint64_t{1} << 32U, "seed", "be below 2^32 with indexed data, whose order is numpy's; given ", run.seed);
   must(run.rampup_batch_size.empty() || (number > 0 && run.max_steps > 0), "rampup_batch_size", "be with indexed data and max_steps");
   must(run.rampup_batch_size.empty() || mesh.micro_batch_sizes.empty(), "rampup_batch_size", "be without parallel.micro_batch_sizes");
   if (!run.rampup_batch_size.empty()) {
@@ -328,6 +331,8 @@ inline void check_uses(const run_description& run) {
   must(!output.save_epochs || output.checkpoint_style != "torchtune" || output.save_total_limit <= 1, "output.save_total_limit",
        "be 0 or 1 with save_epochs and the checkpoint_style torchtune, which has the models of all epochs and one checkpoint; given ", output.save_total_limit);
   must(output.log_file.empty() || output.log_style == "torchtune", "output.log_file", "be with log_style torchtune; given '", output.log_file, "'");
+  must(!output.log_first_step || output.log_style == "hugging_face", "output.log_first_step", "be with log_style hugging_face; given true with ",
+       output.log_style);
   must(output.log_style != "xtrain" || output.log_steps == 1, "output.log_steps", "be left out: log_style xtrain has a line for every tenth of the run; given ",
        output.log_steps);
   must(output.log_style != "musa_demo" || output.log_steps == 1 || output.log_steps == 10, "output.log_steps",
@@ -338,6 +343,11 @@ inline void check_uses(const run_description& run) {
        output.eval_epochs ? "output.eval_epochs" : "output.eval_steps", "be with data to evaluate: eval_data, or eval_iters of indexed data");
   for (const std::string& text : run.tokenizer.add_tokens)
     must(!text.empty() && text.find(',') == std::string::npos, "tokenizer.add_tokens", "be texts without a comma; given '", text, "'");
+  for (const auto& one : run.tokenizer.special_tokens.items()) {
+    constexpr std::array<std::string_view, 7> names{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+    must(std::find(names.begin(), names.end(), one.key()) != names.end() && one.value().is_string(), "tokenizer.special_tokens",
+         "name tokens as tokenizer_config.json does, such as pad_token, and be their texts; given ", one.key(), " ", one.value().dump());
+  }
 }
 
 }  // namespace detail

@@ -54,7 +54,9 @@ class tune_programs : tune_reader {
     }
     add("--prompt", user);
     add("--max-new-tokens", concat(top_.required_positive("max_new_tokens")));
-    add("--temperature", concat(top_.number("temperature", 1.0)));
+    const double temperature = top_.number("temperature", 1.0);
+    if (temperature < 0.0) top_.wrong("temperature", "must not be negative");
+    add("--temperature", concat(temperature));
     add("--top-k", concat(top_.count("top_k", 0)));
     if (top_.has("seed")) add("--seed", concat(top_.count("seed", 0)));
     if (name_is("dev/generate_v2_distributed")) {

@@ -341,12 +341,19 @@ class tune_training : tune_reader {
       if (!file.ends_with(".json") && !file.ends_with(".jsonl")) data.wrong("data_files", concat("must be .json or .jsonl; ", file, " is neither"));
     return files;
   }
-  [[nodiscard]] json columns_of(tune_section& data, std::initializer_list<std::pair<const char*, const char*>> known) {
+  /// An empty map is none, as in Python's `if column_map`.
+  [[nodiscard]] static bool maps_columns(tune_section& data) {
+    const yaml_value* map = data.get("column_map");
+    return map != nullptr && !(map->is_map() && map->keys.empty());
+  }
+  /// Our columns' names in the files, as far as column_map gives them: one that equals ours is there too, since it is not the same as one left out.
+  [[nodiscard]] json columns_of(tune_section& data, std::initializer_list<std::pair<const char*, const char*>> known, bool needs_all = false) {
     json columns = json::object();
-    if (!data.has("column_map")) return columns;
+    if (!maps_columns(data)) return columns;
     tune_section map = data.section("column_map");
     for (const auto& [theirs, ours] : known)
-      if (const std::string name = map.text(theirs); !name.empty() && name != ours) columns[ours] = name;
+      if (map.any(theirs) != nullptr) columns[ours] = map.required_text(theirs);
+      else if (needs_all) map.wrong(theirs, "must be given");
     map.finish();
     return columns;
   }
@@ -378,10 +385,11 @@ class tune_training : tune_reader {
     } else if (is("instruct_dataset") || is("grammar_dataset") || is("samsum_dataset")) {
       one.kind = "chat", one.form = "instruction";
       one.files = files_of(data, is("grammar_dataset") ? "liweili/c4_200m" : is("samsum_dataset") ? "Samsung/samsum" : "");
-      one.columns = columns_of(data, {{"input", "instruction"}, {"output", "output"}});
-      const bool samsum = is("samsum_dataset");
-      if (!one.columns.contains("instruction")) one.columns["instruction"] = samsum && !data.has("column_map") ? "dialogue" : "input";
-      if (samsum && !data.has("column_map")) one.columns["output"] = "summary";
+      one.columns = columns_of(data, {{"input", "instruction"}, {"output", "output"}}, true);
+      if (one.columns.empty()) {
+        one.columns["instruction"] = is("samsum_dataset") ? "dialogue" : "input";
+        if (is("samsum_dataset")) one.columns["output"] = "summary";
+      }
       one.train_on_input = data.flag("train_on_input", false);
       one.prompt_template = one.prompt_template_without_input = "{instruction}";
       one.system_prompt = data.text("new_system_prompt");
@@ -396,7 +404,7 @@ class tune_training : tune_reader {
         column = data.required_text("conversation_column");
       } else {
         one.form = "conversations";
-        one.columns = columns_of(data, {{"conversations", "conversations"}});
+        one.columns = columns_of(data, {{"conversations", "conversations"}}, true);
       }
       if (!column.empty() && column != one.form) one.columns[one.form] = column;
       one.train_on_input = data.flag("train_on_input", false);
@@ -419,7 +427,7 @@ class tune_training : tune_reader {
                                                                      : "");
       if (is("stack_exchange_paired_dataset")) {
         one.columns = json{{"prompt", "question"}, {"chosen", "response_j"}, {"rejected", "response_k"}};
-        if (data.has("column_map")) {
+        if (maps_columns(data)) {
           one.columns = json{{"prompt", "prompt"}, {"chosen", "chosen"}, {"rejected", "rejected"}};
           one.columns.update(columns_of(data, {{"prompt", "prompt"}, {"chosen", "chosen"}, {"rejected", "rejected"}}));
         }
@@ -427,11 +435,7 @@ class tune_training : tune_reader {
         note(path, "files are read where data_files says, not below data/rl");
       } else {
         one.columns = json{{"chosen", "chosen"}, {"rejected", "rejected"}};
-        if (data.has("column_map")) {
-          tune_section map = data.section("column_map");  // a dict of its own: both names must be there
-          for (const char* answer : {"chosen", "rejected"}) one.columns[answer] = map.required_text(answer);
-          map.finish();
-        }
+        one.columns.update(columns_of(data, {{"chosen", "chosen"}, {"rejected", "rejected"}}, true));
         one.system_prompt = data.text("new_system_prompt");
       }
       data.only("train_on_input", false, "the loss of preferences is on the answers");

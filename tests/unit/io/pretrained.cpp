@@ -387,6 +387,14 @@ TEST_CASE("how texts are sampled, and which special tokens nothing is said of, c
   CHECK_FALSE(saved("generation_config.json").contains("eos_token_id"));
   config["eos_token_id"] = 2;
   CHECK(saved("config.json").at("eos_token_id") == 2);
+  // null is not the same as left out: readers then use a default of the model's class
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    CAPTURE(key);
+    config[key] = nullptr;
+    CHECK(saved("config.json").at(key).is_null());
+    config.erase(key);
+    CHECK_FALSE(saved("config.json").contains(key));
+  }
 }
 
 TEST_CASE("a folder gets a model card, and keeps the one that it has") {

@@ -171,6 +171,28 @@ TEST_CASE("weights are split when they are large, and switch from one save to th
   CHECK(value("a") == 5);
 }
 
+TEST_CASE("files of another model beside the weights are found") {
+  const scratch_folder folder;
+  const auto save = [&](std::size_t shard_bytes) {
+    std::vector<tensor_to_write> tensors;
+    for (const char* name : {"a", "b", "c"}) tensors.push_back(numbers(name, std::vector<float>(10, 1)));
+    write_weights(folder.path(), std::move(tensors), shard_bytes);
+  };
+  for (const char* name : {"config.json", "tokenizer.model", "training_args.bin", "model-notes.txt"}) put_file(folder / name, "{}");
+  for (const std::size_t shard_bytes : {std::size_t{80}, std::size_t{1} << 20U}) {
+    save(shard_bytes);
+    CHECK(other_weights(folder.path()).empty());
+  }
+  const std::vector<std::string> others = {"adapter_config.json", "adapter_model.safetensors", "consolidated.safetensors",
+                                           "pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json"};
+  for (const std::string& name : others) put_file(folder / name, "{}");
+  put_file(folder / "model-00001-of-00003.safetensors", "");  // an older save's: the next one removes it
+  for (const std::size_t shard_bytes : {std::size_t{80}, std::size_t{1} << 20U}) {
+    save(shard_bytes);
+    CHECK(other_weights(folder.path()) == others);
+  }
+}
+
 TEST_CASE("an index that lies is refused") {
   const scratch_folder folder;
   const auto refuses = [&](const std::string& index, const std::string& words) {

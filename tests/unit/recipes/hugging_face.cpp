@@ -106,6 +106,33 @@ TEST_CASE("offloading and recomputation, without a launcher") {
   CHECK(run.output.tensorboard == "out/runs");
 }
 
+TEST_CASE("a line after the first step, and torchrun's flags that threads do not need") {
+  CHECK(translated(alpaca + "--logging_first_step True").output.log_first_step);
+  CHECK_FALSE(translated(alpaca + "--logging_first_step False").output.log_first_step);
+  const run_description run =
+      translated("torchrun --nnodes 1:1 --nproc-per-node 2 --rdzv_id 7 --rdzv-backend=c10d --local-addr host -t 3 --virtual-local-rank train.py " + alpaca);
+  CHECK(run.parallel.ranks == 2);
+  CHECK(run.notes == std::vector<std::string>{"--local_addr, --virtual_local_rank, --rdzv_backend, --rdzv_id, --tee: ranks are threads of one process, which "
+                                              "find each other without it"});
+  refuses("torchrun --nproc-per-node 2 --rdzv_idd 7 train.py " + alpaca, "--rdzv_idd: there is no such flag; did you mean --rdzv_id?");
+}
+
+TEST_CASE("a length that the model has not is refused as it was given") {
+  const scratch_folder f;
+  write(f / "config.json", R"({"model_type": "llama", "max_position_embeddings": 128})");
+  const std::string line = "--model_name_or_path " + f.path() + " --data_path a.json --output_dir out --model_max_length ";
+  CHECK(translated(line + "129").seq_length == 128);
+  refuses(line + "130", "--model_max_length: must be at most 129 tokens, the model's max_position_embeddings and one that is no input; given 130");
+  write(f / "config.json", R"({"model_type": "chatglm", "max_sequence_length": 128})");
+  const std::string tuning = "--model_name_or_path " + f.path() + " --do_train --train_file a.json --prompt_column a --response_column b --output_dir out ";
+  CHECK(translated(tuning + "--max_source_length 64 --max_target_length 65").seq_length == 128);
+  refuses(tuning + "--max_source_length 64 --max_target_length 66",
+          "--max_source_length and --max_target_length: must together be at most 129 tokens, the model's max_sequence_length and one that is no input; given "
+          "64 and 66");
+  refuses(line.substr(0, line.find(" --model_max_length")),
+          "--model_max_length: must be at most 129 tokens, the model's max_sequence_length and one that is no input; given 512, the default");
+}
+
 TEST_CASE("defaults of TrainingArguments") {
   const run_description run = translated(alpaca);
   CHECK(run.precision == "fp32");
@@ -267,6 +294,39 @@ TEST_CASE("predictions of ChatGLM-6B are a call of generate") {
   refuses(start + end + "--do_eval", "--do_eval: must be left out: to evaluate what was trained, use --do_predict alone, or `evaluate`; given no value");
 }
 
+TEST_CASE("a special token that the files leave out is what the tokenizer's class has by itself") {
+  const scratch_folder f;
+  write(f / "tokenizer.json", "{}");  // it is not read
+  using texts = std::vector<std::string>;
+  const std::string line = "--model_name_or_path " + f.path() + " --data_path a.json --output_dir out";
+  const auto added = [&](const std::string& settings) {
+    write(f / "tokenizer_config.json", settings);
+    return translated(line).tokenizer.add_tokens;
+  };
+  // the generic class has none: as in the files of Llama 3
+  CHECK(added(R"({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"})") ==
+        texts{"[PAD]", "<unk>"});
+  CHECK(translated(line).tokenizer.special_tokens == json::parse(R"({"pad_token": "[PAD]", "unk_token": "<unk>"})"));
+  CHECK(added(R"({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "e", "pad_token": "e"})") == texts{"<s>", "<unk>"});
+  refuses((write(f / "tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast"})"), line),
+          ("--model_name_or_path: must have an end-of-text token; eos_token is missing in " + (f / "tokenizer_config.json")).c_str());
+  CHECK(added(R"({"tokenizer_class": "LlamaTokenizerFast"})") == texts{"[PAD]"});
+  CHECK(added(R"({"tokenizer_class": "GPT2Tokenizer"})") == texts{"[PAD]"});
+  CHECK(added(R"({"tokenizer_class": "Qwen2TokenizerFast"})") == texts{"<s>"});
+  CHECK(added(R"({"tokenizer_class": "GemmaTokenizer"})").empty());
+  CHECK(added(R"({"tokenizer_class": "GemmaTokenizer", "pad_token": null, "unk_token": null})") == texts{"[PAD]", "<unk>"});
+  CHECK(added(R"({"tokenizer_class": "TheirTokenizer", "eos_token": "e"})") == texts{"[PAD]"});
+  // no class: that of the model
+  write(f / "config.json", R"({"model_type": "qwen2"})");
+  CHECK(added("{}") == texts{"<s>"});
+  write(f / "config.json", R"({"model_type": "qwen2", "tokenizer_class": "PreTrainedTokenizerFast"})");
+  CHECK(added(R"({"eos_token": "e"})") == texts{"[PAD]", "<s>", "<unk>"});
+  // files from before added_tokens_decoder name them in special_tokens_map.json
+  write(f / "special_tokens_map.json", R"({"unk_token": {"content": "u"}, "pad_token": "p"})");
+  CHECK(added(R"({"eos_token": "e"})") == texts{"<s>"});
+  CHECK(added(R"({"eos_token": "e", "added_tokens_decoder": {}})") == texts{"[PAD]", "<s>", "<unk>"});
+}
+
 TEST_CASE("the model's folder decides about layer classes and special tokens") {
   const scratch_folder f;
   write(f / "config.json", R"({"model_type": "qwen2", "hidden_size": 8})");
@@ -282,6 +342,7 @@ TEST_CASE("the model's folder decides about layer classes and special tokens") {
   write(f / "tokenizer_config.json",
         R"({"tokenizer_class": "LlamaTokenizer", "eos_token": {"content": "</s>"}, "bos_token": "<s>", "unk_token": "<unk>"})");
   CHECK(translated(line + "Qwen2DecoderLayer").tokenizer.add_tokens == std::vector<std::string>{"[PAD]"});
+  CHECK(translated(line + "Qwen2DecoderLayer").tokenizer.special_tokens == json::parse(R"({"pad_token": "[PAD]"})"));
   refuses("--model_name_or_path " + f.path() + " --do_train --train_file a.json --prompt_column a --response_column b --output_dir out",
           ("--model_name_or_path: must be a ChatGLM model for ptuning/main.py; " + (f / "config.json") + " has model_type \"qwen2\"").c_str());
   CHECK(transformers_layer_class(json{{"model_type", "baichuan"}, {"num_hidden_layers", 32}}) == "DecoderLayer");
@@ -312,6 +373,11 @@ TEST_CASE("schedules and optimizers") {
   CHECK(translated(alpaca + "--lr_scheduler_type polynomial").schedule.min_learning_rate == 1e-7);
   CHECK(translated(alpaca + "--optim adafactor").optimizer.settings ==
         json{{"scale_parameter", false}, {"relative_step", false}, {"weight_decay", 0.0}});
+  CHECK(translated(alpaca + "--adafactor True").optimizer.kind == "adafactor");
+  refuses(alpaca + "--optim adamw_torch --adafactor True", "--adafactor: must be left out with --optim adamw_torch; given 'True'");
+  CHECK(translated(alpaca + "--save_strategy epoch --save_steps 20 --eval_steps 10").notes ==
+        std::vector<std::string>{"--save_steps: is used with --save_strategy steps; it is epoch",
+                                 "--eval_steps: is used with --eval_strategy steps; it is no"});
   CHECK(translated(alpaca + "--optim adamw_bnb_8bit").optimizer.kind == "adamw_8bit");
   CHECK(translated(alpaca + "--max_steps 10").max_steps == 10);
   CHECK(translated(alpaca + "--resume_from_checkpoint True").output.resume == "latest");

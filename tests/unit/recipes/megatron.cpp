@@ -101,6 +101,9 @@ TEST_CASE("the defaults are those of Megatron-LM and AscendSpeed") {
   CHECK(run_description::from_megatron("pretrain_llama", words_of(sizes)).model == run.model);
   const run_description unsaved = run_of(llama.substr(0, llama.find(" --save")) + " --save-interval 10");
   CHECK(unsaved.output.folder == "pretrain_llama_output");
+  CHECK(run_of(llama + " --seed 4294967295").seed == 4294967295);
+  CHECK(refusal(llama + " --seed 4294967296") == "--seed: must be below 2^32, as numpy's; given 4294967296");
+  CHECK(refusal(llama + " --seed -1") == "--seed: must be a whole number that is not negative; given -1");
   CHECK(unsaved.output.save_steps == 0);
   CHECK(run.output.save_steps == 1000);  // Megatron saves at the end
 }
@@ -110,6 +113,7 @@ TEST_CASE("a launcher's ranks are threads of one process") {
   const std::string flags = " --nproc_per_node 8 --nnodes 1 --node_rank 0 --master_addr localhost --master_port 6001";
   for (const std::string& line :
        {"megatron python -m torch.distributed.launch" + flags + rest, "megatron torchrun" + flags + rest, "megatron" + flags + rest,
+        "megatron torchrun --nnodes 1:1 --nproc-per-node 8" + rest,
         "megatron deepspeed --num_nodes 1 --num_gpus 8" + rest, "pretrain_llama" + flags + sizes + " --global-batch-size 64",
         "megatron --nproc-per-node=8 ./examples/pretrain_llama.py" + sizes + " --global-batch-size 64"}) {
     CAPTURE(line);
@@ -521,6 +525,8 @@ TEST_CASE("inference and evaluation are calls of this library's programs") {
   CHECK(alpaca.calls[0].arguments == std::vector<std::string>{"--model", "llama-7b", "--adapter", "adapter", "--tokenizer", "vocab",
                                                               "--format", "alpaca", "--prompt", "how are you?", "--max-new-tokens", "128",
                                                               "--temperature", "0"});
+  CHECK(refusal("inference_llama" + model_flags + " --top-p 1.5") == "--top-p: must be above 0, at most 1; given 1.5");
+  CHECK(refusal("inference_llama" + model_flags + " --top-p 0") == "--top-p: must be above 0, at most 1; given 0");
   CHECK(refusal("generate_llama" + model_flags + " --task 3").starts_with("--task 3: is a conversation in the terminal"));
   CHECK(refusal("generate_llama --max-new-tokens 3") == "--load: must be given: the model's folder");
 

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <string>
 
 #include <xtrain/recipes/recipe_type.hpp>
@@ -113,8 +114,13 @@ TEST_CASE("settings without an effect are refused, not ignored") {
           "output.save_total_limit: must be 0 or 1 with save_epochs and the checkpoint_style torchtune, which has the models of all epochs and one checkpoint; "
           "given 3");
   refused([](run_type& r) { r.output.log_file = "f"; }, "output.log_file: must be with log_style torchtune; given 'f'");
+  refused([](run_type& r) { r.output.log_first_step = true; }, "output.log_first_step: must be with log_style hugging_face; given true with xtrain");
+  refused([](run_type& r) { r.data = {{.kind = "indexed", .files = {"a"}}}, r.seed = std::uint64_t{1} << 32U; },
+          "seed: must be below 2^32 with indexed data, whose order is numpy's; given 4294967296");
   refused([](run_type& r) { r.output.log_steps = 5; }, "output.log_steps: must be left out: log_style xtrain has a line for every tenth of the run; given 5");
   refused([](run_type& r) { r.tokenizer.add_tokens = {"a,b"}; }, "tokenizer.add_tokens: must be texts without a comma; given 'a,b'");
+  refused([](run_type& r) { r.tokenizer.special_tokens["padding"] = "a"; },
+          "tokenizer.special_tokens: must name tokens as tokenizer_config.json does, such as pad_token, and be their texts; given padding \"a\"");
 }
 
 TEST_CASE("a run of PPO has prompts, models with a score head and sizes that fit, and nothing that it does not read") {

@@ -266,6 +266,18 @@ TEST_CASE("torchtune's datasets") {
   CHECK_FALSE(one.train_on_input);
   CHECK(data({"dataset=torchtune.datasets.instruct_dataset"}).columns == json::parse(R"({"instruction": "input"})"));
   CHECK(data({"dataset=torchtune.datasets.samsum_dataset"}).columns == json::parse(R"({"instruction": "dialogue", "output": "summary"})"));
+  // a mapping to the name that the field has in our records is still a mapping
+  for (const char* set : {"instruct", "samsum", "grammar"}) {
+    CAPTURE(set);
+    const std::string component = concat("dataset=torchtune.datasets.", set, "_dataset");
+    CHECK(data({component, "dataset.column_map={input: instruction, output: output}"}).columns ==
+          json::parse(R"({"instruction": "instruction", "output": "output"})"));
+    CHECK(data({component, "dataset.column_map={input: output, output: instruction}"}).columns ==
+          json::parse(R"({"instruction": "output", "output": "instruction"})"));
+    CHECK(data({component, "dataset.column_map={}"}).columns == data({component}).columns);
+  }
+  CHECK(data({"dataset=torchtune.datasets.alpaca_dataset", "dataset.column_map={instruction: instruction, input: output, output: input}"}).columns ==
+        json::parse(R"({"instruction": "instruction", "input": "output", "output": "input"})"));
   one = data({"dataset=torchtune.datasets.chat_dataset", "dataset.conversation_column=dialogue", "dataset.conversation_style=sharegpt"});
   CHECK(one.form == "conversations");
   CHECK(one.columns == json::parse(R"({"conversations": "dialogue"})"));
@@ -312,6 +324,9 @@ TEST_CASE("torchtune's preferences have fields of their own") {
   one = pairs({"dataset=torchtune.datasets.preference_dataset", "dataset.column_map={chosen: better, rejected: worse}", "dataset.new_system_prompt=S"});
   CHECK(one.columns == json::parse(R"({"chosen": "better", "rejected": "worse"})"));
   CHECK(one.system_prompt == "S");
+  CHECK(pairs({"dataset.column_map={chosen: rejected, rejected: chosen}"}).columns ==
+        json::parse(R"({"prompt": "prompt", "chosen": "rejected", "rejected": "chosen"})"));
+  CHECK(pairs({"dataset.column_map={}"}).columns == pairs({}).columns);
   CHECK(pairs({"dataset=torchtune.datasets.hh_rlhf_helpful_dataset"}).columns == json::parse(R"({"chosen": "chosen", "rejected": "rejected"})"));
 }
 
@@ -426,6 +441,13 @@ TEST_CASE("what a torchtune config asks for and no run can have is refused by it
   CHECK(refused({"tensor_parallel_dim=2"}).find("lora_finetune_single_device runs on one device") != std::string::npos);
   const auto pairs = [](const char* more) { return tune_refusal("llama3_1/8B_full_dpo", with_data({"dataset=torchtune.datasets.preference_dataset", more})); };
   CHECK(pairs("dataset.column_map.chosen=better") == "dataset.column_map.rejected: must be given");
+  for (const char* set : {"instruct", "samsum", "grammar"})  // both of a map, as InputOutputToMessages asks
+    for (const auto& [given, other] : {std::pair{"output: instruction", "input"}, {"input: instruction", "output"}, {"input: a, output: null", "output"}})
+      CHECK(tune_refusal("llama3_2/1B_full", with_data({concat("dataset=torchtune.datasets.", set, "_dataset"),
+                                                        concat("dataset.column_map={", given, "}")}))
+                .find(concat("dataset.column_map.", other, ": must be given")) == 0);
+  CHECK(tune_refusal("llama3_2/1B_full", with_data({"dataset=torchtune.datasets.slimorca_dataset", "dataset.column_map={conversation: a}"}))
+            .find("dataset.column_map.conversations: must be given") == 0);
   CHECK(pairs("dataset.train_on_input=True").find("dataset.train_on_input: must be False") == 0);
   CHECK(tune_refusal("qwen2/1.5_to_0.5B_KD_lora_single_device", with_data({"clip_grad_norm=1.0"})).find("must be null") != std::string::npos);
   CHECK(tune_refusal("llama3_2/1B_full", own_data, "lora_finetune_distributed").find("must be a lora_ or qlora_ builder") != std::string::npos);
@@ -489,6 +511,7 @@ TEST_CASE("generation and evaluation of torchtune are calls of programs") {
   CHECK(tune_refusal("quantization", {"quantizer=torchtune.training.quantization.Int4WeightOnlyQATQuantizer", "quantizer.precision=x"}, "quantize")
             .find("must be null") != std::string::npos);
   CHECK(tune_refusal("generation", {"device=cuda"}, "generate").find("device: must be cpu") != std::string::npos);
+  CHECK(tune_refusal("generation", {"temperature=-1"}, "generate").find("temperature: must not be negative; given -1") != std::string::npos);
   CHECK(tune_refusal("generation", {"prompt.user.image=x"}, "generate").find("vision models") != std::string::npos);
 }
 
