@@ -43,7 +43,7 @@ namespace xtrain::detail {
 }
 
 /// Translates patterns, which tokenizer files write for Oniguruma, where PCRE2 gives the same syntax another meaning.
-///   throws  config_error for what PCRE2 does not express, or not in the same way: nested sets, intersections of sets, \X
+///   throws  config_error for what PCRE2 does not express, or not in the same way: negated sets in sets, intersections of sets, \X
 [[nodiscard]] inline std::string pattern_for_pcre2(std::string_view pattern, const std::string& who) {
   constexpr std::string_view space = R"(\t-\r\x{85}\p{Z})";
   static const std::string word_in_set = late_members("L") + late_members("M") + late_members("Nd") + late_members("Nl") + late_members("Pc") +
@@ -55,16 +55,21 @@ namespace xtrain::detail {
   static const std::string digit = "\\p{Nd}" + late_members("Nd");
   std::string result;
   bool in_set = false, set_is_negated = false;
+  std::size_t depth = 0;          // of sets inside that set: a union, so that their brackets are left out
+  enum class place { begins, behind_character, in_range, behind_range, behind_class, behind_set } here = place::begins;  // in that set
   std::size_t members_begin = 0;  // in the result, of the set that is being read
   std::vector<std::string> but;   // members of that set: all characters but these
   const auto close_set = [&] {
     in_set = false;
+    // first in a set these would negate it, or be read as [.x.], [:x:] or [=x=]
+    if (result.size() > members_begin && std::string_view("^.:=").find(result[members_begin]) != std::string_view::npos) result.insert(members_begin, 1, '\\');
     result += ']';
     if (but.empty()) return;
-    // a union with complements, which a set of PCRE2 cannot have: one of the alternatives, or none of them
+    // a union with complements, which a set of PCRE2 cannot have: one of the alternatives, or none of them; atomic, since each takes
+    // one character and trying the others for it again only costs time
     const std::string members = result.substr(members_begin, result.size() - 1 - members_begin);
     result.resize(members_begin - (set_is_negated ? 2 : 1));
-    result += "(?:";
+    result += set_is_negated ? "(?:" : "(?>";
     if (!members.empty()) result += concat(set_is_negated ? "(?![" : "[", members, set_is_negated ? "])" : "]|");
     for (std::size_t k = 0; k < but.size(); ++k) result += concat(set_is_negated ? "(?=[" : k > 0 ? "|[^" : "[^", but[k], set_is_negated ? "])" : "]");
     result += set_is_negated ? "(?s:.))" : ")";
@@ -72,6 +77,8 @@ namespace xtrain::detail {
   };
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
+    const place was = here;
+    if ((c & 0xC0) != 0x80) here = was == place::in_range ? place::behind_range : place::behind_character;  // a character has several bytes
     if (c == '\\' && i + 1 < pattern.size()) {
       const char name = pattern[++i];
       const char small = static_cast<char>(name | 0x20);
@@ -108,6 +115,7 @@ namespace xtrain::detail {
                                        : small == 'd' ? std::string_view(digit)
                                        : small == 'h' ? hexadecimal
                                                       : std::string_view(property);
+      if (!members.empty() || small == 'p') here = place::behind_class;
       if (members.empty()) result += {c, name};
       else if (in_set && negated) but.emplace_back(members);
       else if (in_set) result += members;
@@ -116,7 +124,6 @@ namespace xtrain::detail {
     }
     if (in_set) {
       const bool named = c == '[' && i + 1 < pattern.size() && pattern[i + 1] == ':';
-      require<config_error>(c != '[' || named, who, ": the pattern must have no set inside a set; given '", pattern, "'");
       require<config_error>(pattern.substr(i, 2) != "&&", who, ": the pattern must have no intersection of sets; given '", pattern, "'");
       if (named) {
         const std::size_t end = pattern.find(":]", i);
@@ -126,19 +133,47 @@ namespace xtrain::detail {
                               ":]; given '", pattern, "'");
         result += name == "space" ? space : name == "word" ? std::string_view(word_in_set) : name == "digit" ? std::string_view(digit) : hexadecimal;
         i = end + 1;
+        here = place::behind_class;
+        continue;
+      }
+      const std::string_view next = pattern.substr(i + 1, 2);
+      if (c == '[') {
+        require<config_error>(!next.starts_with('^') && !next.starts_with(']'), who, ": the pattern must have no negated or empty set inside a set; given '",
+                              pattern, "'");
+        ++depth;
+        here = place::begins;
+        continue;
+      }
+      if (c == ']' && depth > 0) {
+        --depth;
+        here = place::behind_set;
         continue;
       }
       if (c == ']') {
         close_set();
         continue;
       }
+      if (c == '-' && was != place::in_range) {
+        if (was == place::begins || was == place::behind_range || was == place::behind_set || next.starts_with(']')) result += '\\';  // a member
+        else {
+          const bool before_class =
+              next.starts_with('[') || (next.size() == 2 && next[0] == '\\' && std::string_view("sSwWdDhHpP").find(next[1]) != std::string_view::npos);
+          require<config_error>(was != place::behind_class && !before_class, who,
+                                ": the pattern must have no range from or to a class of characters; given '", pattern, "'");
+          here = place::in_range;
+        }
+      }
     } else if (c == '[') {
       in_set = true;
+      here = place::begins;
       result += c;
       set_is_negated = i + 1 < pattern.size() && pattern[i + 1] == '^';
       if (set_is_negated) result += pattern[++i];
       members_begin = result.size();
-      if (i + 1 < pattern.size() && pattern[i + 1] == ']') result += pattern[++i];  // the first in a set is a member
+      if (i + 1 < pattern.size() && pattern[i + 1] == ']') {  // the first in a set is a member
+        result += pattern[++i];
+        here = place::behind_character;
+      }
       continue;
     } else if (c == '{') {
       const std::size_t end = pattern.find_first_not_of("0123456789,", i + 1);
@@ -154,6 +189,11 @@ namespace xtrain::detail {
         i = repeats ? end + 1 : end;
         continue;
       }
+    } else if (pattern.substr(i, 3) == "(?#") {  // a comment, where \) does not end it
+      for (i += 3; i < pattern.size() && pattern[i] != ')'; ++i)
+        if (pattern[i] == '\\') ++i;
+      result += i < pattern.size() ? "(?#)" : "(?#";
+      continue;
     } else if (pattern.substr(i, 2) == "(?") {
       const std::size_t end = pattern.find_first_not_of("imsx-", i + 2);
       require<config_error>(pattern.substr(i + 2, end == std::string_view::npos ? end : end - i - 2).find('m') == std::string_view::npos, who,

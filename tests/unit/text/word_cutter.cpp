@@ -110,7 +110,27 @@ TEST_CASE("other patterns are read as Oniguruma reads them, as the tokenizers li
   CHECK(cut(R"(\d{1,2}+)", "a12345") == words{"a", "12345"});
   CHECK(cut("a{,2}b", "aaab") == words{"a", "aab"});
   CHECK(cut(R"(\x{61}+)", "aab") == words{"aa", "b"});
-  for (const char* pattern : {R"(\X)", R"(\G)", R"(\V)", R"(\Q.\E)", R"(\pL)", "[[:alpha:]]", "[[:^digit:]]", "(?m).", "(?i-m:a)", "a{2,3}+", "a{2}?"}) {
+  CHECK(cut(R"([\W^]+)", "a^b. c") == words{"a", "^", "b", ". ", "c"});
+  CHECK(cut(R"([\S^]+)", "a^ b") == words{"a^", " ", "b"});
+  CHECK(cut(R"([\P{L}^]+)", "a^1b") == words{"a", "^1", "b"});
+  CHECK(cut(R"([^\W^_]+)", "a^b_c") == words{"a", "^", "b", "_", "c"});
+  CHECK(cut(R"([\W.,.]+)", "a.,b") == words{"a", ".,", "b"});
+  CHECK(cut(R"([^\W.|.]+)", "a.|b") == words{"a", ".|", "b"});
+  CHECK(cut(R"([.,!?.]+)", "a.,b") == words{"a", ".,", "b"});
+  CHECK(cut(R"([:;:]+)", "a:;b") == words{"a", ":;", "b"});
+  CHECK(cut(R"([=+=]+)", "a=+b") == words{"a", "=+", "b"});
+  CHECK(cut(R"([a[b.]-c]+)", "ab-c.d") == words{"ab-c.", "d"});
+  CHECK(cut(R"([[.]x.]+)", "a.xb") == words{"a", ".x", "b"});
+  CHECK(cut(R"([a[-c]]+)", "a-bc") == words{"a-", "b", "c"});
+  CHECK(cut(R"([^a[\W]]+)", "ab.c") == words{"a", "b", ".", "c"});
+  CHECK(cut(R"([a-c-\s]+)", "ad- b") == words{"a", "d", "- b"});
+  CHECK(cut(R"(a(?#{2}? \) )b)", "aab") == words{"a", "ab"});
+  CHECK(cut(R"([\W.]+(?=x))", std::string(40, '.')) == words{std::string(40, '.')});  // no match, and no long search
+  const char* bloom = " ?[^(\\s|[.,!?\xE2\x80\xA6\xE3\x80\x82\xEF\xBC\x8C\xE3\x80\x81\xE0\xA5\xA4\xDB\x94\xD8\x8C])]+";
+  CHECK(cut(bloom, "Hi, (you)! a|b\xE2\x80\xA6 c\xE3\x80\x82" "d]e") ==
+        words{"Hi", ", (", "you", ")!", " a", "|", "b", "\xE2\x80\xA6", " c", "\xE3\x80\x82", "d]e"});
+  for (const char* pattern : {R"(\X)", R"(\G)", R"(\V)", R"(\Q.\E)", R"(\pL)", "[[:alpha:]]", "[[:^digit:]]", "(?m).", "(?i-m:a)", "a{2,3}+", "a{2}?",
+                              "[a[^b]]", "[a&&b]", R"([a-\d])", R"([\w-z])"}) {
     CAPTURE(pattern);
     CHECK_THROWS_WITH_AS(detail::word_cutter(pattern, "the test"), doctest::Contains("the test: the pattern must have no "), config_error);
   }
