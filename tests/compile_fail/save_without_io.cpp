@@ -6,4 +6,4 @@
 #include <xtrain/train/trainer.hpp>
 
 struct recipe : xtrain::defaults {};
-void save(const xtrain::trainer<xtrain::llama<recipe>>& trainer) { trainer.save("folder"); }
+void save(xtrain::trainer<xtrain::llama<recipe>>& trainer) { trainer.save("folder"); }

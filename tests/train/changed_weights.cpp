@@ -97,10 +97,17 @@ TEST_CASE("a trainer's settings of parameters are its own") {
   of_shared.fit(data);
   CHECK(all_weights(alone) == all_weights(shared));
 
+  llama<defaults> one(shape()), two(shape());
+  trainer first_of_one(one, strong), second_of_one(one, all), of_two(two, all);
+  changes_nothing(first_of_one, data);  // the older one steps: the newer one has settings of its own all the same
+  second_of_one.fit(data);
+  of_two.fit(data);
+  CHECK(all_weights(one) == all_weights(two));
+
   auto kept = strong;
   kept.keep_gradients = true;
   trainer keeps(shared, kept);
-  trainer last(shared, strong);
+  of_shared.fit(data);
   CHECK_THROWS_WITH_AS(keeps.fit(data), doctest::Contains("a model must have one trainer"), config_error);
 }
 

@@ -257,7 +257,7 @@ TEST_CASE("what is missing or does not fit is said") {
   larger.vocab_size = 101;
   dpo_model<single> stranger(larger);
   reference_model other(stranger, {.micro_batch_size = 4, .gradient_accumulation_steps = 4, .seq_length = length});
-  CHECK_THROWS_WITH_AS(trainer.use_reference(other), doctest::Contains("vocabulary must be that of the trained model, 97; it is 101"), config_error);
+  CHECK_THROWS_WITH_AS(trainer.use_reference(other), doctest::Contains("its vocabulary must be that of the trained model, 97; it is 101"), config_error);
   decoder_config balanced = shape();
   balanced.num_experts = 4;
   balanced.num_experts_per_token = 2;

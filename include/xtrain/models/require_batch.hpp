@@ -19,7 +19,7 @@ template <class Model>
     const auto& sizes = model.config();
     const position_kind kind = sizes.family->positions;
     const bool turns = kind == position_kind::rotary || kind == position_kind::rotary_2d || (kind == position_kind::rotary_or_alibi && !sizes.alibi);
-    return turns || !sizes.family->names().positions.empty();
+    return turns || (kind == position_kind::none && !sizes.family->names().positions.empty());
   }
   return false;
 }

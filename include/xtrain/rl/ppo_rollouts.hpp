@@ -77,8 +77,7 @@ class ppo_rollouts {
   /// is used.
   template <class Source>
   void use_reference(Source& source) {
-    if constexpr (requires { source.parameters(); })
-      detail::require_second_model("ppo_rollouts: the reference model", source.parameters(), policy_->model().parameters());
+    detail::require_second_model("ppo_rollouts: the reference model", source, policy_->model());
     reference_ = [&source](const host_batch& batch) { return source.token_log_probs(batch); };
     if constexpr (requires { source.plan(); }) reference_plan_ = source.plan();
   }

@@ -66,8 +66,7 @@ class rollouts {
   /// trained. It must live as long as it is used.
   template <class Source>
   void use_reference(Source& source) {
-    if constexpr (requires { source.parameters(); })
-      detail::require_second_model("rollouts: the reference model", source.parameters(), trainer_->model().parameters());
+    detail::require_second_model("rollouts: the reference model", source, trainer_->model());
     reference_ = [&source](const host_batch& batch) { return source.token_log_probs(batch); };
     if constexpr (requires { source.plan(); }) reference_plan_ = source.plan();
   }

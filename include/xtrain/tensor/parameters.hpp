@@ -63,10 +63,11 @@ class parameter_store : public parameter_list {
     gradients_ = buffer<Device>(device_, layout_.stored_gradients() * sizeof(gradient_type), memory_role::gradients);
     if (sharding().gradients)
       gradient_windows_ = buffer<Device>(device_, layout_.gradient_windows() * sizeof(gradient_type), memory_role::gradients);
-    ++gradient_allocations_;
+    take_gradients();
   }
-  /// How often gradients have been allocated: once by each trainer of the model.
-  [[nodiscard]] std::size_t gradient_allocations() const { return gradient_allocations_; }
+  /// Trainers of one model share its gradients and the settings of its parameters: how often they have passed from one to another.
+  [[nodiscard]] std::size_t gradient_users() const { return gradient_users_; }
+  void take_gradients() { ++gradient_users_; }
   [[nodiscard]] bool has_gradients() const { return gradients_.bytes() != 0; }
 
   /// Bytes of all values.
@@ -320,7 +321,7 @@ class parameter_store : public parameter_list {
   parameter_layout layout_;
   std::function<void(std::size_t)> arrive_{};  // empty: all weights are present
   mutable std::size_t changes_ = 0;
-  std::size_t gradient_allocations_ = 0;
+  std::size_t gradient_users_ = 0;
   buffer<Device> values_, value_windows_;
   buffer<Device> gradients_, gradient_windows_;
   buffer<Device> codes_, outer_scales_;

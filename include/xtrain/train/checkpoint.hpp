@@ -149,6 +149,7 @@ class checkpoint_folder final : public observer {
     if constexpr (model_type::recipe::adapter::freezes_weights) load_adapter(model, checkpoint);
     else load_weights(model, checkpoint);
     read_optimizer(*trainer_, checkpoint + "/optimizer.safetensors");
+    trainer_->note_restored_optimizer();
     trainer_->restore(progress);
     saved_ = progress.step;
     changes_ = detail::changed_settings(state, now);

@@ -34,7 +34,7 @@ struct dry_run : planned_memory {
   std::size_t parameters = 0, trained = 0;
   std::size_t num_tokens = 0;  ///< tokens of a full step
   dry_record record{};         ///< of one step
-  dry_record update{};         ///< of it, the kernels behind its last backward: they run once, for any number of micro-batches
+  dry_record update{};         ///< of it, the kernels of the optimizer's part: they run once, for any number of micro-batches
   step_traffic sent{};         ///< by this rank in one step
 
   [[nodiscard]] std::size_t total() const {

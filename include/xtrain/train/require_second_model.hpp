@@ -1,18 +1,24 @@
-// That a frozen model beside the trained one is another model.
+// That a frozen model beside the trained one is another model, for the same tokens.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
 
 namespace xtrain::detail {
 
-/// A model that is trained is no reference for itself: it moves along.
-///   frozen   the parameters of the model beside the trained one; null: it has none
-///   throws   config_error
-template <class Store>
-void require_second_model(std::string_view who, const void* frozen, const Store& trained) {
-  require<config_error>(frozen != static_cast<const void*>(&trained), who, " must be a second model, which is not trained; given is the trained one");
+/// A model that is trained is no reference for itself: it moves along. Sources that have no parameters(), or no vocab_size(), are not asked.
+///   throws   config_error when `source` computes with the parameters of `trained`, or has another vocabulary
+template <class Source, class Model>
+void require_second_model(std::string_view who, const Source& source, const Model& trained) {
+  if constexpr (requires { { source.parameters() } -> std::convertible_to<const void*>; })
+    require<config_error>(static_cast<const void*>(source.parameters()) != static_cast<const void*>(&trained.parameters()), who,
+                          " must be a second model, which is not trained; given is the trained one");
+  if constexpr (requires { { source.vocab_size() } -> std::convertible_to<std::size_t>; })
+    require<config_error>(source.vocab_size() == 0 || source.vocab_size() == trained.config().vocab_size, who,
+                          ": its vocabulary must be that of the trained model, ", trained.config().vocab_size, "; it is ", source.vocab_size());
 }
 
 }  // namespace xtrain::detail

@@ -159,17 +159,14 @@ class trainer {
   /// A reference model for an objective that needs one, as dpo: see reference_model. It must live as long as the trainer uses it.
   ///   throws  config_error when it is the trained model, or has another vocabulary
   void use_reference(log_prob_source<device>& source) {
-    detail::require_second_model("trainer: the reference model", source.parameters(), model_->parameters());
-    require<config_error>(source.vocab_size() == 0 || source.vocab_size() == model_->config().vocab_size,
-                          "trainer: the reference model's vocabulary must be that of the trained model, ", model_->config().vocab_size, "; it is ",
-                          source.vocab_size());
+    detail::require_second_model("trainer: the reference model", source, *model_);
     step_->use_reference(&source);
     plan_.set_beside("reference model", source.plan());
   }
   /// A teacher for distillation: see teacher_model. It must live as long as the trainer uses it.
   template <class Teacher>
   void use_teacher(Teacher& source) {
-    if constexpr (requires { source.parameters(); }) detail::require_second_model("trainer: the teacher", source.parameters(), model_->parameters());
+    detail::require_second_model("trainer: the teacher", source, *model_);
     step_->use_teacher(source);
     if constexpr (requires { source.plan(); }) plan_.set_beside("teacher", source.plan());
   }
@@ -187,8 +184,11 @@ class trainer {
   void visit_optimizer(Visit&& visit) {
     step_->visit_optimizer(visit);
   }
+  /// After weights and the optimizer's state have both been restored: master weights are those that were read, not copies of the weights.
+  void note_restored_optimizer() { step_->note_restored_optimizer(); }
 
-  /// throws non_finite_error when a weight is not finite
+  /// All ranks of the model call it.
+  ///   throws  non_finite_error when a weight of any rank is not finite
   void require_finite_weights();
   /// throws config_error while a step is queued: weights would be those after it, and progress() that before it
   void require_no_queued_steps(std::string_view who) const {
@@ -206,6 +206,7 @@ class trainer {
         requires { save_pretrained(std::declval<const Model&>(), folder, arguments...); },
         "xtrain trainer::save: the 'io' component must be included, and an adapter of your own that freezes weights must have a "
         "save_pretrained of its own; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
+    failed_.require_whole_steps();
     require_no_queued_steps("trainer: save()");
     require_finite_weights();
     save_pretrained(*model_, folder, arguments...);
@@ -514,7 +515,17 @@ template <class Model>
 void trainer<Model>::require_finite_weights() {
   failed_.require_whole_steps();
   const store& all = model_->parameters();
-  detail::require_finite_weights(model_->stream(), all, [&](auto values) { return step_->squares_on_host(values); });
+  std::string problem;  // each rank looks at the weights that it stores, and all must agree
+  try {
+    detail::require_finite_weights(model_->stream(), all, [&](auto values) { return step_->squares_on_host(values); });
+  } catch (const non_finite_error& found) {
+    problem = found.what();
+  }
+  std::array<double, 1> ranks_with_problem{problem.empty() ? 0.0 : 1.0};
+  auto& everyone = model_->parallel().everyone();
+  if (everyone.size() > 1) everyone.all_reduce(ranks_with_problem, reduction::largest);
+  require<non_finite_error>(problem.empty(), problem);
+  require<non_finite_error>(ranks_with_problem[0] == 0.0, "weights must be finite to be saved; those of another rank are not");
 }
 
 template <class Model>

@@ -26,6 +26,7 @@
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/neftune.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/score_head.hpp>
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/models/require_batch.hpp>
 #include <xtrain/objective/concepts.hpp>
@@ -125,8 +126,10 @@ class training_step {
   /// After a step: what it has changed is known to its optimizer.
   void note_own_change() {
     model_->parameters().note_change();
-    changes_ = model_->parameters().changes();
+    note_restored_optimizer();
   }
+  /// The optimizer's state is that of the weights.
+  void note_restored_optimizer() { changes_ = model_->parameters().changes(); }
 
   /// Checks the batches of a step, before it begins.
   ///   throws  data_error, shape_error; config_error for a number of micro-batches that a pipeline was not made for
@@ -316,7 +319,7 @@ class training_step {
   buffer<device> reference_counts_;            // targets of the sequences of a batch
   pinned_memory<device> reference_staging_;    // log-probabilities from the data: of two steps
   std::size_t sequences_, micro_batches_, staged_ = 0;
-  std::size_t changes_ = 0, gradient_allocations_ = 0;  // of the parameters, that this trainer knows of
+  std::size_t changes_ = 0, gradient_users_ = 0;  // of the parameters, that this trainer knows of
   std::optional<typename optimizer::template state<device, precision>> optimizer_;
   std::optional<stream_drain<typename device::stream>> drain_;  // last: the host waits before memory that queued work uses is released
 };
@@ -358,7 +361,7 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
                      objective_sizes{memory_->local_tokens_of(model), sequences_, micro_batches_});
   auto on = memory_->passes.execution_on();
   optimizer_.emplace(settings.optimizer, on, model.parameters());
-  gradient_allocations_ = model.parameters().gradient_allocations();
+  gradient_users_ = model.parameters().gradient_users();
   changes_ = model.parameters().changes();
   model.stream().synchronize();
   drain_.emplace(model.stream());
@@ -367,11 +370,12 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
 template <class Model>
 void training_step<Model>::take_changes(const training_config<optimizer, objective>& settings) {
   auto& parameters = model_->parameters();
-  if (parameters.gradient_allocations() != gradient_allocations_) {
+  if (parameters.gradient_users() != gradient_users_) {
     require<config_error>(!captures_ && !keeps_gradients_, "trainer: with capture_steps or keep_gradients a model must have one trainer; another has been made "
-                          "for it since");
+                          "for it, or has trained it, since");
     set_parameter_settings(parameters, settings);
-    gradient_allocations_ = parameters.gradient_allocations();
+    parameters.take_gradients();
+    gradient_users_ = parameters.gradient_users();
   }
   if (parameters.changes() == changes_) return;
   changes_ = parameters.changes();
@@ -571,7 +575,6 @@ auto training_step<Model>::finish() -> step_result {
 template <class Model>
 void training_step<Model>::restore(const kernel::step_state& state) {
   has_kept_gradients_ = false;
-  changes_ = model_->parameters().changes();
   fake_quantizes_ = fake_quantizes_from_ == 0 || state.updates > static_cast<double>(fake_quantizes_from_);
   copy_to_device(model_->stream(), memory_->state_1(), std::span(&state, 1));
   model_->stream().synchronize();
@@ -702,6 +705,9 @@ void training_step<Model>::require_batch(std::span<const batch_view> batches) co
   const std::size_t vocabulary = model_->config().vocab_size;
   for (const batch_view& batch : batches) {
     detail::require_batch(*model_, batch, "trainer");
+    if constexpr (causal_model<Model> && !scores_sequences<recipe>)  // by all stages of a pipeline, not just the last
+      require<shape_error>(batch.targets.size() == batch.b * batch.t, "trainer: targets must be ", batch.b * batch.t, ", one for each token; given ",
+                           batch.targets.size());
     for (const token t : batch.targets)  // negative: ignored
       require<data_error>(t < 0 || static_cast<std::size_t>(t) < vocabulary, "trainer: targets must be in the model's vocabulary of ", vocabulary,
                           "; given ", t);
