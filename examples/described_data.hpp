@@ -118,6 +118,8 @@ namespace command_line {
                                                 : data.form == "separate" ? xtrain::sequence_layout::separate
                                                                           : xtrain::sequence_layout::stream,
                                       .when_too_long = when_too_long(data)});
+  xtrain::require<usage_error>(!data.packed && data.form != "separate" && data.text_field == "text", path,
+                               ": is one stream of text, without records that have fields or can be separate or packed");
   return xtrain::text_dataset(path, tokenizer);
 }
 

@@ -364,7 +364,7 @@ int fit(Model& model, const run_description& run, const run_description& given, 
   }
   command_line::tell_if_nothing_is_left(first_rank, begun, trainer.progress().step);
   trainer.require_finite_weights();
-  // as Megatron and transformers' Trainer (from 4.46 on), which save at the end whatever the interval is: a longer run goes on from there
+  // as Megatron and transformers' Trainer (from 4.42 on), which save at the end whatever the interval is: a longer run goes on from there
   const bool saves_last = output.checkpoint_style == "megatron" || output.checkpoint_style == "hugging_face";
   const bool has_last = output.resume == "latest" && trainer.progress().step == begun;
   if (saves_last && !has_last && output.save_steps > 0 && trainer.progress().step % output.save_steps != 0) {

@@ -440,7 +440,7 @@ TEST_CASE("command lines of other systems run") {
     CHECK_MESSAGE(holds(without.err, "hf_train: --model_name_or_path: the folder must hold tokenizer.json, vocab.json"), without.err);
     CHECK(std::filesystem::exists(folder / "alpaca/checkpoint-2"));  // nothing is removed by a run that does not begin
   }
-  SUBCASE("hf_train has a checkpoint after the last step, as the Trainer has since transformers 4.46") {
+  SUBCASE("hf_train has a checkpoint after the last step, as the Trainer has since transformers 4.42") {
     const auto checkpoints_of = [&](const std::string& name, words more) {
       more.insert(more.begin(), {"--model_name_or_path", folder / "model", "--data_path", folder / "alpaca.json", "--output_dir", folder / name,
                                  "--per_device_train_batch_size", "2", "--model_max_length", "256"});

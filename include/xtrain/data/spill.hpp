@@ -55,7 +55,8 @@ class spilled_array {
     written_ = kept;
     if (!file_.valid()) return;
     const auto end = static_cast<::off_t>(written_ * sizeof(T));  // elements may have been written in part
-    if (::ftruncate(file_.get(), end) == 0) ::lseek(file_.get(), end, SEEK_SET);
+    [[maybe_unused]] const int shortened = ::ftruncate(file_.get(), end);  // if not, it is written over
+    ::lseek(file_.get(), end, SEEK_SET);
   }
   [[nodiscard]] std::size_t size() const { return written_ + (mapped_ != nullptr ? 0 : buffer_.size()); }
 

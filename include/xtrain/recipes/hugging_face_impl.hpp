@@ -149,7 +149,8 @@ class hugging_face_reader {
   /// the tokenizer has by itself, which for the generic classes is None too.
   void missing_special_tokens() {
     const std::string file = in_model("tokenizer_config.json"), map = in_model("special_tokens_map.json");
-    if (!file_exists(file) && !file_exists(in_model("tokenizer.json")) && !file_exists(in_model("tokenizer.model"))) return;
+    const auto has = [&](const char* name) { return file_exists(in_model(name)); };
+    if (!file_exists(file) && !has("tokenizer.json") && !has("tokenizer.model") && !has("vocab.json")) return;
     json settings = file_exists(file) ? read_json(file) : json::object();
     require<config_error>(settings.is_object(), file, ": must be a JSON object; it is ", settings.type_name());
     if (!settings.contains("added_tokens_decoder") && file_exists(map))  // an older folder: transformers reads them there
@@ -159,7 +160,7 @@ class hugging_face_reader {
     const tokenizer_class& own = class_of(settings);
     const auto none = [&](const char* name, bool has_by_itself) { return settings.contains(name) ? settings.at(name).is_null() : !has_by_itself; };
     require<config_error>(!none("eos_token", own.eos), "--model_name_or_path: must have an end-of-text token; eos_token is ",
-                          settings.contains("eos_token") ? "null" : "missing", " in ", file);
+                          settings.contains("eos_token") ? "null" : "missing", " in ", file_exists(file) ? file : run_.model.folder);
     const auto add = [&](const char* name, bool has_by_itself, const char* text) {
       if (!none(name, has_by_itself)) return;
       run_.tokenizer.add_tokens.emplace_back(text);
@@ -186,7 +187,7 @@ class hugging_face_reader {
                                                               {"Qwen2", false, true, true, true},
                                                               {"Gemma", true, true, true, true},
                                                               {"Bloom", true, true, true, true},
-                                                              {"Cohere", true, true, true, true},
+                                                              {"Cohere", true, true, true, false},
                                                               {"InternLM", true, true, true, true},
                                                               {"InternLM2", true, true, true, true},
                                                               {"", true, true, true, false}}};  // another one, such as a class of the folder's own

@@ -5,9 +5,11 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -157,7 +159,7 @@ inline void check_data(const data_description& data, const std::string& path) {
     require_only(path, data, {"kind", "files", "split", "form", "text_field", "packed", "when_too_long"},
                  "texts that are not in groups (group_texts)");
     for (const std::string& file : data.files)
-      if (!file.ends_with(".json") && !file.ends_with(".jsonl")) {
+      if (std::error_code ignored; !file.ends_with(".json") && !file.ends_with(".jsonl") && !std::filesystem::is_directory(file, ignored)) {
         must(!data.packed && data.form != "separate", data.packed ? "packed" : "form", "be left out: ", file,
              " is one stream of text; records are .json or .jsonl");
         must(data.text_field == "text", "text_field", "be left out: ", file, " has no fields; given '", data.text_field, "'");
@@ -343,6 +345,8 @@ inline void check_uses(const run_description& run) {
        output.eval_epochs ? "output.eval_epochs" : "output.eval_steps", "be with data to evaluate: eval_data, or eval_iters of indexed data");
   for (const std::string& text : run.tokenizer.add_tokens)
     must(!text.empty() && text.find(',') == std::string::npos, "tokenizer.add_tokens", "be texts without a comma; given '", text, "'");
+  must(run.tokenizer.special_tokens.empty() || !run.tokenizer.add_tokens.empty(), "tokenizer.special_tokens",
+       "be left out without tokenizer.add_tokens: they name what is added");
   for (const auto& one : run.tokenizer.special_tokens.items()) {
     constexpr std::array<std::string_view, 7> names{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
     must(std::find(names.begin(), names.end(), one.key()) != names.end() && one.value().is_string(), "tokenizer.special_tokens",

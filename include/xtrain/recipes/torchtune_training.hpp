@@ -385,6 +385,8 @@ class tune_training : tune_reader {
     } else if (is("instruct_dataset") || is("grammar_dataset") || is("samsum_dataset")) {
       one.kind = "chat", one.form = "instruction";
       one.files = files_of(data, is("grammar_dataset") ? "liweili/c4_200m" : is("samsum_dataset") ? "Samsung/samsum" : "");
+      if (!is("samsum_dataset") && data.get("column_map") != nullptr && !maps_columns(data))  // as InputOutputToMessages
+        data.wrong("column_map", "must name input and output, or be left out");
       one.columns = columns_of(data, {{"input", "instruction"}, {"output", "output"}}, true);
       if (one.columns.empty()) {
         one.columns["instruction"] = is("samsum_dataset") ? "dialogue" : "input";

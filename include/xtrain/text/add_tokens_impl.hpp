@@ -79,6 +79,8 @@ XTRAIN_INLINE void name_special_tokens(const std::string& folder, const json& na
   if (names.empty()) return;
   const tokenizer with = load_tokenizer(folder);
   for (const auto& one : names.items())
+    require<config_error>(one.value().is_string(), "special tokens: ", one.key(), " must be the text of a token; given ", one.value().dump());
+  for (const auto& one : names.items())
     require<config_error>(with.find_token(one.value().get<std::string>()) >= 0, folder, ": must hold a tokenizer with the token '",
                           one.value().get<std::string>(), "', its ", one.key());
   const auto mark = [&](json& listed) {
@@ -88,7 +90,8 @@ XTRAIN_INLINE void name_special_tokens(const std::string& folder, const json& na
   const std::string whole = folder + "/tokenizer.json", map_path = folder + "/special_tokens_map.json", settings_path = folder + "/tokenizer_config.json";
   if (file_exists(whole)) {
     json document = read_json(whole);
-    for (json& listed : document["added_tokens"]) mark(listed);
+    if (document.contains("added_tokens"))
+      for (json& listed : document["added_tokens"]) mark(listed);
     detail::keep_numbers(document);
     write_file(whole, document.dump() + "\n");
   }

@@ -696,8 +696,9 @@ TEST_CASE("public instruction data is readable by some handler") {
   const scratch_folder f;
   handler_options chat;
   chat.chat = named_chat_template("chatml");
-  handler_options calls;  // ChatML has none
-  calls.chat = chat_template::from_text("{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls|tojson if m.tool_calls }}\n{% endfor %}");
+  handler_options calls;  // ChatML has none, and no tools
+  calls.chat = chat_template::from_text("{{ tools|tojson if tools }}\n"
+                                        "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls|tojson if m.tool_calls }}\n{% endfor %}");
   const handler_options plain;
   for (const auto& [path, name, options, at_least] : {std::tuple{"alpaca/alpaca_data_0-3252_en.json", "GeneralInstruction", plain, 3000U},
                                                       {"alpaca/alpaca_data_0-3252_zh.json", "GeneralInstruction", plain, 3000U},

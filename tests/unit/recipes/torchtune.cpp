@@ -274,8 +274,12 @@ TEST_CASE("torchtune's datasets") {
           json::parse(R"({"instruction": "instruction", "output": "output"})"));
     CHECK(data({component, "dataset.column_map={input: output, output: instruction}"}).columns ==
           json::parse(R"({"instruction": "output", "output": "instruction"})"));
-    CHECK(data({component, "dataset.column_map={}"}).columns == data({component}).columns);
   }
+  CHECK(data({"dataset=torchtune.datasets.samsum_dataset", "dataset.column_map={}"}).columns ==
+        data({"dataset=torchtune.datasets.samsum_dataset"}).columns);
+  for (const char* set : {"instruct", "grammar"})  // where torchtune has a mapping without names
+    CHECK_THROWS_WITH_AS((void)data({concat("dataset=torchtune.datasets.", set, "_dataset"), "dataset.column_map={}"}),
+                         doctest::Contains("column_map: must name input and output"), config_error);
   CHECK(data({"dataset=torchtune.datasets.alpaca_dataset", "dataset.column_map={instruction: instruction, input: output, output: input}"}).columns ==
         json::parse(R"({"instruction": "instruction", "input": "output", "output": "input"})"));
   one = data({"dataset=torchtune.datasets.chat_dataset", "dataset.conversation_column=dialogue", "dataset.conversation_style=sharegpt"});
