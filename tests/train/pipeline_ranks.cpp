@@ -257,7 +257,9 @@ TEST_CASE("numbers that contradict one another are refused, and said") {
     CHECK_THROWS_WITH_AS((void)model.parameter<2>(network->rank() == 0 ? "lm_head.weight" : "model.embed_tokens.weight"),
                          doctest::Contains("must be on this rank"), config_error);
     trainer trainer(model, run);
-    const std::vector<host_batch> two(2);
+    host_batch one;
+    one.b = 1, one.t = 2, one.tokens = {1, 2}, one.targets = {2, 3}, one.positions = {0, 1}, one.starts = {0, 0};
+    const std::vector<host_batch> two(2, one);
     CHECK_THROWS_WITH_AS(trainer.step(std::span<const host_batch>(two), 0.0), doctest::Contains("a step must have the 3 micro-batches"),
                          config_error);
     CHECK_THROWS_WITH_AS(model.parameters().require_whole("merging"), doctest::Contains("its strategy gives ranks different layers"), config_error);

@@ -119,7 +119,9 @@ TEST_CASE("settings without an effect are refused, not ignored") {
           "seed: must be below 2^32 with indexed data, whose order is numpy's; given 4294967296");
   refused([](run_type& r) { r.output.log_steps = 5; }, "output.log_steps: must be left out: log_style xtrain has a line for every tenth of the run; given 5");
   refused([](run_type& r) { r.tokenizer.add_tokens = {"a,b"}; }, "tokenizer.add_tokens: must be texts without a comma; given 'a,b'");
-  refused([](run_type& r) { r.tokenizer.special_tokens["padding"] = "a"; },
+  refused([](run_type& r) { r.tokenizer.special_tokens["pad_token"] = "a"; },
+          "tokenizer.special_tokens: must be left out without tokenizer.add_tokens: they name what is added");
+  refused([](run_type& r) { r.tokenizer.add_tokens = {"a"}, r.tokenizer.special_tokens["padding"] = "a"; },
           "tokenizer.special_tokens: must name tokens as tokenizer_config.json does, such as pad_token, and be their texts; given padding \"a\"");
 }
 

@@ -294,7 +294,7 @@ TEST_CASE("steps that are not understood are refused by name") {
   refuses(pre_tokenizer, R"({"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated"})",
           "must be a regular expression; '(a' is not");
   refuses(pre_tokenizer, R"({"type": "Split", "pattern": {"Regex": "[a&&b]"}, "behavior": "Isolated"})", "no intersection of sets");
-  refuses(pre_tokenizer, R"({"type": "Split", "pattern": {"Regex": "[a[b]]"}, "behavior": "Isolated"})", "no set inside a set");
+  refuses(pre_tokenizer, R"({"type": "Split", "pattern": {"Regex": "[a[^b]]"}, "behavior": "Isolated"})", "no negated or empty set inside a set");
   refuses(pre_tokenizer, R"({"type": "Split", "pattern": {"String": "a"}, "behavior": "Gone"})", "it is 'Gone'");
   refuses(pre_tokenizer, R"({"type": "Metaspace", "replacement": "ab"})", "'replacement' must be one character; it is 'ab'");
   refuses(pre_tokenizer, R"({"type": "Metaspace", "prepend_scheme": "last"})",
