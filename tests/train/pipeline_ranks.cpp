@@ -258,7 +258,7 @@ TEST_CASE("numbers that contradict one another are refused, and said") {
                          doctest::Contains("must be on this rank"), config_error);
     trainer trainer(model, run);
     host_batch one;
-    one.b = 1, one.t = 2, one.tokens = {1, 2}, one.targets = {2, 3}, one.positions = {0, 1}, one.starts = {0, 0};
+    one.b = 1, one.t = 2, one.tokens = {1, 2}, one.targets = {2, 3}, one.positions = {0, 1}, one.starts = {0, 0}, one.target_count = 2;
     const std::vector<host_batch> two(2, one);
     CHECK_THROWS_WITH_AS(trainer.step(std::span<const host_batch>(two), 0.0), doctest::Contains("a step must have the 3 micro-batches"),
                          config_error);
