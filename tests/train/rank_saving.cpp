@@ -4,7 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <filesystem>
+#include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -111,4 +113,29 @@ TEST_CASE("a rank that cannot write its part lets all fail, at once or behind th
   all_refused(folder.path(), "checkpoint-3: must take its name", {.save_steps = 3, .asynchronous = true});
   CHECK(folder.files() == std::vector<std::string>{"checkpoint-2", "checkpoint-3"});
   CHECK(get_file(folder / "checkpoint-2/optimizer.safetensors") == before);
+}
+
+TEST_CASE("a weight that is not finite on one rank lets no rank save") {
+  const scratch_folder folder;
+  std::array<std::string, 4> said;
+  run_ranks(4, [&](const std::shared_ptr<transport>& network) {
+    staged::config own{.tensor_parallel_size = 2};
+    own.ranks = network;
+    llama<recipe<staged>> model(sizes(true), {}, {.parallel = own});
+    trainer trainer(model, run_config{.micro_batch_size = 2, .gradient_accumulation_steps = 4});
+    for (const auto& entry : model.parameters().entries())
+      if (network->rank() == 3 && entry.is_here) {
+        const std::vector<float> values(entry.size(), std::numeric_limits<float>::quiet_NaN());
+        model.parameters().set(model.stream(), entry, std::span<const float>(values));
+      }
+    try {
+      trainer.save(folder / "out");
+    } catch (const non_finite_error& problem) {
+      said[network->rank()] = problem.what();
+    }
+  });
+  for (std::size_t rank = 0; rank < 3; ++rank) CHECK(said[rank] == "weights must be finite to be saved; those of another rank are not");
+  CHECK(said[3].find("finite") != std::string::npos);
+  CHECK(said[3] != said[0]);
+  CHECK(folder.files().empty());
 }

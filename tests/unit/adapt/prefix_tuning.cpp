@@ -138,6 +138,16 @@ void there_and_back(const decoder_config& model_sizes, const prefix_config& sett
                        config_error);
 }
 
+/// Of a ChatGLM-6B: 13 begins what is generated, 8 is the mask token before it.
+decoder_config glm_sizes() {
+  decoder_config c = sizes();
+  c.hidden_size = 32;
+  c.num_kv_heads = 4;
+  c.bos = 13;
+  c.gap = 8;
+  return c;
+}
+
 }  // namespace
 
 TEST_CASE("the gradients of a prefix, and of what stands behind it, are difference quotients") {
@@ -195,15 +205,7 @@ TEST_CASE("a cache begins with the prefix: tokens chosen one by one are those th
 }
 
 TEST_CASE("behind a prefix, a context is still seen from both sides") {
-  // 13 begins what is generated, 8 is the mask token before it; sequences without 13 are generated entirely
-  const auto glm_sizes = [] {
-    decoder_config c = sizes();
-    c.hidden_size = 32;
-    c.num_kv_heads = 4;
-    c.bos = 13;
-    c.gap = 8;
-    return c;
-  };
+  // sequences without 13, which begins what is generated, are generated entirely
   constexpr std::size_t length = 5;
   token_layout layout({.kind = attention_mask::rule::prefix, .begin = 13, .gap = 8, .virtual_tokens = 2}, 8);
   const std::vector<token> two{4, 8, 13, 2, 1, 2, 3, 4};
@@ -343,15 +345,6 @@ struct prefix_on_ranks : prefix_recipe {
   using parallel = Parallel;
 };
 
-decoder_config of_ranks() {
-  decoder_config c = sizes();
-  c.hidden_size = 32;
-  c.num_kv_heads = 4;
-  c.bos = 13;
-  c.gap = 8;
-  return c;
-}
-
 /// Losses of steps beside weights in 4 bits, and the prefix behind them, on one rank or two that share a step.
 template <class Parallel>
 std::vector<double> steps_beside_integers(const std::string& base, const std::shared_ptr<transport>& network) {
@@ -384,7 +377,7 @@ std::vector<double> steps_beside_integers(const std::string& base, const std::sh
 
 TEST_CASE("ranks that shard what they train have a prefix beside the same weights in few bits as one rank") {
   const scratch_folder base;
-  save_pretrained(chatglm1<plain_recipe>(of_ranks()), base.path());
+  save_pretrained(chatglm1<plain_recipe>(glm_sizes()), base.path());
   const std::vector<double> one = steps_beside_integers<single>(base.path(), nullptr);
   REQUIRE(one.size() == 6 + 2 * 5 * 2 * 32);
   const auto on_two = [&](auto strategy) {
@@ -402,7 +395,7 @@ TEST_CASE("ranks that shard what they train have a prefix beside the same weight
 
 TEST_CASE("a run goes on only beside weights in as many bits") {
   const scratch_folder base, run;
-  save_pretrained(chatglm1<plain_recipe>(of_ranks()), base.path());
+  save_pretrained(chatglm1<plain_recipe>(glm_sizes()), base.path());
   const auto with = [&](std::size_t bits, auto&& use) {
     auto model = chatglm1<prefix_recipe>::from_pretrained(base.path(), {}, {.adapter = {.length = 5, .counts_in_positions = false, .weight_bits = bits}});
     trainer steps(model, {.max_steps = 6, .micro_batch_size = 2, .seq_length = 8});

@@ -176,7 +176,10 @@ void run_native(cpu_stream&, const kernel::expert_balance<host_memory, T>& k, sc
   using A = accumulate_t<T>;
   std::size_t slots = 0;
   for (std::size_t i = 0; i < k.layers * k.experts; ++i) slots += static_cast<std::size_t>(k.count_le.raw()[i]);
-  if (slots == 0) return std::fill_n(k.dprobability_e.raw(), k.experts, A{0}), void();
+  if (slots == 0) {
+    std::fill_n(k.dprobability_e.raw(), k.experts, A{0});
+    return;
+  }
   const auto rows = static_cast<A>(slots / k.choices);
   const A weight = static_cast<A>(k.weight) * static_cast<A>(k.experts);
   A balance{0};
