@@ -9,8 +9,6 @@
 # NATIVE compiles the library, and what links it, for the processor at hand (xtrain::native). All sources of a program link the library, or none
 # does: a mix does not link.
 
-set(XTRAIN_LIBRARY_FOLDER "${CMAKE_CURRENT_LIST_DIR}")
-
 function(xtrain_add_library)
   if(TARGET xtrain::library)
     return()
@@ -25,14 +23,14 @@ function(xtrain_add_library)
     xtrain_add_cpu_kernels()
   endif()
   set(sources core fp32 fp32_lora bf16 bf16_lora)
-  list(TRANSFORM sources REPLACE "(.+)" "${XTRAIN_LIBRARY_FOLDER}/library_\\1.cpp")
+  list(TRANSFORM sources REPLACE "(.+)" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/library_\\1.cpp")
   add_library(xtrain_library STATIC EXCLUDE_FROM_ALL ${sources})
   target_link_libraries(xtrain_library PUBLIC xtrain::xtrain xtrain::cpu_kernels)
   foreach(component io text recipes)
     if(TARGET xtrain::${component})
       get_target_property(missing xtrain::${component} XTRAIN_MISSING)
       if(NOT missing)
-        target_sources(xtrain_library PRIVATE "${XTRAIN_LIBRARY_FOLDER}/library_${component}.cpp")
+        target_sources(xtrain_library PRIVATE "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/library_${component}.cpp")
         target_link_libraries(xtrain_library PUBLIC xtrain::${component})
       endif()
     endif()

@@ -7,8 +7,6 @@
 # at almost full speed. NATIVE compiles them, and what links them, for the processor at hand
 # (xtrain::native): kernels and programs must be compiled for the same processor.
 
-set(XTRAIN_CPU_KERNELS_SOURCE "${CMAKE_CURRENT_LIST_DIR}/cpu_kernels.cpp")
-
 function(xtrain_add_cpu_kernels)
   if(TARGET xtrain::cpu_kernels)
     return()
@@ -17,7 +15,7 @@ function(xtrain_add_cpu_kernels)
   if(T_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "xtrain_add_cpu_kernels: takes NATIVE or nothing; given: ${ARGN}")
   endif()
-  add_library(xtrain_cpu_kernels STATIC EXCLUDE_FROM_ALL "${XTRAIN_CPU_KERNELS_SOURCE}")
+  add_library(xtrain_cpu_kernels STATIC EXCLUDE_FROM_ALL "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/cpu_kernels.cpp")
   target_link_libraries(xtrain_cpu_kernels PUBLIC xtrain::xtrain)
   if(T_NATIVE)
     if(NOT TARGET xtrain::native)

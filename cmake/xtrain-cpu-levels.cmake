@@ -10,8 +10,6 @@
 # Needs GNU ld and objcopy: functions that several levels have in common (the standard library's, say) must not be shared
 # between them, or the linker could keep the one that only new processors can run. They are made local to each level.
 
-set(XTRAIN_CPU_LEVEL_SOURCE "${CMAKE_CURRENT_LIST_DIR}/cpu_level.cpp")
-
 function(xtrain_add_cpu_levels)
   if(TARGET xtrain::cpu_levels)
     return()
@@ -39,7 +37,7 @@ function(xtrain_add_cpu_levels)
   set(objects "")
   foreach(level baseline avx2 avx512 avx512_bf16)
     set(compiled xtrain_cpu_level_${level})
-    add_library(${compiled} OBJECT EXCLUDE_FROM_ALL "${XTRAIN_CPU_LEVEL_SOURCE}")
+    add_library(${compiled} OBJECT EXCLUDE_FROM_ALL "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/cpu_level.cpp")
     target_link_libraries(${compiled} PRIVATE xtrain::xtrain)
     target_compile_definitions(${compiled} PRIVATE XTRAIN_CPU_LEVEL=${level})
     target_compile_options(${compiled} PRIVATE ${flags_of_${level}} $<$<NOT:$<CONFIG:Debug>>:-O3> $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
