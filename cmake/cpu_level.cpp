@@ -6,7 +6,7 @@
 #define XTRAIN_KERNELS_APART
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/device/cpu/levels.hpp>
-#include <xtrain/device/cpu/peak.hpp>
+#include <xtrain/device/cpu/peak_loops.hpp>
 
 namespace xtrain::cpu_levels {
 
@@ -24,8 +24,15 @@ std::string facts<Level>::instructions() {
 }
 template <level Level>
 double facts<Level>::multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep) {
-  return of_bf16 ? cpu_kernels::multiply_add_chains<simd::native, bf16>(rounds, keep)
-                 : cpu_kernels::multiply_add_chains<simd::native, float>(rounds, keep);
+  return cpu_kernels::peak_loops_here::multiply_add_chains(of_bf16, rounds, keep);
+}
+template <level Level>
+void facts<Level>::copy(const float* from, float* to, std::size_t count) {
+  cpu_kernels::peak_loops_here::copy(from, to, count);
+}
+template <level Level>
+float facts<Level>::sum(const float* from, std::size_t count) {
+  return cpu_kernels::peak_loops_here::sum(from, count);
 }
 
 #define XTRAIN_DEFINE(...) template struct at_level<level::XTRAIN_CPU_LEVEL, __VA_ARGS__>;

@@ -2,6 +2,7 @@
 #define XTRAIN_COMPILES_LIBRARY
 #include <xtrain/adapt/lora_config_impl.hpp>
 #include <xtrain/comm/background_impl.hpp>
+#include <xtrain/comm/group_impl.hpp>
 #include <xtrain/comm/threads_impl.hpp>
 #include <xtrain/core/checksum_impl.hpp>
 #include <xtrain/core/file_impl.hpp>

@@ -24,6 +24,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/concepts.hpp
     xtrain/comm/direct_collectives.hpp
     xtrain/comm/group.hpp
+    xtrain/comm/group_impl.hpp
     xtrain/comm/halving_position.hpp
     xtrain/comm/host_staging.hpp
     xtrain/comm/launch.hpp
@@ -107,6 +108,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/grpo.hpp
     xtrain/device/cpu/instructions.hpp
     xtrain/device/cpu/kernel_list.hpp
+    xtrain/device/cpu/kernels.hpp
     xtrain/device/cpu/levels.hpp
     xtrain/device/cpu/loss.hpp
     xtrain/device/cpu/matmul.hpp
@@ -117,6 +119,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/optimizer.hpp
     xtrain/device/cpu/packing.hpp
     xtrain/device/cpu/peak.hpp
+    xtrain/device/cpu/peak_loops.hpp
     xtrain/device/cpu/preference.hpp
     xtrain/device/cpu/random.hpp
     xtrain/device/cpu/row_integers.hpp

@@ -9,6 +9,7 @@
 #include <xtrain/models/any_block.hpp>
 #include <xtrain/models/compiled_models.hpp>
 #include <xtrain/models/decoder.hpp>
+#include <xtrain/objective/sequence_log_probs.hpp>
 #include <xtrain/train/recipe.hpp>
 #include <xtrain/train/trainer.hpp>
 
@@ -27,6 +28,7 @@ using compiled_decoder = basic_decoder<common_recipe<Precision, Adapter>, any_bl
                                              xtrain::detail::compiled_parts<PRECISION, ADAPTER>>;                                           \
   DECLARE template class xtrain::basic_decoder<xtrain::detail::common_recipe<PRECISION, ADAPTER>,                                           \
                                                xtrain::any_block<xtrain::detail::common_recipe<PRECISION, ADAPTER>>>;                       \
+  DECLARE template class xtrain::log_prob_collector<xtrain::detail::common_recipe<PRECISION, ADAPTER>>;                                      \
   DECLARE template class xtrain::detail::training_step<xtrain::detail::compiled_decoder<PRECISION, ADAPTER>>;                               \
   DECLARE template class xtrain::detail::decoding_memory<xtrain::detail::compiled_decoder<PRECISION, ADAPTER>>;                             \
   DECLARE template class xtrain::generator<xtrain::detail::compiled_decoder<PRECISION, ADAPTER>>;                                           \

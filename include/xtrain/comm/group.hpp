@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -57,10 +56,7 @@ class group : private detail::point_to_point {
 
   // ---- collectives on the host ----
 
-  void barrier() {
-    std::array<std::uint8_t, 1> nothing{};
-    all_reduce(std::span<std::uint8_t>(nothing), reduction::largest);
-  }
+  void barrier();
 
   /// Every rank gets the reduction, in place.
   template <class T>
@@ -72,7 +68,7 @@ class group : private detail::point_to_point {
     reduce_scatter_to(std::span<const T>(values), detail::range_of_part(values, rank(), part), part, how);
     all_gather_ranges(values, part);
   }
-  void all_reduce(std::span<double> values, reduction how) { all_reduce<double>(values, how); }
+  void all_reduce(std::span<double> values, reduction how);
 
   /// whole: size() parts, in rank order. `part` may alias its position in `whole`.
   ///   throws  shape_error
@@ -310,3 +306,7 @@ class group : private detail::point_to_point {
 static_assert(communicator<group>);
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/comm/group_impl.hpp>
+#endif

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -18,15 +17,20 @@ class message_scratch {
   template <class T>
   [[nodiscard]] std::vector<T>& of(std::size_t n) {
     static_assert(std::is_trivially_copyable_v<T>);
-    auto& memory = std::get<std::vector<T>>(arrays_);
+    std::vector<T>& memory = static_cast<array<T>&>(arrays_).elements;
     if (memory.size() < n) memory.resize(n);
     return memory;
   }
 
  private:
-  std::tuple<std::vector<float>, std::vector<double>, std::vector<bf16>, std::vector<fp16>, std::vector<std::uint8_t>, std::vector<std::int32_t>,
-             std::vector<std::int64_t>, std::vector<std::uint32_t>, std::vector<std::uint64_t>>
-      arrays_;
+  template <class T>
+  struct array {
+    std::vector<T> elements;
+  };
+  // bases, because every program reads this header and std::tuple of as many types costs its compiler much more
+  struct arrays : array<float>, array<double>, array<bf16>, array<fp16>, array<std::uint8_t>, array<std::int32_t>, array<std::int64_t>, array<std::uint32_t>,
+                  array<std::uint64_t> {};
+  arrays arrays_;
 };
 
 }  // namespace xtrain::detail

@@ -76,7 +76,8 @@ class transformer {
   static_assert(
       device_computes<device, compute>,
       "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "
-      "or wrap the device as with_host_fallback<Device>; see device/README.md");
+      "wrap the device as with_host_fallback<Device>, or, where the cpu's kernels are compiled apart, include <xtrain/device/cpu/kernels.hpp>; see "
+      "device/README.md");
 
   struct uninitialised_t {};
 

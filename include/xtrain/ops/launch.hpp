@@ -55,7 +55,8 @@ void launch(execution<Device>& on, const Kernel& kernel) {
   static_assert(
       runs_kernel<Device, Kernel>,
       "xtrain device: must run every kernel that the model uses, with the precision's number types; the kernel named in this error is "
-      "missing for the device named in it; write it, or wrap the device as with_host_fallback<Device>; see device/README.md");
+      "missing for the device named in it; write it, wrap the device as with_host_fallback<Device>, or, where the cpu's kernels are compiled apart, "
+      "include <xtrain/device/cpu/kernels.hpp>; see device/README.md");
   if constexpr (kernel::works_on_rows<Kernel>)
     if (on.confined.exists()) return detail::launch_in_rows(on, kernel);
   const typename arena<Device>::scope scope(on.workspace);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <xtrain/device/cpu/cpu.hpp>
+#include <xtrain/device/cpu/kernels.hpp>
 #include <xtrain/testing/conformance.hpp>
 #include <xtrain/testing/isolated.hpp>
 

@@ -36,4 +36,6 @@ TEST_CASE("the peak is measured with the chosen level's instructions") {
   const cpu::context device;
   CHECK(measure_peak(device) > 0.0);
   CHECK(measure_peak<bf16>(device) > 0.0);
+  CHECK(measure_bandwidth(device, 0.01) > 0.0);
+  CHECK(measure_read_bandwidth(device, 0.01) > 0.0);
 }

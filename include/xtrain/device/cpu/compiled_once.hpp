@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include <xtrain/device/cpu/kernel_list.hpp>
 #include <xtrain/device/host.hpp>
@@ -24,8 +25,15 @@ struct compiled_once {
   static std::size_t scratch_bytes(const cpu_properties& cpu, const Kernel& kernel);
 };
 
-/// multiply_add_chains of peak.hpp, with the kernels' optimization and instructions: their rate is a fraction of this one's.
-[[nodiscard]] double compiled_multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep);
+/// The loops of peak_loops.hpp, with the kernels' optimization and instructions: their rate is a fraction of these loops'.
+struct compiled_peak_loops {
+  [[nodiscard]] static double multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep);
+  static void copy(const float* from, float* to, std::size_t count);
+  [[nodiscard]] static float sum(const float* from, std::size_t count);
+};
+
+/// The vector instructions that the kernels were compiled for.
+[[nodiscard]] std::string compiled_instructions();
 
 }  // namespace cpu_kernels
 

@@ -1,33 +1,22 @@
 // The cpu device: vector instructions through xsimd, threads through an executor.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include <xtrain/device/concepts.hpp>
-#include <xtrain/device/cpu/activation.hpp>
-#include <xtrain/device/cpu/attention.hpp>
-#include <xtrain/device/cpu/distillation.hpp>
-#include <xtrain/device/cpu/elementwise.hpp>
-#include <xtrain/device/cpu/embedding.hpp>
-#include <xtrain/device/cpu/experts.hpp>
-#include <xtrain/device/cpu/fake_quantize.hpp>
-#include <xtrain/device/cpu/grpo.hpp>
 #include <xtrain/device/cpu/instructions.hpp>
-#include <xtrain/device/cpu/loss.hpp>
-#include <xtrain/device/cpu/matmul.hpp>
-#include <xtrain/device/cpu/matrix_optimizer.hpp>
-#include <xtrain/device/cpu/nf4.hpp>
-#include <xtrain/device/cpu/norm.hpp>
-#include <xtrain/device/cpu/optimizer.hpp>
-#include <xtrain/device/cpu/preference.hpp>
-#include <xtrain/device/cpu/row_integers.hpp>
-#include <xtrain/device/cpu/split_loss.hpp>
 #include <xtrain/device/cpu/step_scalars.hpp>
 #include <xtrain/device/cpu/stream.hpp>
-#include <xtrain/device/cpu/tile_registers.hpp>
-#include <xtrain/device/cpu/value_loss.hpp>
 #include <xtrain/device/host.hpp>
 #include <xtrain/device/host_threads.hpp>
+#if !defined(XTRAIN_CPU_LEVELS) && !defined(XTRAIN_CPU_KERNELS)
+#include <xtrain/device/cpu/kernels.hpp>
+#include <xtrain/device/cpu/tile_registers.hpp>
+#endif
 
 namespace xtrain {
 
@@ -47,6 +36,8 @@ struct cpu {
   [[nodiscard]] static std::string instructions() {
 #ifdef XTRAIN_CPU_LEVELS
     return cpu_levels::instructions();
+#elif defined(XTRAIN_CPU_KERNELS)
+    return cpu_kernels::compiled_instructions();
 #else
     return cpu_kernels::instructions();
 #endif

@@ -25,7 +25,7 @@
 
 namespace xtrain::cpu_kernels {
 
-/// Whether the kernel is in the list. Other kernels run as the program itself was compiled.
+/// Whether the kernel is in the list. Other kernels run as the program itself was compiled, and need kernels.hpp.
 template <class Kernel>
 inline constexpr bool listed = false;
 
@@ -58,6 +58,9 @@ inline constexpr bool listed = false;
   X(kernel::embedding<host_memory, T>) \
   X(kernel::embedding_backward<host_memory, T, T>) \
   X(kernel::rotary<host_memory, T>) \
+  X(kernel::expert_routing<host_memory, T>) \
+  X(kernel::expert_routing_backward<host_memory, T>) \
+  X(kernel::expert_balance<host_memory, T>) \
   X(kernel::expert_combine<host_memory, T>) \
   X(kernel::expert_combine_backward<host_memory, T>) \
   X(kernel::linear_cross_entropy<host_memory, T, T>) \
@@ -66,10 +69,13 @@ inline constexpr bool listed = false;
   X(kernel::topk_distillation_of_parts<host_memory, float, T>) \
   X(kernel::score_gradients<host_memory, T>) \
   X(kernel::add<host_memory, T>) \
+  X(kernel::copy_rows<host_memory, T>) \
   X(kernel::dropout<host_memory, T>) \
   X(kernel::uniform_noise<host_memory, T>) \
   X(kernel::dequantize_nf4<host_memory, T>) \
   X(kernel::dequantize_rows<host_memory, T>) \
+  X(kernel::fake_quantize<host_memory, T>) \
+  X(kernel::fake_quantize_backward<host_memory, T, T>) \
   X(kernel::sum_of_squares<host_memory, T>) \
   X(kernel::muon_normalise<host_memory, float, T>) \
   X(kernel::adafactor_squares<host_memory, T>) \
@@ -91,6 +97,7 @@ inline constexpr bool listed = false;
 // 16-bit T with fp32 weight gradients
 #define XTRAIN_CPU_KERNEL_LIST_OF_WIDE_GRADIENTS(X, T) \
   X(kernel::column_sum<host_memory, T, float>) \
+  X(kernel::fake_quantize_backward<host_memory, T, float>) \
   X(kernel::rms_norm_backward<host_memory, T, float>) \
   X(kernel::head_norm_backward<host_memory, T, float>) \
   X(kernel::layer_norm_backward<host_memory, T, float>) \
@@ -103,6 +110,7 @@ inline constexpr bool listed = false;
   X(kernel::adamw_8bit<host_memory, T, float, float>)
 #define XTRAIN_CPU_KERNEL_LIST(X) \
   XTRAIN_CPU_KERNEL_LIST_OF(X, float) \
+  X(kernel::expert_ranges<host_memory>) \
   X(kernel::softcap<host_memory, float>) \
   X(kernel::softmax_part<host_memory, float>) \
   X(kernel::distillation_part<host_memory, float>) \

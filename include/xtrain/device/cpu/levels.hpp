@@ -46,6 +46,8 @@ template <level Level>
 struct facts {
   static std::string instructions();
   static double multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep);
+  static void copy(const float* from, float* to, std::size_t count);
+  static float sum(const float* from, std::size_t count);
 };
 
 namespace detail {
@@ -100,12 +102,25 @@ template <class Kernel>
                                                       &facts<level::avx512>::instructions, &facts<level::avx512_bf16>::instructions};
   return all[static_cast<std::size_t>(chosen())]();
 }
-[[nodiscard]] inline double multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep) {
-  constexpr std::array<double (*)(bool, std::size_t, float&), 4> all{
-      &facts<level::baseline>::multiply_add_chains, &facts<level::avx2>::multiply_add_chains, &facts<level::avx512>::multiply_add_chains,
-      &facts<level::avx512_bf16>::multiply_add_chains};
-  return all[static_cast<std::size_t>(chosen())](of_bf16, rounds, keep);
-}
+/// The loops of peak_loops.hpp at the chosen level.
+struct peak_loops {
+  [[nodiscard]] static double multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep) {
+    constexpr std::array<double (*)(bool, std::size_t, float&), 4> all{
+        &facts<level::baseline>::multiply_add_chains, &facts<level::avx2>::multiply_add_chains, &facts<level::avx512>::multiply_add_chains,
+        &facts<level::avx512_bf16>::multiply_add_chains};
+    return all[static_cast<std::size_t>(chosen())](of_bf16, rounds, keep);
+  }
+  static void copy(const float* from, float* to, std::size_t count) {
+    constexpr std::array<void (*)(const float*, float*, std::size_t), 4> all{&facts<level::baseline>::copy, &facts<level::avx2>::copy,
+                                                                             &facts<level::avx512>::copy, &facts<level::avx512_bf16>::copy};
+    all[static_cast<std::size_t>(chosen())](from, to, count);
+  }
+  [[nodiscard]] static float sum(const float* from, std::size_t count) {
+    constexpr std::array<float (*)(const float*, std::size_t), 4> all{&facts<level::baseline>::sum, &facts<level::avx2>::sum,
+                                                                      &facts<level::avx512>::sum, &facts<level::avx512_bf16>::sum};
+    return all[static_cast<std::size_t>(chosen())](from, count);
+  }
+};
 
 }  // namespace cpu_levels
 

@@ -66,21 +66,31 @@ class cpu_stream : public host_stream {
   std::size_t threads_;
 };
 
-/// The kernels of this device are overloads of run_native, compiled for the instructions that the compiler's flags allow. A
-/// program with kernels for several processors (levels.hpp) runs those of the level chosen at startup, and one whose kernels are in a
-/// library (compiled_once.hpp) runs those.
+namespace cpu_kernels {
+
+/// Overloads of run_native are the kernels of this device, compiled for the instructions that the compiler's flags allow.
 template <class Kernel>
-requires requires(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch) { run_native(stream, kernel, scratch); }
+concept compiled_here = requires(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch) { run_native(stream, kernel, scratch); };
+/// A program with kernels for several processors (levels.hpp), or with kernels in a library (compiled_once.hpp), runs those.
+#if defined(XTRAIN_CPU_LEVELS) || defined(XTRAIN_CPU_KERNELS)
+template <class Kernel>
+concept compiled_apart = listed<Kernel>;
+#else
+template <class Kernel>
+concept compiled_apart = false;
+#endif
+
+}  // namespace cpu_kernels
+
+template <class Kernel>
+requires cpu_kernels::compiled_apart<Kernel> || cpu_kernels::compiled_here<Kernel>
 void run_kernel(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch) {
 #ifdef XTRAIN_CPU_LEVELS
-  if constexpr (cpu_kernels::listed<Kernel>) cpu_levels::functions_of<Kernel>().run(stream, kernel, scratch);
-  else run_native(stream, kernel, scratch);
+  if constexpr (cpu_kernels::compiled_apart<Kernel>) return cpu_levels::functions_of<Kernel>().run(stream, kernel, scratch);
 #elif defined(XTRAIN_CPU_KERNELS)
-  if constexpr (cpu_kernels::listed<Kernel>) cpu_kernels::compiled_once<Kernel>::run(stream, kernel, scratch);
-  else run_native(stream, kernel, scratch);
-#else
-  run_native(stream, kernel, scratch);
+  if constexpr (cpu_kernels::compiled_apart<Kernel>) return cpu_kernels::compiled_once<Kernel>::run(stream, kernel, scratch);
 #endif
+  if constexpr (!cpu_kernels::compiled_apart<Kernel>) run_native(stream, kernel, scratch);
 }
 
 /// Scratch memory of a kernel as compiled here. Separately compiled kernels call this one: run_kernel and scratch_bytes are different
@@ -94,13 +104,11 @@ template <class Kernel>
 template <class Kernel>
 [[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const Kernel& kernel) {
 #ifdef XTRAIN_CPU_LEVELS
-  if constexpr (cpu_kernels::listed<Kernel>) return cpu_levels::functions_of<Kernel>().scratch_bytes(cpu, kernel);
-  else
+  if constexpr (cpu_kernels::compiled_apart<Kernel>) return cpu_levels::functions_of<Kernel>().scratch_bytes(cpu, kernel);
 #elif defined(XTRAIN_CPU_KERNELS)
-  if constexpr (cpu_kernels::listed<Kernel>) return cpu_kernels::compiled_once<Kernel>::scratch_bytes(cpu, kernel);
-  else
+  if constexpr (cpu_kernels::compiled_apart<Kernel>) return cpu_kernels::compiled_once<Kernel>::scratch_bytes(cpu, kernel);
 #endif
-  return scratch_bytes_here(cpu, kernel);
+  if constexpr (!cpu_kernels::compiled_apart<Kernel>) return scratch_bytes_here(cpu, kernel);
 }
 
 /// The rows are known now.
