@@ -26,7 +26,7 @@ class masked_lm_head {
     std::size_t vocab_size = 0;
     double norm_epsilon = 1e-12;
     std::string name{};  // of the module: "<name>.transform.dense", "<name>.bias"
-    parameter table{};   // the embedding table if tied; otherwise the head has "<name>.decoder"
+    parameter table{};   // the embedding table if tied; otherwise the head has "<name>.decoder", with the bias, as transformers reads such a head
     initial_values initial{};
   };
 
@@ -34,7 +34,9 @@ class masked_lm_head {
       : dense_(build, {{o.name + ".transform.dense", o.hidden_size}}, o.hidden_size, {.bias = true, .initial = o.initial}),
         norm_(build, o.name + ".transform.LayerNorm", o.hidden_size, o.norm_epsilon),
         decoder_{o.table.exists() ? o.table : build.matrix({build.vocabulary_part(o.name + ".decoder", o.vocab_size)}, o.hidden_size, o.initial),
-                 {.shard = build.shard(), .vocab_size = o.vocab_size, .bias = build.vector({build.vocabulary_part(o.name, o.vocab_size)}, "bias", 0.0)}} {}
+                 {.shard = build.shard(),
+                  .vocab_size = o.vocab_size,
+                  .bias = build.vector({build.vocabulary_part(o.table.exists() ? o.name : o.name + ".decoder", o.vocab_size)}, "bias", 0.0)}} {}
 
   /// x [n, hidden_size] read, loss_n written, for the batch's targets
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {

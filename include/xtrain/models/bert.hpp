@@ -129,9 +129,10 @@ struct bert_family {
 
   static encoder_config read(const named_settings& s);
   static void write(const encoder_config& c, named_settings& s);
-  /// The first release calls a norm's weight and bias gamma and beta. A file of the encoder alone has no "bert." prefix.
+  /// The first release calls a norm's weight and bias gamma and beta. A file of the encoder alone has no "bert." prefix. The bias of an untied head is the
+  /// decoder's; transformers before 5 had one bias under both names.
   static std::vector<std::string> other_names(const std::string& parameter);
-  /// Old files contain position_ids as a tensor; a tied head may be stored a second time, and so may its bias.
+  /// Old files contain position_ids as a tensor; a tied head may be stored a second time, and so may its bias. Of an untied head the decoder's bias counts.
   static bool may_be_ignored(std::string_view tensor, const encoder_config& c);
   /// The parameter of a masked-LM head, or of the embedding, that such a tensor is a copy of; empty: of none.
   static std::string copied_by(std::string_view tensor, const encoder_config& c);

@@ -30,7 +30,8 @@ XTRAIN_INLINE encoder_names bert_family::names() {
 }
 
 XTRAIN_INLINE bool bert_family::has_row_per_token(std::string_view parameter) {
-  return parameter == names().embedding + ".weight" || parameter == "cls.predictions.decoder.weight" || parameter == "cls.predictions.bias";
+  return parameter == names().embedding + ".weight" || parameter == "cls.predictions.decoder.weight" || parameter == "cls.predictions.bias" ||
+         parameter == "cls.predictions.decoder.bias";
 }
 
 XTRAIN_INLINE encoder_config bert_family::read(const named_settings& s) {
@@ -85,17 +86,20 @@ XTRAIN_INLINE std::vector<std::string> bert_family::other_names(const std::strin
   };
   add(parameter);
   if (constexpr std::string_view prefix = "bert."; parameter.starts_with(prefix)) add(parameter.substr(prefix.size()));
+  if (parameter == "cls.predictions.decoder.bias") add("cls.predictions.bias");
   return names;
 }
 
 XTRAIN_INLINE bool bert_family::may_be_ignored(std::string_view tensor, const encoder_config& c) {
+  if (!c.tie_word_embeddings && tensor == "cls.predictions.bias") return true;  // transformers stores it beside the decoder's, and does not use it
   return tensor.ends_with("embeddings.position_ids") || tensor == "cls.predictions.decoder.bias" ||
          (c.tie_word_embeddings && tensor == "cls.predictions.decoder.weight");
 }
 
 XTRAIN_INLINE std::string bert_family::copied_by(std::string_view tensor, const encoder_config& c) {
+  if (!c.tie_word_embeddings) return {};
   if (tensor == "cls.predictions.decoder.bias") return "cls.predictions.bias";
-  return c.tie_word_embeddings && tensor == "cls.predictions.decoder.weight" ? names().embedding + ".weight" : std::string();
+  return tensor == "cls.predictions.decoder.weight" ? names().embedding + ".weight" : std::string();
 }
 
 XTRAIN_INLINE void bert_pretraining_family::complete(encoder_config& c) {

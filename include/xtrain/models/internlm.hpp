@@ -14,6 +14,9 @@ struct internlm_family : llama_family {
   static constexpr const char* architecture = "InternLMForCausalLM";
 
   static decoder_config read(const named_settings& s);
+  /// `rotary`, where the published code has the base of RoPE, and the factor of its dynamic scaling.
+  ///   throws  config_error when its type is neither origin nor dynamic, or rope_theta or rope_scaling say something else
+  static void read_rotary(const named_settings& s, decoder_config& c);
   static void write(const decoder_config& c, named_settings& s);
 };
 

@@ -11,7 +11,22 @@ XTRAIN_INLINE decoder_config internlm_family::read(const named_settings& s) {
   decoder_config c = llama_family::read(s);
   c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published configuration class
   c.attention_bias = c.output_bias = s.flag_or(true, {"bias"});
+  read_rotary(s, c);
   return c;
+}
+
+XTRAIN_INLINE void internlm_family::read_rotary(const named_settings& s, decoder_config& c) {
+  const auto rotary = s.object_at({"rotary"});
+  const std::string kind = rotary->text_or("dynamic", {"type"});
+  require<config_error>(kind == "origin" || kind == "dynamic", s.who(), ": the type of 'rotary' must be origin or dynamic; given '", kind, "'");
+  const double base = rotary->number_or(c.rope_theta, {"base"}), factor = kind == "dynamic" ? rotary->number_or(1.0, {"scaling_factor"}) : 1.0;
+  require<config_error>(base == c.rope_theta || !s.has({"rope_theta"}), s.who(), ": rope_theta must be the base of 'rotary', ", base, "; given ", c.rope_theta);
+  c.rope_theta = base;
+  if (factor == 1.0) return;
+  require<config_error>(factor > 0.0, s.who(), ": the scaling_factor of 'rotary' must be positive; given ", factor);
+  require<config_error>(c.rope_scaling.kind == rope_scaling_config::rule::none && (c.rope_scaling.factor == 1.0 || c.rope_scaling.factor == factor), s.who(),
+                        ": rope_scaling must be that of 'rotary', dynamic with a factor of ", factor, "; it is another");
+  c.rope_scaling.factor = factor;
 }
 
 XTRAIN_INLINE void internlm_family::write(const decoder_config& c, named_settings& s) {
@@ -19,6 +34,13 @@ XTRAIN_INLINE void internlm_family::write(const decoder_config& c, named_setting
   write_rope_scaling_of_two_fields(c, s);
   s.erase({"attention_bias", "mlp_bias", "head_dim"});
   s.set("bias", c.attention_bias);
+  const bool is_dynamic = c.rope_scaling.kind == rope_scaling_config::rule::none && c.rope_scaling.factor != 1.0;
+  if (c.rope_theta == 10000.0 && !is_dynamic) return;
+  const auto rotary = s.new_object();  // the published code reads these of it alone
+  rotary->set("type", "dynamic");
+  rotary->set("base", c.rope_theta);
+  rotary->set("scaling_factor", is_dynamic ? c.rope_scaling.factor : 1.0);
+  s.set_object("rotary", *rotary);
 }
 
 XTRAIN_INLINE decoder_names internlm2_family::names() {
@@ -53,6 +75,9 @@ XTRAIN_INLINE decoder_config internlm2_family::read(const named_settings& s) {
   return c;
 }
 
-XTRAIN_INLINE void internlm2_family::write(const decoder_config& c, named_settings& s) { internlm_family::write(c, s); }
+XTRAIN_INLINE void internlm2_family::write(const decoder_config& c, named_settings& s) {
+  internlm_family::write(c, s);
+  s.erase({"rotary"});
+}
 
 }  // namespace xtrain

@@ -34,7 +34,7 @@ struct llama_family : decoder_family {
   static decoder_config read_sizes(const named_settings& s);
   /// "dynamic" changes nothing up to the sequence length that the model was trained on, and sequences are never longer: it is no rule, with its
   /// factor, which is written again.
-  ///   throws  config_error when the type is none of these, or what it needs is missing
+  ///   throws  config_error when the type is none of these, what it needs is missing, layers have rules of their own, or a scaled rule is of a part of a head
   static rope_scaling_config read_rope_scaling(const named_settings& s);
   /// Which layers have the sliding window, by `layer_types`; empty if it is not given.
   ///   throws  config_error when a type is neither full_attention nor sliding_attention, or not one is given for each layer

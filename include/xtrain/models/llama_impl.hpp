@@ -66,6 +66,8 @@ XTRAIN_INLINE decoder_config llama_family::read_sizes(const named_settings& s) {
 XTRAIN_INLINE rope_scaling_config llama_family::read_rope_scaling(const named_settings& s) {
   using rule = rope_scaling_config::rule;
   const auto rope = s.object_at({"rope_parameters", "rope_scaling"});
+  for (const char* layers : {"full_attention", "sliding_attention"})
+    require<config_error>(!rope->has({layers}), s.who(), ": rope_parameters must be the same for all layers; given some for ", layers);
   const std::string kind = rope->text_or("default", {"rope_type", "type"});
   if (kind == "default") return {};
   require<config_error>(kind == "dynamic" || kind == "linear" || kind == "llama3", s.who(),
@@ -74,10 +76,16 @@ XTRAIN_INLINE rope_scaling_config llama_family::read_rope_scaling(const named_se
   if (kind == "llama3") needed.insert(needed.end(), {"low_freq_factor", "high_freq_factor"});
   for (const char* key : needed)
     require<config_error>(rope->has({key}), s.who(), ": rope scaling of type '", kind, "' must have a ", key, "; it is missing");
+  const double part = rope->number_or(s.number_or(1.0, {"partial_rotary_factor"}), {"partial_rotary_factor"});
+  require<config_error>(part == 1.0, s.who(), ": partial_rotary_factor must be 1 with rope scaling of type '", kind, "'; given ", part);
   if (kind == "dynamic") {
     const double factor = rope->number_or(1.0, {"factor"});
     require<config_error>(factor > 0.0, s.who(), ": the factor of rope scaling must be positive; given ", factor);
     return {.factor = factor};
+  }
+  if (kind == "llama3") {  // transformers 5 takes the outer one, releases before it the inner one
+    const std::size_t inner = rope->size({"original_max_position_embeddings"}), outer = s.size_or(inner, {"original_max_position_embeddings"});
+    require<config_error>(inner == outer, s.who(), ": original_max_position_embeddings must be that of rope scaling, ", inner, "; given ", outer);
   }
   return {.kind = kind == "linear" ? rule::linear : rule::llama3,
           .factor = rope->number_or(1.0, {"factor"}),

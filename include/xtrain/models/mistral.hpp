@@ -17,8 +17,15 @@ struct mistral_family : llama_family {
   static constexpr const char* architecture = "MistralForCausalLM";
   static constexpr bool has_layer_types = true;
 
+  static void complete(decoder_config& c) {
+    llama_family::complete(c);
+    // transformers' class has none and leaves out those of a file
+    require<config_error>(!c.attention_bias && !c.output_bias && !c.feed_forward_bias, c.family == nullptr ? name : c.family->name,
+                          ": there must be no biases");
+  }
   static decoder_config read(const named_settings& s) {
     decoder_config c = llama_family::read(s);
+    c.max_position_embeddings = s.size_or(131072, {"max_position_embeddings"});  // the default of transformers' configuration class
     c.sliding_window = s.is_null("sliding_window") ? 0 : s.size_or(4096, {"sliding_window"});  // the default of transformers' configuration class
     const std::vector<bool> types = read_layer_types(s, c.num_layers);
     const auto windowed = std::count(types.begin(), types.end(), true);
@@ -31,6 +38,7 @@ struct mistral_family : llama_family {
   }
   static void write(const decoder_config& c, named_settings& s) {
     llama_family::write(c, s);
+    s.erase({"attention_bias", "mlp_bias"});
     if (c.sliding_window != 0) s.set("sliding_window", c.sliding_window);
     else s.set_null("sliding_window");
     if (c.sliding_window != 0 && (!c.windowed_layers.empty() || c.first_windowed_layer != 0)) write_layer_types(c, s);

@@ -14,7 +14,6 @@ XTRAIN_INLINE void mixtral_family::complete(decoder_config& c) {
   mistral_family::complete(c);
   if (c.num_experts == 0) c.num_experts = 8;
   if (c.num_experts_per_token == 0) c.num_experts_per_token = std::min<std::size_t>(2, c.num_experts);
-  require<config_error>(!c.attention_bias && !c.output_bias && !c.feed_forward_bias, name, ": there must be no biases");
   require<config_error>(c.first_windowed_layer == 0, name, ": first_windowed_layer must be 0, because all layers have the sliding window, or none; given ",
                         c.first_windowed_layer);
 }
@@ -45,7 +44,6 @@ XTRAIN_INLINE decoder_config mixtral_family::read(const named_settings& s) {
 
 XTRAIN_INLINE void mixtral_family::write(const decoder_config& c, named_settings& s) {
   mistral_family::write(c, s);
-  s.erase({"attention_bias", "mlp_bias"});
   s.set("num_local_experts", c.num_experts);
   s.set("num_experts_per_tok", c.num_experts_per_token);
   s.set("output_router_logits", c.balances_experts);

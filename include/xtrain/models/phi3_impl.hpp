@@ -41,7 +41,10 @@ XTRAIN_INLINE decoder_config phi3_family::read(const named_settings& s) {
   const double part = rope->number_or(s.number_or(1.0, {"partial_rotary_factor"}), {"partial_rotary_factor"});
   require<config_error>(part > 0.0 && part <= 1.0, s.who(), ": partial_rotary_factor must be in (0, 1]; given ", part);
   const std::size_t d = c.head_dim != 0 ? c.head_dim : c.num_heads != 0 ? c.hidden_size / c.num_heads : 0;
-  if (part < 1.0) c.rotary_dim = static_cast<std::size_t>(std::floor(static_cast<double>(d) * part));
+  if (part == 1.0) return c;
+  c.rotary_dim = static_cast<std::size_t>(std::floor(static_cast<double>(d) * part));
+  require<config_error>(c.rotary_dim > 0, s.who(), ": partial_rotary_factor must be such that at least two elements of a head are rotated; given ", part,
+                        " of a head dim of ", d);  // a rotary_dim of 0 is all of them
   return c;
 }
 

@@ -23,6 +23,7 @@ struct qwen2_family : llama_family {
   static decoder_config read(const named_settings& s) {
     decoder_config c = llama_family::read(s);
     c.attention_bias = c.output_bias = c.feed_forward_bias = false;
+    c.max_position_embeddings = s.size_or(32768, {"max_position_embeddings"});  // the default of transformers' configuration class
     read_windows(s, c);
     return c;
   }

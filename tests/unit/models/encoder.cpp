@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -263,6 +264,47 @@ TEST_CASE("a masked-LM head that is stored beside the embedding that it is tied 
       CHECK_NOTHROW((void)bert_classifier<plain>::from_pretrained(folder));  // has no such head
     });
   }
+}
+
+TEST_CASE("the bias of an untied masked-LM head is the decoder's, as in transformers, whatever the other one is") {
+  encoder_config untied = sizes();
+  untied.tie_word_embeddings = false;
+  const bert_masked_lm<plain> model(untied);
+  const auto bias_of = [](const auto& of) {
+    const auto values = of.parameters().value(*of.parameters().find("cls.predictions.decoder.bias")).host();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  const std::vector<float> bias = bias_of(model);
+  CHECK(model.parameters().find("cls.predictions.bias") == nullptr);
+  const scratch_folder saved;
+  save_pretrained(model, saved.path());
+  const safetensors_file file(saved / "model.safetensors");
+  CHECK(file.find("cls.predictions.bias") == nullptr);
+
+  const auto folder_with = [&](const std::vector<std::string>& names) {  // the bias under these names, each time other numbers
+    auto folder = std::make_unique<scratch_folder>();
+    put_file(*folder / "config.json", get_file(saved / "config.json"));
+    std::vector<tensor_to_write> tensors;
+    for (const file_tensor& t : file.tensors())
+      if (t.name != "cls.predictions.decoder.bias")
+        tensors.push_back({.name = t.name, .dtype = t.dtype, .shape = t.shape, .bytes = t.bytes.size(), .produce = [&t](const auto& sink) {
+                             sink(t.bytes.data(), t.bytes.size());
+                           }});
+    for (std::size_t i = 0; i < names.size(); ++i)
+      tensors.push_back({.name = names[i], .dtype = "F32", .shape = {bias.size()}, .bytes = 4 * bias.size(), .produce = [i, &bias](const auto& sink) {
+                           const std::vector<float> numbers(bias.size(), static_cast<float>(i + 1));
+                           sink(numbers.data(), 4 * numbers.size());
+                         }});
+    write_safetensors(*folder / "model.safetensors", std::move(tensors));
+    return folder;
+  };
+  const auto read_as = [&](const std::vector<std::string>& names) {
+    const auto folder = folder_with(names);
+    return bias_of(bert_masked_lm<plain>::from_pretrained(folder->path()));
+  };
+  CHECK(read_as({"cls.predictions.decoder.bias"}) == std::vector<float>(bias.size(), 1.0F));
+  CHECK(read_as({"cls.predictions.bias"}) == std::vector<float>(bias.size(), 1.0F));
+  CHECK(read_as({"cls.predictions.bias", "cls.predictions.decoder.bias"}) == std::vector<float>(bias.size(), 2.0F));
 }
 
 TEST_CASE("a folder says itself which encoder it holds") {

@@ -121,9 +121,9 @@ TEST_CASE("what is not refused is loaded as it was saved") {
   const names always{"gpt2", "bloom", "chatglm1"};  // have all biases, whatever is given
   CHECK(refusing([](decoder_config& c) { c.attention_bias = true; }) == all_but({"gpt2", "bloom", "chatglm1", "qwen2", "chatglm"}));
   CHECK(refusing([](decoder_config& c) { c.output_bias = true; }) == all_but(always));
-  CHECK(refusing([](decoder_config& c) { c.feed_forward_bias = true; }) == all_but({"gpt2", "bloom", "chatglm1", "llama", "mistral", "aquila"}));
+  CHECK(refusing([](decoder_config& c) { c.feed_forward_bias = true; }) == all_but({"gpt2", "bloom", "chatglm1", "llama", "aquila"}));
   CHECK(refusing([](decoder_config& c) { c.attention_bias = c.output_bias = true; }) ==
-        names{"mixtral", "qwen2", "phi3", "baichuan", "chatglm"});
+        names{"mistral", "mixtral", "qwen2", "phi3", "baichuan", "chatglm"});
 
   CHECK(refusing([](decoder_config& c) { c.head_dim = 16; }) == names{"gpt2", "bloom", "baichuan", "internlm", "internlm2", "chatglm1"});
   CHECK(refusing([](decoder_config& c) { c.num_kv_heads = 2; }) == names{"gpt2", "bloom", "baichuan", "chatglm1"});

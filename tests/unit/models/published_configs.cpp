@@ -133,6 +133,35 @@ TEST_CASE("Llama 3.1, 3.2 and 3.3; CodeLlama") {
   keeps(code);
 }
 
+TEST_CASE("InternLM has the base of RoPE and its dynamic scaling in an object of its own") {
+  const std::string text = R"({"model_type": "internlm", "vocab_size": 103168, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+      "intermediate_size": 11008, "rotary": {"base": 10000, "type": "dynamic"}})";
+  const decoder_config c = read(text);
+  CHECK(c == read(with(text, "{}", {"rotary"})));
+  CHECK_FALSE(written(c).contains("rotary"));
+  keeps(c);
+  const decoder_config other = read(with(text, R"({"rotary": {"base": 5000.0, "type": "dynamic", "scaling_factor": 2.0}})"));
+  CHECK(other.rope_theta == 5e3);
+  CHECK(other.rope_scaling == rope_scaling_config{.factor = 2.0});
+  CHECK(written(other).at("rotary") == json{{"base", 5e3}, {"type", "dynamic"}, {"scaling_factor", 2.0}});
+  keeps(other);
+  CHECK(read(with(text, R"({"rotary": {"base": 5000.0, "type": "origin", "scaling_factor": 2.0}})")).rope_scaling == rope_scaling_config{});
+  refused(with(text, R"({"rotary": {"base": 5000.0, "type": "linear"}})"), "the type of 'rotary' must be origin or dynamic; given 'linear'");
+  refused(with(text, R"({"rope_theta": 10000.0, "rotary": {"base": 5000.0}})"), "rope_theta must be the base of 'rotary', 5000; given 10000");
+  refused(with(text, R"({"rotary": {"scaling_factor": -2.0}})"), "the scaling_factor of 'rotary' must be positive; given -2");
+  refused(with(text, R"({"rope_scaling": {"type": "linear", "factor": 2.0}, "rotary": {"scaling_factor": 2.0}})"),
+          "rope_scaling must be that of 'rotary', dynamic with a factor of 2; it is another");
+}
+
+TEST_CASE("the longest sequence, where the key is missing, is that of the family's own class") {
+  const auto longest = [](const std::string& text) { return read(with(text, "{}", {"max_position_embeddings"})).max_position_embeddings; };
+  CHECK(longest(llama31_8b) == 2048);
+  CHECK(longest(mistral_v03) == 131072);
+  CHECK(longest(with(mistral_v03, R"({"model_type": "mixtral"})")) == 131072);
+  CHECK(longest(qwen25_7b) == 32768);
+  CHECK(longest(qwen3_8b) == 32768);
+}
+
 TEST_CASE("Mistral without a window, and where the key is missing") {
   const decoder_config c = read(mistral_v03);
   CHECK(c.sliding_window == 0);
@@ -193,6 +222,15 @@ TEST_CASE("how positions are scaled needs what transformers needs, and is writte
   refused(scaled(R"({"rope_type": "linear"})"), "rope scaling of type 'linear' must have a factor; it is missing");
   refused(scaled(R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192})"),
           "rope scaling of type 'llama3' must have a high_freq_factor; it is missing");
+  // of these two, releases of transformers take one or the other
+  CHECK(read(with(llama31_8b, R"({"original_max_position_embeddings": 8192})")) == read(llama31_8b));
+  refused(with(llama31_8b, R"({"original_max_position_embeddings": 4096})"), "original_max_position_embeddings must be that of rope scaling, 8192; given 4096");
+  CHECK(read(with(scaled(R"({"rope_type": "linear", "factor": 2.0})"), R"({"partial_rotary_factor": 1.0})")).rope_scaling.factor == 2.0);
+  refused(with(scaled(R"({"rope_type": "linear", "factor": 2.0})"), R"({"partial_rotary_factor": 0.5})"),
+          "partial_rotary_factor must be 1 with rope scaling of type 'linear'; given 0.5");
+  refused(scaled(R"({"rope_type": "dynamic", "factor": 2.0, "partial_rotary_factor": 0.5})"), "partial_rotary_factor must be 1 with rope scaling of type");
+  refused(with(qwen3_8b, R"({"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e6}}})", {"rope_theta", "rope_scaling"}),
+          "rope_parameters must be the same for all layers; given some for full_attention");
 }
 
 TEST_CASE("names of one setting must agree") {
@@ -267,6 +305,7 @@ TEST_CASE("Phi-4, and RoPE on a part of a head") {
   // declared by transformers' class, and not used
   CHECK(read(with(phi4, R"({"embd_pdrop": 0.1})")).embedding_dropout == 0.0);
   CHECK(read(with(phi4, R"({"resid_pdrop": 0.1})")).residual_dropout == 0.1);
+  refused(with(phi4, R"({"partial_rotary_factor": 0.005})"), "at least two elements of a head are rotated; given 0.005 of a head dim of 128");
   decoder_config part = c;
   for (std::size_t d = 2; d <= 256; d += 2) {
     part.head_dim = d;
@@ -289,6 +328,8 @@ TEST_CASE("what a config.json of the family cannot hold is refused") {
   };
   refuses(phi4, [](decoder_config& c) { c.output_bias = true; }, "phi3: there must be no biases");
   refuses(phi4, [](decoder_config& c) { c.feed_forward_bias = true; }, "phi3: there must be no biases");
+  refuses(mistral_v03, [](decoder_config& c) { c.attention_bias = true; }, "mistral: there must be no biases");
+  CHECK_FALSE(written(read(mistral_v03)).contains("attention_bias"));
   refuses(phi4, [](decoder_config& c) { c.embedding_dropout = 0.1; }, "phi3: embedding_dropout must be 0, as in transformers' class; given 0.1");
   refuses(gemma2_2b, [](decoder_config& c) { c.feed_forward_bias = true; }, "gemma2: attention must have all biases or none");
   refuses(gemma2_2b, [](decoder_config& c) { c.output_bias = true; }, "gemma2: attention must have all biases or none");
