@@ -47,7 +47,8 @@ class chat_template {
   [[nodiscard]] static chat_template from_text(std::string_view text, std::string who = "chat template");
 
   /// The template of a Hugging Face folder: chat_template.jinja, or the one in tokenizer_config.json; with the special tokens
-  /// named in tokenizer_config.json and special_tokens_map.json.
+  /// named in tokenizer_config.json and special_tokens_map.json. Chats with tools have the one of the name tool_use, if there is one: in
+  /// tokenizer_config.json, or beside chat_template.jinja in additional_chat_templates/.
   ///   throws  file_error, config_error
   [[nodiscard]] static chat_template from_folder(const std::string& folder);
   /// Whether there is such a template.
@@ -82,10 +83,11 @@ class chat_template {
   /// A checksum of the template's text, that of the one for tools, and its special tokens.
   [[nodiscard]] std::string fingerprint() const;
 
-  /// Writes chat_template.jinja, without special tokens: these are the tokenizer's.
+  /// Writes chat_template.jinja, and the one for tools beside it, without special tokens: these are the tokenizer's.
   void save(const std::string& folder) const;
 
  private:
+  static constexpr const char* tools_file = "additional_chat_templates/tool_use.jinja";  ///< beside chat_template.jinja
   static constexpr std::size_t max_messages = 1024;  ///< each answer is rendered three times, with all before it
   chat_template() = default;
 
@@ -116,6 +118,7 @@ class chat_template {
                                                  jinja_limits& limits) const;
 
   void set_standard(std::string_view text, std::string who);
+  void set_with_tools(std::string_view text, std::string who);
   /// One template, or several by name: "default", and "tool_use" for chats with tools.
   void read_templates(const json& from, const std::string& path);
 

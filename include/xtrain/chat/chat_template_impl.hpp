@@ -6,9 +6,11 @@
 #include <concepts>
 #include <cstddef>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -46,13 +48,22 @@ XTRAIN_INLINE chat_template chat_template::from_folder(const std::string& folder
   chat_template made;
   const json config = file_exists(config_path) ? read_json(config_path) : json::object();
   require<config_error>(config.is_object(), config_path, ": must be an object; it is ", config.type_name());
-  if (file_exists(alone)) made.set_standard(mapped_file(alone).text(), alone);
-  else if (config.contains("chat_template")) made.read_templates(config["chat_template"], config_path);
+  if (file_exists(alone)) {
+    made.set_standard(mapped_file(alone).text(), alone);
+    const std::string for_tools = concat(folder, "/", tools_file);
+    if (file_exists(for_tools)) made.set_with_tools(mapped_file(for_tools).text(), for_tools);
+  } else if (config.contains("chat_template")) {
+    made.read_templates(config["chat_template"], config_path);
+  }
   require<config_error>(made.standard_ != nullptr, folder,
                         ": must hold chat_template.jinja, or a chat_template in tokenizer_config.json; it does not. For models that ship "
                         "none there is named_chat_template; see chat/README.md");
+  // what is read first counts: special_tokens_map.json, or as in transformers tokenizer_config.json, null too, if it lists all added tokens
+  json map = file_exists(map_path) ? read_json(map_path) : json::object();
+  if (config.contains("added_tokens_decoder") && map.is_object())
+    for (const auto& [name, token] : config.items()) map.erase(name);
+  made.read_tokens(map);
   made.read_tokens(config);
-  if (file_exists(map_path)) made.read_tokens(read_json(map_path));
   return made;
 }
 
@@ -100,11 +111,26 @@ XTRAIN_INLINE std::string chat_template::fingerprint() const {
   return checksum_text(all);
 }
 
-XTRAIN_INLINE void chat_template::save(const std::string& folder) const { write_file(folder + "/chat_template.jinja", text_); }
+XTRAIN_INLINE void chat_template::save(const std::string& folder) const {
+  write_file(folder + "/chat_template.jinja", text_);
+  const std::string for_tools = concat(folder, "/", tools_file);
+  std::error_code problem;
+  if (with_tools_ != nullptr) {
+    std::filesystem::create_directories(std::filesystem::path(for_tools).parent_path(), problem);  // a failure is that of the next line
+    write_file(for_tools, tools_text_);
+  } else {
+    std::filesystem::remove(for_tools, problem);  // of the template that was here before
+  }
+}
 
 XTRAIN_INLINE void chat_template::set_standard(std::string_view text, std::string who) {
   standard_ = std::make_shared<const jinja_template>(text, std::move(who));
   text_ = text;
+}
+
+XTRAIN_INLINE void chat_template::set_with_tools(std::string_view text, std::string who) {
+  with_tools_ = std::make_shared<const jinja_template>(text, std::move(who));
+  tools_text_ = text;
 }
 
 XTRAIN_INLINE const jinja_template& chat_template::template_for(const chat_variables& with) const {
@@ -235,26 +261,25 @@ XTRAIN_INLINE void chat_template::read_templates(const json& from, const std::st
     if (name != "default" && name != "tool_use") continue;
     const auto& text = one["template"].get_ref<const std::string&>();
     const std::string who = path + ": chat_template '" + name + "'";
-    if (name == "default") {
-      set_standard(text, who);
-    } else {
-      with_tools_ = std::make_shared<const jinja_template>(text, who);
-      tools_text_ = text;
-    }
+    if (name == "default") set_standard(text, who);
+    else set_with_tools(text, who);
   }
   require<config_error>(standard_ != nullptr, path, ": a list of chat_templates must have one of the name 'default'; it has none");
 }
 
 XTRAIN_INLINE void chat_template::read_tokens(const json& from) {
   if (!from.is_object()) return;
-  constexpr std::array<const char*, 7> names{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
-  for (const char* name : names) {
-    if (!from.contains(name) || tokens_.find_name(name) != nullptr) continue;
-    const json& given = from[name];
+  const auto read = [&](const std::string& name, const json& given) {
+    if (tokens_.find_name(name) != nullptr) return;
     if (given.is_string()) tokens_.set(name, given.get<std::string>());
     else if (given.is_object() && given.contains("content") && given["content"].is_string())
       tokens_.set(name, given["content"].get<std::string>());
-  }
+  };
+  // besides bos_token and the like a model's own, as image_token, which also are in extra_special_tokens by name
+  for (const auto& [name, given] : from.items())
+    if (name.ends_with("_token")) read(name, given);
+  if (const auto extra = from.find("extra_special_tokens"); extra != from.end() && extra->is_object())
+    for (const auto& [name, given] : extra->items()) read(name, given);
   constexpr const char* more = "additional_special_tokens";
   if (!from.contains(more) || !from[more].is_array() || tokens_.find_name(more) != nullptr) return;
   std::vector<jinja_value> texts;

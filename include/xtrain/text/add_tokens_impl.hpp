@@ -31,7 +31,10 @@ XTRAIN_INLINE std::vector<std::string> texts_without_token(const tokenizer& of, 
 }
 
 XTRAIN_INLINE std::size_t add_tokens(const std::string& folder, std::span<const std::string> texts) {
-  const tokenizer before = load_tokenizer(folder);
+  const tokenizer before = [&] {
+    const detail::special_tokens_to_come begin_and_end;  // tokenizer_config.json may name what is added here
+    return load_tokenizer(folder);
+  }();
   const std::vector<std::string> missing = texts_without_token(before, texts);
   if (missing.empty()) return 0;
   const std::string whole = folder + "/tokenizer.json", beside = folder + "/added_tokens.json", pieces = folder + "/tokenizer.model";

@@ -35,7 +35,7 @@ namespace detail {
 class added_tokens {
  public:
   added_tokens() = default;
-  /// throws config_error if two tokens have the same id
+  /// throws config_error if two tokens have the same id, or nothing is left of one by the normalizer
   added_tokens(std::vector<added_token> all, const normalizer* normal, const std::string& who) : all_(std::move(all)) {
     std::vector<std::pair<std::string, std::int32_t>> as_written, as_normalized;
     decoded_.resize(all_.size());
@@ -54,7 +54,10 @@ class added_tokens {
       aligned_text content(one.content, 0);
       normal->apply(content);
       decoded_[i] = content.view();
-      if (!content.view().empty()) as_normalized.emplace_back(std::string(content.view()), static_cast<std::int32_t>(i));
+      // the tokenizers library finds nothing between all characters, and splits them
+      require<config_error>(!content.view().empty(), who, ": an added token must not be empty when it is normalized; '", one.content,
+                            "' is. Give it \"normalized\": false");
+      as_normalized.emplace_back(std::string(content.view()), static_cast<std::int32_t>(i));
     }
     as_written_ = byte_trie(std::move(as_written), who);
     as_normalized_ = byte_trie(std::move(as_normalized), who);

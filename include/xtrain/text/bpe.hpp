@@ -79,8 +79,10 @@ class bpe final : public detail::word_model {
     scratch.ids.clear();
     scratch.begins.clear();
     scratch.ends.clear();
-    if (bytes_) begin_with_bytes(word, scratch);
-    else begin_with_characters(word, scratch);
+    place unknown;
+    if (bytes_) begin_with_bytes(word, scratch, unknown);
+    else begin_with_characters(word, scratch, unknown);
+    end_unknown(scratch, unknown);
     detail::join_symbols(merges_, scratch);
   }
   [[nodiscard]] const detail::vocabulary_table& vocabulary() const override { return vocabulary_; }
@@ -147,14 +149,27 @@ class bpe final : public detail::word_model {
     scratch.begins.push_back(static_cast<std::uint32_t>(begin));
     scratch.ends.push_back(static_cast<std::uint32_t>(end));
   }
-  void begin_with_bytes(std::string_view word, detail::word_scratch& scratch) const {
+  /// Characters that are the unknown token, which is not a symbol yet: as in the tokenizers library, tokens of bytes that follow come before it.
+  struct place {
+    std::size_t begin = 0, end = 0;
+    [[nodiscard]] bool exists() const { return begin < end; }
+  };
+  void end_unknown(detail::word_scratch& scratch, place& unknown) const {
+    if (unknown.exists()) begin_symbol(scratch, unknown_, unknown.begin, unknown.end);
+    unknown = {};
+  }
+  void begin_with_bytes(std::string_view word, detail::word_scratch& scratch, place& unknown) const {
     for (std::size_t i = 0; i < word.size(); ++i) {
       const token id = single_[static_cast<unsigned char>(word[i])];
-      if (id >= 0) begin_symbol(scratch, id, i, i + 1);
-      else begin_missing(detail::printable_byte(static_cast<unsigned char>(word[i])), scratch, i, i + 1);
+      if (id >= 0) {
+        end_unknown(scratch, unknown);
+        begin_symbol(scratch, id, i, i + 1);
+      } else {
+        begin_missing(detail::printable_byte(static_cast<unsigned char>(word[i])), scratch, unknown, {i, i + 1});
+      }
     }
   }
-  void begin_with_characters(std::string_view word, detail::word_scratch& scratch) const {
+  void begin_with_characters(std::string_view word, detail::word_scratch& scratch, place& unknown) const {
     const bool decorated = !continuing_prefix_.empty() || !end_suffix_.empty();
     for (std::size_t i = 0, end = 0; i < word.size(); i = end) {
       end = i + detail::character_at(word, i).bytes;
@@ -169,22 +184,24 @@ class bpe final : public detail::word_model {
       } else {
         id = text.size() == 1 ? single_[static_cast<unsigned char>(text[0])] : vocabulary_.find(text);
       }
-      if (id >= 0) begin_symbol(scratch, id, i, end);
-      else begin_missing(text, scratch, i, end);
+      if (id >= 0) {
+        end_unknown(scratch, unknown);
+        begin_symbol(scratch, id, i, end);
+      } else {
+        begin_missing(text, scratch, unknown, {i, end});
+      }
     }
   }
   /// A character that is no token, as the vocabulary would write it: the tokens of its bytes, or the unknown token.
-  void begin_missing(std::string_view text, detail::word_scratch& scratch, std::size_t begin, std::size_t end) const {
-    if (!std::all_of(text.begin(), text.end(), [&](char c) { return fallback_[static_cast<unsigned char>(c)] >= 0; }))
-      return begin_unknown(scratch, begin, end);
+  void begin_missing(std::string_view text, detail::word_scratch& scratch, place& unknown, place of) const {
+    if (!std::all_of(text.begin(), text.end(), [&](char c) { return fallback_[static_cast<unsigned char>(c)] >= 0; })) {
+      if (unknown_ < 0) return;
+      if (!fuse_unknown_) end_unknown(scratch, unknown);
+      unknown = {unknown.exists() ? unknown.begin : of.begin, of.end};
+      return;
+    }
     for (std::size_t b = 0; b < text.size(); ++b)
-      begin_symbol(scratch, fallback_[static_cast<unsigned char>(text[b])], std::min(begin + b, end - 1), std::min(begin + b + 1, end));
-  }
-  void begin_unknown(detail::word_scratch& scratch, std::size_t begin, std::size_t end) const {
-    if (unknown_ < 0) return;
-    if (fuse_unknown_ && !scratch.ids.empty() && scratch.ids.back() == unknown_ && scratch.ends.back() == begin)
-      scratch.ends.back() = static_cast<std::uint32_t>(end);
-    else begin_symbol(scratch, unknown_, begin, end);
+      begin_symbol(scratch, fallback_[static_cast<unsigned char>(text[b])], std::min(of.begin + b, of.end - 1), std::min(of.begin + b + 1, of.end));
   }
 
   detail::vocabulary_table vocabulary_;

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -19,21 +21,48 @@
 
 namespace xtrain::detail {
 
+/// While one lives, files read by its thread may name begin and end tokens that the vocabulary lacks: they are about to be added.
+class special_tokens_to_come {
+ public:
+  special_tokens_to_come() { ++count(); }
+  ~special_tokens_to_come() { --count(); }
+  special_tokens_to_come(const special_tokens_to_come&) = delete;
+  special_tokens_to_come& operator=(const special_tokens_to_come&) = delete;
+  [[nodiscard]] static bool expected() { return count() > 0; }
+
+ private:
+  [[nodiscard]] static int& count() {
+    thread_local int living = 0;
+    return living;
+  }
+};
+
 /// Reads the files beside a vocabulary. Keys that do not concern tokens are ignored: there are many.
 class companion_files {
  public:
   ///   throws  file_error if an existing file is not JSON, config_error if its token settings are invalid
-  explicit companion_files(const std::string& folder) {
+  explicit companion_files(const std::string& folder) : where_(folder) {
+    json config, map;
     for (const char* name : {"added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"}) {
       const std::string path = folder + "/" + name;
       if (!file_exists(path)) continue;
       const mapped_file file(path);
       files_.emplace_back(name, std::string(file.text()));
-      const json document = parse_json(file.text(), path);
+      json document = parse_json(file.text(), path);
       require<config_error>(document.is_object(), path, ": must be a JSON object; it is ", document.type_name());
       if (std::string_view(name) == "added_tokens.json") read_added(document, path);
-      else read_settings(document, path);
+      else (std::string_view(name) == "tokenizer_config.json" ? config : map) = std::move(document);
     }
+    // as in transformers, what special_tokens_map.json says counts, unless tokenizer_config.json lists all added tokens; then it only says what special
+    // tokens that file does not mention at all
+    const bool map_counts = !config.is_object() || !config.contains("added_tokens_decoder");
+    if (!map_counts && map.is_object()) {
+      for (const auto& [key, one] : config.items()) map.erase(key);
+      read_settings(map, folder + "/special_tokens_map.json", true);
+    }
+    if (config.is_object()) read_settings(config, folder + "/tokenizer_config.json", false);
+    if (map_counts && map.is_object()) read_settings(map, folder + "/special_tokens_map.json", true);
+    for (const auto& [key, one] : named_) add_special(one);
   }
 
   [[nodiscard]] const named_files& files() const { return files_; }
@@ -50,8 +79,19 @@ class companion_files {
   [[nodiscard]] bool has_roles() const { return has_roles_; }
   /// Tokens with explicit ids.
   [[nodiscard]] const std::vector<added_token>& added() const { return added_; }
-  /// Texts named as special tokens; their ids are in the vocabulary.
-  [[nodiscard]] const std::vector<std::string>& special_texts() const { return special_texts_; }
+  /// Whether tokenizer_config.json says how an added token is matched.
+  [[nodiscard]] bool has_flags_of(const std::string& content) const {
+    return std::find(with_flags_.begin(), with_flags_.end(), content) != with_flags_.end();
+  }
+  /// Tokens named as special, without ids: these are in the vocabulary.
+  [[nodiscard]] const std::vector<added_token>& specials() const { return specials_; }
+  /// Whether a token is special because it is the bos_token or the like, where no list of added tokens says whether it is.
+  [[nodiscard]] bool makes_special(const std::string& content) const {
+    return with_flags_.empty() && std::any_of(named_.begin(), named_.end(), [&](const auto& one) { return one.second.content == content; });
+  }
+  [[nodiscard]] bool names_special(const std::string& content) const {
+    return std::any_of(specials_.begin(), specials_.end(), [&](const added_token& one) { return one.content == content; });
+  }
 
   /// Whether there is no begin token: the files say null, or name none where the tokenizer's class has none of its own.
   [[nodiscard]] bool bos_is_none() const {
@@ -59,10 +99,19 @@ class companion_files {
   }
 
   /// Sets bos and eos as far as the files name them; `find` returns the token of a text, or a negative value.
+  ///   throws  config_error for a text that is no token: other tokens would begin and end texts than those the files ask for
   template <class Find>
   void read_special(special_tokens& special, const Find& find) const {
-    if (const token id = bos_.empty() ? -1 : find(bos_); id >= 0) special.bos = id;
-    if (const token id = eos_.empty() ? -1 : find(eos_); id >= 0) special.eos = id;
+    const auto read = [&](const char* name, const std::string& text, token& to) {
+      if (text.empty()) return;
+      const token id = find(text);
+      if (id < 0 && special_tokens_to_come::expected()) return;
+      require<config_error>(id >= 0, where_, ": '", name, "' of tokenizer_config.json or special_tokens_map.json must be a token of the vocabulary; given '",
+                            text, "', which it does not have");
+      to = id;
+    };
+    read("bos_token", bos_, special.bos);
+    read("eos_token", eos_, special.eos);
   }
   /// Sets adds_bos if the files say it. Not for a tokenizer.json: its post-processor says it, as in transformers 5.
   void read_adds_bos(special_tokens& special) const {
@@ -74,7 +123,8 @@ class companion_files {
     for (const auto& [content, id] : document.items())
       add({.content = content, .id = number(id.is_number_unsigned() ? id.dump() : "", content, path), .normalized = false});
   }
-  void read_settings(const json& document, const std::string& path) {
+  ///   in_map   whether it is special_tokens_map.json
+  void read_settings(const json& document, const std::string& path, bool in_map) {
     const auto flag = [&](const char* name, std::optional<bool>& to) {
       if (document.contains(name) && document[name].is_boolean()) to = document[name].get<bool>();
     };
@@ -82,6 +132,9 @@ class companion_files {
     flag("add_eos_token", adds_eos_);
     flag("add_prefix_space", adds_prefix_space_);
     flag("do_lower_case", lowercase_);
+    std::optional<bool> splits;  // would encode special tokens written in a text as ordinary text, always
+    flag("split_special_tokens", splits);
+    require<config_error>(!splits.value_or(false), path, ": 'split_special_tokens' must be false; given true");
     if (document.contains("num_image_tokens") && document["num_image_tokens"].is_number_unsigned())
       image_tokens_ = document["num_image_tokens"].get<std::uint64_t>();
     for (const char* name : {"chat_template", "name_or_path"})
@@ -93,24 +146,49 @@ class companion_files {
       class_ = document["tokenizer_class"].get<std::string>();
     const auto named = [&](const char* name, std::string* to) {
       if (!document.contains(name)) return;
-      const std::string text = token_text(document[name]);
-      if (text.empty()) return;
-      if (to != nullptr) *to = text;
-      special_texts_.push_back(text);
+      const json& value = document[name];
+      const bool is_token = value.is_string() || (value.is_object() && value.contains("content") && value["content"].is_string());
+      require<config_error>(value.is_null() || is_token, path, ": '", name, "' must be a token's text, an object with its 'content', or null; given ",
+                            value.dump().substr(0, 100));
+      const added_token one = special_of(value, in_map);
+      if (one.content.empty()) return;
+      if (to != nullptr) *to = one.content;
+      const auto same = std::find_if(named_.begin(), named_.end(), [&](const auto& other) { return other.first == name; });
+      if (same != named_.end()) same->second = one;
+      else named_.emplace_back(name, one);
     };
     named("bos_token", &bos_);
     null_bos_ = null_bos_ || (document.contains("bos_token") && document["bos_token"].is_null());
     named("eos_token", &eos_);
     for (const char* name : {"unk_token", "pad_token", "cls_token", "sep_token", "mask_token"}) named(name, nullptr);
-    if (document.contains("additional_special_tokens") && document["additional_special_tokens"].is_array())
-      for (const json& one : document["additional_special_tokens"])
-        if (const std::string text = token_text(one); !text.empty()) special_texts_.push_back(text);
+    for (const char* name : {"additional_special_tokens", "extra_special_tokens"})  // the name before and since transformers 5
+      if (document.contains(name) && document[name].is_array())
+        for (const json& one : document[name])
+          if (const added_token token = special_of(one, in_map); !token.content.empty()) add_special(token);
     if (!document.contains("added_tokens_decoder") || !document["added_tokens_decoder"].is_object()) return;
     for (const auto& [id, one] : document["added_tokens_decoder"].items()) {
       json described = one;
       if (described.is_object()) described["id"] = number(id, token_text(one), path);
-      for (const added_token& token : read_added_tokens(json::array({described}), path)) add(token);
+      for (const added_token& token : read_added_tokens(json::array({described}), path)) {
+        with_flags_.push_back(token.content);
+        add(token);
+      }
     }
+  }
+  /// A special token as config files give it: a string, or an object with its content and how it is matched.
+  [[nodiscard]] static added_token special_of(const json& value, bool in_map) {
+    const auto flag = [&](const char* name, bool otherwise) {
+      return value.is_object() && value.contains(name) && value[name].is_boolean() ? value[name].get<bool>() : otherwise;
+    };
+    return {.content = token_text(value),
+            .single_word = flag("single_word", false),
+            .lstrip = flag("lstrip", false),
+            .rstrip = flag("rstrip", false),
+            .normalized = flag("normalized", value.is_object() && !in_map),
+            .special = true};
+  }
+  void add_special(const added_token& one) {
+    if (!names_special(one.content)) specials_.push_back(one);
   }
   void add(added_token one) {
     const auto same = std::find_if(added_.begin(), added_.end(), [&](const added_token& other) { return other.content == one.content; });
@@ -125,13 +203,15 @@ class companion_files {
     return static_cast<token>(value);
   }
 
+  std::string where_;
   named_files files_;
   std::string class_, bos_, eos_;
   std::optional<bool> adds_bos_, adds_eos_, adds_prefix_space_, lowercase_;
   std::uint64_t image_tokens_ = 0;
   bool has_roles_ = false, null_bos_ = false;
-  std::vector<added_token> added_;
-  std::vector<std::string> special_texts_;
+  std::vector<added_token> added_, specials_;
+  std::vector<std::pair<std::string, added_token>> named_;  // bos_token and the like
+  std::vector<std::string> with_flags_;
 };
 
 [[nodiscard]] inline json json_of(const added_token& one) {
@@ -158,12 +238,58 @@ inline void describe_added_tokens(tokenizer_description& to, const companion_fil
     list.push_back(json_of(one));
   };
   for (added_token one : beside.added()) {
-    const auto& texts = beside.special_texts();
-    one.special = one.special || std::find(texts.begin(), texts.end(), one.content) != texts.end();
+    one.special = one.special || beside.names_special(one.content);
     add(one);
   }
-  for (const std::string& text : beside.special_texts())
-    if (const token id = table.find(text); id >= 0) add({.content = text, .id = id, .normalized = false, .special = true});
+  for (const added_token& one : beside.specials())
+    if (const token id = table.find(one.content); id >= 0) add({.content = one.content, .id = id, .normalized = false, .special = true});
+}
+
+/// Adds what the tokenizer.json of a description lacks of the tokens of its companion files, as transformers does: added tokens, and vocabulary tokens
+/// named as special. How a token is matched, tokenizer_config.json says if it lists it.
+inline void complete_added_tokens(tokenizer_description& to, const companion_files& beside) {
+  json& list = to.settings["added_tokens"];
+  if (list.is_null()) list = json::array();
+  if (!list.is_array()) return;  // which is refused later
+  std::unordered_map<std::string, std::size_t> places;
+  std::unordered_set<token> taken;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].is_object()) return;  // which is refused later
+    places.emplace(token_text(list[i]), i);
+    if (const auto id = list[i].find("id"); id != list[i].end() && id->is_number_unsigned()) taken.insert(id->get<token>());
+  }
+  std::unordered_map<std::string, token> numbers;  // of tokens that are missing, in the vocabulary
+  std::vector<added_token> missing;
+  for (added_token one : beside.added()) {
+    one.special = one.special || beside.names_special(one.content);
+    if (!beside.has_flags_of(one.content)) one.normalized = !one.special;  // of added_tokens.json
+    const auto there = places.find(one.content);
+    if (there == places.end()) {
+      missing.push_back(one);
+    } else if (beside.has_flags_of(one.content)) {
+      json described = json_of(one);
+      described["id"] = list[there->second].value("id", json());
+      list[there->second] = std::move(described);
+    }
+  }
+  for (const added_token& one : beside.specials()) {
+    const auto there = places.find(one.content);
+    if (there == places.end()) missing.push_back(one);
+    else if (beside.makes_special(one.content)) list[there->second]["special"] = true;
+  }
+  if (missing.empty()) return;
+  for (const added_token& one : missing) numbers.emplace(one.content, one.id);
+  const auto number = [&](const std::string& text, token id) {
+    if (const auto wanted = numbers.find(text); wanted != numbers.end()) wanted->second = id;
+    else taken.insert(id);
+  };
+  for (const auto& [text, id] : to.vocabulary) number(text, id);
+  for (std::size_t i = 0; i < to.pieces.size(); ++i) number(to.pieces[i].first, static_cast<token>(i));
+  for (added_token& one : missing) {
+    one.id = numbers.at(one.content);
+    if (one.id < 0 || taken.contains(one.id)) continue;  // in transformers a token behind the vocabulary, which a model does not have
+    if (places.emplace(one.content, list.size()).second) list.push_back(json_of(one));
+  }
 }
 
 /// Builds the tokenizer of a description with bos and eos from the companion files, or else from the description,
@@ -177,6 +303,8 @@ inline void describe_added_tokens(tokenizer_description& to, const companion_fil
   if (!before.empty()) special = {.bos = before.front(), .eos = -1, .adds_bos = true};
   if (!after.empty()) special.eos = after.back();
   beside.read_special(special, [&](const std::string& text) { return model->find_token(text); });
+  // the files may name another bos than the post-processor adds: texts and prompts begin with what it adds, as in transformers
+  special.adds_bos = special.adds_bos && before == std::vector<token>{special.bos};
   if (!is_whole) beside.read_adds_bos(special);
   const auto first_of = [&](std::initializer_list<const char*> names) {
     for (const char* name : names)

@@ -30,8 +30,9 @@ namespace xtrain {
 XTRAIN_INLINE tokenizer load_tokenizer_json(const std::string& path) {
   const mapped_file file(path);
   const detail::companion_files beside(detail::parent_of(path));
-  return detail::finish_tokenizer(describe_tokenizer(parse_json(file.text(), path), path), {{"tokenizer.json", std::string(file.text())}},
-                                  beside);
+  tokenizer_description from = describe_tokenizer(parse_json(file.text(), path), path);
+  detail::complete_added_tokens(from, beside);
+  return detail::finish_tokenizer(std::move(from), {{"tokenizer.json", std::string(file.text())}}, beside);
 }
 
 XTRAIN_INLINE tokenizer load_sentencepiece(const std::string& path) {

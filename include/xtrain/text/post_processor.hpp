@@ -121,6 +121,8 @@ class post_processor {
     reader.allow({"single", "pair", "special_tokens"});
     take_only_template(reader);
     single_ = read_pieces(reader, "single");
+    const auto texts = std::count_if(single_.begin(), single_.end(), [](const piece& p) { return p.text == 0; });
+    require<config_error>(texts == 1, reader.who(), ": 'single' must have the text A once; it has it ", texts, " times");
     if (reader.has("pair")) pair_ = read_pieces(reader, "pair");
   }
   [[nodiscard]] static std::vector<piece> read_pieces(const settings_reader& reader, const char* name) {

@@ -58,10 +58,13 @@ inline void replace_all(std::string& text, std::string_view what, std::string_vi
   return bytes;
 }
 
+/// Makes one text of all, which is what further decoders see.
 class byte_level_decoder final : public token_decoder {
  public:
   void apply(std::vector<std::string>& texts) const override {
-    for (std::string& text : texts) text = bytes_of_printable(text);
+    std::string all;
+    for (const std::string& text : texts) all += bytes_of_printable(text);
+    texts.assign(1, std::move(all));
   }
 };
 

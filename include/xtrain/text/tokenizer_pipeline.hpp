@@ -108,6 +108,7 @@ class tokenizer_pipeline final : public tokenizer_model {
 
   /// The special tokens that a text begins with.
   [[nodiscard]] std::vector<token> before_text() const { return steps_.post_processor.before_text(); }
+  [[nodiscard]] std::vector<token> prompt_beginning() const override { return before_text(); }
   /// The special tokens that a text ends with.
   [[nodiscard]] std::vector<token> after_text() const { return steps_.post_processor.after_text(); }
 

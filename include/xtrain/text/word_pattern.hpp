@@ -59,6 +59,7 @@ namespace xtrain::detail {
   enum class place { begins, behind_character, in_range, behind_range, behind_class, behind_set } here = place::begins;  // in that set
   std::size_t members_begin = 0;  // in the result, of the set that is being read
   std::vector<std::string> but;   // members of that set: all characters but these
+  std::vector<std::size_t> options{0};  // of every open group, and of the pattern: groups that isolated options, as (?i), have opened in it
   const auto close_set = [&] {
     in_set = false;
     // first in a set these would negate it, or be read as [.x.], [:x:] or [=x=]
@@ -198,9 +199,22 @@ namespace xtrain::detail {
       const std::size_t end = pattern.find_first_not_of("imsx-", i + 2);
       require<config_error>(pattern.substr(i + 2, end == std::string_view::npos ? end : end - i - 2).find('m') == std::string_view::npos, who,
                             ": the pattern must have no option m; given '", pattern, "'");
+      if (end != std::string_view::npos && end > i + 2 && pattern[end] == ')') {  // a(?i)b|c is a(?i:b|c), where PCRE2 reads (?:a(?i)b)|(?i)c
+        result += concat(pattern.substr(i, end - i), ":");
+        ++options.back();
+        i = end;
+        continue;
+      }
+      options.push_back(0);
+    } else if (c == '(') {
+      options.push_back(0);
+    } else if (c == ')') {
+      result.append(options.back(), ')');
+      if (options.size() > 1) options.pop_back();
     }
     result += c;
   }
+  result.append(options.back(), ')');
   return result;
 }
 

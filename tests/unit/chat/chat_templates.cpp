@@ -1,6 +1,7 @@
 // Chat templates by name and from folders, and locating answers.
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -123,6 +124,20 @@ TEST_CASE("a folder's template: a string, one of several, or a file of its own, 
   put_file(several.folder / "chat_template.jinja", "from a file {{ eos_token }}");
   put_file(several.folder / "special_tokens_map.json", R"({"eos_token": "</e>"})");
   CHECK(chat_template::from_folder(several.folder.path()).apply(hello) == "from a file </e>");
+  CHECK_THROWS_AS((void)chat_template::from_folder(several.folder.path()).apply(hello, tools), data_error);  // as in transformers, the file is all there is
+  std::filesystem::create_directory(several.folder / "additional_chat_templates");
+  put_file(several.folder / "additional_chat_templates/tool_use.jinja", "beside it {{ tools|length }}");
+  CHECK(chat_template::from_folder(several.folder.path()).apply(hello) == "from a file </e>");
+  CHECK(chat_template::from_folder(several.folder.path()).apply(hello, tools) == "beside it 1");
+  const model_folder both(R"({"chat_template": "{{ eos_token }}", "eos_token": "<c>"})");
+  put_file(both.folder / "special_tokens_map.json", R"({"eos_token": "<m>"})");
+  CHECK(chat_template::from_folder(both.folder.path()).apply(hello) == "<m>");
+  put_file(both.folder / "tokenizer_config.json", R"({"chat_template": "{{ eos_token }}", "eos_token": "<c>", "added_tokens_decoder": {}})");
+  CHECK(chat_template::from_folder(both.folder.path()).apply(hello) == "<c>");
+  const model_folder own(
+      R"({"chat_template": "{{ image_token }}{{ think_token }}{{ x_token is defined }}", "image_token": "<i>", "x_token": 5,
+          "extra_special_tokens": {"think_token": {"content": "<t>"}}})");
+  CHECK(chat_template::from_folder(own.folder.path()).apply(hello) == "<i><t>False");
 
   const auto refused = [](const std::string& config, const char* why) {
     CHECK_THROWS_WITH_AS((void)chat_template::from_folder(model_folder(config).folder.path()), doctest::Contains(why), config_error);
@@ -154,6 +169,10 @@ TEST_CASE("whether a folder has a template, and one that is written there is rea
   const model_folder several(R"({"chat_template": [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]})");
   chat_template::from_folder(several.folder.path()).save(none.folder.path());
   CHECK(get_file(none.folder / "chat_template.jinja") == "plain");
+  CHECK(get_file(none.folder / "additional_chat_templates/tool_use.jinja") == "tools");
+  CHECK(chat_template::from_folder(none.folder.path()).fingerprint() == chat_template::from_folder(several.folder.path()).fingerprint());
+  chat_template::from_text("{{ messages[0].content }}").save(none.folder.path());
+  CHECK_FALSE(file_exists(none.folder / "additional_chat_templates/tool_use.jinja"));
   CHECK_THROWS_AS(chat_template::from_text("x").save(none.folder / "nothing"), file_error);
 }
 

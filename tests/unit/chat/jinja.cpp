@@ -168,6 +168,24 @@ TEST_CASE("a hostile template ends soon: in depth, in steps, in what it makes") 
   CHECK(refusal("{{ 'x'|map('map', 'map', 'upper')|list }}").starts_with("rendered"));
 }
 
+TEST_CASE("else follows a loop of which no item came to the end of its body, as jinja2 has it") {
+  const std::string otherwise = "{{ i }}{% else %}E{% endfor %}";
+  CHECK(rendered("{% for i in [1, 2] %}" + otherwise) == "12");
+  CHECK(rendered("{% for i in [] %}" + otherwise) == "E");
+  CHECK(rendered("{% for i in [1, 2] %}{% break %}" + otherwise) == "E");
+  CHECK(rendered("{% for i in [1, 2] %}{% continue %}" + otherwise) == "E");
+  CHECK(rendered("{% for i in [1, 2] %}{% if i == 2 %}{% break %}{% endif %}" + otherwise) == "1");
+  CHECK(rendered("{% for i in [1, 2] %}{% if i == 1 %}{% continue %}{% endif %}" + otherwise) == "2");
+}
+
+TEST_CASE("lines end where Python's splitlines ends them") {
+  jinja_mapping variables;
+  variables.set("s", "a\r\nb\vc\x1C" "d\xC2\x85" "e\xE2\x80\xA8" "f\xE2\x80\xA9" "g\xC2\x86h");
+  CHECK(rendered("{{ s.splitlines()|join('|') }}", variables) == "a|b|c|d|e|f|g\xC2\x86h");
+  CHECK(rendered("{{ s.splitlines(true)|map('length')|join('|') }}", variables) == "3|2|2|2|2|2|3");
+  CHECK(rendered("{{ s|indent('>') }}", variables) == "a\n>b\n>c\n>d\n>e\n>f\n>g\xC2\x86h");
+}
+
 TEST_CASE("namespaces that hold one another, macros that outlive their place") {
   CHECK(rendered("{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = b %}{% set a.self = [a] %}{{ a.b.a.b is defined }}") ==
         "True");

@@ -74,13 +74,25 @@ TEST_CASE("an added token is named as a special one in every file that names the
   CHECK(settings.at("added_tokens_decoder").at(std::to_string(pad)).at("special") == true);
   CHECK(settings.at("added_tokens_decoder").at(std::to_string(pad + 1)).at("special") == false);
   CHECK(read_json(folder / "special_tokens_map.json") == json::parse(R"({"eos_token": "<|endoftext|>", "pad_token": "[PAD]"})"));
-  for (const json& one : read_json(folder / "tokenizer.json").at("added_tokens"))
+  const json whole = read_json(folder / "tokenizer.json");
+  for (const json& one : whole.at("added_tokens"))
     if (one.at("content") == "[PAD]" || one.at("content") == "<s>") CHECK(one.at("special") == (one.at("content") == "[PAD]"));
   const tokenizer after = load_tokenizer(folder.path());
   CHECK(after.find_token("[PAD]") == pad);
   CHECK(after.decode(std::vector<token>{pad, 97}, special_text::left_out) == "a");
   CHECK_THROWS_WITH_AS(name_special_tokens(folder.path(), json::parse(R"({"unk_token": "<none>"})")),
                        doctest::Contains("must hold a tokenizer with the token '<none>', its unk_token"), config_error);
+}
+
+TEST_CASE("an end token that tokenizer_config.json names already may be among the tokens that are added") {
+  const scratch_folder folder;
+  byte_tokenizer().save(folder.path());
+  put_file(folder / "tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
+  CHECK_THROWS_AS((void)load_tokenizer(folder.path()), config_error);
+  CHECK_THROWS_WITH_AS((void)add_tokens(folder.path(), std::vector<std::string>{"<tool>"}), doctest::Contains("given '<|im_end|>'"), config_error);
+  CHECK(add_tokens(folder.path(), std::vector<std::string>{"<|im_end|>"}) == 1);
+  const tokenizer with = load_tokenizer(folder.path());
+  CHECK(with.special().eos == with.find_token("<|im_end|>"));
 }
 
 TEST_CASE("what cannot be a token is refused, and nothing is written") {

@@ -240,6 +240,8 @@ TEST_CASE("decoders write text") {
       {R"({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true})",
        {"\xC4\xA0Hi", "\xC3\x83", "\xC2\xA9", "\xC4\x8A", " raw "},
        " Hi\xC3\xA9\n raw "},
+      {R"({"type": "Sequence", "decoders": [{"type": "ByteLevel"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})", {"\xC4\xA0" "a", "\xC4\xA0" "b"}, "a b"},
+      {R"({"type": "Sequence", "decoders": [{"type": "ByteLevel"}, {"type": "WordPiece", "prefix": "##", "cleanup": false}]})", {"a", "##b"}, "a##b"},
       {R"({"type": "ByteFallback"})",
        {"<0xC3>", "<0xA9>", "a", "<0x41>", "<0x4>"},
        "\xC3\xA9"

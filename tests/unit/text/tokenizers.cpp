@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <xtrain/core/json.hpp>
@@ -134,6 +135,10 @@ TEST_CASE("tokenizer files that contradict themselves are refused, and say where
   refuses_json(
       R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "post_processor": {"type": "BertProcessing", "sep": ["a", 7], "cls": ["a", 0]}})",
       "special tokens must be of the vocabulary of 1; the post-processor names 7");
+  for (const auto& [single, times] : {std::pair{"[]", 0}, {R"([{"Sequence": {"id": "A"}}, {"Sequence": {"id": "A"}}])", 2}})
+    refuses_json(concat(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "post_processor": {"type": "TemplateProcessing", "single": )", single,
+                        R"(, "special_tokens": {}}})"),
+                 concat("'single' must have the text A once; it has it ", times, " times"));
   refuses_json(R"({"added_tokens": []})", "must have a 'model' with a 'vocab'; it has none");
   put_file(folder / "words.txt", "no tokenizer at all");
   CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "words.txt"), doctest::Contains("it is none of them"), file_error);
@@ -207,6 +212,10 @@ TEST_CASE("characters without a token become bytes, the unknown token, or nothin
   CHECK(ids(R"(, "unk_token": "?")", "a\xC3\xA9xb") == tokens{1, 0, 0, 2});
   CHECK(ids(R"(, "unk_token": "?", "fuse_unk": true)", "a\xC3\xA9xb") == tokens{1, 0, 2});
   CHECK(ids(R"(, "unk_token": "?", "byte_fallback": true)", "a\xC3\xA9xb") == tokens{1, 4, 5, 0, 2});
+  // the tokenizers library keeps an unknown token back until the next character that is a token
+  CHECK(ids(R"(, "unk_token": "?", "byte_fallback": true)", "x\xC3\xA9xa") == tokens{4, 5, 0, 0, 1});
+  CHECK(ids(R"(, "unk_token": "?", "byte_fallback": true, "fuse_unk": true)", "x\xC3\xA9xa") == tokens{4, 5, 0, 1});
+  CHECK(ids(R"(, "unk_token": "?", "byte_fallback": true)", "\xC3\xA9x\xC3\xA9") == tokens{4, 5, 4, 5, 0});
   CHECK(ids(R"(, "ignore_merges": true)", "ab") == tokens{3});
 }
 
@@ -347,6 +356,45 @@ TEST_CASE("the post-processor of a tokenizer.json says whether texts begin with 
     }
 }
 
+TEST_CASE("texts begin with what the post-processor of a tokenizer.json adds, also where bos is another token or they are several, as in transformers") {
+  const scratch_folder folder;
+  const auto loaded = [&](const std::string& before, const std::string& bos) {
+    put_file(folder / "tokenizer.json", R"({"model": {"type": "WordLevel", "vocab": {"<s>": 0, "a": 1, "</s>": 2, "<t>": 3}, "unk_token": "a"},
+      "post_processor": {"type": "TemplateProcessing", "single": [)" + before + R"({"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+      "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}, "<t>": {"id": "<t>", "ids": [3], "tokens": ["<t>"]}}}})");
+    put_file(folder / "tokenizer_config.json", json{{"bos_token", bos}, {"eos_token", "</s>"}}.dump());
+    return load_tokenizer(folder.path());
+  };
+  const std::string s = R"({"SpecialToken": {"id": "<s>", "type_id": 0}}, )", t = R"({"SpecialToken": {"id": "<t>", "type_id": 0}}, )";
+  for (const auto& [before, bos, expected] : {std::tuple{s, "<s>", std::vector<token>{0, 1}}, {s, "<t>", {0, 1}}, {s + t, "<t>", {0, 3, 1}}}) {
+    const tokenizer with = loaded(before, bos);
+    CHECK(with.encode_prompt("a") == expected);
+    CHECK(with.encode_whole("a").ids() == expected);
+    CHECK(with.special().bos == with.find_token(bos));
+  }
+}
+
+TEST_CASE("special tokens of tokenizer_config.json and special_tokens_map.json that are no tokens are refused") {
+  const scratch_folder folder;
+  put_file(folder / "tokenizer.json", R"({"model": {"type": "WordLevel", "vocab": {"<s>": 0, "a": 1, "</s>": 2}, "unk_token": "a"}})");
+  const auto refuses = [&](const char* file, const json& settings, const std::string& words) {
+    put_file(folder / file, settings.dump());
+    CHECK_THROWS_WITH_AS((void)load_tokenizer(folder.path()), doctest::Contains(words.c_str()), config_error);
+    put_file(folder / file, "{}");
+  };
+  for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const std::string of = "of tokenizer_config.json or special_tokens_map.json must be a token of the vocabulary; given";
+    refuses(file, {{"eos_token", "<|im_end|>"}}, "'eos_token' " + of + " '<|im_end|>'");
+    refuses(file, {{"bos_token", {{"content", "<x>"}}}}, "'bos_token' " + of + " '<x>'");
+    refuses(file, {{"bos_token", 1}}, "'bos_token' must be a token's text, an object with its 'content', or null; given 1");
+    refuses(file, {{"eos_token", {{"id", 2}}}}, "'eos_token' must be a token's text, an object with its 'content', or null; given {\"id\":2}");
+    refuses(file, {{"split_special_tokens", true}}, "'split_special_tokens' must be false; given true");
+    refuses(file, {{"pad_token", json::array({"a"})}}, "'pad_token' must be a token's text, an object with its 'content', or null; given [\"a\"]");
+  }
+  put_file(folder / "tokenizer_config.json", R"({"eos_token": null, "pad_token": "", "unk_token": "<none>"})");
+  CHECK(load_tokenizer(folder.path()).special().eos == -1);
+}
+
 namespace {
 
 /// A tokenizer.json of these parts, loaded.
@@ -368,6 +416,36 @@ std::size_t pieces_of(const std::string& pre_tokenizer, const std::string& text)
 }
 
 }  // namespace
+
+TEST_CASE("tokens that the files beside a tokenizer.json name are added to it, as in transformers") {
+  const std::string model = R"("model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "a": 1, "</s>": 2, "<m>": 3, "<x>": 4}})";
+  const auto loaded = [&](const std::string& added, const json& config, const json& map) {
+    const scratch_folder folder;
+    put_file(folder / "tokenizer.json", R"({"pre_tokenizer": {"type": "WhitespaceSplit"}, "added_tokens": [)" + added + "], " + model + "}");
+    if (!config.is_null()) put_file(folder / "tokenizer_config.json", config.dump());
+    if (!map.is_null()) put_file(folder / "special_tokens_map.json", map.dump());
+    return load_tokenizer(folder.path());
+  };
+  using tokens = std::vector<token>;
+  CHECK(loaded("", {}, {}).encode("a</s>a") == tokens{0});
+  const tokenizer named = loaded("", {{"eos_token", "</s>"}}, {});  // a token of the vocabulary that is named as special
+  CHECK(named.encode("a</s>a") == tokens{1, 2, 1});
+  CHECK(named.decode(tokens{1, 2}, special_text::left_out) == "a");
+  CHECK(loaded("", {{"extra_special_tokens", {"<m>"}}}, {{"additional_special_tokens", {"<x>"}}}).encode("a<m><x>") == tokens{1, 3, 4});
+  CHECK(loaded("", {{"mask_token", {{"content", "<m>"}, {"lstrip", true}, {"normalized", false}}}}, {}).encode_placed("a <m>")[1].begin == 1);
+  const tokenizer listed = loaded(added(2, "</s>", ""), {{"eos_token", "</s>"}}, {});  // it is listed, but not as special
+  CHECK(listed.decode(tokens{1, 2}, special_text::left_out) == "a");
+  const json decoder = {{"2", {{"content", "</s>"}, {"rstrip", true}, {"special", true}}}, {"5", {{"content", "<n>"}, {"special", true}}}};
+  const tokenizer described = loaded(added(2, "</s>", "special"), {{"added_tokens_decoder", decoder}}, {});
+  CHECK(described.encode("</s> <n>a") == tokens{2, 5, 1});
+  CHECK(described.encode_placed("</s> a")[0].end == 5);
+  CHECK(described.vocab_size() == 6);
+  const json renamed = {{"3", {{"content", "<other>"}, {"special", true}}}};  // the number of another token
+  CHECK(loaded("", {{"added_tokens_decoder", renamed}}, {}).encode("a <m> <other>") == tokens{1, 3, 0});
+  // special_tokens_map.json counts, unless tokenizer_config.json lists the added tokens
+  CHECK(loaded("", {{"eos_token", "</s>"}}, {{"eos_token", "<m>"}}).special().eos == 3);
+  CHECK(loaded("", {{"eos_token", "</s>"}, {"added_tokens_decoder", json::object()}}, {{"eos_token", "<m>"}}).special().eos == 2);
+}
 
 TEST_CASE("of ways that score the same, a unigram takes the one that the tokenizers library takes") {
   const tokenizer exact =
@@ -407,6 +485,13 @@ TEST_CASE("a special token whose normalized text is another is left out like any
   CHECK(loaded.encode("[foo]") == std::vector<token>{3});
   CHECK(loaded.decode(std::vector<token>{1, 3, 4}, special_text::left_out) == "a");
   CHECK(loaded.decode(std::vector<token>{1, 3, 4}) == "a [foo] [bar]");
+}
+
+TEST_CASE("an added token of which the normalizer leaves nothing is refused") {
+  const std::string strip = R"("normalizer": {"type": "Strip", "strip_left": true, "strip_right": true}, "added_tokens": [)";
+  const auto load = [&](const std::string& flags) { return described(three_words, strip + added(3, "\n", flags) + "]"); };
+  CHECK_THROWS_WITH_AS((void)load("normalized"), doctest::Contains("an added token must not be empty when it is normalized"), config_error);
+  CHECK(load("").encode("a\nb") == std::vector<token>{1, 3, 2});
 }
 
 TEST_CASE("an added token beside a mark that joins its last character") {

@@ -125,6 +125,10 @@ TEST_CASE("other patterns are read as Oniguruma reads them, as the tokenizers li
   CHECK(cut(R"([^a[\W]]+)", "ab.c") == words{"a", "b", ".", "c"});
   CHECK(cut(R"([a-c-\s]+)", "ad- b") == words{"a", "d", "- b"});
   CHECK(cut(R"(a(?#{2}? \) )b)", "aab") == words{"a", "ab"});
+  CHECK(cut("a(?i)b|c", "aBacC") == words{"aB", "ac", "C"});  // a(?i:b|c)
+  CHECK(cut("(?:a(?i)b|c)d|C", "aBdacdCd") == words{"aBd", "acd", "C", "d"});
+  CHECK(cut("(?i)b|c", "aBC") == words{"a", "B", "C"});
+  CHECK(cut("x(?i)", "xX") == words{"x", "X"});
   CHECK(cut(R"([\W.]+(?=x))", std::string(40, '.')) == words{std::string(40, '.')});  // no match, and no long search
   const char* bloom = " ?[^(\\s|[.,!?\xE2\x80\xA6\xE3\x80\x82\xEF\xBC\x8C\xE3\x80\x81\xE0\xA5\xA4\xDB\x94\xD8\x8C])]+";
   CHECK(cut(bloom, "Hi, (you)! a|b\xE2\x80\xA6 c\xE3\x80\x82" "d]e") ==

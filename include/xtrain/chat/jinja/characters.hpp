@@ -75,14 +75,23 @@ inline void append_character(std::string& to, char32_t c) { detail::append_chara
 [[nodiscard]] inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 [[nodiscard]] inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Splits into lines at the ASCII line breaks of str.splitlines, without the breaks unless `keep_breaks`.
+/// Bytes of the line break at `at`, one of str.splitlines; 0: none is there.
+[[nodiscard]] inline std::size_t line_break_bytes(std::string_view text, std::size_t at) {
+  const char c = text[at];
+  if (c == '\r') return at + 1 < text.size() && text[at + 1] == '\n' ? 2 : 1;
+  if ((c >= '\n' && c <= '\r') || (c >= 28 && c <= 30)) return 1;
+  const std::string_view rest = text.substr(at);
+  if (rest.starts_with("\xC2\x85")) return 2;                                                  // U+0085
+  return rest.starts_with("\xE2\x80\xA8") || rest.starts_with("\xE2\x80\xA9") ? 3 : 0;  // U+2028, U+2029
+}
+
+/// Splits into lines at the line breaks of str.splitlines, without the breaks unless `keep_breaks`.
 [[nodiscard]] inline std::vector<std::string_view> lines_of(std::string_view text, bool keep_breaks = false) {
   std::vector<std::string_view> lines;
   for (std::size_t begin = 0; begin < text.size();) {
-    std::size_t end = begin;
-    while (end < text.size() && !(text[end] >= '\n' && text[end] <= '\r') && !(text[end] >= 28 && text[end] <= 30)) ++end;
-    std::size_t next = end;
-    if (end < text.size()) next += text[end] == '\r' && end + 1 < text.size() && text[end + 1] == '\n' ? 2 : 1;
+    std::size_t end = begin, broken = 0;
+    while (end < text.size() && (broken = line_break_bytes(text, end)) == 0) ++end;
+    const std::size_t next = end + broken;
     lines.push_back(text.substr(begin, (keep_breaks ? next : end) - begin));
     begin = next;
   }

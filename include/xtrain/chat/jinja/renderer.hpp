@@ -157,16 +157,17 @@ class renderer final : public evaluator {
       loop_state& of;
       ~ending() { of.finish(); }
     } const at_the_end{*state};
-    bool any = false;
+    bool ended_a_body = false;  // as in jinja2, `else` also follows a loop whose every item ended by break or continue
     while (state->advance()) {
-      any = true;
       cost_.spend(1);
       const inner_scope inside(*this, outside);
       scope_->names.insert_or_assign("loop", value(state));
       assign(s.into, state->current());
-      if (run(s.bodies[0]) == flow::leave) break;
+      const flow goes = run(s.bodies[0]);
+      ended_a_body = ended_a_body || goes == flow::on;
+      if (goes == flow::leave) break;
     }
-    if (!any && s.bodies.size() > 1) (void)run(s.bodies[1]);
+    if (!ended_a_body && s.bodies.size() > 1) (void)run(s.bodies[1]);
   }
 
   void assign(const target& into, const value& v) {
