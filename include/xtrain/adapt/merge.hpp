@@ -94,7 +94,7 @@ void for_each_part(const parameter_spec& b, Visit&& visit) {
 }  // namespace detail
 
 /// Adds the adapters' updates to the weights, rounded once. The adapters are newly initialized, so the model's output does not
-/// change.
+/// change. The model can then not be saved, as only its adapter would be: save that before, and merge its folder into a plain model.
 ///   throws  config_error when an adapted embedding is tied to the head
 template <class Model>
 void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe::adapter, lora> {
@@ -153,6 +153,7 @@ void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe:
   }
   model.stream().synchronize();
   model.on_weights_loaded();
+  store.note_merged_adapter(true);
 }
 
 }  // namespace xtrain

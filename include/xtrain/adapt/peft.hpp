@@ -97,11 +97,15 @@ struct save_adapter_options {
 };
 
 /// Writes the adapter, the trained parameters of the base model, and a model card (README.md) if there is none.
-///   throws  file_error; the folder's previous contents stay intact until the new adapter is complete
+///   throws  config_error after merge_adapter(model): the adapter would not belong to the base model's weights; file_error: the folder's previous contents
+///           stay intact until the new adapter is complete
 template <class Model>
 requires std::derived_from<typename Model::recipe::adapter, lora>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
   const auto& store = model.parameters();
+  require<config_error>(!store.has_merged_adapter(), folder, ": an adapter must be saved before it is merged: of this model only the adapter is saved, ",
+                        "and what merge_adapter(model) added to its weights would be lost. Save the adapter, and merge its folder into a model without one: ",
+                        "merge_adapter(plain, folder)");
   std::vector<tensor_to_write> tensors;
   bool tied = false;
   for (const auto& entry : store.entries()) {

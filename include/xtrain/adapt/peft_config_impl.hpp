@@ -130,8 +130,10 @@ XTRAIN_INLINE lora_config lora_config_of(const json_settings& s) {
   c.layers_pattern = module_names_in(s, "layers_pattern");
   c.rank_pattern =
       pattern_in<std::size_t>(s, "rank_pattern", [](const json_settings& ranks, const char* name) { return ranks.size({name}); });
-  c.alpha_pattern =
-      pattern_in<double>(s, "alpha_pattern", [](const json_settings& alphas, const char* name) { return alphas.number_or(0.0, {name}); });
+  c.alpha_pattern = pattern_in<double>(s, "alpha_pattern", [](const json_settings& alphas, const char* name) {
+    require<config_error>(alphas.has({name}), alphas.who(), ": '", name, "' must be a number; given null");  // as 0 it would switch the module's adapter off
+    return alphas.number_or(0.0, {name});
+  });
   c.rank_stabilised = s.flag_or(false, {"use_rslora"});
   c.dora = s.flag_or(false, {"use_dora"});
   const std::string bias = s.text_or("none", {"bias"});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -68,10 +69,11 @@ class dataset {
   dataset(std::string source, std::shared_ptr<const sample_source> samples);
 
   /// Appends a sample. `learned(i)` says whether token i is a target (the loss mask); it is called once for each token, in order.
-  ///   throws  data_error if a token is negative or at least 2^30, and what `learned` throws; the dataset is then as it was, without the sample
-  template <class Learned>
+  ///   throws  data_error if a token is negative or at least 2^30, and what `learned` throws; the dataset is then as it was, without the sample;
+  ///           config_error after finish()
+  template <std::predicate<std::size_t> Learned>
   void add(std::span<const token> tokens, Learned&& learned) {
-    require_own_tokens("add()");
+    require_unfinished("add()");
     addition adding(*this);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       require_token(tokens[i]);
@@ -86,9 +88,9 @@ class dataset {
   void add(std::span<const token> tokens);
   /// Appends a sample with values for objectives.
   ///   throws  data_error if arrays have another size than the tokens, or the teacher's k is not that of the samples before; also as above
-  template <class Learned>
+  template <std::predicate<std::size_t> Learned>
   void add(std::span<const token> tokens, Learned&& learned, const sample_values& values) {
-    require_own_tokens("add()");
+    require_unfinished("add()");
     addition adding(*this);
     append_values(tokens.size(), values);
     add(tokens, learned);
@@ -99,7 +101,7 @@ class dataset {
   void extend(std::span<const token> tokens);
   /// Ends a sample built by `extend`.
   void end_sample();
-  /// Call once, after the last sample.
+  /// Call once, after the last sample: loaders refuse data that is not finished.
   ///   throws  data_error if no token is a target, or only some samples have a label, a reference log-probability, weights, or a teacher's tokens; if a
   ///           teacher's k tokens of one token are not different, or their log-probabilities are positive or NaN (all NaN where nothing follows: at the end of
   ///           a sample, in a stream of all samples; or in the whole sample, which must not be trained on)
@@ -134,6 +136,10 @@ class dataset {
   void require_own_tokens(const char* who) const {
     if (samples_) [[unlikely]]
       refuse_sample_source(who);
+  }
+  /// throws config_error before finish()
+  void require_finished() const {
+    require<config_error>(finished_, source_, ": finish() must be called after the last sample; ", size(), " samples were added");
   }
   /// Length of the longest sample, in tokens.
   [[nodiscard]] std::size_t longest() const;
@@ -180,6 +186,10 @@ class dataset {
     token largest_;
   };
   [[noreturn]] void refuse_sample_source(const char* who) const;
+  void require_unfinished(const char* who) const {
+    require_own_tokens(who);
+    require<config_error>(!finished_, source_, ": ", who, " must be called before finish()");  // an array that lies in a file does not grow
+  }
   void require_token(token t) const;
   void append_values(std::size_t tokens, const sample_values& values);
   void require_values_of_all() const;
@@ -196,7 +206,7 @@ class dataset {
   std::size_t top_k_ = 0, reference_seq_length_ = 0, teacher_seq_length_ = 0;
   std::size_t targets_ = 0;
   token largest_ = -1;
-  bool extended_ = false;
+  bool extended_ = false, finished_ = false;
 };
 
 /// throws data_error unless every token of the data is below the vocabulary size

@@ -24,6 +24,7 @@ namespace xtrain {
 XTRAIN_INLINE dataset::dataset(std::string source, std::shared_ptr<const sample_source> samples)
     : source_(std::move(source)), layout_(sequence_layout::stream), samples_(std::move(samples)) {
   begins_.push_back(0);
+  finished_ = true;
   require<data_error>(samples_->size() > 0, source_, ": must hold samples to train on; it has none");
 }
 
@@ -51,7 +52,7 @@ XTRAIN_INLINE dataset::addition::~addition() {
 }
 
 XTRAIN_INLINE void dataset::extend(std::span<const token> tokens) {
-  require_own_tokens("extend()");
+  require_unfinished("extend()");
   addition adding(*this);
   for (const token t : tokens) {
     require_token(t);
@@ -83,6 +84,7 @@ XTRAIN_INLINE void dataset::finish() {
   require<data_error>(targets_ > 0, source_, ": must hold labels to train on; every token belongs to a prompt");
   require_values_of_all();
   if (top_k_ > 0) require_teacher_values(teacher_tokens(), teacher_log_probs(), top_k_, 0);
+  finished_ = true;
 }
 
 XTRAIN_INLINE void dataset::append_values(std::size_t tokens, const sample_values& values) {

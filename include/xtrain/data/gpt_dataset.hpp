@@ -27,6 +27,9 @@ namespace xtrain {
 
 /// Parts of the documents of a file, in this order.
 enum class data_split : std::uint8_t { train, validation, test };
+[[nodiscard]] constexpr const char* name_of(data_split part) {
+  return part == data_split::train ? "training" : part == data_split::validation ? "validation" : "test";
+}
 
 /// Document ranges of the three parts: part i is [result[i], result[i + 1]).
 ///   split   up to three weights, separated by commas or slashes: "969,30,1"; missing ones are 0

@@ -221,8 +221,8 @@ XTRAIN_INLINE gpt_samples::gpt_samples(const std::vector<gpt_source>& sources, b
     file.expect_random_access();
     const auto ranges = split_documents(options.split, file.sequences());
     const std::size_t first = ranges[static_cast<std::size_t>(options.part)], last = ranges[static_cast<std::size_t>(options.part) + 1];
-    require<data_error>(last > first, sources[d].prefix, ": this part of the split ", options.split, " must have documents; of ",
-                        file.sequences(), " it has none");
+    require<data_error>(last > first, sources[d].prefix, ": the ", name_of(options.part), " part of the split ", options.split,
+                        " must have documents; of ", file.sequences(), " it has none");
     std::size_t samples = options.samples;
     if (blended)
       samples =
@@ -273,8 +273,7 @@ XTRAIN_INLINE std::string gpt_samples::identity() const {
   }
   std::vector<std::uint64_t> contents;
   for (const part& one : parts_) contents.push_back(one.file.fingerprint());
-  constexpr std::array<const char*, 3> names{"training", "validation", "test"};
-  return concat(all, "; split ", options_.split, ", ", names[static_cast<std::size_t>(options_.part)], " part; seed ", options_.seed, "; ", size_,
+  return concat(all, "; split ", options_.split, ", ", name_of(options_.part), " part; seed ", options_.seed, "; ", size_,
                 " samples of ", options_.seq_length, " tokens", sample_source::checksum_follows,
                 checksum_text({reinterpret_cast<const char*>(contents.data()), contents.size() * sizeof(contents[0])}));
 }

@@ -109,8 +109,8 @@ XTRAIN_INLINE dataset indexed_instruction_dataset(const std::string& prefix, con
     const auto ranges = split_documents(options.split, ids.sequences());
     first = ranges[static_cast<std::size_t>(*options.part)];
     last = ranges[static_cast<std::size_t>(*options.part) + 1];
-    require<data_error>(last > first, found, ": this part of the split ", options.split, " must have samples; of ", ids.sequences(),
-                        " it has none");
+    require<data_error>(last > first, found, ": the ", name_of(*options.part), " part of the split ", options.split, " must have samples; of ",
+                        ids.sequences(), " it has none");
   }
   dataset all(found, options.packed ? sequence_layout::packed : sequence_layout::separate);
   all.when_too_long = options.when_too_long;

@@ -108,7 +108,13 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
 [[nodiscard]] inline std::string text_field(const json& record, const std::string& field, const std::string& path, std::size_t line) {
   require<data_error>(record.is_object(), path, ": line ", line, ": a record must be an object; it is ", record.type_name());
   const auto at = record.find(field);
-  require<data_error>(at != record.end(), path, ": line ", line, ": a record must have '", field, "'; it is missing");
+  if (at == record.end()) {
+    std::string others;
+    std::size_t named = 0;
+    for (const auto& one : record.items())
+      if (++named <= 8) others += concat(others.empty() ? "; the record has '" : ", '", one.key(), "'");
+    fail<data_error>(path, ": line ", line, ": a record must have '", field, "'; it is missing", others);
+  }
   require<data_error>(at->is_string(), path, ": line ", line, ": '", field, "' must be a string; it is ", at->type_name());
   return at->get<std::string>();
 }

@@ -24,6 +24,7 @@ XTRAIN_INLINE loader::loader(const dataset& from, const loader_config& settings)
   require<config_error>(settings.micro_batch_size > 0 && settings.gradient_accumulation_steps > 0 && settings.seq_length > 0,
                         "loader: micro_batch_size, gradient_accumulation_steps and seq_length must be positive; given ", settings.micro_batch_size, ", ",
                         settings.gradient_accumulation_steps, ", ", settings.seq_length);
+  from.require_finished();
   const std::size_t all = settings.micro_batch_size * settings.gradient_accumulation_steps;
   require<config_error>(settings.micro_batch_sizes.empty() || (settings.micro_batch_sizes.size() == settings.gradient_accumulation_steps &&
                                                                rows_before(settings.gradient_accumulation_steps) == all),

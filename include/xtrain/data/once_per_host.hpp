@@ -50,6 +50,7 @@ struct dataset_parts {
     visit(of.when_too_long);
     visit(of.group_size);
     visit(of.targets_);
+    visit(of.finished_);
     visit(of.largest_);
     visit(of.top_k_);
     visit(of.reference_seq_length_);

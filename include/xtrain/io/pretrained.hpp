@@ -424,6 +424,7 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   detail::load_places(model, detail::places_of(model, weights, where, how), where, any_rows);
   model.parallel().weights_changed(model.stream(), model.parameters());  // weights gathered earlier by the ranks are stale
   if constexpr (requires { model.on_weights_loaded(); }) model.on_weights_loaded();
+  model.parameters().note_merged_adapter(false);
 }
 /// The same from a folder: see weight_folder and meta_llama_folder for the supported files.
 template <class Model>

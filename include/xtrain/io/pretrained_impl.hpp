@@ -44,6 +44,17 @@ XTRAIN_INLINE json_settings read_config(const std::string& folder) {
   require<file_error>(is_directory(folder), folder, ": must be a folder with a model; no such folder");
   if (meta_llama_folder::is_one(folder)) return meta_llama_folder(folder).config();
   const std::string path = folder + "/config.json";
+  if (!file_exists(path)) {
+    require<file_error>(!file_exists(folder + "/adapter_config.json"), folder, ": must be a folder with a model; it holds an adapter (adapter_config.json): ",
+                        "give the folder of its base model, and this one as the adapter");
+    std::string newest;
+    for (const std::string& name : names_in(folder))
+      if (name.starts_with("checkpoint-") && name.find_first_not_of("0123456789", 11) == std::string::npos &&
+          std::pair(name.size(), name) > std::pair(newest.size(), newest))
+        newest = name;
+    require<file_error>(newest.empty(), folder, ": must be a folder with a model; it holds checkpoints and no final model: resume the run, or give ",
+                        folder, "/", newest);
+  }
   json_settings config(read_json(path), path);
   (void)generation_stop_tokens(folder);  // a file that cannot be read is found now, not when the trained model is saved
   return config;
@@ -149,6 +160,13 @@ XTRAIN_INLINE void copy_tokenizer(const std::string& from, const std::string& to
   }
   for (const char* name : tokenizer_files)
     if (file_exists(from + "/" + name)) copy(from + "/" + name, name);
+  // chat templates for tools and the like, which transformers writes beside chat_template.jinja
+  if (const std::string more = "additional_chat_templates"; is_directory(concat(from, "/", more)))
+    for (const std::string& name : names_in(concat(from, "/", more)))
+      if (name.ends_with(".jinja")) {
+        fs::create_directories(concat(to, "/", more), same);  // a failure is that of the next line
+        copy(concat(from, "/", more, "/", name), concat(more, "/", name));
+      }
   for (const std::string& name : names_in(from))  // files of token ranks and SentencePiece models have varying names
     if (name.ends_with(".tiktoken") || (name.ends_with(".model") && name != "tokenizer.model")) copy(from + "/" + name, name);
 }

@@ -27,6 +27,7 @@ struct weight_quantization {
 
 /// A tensor with the values that its integers stand for, in a floating-point dtype. It is converted to that dtype first, and rounded in it.
 ///   transposed  its file holds [in, out]
+///   throws      data_error, when its numbers are read, for one that is not finite; so do the next two functions
 [[nodiscard]] tensor_to_write with_quantized_values(const file_tensor& tensor, bool transposed, const weight_quantization& how, std::string_view dtype);
 
 /// The tensor in four bits, as compressed-tensors' format 'pack-quantized' has it: weight_packed, eight integers + 8 in an I32, the

@@ -43,6 +43,9 @@ template <class T>
 [[nodiscard]] std::vector<T> all_numbers(const file_tensor& tensor) {
   std::vector<T> values(tensor.size());
   read_numbers<T>(tensor, 0, values);
+  for (std::size_t i = 0; i < values.size(); ++i)  // an integer cannot tell that its weight was NaN
+    require<data_error>(std::isfinite(static_cast<accumulate_t<T>>(values[i])), "quantized weights: weights must be finite; '", tensor.name, "' has ",
+                        static_cast<double>(static_cast<accumulate_t<T>>(values[i])), " at ", i);
   return values;
 }
 

@@ -66,7 +66,7 @@ class parameter_store : public parameter_list {
     take_gradients();
   }
   /// Trainers of one model share its gradients and the settings of its parameters: how often they have passed from one to another.
-  [[nodiscard]] std::size_t gradient_users() const { return gradient_users_; }
+  [[nodiscard]] std::uint32_t gradient_users() const { return gradient_users_; }
   void take_gradients() { ++gradient_users_; }
   [[nodiscard]] bool has_gradients() const { return gradients_.bytes() != 0; }
 
@@ -77,6 +77,9 @@ class parameter_store : public parameter_list {
   /// the weights of its own, in a wider dtype, sees by it that something else has changed them.
   [[nodiscard]] std::size_t changes() const { return changes_; }
   void note_change() const { ++changes_; }
+  /// Whether an adapter was merged into frozen weights, which are then not those of the base model's folder: what is saved of an adapter would not fit it.
+  [[nodiscard]] bool has_merged_adapter() const { return has_merged_adapter_; }
+  void note_merged_adapter(bool merged) { has_merged_adapter_ = merged; }
 
   /// Weights updated by other ranks may still be in transit when a step ends. Every access to the weights of a block then first calls
   /// arrive(block), which waits for them. Views taken earlier must be taken again.
@@ -321,7 +324,8 @@ class parameter_store : public parameter_list {
   parameter_layout layout_;
   std::function<void(std::size_t)> arrive_{};  // empty: all weights are present
   mutable std::size_t changes_ = 0;
-  std::size_t gradient_users_ = 0;
+  std::uint32_t gradient_users_ = 0;
+  bool has_merged_adapter_ = false;
   buffer<Device> values_, value_windows_;
   buffer<Device> gradients_, gradient_windows_;
   buffer<Device> codes_, outer_scales_;

@@ -306,6 +306,19 @@ TEST_CASE("merging leaves the computed numbers where they are, and merging again
   CHECK(logits_of(model) == merged);
 }
 
+TEST_CASE("a model that its adapter was merged into is not saved as an adapter, which would lose the change") {
+  lora_model model = trained_model({.rank = 3, .alpha = 7, .targets = {"q_proj"}});
+  const scratch_folder folder;
+  save_pretrained(model, folder / "adapter");
+  merge_adapter(model);
+  CHECK_THROWS_WITH_AS(save_pretrained(model, folder / "merged"), doctest::Contains("merged: an adapter must be saved before it is merged"), config_error);
+  CHECK_FALSE(std::filesystem::exists(folder / "merged"));
+  llama<defaults> plain(sizes());
+  save_pretrained(plain, folder / "base");
+  load_weights(model, folder / "base");  // the base model's weights again
+  CHECK_NOTHROW(save_pretrained(model, folder / "merged"));
+}
+
 TEST_CASE("frozen weights have no gradient and no optimizer state, and stay as they are") {
   lora_model model(sizes(), {}, {.adapter = {.rank = 4, .targets = {"q_proj"}}});
   trainer trainer(model, {.max_steps = 3, .micro_batch_size = 8, .learning_rate = 1e-2});

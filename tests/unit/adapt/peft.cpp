@@ -289,6 +289,7 @@ TEST_CASE("adapters that are something else are refused by the key that says so"
   refused({{"rank_pattern", {{"q_proj", 0}}}}, "'rank_pattern': 'q_proj' must be a positive whole number; given 0");
   refused({{"rank_pattern", 3}}, "'rank_pattern': must be a JSON object");
   refused({{"alpha_pattern", {{"q_proj", "x"}}}}, "'q_proj' must be a number");
+  refused({{"alpha_pattern", {{"q_proj", nullptr}}}}, "'q_proj' must be a number; given null");
   refused({{"layers_to_transform", -1}}, "'layers_to_transform' must be layers, counted from 0; given -1");
   refused({{"use_dora", 1}}, "'use_dora' must be true or false");
 }

@@ -243,7 +243,7 @@ TEST_CASE("malformed records are refused with file and line") {
     CHECK_THROWS_WITH_AS((void)json_text_dataset(folder / name, byte_tokenizer()), doctest::Contains(words.c_str()), data_error);
   };
   refuses("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"\n{\"text\": \"c\"}\n", "a.jsonl: must be JSON; line 2");
-  refuses("b.jsonl", "{\"text\": \"a\"}\n{\"txt\": \"b\"}\n", "b.jsonl: line 2: a record must have 'text'; it is missing");
+  refuses("b.jsonl", "{\"text\": \"a\"}\n{\"txt\": \"b\"}\n", "b.jsonl: line 2: a record must have 'text'; it is missing; the record has 'txt'");
   refuses("c.jsonl", "{\"text\": \"a\"}\n\n[1]\n", "c.jsonl: line 3: a record must be an object; it is array");
   refuses("d.jsonl", "{\"text\": 5}\n", "d.jsonl: line 1: 'text' must be a string; it is number");
   refuses("e.json", "[{\"text\": \"a\"},\n{\"text\": \"b\"}", "e.json: must be a JSON list; line 2: the list does not end");
@@ -418,9 +418,32 @@ TEST_CASE("a token beyond the vocabulary is named with its source") {
   CHECK_NOTHROW(require_tokens_below(data, 4));
   CHECK_THROWS_WITH_AS(require_tokens_below(data, 3),
                        doctest::Contains("samples: tokens must be below the model's vocabulary of 3; token 3 occurs"), data_error);
+  dataset open("samples", sequence_layout::separate);
   for (const token impossible : {token{-1}, token{1} << 30})
-    CHECK_THROWS_WITH_AS(data.add(std::vector<token>{1, impossible}), doctest::Contains("samples: tokens must lie in [0, 2^30)"),
+    CHECK_THROWS_WITH_AS(open.add(std::vector<token>{1, impossible}), doctest::Contains("samples: tokens must lie in [0, 2^30)"),
                          data_error);
+}
+
+TEST_CASE("a dataset is read after finish(), and nothing is added to it afterwards") {
+  const std::vector<token> tokens{1, 2, 3};
+  const std::vector<float> weights(3, 0.5F);
+  const auto all = [](std::size_t) { return true; };
+  dataset data("mine", sequence_layout::separate);
+  data.add(tokens, all, {.token_weights = weights});
+  data.add(tokens);  // without weights, which finish() notices
+  const char* const sentence = "mine: finish() must be called after the last sample; 2 samples were added";
+  CHECK_THROWS_WITH_AS(loader(data, {.micro_batch_size = 1, .seq_length = 4}), sentence, config_error);
+  CHECK_THROWS_AS(data.finish(), data_error);
+  CHECK_THROWS_WITH_AS(loader(data, {.micro_batch_size = 1, .seq_length = 4}), sentence, config_error);
+
+  dataset whole("mine", sequence_layout::separate);
+  whole.add(tokens);
+  whole.finish();
+  CHECK_NOTHROW(loader(whole, {.micro_batch_size = 1, .seq_length = 4}));
+  CHECK_THROWS_WITH_AS(whole.add(tokens), "mine: add() must be called before finish()", config_error);
+  CHECK_THROWS_WITH_AS(whole.add(tokens, all, {.token_weights = weights}), "mine: add() must be called before finish()", config_error);
+  CHECK_THROWS_WITH_AS(whole.extend(tokens), "mine: extend() must be called before finish()", config_error);
+  CHECK(dataset(std::move(whole)).size() == 1);
 }
 
 TEST_CASE("what a teacher says must be what a teacher can say") {

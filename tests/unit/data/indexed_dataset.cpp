@@ -430,7 +430,7 @@ TEST_CASE("blends take samples as Megatron's BlendableDataset, of as many as the
   check_says(message_of<data_error>([&] {
                gpt_samples({{folder / "a", 1}}, false, {.seq_length = 16, .vocab_size = 2000, .split = "0,1,0"});
              }),
-             {"a: this part of the split 0,1,0", "of 40"});
+             {"a: the training part of the split 0,1,0 must have documents", "of 40"});
 
   const auto [sources, weighted] = parse_data_path({"0.5", "x", "2", "y z"});
   CHECK(weighted);

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -301,6 +302,15 @@ TEST_CASE("damaged folders are refused and say what is wrong") {
   CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained("/no/such/folder"), doctest::Contains("must be a folder with a model"),
                        file_error);
   {
+    const scratch_folder adapter, run;
+    put_file(adapter / "adapter_config.json", "{}");
+    CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained(adapter.path()), doctest::Contains("it holds an adapter (adapter_config.json): give the folder"),
+                         file_error);
+    for (const char* name : {"checkpoint-90", "checkpoint-100"}) std::filesystem::create_directories(run / name);
+    CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained(run.path()),
+                         doctest::Contains(("resume it, or give " + run.path() + "/checkpoint-100").c_str()), file_error);
+  }
+  {
     damaged d("llama_tied");
     put_file(d / "config.json", "{\n\"a\": ,\n}");
     d.refused<file_error>("config.json: must be JSON; line 2");
@@ -543,4 +553,16 @@ TEST_CASE("the adapter config of a real model is read") {
   CHECK(c.rank == 8);
   CHECK(c.alpha == 16);
   CHECK(c.targets.size() == 8);
+}
+
+TEST_CASE("chat templates beside chat_template.jinja go where the tokenizer goes") {
+  const scratch_folder from, to;
+  std::filesystem::create_directory(from / "additional_chat_templates");
+  put_file(from / "chat_template.jinja", "plain");
+  put_file(from / "additional_chat_templates/tool_use.jinja", "tools");
+  put_file(from / "additional_chat_templates/notes.txt", "");
+  copy_tokenizer(from.path(), to.path());
+  CHECK(get_file(to / "chat_template.jinja") == "plain");
+  CHECK(get_file(to / "additional_chat_templates/tool_use.jinja") == "tools");
+  CHECK_FALSE(file_exists(to / "additional_chat_templates/notes.txt"));
 }
