@@ -30,6 +30,24 @@ namespace command_line {
   return data.when_too_long == "truncate" ? xtrain::overlong::truncate : data.when_too_long == "drop" ? xtrain::overlong::leave_out : xtrain::overlong::refuse;
 }
 
+/// Samples with another token in place of the end-of-text token, if the tokenizer has it.
+[[nodiscard]] inline xtrain::dataset ended_by(xtrain::dataset from, const std::string& name, const xtrain::tokenizer& tokenizer) {
+  const xtrain::token end = tokenizer.find_token(name), eos = tokenizer.special().eos;
+  if (end < 0 || end == eos) return from;
+  xtrain::dataset all(from.source(), from.layout());
+  all.when_too_long = from.when_too_long;
+  std::vector<xtrain::token> tokens;
+  for (std::size_t s = 0; s < from.size(); ++s) {
+    const std::size_t first = from.begin(s), length = from.length(s) - (eos >= 0 ? 1 : 0);
+    tokens.resize(length);
+    for (std::size_t i = 0; i < length; ++i) tokens[i] = from.at(first + i);
+    tokens.push_back(end);
+    all.add(tokens, [&](std::size_t i) { return i == length || from.is_target(first + i); });
+  }
+  all.finish();
+  return all;
+}
+
 /// One dataset of a description, of files that hold samples.
 ///   has_labels  preferences are answers with labels, not pairs
 [[nodiscard]] inline xtrain::dataset described_data(const xtrain::data_description& data, const std::string& path, const xtrain::tokenizer& tokenizer,
@@ -111,13 +129,17 @@ namespace command_line {
     return xtrain::grouped_text_dataset(data.files, tokenizer,
                                         {.field = data.text_field, .block_size = data.block_size, .group = data.group_texts, .workers = data.group_workers});
   const auto files = find_text_files({path});
-  if (files.are_records)
-    return xtrain::json_text_dataset(files.paths, tokenizer,
-                                     {.field = data.text_field,
-                                      .layout = data.packed                  ? xtrain::sequence_layout::packed
-                                                : data.form == "separate" ? xtrain::sequence_layout::separate
-                                                                          : xtrain::sequence_layout::stream,
-                                      .when_too_long = when_too_long(data)});
+  if (files.are_records) {
+    xtrain::dataset texts = xtrain::json_text_dataset(files.paths, tokenizer,
+                                                      {.field = data.text_field,
+                                                       .layout = data.packed                  ? xtrain::sequence_layout::packed
+                                                                 : data.form == "separate" ? xtrain::sequence_layout::separate
+                                                                                           : xtrain::sequence_layout::stream,
+                                                       .when_too_long = when_too_long(data)});
+    if (!data.end_token.empty()) return ended_by(std::move(texts), data.end_token, tokenizer);
+    return texts;
+  }
+  xtrain::require<usage_error>(data.end_token.empty(), "data.end_token ", data.end_token, ": needs records; ", path, " is one stream of text");
   xtrain::require<usage_error>(!data.packed && data.form != "separate" && data.text_field == "text", path,
                                ": is one stream of text, without records that have fields or can be separate or packed");
   return xtrain::text_dataset(path, tokenizer);
@@ -147,15 +169,43 @@ namespace command_line {
   return all;
 }
 
+/// Packed samples of at most `max_length` tokens (0: of any length), with `gap` positions behind each.
+[[nodiscard]] inline xtrain::dataset spaced(const xtrain::dataset& from, std::size_t max_length, std::size_t gap) {
+  xtrain::dataset all(from.source(), from.layout());
+  all.when_too_long = from.when_too_long;
+  from.require_own_tokens("spaced()");
+  std::vector<xtrain::token> tokens;
+  for (std::size_t s = 0; s < from.size(); ++s) {
+    const std::size_t first = from.begin(s), length = max_length > 0 ? std::min(from.length(s), max_length) : from.length(s);
+    tokens.resize(length);
+    for (std::size_t i = 0; i < length; ++i) tokens[i] = from.at(first + i);
+    if (length > 0) tokens.insert(tokens.end(), gap, tokens.back());
+    all.add(tokens, [&](std::size_t i) { return i < length && from.is_target(first + i); });
+  }
+  all.finish();
+  return all;
+}
+
+/// The tokens of the longest sample of a run with tokenizer.max_length: torchtune's texts have one less. 0: no limit.
+[[nodiscard]] inline std::size_t longest_sample(const xtrain::data_description& data, std::size_t max_length) {
+  return max_length > 1 && data.kind == "text" ? max_length - 1 : max_length;
+}
+
 /// All datasets of a description but indexed ones.
+///   max_length  that of the tokenizer; 0: none
 [[nodiscard]] inline xtrain::dataset described_data(const std::vector<xtrain::data_description>& all, const xtrain::tokenizer& tokenizer,
-                                                    const chat_flags& chat, bool has_labels = false) {
+                                                    const chat_flags& chat, bool has_labels = false, std::size_t max_length = 0) {
   std::vector<xtrain::dataset> parts;
   for (const xtrain::data_description& one : all) {
     xtrain::require<usage_error>(one.kind != "indexed" && one.weight == 0.0, "data: ", one.files.front(),
                                  ": blends, and indexed data beside other data, are not supported");
     const auto read = [&](const std::string& path) {
-      parts.push_back(for_flag("data", path, [&] { return described_data(one, path, tokenizer, chat, has_labels); }));
+      parts.push_back(for_flag("data", path, [&] {
+        xtrain::dataset samples = described_data(one, path, tokenizer, chat, has_labels);
+        if (one.pack_gap == 0) return samples;
+        const std::size_t longest = longest_sample(one, max_length), ends = one.pack_gap - 1;  // of these positions, tokens that were left out
+        return spaced(samples, longest > ends ? longest - ends : longest, one.pack_gap);
+      }));
     };
     if (one.group_texts > 0) read(one.files.front());
     else for (const std::string& path : one.files) read(path);

@@ -321,8 +321,9 @@ int fit(Model& model, const run_description& run, const run_description& given, 
     } else if (output.log_style == "hugging_face") {
       const std::size_t rows = xtrain::loader(data, {.micro_batch_size = data.group_size, .seq_length = run.seq_length}).rows();
       const std::size_t together = run.micro_batch_size * model.parallel().data().size();
-      hugging_face_log.emplace(output.log_steps, stdout, (rows + together - 1) / together, run.gradient_accumulation_steps,
-                               output.log_first_step);
+      const bool drops_batch = run.drop_last && run.gradient_accumulation_steps == 1;  // --dataloader_drop_last
+      hugging_face_log.emplace(output.log_steps, stdout, drops_batch ? rows / together : (rows + together - 1) / together,
+                               run.gradient_accumulation_steps, output.log_first_step);
       trainer.attach(*hugging_face_log);
     } else if (output.log_style == "musa_demo") {
       musa_log.emplace(command_line::musa_demo_lines::config{.epochs = run.epochs,
@@ -454,7 +455,9 @@ int train(run_description run, const train_flags& flags, const command_line::ran
   std::optional<xtrain::dataset> data, held_out;
   if (!indexed) {
     const auto read = [&](const std::vector<xtrain::data_description>& from) {
-      return command_line::read_once(layout, ranks, [&] { return command_line::described_data(from, tokenizer, chat, command_line::reads_labels<objective>); });
+      return command_line::read_once(layout, ranks, [&] {
+        return command_line::described_data(from, tokenizer, chat, command_line::reads_labels<objective>, run.tokenizer.max_length);
+      });
     };
     data.emplace(read(run.data));
     command_line::for_flag("data", data->source(), [&] { require_tokens_below(*data, sizes.vocab_size); });
@@ -467,7 +470,15 @@ int train(run_description run, const train_flags& flags, const command_line::ran
     run.seq_length = sizes.max_position_embeddings;
     if (data && data->layout() == xtrain::sequence_layout::separate) run.seq_length = std::min(sizes.max_position_embeddings, (data->longest() + 6) / 8 * 8);
   }
-  if (run.tokenizer.max_length > 0) run.seq_length = std::min(run.seq_length, run.tokenizer.max_length);
+  if (run.tokenizer.max_length > 0) {
+    std::size_t longest = run.tokenizer.max_length;  // in tokens, of which the last one is no input
+    if (!run.data.front().packed && !indexed && data->layout() == xtrain::sequence_layout::separate) {
+      longest = 2;
+      for (const xtrain::data_description& one : run.data) longest = std::max(longest, command_line::longest_sample(one, run.tokenizer.max_length));
+      --longest;
+    }
+    run.seq_length = std::min(run.seq_length, longest);
+  }
 
   const auto on = flags.device.open<typename Model::device>();
   typename Model::options options{.parallel = layout, .seed = run.seed};

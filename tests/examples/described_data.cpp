@@ -30,7 +30,7 @@ run_description run_with_data(const scratch_folder& folder, const std::string& d
 dataset read_by_a_run(const run_description& run) {
   command_line::chat_flags chat{.given = run.tokenizer.chat_template};
   chat.find({});
-  return command_line::described_data(run.data, byte_tokenizer(), chat);
+  return command_line::described_data(run.data, byte_tokenizer(), chat, false, run.tokenizer.max_length);
 }
 /// Every sample: its tokens, and which of them are targets.
 std::vector<std::pair<std::vector<token>, std::vector<bool>>> samples_of(const dataset& data) {
@@ -87,6 +87,45 @@ TEST_CASE("a list of torchtune's datasets is read one after the other, each with
 
   const auto packed = [&](std::string one) { return one.insert(one.size() - 2, ", packed: True"); };
   CHECK(read_by_a_run(run_with_data(folder, "- " + packed(alpaca) + "- " + packed(questions))).layout() == sequence_layout::packed);
+  // a sample takes as many positions as torchtune's, which end with <|end_of_text|>, and has at most 512 tokens with it
+  const auto spaced = samples_of(read_by_a_run(run_with_data(folder, "  " + packed(alpaca))));
+  CHECK(spaced.size() == 2);
+  for (std::size_t s = 0; s < spaced.size(); ++s) {
+    auto sample = expected[s];
+    sample.first.insert(sample.first.end(), 2, sample.first.back());
+    sample.second.insert(sample.second.end(), 2, false);
+    CHECK(spaced[s] == sample);
+  }
+  put_file(folder / "long.jsonl", R"({"body": ")" + std::string(1000, 'a') + "\"}\n");
+  const std::string longer = "  {_component_: torchtune.datasets.text_completion_dataset, source: json, data_files: " + (folder / "long.jsonl") +
+                             ", column: body, split_across_pack: False}\n";
+  const auto cut = samples_of(read_by_a_run(run_with_data(folder, packed(longer))));
+  CHECK(cut.size() == 1);
+  CHECK(cut[0].first.size() == 512);  // 511 tokens and the gap
+  CHECK(cut[0].second[510]);
+  CHECK_FALSE(cut[0].second[511]);
   CHECK_THROWS_WITH_AS((void)run_with_data(folder, "- " + packed(alpaca) + "- " + questions), doctest::Contains("must be packed as a whole or not at all"),
                        config_error);
+}
+
+TEST_CASE("a text ends with the token that the description names, where the tokenizer has it") {
+  const scratch_folder folder;
+  put_file(folder / "t.jsonl", R"({"text": "a"})" "\n" R"({"text": "a a"})" "\n");
+  put_file(folder / "tokenizer.json", R"({"version": "1.0", "added_tokens": [{"id": 1, "content": "<x>", "special": true},
+    {"id": 2, "content": "</s>", "special": true}], "pre_tokenizer": {"type": "Whitespace"}, "model": {"type": "WordLevel", "vocab": {"a": 0, "<x>": 1, "</s>": 2}, "unk_token": "a"}})");
+  put_file(folder / "tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>"})");
+  const tokenizer with = load_tokenizer(folder / "");
+  const auto ends = [&](const std::string& token) {
+    const data_description data{.kind = "text", .files = {folder / "t.jsonl"}, .form = "separate", .end_token = token};
+    std::vector<xtrain::token> last;
+    for (const auto& sample : samples_of(command_line::described_data({data}, with, {}))) {
+      last.push_back(sample.first.back());
+      CHECK(sample.second.back());
+    }
+    return last;
+  };
+  CHECK(ends("") == std::vector<token>{2, 2});
+  CHECK(ends("</s>") == std::vector<token>{2, 2});
+  CHECK(ends("<x>") == std::vector<token>{1, 1});
+  CHECK(ends("<none>") == std::vector<token>{2, 2});
 }

@@ -463,7 +463,7 @@ TEST_CASE("pretrain and finetune read Megatron's indexed datasets") {
   refused({"--data-path", folder / "none"}, "none.idx: must be a readable file");
   refused({"--data-path", folder / "a", "--data", text_file(folder)}, "excludes");
   refused({"--data-path", folder / "a", "--max-steps", "2", "--eval-iters", "1", "--eval-data", text_file(folder)}, "--eval-iters");
-  refused({"--data-path", folder / "a", "--max-steps", "2", "--eval-iters", "1", "--split", "1"}, "this part of the split 1 must have documents");
+  refused({"--data-path", folder / "a", "--max-steps", "2", "--eval-iters", "1", "--split", "1"}, "the validation part of the split 1 must have documents");
 
   {
     xtrain::instruction_writer writer(folder / "alpaca_packed");

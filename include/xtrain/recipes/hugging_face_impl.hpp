@@ -88,7 +88,14 @@ class hugging_face_reader {
     output();
     sharding();
     accepted();
-    flags_.finish();
+    if (flags_.has("data_path"))
+      flags_.finish({"train_file", "validation_file", "test_file", "prompt_column", "response_column", "source_prefix", "max_source_length",
+                     "max_target_length", "val_max_target_length", "ptuning_checkpoint", "pre_seq_len", "prefix_projection", "quantization_bit",
+                     "predict_with_generate", "ignore_pad_token_for_loss", "pad_to_max_length", "history_column"},
+                    "it is a flag of ChatGLM-6B's ptuning/main.py; with --data_path, flags are those of Stanford Alpaca's train.py");
+    else
+      flags_.finish({"eval_data_path", "model_max_length"},
+                    "it is a flag of Stanford Alpaca's train.py, which has --data_path; these are flags of ChatGLM-6B's ptuning/main.py");
     hugging_face_command command{.trains = !predicts_, .run = {}, .program = predicts_ ? "generate" : "", .arguments = std::move(prediction_), .notes = {}};
     command.notes = run_.notes;
     if (!predicts_) command.run = std::move(run_);
@@ -347,7 +354,8 @@ class hugging_face_reader {
     (void)flags_.has("per_device_train_batch_size");
     run_.micro_batch_size = flags_.whole<std::size_t>(old_name ? "per_gpu_train_batch_size" : "per_device_train_batch_size", 8, 1);
     run_.gradient_accumulation_steps = flags_.whole<std::size_t>("gradient_accumulation_steps", 1, 1);
-    run_.drop_last = run_.objective.average == "micro_batch";
+    // the last micro-batch of an epoch may be smaller; without accumulation it is a step of its own
+    run_.drop_last = run_.objective.average == "micro_batch" && (run_.gradient_accumulation_steps > 1 || run_.parallel.ranks > 1);
     if (flags_.is_true("dataloader_drop_last")) {
       if (run_.gradient_accumulation_steps > 1)
         flags_.wrong("dataloader_drop_last", concat("False with --gradient_accumulation_steps ", run_.gradient_accumulation_steps,
@@ -492,7 +500,8 @@ class hugging_face_reader {
       return static_cast<std::size_t>(flags_.number(name, static_cast<double>(otherwise)));
     };
     const std::string logging = strategy("logging_strategy", "logging_strategy", "steps");
-    o.log_steps = every("logging_steps", 500);
+    const std::size_t log_steps = every("logging_steps", 500);  // of evaluations, too, whatever the strategy of logging is
+    o.log_steps = log_steps;
     if (logging == "epoch") flags_.wrong("logging_strategy", "steps or no");
     if (logging == "no") o.log_steps = static_cast<std::size_t>(1) << 40U;
     o.log_first_step = flags_.is_true("logging_first_step");
@@ -506,7 +515,7 @@ class hugging_face_reader {
     if (flags_.has("evaluation_strategy") && flags_.has("eval_strategy") && flags_.text("evaluation_strategy") != flags_.text("eval_strategy"))
       flags_.wrong("evaluation_strategy", "left out: it is the older name of --eval_strategy");
     const std::string evaluation = strategy("eval_strategy", "evaluation_strategy", "no");
-    const std::size_t eval_steps = every("eval_steps", o.log_steps > 1000000 ? 500 : o.log_steps);
+    const std::size_t eval_steps = every("eval_steps", log_steps);
     if (evaluation != "no" && run_.eval_data.empty())
       flags_.wrong(flags_.has("eval_strategy") ? "eval_strategy" : "evaluation_strategy",
                    "no: there is no evaluation data; --eval_data_path names some");
@@ -516,6 +525,8 @@ class hugging_face_reader {
     }
     if (!run_.eval_data.empty() && run_.objective.settings.contains("label_smoothing"))
       run_.notes.emplace_back("--label_smoothing_factor: is left out of eval_loss, where the Trainer has it");
+    if (o.save_total_limit > 0 && saving != "no" && !run_.eval_data.empty() && flags_.text("metric_for_best_model", "None") != "None")
+      flags_.wrong("metric_for_best_model", "left out with --save_total_limit: the best checkpoint is not kept longer than others");
     if (evaluation == "steps") o.eval_steps = eval_steps;
     else if (flags_.has("eval_steps")) run_.notes.push_back(concat("--eval_steps: is used with --eval_strategy steps; it is ", evaluation));
     o.eval_epochs = evaluation == "epoch";
@@ -668,18 +679,26 @@ class hugging_face_reader {
                            "project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"},
                           "what is printed changes no result", run_.notes);
     flags_.without_effect({"save_safetensors", "save_on_each_node", "save_only_model", "enable_jit_checkpoint",
-                           "restore_callback_states_from_checkpoint", "metric_for_best_model", "greater_is_better"},
+                           "restore_callback_states_from_checkpoint"},
                           "checkpoints are this library's: safetensors, the optimizer's state, and the state of the run", run_.notes);
+    flags_.without_effect({"metric_for_best_model", "greater_is_better"}, "no checkpoint is looked for as the best one", run_.notes);
     for (const char* name : {"no_cuda", "use_cpu"})
       if (flags_.is_true(name) && run_.device != "cpu") flags_.wrong(name, concat("False with --device ", run_.device));
     flags_.must_be_off({"parallelism_config", "tp_size"}, "ranks are data-parallel ranks, with --fsdp or --deepspeed if weights are divided");
     flags_.must_be_off({"split_batches"}, "it divides a batch over the ranks; divide --per_device_train_batch_size instead");
-    if (flags_.text("accelerator_config").find("split_batches") != std::string::npos)
-      flags_.wrong("accelerator_config", "without split_batches, which divides a batch over the ranks; divide --per_device_train_batch_size instead");
+    if (const std::string given = flags_.text("accelerator_config"); !given.empty() && given != "None") {
+      const json settings = given.starts_with("{") ? json_of("accelerator_config") : read_json(given);
+      if (!settings.is_object()) flags_.wrong("accelerator_config", "a JSON object, or a file of one");
+      if (settings.contains("split_batches") && settings.at("split_batches") != false)
+        flags_.wrong("accelerator_config", "without split_batches, which divides a batch over the ranks; divide --per_device_train_batch_size instead");
+      if (const auto kwargs = settings.find("gradient_accumulation_kwargs"); kwargs != settings.end() && kwargs->is_object() && kwargs->contains("num_steps"))
+        flags_.wrong("accelerator_config", "without num_steps of gradient_accumulation_kwargs; give --gradient_accumulation_steps");
+    }
     flags_.must_be_off({"use_mps_device"}, "the device is what --device says: cpu, cuda, npu or musa");
     if (flags_.has("data_path")) {
       if (flags_.has("do_train") && !flags_.is_true("do_train")) flags_.wrong("do_train", "True");
-      flags_.must_be_off({"do_eval", "do_predict"}, "this program trains");
+      flags_.must_be_off({"do_eval"}, "--eval_data_path and --eval_strategy say what is evaluated, and when");
+      flags_.must_be_off({"do_predict"}, "this program trains");
     }
     if (const long rank = flags_.whole<long>("local_rank", -1, -1); rank > 0)
       flags_.wrong("local_rank",

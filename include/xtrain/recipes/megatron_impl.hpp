@@ -41,7 +41,7 @@ XTRAIN_INLINE megatron_command read_megatron(const std::string& program, const s
         (name == "python" || name == "python3" || name == "torchrun" || name == "deepspeed" || name == "sh" || name == "bash")) {
       by_deepspeed = by_deepspeed || name == "deepspeed";
       require<config_error>(name != "sh" && name != "bash", words[i],
-                            ": a shell script is run by the shell; the programs that it calls are these");
+                            ": a shell script is run by the shell; write megatron before python, torchrun and deepspeed in it");
       continue;
     }
     if (!has_script && (words[i] == "-m" || words[i] == "-u")) continue;

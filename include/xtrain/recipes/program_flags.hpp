@@ -155,10 +155,13 @@ class program_flags {
                        advice);
   }
   /// Call when all flags were asked for.
-  ///   throws  config_error with the nearest known name
-  void finish() const {
+  ///   of_others  flags of other programs, and what is wrong with them here
+  ///   throws     config_error with the nearest known name
+  void finish(std::initializer_list<std::string_view> of_others = {}, std::string_view why = {}) const {
     for (const flag& one : given_) {
       if (std::find(known_.begin(), known_.end(), one.name) != known_.end()) continue;
+      if (std::find(of_others.begin(), of_others.end(), one.name) != of_others.end())
+        fail<config_error>("--", one.name, ": must be left out: ", why);
       const std::string near = nearest_name(one.name, known_);
       fail<config_error>("--", one.name, ": there is no such flag", near.empty() ? "" : concat("; did you mean --", near, "?"));
     }

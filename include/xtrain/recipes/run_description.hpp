@@ -35,7 +35,7 @@ struct run_tokenizer_description {
   std::string path{};           ///< "byte", a folder or a file; empty: the model's folder
   std::string merges{};         ///< the merges file, where `path` is a vocabulary alone
   std::string chat_template{};  ///< a name, a Jinja file or its text; empty: the model's
-  std::size_t max_length = 0;   ///< longer samples are cut; 0: the sequence length
+  std::size_t max_length = 0;   ///< tokens of a sample, the last of which is no input; longer ones are cut, and texts to one less; 0: the sequence length
   std::vector<std::string> add_tokens{};
   json special_tokens = json::object();  ///< names of special tokens and their texts, such as pad_token: what the saved tokenizer has them as
 
@@ -71,7 +71,9 @@ struct data_description {
                                     ///< of indexed_instructions: "train of 969,30,1", "validation of 969,30,1"
   bool train_on_input = false;        ///< loss on prompts, too
   bool packed = false;                ///< several samples per sequence, without attention between them
+  std::size_t pack_gap = 0;           ///< of packed: positions behind every sample of a sequence, from which nothing is predicted
   bool add_eos = true;                ///< an end-of-text token after every sample
+  std::string end_token{};            ///< of records of text: the token that ends them, where the tokenizer has it; else its end-of-text token
   std::string when_too_long = "truncate";  ///< truncate, drop or refuse
   std::size_t max_prompt_tokens = 0, max_answer_tokens = 0;  ///< of alpaca: prompt and answer are cut at so many tokens each; 0: they are not
   bool skips_empty = false;           ///< of alpaca: records with an empty instruction or answer are left out
@@ -87,7 +89,8 @@ struct data_description {
     each("kind", of.kind), each("files", of.files), each("weight", of.weight), each("form", of.form), each("text_field", of.text_field);
     each("columns", of.columns), each("prompt_template", of.prompt_template), each("prompt_template_without_input", of.prompt_template_without_input);
     each("system_prompt", of.system_prompt), each("split", of.split), each("train_on_input", of.train_on_input), each("packed", of.packed);
-    each("add_eos", of.add_eos), each("when_too_long", of.when_too_long), each("max_prompt_tokens", of.max_prompt_tokens);
+    each("pack_gap", of.pack_gap), each("add_eos", of.add_eos), each("end_token", of.end_token);
+    each("when_too_long", of.when_too_long), each("max_prompt_tokens", of.max_prompt_tokens);
     each("max_answer_tokens", of.max_answer_tokens), each("skips_empty", of.skips_empty);
     each("learns_prompt_ending", of.learns_prompt_ending), each("group_texts", of.group_texts);
     each("block_size", of.block_size);

@@ -148,20 +148,25 @@ inline void check_data(const data_description& data, const std::string& path) {
   };
   must(!data.files.empty(), "files", "name a file; none is given for ", data.kind);
   must(data.add_eos, "add_eos", "be true: every sample ends with the end-of-text token; given false");
+  must(data.pack_gap == 0 || data.packed, "pack_gap", "be left out where samples are not packed; given ", data.pack_gap);
   const std::string of = "data of kind " + data.kind;
   if (data.kind == "text") {
-    require_only(path, data, {"kind", "files", "split", "form", "text_field", "packed", "when_too_long", "group_texts", "block_size", "group_workers"}, of);
+    require_only(path, data,
+                 {"kind", "files", "split", "form", "text_field", "packed", "pack_gap", "end_token", "when_too_long", "group_texts", "block_size",
+                  "group_workers"},
+                 of);
     is_one_of("form", data.form, {"", "separate", "stream"});
     if (data.group_texts > 0) {
       require_only(path, data, {"kind", "files", "split", "text_field", "group_texts", "block_size", "group_workers"}, "texts in groups");
       return;
     }
-    require_only(path, data, {"kind", "files", "split", "form", "text_field", "packed", "when_too_long"},
+    require_only(path, data, {"kind", "files", "split", "form", "text_field", "packed", "pack_gap", "end_token", "when_too_long"},
                  "texts that are not in groups (group_texts)");
     for (const std::string& file : data.files)
       if (std::error_code ignored; !file.ends_with(".json") && !file.ends_with(".jsonl") && !std::filesystem::is_directory(file, ignored)) {
         must(!data.packed && data.form != "separate", data.packed ? "packed" : "form", "be left out: ", file,
              " is one stream of text; records are .json or .jsonl");
+        must(data.end_token.empty(), "end_token", "be left out: ", file, " has no records; given '", data.end_token, "'");
         must(data.text_field == "text", "text_field", "be left out: ", file, " has no fields; given '", data.text_field, "'");
       }
   } else if (data.kind == "alpaca") {
@@ -171,7 +176,7 @@ inline void check_data(const data_description& data, const std::string& path) {
                  of);
   } else if (data.kind == "chat") {
     require_only(path, data, {"kind", "files", "split", "form", "columns", "prompt_template", "prompt_template_without_input", "system_prompt",
-                              "train_on_input", "packed", "when_too_long"}, of);
+                              "train_on_input", "packed", "pack_gap", "when_too_long"}, of);
     is_one_of("form", data.form, {"", "messages", "conversations", "instruction", "moss", "auto"});
   } else if (data.kind == "preference") {
     require_only(path, data, {"kind", "files", "split", "form", "columns", "system_prompt", "when_too_long"}, of);

@@ -76,7 +76,7 @@ inline void check_components(const yaml_value& root, const std::string& file, bo
                              : ends("phi3_mini_tokenizer")                          ? tune_layout::phi3
                              : ends("phi4_tokenizer")                               ? tune_layout::phi4
                                                                                     : tune_layout::plain;
-  tune_prompt prompt;
+  tune_prompt prompt{.drops_spaces = ends("gemma_tokenizer")};
   const yaml_value* given = tokenizer.any("prompt_template");
   std::string name;
   if (given == nullptr) {

@@ -66,8 +66,8 @@ class tune_training : tune_reader {
         top_.wrong("clip_grad_norm", concat("must be null: the recipe ", recipe_.name, " does not clip"));
       if (is_distillation())
         top_.wrong("clip_grad_norm", "must be null: the gradients that torchtune's recipe clips are divided by the tokens of a step once more");
-      if (infinite || clip->real > 1e300) note("clip_grad_norm", "gradients are not clipped");
-      else run.optimizer.max_grad_norm = clip->real;
+      if (infinite || clip->real > 1e30) note("clip_grad_norm", "gradients are not clipped; their norm is logged");
+      run.optimizer.max_grad_norm = infinite ? 1e30 : std::min(clip->real, 1e30);
     }
     if (top_.flag("optimizer_in_bwd", false)) {
       if (wants_lora()) top_.wrong("optimizer_in_bwd", concat("must be False: the recipe ", recipe_.name, " has no such key"));
@@ -420,6 +420,9 @@ class tune_training : tune_reader {
       one.text_field = wiki ? "page" : cnn ? "article" : data.text("column", "text");
       one.add_eos = data.flag("add_eos", true);
       if (!one.add_eos) data.wrong("add_eos", "must be True: every document ends with the end-of-text token");
+      if (const std::string tokenizer = top_.section("tokenizer").text("_component_"); tokenizer.ends_with("llama3_tokenizer"))
+        one.end_token = "<|end_of_text|>";  // which is not the end-of-text token of the folders of Instruct models
+      else if (tokenizer.ends_with("qwen2_tokenizer") || tokenizer.ends_with("qwen2_5_tokenizer")) one.end_token = "<|im_end|>";
       const bool splits = data.flag("split_across_pack", true);
       if (one.packed && splits && !wiki && !cnn) data.wrong("split_across_pack", "must be False with packed: a document is not split between sequences");
     } else if (is_preference) {
@@ -459,6 +462,9 @@ class tune_training : tune_reader {
     if (run.data.front().packed) {
       if (run.tokenizer.max_length == 0) top_.wrong("dataset", "packed needs tokenizer.max_seq_len, the length of the packs");
       run.seq_length = run.tokenizer.max_length;
+      // a sample takes as many positions of a pack as it has tokens, with the last one; Llama 3's have one more there, <|end_of_text|>
+      const bool has_end = top_.section("tokenizer").text("_component_").ends_with("llama3_tokenizer");
+      for (data_description& one : run.data) one.pack_gap = has_end && one.kind == "chat" ? 2 : 1;
     }
     top_.only("packed", false, "it is a key of the dataset");
     const std::string collate = top_.text("collate_fn", "torchtune.data.padded_collate_sft");

@@ -18,16 +18,17 @@ using namespace xtrain;
 
 namespace {
 
-/// Words of a command line, separated by blanks; "..." is one word.
+/// Words of a command line, separated by blanks; "..." and '...' are one word.
 std::vector<std::string> words_of(const std::string& line) {
   std::vector<std::string> words;
   std::string word;
-  bool quoted = false, any = false;
+  char quote = '\0';
+  bool any = false;
   for (const char c : line) {
-    if (c == '"' || c == '\'') {
-      quoted = !quoted;
+    if (quote == '\0' ? c == '"' || c == '\'' : c == quote) {
+      quote = quote == '\0' ? c : '\0';
       any = true;
-    } else if ((c == ' ' || c == '\n') && !quoted) {
+    } else if ((c == ' ' || c == '\n') && quote == '\0') {
       if (any) words.push_back(word);
       word.clear();
       any = false;
@@ -233,9 +234,13 @@ TEST_CASE("P-tuning and fine-tuning of ChatGLM-6B") {
   refuses("CUDA_VISIBLE_DEVICES=0,1 deepspeed main.py --do_train", "--num_gpus: must be given: how many ranks there are");
   refuses(glm + "--split_batches True",
           "--split_batches: must be left out: it divides a batch over the ranks; divide --per_device_train_batch_size instead; given 'True'");
-  refuses(glm + "--accelerator_config {split_batches:true}",
+  refuses(glm + R"(--accelerator_config '{"split_batches":true}')",
           "--accelerator_config: must be without split_batches, which divides a batch over the ranks; divide --per_device_train_batch_size instead; given "
-          "'{split_batches:true}'");
+          R"('{"split_batches":true}')");
+  CHECK_NOTHROW((void)translated(glm + R"(--accelerator_config '{"split_batches":false,"even_batches":true}')"));
+  refuses(glm + R"(--accelerator_config '{"gradient_accumulation_kwargs":{"num_steps":4}}')",
+          "--accelerator_config: must be without num_steps of gradient_accumulation_kwargs; give --gradient_accumulation_steps; given "
+          R"('{"gradient_accumulation_kwargs":{"num_steps":4}}')");
   refuses("main.py --do_train --prompt_column content --model_name_or_path glm",
           "--train_file: must be given, a JSON file of records (ChatGLM-6B's ptuning/main.py)");
   refuses(
@@ -389,7 +394,8 @@ TEST_CASE("schedules and optimizers") {
   CHECK(std::count_if(logs.notes.begin(), logs.notes.end(), [](const std::string& note) { return note.find("logging_dir") != std::string::npos; }) == 1);
   run = translated(alpaca + "--loss_average micro_batch");
   CHECK(run.objective.average == "micro_batch");
-  CHECK(run.drop_last);
+  CHECK_FALSE(run.drop_last);  // the last batch of an epoch is a step, smaller or not
+  CHECK(translated(alpaca + "--loss_average micro_batch --gradient_accumulation_steps 2").drop_last);
 }
 
 TEST_CASE("evaluation data is used where a strategy asks for it") {
@@ -398,6 +404,13 @@ TEST_CASE("evaluation data is used where a strategy asks for it") {
   CHECK(run.eval_data.front().files == std::vector<std::string>{"e.json"});
   CHECK(run.output.eval_steps == 20);
   CHECK(translated(alpaca + "--eval_data_path e.json --evaluation_strategy epoch").output.eval_epochs);
+  // without --eval_steps those of the log, which need not be written
+  const std::string every_log = alpaca + "--eval_data_path e.json --eval_strategy steps --logging_steps 6";
+  CHECK(translated(every_log).output.eval_steps == 6);
+  CHECK(translated(every_log + " --logging_strategy no").output.eval_steps == 6);
+  CHECK(translated(every_log + " --metric_for_best_model loss").output.save_total_limit == 0);
+  refuses(every_log + " --metric_for_best_model loss --save_total_limit 2",
+          "--metric_for_best_model: must be left out with --save_total_limit: the best checkpoint is not kept longer than others; given 'loss'");
 }
 
 TEST_CASE("what cannot be honoured is refused by its name") {
@@ -405,6 +418,12 @@ TEST_CASE("what cannot be honoured is refused by its name") {
   refuses("--model_name_or_path m --output_dir out",
           "--data_path: must be given, a JSON file of records with instruction, input and output (Stanford Alpaca's train.py), or "
           "--train_file, or --do_predict with --test_file (ChatGLM-6B's ptuning/main.py)");
+  refuses(alpaca + "--train_file train.json",
+          "--train_file: must be left out: it is a flag of ChatGLM-6B's ptuning/main.py; with --data_path, flags are those of Stanford Alpaca's train.py");
+  refuses(alpaca + "--do_eval True", "--do_eval: must be left out: --eval_data_path and --eval_strategy say what is evaluated, and when; given 'True'");
+  refuses(glm + "--model_max_length 512",
+          "--model_max_length: must be left out: it is a flag of Stanford Alpaca's train.py, which has --data_path; these are flags of ChatGLM-6B's "
+          "ptuning/main.py");
   refuses(alpaca + "--learning-rte 1e-5", "--learning_rte: there is no such flag; did you mean --learning_rate?");
   refuses(alpaca + "--learning_rate fast", "--learning_rate: must be a number; given 'fast'");
   refuses(alpaca + "--bf16 maybe", "--bf16: must be True or False; given 'maybe'");

@@ -132,7 +132,7 @@ TEST_CASE("torchtune's optimizers, losses and adapters are those of this library
   CHECK(run.optimizer.kind == "sgd");
   CHECK(run.optimizer.settings.at("momentum") == 0.0);
   CHECK(run.optimizer.max_grad_norm == 1.5);
-  CHECK(tune_description("llama3_2/1B_full", {"clip_grad_norm=inf"}).optimizer.max_grad_norm == 0.0);
+  CHECK(tune_description("llama3_2/1B_full", {"clip_grad_norm=inf"}).optimizer.max_grad_norm == 1e30);  // the norm is logged
 
   CHECK(tune_description("llama2/7B_qlora_single_device").adapter.kind == "qlora");
   CHECK(tune_description("llama2/7B_lora_single_device", {"model.use_dora=True"}).adapter.kind == "dora");
@@ -289,7 +289,14 @@ TEST_CASE("torchtune's datasets") {
   CHECK(one.kind == "text");
   CHECK(one.form == "separate");
   CHECK(one.text_field == "body");
+  CHECK(one.end_token == "<|end_of_text|>");  // whatever the folder's end-of-text token is
+  CHECK(tune_description("qwen2_5/0.5B_full_single_device", {"dataset=torchtune.datasets.text_completion_dataset", "dataset.source=json",
+                                                               "dataset.data_files=t.jsonl"})
+            .data.at(0)
+            .end_token == "<|im_end|>");  // the default of torchtune's class
   const run_description packed = tune_description("llama3_2/1B_full", {"dataset.packed=True", "tokenizer.max_seq_len=512"});
+  CHECK(packed.data.at(0).pack_gap == 2);
+  CHECK(tune_description("llama3_2/1B_full").data.at(0).pack_gap == 0);
   CHECK(packed.data[0].packed);
   CHECK(packed.seq_length == 512);
   CHECK(tune_refusal("llama3_2/1B_full", with_data({"dataset.packed=True"})).find("packed needs tokenizer.max_seq_len") != std::string::npos);
@@ -529,6 +536,9 @@ TEST_CASE("conversations are laid out and masked as torchtune's tokenizers do") 
   chatml.assistant = {"<|im_start|>assistant\n", "<|im_end|>\n"};
   grammar.user = {"Correct this to standard English: ", "\n---\nCorrected: "};
   question.user = {"Question: ", "\n\nAnswer: "};
+  detail::tune_prompt assistant, gemma, letters;
+  assistant.user = gemma.user = {"USER: ", " ASSISTANT: "}, gemma.drops_spaces = true;
+  letters.user = {"U: ", " E"}, letters.assistant = {"A ", " Z"};
   struct expected {
     tune_layout layout;
     detail::tune_prompt prompt;
@@ -553,10 +563,14 @@ TEST_CASE("conversations are laid out and masked as torchtune's tokenizers do") 
       {tune_layout::phi3, plain, true, "<s><|system|>\nS<|end|>\n<|user|>\nu<|end|>\n<|assistant|>\na<|end|>\n<|user|>\nv<|end|>\n<|assistant|>\nb<|end|>\n",
        "<|assistant|>\na<|end|>\n<|assistant|>\nb<|end|>\n"},
       {tune_layout::plain, plain, true, "<s>Sua</s><s>vb</s>", "a</s>b</s>"},
-      // sentencepiece puts the spaces back that torchtune cuts from "[INST] " and " [/INST] "
-      {tune_layout::plain, llama2, true, "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nu [/INST] a</s><s>[INST] <<SYS>>\nS\n<</SYS>>\n\nv [/INST] b</s>", "a</s>b</s>"},
+      // as the pieces of Mistral's tokenizer.model, with a space for each of its U+2581 but that behind <s>
+      {tune_layout::plain, llama2, true, "<s>[INST] <<SYS>>\n S \n<</SYS>>\n\n u  [/INST] a</s><s>[INST] <<SYS>>\n S \n<</SYS>>\n\n v  [/INST] b</s>",
+       " a</s> b</s>"},
+      {tune_layout::plain, assistant, true, "<s>SUSER:u ASSISTANT: a</s><s>USER: v  ASSISTANT: b</s>", " a</s> b</s>"},
+      {tune_layout::plain, gemma, false, "<s>USER:u ASSISTANT:a</s><s>USER:v ASSISTANT:b</s>", "a</s>b</s>"},
+      {tune_layout::plain, letters, false, "<s>U: u  EAa Z</s><s>U: v  EAb Z</s>", "Aa Z</s>Ab Z</s>"},
       {tune_layout::plain, chatml, true,
-       "<s><|im_start|>system\nS<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n</s><s><|im_start|>user\nv<|im_end|>\n"
+       "<s><|im_start|>system\n S <|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n</s><s><|im_start|>user\n v <|im_end|>\n"
        "<|im_start|>assistant\nb<|im_end|>\n</s>",
        "<|im_start|>assistant\na<|im_end|>\n</s><|im_start|>assistant\nb<|im_end|>\n</s>"},
       // torchtune ends the answers of phi-4 with nothing
@@ -581,8 +595,12 @@ TEST_CASE("conversations are laid out and masked as torchtune's tokenizers do") 
   }
   detail::tune_prompt mistral = llama2;
   mistral.system_in_user = false, mistral.refuses_system = true;
-  const chat_template form = chat_template::from_text(detail::tune_chat_template(tune_layout::plain, mistral));
+  chat_template form = chat_template::from_text(detail::tune_chat_template(tune_layout::plain, mistral));
+  form.set_token("bos_token", "<s>");
+  form.set_token("eos_token", "</s>");
   CHECK_THROWS_AS((void)form.apply(std::vector<chat_message>{{"system", "S"}, {"user", "u"}}), data_error);
+  const std::string stripped = form.apply(std::vector<chat_message>{{"user", "u  "}, {"assistant", "a  "}});
+  CHECK(stripped == "<s>[INST] u  [/INST] a</s>");
   CHECK(detail::jinja_text("a'b\\c\nd") == "'a\\'b\\\\c\\nd'");
 }
 
