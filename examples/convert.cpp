@@ -1,9 +1,11 @@
-// Converts weights between formats: Hugging Face folders, PyTorch's files, Meta's, llm.c, llama2.c.
+// Converts weights between formats: Hugging Face folders, PyTorch's files, Meta's, llm.c, llama2.c. Merges LoRA adapters into them.
 //
 //   convert --from stories260K.bin --to stories260K --format hf --dtype bf16
 //   convert --from tuned --to tuned-int4 --quantize int4 --group-size 32
+//   convert --from base --adapter lora --to merged
 //
-// Tensors are read from mapped files and written one after the other: memory holds at most one of them.
+// Tensors are read from mapped files and written one after the other: memory holds at most one of them, but the whole model in fp32 while an adapter is
+// merged.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -14,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/adapt/peft.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/io/llama2c.hpp>
 #include <xtrain/io/llmc.hpp>
@@ -28,7 +31,7 @@
 namespace {
 
 struct convert_flags {
-  std::string from{}, to{}, format = "hf", dtype{}, config{}, tokenizer{}, shard_size{}, quantize{};
+  std::string from{}, to{}, adapter{}, format = "hf", dtype{}, config{}, tokenizer{}, shard_size{}, quantize{};
   std::size_t group_size = 256;
   bool packs = false;
   command_line::config_flags replaced{};
@@ -36,13 +39,15 @@ struct convert_flags {
   void add(CLI::App& app) {
     app.add_option("--from", from, "folder, or a file of safetensors, PyTorch, llm.c or llama2.c")->required()->type_name("PATH");
     app.add_option("--to", to, "folder for hf, file for the others")->required()->type_name("PATH");
+    app.add_option("--adapter", adapter, "folder of a LoRA adapter, merged first into the weights of --from, its base model, as PEFT's merge_and_unload() does")
+        ->type_name("DIR");
     app.add_option("--format", format, "hf: config.json and safetensors; llmc: GPT-2; llama2c, llama2c-v1: LLaMA")
         ->check(command_line::one_of({"hf", "llmc", "llama2c", "llama2c-v1"}))
         ->capture_default_str();
     app.add_option("--dtype", dtype, "dtype of the weights: fp32, bf16 or fp16; default: unchanged, or what the format has")
         ->check(command_line::one_of({"fp32", "bf16", "fp16"}));
     app.add_option("--config", config, "config.json, for a file without one")->type_name("FILE");
-    app.add_option("--tokenizer", tokenizer, "folder or file of the tokenizer to copy; default: the folder's")->type_name("PATH");
+    app.add_option("--tokenizer", tokenizer, "folder or file of the tokenizer to copy; default: the adapter's, or else the folder's")->type_name("PATH");
     app.add_option("--max-shard-size", shard_size, "maximum size of a weight file in a folder, e.g. 2G; default: 5 GB")->type_name("SIZE");
     auto* quantized = app.add_option("--quantize", quantize,
                                      "rounds weights of linear layers as quantization-aware training does: int4 (symmetric; torchao's 8da4w), or "
@@ -91,6 +96,43 @@ model_source open(const convert_flags& flags) {
   if (source.config) source.config = flags.replaced.apply(*source.config);
   return source;
 }
+
+struct recipe : xtrain::defaults {};
+
+/// The base model with the adapter merged into it, in fp32, in a folder beside the one that is written; removed at the end.
+class merged_folder {
+ public:
+  explicit merged_folder(const convert_flags& flags) : merged_folder(free_path(flags)) {  // from here on the destructor runs
+    auto model = command_line::for_flag("--from", flags.from, [&] { return xtrain::load_model<recipe>(flags.from); });
+    command_line::for_flag("--adapter", flags.adapter, [&] { merge_adapter(model, flags.adapter); });
+    command_line::for_flag("--to", flags.to, [&] { save_pretrained(model, path_, xtrain::save_options{.base_model = flags.from}); });
+  }
+  ~merged_folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  merged_folder(const merged_folder&) = delete;
+  merged_folder& operator=(const merged_folder&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  explicit merged_folder(std::string path) : path_(std::move(path)) {}
+
+  [[nodiscard]] static std::string free_path(const convert_flags& flags) {
+    using xtrain::require, command_line::usage_error;
+    require<usage_error>(xtrain::is_directory(flags.from) && flags.config.empty(), "--adapter: must be given with a folder of a model as --from; given ",
+                         flags.from, flags.config.empty() ? "" : " with --config");
+    std::string to = flags.to;
+    while (to.size() > 1 && to.ends_with('/')) to.pop_back();
+    const std::string path = to + ".merging";
+    require<usage_error>(!std::filesystem::exists(path), "--to: ", path, " must not exist: the merged model is written there first. If it is left of a run ",
+                         "that was stopped, it can be removed");
+    return path;
+  }
+
+  std::string path_;
+};
 
 /// The dtype of the converted tensors, as named in files; empty: each tensor keeps its own.
 std::string number_for(const convert_flags& flags, const xtrain::tensor_source& weights) {
@@ -181,7 +223,7 @@ std::vector<std::string> write(const convert_flags& flags, const model_source& s
 /// Whether the weights that are read would be overwritten by others.
 bool loses_source(const convert_flags& flags) {
   namespace fs = std::filesystem;
-  const bool changes = !flags.dtype.empty() || !flags.quantize.empty();
+  const bool changes = !flags.dtype.empty() || !flags.quantize.empty() || !flags.adapter.empty();
   const fs::path from = flags.from, to = flags.to;
   std::error_code ignored;
   if (flags.format != "hf") {
@@ -191,8 +233,6 @@ bool loses_source(const convert_flags& flags) {
   }
   return changes && (fs::equivalent(from, to, ignored) || fs::equivalent(from, to / "model.safetensors", ignored));
 }
-
-struct recipe : xtrain::defaults {};
 
 /// A folder that would not load is written as asked, with a warning that says what the loader would. Compared are decoders that the library has, with
 /// the head of a language model.
@@ -216,10 +256,34 @@ void warn_of_other_tensors(const convert_flags& flags, const model_source& sourc
   }
 }
 
-void convert(const convert_flags& flags) {
+/// The dtype of a folder's matrices, as --dtype names it. Vectors may be what is computed anew, as RoPE's frequencies.
+std::string dtype_of(const std::string& folder) {
+  std::string only;
+  const xtrain::weight_folder weights(folder);
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (!xtrain::is_floating(tensor->dtype) || tensor->shape.size() < 2) continue;
+    xtrain::require<command_line::usage_error>(only.empty() || only == tensor->dtype, "--dtype: must be given with --adapter: the weights of ", folder,
+                                               " are of ", only, " and of ", tensor->dtype);
+    only = tensor->dtype;
+  }
+  return only == "BF16" ? "bf16" : only == "F16" ? "fp16" : "fp32";
+}
+
+void convert(convert_flags flags) {
+  xtrain::require<command_line::usage_error>(!loses_source(flags), "--to: must not be --from, whose weights would be lost; given ", flags.to);
+  std::optional<merged_folder> merged;
+  if (!flags.adapter.empty()) {
+    std::error_code ignored;
+    xtrain::require<command_line::usage_error>(!std::filesystem::equivalent(flags.adapter, flags.to, ignored),
+                                               "--to: must not be the adapter's folder; given ", flags.to);
+    flags.tokenizer = command_line::tokenizer_place_of(flags.tokenizer, flags.adapter, flags.from).path;
+    const bool keeps_dtype = flags.dtype.empty() && (flags.format == "hf" || flags.format == "llmc") && xtrain::is_directory(flags.from);
+    if (keeps_dtype) flags.dtype = command_line::for_flag("--from", flags.from, [&] { return dtype_of(flags.from); });
+    merged.emplace(flags);
+    flags.from = merged->path();
+  }
   const auto source = command_line::for_flag("--from", flags.from, [&] { return open(flags); });
   const std::string dtype = number_for(flags, *source.weights);
-  xtrain::require<command_line::usage_error>(!loses_source(flags), "--to: must not be --from, whose weights would be lost; given ", flags.to);
   const quantization q = quantization_for(flags, source);
 
   // the rounding error is reported before anything is written
@@ -265,5 +329,5 @@ int main(int argc, char** argv) {
   CLI::App app("Converts weights from one format to another.", "convert");
   convert_flags flags;
   flags.add(app);
-  return command_line::run(app, argc, argv, [&] { convert(flags); });
+  return command_line::run(app, argc, argv, [&] { convert(std::move(flags)); });
 }

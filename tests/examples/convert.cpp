@@ -1,7 +1,10 @@
 // The example that converts weights, run as on a command line.
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <functional>
+#include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -123,6 +126,64 @@ TEST_CASE("linear layers are quantized to four bits, as values or packed") {
   CHECK(codes->shape == std::vector<std::size_t>{16, 2});
   CHECK(four_bits.find("lm_head.weight") != nullptr);
   CHECK(read_json(f / "packed" + "/config.json")["quantization_config"]["config_groups"]["group_0"]["weights"]["group_size"] == 8);
+}
+
+struct with_lora : defaults {
+  using adapter = lora;
+};
+
+TEST_CASE("an adapter is merged into the weights of its base model, in their dtype") {
+  const scratch_folder f;
+  save_pretrained(llama<plain>({.vocab_size = 11, .hidden_size = 16, .num_layers = 2, .num_heads = 4, .intermediate_size = 24, .max_position_embeddings = 7}),
+                  f / "base");
+  auto model = llama<with_lora>::from_pretrained(f / "base", {}, {.adapter = {.rank = 2, .alpha = 8, .dora = true}});
+  for (const auto& entry : model.parameters().entries()) {
+    if (!entry.spec.name.ends_with("lora_B.weight")) continue;
+    std::vector<float> values(entry.size());
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.01F * static_cast<float>(i % 7);
+    model.parameters().set(model.stream(), entry, std::span<const float>(values));
+  }
+  save_pretrained(model, f / "lora", save_adapter_options{.base_model = f / "base"});
+  auto expected = llama<plain>::from_pretrained(f / "base");
+  merge_adapter(expected, f / "lora");
+  save_pretrained(expected, f / "expected");
+
+  const auto done = convert({"--from", f / "base", "--adapter", f / "lora", "--to", f / "merged"});
+  REQUIRE(done.status == 0);
+  check_same(weight_folder(f / "expected"), weight_folder(f / "merged"));
+  CHECK_FALSE(std::filesystem::exists(f / "merged.merging"));
+
+  // a base model in bf16: the sum is rounded once
+  REQUIRE(convert({"--from", f / "base", "--to", f / "base16", "--dtype", "bf16"}).status == 0);
+  auto rounded = llama<plain>::from_pretrained(f / "base16");
+  merge_adapter(rounded, f / "lora");
+  save_pretrained(rounded, f / "rounded");
+  REQUIRE(convert({"--from", f / "rounded", "--to", f / "expected16", "--dtype", "bf16"}).status == 0);
+  REQUIRE(convert({"--from", f / "base16", "--adapter", f / "lora", "--to", f / "merged16"}).status == 0);
+  check_same(weight_folder(f / "expected16"), weight_folder(f / "merged16"));
+
+  refuses({"--from", f / "base", "--adapter", f / "lora", "--to", f / "base"}, "--to: must not be --from", 2);
+  refuses({"--from", f / "base", "--adapter", f / "lora", "--to", f / "lora"}, "--to: must not be the adapter's folder", 2);
+  refuses({"--from", f / "base", "--adapter", f / "nothing", "--to", f / "to"}, "adapter_config.json", 1);
+  CHECK_FALSE(std::filesystem::exists(f / "to"));
+  CHECK_FALSE(std::filesystem::exists(f / "to.merging"));
+}
+
+TEST_CASE("weights that are not finite are not quantized: integers would hide them") {
+  const scratch_folder f;
+  for (const float damage : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    llama<plain> model({.vocab_size = 11, .hidden_size = 16, .num_layers = 2, .num_heads = 4, .intermediate_size = 64, .max_position_embeddings = 7});
+    const std::string name = "model.layers.1.mlp.up_proj.weight";
+    std::vector<float> values(64 * 16, 0.5F);
+    values[19] = damage;
+    model.parameters().set(model.stream(), *model.parameters().find(name), std::span<const float>(values));
+    save_pretrained(model, f / "damaged");
+    const std::string words = concat("quantized weights: weights must be finite; '", name, "' has ", damage, " at 19");
+    refuses({"--from", f / "damaged", "--to", f / "to", "--quantize", "int4", "--group-size", "8"}, words, 1);
+    refuses({"--from", f / "damaged", "--to", f / "to", "--quantize", "int4-weight-only", "--group-size", "8"}, words, 1);
+    refuses({"--from", f / "damaged", "--to", f / "to", "--quantize", "int4", "--group-size", "8", "--packed"}, words, 1);
+    CHECK_FALSE(std::filesystem::exists(f / "to"));
+  }
 }
 
 TEST_CASE("what cannot be converted is refused, and nothing is written") {
