@@ -400,4 +400,5 @@ TEST_CASE("work that is not the same in two steps is not captured, and says whic
     CHECK_THROWS_WITH_AS(steps.prepare(stream, staged, staging, 0, std::span(&view, 1), 7, queue),
                          doctest::Contains("is dropout and dropout, with other settings or operands. What differs from step to step must be in device memory"),
                          config_error);
+  stream.synchronize();  // what is queued uses the buffer
 }
