@@ -164,7 +164,7 @@ TEST_CASE("an adapter is merged into the weights of its base model, in their dty
 
   refuses({"--from", f / "base", "--adapter", f / "lora", "--to", f / "base"}, "--to: must not be --from", 2);
   refuses({"--from", f / "base", "--adapter", f / "lora", "--to", f / "lora"}, "--to: must not be the adapter's folder", 2);
-  refuses({"--from", f / "base", "--adapter", f / "nothing", "--to", f / "to"}, "adapter_config.json", 1);
+  refuses({"--from", f / "base", "--adapter", f / "nothing", "--to", f / "to"}, "must be a folder with an adapter", 1);
   CHECK_FALSE(std::filesystem::exists(f / "to"));
   CHECK_FALSE(std::filesystem::exists(f / "to.merging"));
 }

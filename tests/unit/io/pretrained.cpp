@@ -308,7 +308,7 @@ TEST_CASE("damaged folders are refused and say what is wrong") {
                          file_error);
     for (const char* name : {"checkpoint-90", "checkpoint-100"}) std::filesystem::create_directories(run / name);
     CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained(run.path()),
-                         doctest::Contains(("resume it, or give " + run.path() + "/checkpoint-100").c_str()), file_error);
+                         doctest::Contains(("resume the run, or give " + run.path() + "/checkpoint-100").c_str()), file_error);
   }
   {
     damaged d("llama_tied");
