@@ -61,7 +61,7 @@ XTRAIN_INLINE chat_template chat_template::from_folder(const std::string& folder
   // what is read first counts: special_tokens_map.json, or as in transformers tokenizer_config.json, null too, if it lists all added tokens
   json map = file_exists(map_path) ? read_json(map_path) : json::object();
   if (config.contains("added_tokens_decoder") && map.is_object())
-    for (const auto& [name, token] : config.items()) map.erase(name);
+    for (const auto& [name, given] : config.items()) map.erase(name);
   made.read_tokens(map);
   made.read_tokens(config);
   return made;
