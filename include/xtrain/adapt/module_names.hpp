@@ -28,12 +28,12 @@ namespace xtrain {
 /// Whether belongs(name) holds for the module or one that contains it: "model.layers.0.mlp.up_proj" is tried first, then
 /// "model.layers.0.mlp", and so on.
 template <class Belongs>
-[[nodiscard]] bool lies_in(std::string_view module, Belongs&& belongs) {
+[[nodiscard]] bool lies_in(std::string_view name, Belongs&& belongs) {
   while (true) {
-    if (belongs(module)) return true;
-    const std::size_t dot = module.rfind('.');
+    if (belongs(name)) return true;
+    const std::size_t dot = name.rfind('.');
     if (dot == std::string_view::npos) return false;
-    module = module.substr(0, dot);
+    name = name.substr(0, dot);
   }
 }
 

@@ -243,7 +243,7 @@ requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& mod
   std::vector<change> changes;
   for (const auto& entry : model.parameters().entries()) {
     const std::string module = module_of(entry.spec.name), kind = entry.spec.name.substr(module.size());
-    change found{.to = &entry, .whole = tensors.find({entry.spec.name, concat(module, ".base_layer", kind)})};
+    change found{.to = &entry, .whole = tensors.find(std::vector<std::string>{entry.spec.name, concat(module, ".base_layer", kind)})};
     if (entry.spec.shape.size() == 2 && kind == ".weight") {
       found.a = tensors.find({concat(module, lora_names::a)});
       found.b = tensors.find({concat(module, lora_names::b)});

@@ -43,7 +43,8 @@ class device_ptr {
 
   constexpr device_ptr() = default;
   constexpr explicit device_ptr(T* raw) : raw_(raw) {}
-  constexpr operator device_ptr<const T, Memory>() const requires(!std::is_const_v<T>) { return device_ptr<const T, Memory>(raw_); }
+  template <class U>
+  requires(std::is_same_v<const U, T> && !std::is_const_v<U>) constexpr device_ptr(device_ptr<U, Memory> other) : raw_(other.raw()) {}
 
   [[nodiscard]] constexpr T* raw() const { return raw_; }
   [[nodiscard]] constexpr device_ptr operator+(std::size_t elements) const { return device_ptr(raw_ + elements); }
@@ -65,7 +66,8 @@ class device_span {
 
   constexpr device_span() = default;
   constexpr device_span(device_ptr<T, Memory> data, std::size_t size) : data_(data), size_(size) {}
-  constexpr operator device_span<const T, Memory>() const requires(!std::is_const_v<T>) { return {data_, size_}; }
+  template <class U>
+  requires(std::is_same_v<const U, T> && !std::is_const_v<U>) constexpr device_span(device_span<U, Memory> other) : data_(other.data()), size_(other.size()) {}
 
   [[nodiscard]] constexpr device_ptr<T, Memory> data() const { return data_; }
   [[nodiscard]] constexpr T* raw() const { return data_.raw(); }

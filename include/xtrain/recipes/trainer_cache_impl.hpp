@@ -77,6 +77,12 @@ class waiting_lock {
   return all;
 }
 
+/// Warnings are for those who write the library: with -Werror, a warning of a newer compiler would end a user's run. -Wl, -Wa and -Wp pass options on.
+[[nodiscard]] inline bool asks_for_warnings(std::string_view option) {
+  const bool passed_on = option.starts_with("-Wl,") || option.starts_with("-Wa,") || option.starts_with("-Wp,");
+  return option.starts_with("-pedantic") || (option.starts_with("-W") && !passed_on);
+}
+
 /// The instructions that this machine's processor has: what -march=native compiles for. A folder of trainers may be shared with other machines.
 [[nodiscard]] inline std::string processor_features(const std::string& path) {
   std::string text;  // the system gives such a file no size: it cannot be mapped
@@ -139,12 +145,13 @@ XTRAIN_INLINE trainer_build trainer_build::load(const std::string& path) {
     else if (name == "mpi_includes") result.mpi_includes = detail::split_list(value, ';');
     else if (name == "mpi_libraries") result.mpi_libraries = detail::split_list(value, ';');
     else if (name == "options") {
+      const auto take = [&](std::string& one) {
+        if (!detail::asks_for_warnings(one)) result.options.push_back(std::move(one));
+      };
       for (std::string& one : detail::split_list(value, ';')) {
-        if (!one.starts_with("SHELL:")) {
-          if (!one.starts_with("-W")) result.options.push_back(std::move(one));  // warnings are for those who write the library
-          continue;
-        }
-        for (std::string& part : detail::split_list(one.substr(6), ' ')) result.options.push_back(std::move(part));
+        if (!one.starts_with("SHELL:")) take(one);
+        else
+          for (std::string& part : detail::split_list(one.substr(6), ' ')) take(part);
       }
     } else fail<file_error>(path, ": line ", number, ": there is no '", name, "'; this program is of another version");
   }
@@ -200,7 +207,7 @@ XTRAIN_INLINE std::string trainer_cache::compile(const recipe_type& type, bool m
   std::string others;
   for (const std::string& one : prebuilt()) others += (others.empty() ? "" : ", ") + one;
 
-  std::vector<std::string> command{with.compiler, "-std=c++20"};
+  std::vector<std::string> command{with.compiler, "-std=c++20", "-w"};  // -w: no warnings, of headers of dependencies either
   for (const std::string& one : with.options) command.push_back(one);
   for (const std::string& one : with.definitions) command.push_back("-D" + one);
   command.push_back(concat("-DXTRAIN_RECIPE_KEY=\"", type.key(), "\""));

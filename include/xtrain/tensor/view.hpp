@@ -41,9 +41,9 @@ class tensor_view {
   /// A null view: an optional argument that is not given.
   [[nodiscard]] static constexpr tensor_view none() { return {}; }
 
-  constexpr operator tensor_view<const T, N, Memory>() const requires(!std::is_const_v<T>) {
-    return tensor_view<const T, N, Memory>(data_, shape_, stride_);
-  }
+  template <class U>
+  requires(std::is_same_v<const U, T> && !std::is_const_v<U>) constexpr tensor_view(const tensor_view<U, N, Memory>& other)
+      : data_(other.data_), shape_(other.shape_), stride_(other.stride_) {}
 
   [[nodiscard]] constexpr const shape_of_rank<N>& shape() const { return shape_; }
   [[nodiscard]] constexpr std::size_t shape(std::size_t dim) const { return shape_[dim]; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -85,7 +86,8 @@ class captured_steps {
 
   /// All of a batch that the host knows when it queues kernels.
   void add(const device_batch<Device>& batch) {
-    for (const std::size_t size : {batch.b, batch.t, batch.first_sequence, batch.whole_t, std::size_t{batch.is_packed}}) layout_.push_back(size);
+    const std::array<std::size_t, 5> sizes{batch.b, batch.t, batch.first_sequence, batch.whole_t, std::size_t{batch.is_packed}};
+    layout_.insert(layout_.end(), sizes.begin(), sizes.end());
     const auto add_view = [&](const auto& view) {
       layout_.push_back(reinterpret_cast<std::uintptr_t>(view.span().raw()));
       layout_.push_back(view.span().size());

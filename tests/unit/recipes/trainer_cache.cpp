@@ -66,7 +66,7 @@ TEST_CASE("a prebuilt trainer is found, another one is compiled once") {
   CHECK(trainers.find_or_compile(other) == program);
   CHECK(p.calls() == 1);
   const std::string command(mapped_file(p.folder / "calls").text());
-  CHECK(command.starts_with("-std=c++20 -O1 --param x=1 -DA -DB=\"c\" -DXTRAIN_RECIPE_KEY=\"cpu-bf16_mixed\" -I"));
+  CHECK(command.starts_with("-std=c++20 -w -O1 --param x=1 -DA -DB=\"c\" -DXTRAIN_RECIPE_KEY=\"cpu-bf16_mixed\" -I"));
   CHECK(command.ends_with(" -lm\n"));
 
   // another header, other options
@@ -85,6 +85,14 @@ TEST_CASE("a prebuilt trainer is found, another one is compiled once") {
   p.describe(p.folder / "compiler", "-O2", "-lm;-lz");
   CHECK(trainers.find_or_compile(other) != fourth);
   CHECK(p.calls() == 5);
+}
+
+TEST_CASE("trainers are compiled without warnings, whatever the build asks for") {
+  const programs p;
+  p.describe(p.folder / "compiler", "-Werror;-O1;-pedantic-errors;-Wl,-z,now;SHELL:-Wshadow -Werror=all -g;-Wp,-DX;-Weverything");
+  (void)trainer_cache(p.settings).find_or_compile({.optimizer = "lion"});
+  const std::string command(mapped_file(p.folder / "calls").text());
+  CHECK(command.starts_with("-std=c++20 -w -O1 -Wl,-z,now -g -Wp,-DX -DA"));
 }
 
 TEST_CASE("trainers for this processor are not those of another one") {

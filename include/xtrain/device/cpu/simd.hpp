@@ -31,7 +31,13 @@
 #include <xtrain/core/dtype.hpp>
 
 // g++ spills a whole accumulator array to the stack if one loop over it is not unrolled.
+#ifdef __CUDACC__  // whose front end warns of pragmas that it does not know
+#define XTRAIN_UNROLL
+#define XTRAIN_UNROLL_4
+#else
 #define XTRAIN_UNROLL _Pragma("GCC unroll 64")
+#define XTRAIN_UNROLL_4 _Pragma("GCC unroll 4")
+#endif
 #define XTRAIN_ALWAYS_INLINE inline __attribute__((always_inline))
 #define XTRAIN_LAMBDA_INLINE __attribute__((always_inline))
 
@@ -111,6 +117,13 @@ template <class Arch>
 
 namespace detail {
 
+template <class Arch, class T>
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> widened_in_turn(const T* from) {
+  std::array<float, width<float, Arch>> lanes;
+  for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = from[i];
+  return xsimd::batch<float, Arch>::load_unaligned(lanes.data());
+}
+
 /// `width` 16-bit values as floats. One branch per instruction set; a plain loop for the others.
 template <class Arch>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> widened(const bf16* from) {
@@ -137,9 +150,7 @@ template <class Arch>
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(reinterpret_cast<const std::uint16_t*>(from)), 16));
   }
 #endif
-  std::array<float, width<float, Arch>> lanes;
-  for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = from[i];
-  return xsimd::batch<float, Arch>::load_unaligned(lanes.data());
+  return widened_in_turn<Arch>(from);
 }
 
 template <class Arch>
@@ -156,9 +167,7 @@ template <class Arch>
 #ifdef __F16C__
   if constexpr (is_sse<Arch>) return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
 #endif
-  std::array<float, width<float, Arch>> lanes;
-  for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = from[i];
-  return xsimd::batch<float, Arch>::load_unaligned(lanes.data());
+  return widened_in_turn<Arch>(from);
 }
 
 // what the hardware rounding to bf16 needs for its fallback

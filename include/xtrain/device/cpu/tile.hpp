@@ -137,8 +137,7 @@ XTRAIN_ALWAYS_INLINE void tile_from(std::size_t depth, Left a, Right b, C* c, st
   constexpr std::size_t w = simd::width<A, Arch>;
   batch sum[Rows][Vectors];
   XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) sum[i][v] = batch(A{0}); }
-#pragma GCC unroll 4
-  for (std::size_t p = 0; p < depth; ++p) {
+  XTRAIN_UNROLL_4 for (std::size_t p = 0; p < depth; ++p) {
     batch b_p[Vectors];
     XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) b_p[v] = b.template load<A>(v);
     XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {

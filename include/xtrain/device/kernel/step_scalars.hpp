@@ -165,7 +165,7 @@ struct update_step_scalars {
 
   /// The formula, for devices that run it on one thread.
   ///   inputs   null if they are in the kernel
-  void compute(double loss_sum, double squares, const double* statistics, const step_inputs* inputs, step_state& state, step_scalars& scalars,
+  constexpr void compute(double loss_sum, double squares, const double* statistics, const step_inputs* inputs, step_state& state, step_scalars& scalars,
                step_report& report) const {
     const step_inputs known = inputs != nullptr ? *inputs : step_inputs{learning_rate, targets, 0};
     for (std::size_t i = 0; i < max_statistics; ++i)
