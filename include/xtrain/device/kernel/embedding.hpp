@@ -60,7 +60,7 @@ struct embedding_backward {
 /// i + d/2.                                                              [Su et al. 2021, eq. 34]
 ///   x               updated   in place: the first d elements of each of the first `heads` heads of n rows
 ///   stride          distance between rows; head_stride: between heads. Elements of a head after the first d are not touched
-///   position_n      read      row of the table
+///   position_n      read      row of the table; a head whose position is outside [0, positions) is not rotated
 ///   cos_sin_pd      read      [positions, d]: d/2 cosines, then d/2 sines
 ///   inverse         rotates by the opposite angle: the backward pass
 template <class Memory, class T>

@@ -1,0 +1,13 @@
+// Every kernel in the dialect, for streams that launch.
+#pragma once
+
+#include <xtrain/device/simt/activation.hpp>
+#include <xtrain/device/simt/attention.hpp>
+#include <xtrain/device/simt/column_sum.hpp>
+#include <xtrain/device/simt/elementwise.hpp>
+#include <xtrain/device/simt/embedding.hpp>
+#include <xtrain/device/simt/loss.hpp>
+#include <xtrain/device/simt/matmul.hpp>
+#include <xtrain/device/simt/norm.hpp>
+#include <xtrain/device/simt/optimizer.hpp>
+#include <xtrain/device/simt/step_scalars.hpp>

@@ -1,0 +1,148 @@
+// A thread's place in its launch, barriers, shuffles, and what a block shares.
+//
+// A kernel of the dialect is a trivially copyable value:
+//   members                     its arguments
+//   threads                     constant: threads of a block, whole warps
+//   shared                      type: what a block shares; its arrays are shared_array
+//   operator()(shared&) const   the work of one thread
+// The rules are in ../README.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <xtrain/device/simt/language/target.hpp>
+#if !XTRAIN_SIMT_GPU
+#include <xtrain/device/simt/language/host_runner.hpp>
+#endif
+
+namespace xtrain::simt {
+
+#if XTRAIN_SIMT_GPU
+
+XTRAIN_SIMT_FN int thread() { return static_cast<int>(threadIdx.x); }
+XTRAIN_SIMT_FN int block_x() { return static_cast<int>(blockIdx.x); }
+XTRAIN_SIMT_FN int block_y() { return static_cast<int>(blockIdx.y); }
+XTRAIN_SIMT_FN int block_z() { return static_cast<int>(blockIdx.z); }
+XTRAIN_SIMT_FN int blocks_x() { return static_cast<int>(gridDim.x); }
+
+/// A barrier of the block.
+XTRAIN_SIMT_FN void sync() { __syncthreads(); }
+XTRAIN_SIMT_FN void sync_warp() { __syncwarp(); }
+template <class T>
+XTRAIN_SIMT_FN T shuffle(T value, int lane) {
+  return __shfl_sync(0xffffffffU, value, lane, warp_width);
+}
+template <class T>
+XTRAIN_SIMT_FN T shuffle_xor(T value, int mask) {
+  return __shfl_xor_sync(0xffffffffU, value, mask, warp_width);
+}
+XTRAIN_SIMT_FN std::uint32_t ballot(bool vote) { return __ballot_sync(0xffffffffU, vote); }
+/// Integers only: sums of floats must not depend on an order.
+XTRAIN_SIMT_FN int atomic_add(int* at, int value) { return atomicAdd(at, value); }
+
+template <class T, int N>
+class alignas(16) shared_array {
+ public:
+  XTRAIN_SIMT_FN T& operator[](int i) { return all_[i]; }
+  XTRAIN_SIMT_FN T* at(int i) { return all_ + i; }
+
+ private:
+  T all_[N];
+};
+
+#else
+
+using host::shared_array;
+
+inline int thread() { return host::running->thread(); }
+inline int block_x() { return host::running->block().x; }
+inline int block_y() { return host::running->block().y; }
+inline int block_z() { return host::running->block().z; }
+inline int blocks_x() { return host::running->grid().x; }
+
+inline void sync(host::site where = host::site::current()) { host::running->meet_block(where); }
+inline void sync_warp(host::site where = host::site::current()) { host::running->meet_warp(where); }
+template <class T>
+T shuffle(T value, int lane, host::site where = host::site::current()) {
+  struct operand {
+    T value;
+    int lane;
+  };
+  return host::running->together<T>(operand{value, lane}, where, [](const operand* const* in, T* const* out) {
+    for (int l = 0; l < warp_width; ++l) {
+      if (in[l]->lane < 0 || in[l]->lane >= warp_width) host::running->raise(concat("a shuffle from lane ", in[l]->lane));
+      *out[l] = in[in[l]->lane]->value;
+    }
+  });
+}
+template <class T>
+T shuffle_xor(T value, int mask, host::site where = host::site::current()) {
+  return simt::shuffle(value, host::running->thread() % warp_width ^ mask, where);
+}
+/// Bit l: the vote of lane l. Warps of 32 only.
+inline std::uint32_t ballot(bool vote, host::site where = host::site::current()) {
+  static_assert(warp_width == 32);
+  return host::running->together<std::uint32_t>(vote, where, [](const bool* const* in, std::uint32_t* const* out) {
+    std::uint32_t all = 0;
+    for (int l = 0; l < warp_width; ++l) all |= static_cast<std::uint32_t>(*in[l]) << l;
+    for (int l = 0; l < warp_width; ++l) *out[l] = all;
+  });
+}
+inline int atomic_add(int* at, int value) { return __atomic_fetch_add(at, value, __ATOMIC_RELAXED); }
+
+#endif
+
+XTRAIN_SIMT_FN int lane() { return thread() % warp_width; }
+XTRAIN_SIMT_FN int warp() { return thread() / warp_width; }
+/// Number of this thread among all of a grid that has one dimension, and the number of these.
+XTRAIN_SIMT_FN std::size_t thread_of_grid(int threads) {
+  return static_cast<std::size_t>(block_x()) * static_cast<std::size_t>(threads) + static_cast<std::size_t>(thread());
+}
+
+template <class T>
+XTRAIN_SIMT_FN T larger(T a, T b) {
+  return a > b ? a : b;
+}
+template <class T>
+XTRAIN_SIMT_FN T smaller(T a, T b) {
+  return a < b ? a : b;
+}
+
+/// N neighbours, moved by one instruction of up to 16 bytes.
+template <class T, int N>
+struct alignas(sizeof(T) * N <= 16 ? sizeof(T) * N : 16) vector_of {
+  T v[N];
+};
+/// 16 bytes of T.
+template <class T>
+inline constexpr int wide = 16 / static_cast<int>(sizeof(T));
+
+template <class V>
+XTRAIN_SIMT_FN void require_aligned([[maybe_unused]] const void* at) {
+#if !XTRAIN_SIMT_GPU
+  if (reinterpret_cast<std::uintptr_t>(at) % alignof(V) != 0) host::running->raise(concat("a vector of ", sizeof(V), " bytes is not aligned to ", alignof(V)));
+#endif
+}
+template <int N, class T>
+XTRAIN_SIMT_FN vector_of<T, N> load(const T* from) {
+  require_aligned<vector_of<T, N>>(from);
+#if XTRAIN_SIMT_GPU
+  return *reinterpret_cast<const vector_of<T, N>*>(from);
+#else
+  vector_of<T, N> all;
+  for (int e = 0; e < N; ++e) all.v[e] = from[e];  // not a memcpy, which the thread sanitizer does not see
+  return all;
+#endif
+}
+template <int N, class T>
+XTRAIN_SIMT_FN void store(T* to, const vector_of<T, N>& all) {
+  require_aligned<vector_of<T, N>>(to);
+#if XTRAIN_SIMT_GPU
+  *reinterpret_cast<vector_of<T, N>*>(to) = all;
+#else
+  for (int e = 0; e < N; ++e) to[e] = all.v[e];
+#endif
+}
+
+}  // namespace xtrain::simt

@@ -1,0 +1,479 @@
+// Runs kernels of the dialect on the host. The threads of a block are fibers, each with a stack, on one thread of the system; barriers and warp
+// instructions are where they take turns, in an order drawn from a seed. What a GPU leaves undefined is a fault here: a barrier that some threads do not
+// reach, an element outside a shared array, a copy that is read before it has arrived, a vector that is not aligned. Under the thread sanitizer, accesses
+// are ordered by barriers and warp instructions alone, so that it reports races in shared and in device memory, between blocks too.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/simt/language/target.hpp>
+
+#ifdef __has_feature
+#define XTRAIN_SIMT_HAS(feature) __has_feature(feature)
+#else
+#define XTRAIN_SIMT_HAS(feature) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || XTRAIN_SIMT_HAS(address_sanitizer)
+#define XTRAIN_SIMT_ASAN 1
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#else
+#define XTRAIN_SIMT_ASAN 0
+#endif
+#if defined(__SANITIZE_THREAD__) || XTRAIN_SIMT_HAS(thread_sanitizer)
+#define XTRAIN_SIMT_TSAN 1
+#include <sanitizer/tsan_interface.h>
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char*, int);
+void AnnotateIgnoreReadsEnd(const char*, int);
+void AnnotateIgnoreWritesBegin(const char*, int);
+void AnnotateIgnoreWritesEnd(const char*, int);
+}
+#define XTRAIN_SIMT_RUNNER __attribute__((no_sanitize("thread"), noinline))
+#else
+#define XTRAIN_SIMT_TSAN 0
+#define XTRAIN_SIMT_RUNNER
+#endif
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace xtrain::simt {
+
+/// What a GPU leaves undefined, with the block and the thread.
+struct fault : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+namespace host {
+
+/// Where a thread waits. std::source_location is missing in clang 14.
+struct site {
+  const char* file = "";
+  unsigned line = 0;
+  [[nodiscard]] static constexpr site current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) { return {file, line}; }
+};
+
+/// What the runner itself reads and writes is hidden from the thread sanitizer.
+class hidden_from_tsan {
+ public:
+#if XTRAIN_SIMT_TSAN
+  hidden_from_tsan() { begin(); }
+  ~hidden_from_tsan() { end(); }
+  static void begin() {
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  }
+  static void end() {
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+  }
+#else
+  hidden_from_tsan() {}  // not trivial: an unused variable would be a warning
+  static void begin() {}
+  static void end() {}
+#endif
+  hidden_from_tsan(const hidden_from_tsan&) = delete;
+  hidden_from_tsan& operator=(const hidden_from_tsan&) = delete;
+};
+/// Inside it, an instruction's operands are visible again.
+class visible_to_tsan {
+ public:
+  visible_to_tsan() { hidden_from_tsan::end(); }
+  ~visible_to_tsan() { hidden_from_tsan::begin(); }
+  visible_to_tsan(const visible_to_tsan&) = delete;
+  visible_to_tsan& operator=(const visible_to_tsan&) = delete;
+};
+
+inline void tsan_acquire([[maybe_unused]] void* token) {
+#if XTRAIN_SIMT_TSAN
+  __tsan_acquire(token);
+#endif
+}
+inline void tsan_release([[maybe_unused]] void* token) {
+#if XTRAIN_SIMT_TSAN
+  __tsan_release(token);
+#endif
+}
+
+#if defined(__x86_64__)
+/// Saves what the System V ABI asks a function to preserve, changes the stack, and returns there.
+__attribute__((naked, noinline)) inline void switch_stack(void** /*from: rdi*/, void* /*to: rsi*/) {
+  asm volatile(
+      "pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
+      "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
+      "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret\n");
+}
+#endif
+
+/// An asynchronous copy to shared memory that has not arrived for certain.
+struct pending_copy {
+  void* to = nullptr;
+  const void* from = nullptr;
+  int valid = 0;  // bytes of 16 that are read; the others become zero
+};
+
+struct fiber {
+#if defined(__x86_64__)
+  void* stack_pointer = nullptr;
+#else
+  ucontext_t context{};
+#endif
+  char* stack = nullptr;
+  void* asan_stack = nullptr;
+  void* tsan_fiber = nullptr;
+  bool is_done = true;
+  std::vector<pending_copy> copies{};
+  std::vector<std::size_t> groups{};  // where in `copies` each committed group ends
+  const void* operand = nullptr;      // of the warp instruction that it waits for
+  void* result = nullptr;
+};
+
+/// Where threads of a block or of a warp wait for each other.
+struct meeting {
+  int arrived = 0;
+  site where{};
+  std::vector<int> waiting{};
+  char token = 0;  // orders accesses for the thread sanitizer
+};
+
+/// Counted since the runner was made; a test may reset it.
+struct instruction_counts {
+  std::uint64_t launches = 0, blocks = 0, switches = 0, matrix_products = 0, matrix_loads = 0, bank_conflicts = 0, async_copies = 0;
+};
+
+class runner;
+inline thread_local runner* running = nullptr;  // while a kernel runs on this system thread
+
+class runner {
+ public:
+  /// The runner of this system thread.
+  [[nodiscard]] static runner& here() {
+    static thread_local runner one;
+    return one;
+  }
+
+  /// Runs all blocks of a launch, in an order drawn from `seed`.
+  ///   throws  fault
+  template <class Kernel>
+  void run(const Kernel& kernel, grid_size grid, std::uint64_t seed);
+
+  [[nodiscard]] int thread() const { return self_; }
+  [[nodiscard]] grid_size block() const { return at_; }
+  [[nodiscard]] grid_size grid() const { return grid_; }
+  [[nodiscard]] fiber& self() { return *fibers_[static_cast<std::size_t>(self_)]; }
+
+  [[noreturn]] void raise(const std::string& problem) const {
+    throw fault(concat("simt: block (", at_.x, ", ", at_.y, ", ", at_.z, "), thread ", self_, ": ", problem));
+  }
+  XTRAIN_SIMT_RUNNER std::uint32_t draw() {
+    random_ ^= random_ << 13;
+    random_ ^= random_ >> 7;
+    random_ ^= random_ << 17;
+    return static_cast<std::uint32_t>(random_ >> 32);
+  }
+
+  void meet_block(const site& where) {
+    meet(block_, threads_, where, [] {});
+  }
+  void meet_warp(const site& where) {
+    meet(warps_[static_cast<std::size_t>(self_ / warp_width)], warp_width, where, [] {});
+  }
+
+  /// A warp instruction: the last thread that arrives computes all results from all operands, op(operands, results).
+  template <class Result, class Operand, class Op>
+  [[nodiscard]] Result together(const Operand& operand, const site& where, Op op) {
+    const int first = self_ / warp_width * warp_width;
+    Result result{};
+    self().operand = &operand;
+    self().result = &result;
+    meet(warps_[static_cast<std::size_t>(self_ / warp_width)], warp_width, where, [&] {
+      const Operand* operands[warp_width];
+      Result* results[warp_width];
+      for (int lane = 0; lane < warp_width; ++lane) {
+        fiber& other = *fibers_[static_cast<std::size_t>(first + lane)];
+        operands[lane] = static_cast<const Operand*>(other.operand);
+        results[lane] = static_cast<Result*>(other.result);
+      }
+      op(operands, results);
+    });
+    return result;
+  }
+
+  instruction_counts counts{};
+
+  ~runner() {
+    for (const auto& each : fibers_) {
+#if XTRAIN_SIMT_TSAN
+      __tsan_destroy_fiber(each->tsan_fiber);
+#endif
+      ::munmap(each->stack - page_bytes, stack_bytes + page_bytes);
+    }
+  }
+  runner(const runner&) = delete;
+  runner& operator=(const runner&) = delete;
+
+ private:
+  static constexpr std::size_t stack_bytes = std::size_t{128} << 10, page_bytes = 4096;
+  // the least of all devices that are supported: of an NVIDIA GPU from sm_80 on
+  static constexpr std::size_t most_shared_bytes = 163U << 10;
+
+  runner() = default;
+
+  template <class Op>
+  XTRAIN_SIMT_RUNNER void meet(meeting& m, int expected, const site& where, Op&& op) {
+    const hidden_from_tsan hidden;
+    if (!problem_.empty()) throw fault("abandoned");
+    const int mine = self_;
+    if (m.arrived == 0) m.where = where;
+    else if (m.where.line != where.line || std::strcmp(m.where.file, where.file) != 0)
+      raise(concat("waits at ", where.file, ":", where.line, " while others wait at ", m.where.file, ":", m.where.line));
+    tsan_release(&m.token);
+    if (++m.arrived == expected) {
+      tsan_acquire(&m.token);
+      {
+        const visible_to_tsan visible;
+        op();
+      }
+      tsan_release(&m.token);
+      m.arrived = 0;
+      runnable_.insert(runnable_.end(), m.waiting.begin(), m.waiting.end());
+      m.waiting.clear();
+      runnable_.push_back(mine);
+    } else {
+      m.waiting.push_back(mine);
+    }
+    if (runnable_.empty()) {
+      go(*fibers_[static_cast<std::size_t>(mine)], outside_);
+    } else {
+      pick();
+      if (self_ != mine) go(*fibers_[static_cast<std::size_t>(mine)], self());
+    }
+    self_ = mine;
+    tsan_acquire(&m.token);
+    if (!problem_.empty()) throw fault("abandoned");
+  }
+
+  XTRAIN_SIMT_RUNNER void go(fiber& from, fiber& to) {
+    ++counts.switches;
+#if XTRAIN_SIMT_ASAN
+    const bool home = &to == &outside_;
+    __sanitizer_start_switch_fiber(&from.asan_stack, home ? outside_bottom_ : to.stack, home ? outside_bytes_ : stack_bytes);
+#endif
+#if XTRAIN_SIMT_TSAN
+    __tsan_switch_to_fiber(to.tsan_fiber, __tsan_switch_to_fiber_no_sync);
+#endif
+#if defined(__x86_64__)
+    switch_stack(&from.stack_pointer, to.stack_pointer);
+#else
+    swapcontext(&from.context, &to.context);
+#endif
+#if XTRAIN_SIMT_ASAN
+    __sanitizer_finish_switch_fiber(from.asan_stack, nullptr, nullptr);
+#endif
+  }
+
+  /// Draws the thread that goes on.
+  XTRAIN_SIMT_RUNNER void pick() {
+    const std::size_t chosen = draw() % runnable_.size();
+    self_ = runnable_[chosen];
+    runnable_[chosen] = runnable_.back();
+    runnable_.pop_back();
+  }
+
+  XTRAIN_SIMT_RUNNER static void entry() {
+    runner& all = *running;
+#if XTRAIN_SIMT_ASAN
+    const void* bottom = nullptr;
+    std::size_t bytes = 0;
+    __sanitizer_finish_switch_fiber(nullptr, &bottom, &bytes);
+    if (all.outside_bottom_ == nullptr) all.outside_bottom_ = bottom, all.outside_bytes_ = bytes;
+#endif
+    for (;;) all.one_thread();
+  }
+  /// A thread of a block from its beginning to its end.
+  XTRAIN_SIMT_RUNNER void one_thread() {
+    tsan_acquire(&begin_token_);
+    fiber& me = self();
+    try {
+      body_(kernel_, shared_);
+      if (!me.copies.empty()) raise("ended with asynchronous copies that it did not wait for");
+    } catch (const std::exception& e) {
+      if (problem_.empty()) problem_ = e.what();
+    }
+    tsan_release(&end_token_);
+    const hidden_from_tsan hidden;
+    me.is_done = true;
+    --left_;
+    if (runnable_.empty() || !problem_.empty()) return go(me, outside_);
+    pick();
+    go(me, self());
+  }
+
+  XTRAIN_SIMT_RUNNER void prepare(int threads) {
+    threads_ = threads;
+    while (fibers_.size() < static_cast<std::size_t>(threads)) {
+      auto fresh = std::make_unique<fiber>();
+      void* memory = ::mmap(nullptr, stack_bytes + page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (memory == MAP_FAILED) throw std::bad_alloc();
+      ::mprotect(memory, page_bytes, PROT_NONE);  // below the stack: an overflow is a signal
+      fresh->stack = static_cast<char*>(memory) + page_bytes;
+#if defined(__x86_64__)
+      auto* top = reinterpret_cast<void**>(fresh->stack + stack_bytes);
+      *--top = nullptr;  // aligned as after a call
+      *--top = reinterpret_cast<void*>(&runner::entry);
+      for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
+      fresh->stack_pointer = top;
+#else
+      getcontext(&fresh->context);
+      fresh->context.uc_stack.ss_sp = fresh->stack;
+      fresh->context.uc_stack.ss_size = stack_bytes;
+      fresh->context.uc_link = nullptr;
+      makecontext(&fresh->context, &runner::entry, 0);
+#endif
+#if XTRAIN_SIMT_TSAN
+      fresh->tsan_fiber = __tsan_create_fiber(0);
+#endif
+      fibers_.push_back(std::move(fresh));
+    }
+    warps_.assign(static_cast<std::size_t>(threads / warp_width), meeting{});
+    block_ = meeting{};
+#if XTRAIN_SIMT_TSAN
+    outside_.tsan_fiber = __tsan_get_current_fiber();
+#endif
+  }
+
+  XTRAIN_SIMT_RUNNER void run_block(grid_size at) {
+    at_ = at;
+    ++counts.blocks;
+    left_ = threads_;
+    runnable_.clear();
+    for (int t = 0; t < threads_; ++t) {
+      fibers_[static_cast<std::size_t>(t)]->is_done = false;
+      runnable_.push_back(t);
+    }
+    tsan_release(&begin_token_);
+    pick();
+    go(outside_, self());
+    if (problem_.empty() && left_ != 0) {
+      problem_ = concat("simt: block (", at_.x, ", ", at_.y, ", ", at_.z, "): ", left_, " threads wait for others, which have ended or wait elsewhere:");
+      const auto tell = [&](const meeting& m, const char* whose) {
+        if (m.arrived != 0) problem_ += concat(" ", m.arrived, " at ", whose, " ", m.where.file, ":", m.where.line, ";");
+      };
+      tell(block_, "the block's");
+      for (const meeting& m : warps_) tell(m, "a warp's");
+    }
+    if (!problem_.empty()) abandon();
+  }
+  /// Ends the threads that wait, each on its own stack.
+  [[noreturn]] XTRAIN_SIMT_RUNNER void abandon() {
+    const std::string problem = problem_;
+    for (int t = 0; t < threads_; ++t) {
+      fiber& each = *fibers_[static_cast<std::size_t>(t)];
+      self_ = t;
+      runnable_.clear();
+      if (!each.is_done) go(outside_, each);
+      each.copies.clear();
+      each.groups.clear();
+    }
+    problem_.clear();
+    for (meeting& m : warps_) m = meeting{};
+    block_ = meeting{};
+    throw fault(problem);
+  }
+
+  std::vector<std::unique_ptr<fiber>> fibers_{};
+  std::vector<int> runnable_{};
+  std::vector<meeting> warps_{};
+  meeting block_{};
+  int threads_ = 0, self_ = -1, left_ = 0;
+  grid_size at_{}, grid_{};
+  std::uint64_t random_ = 1;
+  fiber outside_{};
+#if XTRAIN_SIMT_ASAN
+  const void* outside_bottom_ = nullptr;
+  std::size_t outside_bytes_ = 0;
+#endif
+  void (*body_)(const void*, void*) = nullptr;
+  const void* kernel_ = nullptr;
+  void* shared_ = nullptr;
+  std::string problem_{};
+  char begin_token_ = 0, end_token_ = 0;
+};
+
+template <class Kernel>
+void runner::run(const Kernel& kernel, grid_size grid, std::uint64_t seed) {
+  static_assert(std::is_trivially_copyable_v<Kernel>, "simt: a kernel must be trivially copyable: its members are its arguments");
+  static_assert(Kernel::threads % warp_width == 0 && Kernel::threads <= 1024, "simt: a block must be whole warps, at most 1024 threads");
+  static_assert(sizeof(typename Kernel::shared) <= most_shared_bytes + 4096, "simt: a block must share at most 163 KiB");
+  if (grid.x < 0 || grid.y < 0 || grid.z < 0 || grid.y > 65535 || grid.z > 65535)
+    throw fault(concat("simt: a grid must have at most 65535 blocks in y and z; given ", grid.x, " x ", grid.y, " x ", grid.z));
+  running = this;
+  ++counts.launches;
+  random_ = seed * 0x9E3779B97F4A7C15ULL + 0x1234567;
+  if (random_ == 0) random_ = 1;
+  grid_ = grid;
+  prepare(Kernel::threads);
+  const auto gx = static_cast<std::uint64_t>(grid.x), gy = static_cast<std::uint64_t>(grid.y), blocks = gx * gy * static_cast<std::uint64_t>(grid.z);
+  std::vector<std::uint64_t> order(blocks);
+  for (std::uint64_t b = 0; b < blocks; ++b) order[b] = b;
+  for (std::uint64_t b = blocks; b > 1; --b) std::swap(order[b - 1], order[draw() % b]);
+  body_ = [](const void* k, void* shared) { (*static_cast<const Kernel*>(k))(*static_cast<typename Kernel::shared*>(shared)); };
+  kernel_ = &kernel;
+  std::vector<std::unique_ptr<typename Kernel::shared>> used;
+  for (const std::uint64_t b : order) {
+    auto shared = std::make_unique<typename Kernel::shared>();
+    shared_ = shared.get();
+    run_block({static_cast<int>(b % gx), static_cast<int>(b / gx % gy), static_cast<int>(b / gx / gy)});
+#if XTRAIN_SIMT_TSAN
+    used.push_back(std::move(shared));  // another block's shared memory at the same address would look like a race: blocks are not ordered
+#endif
+  }
+  tsan_acquire(&end_token_);
+}
+
+/// Shared memory of a block. It holds NaN before the first write, and has a fence behind it.
+template <class T, int N>
+class alignas(16) shared_array {
+ public:
+  shared_array() {
+    std::memset(static_cast<void*>(all_), 0xff, sizeof all_);
+#if XTRAIN_SIMT_ASAN
+    __asan_poison_memory_region(fence_, sizeof fence_);
+#endif
+  }
+  ~shared_array() {
+#if XTRAIN_SIMT_ASAN
+    __asan_unpoison_memory_region(fence_, sizeof fence_);
+#endif
+  }
+  [[nodiscard]] T& operator[](int i) {
+    if (i < 0 || i >= N) running->raise(concat("element ", i, " of a shared array of ", N));
+    return all_[i];
+  }
+  /// The address of element i, or of the end.
+  [[nodiscard]] T* at(int i) {
+    if (i < 0 || i > N) running->raise(concat("address ", i, " of a shared array of ", N));
+    return all_ + i;
+  }
+
+ private:
+  T all_[static_cast<std::size_t>(N)];
+  alignas(16) unsigned char fence_[64];
+};
+
+}  // namespace host
+}  // namespace xtrain::simt

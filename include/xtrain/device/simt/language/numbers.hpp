@@ -1,0 +1,90 @@
+// The library's 16-bit numbers and its random words, by instructions of the GPU where it has them.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/core/random.hpp>
+#include <xtrain/device/simt/language/target.hpp>
+
+namespace xtrain::simt {
+
+template <class T>
+inline constexpr bool is_16_bits = std::is_same_v<T, bf16> || std::is_same_v<T, fp16>;
+/// What a GPU computes in fp32.
+template <class T>
+inline constexpr bool up_to_float = is_16_bits<T> || std::is_same_v<T, float>;
+
+template <class T>
+XTRAIN_SIMT_FN float widen(T value) {
+#if XTRAIN_SIMT_PTX
+  if constexpr (std::is_same_v<T, fp16>) {
+    float result;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+    return result;
+  }
+#endif
+  return static_cast<float>(value);
+}
+
+/// Rounded to nearest, ties to even.
+template <class T>
+XTRAIN_SIMT_FN T rounded(float value) {
+#if XTRAIN_SIMT_PTX
+  if constexpr (is_16_bits<T>) {
+    unsigned short bits;
+    if constexpr (std::is_same_v<T, bf16>) asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    else asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return T::from_bits(bits);
+  }
+#endif
+  return static_cast<T>(value);
+}
+
+/// Two rounded numbers in a word, the first in its lower half.
+template <class T>
+XTRAIN_SIMT_FN std::uint32_t packed(float low, float high) {
+#if XTRAIN_SIMT_PTX
+  std::uint32_t word;
+  if constexpr (std::is_same_v<T, bf16>) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+#else
+  return static_cast<std::uint32_t>(T(low).bits) | static_cast<std::uint32_t>(T(high).bits) << 16;
+#endif
+}
+
+XTRAIN_SIMT_FN float exp2(float x) {
+#if XTRAIN_SIMT_PTX
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return ::exp2f(x);
+#endif
+}
+XTRAIN_SIMT_FN float exp(float x) { return ::expf(x); }
+XTRAIN_SIMT_FN float log(float x) { return ::logf(x); }
+XTRAIN_SIMT_FN float tanh(float x) { return ::tanhf(x); }
+XTRAIN_SIMT_FN float erf(float x) { return ::erff(x); }
+XTRAIN_SIMT_FN float sqrt(float x) { return ::sqrtf(x); }
+/// Not the bare name: `max` and `min` of NaN differ between libraries.
+XTRAIN_SIMT_FN bool is_finite(double x) { return x - x == 0.0; }
+
+/// xtrain::random_word without an index that is known only at run time, which would put the four words in local memory.
+XTRAIN_SIMT_FN std::uint32_t random_word_of(const random_site& at, std::uint64_t i) {
+  const std::uint64_t element = at.first + i;
+  const auto words = random_quad(at, element / 4);
+  const std::uint32_t low = element % 2 == 0 ? words[0] : words[1], high = element % 2 == 0 ? words[2] : words[3];
+  return element % 4 < 2 ? low : high;
+}
+
+/// Stored in To: rounded to nearest, or stochastically by `word`.
+template <class To>
+XTRAIN_SIMT_FN To stored(float value, bool stochastic, std::uint32_t word) {
+  return stochastic ? rounded_stochastically<To>(value, word) : rounded<To>(value);
+}
+
+}  // namespace xtrain::simt

@@ -1,0 +1,39 @@
+// Which compiler reads the kernels: nvcc, mcc or clang's CUDA mode for a GPU, or a host compiler, for which host_runner.hpp gives every instruction a meaning.
+#pragma once
+
+#if defined(__CUDACC__) || defined(__MUSACC__) || defined(__MUSA__)
+#define XTRAIN_SIMT_GPU 1
+#define XTRAIN_SIMT_FN __device__ __forceinline__
+#define XTRAIN_SIMT_UNROLL _Pragma("unroll")
+#if defined(__CUDACC__) && !defined(__MUSA__)
+#define XTRAIN_SIMT_PTX 1
+#else
+#define XTRAIN_SIMT_PTX 0
+#endif
+#if defined(__NVCC__) && !defined(__CUDACC_RELAXED_CONSTEXPR__)
+#error "xtrain's kernels call constexpr functions: compile with nvcc --expt-relaxed-constexpr"
+#endif
+#else
+#define XTRAIN_SIMT_GPU 0
+#define XTRAIN_SIMT_FN inline
+#define XTRAIN_SIMT_UNROLL
+#define XTRAIN_SIMT_PTX 0
+#endif
+
+namespace xtrain::simt {
+
+/// Threads that execute warp instructions together. The host runner plays any width that a program defines before it includes this.
+#if defined(XTRAIN_SIMT_WARP)
+inline constexpr int warp_width = XTRAIN_SIMT_WARP;
+#elif defined(__MUSA_ARCH__) && __MUSA_ARCH__ < 310
+inline constexpr int warp_width = 128;
+#else
+inline constexpr int warp_width = 32;
+#endif
+
+/// Blocks of a launch. x is at most 2³¹ − 1, y and z 65535.
+struct grid_size {
+  int x = 1, y = 1, z = 1;
+};
+
+}  // namespace xtrain::simt

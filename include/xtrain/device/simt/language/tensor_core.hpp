@@ -1,0 +1,370 @@
+// Products of 16 × 16 by 16 × 8 by a warp, with sums in fp32, and the copies that feed them. A kernel asks for operands by their place in shared memory and
+// for results by row and column; which lane holds what, is the layout's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <xtrain/device/simt/language/block.hpp>
+#include <xtrain/device/simt/language/numbers.hpp>
+
+namespace xtrain::simt {
+
+/// PTX ISA, "Matrix fragments for mma.m16n8k16". Element e of an operand is half e % 2 of register e / 2.
+struct nvidia_layout {
+  static constexpr bool has_ldmatrix = true;
+  static constexpr int row_slots = 2;  ///< rows of C of which a lane holds elements
+  static constexpr int row_lanes = 4;  ///< lanes that hold one row of C: they differ in their lowest bits
+  XTRAIN_SIMT_FN static constexpr int a_row(int lane, int e) { return lane / 4 + e / 2 % 2 * 8; }
+  XTRAIN_SIMT_FN static constexpr int a_column(int lane, int e) { return lane % 4 * 2 + e % 2 + e / 4 * 8; }
+  XTRAIN_SIMT_FN static constexpr int b_row(int lane, int e) { return lane % 4 * 2 + e % 2 + e / 2 * 8; }
+  XTRAIN_SIMT_FN static constexpr int b_column(int lane, int) { return lane / 4; }
+  XTRAIN_SIMT_FN static constexpr int c_row(int lane, int e) { return lane / 4 + e / 2 * 8; }
+  XTRAIN_SIMT_FN static constexpr int c_column(int lane, int e) { return lane % 4 * 2 + e % 2; }
+  XTRAIN_SIMT_FN static constexpr int row_slot(int e) { return e / 2; }
+};
+
+/// MUSA's mp_31, as its public templates describe __musa_wmma_m16n8k16_mma: registers 1 and 2 of A are exchanged, and a lane holds a column of C.
+struct mp_31_layout {
+  static constexpr bool has_ldmatrix = false;
+  static constexpr int row_slots = 4;
+  static constexpr int row_lanes = 8;
+  XTRAIN_SIMT_FN static constexpr int a_row(int lane, int e) { return lane / 4 + e / 4 * 8; }
+  XTRAIN_SIMT_FN static constexpr int a_column(int lane, int e) { return lane % 4 * 2 + e % 2 + e / 2 % 2 * 8; }
+  XTRAIN_SIMT_FN static constexpr int b_row(int lane, int e) { return lane % 4 * 2 + e % 2 + e / 2 * 8; }
+  XTRAIN_SIMT_FN static constexpr int b_column(int lane, int) { return lane / 4; }
+  XTRAIN_SIMT_FN static constexpr int c_row(int lane, int e) { return lane / 8 + 4 * e; }
+  XTRAIN_SIMT_FN static constexpr int c_column(int lane, int) { return lane % 8; }
+  XTRAIN_SIMT_FN static constexpr int row_slot(int e) { return e; }
+};
+
+/// The host plays the layout of MUSA's mp_31 if XTRAIN_SIMT_MP_31 is defined.
+#if defined(XTRAIN_SIMT_MP_31) || defined(__MUSA__)
+using tensor_layout = mp_31_layout;
+#else
+using tensor_layout = nvidia_layout;
+#endif
+
+/// The operand A: 16 × 16 numbers of T over a warp. fp32 is multiplied by the lanes themselves: no tensor core multiplies it without rounding.
+template <class T>
+struct fragment_a {
+  std::conditional_t<is_16_bits<T>, std::uint32_t, float> r[is_16_bits<T> ? 4 : 8];
+};
+/// The operand B: 16 × 8 numbers.
+template <class T>
+struct fragment_b {
+  std::conditional_t<is_16_bits<T>, std::uint32_t, float> r[is_16_bits<T> ? 2 : 4];
+};
+/// A result: 16 × 8 sums.
+struct fragment_c {
+  float r[4];
+};
+
+/// Row and column of element e of this lane.
+XTRAIN_SIMT_FN int c_row(int e) { return tensor_layout::c_row(lane(), e); }
+XTRAIN_SIMT_FN int c_column(int e) { return tensor_layout::c_column(lane(), e); }
+
+XTRAIN_SIMT_FN void set_zero(fragment_c& c) {
+  XTRAIN_SIMT_UNROLL
+  for (int e = 0; e < 4; ++e) c.r[e] = 0;
+}
+
+/// The sum, or the largest, over a row of C: of what each lane has in a row's slot. `combine` is applied to pairs in an order that sizes fix.
+template <class Combine>
+XTRAIN_SIMT_FN float over_row_lanes(float value, Combine combine) {
+  XTRAIN_SIMT_UNROLL
+  for (int mask = 1; mask < tensor_layout::row_lanes; mask *= 2) value = combine(value, shuffle_xor(value, mask));
+  return value;
+}
+
+#if !XTRAIN_SIMT_GPU
+namespace host {
+
+/// Element e of an operand's registers, as a float.
+template <class T, class Fragment>
+[[nodiscard]] float element_of(const Fragment& fragment, int e) {
+  if constexpr (is_16_bits<T>) return static_cast<float>(T::from_bits(static_cast<std::uint16_t>(fragment.r[e / 2] >> 16 * (e % 2))));
+  else return fragment.r[e];
+}
+
+template <class T>
+struct product_operands {
+  fragment_a<T> a;
+  fragment_b<T> b;
+  fragment_c c;
+};
+/// c + a · b of the whole warp.
+template <class T>
+void multiply_all(const product_operands<T>* const* in, fragment_c* const* out) {
+  using layout = tensor_layout;
+  float a[16][16], b[16][8], c[16][8];
+  for (int l = 0; l < 32; ++l) {
+    for (int e = 0; e < 8; ++e) a[layout::a_row(l, e)][layout::a_column(l, e)] = element_of<T>(in[l]->a, e);
+    for (int e = 0; e < 4; ++e) b[layout::b_row(l, e)][layout::b_column(l, e)] = element_of<T>(in[l]->b, e);
+    for (int e = 0; e < 4; ++e) c[layout::c_row(l, e)][layout::c_column(l, e)] = in[l]->c.r[e];
+  }
+  for (int i = 0; i < 16; ++i)
+    for (int k = 0; k < 16; ++k)
+      for (int j = 0; j < 8; ++j) c[i][j] += a[i][k] * b[k][j];
+  for (int l = 0; l < 32; ++l)
+    for (int e = 0; e < 4; ++e) out[l]->r[e] = c[layout::c_row(l, e)][layout::c_column(l, e)];
+  const hidden_from_tsan hidden;
+  ++running->counts.matrix_products;
+}
+
+struct four_words {
+  std::uint32_t r[4];
+};
+/// ldmatrix: lane l gives the address of row l % 8 of matrix l / 8. It gets of matrix r the pair lane % 4 of row lane / 4; transposed, of the column.
+template <bool Transposed>
+void load_all(const void* const* const* in, four_words* const* out) {
+  std::uint64_t conflicts = 0;
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    std::uint16_t rows[8][8];
+    unsigned banks = 0;
+    for (int row = 0; row < 8; ++row) {
+      const void* from = *in[matrix * 8 + row];
+      if (reinterpret_cast<std::uintptr_t>(from) % 16 != 0) running->raise("ldmatrix of a row that is not aligned to 16 bytes");
+      for (int e = 0; e < 8; ++e) rows[row][e] = static_cast<const std::uint16_t*>(from)[e];
+      const unsigned bank = 1U << (reinterpret_cast<std::uintptr_t>(from) / 16 % 8);
+      conflicts += (banks & bank) != 0 ? 1 : 0;
+      banks |= bank;
+    }
+    for (int l = 0; l < 32; ++l) {
+      const int i = l / 4, j = 2 * (l % 4);
+      const std::uint16_t low = Transposed ? rows[j][i] : rows[i][j], high = Transposed ? rows[j + 1][i] : rows[i][j + 1];
+      out[l]->r[matrix] = static_cast<std::uint32_t>(low) | static_cast<std::uint32_t>(high) << 16;
+    }
+  }
+  const hidden_from_tsan hidden;
+  ++running->counts.matrix_loads;
+  running->counts.bank_conflicts += conflicts;
+}
+
+inline void arrive(const pending_copy& copy) {
+  for (int e = 0; e < 8; ++e)
+    static_cast<std::uint16_t*>(copy.to)[e] = 2 * e < copy.valid ? static_cast<const std::uint16_t*>(copy.from)[e] : std::uint16_t{0};
+}
+/// This thread's copies but those of its last groups arrive.
+inline void wait_for_groups(std::size_t groups_left) {
+  fiber& me = running->self();
+  if (me.groups.size() <= groups_left) return;
+  const std::size_t end = me.groups[me.groups.size() - groups_left - 1];
+  for (std::size_t i = 0; i < end; ++i) arrive(me.copies[i]);
+  me.copies.erase(me.copies.begin(), me.copies.begin() + static_cast<std::ptrdiff_t>(end));
+  me.groups.erase(me.groups.begin(), me.groups.end() - static_cast<std::ptrdiff_t>(groups_left));
+  for (std::size_t& group : me.groups) group -= end;
+}
+
+}  // namespace host
+#define XTRAIN_SIMT_SITE , host::site where = host::site::current()
+#else
+#define XTRAIN_SIMT_SITE
+#endif
+
+/// c += a · b
+template <class T>
+XTRAIN_SIMT_FN void multiply(fragment_c& c, const fragment_a<T>& a, const fragment_b<T>& b XTRAIN_SIMT_SITE) {
+  static_assert(warp_width == 32, "simt: products of a warp need 32 lanes");
+#if !XTRAIN_SIMT_GPU
+  c = host::running->together<fragment_c>(host::product_operands<T>{a, b, c}, where, &host::multiply_all<T>);
+#else
+  if constexpr (!is_16_bits<T>) {
+    const int row = lane() / 4 * 4, column = lane() % 4 * 8;
+    XTRAIN_SIMT_UNROLL
+    for (int k = 0; k < 16; ++k) {
+      const int from = k % 8 / 2, e = k / 8 * 2 + k % 2, a_e = k / 8 * 4 + k % 2;
+      const float a_0 = shuffle(a.r[a_e], row + from), a_1 = shuffle(a.r[a_e + 2], row + from);
+      const float b_0 = shuffle(b.r[e], column + from), b_1 = shuffle(b.r[e], column + 4 + from);
+      c.r[0] += a_0 * b_0;
+      c.r[1] += a_0 * b_1;
+      c.r[2] += a_1 * b_0;
+      c.r[3] += a_1 * b_1;
+    }
+  } else {
+#if XTRAIN_SIMT_PTX
+    if constexpr (std::is_same_v<T, bf16>)
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+          : "+f"(c.r[0]), "+f"(c.r[1]), "+f"(c.r[2]), "+f"(c.r[3])
+          : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
+    else
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+          : "+f"(c.r[0]), "+f"(c.r[1]), "+f"(c.r[2]), "+f"(c.r[3])
+          : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
+#endif
+  }
+#endif
+}
+
+/// Operands of T are loaded as matrices, not element by element.
+template <class T>
+inline constexpr bool loads_matrices = is_16_bits<T> && tensor_layout::has_ldmatrix;
+
+/// Four 8 × 8 matrices of 16-bit numbers in shared memory; `row` is the address that this lane gives.
+template <bool Transposed>
+XTRAIN_SIMT_FN void load_matrices(std::uint32_t (&r)[4], const void* row XTRAIN_SIMT_SITE) {
+#if XTRAIN_SIMT_PTX
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  if constexpr (Transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+#elif !XTRAIN_SIMT_GPU
+  const auto all = host::running->together<host::four_words>(row, where, &host::load_all<Transposed>);
+  for (int i = 0; i < 4; ++i) r[i] = all.r[i];
+#endif
+}
+
+/// Element e of an operand's registers is set.
+template <class T, class Fragment>
+XTRAIN_SIMT_FN void set_element(Fragment& fragment, int e, T value) {
+  if constexpr (!is_16_bits<T>) fragment.r[e] = value;
+  else if (e % 2 == 0) fragment.r[e / 2] = value.bits;
+  else fragment.r[e / 2] |= static_cast<std::uint32_t>(value.bits) << 16;
+}
+
+/// A, from 16 × 16 numbers in shared memory whose rows are `stride` apart; Transposed: the numbers are those of the transpose of A.
+template <class T, bool Transposed = false>
+XTRAIN_SIMT_FN fragment_a<T> load_a(const T* tile, int stride XTRAIN_SIMT_SITE) {
+  fragment_a<T> a;
+  if constexpr (loads_matrices<T>) {
+    const int l = lane();
+    const T* const row = Transposed ? tile + (l / 16 * 8 + l % 8) * stride + l / 8 % 2 * 8 : tile + l % 16 * stride + l / 16 * 8;
+#if XTRAIN_SIMT_GPU
+    load_matrices<Transposed>(a.r, row);
+#else
+    load_matrices<Transposed>(a.r, row, where);
+#endif
+  } else {
+    XTRAIN_SIMT_UNROLL
+    for (int e = 0; e < 8; ++e) {
+      const int i = tensor_layout::a_row(lane(), e), k = tensor_layout::a_column(lane(), e);
+      set_element<T>(a, e, Transposed ? tile[k * stride + i] : tile[i * stride + k]);
+    }
+  }
+  return a;
+}
+
+/// Two neighbours B, together 16 × 16 numbers. Transposed: the numbers are those of the transpose of B, whose rows are contiguous along the sum.
+template <class T, bool Transposed>
+XTRAIN_SIMT_FN void load_b_pair(fragment_b<T>& left, fragment_b<T>& right, const T* tile, int stride XTRAIN_SIMT_SITE) {
+  if constexpr (loads_matrices<T>) {
+    const int l = lane();
+    const T* const row = Transposed ? tile + (l / 16 * 8 + l % 8) * stride + l / 8 % 2 * 8 : tile + l % 16 * stride + l / 16 * 8;
+    std::uint32_t r[4];
+#if XTRAIN_SIMT_GPU
+    load_matrices<!Transposed>(r, row);
+#else
+    load_matrices<!Transposed>(r, row, where);
+#endif
+    left.r[0] = r[0], left.r[1] = r[1], right.r[0] = r[2], right.r[1] = r[3];
+  } else {
+    XTRAIN_SIMT_UNROLL
+    for (int e = 0; e < 4; ++e) {
+      const int k = tensor_layout::b_row(lane(), e), j = tensor_layout::b_column(lane(), e);
+      set_element<T>(left, e, Transposed ? tile[j * stride + k] : tile[k * stride + j]);
+      set_element<T>(right, e, Transposed ? tile[(j + 8) * stride + k] : tile[k * stride + j + 8]);
+    }
+  }
+}
+
+/// Two neighbouring results as an operand A, rounded to T.
+template <class T>
+XTRAIN_SIMT_FN fragment_a<T> operand_of(const fragment_c& left, const fragment_c& right XTRAIN_SIMT_SITE) {
+  fragment_a<T> a;
+  if constexpr (std::is_same_v<tensor_layout, nvidia_layout>) {
+    if constexpr (is_16_bits<T>) {
+      a.r[0] = packed<T>(left.r[0], left.r[1]);
+      a.r[1] = packed<T>(left.r[2], left.r[3]);
+      a.r[2] = packed<T>(right.r[0], right.r[1]);
+      a.r[3] = packed<T>(right.r[2], right.r[3]);
+    } else {
+      XTRAIN_SIMT_UNROLL
+      for (int e = 0; e < 4; ++e) a.r[e] = left.r[e], a.r[e + 4] = right.r[e];
+    }
+  } else {
+    // the element (i, k) is in the lane of column k % 8 and row i % 4, in register i / 4: one of two for each e, as the lane's row is
+    XTRAIN_SIMT_UNROLL
+    for (int e = 0; e < 8; ++e) {
+      const int i = tensor_layout::a_row(lane(), e), k = tensor_layout::a_column(lane(), e), from = i % 4 * 8 + k % 8;
+      const fragment_c& half = e / 2 % 2 == 0 ? left : right;
+#if XTRAIN_SIMT_GPU
+      const float low = shuffle(half.r[e / 4 * 2], from), high = shuffle(half.r[e / 4 * 2 + 1], from);
+#else
+      const float low = shuffle(half.r[e / 4 * 2], from, where), high = shuffle(half.r[e / 4 * 2 + 1], from, where);
+#endif
+      set_element<T>(a, e, rounded<T>(i / 4 % 2 == 0 ? low : high));
+    }
+  }
+  return a;
+}
+
+// ---- asynchronous copies ----
+
+/// Begins to copy 16 bytes to shared memory; the first `valid` bytes are read, the others become zero.
+XTRAIN_SIMT_FN void copy_async(void* to, const void* from, int valid) {
+#if XTRAIN_SIMT_PTX
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(valid) : "memory");
+#elif XTRAIN_SIMT_GPU
+  auto* const words = static_cast<std::uint16_t*>(to);
+  XTRAIN_SIMT_UNROLL
+  for (int e = 0; e < 8; ++e) words[e] = 2 * e < valid ? static_cast<const std::uint16_t*>(from)[e] : std::uint16_t{0};
+#else
+  host::runner& all = *host::running;
+  if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0)
+    all.raise("an asynchronous copy whose addresses are not aligned to 16 bytes");
+  const host::pending_copy copy{to, from, valid};
+  for (int e = 0; e < 8; ++e) static_cast<std::uint16_t*>(to)[e] = 0xffff;  // NaN until it arrives
+  if (all.draw() % 2 == 0) host::arrive(copy);                               // it may arrive at once, or only when it is waited for
+  all.self().copies.push_back(copy);
+  ++all.counts.async_copies;
+#endif
+}
+/// This thread's copies since the last call are a group.
+XTRAIN_SIMT_FN void commit_copies() {
+#if XTRAIN_SIMT_PTX
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#elif !XTRAIN_SIMT_GPU
+  host::fiber& me = host::running->self();
+  me.groups.push_back(me.copies.size());
+#endif
+}
+/// Waits for this thread's copies but those of its last Left groups. Those of other threads are waited for by sync() after it.
+template <int Left>
+XTRAIN_SIMT_FN void wait_for_copies() {
+#if XTRAIN_SIMT_PTX
+  asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
+#elif !XTRAIN_SIMT_GPU
+  host::wait_for_groups(Left);
+#endif
+}
+
+/// Begins to copy a tile of Rows × Columns numbers to shared memory, whose rows are Stride apart there; zeros beyond the matrix.
+///   from       its first number; rows are from_stride apart
+///   rows, columns   that the matrix has from there on; may be less than the tile's, or negative
+///   aligned    whether 16 bytes may be copied at once; else they are copied by this thread at once
+template <class T, int Rows, int Columns, int Stride, int Threads>
+XTRAIN_SIMT_FN void copy_tile(T* to, const T* from, std::size_t from_stride, int rows, int columns, bool aligned) {
+  constexpr int width = wide<T>, pieces = Columns / width;
+  static_assert(Columns % width == 0 && Rows * pieces % Threads == 0);
+  XTRAIN_SIMT_UNROLL
+  for (int q = 0; q < Rows * pieces / Threads; ++q) {
+    const int piece = q * Threads + thread(), i = piece / pieces, j = piece % pieces * width;
+    const int left = i < rows ? columns - j : 0, valid = left < 0 ? 0 : left > width ? width : left;
+    const T* const there = valid > 0 ? from + static_cast<std::size_t>(i) * from_stride + static_cast<std::size_t>(j) : from;
+    T* const here = to + i * Stride + j;
+    if (aligned) {
+      copy_async(here, there, valid * static_cast<int>(sizeof(T)));
+    } else {
+      XTRAIN_SIMT_UNROLL
+      for (int e = 0; e < width; ++e) here[e] = e < valid ? there[e] : rounded<T>(0.0f);
+    }
+  }
+}
+
+}  // namespace xtrain::simt

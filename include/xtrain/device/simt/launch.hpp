@@ -1,0 +1,87 @@
+// How kernels of the library become launches of the dialect, for every stream that can launch.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <xtrain/device/kernel/kernel.hpp>
+#include <xtrain/device/simt/language/block.hpp>
+#include <xtrain/device/simt/language/numbers.hpp>
+
+namespace xtrain::simt {
+
+/// A stream with launch(kernel, grid_size). It says so; a member's presence is not enough.
+template <class Stream>
+concept launches = Stream::launches_simt;
+/// Properties of a device whose stream launches: scratch memory depends on sizes alone.
+template <class Properties>
+concept of_simt_device = Properties::is_simt;
+
+[[nodiscard]] constexpr std::size_t parts_of(std::size_t n, std::size_t size) { return (n + size - 1) / size; }
+[[nodiscard]] constexpr int blocks_of(std::size_t n, std::size_t size) { return static_cast<int>(parts_of(n, size)); }
+
+template <class T>
+[[nodiscard]] bool is_aligned(const T* at, std::size_t bytes = 16) {
+  return reinterpret_cast<std::uintptr_t>(at) % bytes == 0;
+}
+/// Whether all of these may be accessed in vectors; a null pointer may.
+template <class... T>
+[[nodiscard]] bool all_aligned(const T*... at) {
+  return (is_aligned(at) && ...);
+}
+[[nodiscard]] inline float narrowed(double value) { return static_cast<float>(value); }
+
+/// Calls f(std::true_type) or f(std::false_type): a setting becomes a template argument where its code costs registers.
+template <class F>
+void choose(bool setting, F&& f) {
+  if (setting) f(std::true_type{});
+  else f(std::false_type{});
+}
+
+/// Consecutive rows of a batch whose range is in device memory: the elements first · width … (first + count) · width − 1. Null: all.
+struct row_range {
+  const token* range = nullptr;
+  std::size_t width = 0;
+};
+
+/// op.at<N>(i) handles N neighbours from element i on; vectors where all operands are aligned.
+template <class Op, int Width>
+struct each_element {
+  static constexpr int threads = 256;
+  struct shared {};
+  Op op;
+  std::size_t n;
+  row_range rows;
+
+  XTRAIN_SIMT_FN void operator()(shared&) const {
+    const std::size_t i = thread_of_grid(threads) * Width;
+    std::size_t begin = 0, end = n;
+    if (rows.range != nullptr) {
+      begin = static_cast<std::size_t>(rows.range[0]) * rows.width;
+      end = begin + static_cast<std::size_t>(rows.range[1]) * rows.width;
+    }
+    if (begin + i + Width <= end) {
+      op.template at<Width>(begin + i, i);
+    } else {
+      for (std::size_t j = i; begin + j < end; ++j) op.template at<1>(begin + j, j);
+    }
+  }
+};
+
+/// Launches an op on n elements.
+///   vectors   whether all operands are aligned, and rows too
+template <int Width, launches Stream, class Op>
+void launch_each(Stream& stream, const Op& op, std::size_t n, bool vectors, row_range rows = {}) {
+  if (n == 0) return;
+  if (rows.range != nullptr && rows.width % Width != 0) vectors = false;
+  if (vectors) stream.launch(each_element<Op, Width>{op, n, rows}, {blocks_of(n, 256 * Width), 1, 1});
+  else stream.launch(each_element<Op, 1>{op, n, rows}, {blocks_of(n, 256), 1, 1});
+}
+
+/// Elements of T that a thread handles at once: 16 bytes.
+template <class T>
+inline constexpr int elements_of = 16 / static_cast<int>(sizeof(T));
+
+}  // namespace xtrain::simt

@@ -1,0 +1,177 @@
+// The head and its loss: logits of a chunk of rows by a product, their loss and gradient by a block per row, then the products of the backward pass.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include <xtrain/device/kernel/loss.hpp>
+#include <xtrain/device/simt/column_sum.hpp>
+#include <xtrain/device/simt/language/sums.hpp>
+#include <xtrain/device/simt/launch.hpp>
+#include <xtrain/device/simt/matmul.hpp>
+
+namespace xtrain {
+
+namespace simt {
+
+/// Settings of a loss over logits, in fp32.
+struct cross_entropy_settings {
+  float z_loss, label_smoothing, log_z_loss, softcap;
+  double gradient_scale;
+  const double* gradient_factor;  // null: 1
+};
+
+/// The largest of a range, the first place where it is, and Σ exp(x − largest): two ranges are merged as one.
+struct softmax_state {
+  float largest, sum;
+  int place;
+};
+XTRAIN_SIMT_FN softmax_state merged(const softmax_state& a, const softmax_state& b) {
+  const bool takes_b = b.largest > a.largest || (b.largest == a.largest && b.place < a.place);
+  const softmax_state &most = takes_b ? b : a, &other = takes_b ? a : b;
+  // of nothing, and where all are −∞, the difference is not a number
+  const float shrunk = other.largest == most.largest ? other.sum : other.sum * exp(other.largest - most.largest);
+  return {most.largest, most.sum + shrunk, most.place};
+}
+
+template <class T, bool WithGradient>
+struct cross_entropy_rows {
+  static constexpr int threads = 256;
+  struct shared {
+    shared_array<float, threads / warp_width> largest, sum, logits;
+    shared_array<int, threads / warp_width> place;
+  };
+  const float* logits;  // [rows, stride], before the softcap
+  T* dlogits;           // [rows, stride]
+  const token* target;
+  const float* token_weight;
+  float* loss;
+  int v;
+  std::size_t stride;
+  cross_entropy_settings settings;
+
+  XTRAIN_SIMT_FN float bounded(float x) const { return settings.softcap > 0 ? settings.softcap * tanh(x / settings.softcap) : x; }
+
+  XTRAIN_SIMT_FN void operator()(shared& s) const {
+    const auto row = static_cast<std::size_t>(block_x());
+    const float* const x_v = logits + row * stride;
+    T* const d_v = dlogits + row * stride;
+    const int label = target[row];
+    const float weight = token_weight != nullptr ? token_weight[row] : 1.0f;
+    if (label < 0 || label >= v || weight == 0.0f) {
+      if (WithGradient)
+        for (int j = thread(); j < v; j += threads) d_v[j] = rounded<T>(0.0f);
+      if (thread() == 0) loss[row] = 0;
+      return;
+    }
+    softmax_state all{-INFINITY, 0, 0x7fffffff};
+    float total = 0;
+    for (int j = thread(); j < v; j += threads) {
+      const float x = bounded(x_v[j]);
+      total += x;
+      all = merged(all, {x, 1, j});
+    }
+    XTRAIN_SIMT_UNROLL
+    for (int mask = warp_width / 2; mask > 0; mask /= 2)
+      all = merged(all, {shuffle_xor(all.largest, mask), shuffle_xor(all.sum, mask), shuffle_xor(all.place, mask)});
+    total = warp_sum(total);
+    if (lane() == 0) s.largest[warp()] = all.largest, s.sum[warp()] = all.sum, s.place[warp()] = all.place, s.logits[warp()] = total;
+    sync();
+    all = {s.largest[0], s.sum[0], s.place[0]};
+    total = s.logits[0];
+    for (int w = 1; w < threads / warp_width; ++w) {
+      all = merged(all, {s.largest[w], s.sum[w], s.place[w]});
+      total += s.logits[w];
+    }
+    const float log_sum = all.largest + log(all.sum), smoothing = settings.label_smoothing, of_each = smoothing / static_cast<float>(v);
+    if (thread() == 0) {
+      const float x = bounded(x_v[label]);
+      loss[row] = weight * (log_sum - (1.0f - smoothing) * x - (smoothing > 0 ? of_each * total : 0.0f) + settings.z_loss * all.largest * all.largest +
+                            settings.log_z_loss * log_sum * log_sum);
+    }
+    if constexpr (WithGradient) {
+      const double factor = settings.gradient_factor != nullptr ? settings.gradient_scale * *settings.gradient_factor : settings.gradient_scale;
+      const float scale = static_cast<float>(factor) * weight, of_softmax = 1.0f + 2.0f * settings.log_z_loss * log_sum;
+      for (int j = thread(); j < v; j += threads) {
+        const float x = bounded(x_v[j]);
+        float d = exp(x - log_sum) * of_softmax - of_each;
+        if (j == label) d -= 1.0f - smoothing;
+        if (j == all.place) d += 2.0f * settings.z_loss * all.largest;
+        if (settings.softcap > 0) d *= 1.0f - x / settings.softcap * (x / settings.softcap);
+        d_v[j] = rounded<T>(scale * d);
+      }
+    }
+  }
+};
+
+/// Rows of a chunk of logits: what 128 MiB of fp32 hold, in tiles of 128 rows.
+[[nodiscard]] constexpr std::size_t logit_rows(std::size_t n, std::size_t v) {
+  const std::size_t rows = std::max<std::size_t>((std::size_t{32} << 20) / std::max<std::size_t>(v, 1) / 128 * 128, 128);
+  return std::min(n, rows);
+}
+/// Distance between rows of logits: a multiple of 16 elements, so that rows of any vocabulary are aligned.
+[[nodiscard]] constexpr std::size_t logit_stride(std::size_t v) { return parts_of(v, 16) * 16; }
+
+/// Where the parts of the scratch memory begin.
+struct head_scratch {
+  std::size_t logits, dlogits, columns, bytes;
+};
+template <class T>
+[[nodiscard]] constexpr head_scratch head_scratch_of(std::size_t n, std::size_t v, bool with_gradient) {
+  const std::size_t elements = logit_rows(n, v) * logit_stride(v);
+  head_scratch at{0, elements * sizeof(float), 0, 0};
+  at.columns = at.dlogits + (with_gradient ? elements * sizeof(T) : 0);
+  at.columns = parts_of(at.columns, 16) * 16;
+  at.bytes = at.columns + (with_gradient ? column_scratch_bytes(v) : 0);
+  return at;
+}
+
+}  // namespace simt
+
+template <simt::launches S, class M, class T, class G>
+requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::linear_cross_entropy<M, T, G>& k, scratch_span<M> scratch) {
+  using simt::narrowed;
+  const auto at = simt::head_scratch_of<T>(k.n, k.v, k.with_gradient);
+  const std::size_t chunk = simt::logit_rows(k.n, k.v), stride = simt::logit_stride(k.v);
+  auto* const logits = reinterpret_cast<float*>(scratch.raw() + at.logits);
+  auto* const dlogits = reinterpret_cast<T*>(scratch.raw() + at.dlogits);
+  const simt::cross_entropy_settings settings{narrowed(k.z_loss),  narrowed(k.label_smoothing), narrowed(k.log_z_loss),
+                                              narrowed(k.softcap), k.gradient_scale,            k.gradient_factor_1.raw()};
+  const auto span = [](auto* from, std::size_t size) { return span_of<std::remove_pointer_t<decltype(from)>, M>(from, size); };
+  for (std::size_t first = 0; first < k.n; first += chunk) {
+    const std::size_t rows = std::min(chunk, k.n - first);
+    const auto x = k.x_nc.subspan(first * k.c, rows * k.c);
+    // logits = x · weightᵀ + bias
+    run_kernel(stream,
+               kernel::matmul<M, T, float>{.m = rows, .n = k.v, .k = k.c, .lda = k.c, .ldb = k.c, .ldc = stride, .transpose_b = true, .a = x,
+                                           .b = k.weight_vc, .bias_n = k.bias_v, .c = span(logits, rows * stride)},
+               scratch_span<M>{});
+    const float* const weight = k.token_weight_n.empty() ? nullptr : k.token_weight_n.raw() + first;
+    simt::choose(k.with_gradient, [&](auto with_gradient) {
+      stream.launch(simt::cross_entropy_rows<T, decltype(with_gradient)::value>{logits, dlogits, k.target_n.raw() + first, weight, k.loss_n.raw() + first,
+                                                                                 static_cast<int>(k.v), stride, settings},
+                    {static_cast<int>(rows), 1, 1});
+    });
+    if (!k.with_gradient) continue;
+    const auto d = span(static_cast<const T*>(dlogits), rows * stride);
+    // dx = dlogits · weight
+    run_kernel(stream,
+               kernel::matmul<M, T, T>{.m = rows, .n = k.c, .k = k.v, .lda = stride, .ldb = k.c, .ldc = k.c, .a = d, .b = k.weight_vc,
+                                       .c = k.dx_nc.subspan(first * k.c, rows * k.c)},
+               scratch_span<M>{});
+    // dweight += dlogitsᵀ · x
+    if (!k.dweight_vc.empty())
+      run_kernel(stream,
+                 kernel::matmul<M, T, G>{.m = k.v, .n = k.c, .k = rows, .lda = stride, .ldb = k.c, .ldc = k.c, .transpose_a = true, .accumulate = true, .a = d,
+                                         .b = x, .c = k.dweight_vc},
+                 scratch_span<M>{});
+    if (!k.dbias_v.empty())
+      run_kernel(stream, kernel::column_sum<M, T, G>{.n = rows, .c = k.v, .stride = stride, .x_nc = d, .sum_c = k.dbias_v}, scratch.subspan(at.columns, at.bytes - at.columns));
+  }
+}
+template <simt::of_simt_device P, class M, class T, class G>
+requires simt::up_to_float<T> [[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::linear_cross_entropy<M, T, G>& k) {
+  return simt::head_scratch_of<T>(k.n, k.v, k.with_gradient).bytes;
+}
+
+}  // namespace xtrain

@@ -1,0 +1,139 @@
+// Products: tiles of 128 × 128 of C, the operands' tiles on their way in three stages. On NVIDIA GPUs cuBLASLt computes products; this is its fallback.
+#pragma once
+
+#include <cstddef>
+
+#include <xtrain/device/kernel/matmul.hpp>
+#include <xtrain/device/simt/language/tensor_core.hpp>
+#include <xtrain/device/simt/launch.hpp>
+
+namespace xtrain {
+
+namespace simt {
+
+template <class T, class C, bool TransposeA, bool TransposeB>
+struct matmul_tiles {
+  static constexpr int threads = 256, tile_m = 128, tile_n = 128, tile_k = is_16_bits<T> ? 32 : 16, stages = 3;
+  static constexpr int warp_m = 64, warp_n = 32, warps_n = tile_n / warp_n;
+  static constexpr int a_rows = TransposeA ? tile_k : tile_m, a_columns = TransposeA ? tile_m : tile_k;
+  static constexpr int b_rows = TransposeB ? tile_n : tile_k, b_columns = TransposeB ? tile_k : tile_n;
+  static constexpr int a_stride = a_columns + wide<T>, b_stride = b_columns + wide<T>;  // 16 bytes more: eight rows lie in different banks
+  struct shared {
+    shared_array<T, stages * a_rows * a_stride> a;
+    shared_array<T, stages * b_rows * b_stride> b;
+  };
+  const T *a, *b, *bias;
+  C* c;
+  int m, n, k;
+  std::size_t lda, ldb, ldc;
+  float alpha;
+  bool accumulate, aligned_a, aligned_b;
+  const token* range;  // of rows of a and c, or with TransposeA of a and b; null: all
+
+  XTRAIN_SIMT_FN void operator()(shared& s) const {
+    const T *a_at = a, *b_at = b;
+    C* c_at = c;
+    int rows = m, depth = k;
+    if (range != nullptr) {
+      const auto first = static_cast<std::size_t>(range[0]);
+      a_at += first * lda;
+      if (TransposeA) b_at += first * ldb, depth = range[1];
+      else c_at += first * ldc, rows = range[1];
+    }
+    const int m0 = block_y() * tile_m, n0 = block_x() * tile_n;
+    if (m0 >= rows) return;  // the whole block
+    const int row = warp() / warps_n * warp_m, column = warp() % warps_n * warp_n;
+    const int steps = (depth + tile_k - 1) / tile_k;
+    const auto bring = [&](int step) {
+      if (step < steps) {
+        const int stage = step % stages, k0 = step * tile_k;
+        const int ar = TransposeA ? k0 : m0, ac = TransposeA ? m0 : k0, br = TransposeB ? n0 : k0, bc = TransposeB ? k0 : n0;
+        copy_tile<T, a_rows, a_columns, a_stride, threads>(s.a.at(stage * a_rows * a_stride), at(a_at, ar, ac, lda), lda, (TransposeA ? depth : rows) - ar,
+                                                           (TransposeA ? rows : depth) - ac, aligned_a);
+        copy_tile<T, b_rows, b_columns, b_stride, threads>(s.b.at(stage * b_rows * b_stride), at(b_at, br, bc, ldb), ldb, (TransposeB ? n : depth) - br,
+                                                           (TransposeB ? depth : n) - bc, aligned_b);
+      }
+      commit_copies();
+    };
+    fragment_c sum[warp_m / 16][warp_n / 8];
+    XTRAIN_SIMT_UNROLL
+    for (int i = 0; i < warp_m / 16; ++i)
+      XTRAIN_SIMT_UNROLL
+      for (int j = 0; j < warp_n / 8; ++j) set_zero(sum[i][j]);
+    XTRAIN_SIMT_UNROLL
+    for (int step = 0; step < stages - 1; ++step) bring(step);
+    for (int step = 0; step < steps; ++step) {
+      wait_for_copies<stages - 2>();
+      sync();  // this step's tiles have arrived, and no thread reads the tiles that the next copies replace
+      bring(step + stages - 1);
+      const T* const a_tile = s.a.at(step % stages * a_rows * a_stride);
+      const T* const b_tile = s.b.at(step % stages * b_rows * b_stride);
+      XTRAIN_SIMT_UNROLL
+      for (int x = 0; x < tile_k; x += 16) {
+        fragment_a<T> a_part[warp_m / 16];
+        fragment_b<T> b_part[warp_n / 8];
+        XTRAIN_SIMT_UNROLL
+        for (int i = 0; i < warp_m / 16; ++i) {
+          const int at_m = row + i * 16;
+          a_part[i] = load_a<T, TransposeA>(TransposeA ? a_tile + x * a_stride + at_m : a_tile + at_m * a_stride + x, a_stride);
+        }
+        XTRAIN_SIMT_UNROLL
+        for (int j = 0; j < warp_n / 16; ++j) {
+          const int at_n = column + j * 16;
+          load_b_pair<T, TransposeB>(b_part[2 * j], b_part[2 * j + 1], TransposeB ? b_tile + at_n * b_stride + x : b_tile + x * b_stride + at_n, b_stride);
+        }
+        XTRAIN_SIMT_UNROLL
+        for (int i = 0; i < warp_m / 16; ++i)
+          XTRAIN_SIMT_UNROLL
+          for (int j = 0; j < warp_n / 8; ++j) multiply<T>(sum[i][j], a_part[i], b_part[j]);
+      }
+    }
+    wait_for_copies<0>();
+    XTRAIN_SIMT_UNROLL
+    for (int i = 0; i < warp_m / 16; ++i)
+      XTRAIN_SIMT_UNROLL
+      for (int j = 0; j < warp_n / 8; ++j)
+        XTRAIN_SIMT_UNROLL
+        for (int e = 0; e < 4; ++e) {
+          const int y = m0 + row + i * 16 + c_row(e), x = n0 + column + j * 8 + c_column(e);
+          if (y >= rows || x >= n) continue;
+          C& to = c_at[static_cast<std::size_t>(y) * ldc + static_cast<std::size_t>(x)];
+          float value = alpha * sum[i][j].r[e];
+          if (bias != nullptr) value += widen(bias[x]);
+          if (accumulate) value += widen(to);
+          to = rounded<C>(value);
+        }
+  }
+
+ private:
+  XTRAIN_SIMT_FN static const T* at(const T* from, int i, int j, std::size_t stride) {
+    return from + static_cast<std::size_t>(i) * stride + static_cast<std::size_t>(j);
+  }
+};
+
+template <launches Stream, class M, class T, class C>
+void launch_matmul(Stream& stream, const kernel::matmul<M, T, C>& k, const token* range) {
+  if (k.m == 0 || k.n == 0) return;
+  choose(k.transpose_a, [&](auto a) {
+    choose(k.transpose_b, [&](auto b) {
+      using tiles = matmul_tiles<T, C, decltype(a)::value, decltype(b)::value>;
+      stream.launch(tiles{k.a.raw(), k.b.raw(), k.bias_n.raw(), k.c.raw(), static_cast<int>(k.m), static_cast<int>(k.n), static_cast<int>(k.k), k.lda, k.ldb,
+                          k.ldc, narrowed(k.alpha), k.accumulate, is_aligned(k.a.raw()) && k.lda % wide<T> == 0, is_aligned(k.b.raw()) && k.ldb % wide<T> == 0,
+                          range},
+                    {blocks_of(k.n, tiles::tile_n), blocks_of(k.m, tiles::tile_m), 1});
+    });
+  });
+}
+
+}  // namespace simt
+
+template <simt::launches S, class M, class T, class C>
+requires(simt::up_to_float<T>&& simt::up_to_float<C>) void run_kernel(S& stream, const kernel::matmul<M, T, C>& k, scratch_span<M>) {
+  simt::launch_matmul(stream, k, nullptr);
+}
+template <simt::launches S, class M, class T, class C>
+requires(simt::up_to_float<T>&& simt::up_to_float<C>) void run_kernel(S& stream, const kernel::in_rows<kernel::matmul<M, T, C>, M>& k, scratch_span<M>) {
+  simt::launch_matmul(stream, k.whole, k.range_2.raw());
+}
+
+}  // namespace xtrain

@@ -1,0 +1,422 @@
+// Norms. A row belongs to a warp if it has up to 1024 channels, to a block if it has more. Rows in vectors are read once and kept in registers.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include <xtrain/device/kernel/norm.hpp>
+#include <xtrain/device/simt/column_sum.hpp>
+#include <xtrain/device/simt/language/sums.hpp>
+#include <xtrain/device/simt/launch.hpp>
+
+namespace xtrain {
+
+namespace simt {
+
+inline constexpr int norm_threads = 256, norm_vectors = 4;
+inline constexpr int most_norm_blocks = 256;
+
+/// How a block's threads divide rows of T.
+///   RowThreads   threads of a row: a warp, or the block
+///   Vectors      vectors of a row that a thread holds; 0: elements are read one by one, as often as they are needed
+template <class T, int RowThreads, int Vectors>
+struct norm_rows {
+  static constexpr int width = Vectors == 0 ? 1 : elements_of<T>;
+  static constexpr int rows_of_block = norm_threads / RowThreads;
+  static constexpr int most_channels = RowThreads * Vectors * width;
+
+  XTRAIN_SIMT_FN static int row_thread() { return thread() % RowThreads; }
+  XTRAIN_SIMT_FN static std::size_t row_of_block() { return static_cast<std::size_t>(thread() / RowThreads); }
+
+  /// The sum over the threads of a row, for each of them.
+  template <class Shared>
+  XTRAIN_SIMT_FN static float sum(float value, Shared& s) {
+    if constexpr (RowThreads == warp_width) return warp_sum(value);
+    else return block_sum<norm_threads>(value, s.parts);
+  }
+  template <class Shared>
+  XTRAIN_SIMT_FN static void sums(float& a, float& b, Shared& s) {
+    if constexpr (RowThreads == warp_width) a = warp_sum(a), b = warp_sum(b);
+    else block_sums<norm_threads>(a, b, s.parts, s.more_parts);
+  }
+  /// f(vector's number, first channel) for each of this thread's vectors.
+  template <class F>
+  XTRAIN_SIMT_FN static void each(int c, F&& f) {
+    if constexpr (Vectors == 0) {
+      for (int j = row_thread(); j < c; j += RowThreads) f(0, j);
+    } else {
+      XTRAIN_SIMT_UNROLL
+      for (int v = 0; v < Vectors; ++v) {
+        const int j = (v * RowThreads + row_thread()) * width;
+        if (j < c) f(v, j);
+      }
+    }
+  }
+};
+
+struct norm_shared {
+  warp_parts<float, norm_threads> parts, more_parts;
+};
+
+/// Calls f with norm_rows for rows of c channels.
+///   vectors   all rows are aligned
+template <class T, class F>
+void with_norm_rows(std::size_t c, bool vectors, F&& f) {
+  if (!vectors || c > static_cast<std::size_t>(norm_rows<T, norm_threads, norm_vectors>::most_channels)) f(norm_rows<T, norm_threads, 0>{});
+  else if (c > static_cast<std::size_t>(norm_rows<T, warp_width, norm_vectors>::most_channels)) f(norm_rows<T, norm_threads, norm_vectors>{});
+  else f(norm_rows<T, warp_width, norm_vectors>{});
+}
+
+/// Normalized rows: rms_norm, and layer_norm with Centered.
+template <class T, class Rows, bool Centered>
+struct norm_forward {
+  static constexpr int threads = norm_threads;
+  using shared = norm_shared;
+  const T *x, *weight, *bias;
+  T* y;
+  float *mean, *rstd;
+  std::size_t n;
+  int c;
+  float epsilon, offset;
+
+  XTRAIN_SIMT_FN void operator()(shared& s) const {
+    const std::size_t row = static_cast<std::size_t>(block_x()) * Rows::rows_of_block + Rows::row_of_block();
+    const bool exists = row < n;  // a warp without a row goes along: barriers are for all
+    const T* const x_c = x + (exists ? row : 0) * static_cast<std::size_t>(c);
+    constexpr int width = Rows::width;
+    vector_of<T, width> kept[Rows::most_channels == 0 ? 1 : norm_vectors];
+    const auto values = [&](int v, int j) {
+      if constexpr (Rows::most_channels == 0) return load<width>(x_c + j);
+      else return kept[v];
+    };
+    float m = 0, squares = 0;
+    Rows::each(c, [&](int v, int j) {
+      if constexpr (Rows::most_channels != 0) kept[v] = load<width>(x_c + j);
+      const auto x_n = values(v, j);
+      XTRAIN_SIMT_UNROLL
+      for (int e = 0; e < width; ++e) {
+        if constexpr (Centered) m += widen(x_n.v[e]);
+        else squares += widen(x_n.v[e]) * widen(x_n.v[e]);
+      }
+    });
+    if constexpr (Centered) {
+      m = Rows::sum(m, s) / static_cast<float>(c);
+      Rows::each(c, [&](int v, int j) {
+        const auto x_n = values(v, j);
+        XTRAIN_SIMT_UNROLL
+        for (int e = 0; e < width; ++e) {
+          const float deviation = widen(x_n.v[e]) - m;
+          squares += deviation * deviation;
+        }
+      });
+    }
+    const float r = 1.0f / sqrt(Rows::sum(squares, s) / static_cast<float>(c) + epsilon);
+    if (!exists) return;
+    T* const y_c = y + row * static_cast<std::size_t>(c);
+    Rows::each(c, [&](int v, int j) {
+      const auto x_n = values(v, j), w = load<width>(weight + j);
+      vector_of<T, width> b{}, y_n;
+      if constexpr (Centered) b = load<width>(bias + j);
+      XTRAIN_SIMT_UNROLL
+      for (int e = 0; e < width; ++e) {
+        const float hat = (widen(x_n.v[e]) - m) * r;
+        y_n.v[e] = rounded<T>(Centered ? hat * widen(w.v[e]) + widen(b.v[e]) : hat * (offset + widen(w.v[e])));
+      }
+      store<width>(y_c + j, y_n);
+    });
+    if (Rows::row_thread() == 0) {
+      rstd[row] = r;
+      if constexpr (Centered) mean[row] = m;
+    }
+  }
+};
+
+/// dx, and sums over the rows of each block of dy · x̂ (dweight) and of dy (dbias): part_bc, bias_part_bc. A thread's channels are the same in every row,
+/// so that it adds in registers; warps of a block are added in their order.
+///   part   null: no sums
+template <class T, class Rows, bool Centered>
+struct norm_backward {
+  static constexpr int threads = norm_threads, width = Rows::width, vectors = Rows::most_channels == 0 ? 1 : norm_vectors;
+  static constexpr bool keeps = Rows::most_channels != 0;
+  static constexpr int sum_rows = Rows::rows_of_block;
+  struct shared : norm_shared {
+    shared_array<float, (keeps && sum_rows > 1) ? sum_rows * Rows::most_channels : 1> sums;
+  };
+  const T *x, *weight, *dy;
+  const float *mean, *rstd;
+  T* dx;
+  float *part, *bias_part;
+  std::size_t n;
+  int c;
+  float offset;
+
+  XTRAIN_SIMT_FN void operator()(shared& s) const {
+    const std::size_t step = static_cast<std::size_t>(blocks_x()) * sum_rows;
+    float sum[vectors][width], bias_sum[vectors][width];
+    XTRAIN_SIMT_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      XTRAIN_SIMT_UNROLL
+      for (int e = 0; e < width; ++e) sum[v][e] = 0, bias_sum[v][e] = 0;
+    const std::size_t first = static_cast<std::size_t>(block_x()) * sum_rows;
+    for (std::size_t of_block = first; of_block < n; of_block += step) {
+      const std::size_t row = of_block + Rows::row_of_block();
+      const bool exists = row < n;
+      const std::size_t at = (exists ? row : 0) * static_cast<std::size_t>(c);
+      vector_of<T, width> x_kept[vectors], dy_kept[vectors];
+      const float r = rstd[exists ? row : 0];
+      float m = 0;
+      if constexpr (Centered) m = mean[exists ? row : 0];
+      float g_sum = 0, gx_sum = 0;
+      Rows::each(c, [&](int v, int j) {
+        const auto x_n = load<width>(x + at + j), dy_n = load<width>(dy + at + j), w = load<width>(weight + j);
+        if constexpr (keeps) x_kept[v] = x_n, dy_kept[v] = dy_n;
+        XTRAIN_SIMT_UNROLL
+        for (int e = 0; e < width; ++e) {
+          const float hat = (widen(x_n.v[e]) - m) * r, g = widen(dy_n.v[e]) * (offset + widen(w.v[e]));
+          if constexpr (Centered) g_sum += g;
+          gx_sum += g * hat;
+        }
+      });
+      if constexpr (Centered) Rows::sums(g_sum, gx_sum, s);
+      else gx_sum = Rows::sum(gx_sum, s);
+      const float g_mean = g_sum / static_cast<float>(c), gx_mean = gx_sum / static_cast<float>(c);
+      if (!exists) continue;  // of its warp alone: where a block has one row, it exists
+      Rows::each(c, [&](int v, int j) {
+        vector_of<T, width> x_n, dy_n;
+        if constexpr (keeps) x_n = x_kept[v], dy_n = dy_kept[v];
+        else x_n = load<width>(x + at + j), dy_n = load<width>(dy + at + j);
+        const auto w = load<width>(weight + j);
+        auto dx_n = load<width>(static_cast<const T*>(dx + at + j));
+        XTRAIN_SIMT_UNROLL
+        for (int e = 0; e < width; ++e) {
+          const float hat = (widen(x_n.v[e]) - m) * r, d = widen(dy_n.v[e]);
+          const float change = d * (offset + widen(w.v[e])) - (Centered ? g_mean : 0.0f) - hat * gx_mean;
+          dx_n.v[e] = rounded<T>(widen(dx_n.v[e]) + r * change);
+          if constexpr (keeps) {
+            sum[v][e] += d * hat;
+            if constexpr (Centered) bias_sum[v][e] += d;
+          }
+        }
+        store<width>(dx + at + j, dx_n);
+      });
+    }
+    if constexpr (keeps) {
+      if (part != nullptr) write(sum, part, s);
+      if constexpr (Centered) {
+        if (bias_part != nullptr) write(bias_sum, bias_part, s);
+      }
+    }
+  }
+
+ private:
+  XTRAIN_SIMT_FN void write(const float (&sum)[vectors][width], float* to, shared& s) const {
+    float* const to_c = to + static_cast<std::size_t>(block_x()) * static_cast<std::size_t>(c);
+    if constexpr (sum_rows == 1) {
+      Rows::each(c, [&](int v, int j) {
+        XTRAIN_SIMT_UNROLL
+        for (int e = 0; e < width; ++e) to_c[j + e] = sum[v][e];
+      });
+    } else {
+      sync();
+      Rows::each(c, [&](int v, int j) {
+        XTRAIN_SIMT_UNROLL
+        for (int e = 0; e < width; ++e) s.sums[static_cast<int>(Rows::row_of_block()) * Rows::most_channels + j + e] = sum[v][e];
+      });
+      sync();
+      for (int j = thread(); j < c; j += threads) {
+        float total = 0;
+        XTRAIN_SIMT_UNROLL
+        for (int w = 0; w < sum_rows; ++w) total += s.sums[w * Rows::most_channels + j];
+        to_c[j] = total;
+      }
+    }
+  }
+};
+
+/// dy · x̂, whose column sums are dweight: for rows that are not kept in registers.
+template <class T, bool Centered>
+struct weight_gradient_term {
+  const T *x, *dy;
+  const float *mean, *rstd;
+  std::size_t c;
+  template <int N>
+  XTRAIN_SIMT_FN vector_of<float, N> of(std::size_t i, std::size_t j) const {
+    const auto x_n = load<N>(x + i * c + j), dy_n = load<N>(dy + i * c + j);
+    float m = 0;
+    if constexpr (Centered) m = mean[i];
+    vector_of<float, N> values;
+    XTRAIN_SIMT_UNROLL
+    for (int e = 0; e < N; ++e) values.v[e] = widen(dy_n.v[e]) * (widen(x_n.v[e]) - m) * rstd[i];
+    return values;
+  }
+};
+
+/// Parts of dweight and dbias, or of the column sums where rows are not kept in registers.
+[[nodiscard]] constexpr std::size_t norm_scratch_bytes(std::size_t n, std::size_t c, bool centered) {
+  const std::size_t blocks = std::max<std::size_t>(most_row_groups, std::min<std::size_t>(n, most_norm_blocks));
+  return blocks * c * sizeof(float) * (centered ? 2 : 1);
+}
+
+template <bool Centered, class T, launches Stream>
+void launch_norm(Stream& stream, std::size_t n, std::size_t c, const T* x, const T* weight, const T* bias, T* y, float* mean, float* rstd, double epsilon,
+                 double offset) {
+  if (n == 0) return;
+  with_norm_rows<T>(c, all_aligned(x, weight, bias, y) && c % elements_of<T> == 0, [&]<class Rows>(Rows) {
+    stream.launch(norm_forward<T, Rows, Centered>{x, weight, bias, y, mean, rstd, n, static_cast<int>(c), narrowed(epsilon), narrowed(offset)},
+                  {blocks_of(n, Rows::rows_of_block), 1, 1});
+  });
+}
+
+template <bool Centered, class T, class G, launches Stream>
+void launch_norm_backward(Stream& stream, std::size_t n, std::size_t c, const T* x, const T* weight, const T* dy, const float* mean, const float* rstd, T* dx,
+                          G* dweight, G* dbias, double offset, void* scratch) {
+  if (n == 0) return;
+  with_norm_rows<T>(c, all_aligned(x, weight, dy, static_cast<const T*>(dx)) && c % elements_of<T> == 0, [&]<class Rows>(Rows) {
+    const int blocks = std::min(blocks_of(n, Rows::rows_of_block), most_norm_blocks);
+    auto* const part = static_cast<float*>(scratch);
+    float* const bias_part = part + static_cast<std::size_t>(blocks) * c;
+    constexpr bool keeps = Rows::most_channels != 0;
+    stream.launch(norm_backward<T, Rows, Centered>{x, weight, dy, mean, rstd, dx, keeps && dweight != nullptr ? part : nullptr,
+                                                   keeps && dbias != nullptr ? bias_part : nullptr, n, static_cast<int>(c), narrowed(offset)},
+                  {blocks, 1, 1});
+    if constexpr (keeps) {
+      if (dweight != nullptr) stream.launch(add_column_parts<G>{part, dweight, c, blocks}, {blocks_of(c, 256), 1, 1});
+      if (dbias != nullptr) stream.launch(add_column_parts<G>{bias_part, dbias, c, blocks}, {blocks_of(c, 256), 1, 1});
+    } else {
+      if (dweight != nullptr) launch_column_sum<1>(stream, weight_gradient_term<T, Centered>{x, dy, mean, rstd, c}, n, c, false, dweight, scratch);
+      if (dbias != nullptr) launch_column_sum<1>(stream, element_term<T>{dy, c}, n, c, false, dbias, scratch);
+    }
+  });
+}
+
+// ---- the norm of query and key heads ----
+
+/// A warp per head of a row: h query heads, k key heads; value heads are copied. dx may alias dy.
+template <class T, bool Backward>
+struct head_norm_launch {
+  static constexpr int threads = 256, heads_of_block = threads / warp_width;
+  struct shared {};
+  const T *x, *query, *key, *dy;
+  T* y;  // or dx
+  std::conditional_t<Backward, const float, float>* rstd;
+  std::size_t n;
+  int h, k, d;
+  float epsilon;
+
+  XTRAIN_SIMT_FN void operator()(shared&) const {
+    const std::size_t all = static_cast<std::size_t>(h + 2 * k);
+    const std::size_t number = static_cast<std::size_t>(block_x()) * heads_of_block + static_cast<std::size_t>(warp());
+    if (number >= n * all) return;
+    const std::size_t i = number / all;
+    const int head = static_cast<int>(number % all);
+    const std::size_t at = number * static_cast<std::size_t>(d);
+    const T *const x_d = x + at, *const dy_d = dy + (Backward ? at : 0);
+    T* const y_d = y + at;
+    if (head >= h + k) {
+      for (int j = lane(); j < d; j += warp_width) y_d[j] = Backward ? dy_d[j] : x_d[j];
+      return;
+    }
+    const T* const weight = head < h ? query : key;
+    auto* const rstd_at = rstd + i * static_cast<std::size_t>(h + k) + static_cast<std::size_t>(head);
+    if constexpr (!Backward) {
+      float squares = 0;
+      for (int j = lane(); j < d; j += warp_width) squares += widen(x_d[j]) * widen(x_d[j]);
+      const float r = 1.0f / sqrt(warp_sum(squares) / static_cast<float>(d) + epsilon);
+      for (int j = lane(); j < d; j += warp_width)
+        y_d[j] = rounded<T>(widen(x_d[j]) * r * widen(weight[j]));
+      if (lane() == 0) *rstd_at = r;
+    } else {
+      const float r = *rstd_at;
+      float gx = 0;
+      for (int j = lane(); j < d; j += warp_width)
+        gx += widen(dy_d[j]) * widen(weight[j]) * widen(x_d[j]) * r;
+      gx = warp_sum(gx) / static_cast<float>(d);
+      for (int j = lane(); j < d; j += warp_width) {
+        const float hat = widen(x_d[j]) * r, g = widen(dy_d[j]) * widen(weight[j]);
+        y_d[j] = rounded<T>(r * (g - hat * gx));
+      }
+    }
+  }
+};
+
+/// dy · x̂ of heads: row i of the sum is head i mod `heads` of row i / heads.
+template <class T>
+struct head_gradient_term {
+  const T *x, *dy;
+  const float* rstd;
+  std::size_t heads, first, h_and_k, row, d;
+  template <int N>
+  XTRAIN_SIMT_FN vector_of<float, N> of(std::size_t i, std::size_t j) const {
+    const std::size_t head = first + i % heads, at = i / heads * row + head * d + j;
+    const auto x_n = load<N>(x + at), dy_n = load<N>(dy + at);
+    const float r = rstd[i / heads * h_and_k + head];
+    vector_of<float, N> values;
+    XTRAIN_SIMT_UNROLL
+    for (int e = 0; e < N; ++e) values.v[e] = widen(dy_n.v[e]) * widen(x_n.v[e]) * r;
+    return values;
+  }
+};
+
+}  // namespace simt
+
+template <simt::launches S, class M, class T>
+requires simt::up_to_float<T>
+void run_kernel(S& stream, const kernel::rms_norm<M, T>& k, scratch_span<M>) {
+  simt::launch_norm<false, T>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), static_cast<const T*>(nullptr), k.y_nc.raw(), static_cast<float*>(nullptr),
+                              k.rstd_n.raw(), k.epsilon, k.offset);
+}
+template <simt::launches S, class M, class T>
+requires simt::up_to_float<T>
+void run_kernel(S& stream, const kernel::layer_norm<M, T>& k, scratch_span<M>) {
+  simt::launch_norm<true, T>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), k.bias_c.raw(), k.y_nc.raw(), k.mean_n.raw(), k.rstd_n.raw(), k.epsilon, 0.0);
+}
+template <simt::launches S, class M, class T, class G>
+requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::rms_norm_backward<M, T, G>& k, scratch_span<M> scratch) {
+  simt::launch_norm_backward<false>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), k.dy_nc.raw(), static_cast<const float*>(nullptr), k.rstd_n.raw(),
+                                    k.dx_nc.raw(), k.dweight_c.raw(), static_cast<G*>(nullptr), k.offset, scratch.raw());
+}
+template <simt::launches S, class M, class T, class G>
+requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::layer_norm_backward<M, T, G>& k, scratch_span<M> scratch) {
+  simt::launch_norm_backward<true>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), k.dy_nc.raw(), k.mean_n.raw(), k.rstd_n.raw(), k.dx_nc.raw(),
+                                   k.dweight_c.raw(), k.dbias_c.raw(), 0.0, scratch.raw());
+}
+template <simt::of_simt_device P, class M, class T, class G>
+requires simt::up_to_float<T> [[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::rms_norm_backward<M, T, G>& k) {
+  return simt::norm_scratch_bytes(k.n, k.c, false);
+}
+template <simt::of_simt_device P, class M, class T, class G>
+requires simt::up_to_float<T> [[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::layer_norm_backward<M, T, G>& k) {
+  return simt::norm_scratch_bytes(k.n, k.c, true);
+}
+
+template <simt::launches S, class M, class T>
+requires simt::up_to_float<T>
+void run_kernel(S& stream, const kernel::head_norm<M, T>& k, scratch_span<M>) {
+  if (k.n == 0) return;
+  using launch = simt::head_norm_launch<T, false>;
+  stream.launch(launch{k.x_nr.raw(), k.query_d.raw(), k.key_d.raw(), nullptr, k.y_nr.raw(), k.rstd_nh.raw(), k.n, static_cast<int>(k.h),
+                       static_cast<int>(k.k), static_cast<int>(k.d), simt::narrowed(k.epsilon)},
+                {simt::blocks_of(k.n * (k.h + 2 * k.k), launch::heads_of_block), 1, 1});
+}
+template <simt::launches S, class M, class T, class G>
+requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::head_norm_backward<M, T, G>& k, scratch_span<M> scratch) {
+  if (k.n == 0) return;
+  const auto sum = [&](std::size_t heads, std::size_t first, G* dweight) {  // before dx, which may replace dy
+    simt::launch_column_sum<simt::elements_of<T>>(stream, simt::head_gradient_term<T>{k.x_nr.raw(), k.dy_nr.raw(), k.rstd_nh.raw(), heads, first, k.h + k.k, k.row(), k.d},
+                                                  k.n * heads, k.d, simt::all_aligned(k.x_nr.raw(), k.dy_nr.raw()), dweight, scratch.raw());
+  };
+  if (!k.dquery_d.empty()) {
+    sum(k.h, 0, k.dquery_d.raw());
+    sum(k.k, k.h, k.dkey_d.raw());
+  }
+  using launch = simt::head_norm_launch<T, true>;
+  stream.launch(launch{k.x_nr.raw(), k.query_d.raw(), k.key_d.raw(), k.dy_nr.raw(), k.dx_nr.raw(), k.rstd_nh.raw(), k.n, static_cast<int>(k.h),
+                       static_cast<int>(k.k), static_cast<int>(k.d), 0.0f},
+                {simt::blocks_of(k.n * (k.h + 2 * k.k), launch::heads_of_block), 1, 1});
+}
+template <simt::of_simt_device P, class M, class T, class G>
+requires simt::up_to_float<T> [[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::head_norm_backward<M, T, G>& k) {
+  return simt::column_scratch_bytes(k.d);
+}
+
+}  // namespace xtrain
