@@ -185,6 +185,27 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/step_scalars.hpp
     xtrain/device/reference/stream.hpp
     xtrain/device/reference/value_loss.hpp
+    xtrain/device/simt/activation.hpp
+    xtrain/device/simt/attention.hpp
+    xtrain/device/simt/column_sum.hpp
+    xtrain/device/simt/elementwise.hpp
+    xtrain/device/simt/embedding.hpp
+    xtrain/device/simt/kernels.hpp
+    xtrain/device/simt/language/block.hpp
+    xtrain/device/simt/language/host_runner.hpp
+    xtrain/device/simt/language/numbers.hpp
+    xtrain/device/simt/language/sums.hpp
+    xtrain/device/simt/language/target.hpp
+    xtrain/device/simt/language/tensor_core.hpp
+    xtrain/device/simt/launch.hpp
+    xtrain/device/simt/loss.hpp
+    xtrain/device/simt/matmul.hpp
+    xtrain/device/simt/norm.hpp
+    xtrain/device/simt/optimizer.hpp
+    xtrain/device/simt/random.hpp
+    xtrain/device/simt/simt.hpp
+    xtrain/device/simt/step_scalars.hpp
+    xtrain/device/simt/two_stage_sum.hpp
     xtrain/device/stream_drain.hpp
     xtrain/device/with_host_fallback.hpp
     xtrain/eval/accuracy.hpp

@@ -2,7 +2,7 @@
 #include <xtrain/device/simt/kernels.hpp>
 
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::threads) entry(const __grid_constant__ Kernel kernel) {
+__global__ void __launch_bounds__(Kernel::threads, 1) entry(const __grid_constant__ Kernel kernel) {
   extern __shared__ __align__(128) unsigned char shared[];
   kernel(*reinterpret_cast<typename Kernel::shared*>(shared));
 }

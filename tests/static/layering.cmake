@@ -39,7 +39,7 @@ macro(problem)
 endmacro()
 
 set(compiled_once "")
-foreach(component core io text recipes)
+foreach(component core io data text recipes)
   file(READ "${SOURCE}/cmake/library_${component}.cpp" source)
   string(APPEND compiled_once "${source}")
 endforeach()

@@ -34,10 +34,17 @@ struct attention_arguments {
 
   XTRAIN_SIMT_FN std::size_t row() const { return static_cast<std::size_t>(heads + 2 * kv_heads) * static_cast<std::size_t>(d); }
   XTRAIN_SIMT_FN int kv_head_of(int head) const { return head / (heads / kv_heads); }
-  XTRAIN_SIMT_FN const T* query(std::size_t place, int head) const { return qkv + place * row() + static_cast<std::size_t>(head) * static_cast<std::size_t>(d); }
-  XTRAIN_SIMT_FN const T* key(std::size_t place, int kv_head) const { return query(place, heads + kv_head); }
-  XTRAIN_SIMT_FN const T* value(std::size_t place, int kv_head) const { return query(place, heads + kv_heads + kv_head); }
+  XTRAIN_SIMT_FN const T* query(std::size_t at, int head) const { return qkv + at * row() + static_cast<std::size_t>(head) * static_cast<std::size_t>(d); }
+  XTRAIN_SIMT_FN const T* key(std::size_t at, int kv_head) const { return query(at, heads + kv_head); }
+  XTRAIN_SIMT_FN const T* value(std::size_t at, int kv_head) const { return query(at, heads + kv_heads + kv_head); }
   XTRAIN_SIMT_FN std::size_t place(int b, int i) const { return static_cast<std::size_t>(b) * static_cast<std::size_t>(t) + static_cast<std::size_t>(i); }
+  /// Where the values of a head begin in [b, heads, t], and where a query's output does in [b, t, heads, d].
+  XTRAIN_SIMT_FN std::size_t of_head(int b, int head) const {
+    return (static_cast<std::size_t>(b) * static_cast<std::size_t>(heads) + static_cast<std::size_t>(head)) * static_cast<std::size_t>(t);
+  }
+  XTRAIN_SIMT_FN std::size_t output(int b, int i, int head) const {
+    return (place(b, i) * static_cast<std::size_t>(heads) + static_cast<std::size_t>(head)) * static_cast<std::size_t>(d);
+  }
   XTRAIN_SIMT_FN float slope_of(int head) const { return slopes != nullptr ? slopes[head] * log2_e : 0.0f; }
 
   /// The first key that query i attends to, and one past the last. Nothing for a query beyond the end.
@@ -72,7 +79,8 @@ struct attention_arguments {
   }
   /// 0 if p_ij is dropped, else 1 / (1 − probability).
   XTRAIN_SIMT_FN float kept_of(const random_site& site, int b, int head, int i, int j) const {
-    const std::uint64_t head_of_all = static_cast<std::uint64_t>(b) * all_heads + first_head + static_cast<std::uint64_t>(head), time = static_cast<std::uint64_t>(t);
+    const std::uint64_t head_of_all = static_cast<std::uint64_t>(b) * all_heads + first_head + static_cast<std::uint64_t>(head);
+    const auto time = static_cast<std::uint64_t>(t);
     const std::uint64_t element = (head_of_all * time + static_cast<std::uint64_t>(i)) * time + static_cast<std::uint64_t>(j);
     return random_word_of(site, element) >= threshold ? kept : 0.0f;
   }
@@ -236,8 +244,8 @@ struct attention_forward {
     for (int e = 0; e < 4; ++e) {
       const int r = tensor_layout::row_slot(e), i = query[r];
       if (i >= t) continue;
-      if (c_column(e) == 0) lse[(static_cast<std::size_t>(b) * static_cast<std::size_t>(all.heads) + static_cast<std::size_t>(head)) * static_cast<std::size_t>(t) + static_cast<std::size_t>(i)] = (largest[r] + ::log2f(sum[r])) / log2_e;
-      T* const out = o + (all.place(b, i) * static_cast<std::size_t>(all.heads) + static_cast<std::size_t>(head)) * static_cast<std::size_t>(all.d);
+      if (c_column(e) == 0) lse[all.of_head(b, head) + static_cast<std::size_t>(i)] = (largest[r] + ::log2f(sum[r])) / log2_e;
+      T* const out = o + all.output(b, i, head);
       XTRAIN_SIMT_UNROLL
       for (int x = 0; x < D / 8; ++x) {
         const int j = x * 8 + c_column(e);
@@ -260,9 +268,10 @@ struct attention_delta {
   XTRAIN_SIMT_FN void operator()(shared&) const {
     const std::size_t number = static_cast<std::size_t>(block_x()) * (threads / warp_width) + static_cast<std::size_t>(warp());
     if (number >= all) return;
-    const std::size_t at = number * static_cast<std::size_t>(d), head = number % static_cast<std::size_t>(heads), place = number / static_cast<std::size_t>(heads);
+    const std::size_t head = number % static_cast<std::size_t>(heads), place = number / static_cast<std::size_t>(heads);
+    const T *const o_d = o + number * static_cast<std::size_t>(d), *const do_d = d_o + number * static_cast<std::size_t>(d);
     float sum = 0;
-    for (int j = lane(); j < d; j += warp_width) sum += widen(o[at + static_cast<std::size_t>(j)]) * widen(d_o[at + static_cast<std::size_t>(j)]);
+    for (int j = lane(); j < d; j += warp_width) sum += widen(o_d[j]) * widen(do_d[j]);
     sum = warp_sum(sum);
     const std::size_t b = place / static_cast<std::size_t>(t), i = place % static_cast<std::size_t>(t);
     if (lane() == 0) delta[(b * static_cast<std::size_t>(heads) + head) * static_cast<std::size_t>(t) + i] = sum;
@@ -294,7 +303,7 @@ struct attention_dq {
   XTRAIN_SIMT_FN void operator()(shared& s) const {
     const int b = block_z(), head = block_y(), q0 = block_x() * queries, kv_head = all.kv_head_of(head), t = all.t;
     const int own_rows = warp() * 16;
-    const std::size_t of_head = (static_cast<std::size_t>(b) * static_cast<std::size_t>(all.heads) + static_cast<std::size_t>(head)) * static_cast<std::size_t>(t);
+    const std::size_t of_head = all.of_head(b, head);
     int query[slots], low[slots], high[slots], from = t, to = 0;
     float lse[slots], delta[slots];
     XTRAIN_SIMT_UNROLL
@@ -311,8 +320,7 @@ struct attention_dq {
 
     const std::size_t o_row = static_cast<std::size_t>(all.heads) * static_cast<std::size_t>(all.d);
     copy_tile<T, queries, D, stride, threads>(s.q.at(0), all.query(all.place(b, q0), head), all.row(), t - q0, all.d, all.aligned);
-    copy_tile<T, queries, D, stride, threads>(s.d_o.at(0), gradients.d_o + all.place(b, q0) * o_row + static_cast<std::size_t>(head) * static_cast<std::size_t>(all.d),
-                                              o_row, t - q0, all.d, all.aligned);
+    copy_tile<T, queries, D, stride, threads>(s.d_o.at(0), gradients.d_o + all.output(b, q0, head), o_row, t - q0, all.d, all.aligned);
     const float slope = all.slope_of(head);
     const random_site site = Drops ? site_of_step(all.random, all.inputs) : random_site{};
     fragment_c dq[D / 8];
@@ -330,7 +338,8 @@ struct attention_dq {
       for (int y = 0; y < keys / 8; ++y) set_zero(score[y]), set_zero(dp[y]);
       XTRAIN_SIMT_UNROLL
       for (int x = 0; x < D / 16; ++x) {
-        const fragment_a<T> q_x = load_a<T>(s.q.at(own_rows * stride + x * 16), stride), do_x = load_a<T>(s.d_o.at(own_rows * stride + x * 16), stride);
+        const fragment_a<T> q_x = load_a<T>(s.q.at(own_rows * stride + x * 16), stride);
+        const fragment_a<T> do_x = load_a<T>(s.d_o.at(own_rows * stride + x * 16), stride);
         XTRAIN_SIMT_UNROLL
         for (int y = 0; y < keys / 16; ++y) {
           fragment_b<T> left, right;
@@ -413,7 +422,8 @@ struct attention_dkv {
     copy_tile<T, keys, D, stride, threads>(s.v.at(0), all.value(all.place(b, k0), kv_head), all.row(), t - k0, all.d, all.aligned);
     const random_site site = Drops ? site_of_step(all.random, all.inputs) : random_site{};
     // queries that may attend to these keys: from the first key on where attention is causal, up to the last key's window
-    const int first = all.end != nullptr ? 0 : k0 / queries, limit = all.end != nullptr || all.window == 0 ? t : smaller(t, k0 + keys - 1 + all.window);
+    const int first = all.end != nullptr ? 0 : k0 / queries;
+    const int limit = all.end != nullptr || all.window == 0 ? t : smaller(t, k0 + keys - 1 + all.window);
     const std::size_t o_row = static_cast<std::size_t>(all.heads) * static_cast<std::size_t>(all.d);
     fragment_c dk[WithK ? D / 8 : 1], dv[WithV ? D / 8 : 1];
     XTRAIN_SIMT_UNROLL
@@ -423,13 +433,12 @@ struct attention_dkv {
     }
     for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       const float slope = all.slope_of(head);
-      const std::size_t of_head = (static_cast<std::size_t>(b) * static_cast<std::size_t>(all.heads) + static_cast<std::size_t>(head)) * static_cast<std::size_t>(t);
+      const std::size_t of_head = all.of_head(b, head);
       for (int tile = first; tile * queries < limit; ++tile) {
         const int q0 = tile * queries;
         if (!meets(b, q0, k0)) continue;
         copy_tile<T, queries, D, stride, threads>(s.q.at(0), all.query(all.place(b, q0), head), all.row(), t - q0, all.d, all.aligned);
-        copy_tile<T, queries, D, stride, threads>(
-            s.d_o.at(0), gradients.d_o + all.place(b, q0) * o_row + static_cast<std::size_t>(head) * static_cast<std::size_t>(all.d), o_row, t - q0, all.d, all.aligned);
+        copy_tile<T, queries, D, stride, threads>(s.d_o.at(0), gradients.d_o + all.output(b, q0, head), o_row, t - q0, all.d, all.aligned);
         commit_copies();
         for (int i = thread(); i < queries; i += threads) {
           const bool exists = q0 + i < t;
@@ -576,7 +585,8 @@ void run_kernel(S& stream, const kernel::attention_backward<M, T>& k, scratch_sp
   auto all = simt::attention_arguments_of(k);
   all.aligned = all.aligned && simt::is_aligned(k.do_bthd.raw());
   auto* const delta = reinterpret_cast<float*>(scratch.raw());
-  stream.launch(simt::attention_delta<T>{k.o_bthd.raw(), k.do_bthd.raw(), delta, number, all.t, all.heads, all.d}, {simt::blocks_of(number, 256 / simt::warp_width), 1, 1});
+  stream.launch(simt::attention_delta<T>{k.o_bthd.raw(), k.do_bthd.raw(), delta, number, all.t, all.heads, all.d},
+                {simt::blocks_of(number, 256 / simt::warp_width), 1, 1});
   const simt::attention_gradients<T> gradients{k.do_bthd.raw(), k.lse_bht.raw(), delta, k.dqkv.raw()};
   simt::with_attention_variant<T>(s.d, k.dropout > 0.0, k.softcap > 0.0, [&]<int D, bool Drops, bool Caps>() {
     using dq = simt::attention_dq<T, D, Drops, Caps>;

@@ -166,7 +166,8 @@ requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream,
                                          .b = x, .c = k.dweight_vc},
                  scratch_span<M>{});
     if (!k.dbias_v.empty())
-      run_kernel(stream, kernel::column_sum<M, T, G>{.n = rows, .c = k.v, .stride = stride, .x_nc = d, .sum_c = k.dbias_v}, scratch.subspan(at.columns, at.bytes - at.columns));
+      run_kernel(stream, kernel::column_sum<M, T, G>{.n = rows, .c = k.v, .stride = stride, .x_nc = d, .sum_c = k.dbias_v},
+                 scratch.subspan(at.columns, at.bytes - at.columns));
   }
 }
 template <simt::of_simt_device P, class M, class T, class G>

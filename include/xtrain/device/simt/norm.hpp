@@ -402,8 +402,8 @@ template <simt::launches S, class M, class T, class G>
 requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::head_norm_backward<M, T, G>& k, scratch_span<M> scratch) {
   if (k.n == 0) return;
   const auto sum = [&](std::size_t heads, std::size_t first, G* dweight) {  // before dx, which may replace dy
-    simt::launch_column_sum<simt::elements_of<T>>(stream, simt::head_gradient_term<T>{k.x_nr.raw(), k.dy_nr.raw(), k.rstd_nh.raw(), heads, first, k.h + k.k, k.row(), k.d},
-                                                  k.n * heads, k.d, simt::all_aligned(k.x_nr.raw(), k.dy_nr.raw()), dweight, scratch.raw());
+    const simt::head_gradient_term<T> term{k.x_nr.raw(), k.dy_nr.raw(), k.rstd_nh.raw(), heads, first, k.h + k.k, k.row(), k.d};
+    simt::launch_column_sum<simt::elements_of<T>>(stream, term, k.n * heads, k.d, simt::all_aligned(k.x_nr.raw(), k.dy_nr.raw()), dweight, scratch.raw());
   };
   if (!k.dquery_d.empty()) {
     sum(k.h, 0, k.dquery_d.raw());

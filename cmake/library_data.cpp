@@ -1,0 +1,22 @@
+// The definitions of component 'io', once: chat templates, data, evaluation and reports. Compiled by xtrain_add_library.
+#define XTRAIN_COMPILES_LIBRARY
+#include <xtrain/chat/chat_template_impl.hpp>
+#include <xtrain/chat/chat_templates_impl.hpp>
+#include <xtrain/chat/jinja/from_json_impl.hpp>
+#include <xtrain/chat/jinja/template_impl.hpp>
+#include <xtrain/chat/jinja/value_impl.hpp>
+#include <xtrain/data/chat_dataset_impl.hpp>
+#include <xtrain/data/grouped_text_dataset_impl.hpp>
+#include <xtrain/data/json_dataset_impl.hpp>
+#include <xtrain/data/labelled_dataset_impl.hpp>
+#include <xtrain/data/log_prob_file_impl.hpp>
+#include <xtrain/data/preference_dataset_impl.hpp>
+#include <xtrain/data/preprocess_impl.hpp>
+#include <xtrain/data/record_handler_impl.hpp>
+#include <xtrain/data/record_source_impl.hpp>
+#include <xtrain/eval/benchmark_impl.hpp>
+#include <xtrain/eval/benchmark_task_impl.hpp>
+#include <xtrain/eval/wikitext103_impl.hpp>
+#include <xtrain/report/report_page_impl.hpp>
+#include <xtrain/report/run_log_impl.hpp>
+#include <xtrain/io.hpp>
