@@ -84,6 +84,7 @@ namespace command_line {
                       : data.form == "conversations" ? xtrain::chat_form::conversations
                       : data.form == "instruction"   ? xtrain::chat_form::instruction
                       : data.form == "moss"          ? xtrain::chat_form::moss
+                      : data.form == "prompt_completion" ? xtrain::chat_form::prompt_completion
                                                      : xtrain::chat_form::automatic;
     xtrain::chat_options options{.form = form, .train_on_input = data.train_on_input, .packed = data.packed, .when_too_long = when_too_long(data)};
     if (has_prompt) {
@@ -96,7 +97,7 @@ namespace command_line {
       options.conversation_field = column(data, data.form.c_str());
     }
     options.system_prompt = data.system_prompt;
-    return xtrain::chat_dataset(path, tokenizer, chat.with(tokenizer), options);
+    return chat.form ? xtrain::chat_dataset(path, tokenizer, chat.with(tokenizer), options) : xtrain::chat_dataset(path, tokenizer, options);
   }
   if (data.kind == "preference") {
     known({"prompt", "chosen", "rejected"});

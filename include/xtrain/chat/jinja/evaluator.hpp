@@ -111,7 +111,7 @@ class evaluator {
       } else {
         if (v.as_mapping() == nullptr) break_off("a mapping is expected after **; given ", v.type());
         cost_.make_entries(v.as_mapping()->size());
-        for (const mapping::entry& entry : v.as_mapping()->entries()) given.named.emplace_back(need_text(&entry.key, "**"), entry.content);
+        for (const mapping::entry& entry : v.as_mapping()->read_all()) given.named.emplace_back(need_text(&entry.key, "**"), entry.content);
       }
     }
     return given;
@@ -172,7 +172,7 @@ class evaluator {
       return found != nullptr ? *found : value::undefined("'", name, "' must be in the namespace; it is not");
     }
     if (const mapping* m = v.as_mapping()) {
-      const value* found = m->find_name(name);
+      const value* found = m->read_name(name);
       return found != nullptr ? *found : value::undefined("'", name, "' must be in the mapping; it is not");
     }
     return value::undefined("'", name, "' must be an attribute of ", v.type(), "; it is none that templates may use");
@@ -262,7 +262,7 @@ class evaluator {
     for (const value& from : given.placed) {
       if (from.as_mapping() == nullptr) break_off("'", name, "' must be given a mapping, or values by name; given ", from.type());
       cost_.make_entries(from.as_mapping()->size());
-      for (const mapping::entry& entry : from.as_mapping()->entries()) all.set(entry.key, entry.content);
+      for (const mapping::entry& entry : from.as_mapping()->read_all()) all.set(entry.key, entry.content);
     }
     for (const auto& [key, v] : given.named) all.set(key, v);
     if (name == "dict") return all;
