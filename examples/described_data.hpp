@@ -84,7 +84,6 @@ namespace command_line {
                       : data.form == "conversations" ? xtrain::chat_form::conversations
                       : data.form == "instruction"   ? xtrain::chat_form::instruction
                       : data.form == "moss"          ? xtrain::chat_form::moss
-                      : data.form == "prompt_completion" ? xtrain::chat_form::prompt_completion
                                                      : xtrain::chat_form::automatic;
     xtrain::chat_options options{.form = form, .train_on_input = data.train_on_input, .packed = data.packed, .when_too_long = when_too_long(data)};
     if (has_prompt) {

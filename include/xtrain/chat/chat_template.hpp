@@ -148,7 +148,7 @@ class chat_template {
   [[nodiscard]] std::size_t begin_of_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with,
                                             std::string_view upto, jinja_limits& limits) const;
 
-  /// Whether the text of a chat ends otherwise when the generation prompt is asked for, so that it does not end with one.
+  /// Whether the template writes the generation prompt where it is asked for only, so that the text of a chat does not end with one.
   [[nodiscard]] bool ends_without_prompt(const std::vector<jinja_value>& all, const chat_variables& with, const std::string& upto, jinja_limits& limits) const;
 
   /// The chat followed by a question, to see whether its last answer stays unchanged; `otherwise` if the template allows no question.

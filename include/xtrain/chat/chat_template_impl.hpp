@@ -229,19 +229,6 @@ inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_con
   return all;
 }
 
-/// Whether a template has read something of a watched list's mappings, or the list has none.
-[[nodiscard]] inline bool reads_some(const jinja_value& list) {
-  bool any = false;
-  if (list.as_sequence() != nullptr)
-    for (const jinja_value& one : list.as_sequence()->items)
-      if (const jinja_mapping* members = one.as_mapping()) {
-        any = true;
-        for (std::size_t i = 0; i < members->size(); ++i)
-          if (members->reading_of(i).any()) return true;
-      }
-  return !any;
-}
-
 /// Whether a watched content is a list of texts of which a template has read none.
 [[nodiscard]] inline bool parts_are_unread(const jinja_value& message) {
   const jinja_value* content = message.as_mapping()->find_name("content");
@@ -261,15 +248,42 @@ inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_con
   return made;
 }
 
+/// Adds a field of this message, once.
+inline void add_unread_field(std::string name, const jinja_mapping& message, std::vector<unread_field>& to) {
+  const jinja_value* speaker = message.find_name("role");
+  unread_field one{std::move(name), speaker != nullptr && speaker->is_text() ? speaker->text() : std::string()};
+  if (std::find(to.begin(), to.end(), one) == to.end()) to.push_back(std::move(one));
+}
+
+/// Whether some word of a message's content is in the text, or it has none. A template that reads the parts of a content writes nothing of a string.
+///   at  where the search begins, and ends
+[[nodiscard]] inline bool holds_some_word(std::string_view text, const jinja_mapping& message, std::size_t& at) {
+  const jinja_value* content = message.find_name("content");
+  if (content == nullptr || !content->is_text()) return true;
+  bool any = false;
+  for (std::string_view rest = jinja::stripped(content->text(), true, true); !rest.empty(); rest = jinja::stripped(rest, true, false)) {
+    any = true;
+    const std::string_view word = rest.substr(0, rest.find_first_of(" \n\r\t"));
+    std::size_t found = text.find(word, at);
+    if (found == std::string_view::npos) found = text.find(word);
+    if (found != std::string_view::npos) {
+      at = found + word.size();
+      return true;
+    }
+    rest.remove_prefix(word.size());
+  }
+  if (!any) return true;
+  const std::string_view words = jinja::stripped(content->text(), true, true);  // a template may leave out the beginning, a thought
+  std::size_t end = words.size();
+  for (int characters = 0; characters < 4 && end > 0; ++characters) end = jinja::character_before(words, end);
+  return text.find(words.substr(end)) != std::string_view::npos;
+}
+
 /// The fields of a message that a template has not read.
 ///   given    the message as it was given
 ///   watched  as it was rendered
 inline void add_unread(const jinja_mapping& given, const jinja_mapping& watched, std::vector<unread_field>& to) {
-  const jinja_value* speaker = given.find_name("role");
-  const auto add = [&](std::string name) {
-    unread_field one{std::move(name), speaker != nullptr && speaker->is_text() ? speaker->text() : std::string()};
-    if (std::find(to.begin(), to.end(), one) == to.end()) to.push_back(std::move(one));
-  };
+  const auto add = [&](std::string name) { add_unread_field(std::move(name), given, to); };
   const auto is_reasoning = [](std::string_view name) {
     return std::find(reasoning_fields.begin(), reasoning_fields.end(), name) != reasoning_fields.end();
   };
@@ -334,7 +348,6 @@ XTRAIN_INLINE detail::rendered_chat chat_template::render_chat(const jinja_value
   writes(!with.tools.truth() || text_for(with).find("tools") != std::string::npos, "tools");
 
   std::vector<jinja_value> watched;
-  chat_variables used_with = with;
   const auto join = [&](const auto& chosen) {
     bool any = false;
     for (std::size_t i = 0; i < result.messages.size(); ++i) {
@@ -346,10 +359,8 @@ XTRAIN_INLINE detail::rendered_chat chat_template::render_chat(const jinja_value
   };
   do {
     watched = detail::watched_messages(result.messages);
-    used_with.tools = detail::watched_list(with.tools);
-    used_with.documents = detail::watched_list(with.documents);
     try {
-      result.made = render(watched, used_with, limits);
+      result.made = render(watched, with, limits);
     } catch (const error&) {  // of a template that takes contents for text
       if (!join([&](std::size_t i) { return detail::parts_are_unread(watched[i]); })) throw;
       continue;
@@ -357,11 +368,13 @@ XTRAIN_INLINE detail::rendered_chat chat_template::render_chat(const jinja_value
     if (!join([&](std::size_t i) { return detail::parts_are_unread(watched[i]); })) break;
   } while (true);
 
-  writes(!with.tools.truth() || detail::reads_some(used_with.tools), "tools");
-  writes(!with.documents.truth() || detail::reads_some(used_with.documents), "documents");
+  writes(!with.tools.truth() || result.made.read_tools, "tools");
+  writes(!with.documents.truth() || result.made.read_documents, "documents");
+  std::size_t at = 0;  // in the text, behind the words that were found last
   for (std::size_t i = 0; i < watched.size(); ++i) {
     const jinja_mapping &given = *list->items[i].as_mapping(), &members = *watched[i].as_mapping();
     detail::add_unread(given, members, result.unread);
+    if (!detail::holds_some_word(result.made.text, members, at)) detail::add_unread_field("content", given, result.unread);
     bool any = false, any_read = false;
     std::string_view first;
     for (std::size_t k = 0; k < members.size(); ++k) {
@@ -452,9 +465,10 @@ XTRAIN_INLINE std::size_t chat_template::begin_of_answer(const std::vector<jinja
 
 XTRAIN_INLINE bool chat_template::ends_without_prompt(const std::vector<jinja_value>& all, const chat_variables& with, const std::string& upto,
                                                       jinja_limits& limits) const {
+  const std::size_t before = all.size() - 1;
   try {
-    return text_of(all, all.size(), true, with, limits) != upto;
-  } catch (const error&) {
+    return text_of(all, before, true, with, limits) != text_of(all, before, false, with, limits) || text_of(all, all.size(), true, with, limits) != upto;
+  } catch (const error&) {  // a template may allow no chat without an answer, or no prompt behind one
     return false;
   }
 }

@@ -59,8 +59,7 @@ struct data_description {
   std::string kind{};
   std::vector<std::string> files{};
   double weight = 0.0;              ///< of a blend; 0: none
-  /// Of chat: messages, conversations, instruction, moss, prompt_completion, auto; of preference: text, messages, auto; of texts in records: separate, or a stream.
-  std::string form{};
+  std::string form{};  ///< chat: messages, conversations, instruction, moss, auto; preference: text, messages, auto; text of records: separate, or a stream
   std::string text_field = "text";  ///< of text and prompts
   /// What a record's fields are called here, by the name they have in this format: {"instruction": "question", "output": "answer"}.
   json columns = json::object();

@@ -177,7 +177,7 @@ inline void check_data(const data_description& data, const std::string& path) {
   } else if (data.kind == "chat") {
     require_only(path, data, {"kind", "files", "split", "form", "columns", "prompt_template", "prompt_template_without_input", "system_prompt",
                               "train_on_input", "packed", "pack_gap", "when_too_long"}, of);
-    is_one_of("form", data.form, {"", "messages", "conversations", "instruction", "moss", "prompt_completion", "auto"});
+    is_one_of("form", data.form, {"", "messages", "conversations", "instruction", "moss", "auto"});
   } else if (data.kind == "preference") {
     require_only(path, data, {"kind", "files", "split", "form", "columns", "system_prompt", "when_too_long"}, of);
     is_one_of("form", data.form, {"", "text", "messages", "auto"});

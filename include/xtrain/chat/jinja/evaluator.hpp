@@ -1,6 +1,8 @@
 // Evaluates expressions.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
@@ -39,6 +41,10 @@ class evaluator {
   }
   evaluator(const evaluator&) = delete;
   evaluator& operator=(const evaluator&) = delete;
+  /// Whether "tools", or "documents", was read.
+  [[nodiscard]] bool has_read(std::string_view input) const {
+    return std::any_of(inputs_.begin(), inputs_.end(), [&](const auto& one) { return one.first == input && one.second; });
+  }
 
  protected:
   [[nodiscard]] virtual value call_macro(const callable& macro, arguments given) = 0;
@@ -132,7 +138,8 @@ class evaluator {
   std::size_t line_ = 1;
 
  private:
-  [[nodiscard]] value look_up(std::string_view name) const {
+  [[nodiscard]] value look_up(std::string_view name) {
+    for (auto& [input, is_read] : inputs_) is_read = is_read || name == input;
     for (const scope* s = scope_; s != nullptr; s = s->parent)
       if (const auto at = s->names.find(name); at != s->names.end()) return at->second;
     for (const std::string_view function : {"range", "namespace", "dict", "raise_exception", "strftime_now"}) {
@@ -297,6 +304,7 @@ class evaluator {
 
   std::time_t now_;
   std::vector<std::shared_ptr<name_space>> spaces_;
+  std::array<std::pair<std::string_view, bool>, 2> inputs_{{{"tools", false}, {"documents", false}}};  // what comes with messages; whether it was read
 };
 
 }  // namespace xtrain::detail::jinja
