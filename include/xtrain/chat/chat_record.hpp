@@ -119,7 +119,8 @@ class chat_record_reader {
     if (record.as_sequence() != nullptr || find(record, "messages") != nullptr) return chat_form::messages;
     if (find(record, "conversations") != nullptr) return chat_form::conversations;
     if (find(record, "instruction") != nullptr) return chat_form::instruction;
-    must(find(record, "chat") != nullptr, "a record must have messages, conversations, instruction or chat, or a prompt and a completion; it has no such field");
+    must(find(record, "chat") != nullptr,
+         "a record must have messages, conversations, instruction or chat, or a prompt and a completion; it has no such field");
     return chat_form::moss;
   }
 
@@ -144,8 +145,8 @@ class chat_record_reader {
     const jinja_value* found = find(record, "chat_template_kwargs");
     if (found == nullptr) return {};
     must(found->as_mapping() != nullptr, "'chat_template_kwargs' must be an object; it is ", found->type());
-    for (const char* name : {"messages", "conversation", "chat_template", "add_generation_prompt", "continue_final_message", "tokenize", "padding", "truncation",
-                             "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs", "sanitize_control_tokens"})
+    for (const char* name : {"messages", "conversation", "chat_template", "add_generation_prompt", "continue_final_message", "tokenize", "padding",
+                             "truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs", "sanitize_control_tokens"})
       must(found->as_mapping()->find_name(name) == nullptr, "'chat_template_kwargs' must hold variables of the template; given '", name, "'");
     return *found->as_mapping();
   }

@@ -40,6 +40,8 @@ struct chat_variables {
 struct unread_field {
   std::string name{};    ///< "name"; of a part of a content that is a list: "content[].url"
   std::string role{};    ///< of its message
+  /// It is read: arguments of a call that are JSON text, which the template writes as a string in quotes. Templates expect an object.
+  bool is_quoted = false;
 
   friend bool operator==(const unread_field&, const unread_field&) = default;
 };

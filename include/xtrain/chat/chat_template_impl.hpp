@@ -17,6 +17,7 @@
 
 #include <xtrain/chat/chat_template.hpp>
 #include <xtrain/chat/jinja/from_json.hpp>
+#include <xtrain/chat/jinja/printing.hpp>
 #include <xtrain/chat/jinja/template.hpp>
 #include <xtrain/core/checksum.hpp>
 #include <xtrain/core/error.hpp>
@@ -178,6 +179,11 @@ XTRAIN_INLINE std::optional<std::string> content_text(const jinja_value& message
   return all;
 }
 
+/// A member's name; empty: its key is not a string.
+[[nodiscard]] inline std::string_view name_of(const jinja_mapping::entry& member) {
+  return member.key.is_text() ? std::string_view(member.key.text()) : std::string_view{};
+}
+
 inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_content", "thinking", "reasoning"};
 
 /// A message without null members, and with its reasoning under both names that templates read.       [transformers 5.24, render_jinja_template]
@@ -196,7 +202,7 @@ inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_con
 /// Whether a template has read the reasoning of a watched message, under any name.
 [[nodiscard]] inline bool reads_reasoning(const jinja_mapping& watched) {
   for (std::size_t i = 0; i < watched.size(); ++i)
-    if (std::find(reasoning_fields.begin(), reasoning_fields.end(), watched.entries()[i].key.text()) != reasoning_fields.end() && watched.reading_of(i).any())
+    if (std::find(reasoning_fields.begin(), reasoning_fields.end(), name_of(watched.entries()[i])) != reasoning_fields.end() && watched.reading_of(i).any())
       return true;
   return false;
 }
@@ -236,7 +242,7 @@ inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_con
   for (const jinja_value& part : content->as_sequence()->items) {
     const jinja_mapping& members = *part.as_mapping();
     for (std::size_t i = 0; i < members.size(); ++i)
-      if (members.entries()[i].key.text() == "text" && members.reading_of(i).named) return false;
+      if (name_of(members.entries()[i]) == "text" && members.reading_of(i).named) return false;
   }
   return true;
 }
@@ -249,9 +255,9 @@ inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_con
 }
 
 /// Adds a field of this message, once.
-inline void add_unread_field(std::string name, const jinja_mapping& message, std::vector<unread_field>& to) {
+inline void add_unread_field(std::string name, const jinja_mapping& message, std::vector<unread_field>& to, bool is_quoted = false) {
   const jinja_value* speaker = message.find_name("role");
-  unread_field one{std::move(name), speaker != nullptr && speaker->is_text() ? speaker->text() : std::string()};
+  unread_field one{std::move(name), speaker != nullptr && speaker->is_text() ? speaker->text() : std::string(), is_quoted};
   if (std::find(to.begin(), to.end(), one) == to.end()) to.push_back(std::move(one));
 }
 
@@ -279,6 +285,22 @@ inline void add_unread_field(std::string name, const jinja_mapping& message, std
   return text.find(words.substr(end)) != std::string_view::npos;
 }
 
+/// Adds arguments of calls that are JSON text, where this text is in the chat as a string in quotes.
+inline void add_quoted_arguments(std::string_view text, const jinja_mapping& message, std::vector<unread_field>& to) {
+  const jinja_value* calls = message.find_name("tool_calls");
+  if (calls == nullptr || calls->as_sequence() == nullptr) return;
+  for (const jinja_value& call : calls->as_sequence()->items) {
+    const jinja_mapping* members = call.as_mapping();
+    const jinja_value* function = members == nullptr ? nullptr : members->find_name("function");
+    if (function != nullptr) members = function->as_mapping();
+    const jinja_value* given = members == nullptr ? nullptr : members->find_name("arguments");
+    if (given == nullptr || !given->is_text() || given->text().find('"') == std::string::npos) continue;
+    std::string quoted;
+    jinja::append_json(quoted, given->text(), false);
+    if (text.find(quoted) != std::string_view::npos) add_unread_field("arguments", message, to, true);
+  }
+}
+
 /// The fields of a message that a template has not read.
 ///   given    the message as it was given
 ///   watched  as it was rendered
@@ -290,8 +312,9 @@ inline void add_unread(const jinja_mapping& given, const jinja_mapping& watched,
   /// The same words may have been read under another name.
   const auto read_as_other = [&](const jinja_value& words) {
     for (std::size_t i = 0; i < watched.size(); ++i) {
-      const auto& [key, content] = watched.entries()[i];
-      if (is_reasoning(key.text()) && watched.reading_of(i).any() && (!words.is_text() || !content.is_text() || words.text() == content.text())) return true;
+      const jinja_value& content = watched.entries()[i].content;
+      const bool is_other = words.is_text() && content.is_text() && words.text() != content.text();
+      if (is_reasoning(name_of(watched.entries()[i])) && watched.reading_of(i).any() && !is_other) return true;
     }
     return false;
   };
@@ -299,19 +322,20 @@ inline void add_unread(const jinja_mapping& given, const jinja_mapping& watched,
     if (content.as_sequence() == nullptr) return;
     for (const jinja_value& part : content.as_sequence()->items)
       for (std::size_t i = 0; part.as_mapping() != nullptr && i < part.as_mapping()->size(); ++i) {
-        const auto& [key, what] = part.as_mapping()->entries()[i];
-        const bool is_known = joined ? key.text() == "text" || key.text() == "value" : part.as_mapping()->reading_of(i).any();
-        if (key.text() != "type" && what.truth() && !is_known) add(concat("content[].", key.text()));
+        const auto& member = part.as_mapping()->entries()[i];
+        const std::string_view name = name_of(member);
+        const bool is_known = joined ? name == "text" || name == "value" : part.as_mapping()->reading_of(i).any();
+        if (name != "type" && member.content.truth() && !is_known) add(concat("content[].", name));
       }
   };
   for (std::size_t i = 0; i < watched.size(); ++i) {
-    const auto& [key, content] = watched.entries()[i];
-    const std::string& name = key.text();
+    const jinja_value& content = watched.entries()[i].content;
+    const std::string_view name = name_of(watched.entries()[i]);
     const jinja_value* own = given.find_name(name);
     if (name == "role" || own == nullptr || own->is_none() || !own->truth()) continue;
     const bool is_read = watched.reading_of(i).any();
     if (name == "content" && is_read) add_parts(content.is_text() ? *own : content, content.is_text());
-    if (!is_read && !(is_reasoning(name) && read_as_other(content))) add(name);
+    if (!is_read && !(is_reasoning(name) && read_as_other(content))) add(std::string(name));
   }
 }
 
@@ -340,7 +364,9 @@ XTRAIN_INLINE detail::rendered_chat chat_template::render_chat(const jinja_value
   }
   constexpr const char* own = "; it leaves them out. The model's own template may write them";
   const auto writes_calls = [&](bool holds) { require<data_error>(holds, used.who(), ": must write tool_calls, which a message has", own); };
-  const auto writes = [&](bool holds, const char* what) { require<data_error>(holds, used.who(), ": must write the ", what, " that come with the messages", own); };
+  const auto writes = [&](bool holds, const char* what) {
+    require<data_error>(holds, used.who(), ": must write the ", what, " that come with the messages", own);
+  };
   for (const jinja_value& message : result.messages) {  // such a message says nothing else: its answer would be learned as an empty one
     const jinja_value* calls = message.as_mapping()->find_name("tool_calls");
     writes_calls(calls == nullptr || !calls->truth() || mentions("tool_calls", with));
@@ -374,16 +400,16 @@ XTRAIN_INLINE detail::rendered_chat chat_template::render_chat(const jinja_value
   for (std::size_t i = 0; i < watched.size(); ++i) {
     const jinja_mapping &given = *list->items[i].as_mapping(), &members = *watched[i].as_mapping();
     detail::add_unread(given, members, result.unread);
+    detail::add_quoted_arguments(result.made.text, members, result.unread);
     if (!detail::holds_some_word(result.made.text, members, at)) detail::add_unread_field("content", given, result.unread);
     bool any = false, any_read = false;
     std::string_view first;
     for (std::size_t k = 0; k < members.size(); ++k) {
-      const auto& [key, content] = members.entries()[k];
-      const jinja_value* field = given.find_name(key.text());
-      if (key.text() == "role" || !content.truth() || field == nullptr) continue;
-      if (!std::exchange(any, true)) first = key.text();
+      const std::string_view name = detail::name_of(members.entries()[k]);
+      if (name == "role" || !members.entries()[k].content.truth() || given.find_name(name) == nullptr) continue;
+      if (!std::exchange(any, true)) first = name;
       any_read = any_read || members.reading_of(k).any();
-      if (key.text() == "tool_calls") writes_calls(members.reading_of(k).any());
+      if (name == "tool_calls") writes_calls(members.reading_of(k).any());
     }
     require<data_error>(!any || any_read || members.find_name("content") != nullptr || detail::reads_reasoning(members), used.who(),
                         ": must write what a message without content has, '", first, "'; it leaves it out");

@@ -94,7 +94,8 @@ class preference_record_reader : chat_record_reader {
     const bool is_label = label.value->is_whole() && (label.value->whole() == 0 || label.value->whole() == 1);
     must(is_label, "'", label.name, "' must be true or false; it is ",
          label.value->is_whole() ? concat(label.value->whole()) : std::string(label.value->type()));
-    preference_record result{.tools = tools_of(record, wraps_tools(record)), .variables = variables_of(record), .label = static_cast<token>(label.value->whole())};
+    preference_record result{
+        .tools = tools_of(record, wraps_tools(record)), .variables = variables_of(record), .label = static_cast<token>(label.value->whole())};
     const named_value completion = first_of(record, {"completion", "output", "response"});
     std::vector<jinja_value> answer;
     if (!completion.found()) {  // the last message of the conversation

@@ -192,10 +192,13 @@ class unread_warnings {
 
   ///   place      of the record: "chats.jsonl: line 2"
   ///   variables  chat_template_kwargs of the record
-  void say(const std::string& path, std::string_view place, const std::vector<unread_field>& unread, const jinja_mapping& variables, const chat_template& form) {
+  void say(const std::string& path, std::string_view place, const std::vector<unread_field>& unread, const jinja_mapping& variables,
+           const chat_template& form) {
     for (const unread_field& one : unread)
       if (std::find(chat_record_reader::loss_fields.begin(), chat_record_reader::loss_fields.end(), one.name) == chat_record_reader::loss_fields.end())
-        once(path, one.name, concat(place, ": the chat template does not read '", one.name, "', which a message of role '", one.role, "' has: it is left out"));
+        once(path, one.name,
+             one.is_quoted ? concat(place, ": the chat template writes '", one.name, "' of a tool call, a string, in quotes: write them as an object")
+                           : concat(place, ": the chat template does not read '", one.name, "', which a message of role '", one.role, "' has: it is left out"));
     for (const auto& [key, value] : variables.entries())
       if (const std::string& name = key.text(); !value.is_none() && name != "tools" && name != "documents" && !form.mentions(name))
         once(path, name, concat(place, ": the chat template does not read '", name, "' of chat_template_kwargs: it has no effect"));

@@ -227,10 +227,11 @@ int main(int argc, char** argv) {
     const auto is_json = arrow::key_value_metadata({"ARROW:extension:name", "ARROW:extension:metadata"}, {"arrow.json", ""});
     const std::shared_ptr<arrow::Array> values = texts({R"({"role": "user", "content": "hi"})", R"({"role": "assistant", "calls": [{"b": 1, "a": null}]})"});
     const auto element = arrow::field("element", arrow::utf8(), true, is_json);
-    const auto offsets = must(arrow::ListArray::FromArrays(arrow::list(element), *array_of(arrow::Int32Builder(), std::vector<std::int32_t>{0, 2})->Slice(0, 2), *values));
+    const auto offsets = array_of(arrow::Int32Builder(), std::vector<std::int32_t>{0, 2})->Slice(0, 2);
+    const std::shared_ptr<arrow::Array> messages = must(arrow::ListArray::FromArrays(arrow::list(element), *offsets, *values));
     const auto schema = arrow::schema({arrow::field("messages", arrow::list(element)), arrow::field("more", arrow::utf8(), true, is_json)});
     for (const char* name : {"json.parquet", "json.arrow", "json.ipc"}) {
-      const auto table = arrow::Table::Make(schema, {offsets, texts({R"("text")"})->Slice(0, 1)});
+      const auto table = arrow::Table::Make(schema, {messages, texts({R"("text")"})->Slice(0, 1)});
       if (std::string_view(name).ends_with(".parquet")) write_parquet(*table, in(name));
       else write_ipc(*table, in(name), std::string_view(name).ends_with(".ipc"));
       const auto formats = xtrain::arrow_record_formats();

@@ -244,7 +244,8 @@ TEST_CASE("a template that reads the parts of a content gets them; any other get
       R"([{"role": "user", "content": [{"type": "text", "text": " a "}, {"type": "text", "text": "b"}]}, {"role": "assistant", "content": [{"type": "text", "value": "c"}]}, {"role": "tool", "content": []}])";
   CHECK(chat_template::from_text(plain_form).apply(chat_of(chat)) == "[user] a b[end][assistant]c[end][tool][end]");
   // of a template that fails at a list
-  CHECK(chat_template::from_text("{% for m in messages %}{{ m.role + ':' + m.content + '/' }}{% endfor %}").apply(chat_of(chat)) == "user: a b/assistant:c/tool:/");
+  CHECK(chat_template::from_text("{% for m in messages %}{{ m.role + ':' + m.content + '/' }}{% endfor %}").apply(chat_of(chat)) ==
+        "user: a b/assistant:c/tool:/");
   const std::string parts =
       "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
       "{% for p in m.content %}{{ p.text | trim if p.type == 'text' else '[' + p.type + ']' }};{% endfor %}{% endif %}{% endfor %}";
@@ -274,17 +275,22 @@ TEST_CASE("what a template does not read of a message is told by name") {
         "assistant.name ");
   // a field that is read in a branch for other messages only
   const std::string of_tools = "{% for m in messages %}[{{ m.role }}]{% if m.role == 'tool' %}{{ m.name }}: {% endif %}{{ m.content }}[end]{% endfor %}";
-  CHECK(unread_of(of_tools, R"([{"role": "user", "content": "u", "name": "n"}, {"role": "tool", "content": "t", "name": "f"}, {"role": "assistant", "content": "a"}])") ==
+  CHECK(unread_of(of_tools,
+                  R"([{"role": "user", "content": "u", "name": "n"}, {"role": "tool", "content": "t", "name": "f"}, {"role": "assistant", "content": "a"}])") ==
         "user.name ");
   CHECK(unread_of("{% for m in messages if m.role != 'system' %}[{{ m.role }}]{{ m.content }}[end]{% endfor %}",
                   R"([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}])") == "system.content ");
   // parts of a content
-  const std::string parts = "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}[end]{% endfor %}";
-  CHECK(unread_of(parts, R"([{"role": "user", "content": [{"type": "image", "url": "u"}, {"type": "text", "text": "x", "image": null}]}])") == "user.content[].url ");
-  CHECK(unread_of(plain_form, R"([{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"a": 1}}]}])") == "user.content[].cache_control ");
+  const std::string parts =
+      "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}[end]{% endfor %}";
+  CHECK(unread_of(parts,
+                  R"([{"role": "user", "content": [{"type": "image", "url": "u"}, {"type": "text", "text": "x", "image": null}]}])") == "user.content[].url ");
+  CHECK(unread_of(plain_form, R"([{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"a": 1}}]}])") ==
+        "user.content[].cache_control ");
   // a string of whose characters the template makes parts is not written
   CHECK(unread_of(parts, R"([{"role": "assistant", "content": "x y"}])") == "assistant.content ");
-  CHECK(unread_of("{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}", R"([{"role": "assistant", "content": "<think>abc</think>answer"}])").empty());
+  CHECK(unread_of("{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}",
+                  R"([{"role": "assistant", "content": "<think>abc</think>answer"}])").empty());
 }
 
 TEST_CASE("a template that leaves out tools, documents, calls, or all that a message has, is refused") {
@@ -318,7 +324,8 @@ TEST_CASE("the last answer may be written otherwise when a question follows") {
   CHECK(found(R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}])") == "[<think></think>a</end>]");
   CHECK(found(R"([{"role": "user", "content": "u"}, {"role": "assistant", "thinking": "t", "content": "a"}])") == "[<think>t</think>a</end>]");
   CHECK(form.end_of_turn() == "</end>");
-  const std::string_view two = R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}, {"role": "assistant", "content": "b"}])";
+  const std::string_view two =
+      R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}, {"role": "assistant", "content": "b"}])";
   CHECK_THROWS_WITH_AS((void)found(two), doctest::Contains("message 1 is written otherwise when others follow"), config_error);
   CHECK(answers_of(form.apply_with_answers(chat_of(two), {}, 2)) == "[<think></think>b</end>]");
   // a template that ends every text with the next answer's beginning
@@ -332,6 +339,20 @@ TEST_CASE("the last answer may be written otherwise when a question follows") {
   const std::string open = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ '/last' if loop.last and m.role == 'assistant' }}.{% endfor %}"
                            "{% if add_generation_prompt and messages[-1].role == 'user' %}<assistant>{% endif %}";
   CHECK(answers_of(chat_template::from_text(open).apply_with_answers(one)) == "[a/last.]");
+}
+
+TEST_CASE("arguments of a call that are JSON text are told where a template writes them in quotes") {
+  const auto told = [](std::string_view form, const std::string& arguments) {
+    const chat_text chat = chat_template::from_text(form).apply_with_answers(
+        chat_of(R"([{"role": "user", "content": "u"}, )"
+                R"({"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": )" + arguments + "}}]}]"));
+    return chat.unread == std::vector<unread_field>{{"arguments", "assistant", true}} ? "told: " + chat.text : chat.unread.empty() ? chat.text : "another";
+  };
+  const std::string head = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}", tail = "{% endfor %}{% endfor %}";
+  const std::string text = R"("{\"b\": 1}")";
+  CHECK(told(head + "{{ c.function | tojson }}" + tail, text) == R"(told: u{"name": "f", "arguments": "{\"b\": 1}"})");  // as Qwen2.5's
+  CHECK(told(head + "{{ c.function | tojson }}" + tail, R"({"b": 1})") == R"(u{"name": "f", "arguments": {"b": 1}})");
+  CHECK(told(head + "{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}" + tail, text) == R"(u{"b": 1})");
 }
 
 TEST_CASE("a word that a template's text has is found as a whole") {

@@ -270,7 +270,8 @@ TEST_CASE("reasoning of any name is written, and null members are absent") {
       "{{ m.content }}[end]{% endgeneration %}{% else %}{{ m.content }}[end]{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     CAPTURE(name);
-    const dataset data = read(R"({"messages": [{"role": "user", "content": "hi", "reasoning_content": null}, {"role": "assistant", "content": "yo", "tool_calls": null, ")" +
+    const dataset data = read(R"({"messages": [{"role": "user", "content": "hi", "reasoning_content": null}, )"
+                              R"({"role": "assistant", "content": "yo", "tool_calls": null, ")" +
                                   std::string(name) + R"(": "add"}]})",
                               form);
     CHECK(text_of(data, 0, false) == "[user]hi[end][assistant]<r>add</r>yo[end]");
@@ -335,7 +336,8 @@ TEST_CASE("a completion is learned, and its prompt is not") {
       "{% if add_generation_prompt %}<assistant>{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}{% endif %}");
   const std::string prompt = R"("prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}])";
   const std::string completion = R"("completion": [{"role": "assistant", "content": "b"}])";
-  const dataset two = read("{" + prompt + ", " + completion + "}\n{" + prompt + R"(, "chat_template_kwargs": {"enable_thinking": false}, )" + completion + "}", thinks);
+  const dataset two = read("{" + prompt + ", " + completion + "}\n{" + prompt +
+                                R"(, "chat_template_kwargs": {"enable_thinking": false}, )" + completion + "}", thinks);
   CHECK(text_of(two, 0, false) == "<user>u.<assistant>a.<user>v.<assistant><think></think>b.");
   CHECK(text_of(two, 0, true) == "<think></think>b.");
   CHECK(text_of(two, 1, true) == "b.");
@@ -348,7 +350,8 @@ TEST_CASE("a completion is learned, and its prompt is not") {
 
   // texts: as they are, with the end-of-text token behind them
   const scratch_folder folder;
-  put_file(folder / "texts.jsonl", R"({"prompt": "The sky is", "completion": " blue."})" "\n" R"({"prompt": "x", "completion": ""})" "\n" R"({"prompt": "", "completion": "y"})");
+  put_file(folder / "texts.jsonl",
+           R"({"prompt": "The sky is", "completion": " blue."})" "\n" R"({"prompt": "x", "completion": ""})" "\n" R"({"prompt": "", "completion": "y"})");
   CHECK(holds_text_completions(folder / "texts.jsonl"));
   const dataset texts = chat_dataset(folder / "texts.jsonl", byte_tokenizer());
   REQUIRE(texts.size() == 3);
@@ -358,7 +361,8 @@ TEST_CASE("a completion is learned, and its prompt is not") {
   CHECK(text_of(texts, 2, true) == "y|");
   put_file(folder / "messages.jsonl", "{" + prompt + ", " + completion + "}");
   CHECK_FALSE(holds_text_completions(folder / "messages.jsonl"));
-  CHECK_THROWS_WITH_AS((void)chat_dataset(folder / "messages.jsonl", byte_tokenizer()), doctest::Contains("line 1: a record of messages needs a chat template"), data_error);
+  CHECK_THROWS_WITH_AS((void)chat_dataset(folder / "messages.jsonl", byte_tokenizer()),
+                       doctest::Contains("line 1: a record of messages needs a chat template"), data_error);
 
   const auto refused = [&](const std::string& record, const char* why) {
     CHECK_THROWS_WITH_AS((void)read(record, form, {.form = chat_form::prompt_completion}), doctest::Contains(why), data_error);
@@ -367,7 +371,8 @@ TEST_CASE("a completion is learned, and its prompt is not") {
   refused("{" + prompt + R"(, "completion": "b"})", "must both be strings, or both be lists of messages; 'completion' is str");
   refused(R"({"prompt": [], )" + completion + "}", "'prompt' must have a message; it is empty");
   refused(R"({"prompt": "x", "completion": "y", "label": false})", "a record with a 'label' of true or false is a preference (kto)");
-  CHECK_THROWS_WITH_AS((void)read(R"({"prompt": "x", "completion": "y"})", form, system), doctest::Contains("a system prompt needs records of messages"), data_error);
+  CHECK_THROWS_WITH_AS((void)read(R"({"prompt": "x", "completion": "y"})", form, system),
+                       doctest::Contains("a system prompt needs records of messages"), data_error);
 }
 
 TEST_CASE("a completion's tokens and mask are trl's") {
@@ -392,5 +397,6 @@ TEST_CASE("a completion's tokens and mask are trl's") {
   CHECK(found == std::vector<std::pair<std::vector<token>, std::string>>{
       {{14990, 1879, 151645}, ".xx"},
       {{87, 220, 379, 151645}, "..xx"},
-      {{151644, 8948, 198, 2610, 525, 1207, 16948, 11, 3465, 553, 54364, 14817, 13, 1446, 525, 264, 10950, 17847, 13, 151645, 198, 151644, 872, 198, 6023, 151645, 198, 151644, 77091, 198, 16032, 151645, 198}, "..............................xxx"}});
+      {{151644, 8948, 198, 2610, 525, 1207, 16948, 11, 3465, 553, 54364, 14817, 13, 1446, 525, 264,
+        10950, 17847, 13, 151645, 198, 151644, 872, 198, 6023, 151645, 198, 151644, 77091, 198, 16032, 151645, 198}, "..............................xxx"}});
 }

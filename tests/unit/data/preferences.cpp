@@ -246,8 +246,10 @@ TEST_CASE("answers of a prompt need not be located, and a record's chat_template
       "{{ day }}{% for m in messages %}<{{ m.role }}>{% if loop.last and m.role == 'assistant' %}<think>{{ m.reasoning_content }}</think>{% endif %}"
       "{{ m.content }}.{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
   const scratch_folder folder;
-  const std::string prompt = R"("prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a", "name": "n"}, {"role": "user", "content": "v"}])";
-  put_file(folder / "pairs.jsonl", "{" + prompt + R"(, "chosen": [{"role": "assistant", "content": "b", "reasoning": "r"}], "rejected": [{"role": "assistant", "content": "c"}],
+  const std::string prompt =
+      R"("prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a", "name": "n"}, {"role": "user", "content": "v"}])";
+  put_file(folder / "pairs.jsonl", "{" + prompt +
+                                       R"(, "chosen": [{"role": "assistant", "content": "b", "reasoning": "r"}], "rejected": [{"role": "assistant", "content": "c"}],
       "chat_template_kwargs": {"day": "Monday", "hour": 3}})");
   std::vector<std::string> told;
   preference_options options;

@@ -404,7 +404,8 @@ TEST_CASE("a conversation's fields that its template does not read are told once
                               R"({"prompt": [{"role": "user", "content": "u"}], "completion": [{"role": "assistant", "content": "c"}]})");
   std::vector<std::string> told;
   handler_options options;
-  options.chat = chat_template::from_text("{% for m in messages %}[{{ m.role }}]{{ m.content }}.{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
+  options.chat = chat_template::from_text(
+      "{% for m in messages %}[{{ m.role }}]{{ m.content }}.{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
   options.warn = [&](const std::string& text) { told.push_back(text.substr(text.rfind('/') + 1)); };
   const auto handler = make_record_handler("Conversation", byte_tokenizer(), options);
   const auto counts = preprocess_data({f / "a.jsonl", f / "b.jsonl"}, byte_tokenizer(), *handler, {.output_prefix = f / "out"});
