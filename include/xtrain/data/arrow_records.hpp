@@ -354,6 +354,10 @@ inline void read_parquet_records(const std::string& path, const record_visitor& 
     rows.set_batch_size(1024);
     rows.set_pre_buffer(false);
     rows.set_use_threads(false);
+    const auto know_extensions = [](auto& one) {  // a column that the file says is JSON, whoever wrote it; older versions of Arrow do not know
+      if constexpr (requires { one.set_arrow_extensions_enabled(true); }) one.set_arrow_extensions_enabled(true);
+    };
+    know_extensions(rows);
     parquet::arrow::FileReaderBuilder builder;
     check_arrow(builder.Open(std::move(file), properties), path);
     builder.properties(rows);

@@ -54,7 +54,8 @@ std::shared_ptr<arrow::Table> table_of(const columns& all) {
 std::shared_ptr<arrow::io::FileOutputStream> opened(const std::string& path) { return must(arrow::io::FileOutputStream::Open(path)); }
 void write_parquet(const arrow::Table& table, const std::string& path) {
   const auto to = opened(path);
-  must(parquet::arrow::WriteTable(table, arrow::default_memory_pool(), to, 2));
+  const auto with_types = parquet::ArrowWriterProperties::Builder().store_schema()->build();  // as pyarrow writes
+  must(parquet::arrow::WriteTable(table, arrow::default_memory_pool(), to, 2, parquet::default_writer_properties(), with_types));
   must(to->Close());
 }
 void write_ipc(const arrow::Table& table, const std::string& path, bool as_stream) {
