@@ -61,6 +61,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/shared_model.hpp
     xtrain/core/text.hpp
     xtrain/core/utf8.hpp
+    xtrain/core/warning.hpp
     xtrain/data/dataset.hpp
     xtrain/data/dataset_impl.hpp
     xtrain/data/global_batch_sizes.hpp

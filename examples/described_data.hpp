@@ -96,7 +96,7 @@ namespace command_line {
       options.conversation_field = column(data, data.form.c_str());
     }
     options.system_prompt = data.system_prompt;
-    return xtrain::chat_dataset(path, tokenizer, chat.with(tokenizer), options);
+    return chat.form ? xtrain::chat_dataset(path, tokenizer, chat.with(tokenizer), options) : xtrain::chat_dataset(path, tokenizer, options);
   }
   if (data.kind == "preference") {
     known({"prompt", "chosen", "rejected"});

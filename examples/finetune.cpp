@@ -25,11 +25,12 @@ struct chat_format {
   const char* name;
   xtrain::chat_form form;
 };
-constexpr std::array<chat_format, 5> chat_formats{{{"chat", xtrain::chat_form::automatic},
+constexpr std::array<chat_format, 6> chat_formats{{{"chat", xtrain::chat_form::automatic},
                                                    {"messages", xtrain::chat_form::messages},
                                                    {"conversations", xtrain::chat_form::conversations},
                                                    {"instruction", xtrain::chat_form::instruction},
-                                                   {"moss", xtrain::chat_form::moss}}};
+                                                   {"moss", xtrain::chat_form::moss},
+                                                   {"prompt_completion", xtrain::chat_form::prompt_completion}}};
 
 using objective = recipe::objective;
 
@@ -44,7 +45,7 @@ constexpr bool compares_pairs = objective::group_size == 2, has_labels = command
 [[nodiscard]] std::vector<std::string> formats() {
   if (has_labels) return {"unpaired-preference"};
   if (compares_pairs) return {"preference"};
-  return {"text", "alpaca", "indexed", "chat", "messages", "conversations", "instruction", "moss"};
+  return {"text", "alpaca", "indexed", "chat", "messages", "conversations", "instruction", "moss", "prompt_completion"};
 }
 
 struct finetune_flags : command_line::objective_training_flags<objective> {
@@ -66,7 +67,8 @@ struct finetune_flags : command_line::objective_training_flags<objective> {
                    has_labels       ? "unpaired-preference: an answer to a prompt, and a label"
                    : compares_pairs ? "preference: a chosen and a rejected answer to a prompt"
                                     : "text; alpaca: instruction, input, output, in Alpaca's prompt; or conversations, in the model's chat template: messages "
-                                      "(role, content), conversations (ShareGPT), instruction (with earlier turns in it), moss, or chat for any of these four; "
+                                      "(role, content), conversations (ShareGPT), instruction (with earlier turns in it), moss, prompt_completion (trl; strings need no "
+                                      "template), or chat for any of these five; "
                                       "indexed: --data is the prefix of AscendSpeed's instruction dataset, which has tokens and labels")
         ->check(command_line::one_of(formats()))
         ->capture_default_str();
@@ -164,11 +166,15 @@ struct finetune_flags : command_line::objective_training_flags<objective> {
     xtrain::require<usage_error>(!train_on_input || format != "text", "--train-on-input: needs a --format with prompts; in text every token is a target");
     xtrain::require<usage_error>(!train_on_input || format != "indexed", "--train-on-input: --format indexed has labels in its files");
     xtrain::require<usage_error>(chat.given.empty() || chat_form() || compares_pairs, "--chat-template ", chat.given,
-                                 ": needs a --format of conversations: chat, messages, conversations, instruction or moss; it is ", format);
-    if (chat_form()) chat.find({tokenizer, model});
-    if (compares_pairs) find_template();
+                                 ": needs a --format of conversations: chat, messages, conversations, instruction, moss or prompt_completion; it is ", format);
+    const auto form = chat_form();
+    const bool may_be_text = form == xtrain::chat_form::automatic || form == xtrain::chat_form::prompt_completion;
+    if (compares_pairs || (may_be_text && holds_text())) find_template();
+    else if (form) chat.find({tokenizer, model});
     second.check(!eval_data.empty(), is_reference_free());
   }
+  /// Whether the data is prompts and completions that are strings. A file that cannot be read is refused when it is read.
+  [[nodiscard]] bool holds_text() const { return xtrain::file_exists(data) && !xtrain::is_directory(data) && xtrain::holds_text_completions(data); }
   /// Records of strings need no template: it is read if there is one.
   void find_template() {
     bool found = !chat.given.empty();
@@ -192,9 +198,12 @@ xtrain::dataset read_data(const char* flag, const std::string& path, const finet
   return command_line::for_flag(flag, path, [&] {
     const auto began = std::chrono::steady_clock::now();
     const auto done = [&](xtrain::dataset all) { return command_line::tokenised(flag, path, std::move(all), began); };
-    if (const auto form = flags.chat_form())
-      return done(xtrain::chat_dataset(path, tokenizer, flags.chat.with(tokenizer),
-                                       {.form = *form, .train_on_input = flags.train_on_input, .packed = flags.packed, .when_too_long = when_too_long}));
+    if (const auto form = flags.chat_form()) {
+      const xtrain::chat_options options{
+          .form = *form, .train_on_input = flags.train_on_input, .packed = flags.packed, .when_too_long = when_too_long};
+      return done(flags.chat.form ? xtrain::chat_dataset(path, tokenizer, flags.chat.with(tokenizer), options)
+                                  : xtrain::chat_dataset(path, tokenizer, options));
+    }
     if constexpr (compares_pairs) {
       const xtrain::preference_options options{.form = flags.preference_form == "text"       ? xtrain::preference_form::text
                                                        : flags.preference_form == "messages" ? xtrain::preference_form::messages

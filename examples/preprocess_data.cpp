@@ -249,7 +249,7 @@ void preprocess(const preprocess_flags& flags) {
               static_cast<unsigned long long>(all.tokens));
   if (handler->is_instruction()) std::printf(", %llu of them targets", static_cast<unsigned long long>(all.targets));
   std::printf("; %.0f tokens/s\n", static_cast<double>(all.tokens - first_tokens) / time);
-  if (all.empty > 0) std::printf("left out    %llu empty texts\n", static_cast<unsigned long long>(all.empty));
+  if (all.empty > 0) std::printf("empty       %llu texts, each a document without a sequence\n", static_cast<unsigned long long>(all.empty));
   if (all.too_long > 0)
     std::printf("left out    %llu instructions of more than %zu tokens\n", static_cast<unsigned long long>(all.too_long), flags.seq_length);
   for (const std::string& key : handler->keys())

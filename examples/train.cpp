@@ -612,7 +612,13 @@ int main(int argc, char** argv) {
       const auto is = [&](const xtrain::data_description& one) { return one.kind == kind; };
       return std::any_of(run.data.begin(), run.data.end(), is) || std::any_of(run.eval_data.begin(), run.eval_data.end(), is);
     };
-    const bool chats = has_kind("chat"), may_chat = has_kind("preference");
+    const auto needs_template = [](const xtrain::data_description& one) {
+      return one.kind == "chat" && !std::all_of(one.files.begin(), one.files.end(), [](const std::string& path) {
+        return xtrain::file_exists(path) && !xtrain::is_directory(path) && xtrain::holds_text_completions(path);
+      });
+    };
+    const bool chats = std::any_of(run.data.begin(), run.data.end(), needs_template) || std::any_of(run.eval_data.begin(), run.eval_data.end(), needs_template);
+    const bool may_chat = has_kind("preference") || has_kind("chat");
     bool found = chats || !chat.given.empty();
     for (const std::string& folder : {run.tokenizer.path, run.model.folder})
       found = found || (may_chat && !folder.empty() && xtrain::chat_template::is_in(folder));

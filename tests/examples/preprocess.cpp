@@ -48,11 +48,12 @@ TEST_CASE("data is tokenized by Megatron's flags, and what is not supported is r
   const auto result = preprocess(with({"--append-eod", "--streaming", "--tokenizer-not-use-fast"}));
   CAPTURE(result.err);
   CHECK(result.status == 0);
-  CHECK(holds(result.out, "wrote       2 documents, 8 tokens"));
-  CHECK(holds(result.out, "left out    1 empty texts"));
+  CHECK(holds(result.out, "wrote       3 documents, 8 tokens"));
+  CHECK(holds(result.out, "empty       1 texts, each a document without a sequence"));
   const indexed_file data(f / "out_content_document");
   CHECK(data.dtype() == indexed_dtype::u16);
-  CHECK(data.documents() == 2);
+  CHECK(data.documents() == 3);
+  CHECK(data.sequences() == 2);
   CHECK(data.tokens() == 8);
   refuses(with({"--split-sentences"}), "--split-sentences: is not supported", 2);
   refuses(with({"--dataset-impl", "lazy"}), "preprocess_data: --dataset-impl", 2);

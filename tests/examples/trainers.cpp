@@ -395,6 +395,18 @@ TEST_CASE("a chat template is a name, a file, or that of the folder; without one
   CHECK(answer.out.starts_with("<system>S<|endoftext|><user>Say.<|endoftext|><assistant>"));
   const auto named = run("generate", words{"--model", folder / "more", "--chat", "--chat-template", "chatml"} + ask);
   CHECK(named.out.starts_with("<|im_start|>user\nSay.<|im_end|>\n<|im_start|>assistant\n"));
+  // a prompt and a completion that are strings need no template; what a template does not read is told once
+  put_file(folder / "texts.jsonl", R"({"prompt": "Say.", "completion": " one"})");
+  const words small = {"--model", folder / "model", "--max-steps", "1", "--micro-batch-size", "1", "--format", "chat"};
+  const auto texts = run("finetune", small + words{"--data", folder / "texts.jsonl", "--output-dir", folder / "texts"});
+  CAPTURE(texts.err);
+  CHECK(texts.status == 0);
+  put_file(folder / "names.jsonl", R"({"messages": [{"role": "user", "content": "Say.", "name": "n"}, {"role": "assistant", "content": "one", "name": "m"}]})");
+  const auto names = run("finetune", small + words{"--data", folder / "names.jsonl", "--chat-template", "chatml", "--output-dir", folder / "names"});
+  CHECK(names.status == 0);
+  const std::string told = "names.jsonl: line 1: the chat template does not read 'name', which a message of role 'user' has: it is left out\n";
+  CHECK(holds(names.err, told));
+  CHECK(names.err.find("does not read") == names.err.rfind("does not read"));
   const auto nothing = run("generate", words{"--model", folder / "model", "--chat"} + ask);
   CHECK(nothing.status == 2);
   CHECK(holds(nothing.err, "generate: --chat-template: must be given, a Jinja file or one of alpaca, llama2, "));

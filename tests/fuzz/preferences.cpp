@@ -46,7 +46,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const chat_template form = named_chat_template("chatml");
   const std::string path = fuzz::folder() / "preferences.jsonl";
   put_file(path, fuzz::text_of(data, size));
-  const preference_options cut{.when_too_long = overlong::truncate}, messages{.form = preference_form::messages}, texts{.form = preference_form::text};
+  const preference_options cut{.when_too_long = overlong::truncate, .warn = nullptr}, messages{.form = preference_form::messages, .warn = nullptr},
+      texts{.form = preference_form::text};
   const bool pairs = reads([&] { return preference_dataset(path, byte_tokenizer(), form, cut); }, false);
   const bool answers = reads([&] { return unpaired_preference_dataset(path, byte_tokenizer(), form, cut); }, true);
   const bool only_texts = reads([&] { return preference_dataset(path, byte_tokenizer()); }, false);

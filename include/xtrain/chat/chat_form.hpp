@@ -12,7 +12,8 @@ enum class chat_form : std::uint8_t {
   messages,       ///< messages: role and content; or the record is that list itself
   conversations,  ///< conversations, as in ShareGPT: from and value
   instruction,    ///< instruction, input, output; earlier turns are in the instruction, marked "Human:" and "Assistant:"
-  moss            ///< chat: turn_1, turn_2, ..., each with Human and MOSS; meta_instruction
+  moss,           ///< chat: turn_1, turn_2, ..., each with Human and MOSS; meta_instruction
+  prompt_completion  ///< prompt and completion, both strings or both lists of messages, as in trl; the completion is learned
 };
 
 /// How a record holds a prompt and its answers. `automatic`: strings are used as they are, unless the prompt is an instruction, a question or a

@@ -19,14 +19,21 @@ namespace xtrain {
 
 namespace detail {
 
-/// One conversation, ready for a template.
+/// One conversation, ready for a template; or a prompt and its completion as texts.
 struct chat_record {
-  std::vector<jinja_value> messages;
+  std::vector<jinja_value> messages{};
   jinja_value tools{};
+  jinja_mapping variables{};            ///< chat_template_kwargs
+  std::size_t prompt_messages = 0;      ///< the first messages are a prompt, and what follows is its completion; 0: a conversation
+  bool is_text = false;                 ///< prompt and completion are used as they are
+  std::string prompt{}, completion{};
 };
 
 class chat_record_reader {
  public:
+  /// Of OpenAI, LLaMA-Factory, axolotl, ms-swift: whether an answer is learned.
+  static constexpr std::array<std::string_view, 4> loss_fields{"weight", "loss_weight", "train", "loss"};
+
   chat_record_reader(std::string_view path, std::size_t line) : path_(path), line_(line) {}
 
   ///   field   of the list of messages, in the forms messages and conversations; empty: the form's name
@@ -35,11 +42,13 @@ class chat_record_reader {
     if (form == chat_form::automatic) form = form_of(record);
     if (form == chat_form::instruction) return read_instruction(record);
     if (form == chat_form::moss) return read_moss(record);
+    if (form == chat_form::prompt_completion) return read_completion(record);
     chat_record result;
     const bool is_list = record.as_sequence() != nullptr;
     if (!is_list) {
       if (const std::string* system = text(record, "system"); system != nullptr && !system->empty()) add(result, "system", *system);
-      result.tools = tools_of(record);
+      result.tools = tools_of(record, form == chat_form::conversations);
+      result.variables = variables_of(record);
     }
     if (field.empty()) field = form == chat_form::messages ? "messages" : "conversations";
     const jinja_value* list = is_list ? &record : find(record, field);
@@ -64,15 +73,23 @@ class chat_record_reader {
     add(result, "assistant", answers);
     return result;
   }
+  ///   throws  data_error for texts, which take no system message
+  void require_messages(const chat_record& record) const {
+    must(!record.is_text, "a system prompt needs records of messages; this one has texts that are used as they are");
+  }
   /// A system message at the beginning, and no other.
   static void set_system(chat_record& of, std::string_view content) {
+    const auto is_system = [](const jinja_value& one) {
+      const jinja_value* role = find(one, "role");
+      return role != nullptr && role->is_text() && role->text() == "system";
+    };
+    const auto prompt = of.messages.begin() + static_cast<std::ptrdiff_t>(of.prompt_messages);
+    if (of.prompt_messages > 0) of.prompt_messages += 1 - static_cast<std::size_t>(std::count_if(of.messages.begin(), prompt, is_system));
     std::vector<jinja_value> others = std::move(of.messages);
     of.messages.clear();
     add(of, "system", content);
-    for (jinja_value& one : others) {
-      const jinja_value* role = find(one, "role");
-      if (role == nullptr || !role->is_text() || role->text() != "system") of.messages.push_back(std::move(one));
-    }
+    for (jinja_value& one : others)
+      if (!is_system(one)) of.messages.push_back(std::move(one));
   }
 
  protected:
@@ -98,15 +115,18 @@ class chat_record_reader {
   }
 
   [[nodiscard]] chat_form form_of(const jinja_value& record) const {
+    if (find(record, "prompt") != nullptr && find(record, "completion") != nullptr) return chat_form::prompt_completion;
     if (record.as_sequence() != nullptr || find(record, "messages") != nullptr) return chat_form::messages;
     if (find(record, "conversations") != nullptr) return chat_form::conversations;
     if (find(record, "instruction") != nullptr) return chat_form::instruction;
-    must(find(record, "chat") != nullptr, "a record must have messages, conversations, instruction or chat; it has none of them");
+    must(find(record, "chat") != nullptr,
+         "a record must have messages, conversations, instruction or chat, or a prompt and a completion; it has no such field");
     return chat_form::moss;
   }
 
   /// The tools: a list, or that list as a JSON string.
-  [[nodiscard]] jinja_value tools_of(const jinja_value& record) const {
+  ///   wraps  a function alone gets its type, as templates expect it
+  [[nodiscard]] jinja_value tools_of(const jinja_value& record, bool wraps) const {
     const jinja_value* found = find(record, "tools");
     if (found == nullptr) return {};
     jinja_value list = *found;
@@ -117,8 +137,18 @@ class chat_record_reader {
     must(list.as_sequence() != nullptr, "'tools' must be a list; it is ", list.type());
     if (list.as_sequence()->items.empty()) return {};
     std::vector<jinja_value> all;
-    for (const jinja_value& tool : list.as_sequence()->items) all.push_back(find(tool, "name") != nullptr ? as_function(tool) : tool);
+    for (const jinja_value& tool : list.as_sequence()->items) all.push_back(wraps && find(tool, "name") != nullptr ? as_function(tool) : tool);
     return all;
+  }
+  /// Variables of the template that a record gives.                                                       [trl, chat_template_kwargs]
+  [[nodiscard]] jinja_mapping variables_of(const jinja_value& record) const {
+    const jinja_value* found = find(record, "chat_template_kwargs");
+    if (found == nullptr) return {};
+    must(found->as_mapping() != nullptr, "'chat_template_kwargs' must be an object; it is ", found->type());
+    for (const char* name : {"messages", "conversation", "chat_template", "add_generation_prompt", "continue_final_message", "tokenize", "padding",
+                             "truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs", "sanitize_control_tokens"})
+      must(found->as_mapping()->find_name(name) == nullptr, "'chat_template_kwargs' must hold variables of the template; given '", name, "'");
+    return *found->as_mapping();
   }
   /// A function in the form templates expect, with its type.
   [[nodiscard]] static jinja_value as_function(const jinja_value& what) {
@@ -128,33 +158,43 @@ class chat_record_reader {
     return one;
   }
 
-  /// A message with either pair of field names; other fields are kept.
+  /// A message with either pair of field names; other fields are kept, in their order.
   [[nodiscard]] jinja_value read_message(const jinja_value& message) const {
     must(message.as_mapping() != nullptr, "every message must be an object; one is ", message.type());
-    const std::string* role = text(message, find(message, "role") != nullptr ? "role" : "from");
+    const char *role_key = find(message, "role") != nullptr ? "role" : "from", *content_key = find(message, "content") != nullptr ? "content" : "value";
+    const std::string* role = text(message, role_key);
     must(role != nullptr, "every message must have 'role' or 'from'; one has neither");
-    const jinja_value* content = find(message, find(message, "content") != nullptr ? "content" : "value");
-    jinja_mapping one;
-    one.set("role", role_of(*role));
-    must(content != nullptr || find(message, "tool_calls") != nullptr, "every message must have content or value; one has neither");
-    for (const char* name : {"weight", "loss_weight", "train", "loss"})  // of OpenAI, LLaMA-Factory, axolotl, ms-swift: an answer that is not to be learned
-      if (const jinja_value* learned = find(message, name); learned != nullptr && learned->is_number() && role_of(*role) == "assistant")
-        must(learned->real() == 1.0, "every answer is learned: '", name, "' of a message must be 1 or true; it is ", learned->real());
+    const jinja_value* content = find(message, content_key);
+    const std::string_view speaker = role_of(*role);
+    if (speaker == "assistant")
+      for (const std::string_view name : loss_fields)
+        if (const jinja_value* learned = find(message, name); learned != nullptr && learned->is_number())
+          must(learned->real() == 1.0, "every answer is learned: '", name, "' of a message must be 1 or true; it is ", learned->real());
     if (*role == "function_call") {
       must(content != nullptr && content->is_text(), "a function_call must be a string of JSON; it is ", content == nullptr ? "missing" : content->type());
-      one.set("content", "");
-      one.set("tool_calls", std::vector<jinja_value>{
-                                as_function(jinja_value_from_json(content->text(), concat(path_, ": line ", line_, ": function_call")))});
-      return one;
+      jinja_mapping call;
+      call.set("role", speaker);
+      call.set("content", "");
+      call.set("tool_calls", std::vector<jinja_value>{
+                                 as_function(jinja_value_from_json(content->text(), concat(path_, ": line ", line_, ": function_call")))});
+      return call;
     }
-    const std::string_view speaker = role_of(*role);
     const bool may_be_object = speaker != "system" && speaker != "user" && speaker != "assistant";  // what a tool gives, which templates write as JSON
     must(content == nullptr || content->is_text() || content->as_sequence() != nullptr || (may_be_object && content->as_mapping() != nullptr),
          "content of a message must be a string or a list of parts; it is ", content == nullptr ? "" : content->type());
-    one.set("content", content == nullptr ? jinja_value{} : joined_parts(*content));
-    for (const auto& more : message.as_mapping()->entries())
-      if (const std::string& name = more.key.text(); name != "role" && name != "from" && name != "content" && name != "value")
-        one.set(name, more.content);
+    jinja_mapping one;
+    bool says = false;
+    for (const auto& [key, what] : message.as_mapping()->entries()) {
+      if (what.is_none()) continue;
+      const std::string& name = key.text();
+      if (name == role_key) {
+        one.set("role", speaker);
+        continue;
+      }
+      one.set(name == content_key ? "content" : name, what);
+      says = says || std::find(loss_fields.begin(), loss_fields.end(), name) == loss_fields.end();
+    }
+    must(says, "every message must have content or value; one has neither");
     return one;
   }
   [[nodiscard]] static std::string_view role_of(std::string_view name) {
@@ -162,16 +202,29 @@ class chat_record_reader {
     if (name == "gpt" || name == "chatgpt" || name == "function_call") return "assistant";
     return name == "observation" || name == "function_response" ? "tool" : name;
   }
-  /// Content may be a list of parts: if all are text, their concatenation.
-  [[nodiscard]] static jinja_value joined_parts(const jinja_value& content) {
-    if (content.as_sequence() == nullptr) return content;
-    std::string all;
-    for (const jinja_value& part : content.as_sequence()->items) {
-      const jinja_value *type = find(part, "type"), *words = find(part, find(part, "text") != nullptr ? "text" : "value");
-      if (type == nullptr || !type->is_text() || type->text() != "text" || words == nullptr || !words->is_text()) return content;
-      all += words->text();
+  /// A prompt and its completion: texts, or messages.                                                     [trl, SFTTrainer]
+  [[nodiscard]] chat_record read_completion(const jinja_value& record) const {
+    const jinja_value *prompt = find(record, "prompt"), *completion = find(record, "completion");
+    must(prompt != nullptr && completion != nullptr, "a record must have 'prompt' and 'completion'; '", prompt == nullptr ? "prompt" : "completion",
+         "' is missing");
+    const jinja_value* label = find(record, "label");
+    must(label == nullptr || !label->is_boolean(), "a record with a 'label' of true or false is a preference (kto), and not every completion is learned");
+    chat_record result;
+    result.is_text = prompt->is_text() && completion->is_text();
+    if (result.is_text) {
+      result.prompt = prompt->text();
+      result.completion = completion->text();
+      return result;
     }
-    return all;
+    for (const auto& [name, given] : {std::pair{"prompt", prompt}, {"completion", completion}}) {
+      must(given->as_sequence() != nullptr, "'prompt' and 'completion' must both be strings, or both be lists of messages; '", name, "' is ", given->type());
+      must(!given->as_sequence()->items.empty(), "'", name, "' must have a message; it is empty");
+      for (const jinja_value& message : given->as_sequence()->items) result.messages.push_back(read_message(message));
+    }
+    result.prompt_messages = prompt->as_sequence()->items.size();
+    result.tools = tools_of(record, false);
+    result.variables = variables_of(record);
+    return result;
   }
 
   /// Earlier turns are in the instruction, each after its speaker's name at the beginning of a line.

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,11 +36,36 @@ struct chat_variables {
   jinja_limits limits{};               ///< of one rendering; finding answers may take twice that
 };
 
+/// A field that a message has and the template has not read: it is not in the text.
+struct unread_field {
+  std::string name{};    ///< "name"; of a part of a content that is a list: "content[].url"
+  std::string role{};    ///< of its message
+  /// It is read: arguments of a call that are JSON text, which the template writes as a string in quotes. Templates expect an object.
+  bool is_quoted = false;
+
+  friend bool operator==(const unread_field&, const unread_field&) = default;
+};
+
 /// A chat's text, and the byte ranges that the assistant says: its words and what ends its turn.
 struct chat_text {
   std::string text{};
   std::vector<text_span> answers{};
+  std::vector<unread_field> unread{};  ///< each once
 };
+
+namespace detail {
+
+/// What a message says: its content, or the texts of its parts if all parts are text. Nothing: the content is missing, or of another kind.
+[[nodiscard]] std::optional<std::string> content_text(const jinja_value& message);
+
+/// The text of a chat, and the messages as the template gets them.
+struct rendered_chat {
+  rendered_text made{};
+  std::vector<jinja_value> messages{};
+  std::vector<unread_field> unread{};
+};
+
+}  // namespace detail
 
 class chat_template {
  public:
@@ -55,20 +81,24 @@ class chat_template {
   ///   throws  file_error if tokenizer_config.json is not JSON
   [[nodiscard]] static bool is_in(const std::string& folder);
 
-  /// Renders the chat. Messages are a list of mappings.
-  ///   throws  data_error if the template rejects the chat; config_error if the template fails or exceeds a limit
+  /// Renders the chat. Messages are a list of mappings. As in transformers, a key whose value is null is absent, and a message's reasoning is
+  /// `reasoning_content` and `thinking`, whichever of them or of `reasoning` it has. A content that is a list of texts becomes one text where the template
+  /// does not read the parts.
+  ///   throws  data_error if the template rejects the chat, or leaves out tools, documents, tool_calls, or all that a message without content has;
+  ///           config_error if the template fails or exceeds a limit
   [[nodiscard]] std::string apply(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}) const {
     jinja_limits limits = with.limits;
-    return render(messages, with, limits).text;
+    return render_chat(messages, with, limits).made.text;
   }
   [[nodiscard]] std::string apply(const std::vector<chat_message>& messages, const chat_variables& with = {}) const;
 
   /// Renders the chat and finds its answers. If the template has {% generation %} blocks, they mark the answers. Otherwise
   /// an answer begins where the rendered messages before it, with the generation prompt, end, and ends where the rendered
   /// messages up to it end; if the end-of-text token follows immediately it belongs to the answer.
+  ///   first   message from which answers are located. {% generation %} blocks are given whatever it is
   ///   throws  as apply; config_error if the text of messages depends on later ones, so that an answer cannot be located
-  [[nodiscard]] chat_text apply_with_answers(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}) const {
-    return find_answers(messages, with);
+  [[nodiscard]] chat_text apply_with_answers(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}, std::size_t first = 0) const {
+    return find_answers(messages, with, first);
   }
   [[nodiscard]] chat_text apply_with_answers(const std::vector<chat_message>& messages, const chat_variables& with = {}) const;
 
@@ -79,6 +109,9 @@ class chat_template {
   /// What the template writes behind the words of a chat's last answer, without spaces around it: "<|im_end|>", or its eos_token. Empty: nothing, or the
   /// template rejects a chat of one question and its answer.
   [[nodiscard]] std::string end_of_turn() const;
+
+  /// Whether this word is in the template's text, as the name of a variable is that it reads.
+  [[nodiscard]] bool mentions(std::string_view name, const chat_variables& with = {}) const;
 
   /// A checksum of the template's text, that of the one for tools, and its special tokens.
   [[nodiscard]] std::string fingerprint() const;
@@ -93,10 +126,14 @@ class chat_template {
 
   [[nodiscard]] const jinja_template& template_for(const chat_variables& with) const;
 
-  /// Subtracts the cost from the limits.
-  [[nodiscard]] rendered_text render(const jinja_value& messages, const chat_variables& with, jinja_limits& limits) const;
+  [[nodiscard]] const std::string& text_for(const chat_variables& with) const;
 
-  [[nodiscard]] chat_text find_answers(const jinja_value& messages, const chat_variables& with) const;
+  /// Renders messages as they are. Subtracts the cost from the limits.
+  [[nodiscard]] rendered_text render(const jinja_value& messages, const chat_variables& with, jinja_limits& limits) const;
+  /// Prepares messages, renders them, and checks what the template has read of them.
+  [[nodiscard]] detail::rendered_chat render_chat(const jinja_value& messages, const chat_variables& with, jinja_limits& limits) const;
+
+  [[nodiscard]] chat_text find_answers(const jinja_value& messages, const chat_variables& with, std::size_t first) const;
 
   [[nodiscard]] static const std::string* field(const jinja_value& message, std::string_view name);
   [[nodiscard]] static bool is_answer(const jinja_value& message);
@@ -112,6 +149,9 @@ class chat_template {
   /// then as far as both agree, but not into the answer's content.
   [[nodiscard]] std::size_t begin_of_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with,
                                             std::string_view upto, jinja_limits& limits) const;
+
+  /// Whether the template writes the generation prompt where it is asked for only, so that the text of a chat does not end with one.
+  [[nodiscard]] bool ends_without_prompt(const std::vector<jinja_value>& all, const chat_variables& with, const std::string& upto, jinja_limits& limits) const;
 
   /// The chat followed by a question, to see whether its last answer stays unchanged; `otherwise` if the template allows no question.
   [[nodiscard]] std::string text_of_another_turn(std::vector<jinja_value> all, const chat_variables& with, const std::string& otherwise,

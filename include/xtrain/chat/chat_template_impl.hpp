@@ -8,6 +8,7 @@
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -16,6 +17,7 @@
 
 #include <xtrain/chat/chat_template.hpp>
 #include <xtrain/chat/jinja/from_json.hpp>
+#include <xtrain/chat/jinja/printing.hpp>
 #include <xtrain/chat/jinja/template.hpp>
 #include <xtrain/core/checksum.hpp>
 #include <xtrain/core/error.hpp>
@@ -137,47 +139,299 @@ XTRAIN_INLINE const jinja_template& chat_template::template_for(const chat_varia
   return with_tools_ != nullptr && !with.tools.is_none() ? *with_tools_ : *standard_;
 }
 
-XTRAIN_INLINE rendered_text chat_template::render(const jinja_value& messages, const chat_variables& with, jinja_limits& limits) const {
-  const jinja_template& used = template_for(with);
-  const auto* list = messages.as_sequence();
-  require<data_error>(list != nullptr, used.who(), ": messages must be a list; given ", messages.type());
-  for (const jinja_value& message : list->items)
-    require<data_error>(message.as_mapping() != nullptr, used.who(), ": every message must be an object; given ", message.type());
-  const std::string& text = &used == with_tools_.get() ? tools_text_ : text_;
-  const bool writes_calls = text.find("tool_calls") != std::string::npos;
-  for (const jinja_value& message : list->items) {  // such a message says nothing else: its answer would be learned as an empty one
-    const jinja_value* calls = message.as_mapping()->find_name("tool_calls");
-    require<data_error>(writes_calls || calls == nullptr || !calls->truth(), used.who(),
-                        ": must write tool_calls, which a message has; it leaves them out. The model's own template may write them");
+XTRAIN_INLINE const std::string& chat_template::text_for(const chat_variables& with) const {
+  return &template_for(with) == with_tools_.get() ? tools_text_ : text_;
+}
+
+XTRAIN_INLINE bool chat_template::mentions(std::string_view name, const chat_variables& with) const {
+  const std::string_view text = text_for(with);
+  const auto is_part = [](char c) { return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  for (std::size_t at = text.find(name); at != std::string_view::npos && !name.empty(); at = text.find(name, at + 1)) {
+    const std::size_t end = at + name.size();
+    if ((at == 0 || !is_part(text[at - 1])) && (end == text.size() || !is_part(text[end]))) return true;
   }
-  require<data_error>(!with.tools.truth() || text.find("tools") != std::string::npos, used.who(),
-                      ": must write the tools that come with the messages; it leaves them out. The model's own template may write them");
+  return false;
+}
+
+namespace detail {
+
+/// The text of a part of a content; null: it has none.
+[[nodiscard]] inline const jinja_value* text_of_part(const jinja_value& part) {
+  const jinja_mapping* members = part.as_mapping();
+  const jinja_value* type = members == nullptr ? nullptr : members->find_name("type");
+  if (type == nullptr || !type->is_text() || type->text() != "text") return nullptr;
+  for (const char* name : {"text", "value"})
+    if (const jinja_value* words = members->find_name(name); words != nullptr && !words->is_none()) return words->is_text() ? words : nullptr;
+  return nullptr;
+}
+
+XTRAIN_INLINE std::optional<std::string> content_text(const jinja_value& message) {
+  const jinja_value* content = message.as_mapping() == nullptr ? nullptr : message.as_mapping()->find_name("content");
+  if (content == nullptr) return std::nullopt;
+  if (content->is_text()) return content->text();
+  if (content->as_sequence() == nullptr) return std::nullopt;
+  std::string all;
+  for (const jinja_value& part : content->as_sequence()->items) {
+    const jinja_value* words = text_of_part(part);
+    if (words == nullptr) return std::nullopt;
+    all += words->text();
+  }
+  return all;
+}
+
+/// A member's name; empty: its key is not a string.
+[[nodiscard]] inline std::string_view name_of(const jinja_mapping::entry& member) {
+  return member.key.is_text() ? std::string_view(member.key.text()) : std::string_view{};
+}
+
+inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_content", "thinking", "reasoning"};
+
+/// A message without null members, and with its reasoning under both names that templates read.       [transformers 5.24, render_jinja_template]
+[[nodiscard]] inline jinja_value prepared_message(const jinja_mapping& message) {
+  const jinja_value* reasoning = nullptr;
+  for (const std::string_view name : reasoning_fields)
+    if (const jinja_value* one = message.find_name(name); reasoning == nullptr && one != nullptr && !one->is_none()) reasoning = one;
+  jinja_mapping made;
+  if (reasoning != nullptr) made.set("thinking", *reasoning);
+  for (const auto& entry : message.entries())
+    if (!entry.content.is_none()) made.set(entry.key, entry.content);
+  if (reasoning != nullptr) made.set("reasoning_content", *reasoning);
+  return made;
+}
+
+/// Whether a template has read the reasoning of a watched message, under any name.
+[[nodiscard]] inline bool reads_reasoning(const jinja_mapping& watched) {
+  for (std::size_t i = 0; i < watched.size(); ++i)
+    if (std::find(reasoning_fields.begin(), reasoning_fields.end(), name_of(watched.entries()[i])) != reasoning_fields.end() && watched.reading_of(i).any())
+      return true;
+  return false;
+}
+
+/// A list whose mappings record what a template reads of them; other values as they are.
+[[nodiscard]] inline jinja_value watched_list(const jinja_value& list) {
+  if (list.as_sequence() == nullptr) return list;
+  std::vector<jinja_value> all;
+  for (const jinja_value& one : list.as_sequence()->items) {
+    if (one.as_mapping() == nullptr) {
+      all.push_back(one);
+      continue;
+    }
+    jinja_mapping members = *one.as_mapping();
+    members.watch();
+    all.emplace_back(std::move(members));
+  }
+  return all;
+}
+/// The same of messages, and of the parts of their contents.
+[[nodiscard]] inline std::vector<jinja_value> watched_messages(const std::vector<jinja_value>& messages) {
+  std::vector<jinja_value> all;
+  for (const jinja_value& message : messages) {
+    jinja_mapping members = *message.as_mapping();
+    if (const jinja_value* content = members.find_name("content"); content != nullptr && content->as_sequence() != nullptr)
+      members.set("content", watched_list(*content));
+    members.watch();
+    all.emplace_back(std::move(members));
+  }
+  return all;
+}
+
+/// Whether a watched content is a list of texts of which a template has read none.
+[[nodiscard]] inline bool parts_are_unread(const jinja_value& message) {
+  const jinja_value* content = message.as_mapping()->find_name("content");
+  if (content == nullptr || content->as_sequence() == nullptr || !content_text(message)) return false;
+  for (const jinja_value& part : content->as_sequence()->items) {
+    const jinja_mapping& members = *part.as_mapping();
+    for (std::size_t i = 0; i < members.size(); ++i)
+      if (name_of(members.entries()[i]) == "text" && members.reading_of(i).named) return false;
+  }
+  return true;
+}
+
+/// A message whose content is the text of its parts.
+[[nodiscard]] inline jinja_value joined_message(const jinja_value& message) {
+  jinja_mapping made = *message.as_mapping();
+  made.set("content", *content_text(message));
+  return made;
+}
+
+/// Adds a field of this message, once.
+inline void add_unread_field(std::string name, const jinja_mapping& message, std::vector<unread_field>& to, bool is_quoted = false) {
+  const jinja_value* speaker = message.find_name("role");
+  unread_field one{std::move(name), speaker != nullptr && speaker->is_text() ? speaker->text() : std::string(), is_quoted};
+  if (std::find(to.begin(), to.end(), one) == to.end()) to.push_back(std::move(one));
+}
+
+/// Whether some word of a message's content is in the text, or it has none. A template that reads the parts of a content writes nothing of a string.
+///   at  where the search begins, and ends
+[[nodiscard]] inline bool holds_some_word(std::string_view text, const jinja_mapping& message, std::size_t& at) {
+  const jinja_value* content = message.find_name("content");
+  if (content == nullptr || !content->is_text()) return true;
+  bool any = false;
+  for (std::string_view rest = jinja::stripped(content->text(), true, true); !rest.empty(); rest = jinja::stripped(rest, true, false)) {
+    any = true;
+    const std::string_view word = rest.substr(0, rest.find_first_of(" \n\r\t"));
+    std::size_t found = text.find(word, at);
+    if (found == std::string_view::npos) found = text.find(word);
+    if (found != std::string_view::npos) {
+      at = found + word.size();
+      return true;
+    }
+    rest.remove_prefix(word.size());
+  }
+  if (!any) return true;
+  const std::string_view words = jinja::stripped(content->text(), true, true);  // a template may leave out the beginning, a thought
+  std::size_t end = words.size();
+  for (int characters = 0; characters < 4 && end > 0; ++characters) end = jinja::character_before(words, end);
+  return text.find(words.substr(end)) != std::string_view::npos;
+}
+
+/// Adds arguments of calls that are JSON text, where this text is in the chat as a string in quotes.
+inline void add_quoted_arguments(std::string_view text, const jinja_mapping& message, std::vector<unread_field>& to) {
+  const jinja_value* calls = message.find_name("tool_calls");
+  if (calls == nullptr || calls->as_sequence() == nullptr) return;
+  for (const jinja_value& call : calls->as_sequence()->items) {
+    const jinja_mapping* members = call.as_mapping();
+    const jinja_value* function = members == nullptr ? nullptr : members->find_name("function");
+    if (function != nullptr) members = function->as_mapping();
+    const jinja_value* given = members == nullptr ? nullptr : members->find_name("arguments");
+    if (given == nullptr || !given->is_text() || given->text().find('"') == std::string::npos) continue;
+    std::string quoted;
+    jinja::append_json(quoted, given->text(), false);
+    if (text.find(quoted) != std::string_view::npos) add_unread_field("arguments", message, to, true);
+  }
+}
+
+/// The fields of a message that a template has not read.
+///   given    the message as it was given
+///   watched  as it was rendered
+inline void add_unread(const jinja_mapping& given, const jinja_mapping& watched, std::vector<unread_field>& to) {
+  const auto add = [&](std::string name) { add_unread_field(std::move(name), given, to); };
+  const auto is_reasoning = [](std::string_view name) {
+    return std::find(reasoning_fields.begin(), reasoning_fields.end(), name) != reasoning_fields.end();
+  };
+  /// The same words may have been read under another name.
+  const auto read_as_other = [&](const jinja_value& words) {
+    for (std::size_t i = 0; i < watched.size(); ++i) {
+      const jinja_value& content = watched.entries()[i].content;
+      const bool is_other = words.is_text() && content.is_text() && words.text() != content.text();
+      if (is_reasoning(name_of(watched.entries()[i])) && watched.reading_of(i).any() && !is_other) return true;
+    }
+    return false;
+  };
+  const auto add_parts = [&](const jinja_value& content, bool joined) {
+    if (content.as_sequence() == nullptr) return;
+    for (const jinja_value& part : content.as_sequence()->items)
+      for (std::size_t i = 0; part.as_mapping() != nullptr && i < part.as_mapping()->size(); ++i) {
+        const auto& member = part.as_mapping()->entries()[i];
+        const std::string_view name = name_of(member);
+        const bool is_known = joined ? name == "text" || name == "value" : part.as_mapping()->reading_of(i).any();
+        if (name != "type" && member.content.truth() && !is_known) add(concat("content[].", name));
+      }
+  };
+  for (std::size_t i = 0; i < watched.size(); ++i) {
+    const jinja_value& content = watched.entries()[i].content;
+    const std::string_view name = name_of(watched.entries()[i]);
+    const jinja_value* own = given.find_name(name);
+    if (name == "role" || own == nullptr || own->is_none() || !own->truth()) continue;
+    const bool is_read = watched.reading_of(i).any();
+    if (name == "content" && is_read) add_parts(content.is_text() ? *own : content, content.is_text());
+    if (!is_read && !(is_reasoning(name) && read_as_other(content))) add(std::string(name));
+  }
+}
+
+}  // namespace detail
+
+XTRAIN_INLINE rendered_text chat_template::render(const jinja_value& messages, const chat_variables& with, jinja_limits& limits) const {
   jinja_mapping variables = tokens_;
   variables.set("messages", messages);
   variables.set("tools", with.tools);
   variables.set("documents", with.documents);
   variables.set("add_generation_prompt", with.add_generation_prompt);
   for (const auto& more : with.more.entries()) variables.set(more.key, more.content);
-  rendered_text made = used.render(variables, with.now != 0 ? with.now : std::time(nullptr), limits);
+  rendered_text made = template_for(with).render(variables, with.now != 0 ? with.now : std::time(nullptr), limits);
   limits.steps -= made.steps;
   return made;
 }
 
-XTRAIN_INLINE chat_text chat_template::find_answers(const jinja_value& messages, const chat_variables& with) const {
+XTRAIN_INLINE detail::rendered_chat chat_template::render_chat(const jinja_value& messages, const chat_variables& with, jinja_limits& limits) const {
+  const jinja_template& used = template_for(with);
+  const auto* list = messages.as_sequence();
+  require<data_error>(list != nullptr, used.who(), ": messages must be a list; given ", messages.type());
+  detail::rendered_chat result;
+  for (const jinja_value& message : list->items) {
+    require<data_error>(message.as_mapping() != nullptr, used.who(), ": every message must be an object; given ", message.type());
+    result.messages.push_back(detail::prepared_message(*message.as_mapping()));
+  }
+  constexpr const char* own = "; it leaves them out. The model's own template may write them";
+  const auto writes_calls = [&](bool holds) { require<data_error>(holds, used.who(), ": must write tool_calls, which a message has", own); };
+  const auto writes = [&](bool holds, const char* what) {
+    require<data_error>(holds, used.who(), ": must write the ", what, " that come with the messages", own);
+  };
+  for (const jinja_value& message : result.messages) {  // such a message says nothing else: its answer would be learned as an empty one
+    const jinja_value* calls = message.as_mapping()->find_name("tool_calls");
+    writes_calls(calls == nullptr || !calls->truth() || mentions("tool_calls", with));
+  }
+  writes(!with.tools.truth() || text_for(with).find("tools") != std::string::npos, "tools");
+
+  std::vector<jinja_value> watched;
+  const auto join = [&](const auto& chosen) {
+    bool any = false;
+    for (std::size_t i = 0; i < result.messages.size(); ++i) {
+      if (!chosen(i)) continue;
+      any = true;
+      result.messages[i] = detail::joined_message(result.messages[i]);
+    }
+    return any;
+  };
+  do {
+    watched = detail::watched_messages(result.messages);
+    try {
+      result.made = render(watched, with, limits);
+    } catch (const error&) {  // of a template that takes contents for text
+      if (!join([&](std::size_t i) { return detail::parts_are_unread(watched[i]); })) throw;
+      continue;
+    }
+    if (!join([&](std::size_t i) { return detail::parts_are_unread(watched[i]); })) break;
+  } while (true);
+
+  writes(!with.tools.truth() || result.made.read_tools, "tools");
+  writes(!with.documents.truth() || result.made.read_documents, "documents");
+  std::size_t at = 0;  // in the text, behind the words that were found last
+  for (std::size_t i = 0; i < watched.size(); ++i) {
+    const jinja_mapping &given = *list->items[i].as_mapping(), &members = *watched[i].as_mapping();
+    detail::add_unread(given, members, result.unread);
+    detail::add_quoted_arguments(result.made.text, members, result.unread);
+    if (!detail::holds_some_word(result.made.text, members, at)) detail::add_unread_field("content", given, result.unread);
+    bool any = false, any_read = false;
+    std::string_view first;
+    for (std::size_t k = 0; k < members.size(); ++k) {
+      const std::string_view name = detail::name_of(members.entries()[k]);
+      if (name == "role" || !members.entries()[k].content.truth() || given.find_name(name) == nullptr) continue;
+      if (!std::exchange(any, true)) first = name;
+      any_read = any_read || members.reading_of(k).any();
+      if (name == "tool_calls") writes_calls(members.reading_of(k).any());
+    }
+    require<data_error>(!any || any_read || members.find_name("content") != nullptr || detail::reads_reasoning(members), used.who(),
+                        ": must write what a message without content has, '", first, "'; it leaves it out");
+  }
+  return result;
+}
+
+XTRAIN_INLINE chat_text chat_template::find_answers(const jinja_value& messages, const chat_variables& with, std::size_t first) const {
   jinja_limits limits = with.limits;  // of all renderings together
   limits.steps *= 2;
-  rendered_text whole = render(messages, with, limits);
+  detail::rendered_chat whole = render_chat(messages, with, limits);
   const jinja_template& used = template_for(with);
   if (used.has_generation()) {
-    require<config_error>(!whole.lost_generation, used.who(),
+    require<config_error>(!whole.made.lost_generation, used.who(),
                           ": {% generation %} must be where text is written, outside macros, filters and set blocks; it is in one");
-    return {std::move(whole.text), std::move(whole.generated)};
+    return {std::move(whole.made.text), std::move(whole.made.generated), std::move(whole.unread)};
   }
-  const std::vector<jinja_value>& all = messages.as_sequence()->items;
+  const std::vector<jinja_value>& all = whole.messages;
   require<data_error>(all.size() <= max_messages, used.who(), ": a chat must have at most ", max_messages,
                       " messages where a template does not mark answers by {% generation %}; this one has ", all.size());
-  chat_text result{std::move(whole.text), {}};
-  for (std::size_t i = 0; i < all.size(); ++i)
+  chat_text result{std::move(whole.made.text), {}, std::move(whole.unread)};
+  for (std::size_t i = first; i < all.size(); ++i)
     if (is_answer(all[i])) result.answers.push_back(find_answer(all, i, with, result, limits));
   return result;
 }
@@ -210,7 +464,9 @@ XTRAIN_INLINE text_span chat_template::find_answer(const std::vector<jinja_value
   std::string_view ended = upto;  // some templates end a text, though not a turn, with the end-of-text token
   if (!next.starts_with(upto) && !eos.empty() && upto.ends_with(eos)) ended.remove_suffix(eos.size());
   const std::size_t begin = begin_of_answer(all, i, with, upto, limits);
-  require<config_error>(begin <= ended.size() && next.starts_with(ended) && (found.answers.empty() || found.answers.back().end <= begin),
+  // the last answer may be written otherwise when a question follows, as Qwen3 does, unless what follows it here is the beginning of the next answer
+  const bool stays = next.starts_with(ended) || (i + 1 == all.size() && ends_without_prompt(all, with, upto, limits));
+  require<config_error>(begin <= ended.size() && stays && (found.answers.empty() || found.answers.back().end <= begin),
                         template_for(with).who(),
                         ": must write a message the same whatever follows it, or mark answers by {% generation %}; ", "message ", i,
                         " is written otherwise when others follow");
@@ -228,9 +484,19 @@ XTRAIN_INLINE std::size_t chat_template::begin_of_answer(const std::vector<jinja
       upto.starts_with(before) && prompt.starts_with(before), template_for(with).who(),
       ": must write the messages before an answer the same whether it follows or not, or mark answers by {% generation %}; those before message ",
       i, " are written otherwise");
-  const std::string* content = field(all[i], "content");
-  const std::string_view words = content == nullptr ? std::string_view{} : detail::jinja::stripped(*content, true, true);
+  const std::string content = detail::content_text(all[i]).value_or(std::string());
+  const std::string_view words = detail::jinja::stripped(content, true, true);
   return std::min(same_until(prompt, upto), words.empty() ? upto.size() : upto.rfind(words));
+}
+
+XTRAIN_INLINE bool chat_template::ends_without_prompt(const std::vector<jinja_value>& all, const chat_variables& with, const std::string& upto,
+                                                      jinja_limits& limits) const {
+  const std::size_t before = all.size() - 1;
+  try {
+    return text_of(all, before, true, with, limits) != text_of(all, before, false, with, limits) || text_of(all, all.size(), true, with, limits) != upto;
+  } catch (const error&) {  // a template may allow no chat without an answer, or no prompt behind one
+    return false;
+  }
 }
 
 XTRAIN_INLINE std::string chat_template::text_of_another_turn(std::vector<jinja_value> all, const chat_variables& with,

@@ -33,6 +33,7 @@ struct preference_record {
   preference_part prompt{};
   std::vector<preference_part> answers{};  ///< chosen and rejected, or one
   jinja_value tools{};
+  jinja_mapping variables{};  ///< chat_template_kwargs
   token label = -1;  ///< of a single answer: 1 desirable, 0 undesirable
 };
 
@@ -55,7 +56,7 @@ class preference_record_reader : chat_record_reader {
     require_answer(rejected);
     must(chosen.value->is_text() == rejected.value->is_text(), "'", chosen.name, "' and '", rejected.name, "' must be of the same kind; they are ",
          chosen.value->type(), " and ", rejected.value->type());
-    preference_record result{.tools = tools_of(record)};
+    preference_record result{.tools = tools_of(record, wraps_tools(record)), .variables = variables_of(record)};
     if (is_text(record, *chosen.value, form)) {
       result.is_text = true;
       read_texts(record, chosen.value->text(), rejected.value->text(), fields.prompt, result);
@@ -93,7 +94,8 @@ class preference_record_reader : chat_record_reader {
     const bool is_label = label.value->is_whole() && (label.value->whole() == 0 || label.value->whole() == 1);
     must(is_label, "'", label.name, "' must be true or false; it is ",
          label.value->is_whole() ? concat(label.value->whole()) : std::string(label.value->type()));
-    preference_record result{.tools = tools_of(record), .label = static_cast<token>(label.value->whole())};
+    preference_record result{
+        .tools = tools_of(record, wraps_tools(record)), .variables = variables_of(record), .label = static_cast<token>(label.value->whole())};
     const named_value completion = first_of(record, {"completion", "output", "response"});
     std::vector<jinja_value> answer;
     if (!completion.found()) {  // the last message of the conversation
@@ -145,6 +147,7 @@ class preference_record_reader : chat_record_reader {
     const jinja_value* found = find(record, name);
     return found != nullptr && found->as_sequence() != nullptr ? found : nullptr;
   }
+  [[nodiscard]] static bool wraps_tools(const jinja_value& record) { return find(record, "conversations") != nullptr; }
   void require_object(const jinja_value& record) const { must(record.as_mapping() != nullptr, "a record must be an object; it is ", record.type()); }
   void require_answer(const named_value& answer) const {
     must(answer.value->is_text() || answer.value->as_mapping() != nullptr ||

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -70,6 +71,18 @@ inline void add_digits(std::string& to, std::int64_t value) {
   return concat(iso_date(value / day - (value % day < 0 ? 1 : 0)), "T", iso_time(within, type.unit()), type.timezone().empty() ? "" : "+00:00");
 }
 
+/// Whether a type is Arrow's extension type for JSON text, in which Hugging Face's datasets keep values of several types.
+[[nodiscard]] inline bool is_json_text(const arrow::DataType& type) {
+  return type.id() == arrow::Type::EXTENSION && static_cast<const arrow::ExtensionType&>(type).extension_name() == "arrow.json";
+}
+/// The same of a field whose type an older Arrow does not know: then it is text with the type's name beside it.
+[[nodiscard]] inline bool is_json_text(const arrow::Field& field) {
+  if (is_json_text(*field.type())) return true;
+  if (field.metadata() == nullptr) return false;
+  const auto name = field.metadata()->Get("ARROW:extension:name");
+  return name.ok() && *name == "arrow.json";
+}
+
 /// Checks that a type has a form in JSON.
 ///   throws  config_error with the file, the column and its type
 inline void require_json_type(const arrow::DataType& type, const std::string& path, const std::string& column) {
@@ -127,6 +140,9 @@ inline void require_json_type(const arrow::DataType& type, const std::string& pa
       return;
     case arrow::Type::DICTIONARY:
       return require_json_type(*static_cast<const arrow::DictionaryType&>(type).value_type(), path, column);
+    case arrow::Type::EXTENSION:
+      if (is_json_text(type)) return require_json_type(*static_cast<const arrow::ExtensionType&>(type).storage_type(), path, column);
+      [[fallthrough]];
     default:
       fail<config_error>(path, ": column '", column,
                          "' must be of text, numbers, truth values, dates, times, lists, structs or maps, which have a form in JSON; it is ", type.ToString(),
@@ -142,24 +158,40 @@ inline void require_json_columns(const arrow::Schema& schema, const std::string&
   }
 }
 
+/// Members of objects in the order of the file, in which templates write them.
+using ordered_json = nlohmann::ordered_json;
+
+/// What a JSON text says, as strict as all JSON is read.
+[[nodiscard]] inline ordered_json json_of_text(std::string_view text) {
+  (void)parse_json<data_error>(text, "JSON in a column");
+  return ordered_json::parse(text.begin(), text.end());
+}
+
 /// A value of a column, as JSON: text, numbers, truth values, lists and structs as such, a map as an object, dates and times as ISO 8601 writes them, decimals
-/// as text, missing values as null.
-///   throws  data_error for a map with a key twice
-inline json arrow_value(const arrow::Array& column, std::int64_t row) {
+/// as text, JSON text as what it says, missing values as null.
+///   is_json  its text is JSON
+///   throws   data_error for a map with a key twice, and for text that is not the JSON it must be
+inline ordered_json arrow_value(const arrow::Array& column, std::int64_t row, bool is_json = false) {
   if (column.IsNull(row)) return {};
+  if (is_json && column.type_id() != arrow::Type::EXTENSION) {
+    const ordered_json text = arrow_value(column, row);
+    require<data_error>(text.is_string(), "JSON in a column must be text; it is ", column.type()->ToString());
+    return json_of_text(text.get_ref<const std::string&>());
+  }
   const auto texts = [&]<class Type>(std::type_identity<Type>) {
     const std::string_view text = static_cast<const typename arrow::TypeTraits<Type>::ArrayType&>(column).GetView(row);
-    return json(std::string(text));
+    return ordered_json(std::string(text));
   };
   const auto value = [&]<class Type>(std::type_identity<Type>) {
     return static_cast<const typename arrow::TypeTraits<Type>::ArrayType&>(column).Value(row);
   };
-  const auto number = [&]<class Type>(std::type_identity<Type> type) { return json(value(type)); };
+  const auto number = [&]<class Type>(std::type_identity<Type> type) { return ordered_json(value(type)); };
   const auto items = [&]<class Type>(std::type_identity<Type>) {
     const auto& list = static_cast<const typename arrow::TypeTraits<Type>::ArrayType&>(column);
-    json all = json::array();
+    ordered_json all = ordered_json::array();
     const std::int64_t first = list.value_offset(row), count = list.value_length(row);
-    for (std::int64_t i = first; i < first + count; ++i) all.push_back(arrow_value(*list.values(), i));
+    const bool holds_json = is_json_text(*column.type()->field(0));
+    for (std::int64_t i = first; i < first + count; ++i) all.push_back(arrow_value(*list.values(), i, holds_json));
     return all;
   };
   switch (column.type_id()) {
@@ -231,17 +263,19 @@ inline json arrow_value(const arrow::Array& column, std::int64_t row) {
 #endif
     case arrow::Type::STRUCT: {
       const auto& fields = static_cast<const arrow::StructArray&>(column);
-      json all = json::object();
-      for (int f = 0; f < fields.num_fields(); ++f) all[fields.type()->field(f)->name()] = arrow_value(*fields.field(f), row);
+      ordered_json all = ordered_json::object();
+      for (int f = 0; f < fields.num_fields(); ++f)
+        all[fields.type()->field(f)->name()] = arrow_value(*fields.field(f), row, is_json_text(*fields.type()->field(f)));
       return all;
     }
     case arrow::Type::MAP: {
       const auto& map = static_cast<const arrow::MapArray&>(column);
-      json all = json::object();
+      ordered_json all = ordered_json::object();
+      const bool holds_json = is_json_text(*static_cast<const arrow::MapType&>(*map.type()).item_field());
       for (std::int64_t i = map.value_offset(row); i < map.value_offset(row) + map.value_length(row); ++i) {
         const std::string key(static_cast<const arrow::StringArray&>(*map.keys()).GetView(i));
         require<data_error>(!all.contains(key), "keys of a map must differ; '", key, "' is there twice");
-        all[key] = arrow_value(*map.items(), i);
+        all[key] = arrow_value(*map.items(), i, holds_json);
       }
       return all;
     }
@@ -249,6 +283,9 @@ inline json arrow_value(const arrow::Array& column, std::int64_t row) {
       const auto& indices = static_cast<const arrow::DictionaryArray&>(column);
       return arrow_value(*indices.dictionary(), indices.GetValueIndex(row));
     }
+    case arrow::Type::EXTENSION:
+      if (is_json_text(*column.type())) return arrow_value(*static_cast<const arrow::ExtensionArray&>(column).storage(), row, true);
+      [[fallthrough]];
     default:
       fail<data_error>("a value of ", column.type()->ToString(), " must have a form in JSON; it has none");
   }
@@ -275,16 +312,29 @@ std::unique_ptr<arrow::RecordBatchReader> batches_of(Reader& reader, const std::
   }
 }
 
+/// Adds a field to those that are kept as text. One that is not UTF-8 is not.
+inline void add_in_order(std::map<std::string, std::string>& to, const std::string& name, const ordered_json& value) {
+  try {
+    to[name] = value.dump();
+  } catch (const ordered_json::exception&) {
+    return;
+  }
+}
+
 inline void visit_rows(const arrow::RecordBatch& batch, const std::string& path, std::size_t& row, const record_visitor& visit) {
+  const arrow::Schema& schema = *batch.schema();
   for (std::int64_t i = 0; i < batch.num_rows(); ++i) {
-    json fields = json::object();
-    ++row;
+    source_record one{.text = {}, .fields = json::object(), .place = {&path, ++row, true}};
     try {
-      for (int c = 0; c < batch.num_columns(); ++c) fields[batch.column_name(c)] = arrow_value(*batch.column(c), i);
+      for (int c = 0; c < batch.num_columns(); ++c) {
+        ordered_json value = arrow_value(*batch.column(c), i, is_json_text(*schema.field(c)));
+        if (value.is_structured()) add_in_order(one.in_order, batch.column_name(c), value);
+        one.fields[batch.column_name(c)] = std::move(value);
+      }
     } catch (const data_error& problem) {
       fail<data_error>(path, ": row ", row, ": ", problem.what());
     }
-    visit({.text = {}, .fields = std::move(fields), .place = {&path, row, true}});
+    visit(std::move(one));
   }
 }
 
@@ -304,6 +354,10 @@ inline void read_parquet_records(const std::string& path, const record_visitor& 
     rows.set_batch_size(1024);
     rows.set_pre_buffer(false);
     rows.set_use_threads(false);
+    const auto know_extensions = [](auto& one) {  // a column that the file says is JSON, whoever wrote it; older versions of Arrow do not know
+      if constexpr (requires { one.set_arrow_extensions_enabled(true); }) one.set_arrow_extensions_enabled(true);
+    };
+    know_extensions(rows);
     parquet::arrow::FileReaderBuilder builder;
     check_arrow(builder.Open(std::move(file), properties), path);
     builder.properties(rows);

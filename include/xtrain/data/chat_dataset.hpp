@@ -7,6 +7,7 @@
 
 #include <xtrain/chat/chat_form.hpp>
 #include <xtrain/chat/chat_template.hpp>
+#include <xtrain/core/warning.hpp>
 #include <xtrain/data/dataset.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/text/tokenizer.hpp>
@@ -24,7 +25,8 @@ struct chat_options {
   std::string instruction_field = "instruction", input_field = "input", output_field = "output";  ///< what a record of that form calls them
   std::string conversation_field{};  ///< the list of messages, in the forms messages and conversations; empty: the form's name
   std::string system_prompt{};       ///< a system message at the beginning, in place of the conversation's own
-  chat_variables variables{};  ///< for the template; tools of a record override those given here
+  chat_variables variables{};  ///< for the template; tools and chat_template_kwargs of a record override those given here
+  warning_handler warn = print_warning;  ///< is told, once per file, what of a message the template does not read
 };
 
 /// Conversations of a file: a JSON list or JSON Lines. The loss is on what the assistant says and on what ends its turn; the
@@ -32,6 +34,12 @@ struct chat_options {
 ///   throws  file_error; data_error with file and line if a record is malformed or the template rejects it; config_error if the
 ///           template fails
 [[nodiscard]] dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_template& form, const chat_options& options = {});
+/// Without a template: records with a prompt and a completion that are strings.
+[[nodiscard]] dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_options& options = {});
+
+/// Whether the first record of a file has a prompt and a completion that are strings, which need no chat template.
+///   throws  file_error
+[[nodiscard]] bool holds_text_completions(const std::string& path);
 
 /// The tokens of a text that the template has written, as chat_dataset makes them: a prompt for a model that was trained on such chats.
 [[nodiscard]] std::vector<token> encode_chat(std::string_view text, const tokenizer& with, const chat_template& form);

@@ -1,6 +1,7 @@
 // Definitions of chat_dataset.hpp: included by it, or compiled once by xtrain_add_library.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -41,13 +42,16 @@ namespace detail {
   } else {
     result = reader.read(record, options.form, options.conversation_field);
   }
-  if (!options.system_prompt.empty()) chat_record_reader::set_system(result, options.system_prompt);
+  if (!options.system_prompt.empty()) {
+    reader.require_messages(result);
+    chat_record_reader::set_system(result, options.system_prompt);
+  }
   return result;
 }
 
-}  // namespace detail
-
-XTRAIN_INLINE dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_template& form, const chat_options& options) {
+/// The samples of a file's records.
+///   form   null: records must be texts
+[[nodiscard]] inline dataset chats(const std::string& path, const tokenizer& with, const chat_template* form, const chat_options& options) {
   const bool has_prompt = !options.prompt.with_input.empty() || !options.prompt.without_input.empty();
   require<config_error>(!has_prompt || options.form == chat_form::instruction, "chat_dataset: a prompt template needs the form instruction");
   const bool renamed = options.instruction_field != "instruction" || options.input_field != "input" || options.output_field != "output";
@@ -57,31 +61,43 @@ XTRAIN_INLINE dataset chat_dataset(const std::string& path, const tokenizer& wit
   const mapped_file file(path);
   dataset all(path, options.packed ? sequence_layout::packed : sequence_layout::separate);
   all.when_too_long = options.when_too_long;
-  const detail::chat_encoder encoder(with, form);
-  const auto add_record = [&](const detail::chat_record& record) {
-    chat_variables variables = options.variables;
-    if (!record.tools.is_none()) variables.tools = record.tools;
-    detail::text_with_loss_mask sample;
-    const chat_text chat = form.apply_with_answers(jinja_value(record.messages), variables);
-    require<data_error>(!chat.answers.empty() || options.train_on_input, "a conversation must have an answer to train on; it has none");
-    encoder.encode(chat, sample);
-    if (with.special().eos >= 0 && detail::ends_open(chat, record)) sample.add(with.special().eos, true);
-    sample.add_to(all, options.train_on_input);
-  };
-  const auto add_line = [&](std::string_view text, std::size_t line) {
-    const jinja_value record = jinja_value_from_json(text, path, line);
-    const detail::chat_record chat = detail::chat_of_record(detail::chat_record_reader(path, line), record, options);
+  const chat_record_encoder encoder(with, form);
+  unread_warnings warnings(options.warn);
+  for_each_record_text(file, [&](std::string_view text, std::size_t line) {
+    const jinja_value value = jinja_value_from_json(text, path, line);
+    const chat_record record = chat_of_record(chat_record_reader(path, line), value, options);
+    const std::string place = concat(path, ": line ", line);
     try {
-      add_record(chat);
+      text_with_loss_mask sample;
+      const std::vector<unread_field> unread = encoder.encode(record, options.variables, sample);
+      require<data_error>(options.train_on_input || std::find(sample.learned.begin(), sample.learned.end(), true) != sample.learned.end(),
+                          "a conversation must have an answer to train on; it has none");
+      if (form != nullptr) warnings.say(path, place, unread, record.variables, *form);
+      sample.add_to(all, options.train_on_input);
     } catch (const data_error& problem) {
-      fail<data_error>(path, ": line ", line, ": ", problem.what());
+      fail<data_error>(place, ": ", problem.what());
     } catch (const config_error& problem) {
-      fail<config_error>(path, ": line ", line, ": ", problem.what());
+      fail<config_error>(place, ": ", problem.what());
     }
-  };
-  detail::for_each_record_text(file, add_line);
+  });
   all.finish();
   return all;
+}
+
+}  // namespace detail
+
+XTRAIN_INLINE dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_template& form, const chat_options& options) {
+  return detail::chats(path, with, &form, options);
+}
+XTRAIN_INLINE dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_options& options) {
+  return detail::chats(path, with, nullptr, options);
+}
+
+XTRAIN_INLINE bool holds_text_completions(const std::string& path) {
+  const json record = first_record(path);
+  if (!record.is_object()) return false;
+  const auto is_text = [&](const char* name) { return record.contains(name) && record[name].is_string(); };
+  return is_text("prompt") && is_text("completion");
 }
 
 }  // namespace xtrain

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +17,7 @@
 #include <xtrain/chat/jinja/characters.hpp>
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/warning.hpp>
 #include <xtrain/data/text_with_loss_mask.hpp>
 #include <xtrain/text/text_span.hpp>
 #include <xtrain/text/tokenizer.hpp>
@@ -97,11 +101,119 @@ class chat_encoder {
 /// Whether the text ends with the content of the last answer: then the template left the turn open.
 [[nodiscard]] inline bool ends_open(const chat_text& chat, const chat_record& record) {
   if (record.messages.empty() || chat.answers.empty() || chat.answers.back().end != chat.text.size()) return false;
-  const jinja_value* content = record.messages.back().as_mapping()->find_name("content");
-  if (content == nullptr || !content->is_text()) return false;
-  const std::string_view words = jinja::stripped(content->text(), true, true);
+  const std::string content = content_text(record.messages.back()).value_or(std::string());
+  const std::string_view words = jinja::stripped(content, true, true);
   return !words.empty() && jinja::stripped(chat.text, false, true).ends_with(words);
 }
+
+/// The variables of a run, with those of a record in their place.
+[[nodiscard]] inline chat_variables variables_with(chat_variables all, const jinja_value& tools, const jinja_mapping& given) {
+  if (!tools.is_none()) all.tools = tools;
+  for (const auto& [name, value] : given.entries()) {
+    if (name.text() == "tools") all.tools = value;
+    else if (name.text() == "documents") all.documents = value;
+    else all.more.set(name, value);
+  }
+  return all;
+}
+
+/// Makes samples of records. Used by several threads at once.
+class chat_record_encoder {
+ public:
+  ///   form  null: records must be texts
+  chat_record_encoder(const tokenizer& with, const chat_template* form) : with_(with), form_(form) {
+    if (form != nullptr) encoder_.emplace(with, *form);
+  }
+
+  /// Writes the sample of a record.
+  ///   returns  the fields of its messages that the template has not read
+  ///   throws   data_error, config_error without the place
+  std::vector<unread_field> encode(const chat_record& record, const chat_variables& given, text_with_loss_mask& sample) const {
+    if (record.is_text) {
+      encode_text(record, sample);
+      return {};
+    }
+    require<data_error>(form_ != nullptr, "a record of messages needs a chat template; none is given");
+    chat_variables variables = variables_with(given, record.tools, record.variables);
+    chat_text chat = form_->apply_with_answers(jinja_value(record.messages), variables, record.prompt_messages > 0 ? record.messages.size() : 0);
+    encoder_->encode(chat, sample);
+    if (record.prompt_messages > 0) {
+      const auto end = record.messages.begin() + static_cast<std::ptrdiff_t>(record.prompt_messages);
+      variables.add_generation_prompt = true;
+      text_with_loss_mask prompt;
+      encoder_->encode({form_->apply(jinja_value(std::vector<jinja_value>(record.messages.begin(), end)), variables)}, prompt);
+      learn_behind(prompt.tokens, sample);
+      chat.answers = {{0, chat.text.size()}};
+    }
+    if (with_.special().eos >= 0 && ends_open(chat, record)) sample.add(with_.special().eos, true);
+    return std::move(chat.unread);
+  }
+
+ private:
+  /// A prompt and its completion, which ends with the end-of-text token, once.
+  void encode_text(const chat_record& record, text_with_loss_mask& sample) const {
+    const token eos = with_.special().eos;
+    const std::string mark = eos >= 0 ? with_.token_text(eos) : std::string();
+    std::string_view completion = record.completion;
+    if (!mark.empty() && completion.ends_with(mark)) completion.remove_suffix(mark.size());
+    text_with_loss_mask prompt;
+    for (text_with_loss_mask* one : {&prompt, &sample}) {
+      one->clear();
+      for (const token id : with_.beginning()) one->add(id, false);
+    }
+    prompt.add(record.prompt, 0, {}, with_);
+    if (const std::vector<token> ending = with_.prompt_ending(); ending.empty()) {
+      sample.add(concat(record.prompt, completion), 0, {}, with_);
+    } else {
+      for (const token id : ending) prompt.add(id, false);
+      sample = prompt;
+      sample.add(completion, 0, {}, with_);
+    }
+    if (eos >= 0) sample.add(eos, false);
+    learn_behind(prompt.tokens, sample);
+  }
+  /// A completion begins where the tokens of prompt and completion differ from those of the prompt alone.            [trl, common_prefix_length]
+  static void learn_behind(const std::vector<token>& prompt, text_with_loss_mask& sample) {
+    std::size_t same = 0;
+    while (same < std::min(prompt.size(), sample.tokens.size()) && prompt[same] == sample.tokens[same]) ++same;
+    for (std::size_t i = 0; i < sample.tokens.size(); ++i) sample.learned[i] = i >= same;
+    require<data_error>(same < sample.tokens.size(), "a completion must have tokens to train on; it has none");
+  }
+
+  const tokenizer& with_;
+  const chat_template* form_;
+  std::optional<chat_encoder> encoder_{};
+};
+
+/// Says what a template leaves out of the records of a file, each once. Used by several threads at once.
+class unread_warnings {
+ public:
+  explicit unread_warnings(warning_handler warn) : warn_(std::move(warn)) {}
+
+  ///   place      of the record: "chats.jsonl: line 2"
+  ///   variables  chat_template_kwargs of the record
+  void say(const std::string& path, std::string_view place, const std::vector<unread_field>& unread, const jinja_mapping& variables,
+           const chat_template& form) {
+    for (const unread_field& one : unread)
+      if (std::find(chat_record_reader::loss_fields.begin(), chat_record_reader::loss_fields.end(), one.name) == chat_record_reader::loss_fields.end())
+        once(path, one.name,
+             one.is_quoted ? concat(place, ": the chat template writes '", one.name, "' of a tool call, a string, in quotes: write them as an object")
+                           : concat(place, ": the chat template does not read '", one.name, "', which a message of role '", one.role, "' has: it is left out"));
+    for (const auto& [key, value] : variables.entries())
+      if (const std::string& name = key.text(); !value.is_none() && name != "tools" && name != "documents" && !form.mentions(name))
+        once(path, name, concat(place, ": the chat template does not read '", name, "' of chat_template_kwargs: it has no effect"));
+  }
+
+ private:
+  void once(const std::string& path, const std::string& name, const std::string& text) {
+    const std::lock_guard<std::mutex> alone(mutex_);
+    if (warn_ && said_.emplace(path, name).second) warn_(text);
+  }
+
+  warning_handler warn_;
+  std::mutex mutex_{};
+  std::set<std::pair<std::string, std::string>> said_{};
+};
 
 }  // namespace detail
 

@@ -5,6 +5,7 @@
 
 #include <xtrain/chat/chat_form.hpp>
 #include <xtrain/chat/chat_template.hpp>
+#include <xtrain/core/warning.hpp>
 #include <xtrain/data/dataset.hpp>
 #include <xtrain/text/tokenizer.hpp>
 
@@ -19,7 +20,8 @@ struct preference_options {
   /// For the objective reward, which scores the last token that has a target: one more token follows, so that it is the token that an answer ends with,
   /// as in transformers.
   bool scores_last_token = false;
-  chat_variables variables{};  ///< for the template; tools of a record override those given here
+  chat_variables variables{};  ///< for the template; tools and chat_template_kwargs of a record override those given here
+  warning_handler warn = print_warning;  ///< is told, once per file, what of a message the template does not read
 };
 
 /// Pairs of a file, a JSON list or JSON Lines: sample 2i is a prompt with the chosen answer, sample 2i + 1 the same prompt with the rejected one. The

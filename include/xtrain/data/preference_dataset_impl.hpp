@@ -39,10 +39,12 @@ class preference_encoder {
 
   /// A prompt of one record, and an answer of it or of another.
   ///   throws  data_error when nothing of the answer is learned
-  [[nodiscard]] text_with_loss_mask encode(const preference_record& record, const preference_part& answer) const {
+  ///   unread  is given the fields of messages that the template has not read
+  [[nodiscard]] text_with_loss_mask encode(const preference_record& record, const preference_part& answer, std::vector<unread_field>& unread) const {
     text_with_loss_mask sample;
+    unread.clear();
     if (record.is_text) add_text(record.prompt.text, answer.text, sample);
-    else add_messages(record, answer, sample);
+    else unread = add_messages(record, answer, sample);
     require<data_error>(std::find(sample.learned.begin(), sample.learned.end(), true) != sample.learned.end(),
                         "an answer must have tokens to train on; it is empty");
     return sample;
@@ -63,13 +65,12 @@ class preference_encoder {
     const token eos = with_.special().eos;
     if (eos >= 0 && (answer.empty() || sample.tokens.empty() || sample.tokens.back() != eos)) sample.add(eos, true);
   }
-  void add_messages(const preference_record& record, const preference_part& answer, text_with_loss_mask& sample) const {
+  std::vector<unread_field> add_messages(const preference_record& record, const preference_part& answer, text_with_loss_mask& sample) const {
     require<data_error>(form_ != nullptr, "a record of messages needs a chat template; none is given");
-    chat_variables variables = variables_;
-    if (!record.tools.is_none()) variables.tools = record.tools;
+    const chat_variables variables = variables_with(variables_, record.tools, record.variables);
     chat_record whole{.messages = record.prompt.messages, .tools = record.tools};
     whole.messages.insert(whole.messages.end(), answer.messages.begin(), answer.messages.end());
-    chat_text chat = form_->apply_with_answers(jinja_value(whole.messages), variables);
+    chat_text chat = form_->apply_with_answers(jinja_value(whole.messages), variables, record.prompt.messages.size());
     // what the assistant says in the prompt is not learned
     const std::string prompt = record.prompt.messages.empty() ? "" : form_->apply(jinja_value(record.prompt.messages), variables);
     const auto end =
@@ -78,6 +79,7 @@ class preference_encoder {
     std::erase_if(chat.answers, [&](const text_span& one) { return one.begin < begin; });
     encoder_->encode(chat, sample);
     if (with_.special().eos >= 0 && ends_open(chat, whole)) sample.add(with_.special().eos, true);
+    return std::move(chat.unread);
   }
 
   const tokenizer& with_;
@@ -113,13 +115,16 @@ inline void begin_with(preference_record& record, const std::string& system) {
   all.group_size = 2;
   all.when_too_long = options.when_too_long;
   const preference_encoder encoder(with, form, options.variables);
+  unread_warnings warnings(options.warn);
+  std::vector<unread_field> unread;
   for_each_record_text(file, [&](std::string_view text, std::size_t line) {
     const jinja_value value = jinja_value_from_json(text, path, line);
     preference_record record = preference_record_reader(path, line).read_pair(value, options.form, options.fields);
     at_line(path, line, [&] {
       if (!options.system_prompt.empty()) begin_with(record, options.system_prompt);
       for (const preference_part& answer : record.answers) {
-        text_with_loss_mask sample = encoder.encode(record, answer);
+        text_with_loss_mask sample = encoder.encode(record, answer, unread);
+        if (form != nullptr) warnings.say(path, concat(path, ": line ", line), unread, record.variables, *form);
         if (options.scores_last_token) sample.add(sample.tokens.back(), true);
         sample.add_to(all, false);
       }
@@ -139,6 +144,8 @@ inline void begin_with(preference_record& record, const std::string& system) {
   all.group_size = 2;
   all.when_too_long = options.when_too_long;
   const preference_encoder encoder(with, form, options.variables);
+  unread_warnings warnings(options.warn);
+  std::vector<unread_field> unread;
   struct read_record {
     preference_record record{};
     std::size_t line = 0;
@@ -149,7 +156,8 @@ inline void begin_with(preference_record& record, const std::string& system) {
                         ": a file's records must all be texts or all be messages; the record of line ", own.line, " is of the other kind");
     at_line(path, own.line, [&] {
       for (const read_record* from : {&own, &other}) {
-        const text_with_loss_mask sample = encoder.encode(own.record, from->record.answers.front());
+        const text_with_loss_mask sample = encoder.encode(own.record, from->record.answers.front(), unread);
+        if (form != nullptr) warnings.say(path, concat(path, ": line ", from->line), unread, own.record.variables, *form);
         all.add(sample.tokens, [&](std::size_t i) { return static_cast<bool>(sample.learned[i]); }, {.label = own.record.label});
       }
     });

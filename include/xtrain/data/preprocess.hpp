@@ -22,7 +22,7 @@ struct preprocess_progress {
   std::uint64_t documents = 0;  ///< written, of all keys
   std::uint64_t tokens = 0;
   std::uint64_t targets = 0;   ///< tokens that are targets, of instructions
-  std::uint64_t empty = 0;     ///< texts without tokens, which are left out
+  std::uint64_t empty = 0;     ///< documents without a sequence: texts without tokens
   std::uint64_t too_long = 0;  ///< instructions longer than seq_length, which are left out
   std::uint64_t resumed = 0;   ///< records that an interrupted run had read
 

@@ -98,11 +98,8 @@ class preprocess_outputs {
         counts.tokens += sample.tokens.size();
         open_[k] += sample.tokens.size();
         if (!batch.records[r].ends) continue;
-        if (std::exchange(open_[k], 0) == 0) {
-          ++counts.empty;
-          continue;
-        }
-        texts_[k].end_sequence();
+        if (std::exchange(open_[k], 0) > 0) texts_[k].end_sequence();
+        else ++counts.empty;  // a document without a sequence, so that the datasets of all keys have the same documents       [Megatron-LM, add_document]
         texts_[k].end_document();
         ++counts.documents;
       }
@@ -318,6 +315,7 @@ XTRAIN_INLINE preprocess_progress preprocess_data(const std::vector<std::string>
             }
             batch.records[r].text = {};
             batch.records[r].fields = {};
+            batch.records[r].in_order = {};
           }
         },
         [&](detail::preprocess_batch& batch) {
@@ -351,7 +349,7 @@ XTRAIN_INLINE preprocess_progress preprocess_data(const std::vector<std::string>
       workers.give(std::move(batch));
     }
     workers.finish();
-    require<data_error>(counts.documents > 0, files.front(), ": must hold something to train on; of ", counts.records,
+    require<data_error>(counts.documents > counts.empty, files.front(), ": must hold something to train on; of ", counts.records,
                         " records nothing is left (", counts.empty, " without text, ", counts.too_long, " longer than ", options.seq_length,
                         " tokens)");
     state.file = files.size();

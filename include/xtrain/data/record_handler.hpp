@@ -14,6 +14,7 @@
 
 #include <xtrain/chat/chat_template.hpp>
 #include <xtrain/core/json.hpp>
+#include <xtrain/core/warning.hpp>
 #include <xtrain/data/record_source.hpp>
 #include <xtrain/data/text_with_loss_mask.hpp>
 #include <xtrain/text/tokenizer.hpp>
@@ -30,6 +31,7 @@ struct handler_options {
   /// Of instructions: which fields are the prompt, the query (may be missing) and the response.
   std::map<std::string, std::string> map_keys{{"prompt", "instruction"}, {"query", "input"}, {"response", "output"}};
   std::optional<chat_template> chat{};  ///< of ConversationHandler
+  warning_handler warn = print_warning;  ///< of ConversationHandler: is told, once per file, what of a message the template does not read
 };
 
 /// A prompt and an answer as one text: targets are the tokens that overlap the answer.

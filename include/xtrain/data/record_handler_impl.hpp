@@ -248,22 +248,19 @@ class leetcode_handler final : public instruction_handler {
 class conversation_handler final : public handler_base {
  public:
   conversation_handler(const tokenizer& with, const std::string& name, const handler_options& options)
-      : handler_base(with, name, options), encoder_(with_, *options_.chat) {}
+      : handler_base(with, name, options), encoder_(with_, &*options_.chat), warnings_(options_.warn) {}
   [[nodiscard]] std::vector<std::string> keys() const override { return {"input_ids"}; }
   [[nodiscard]] bool is_instruction() const override { return true; }
   void tokenize(source_record& from, std::vector<text_with_loss_mask>& into) const override {
     into.resize(1);
     try {
       // a template may print the fields of a tool, in the order that they have in the text
-      const jinja_value record = from.fields.is_null() ? jinja_value_from_json(from.text, *from.place.path, from.place.number)
-                                                       : jinja_value_from_json(from.fields.dump(), *from.place.path, from.place.number);
+      const jinja_value record = jinja_value_from_json(from.json_text(), *from.place.path, from.place.number);
       const chat_record chat = chat_record_reader(*from.place.path, from.place.number).read(record, chat_form::automatic);
-      chat_variables variables;
-      if (!chat.tools.is_none()) variables.tools = chat.tools;
-      const chat_text text = options_.chat->apply_with_answers(jinja_value(chat.messages), variables);
-      require<data_error>(!text.answers.empty(), "a conversation must have an answer to train on; it has none");
-      encoder_.encode(text, into[0]);
-      if (with_.special().eos >= 0 && ends_open(text, chat)) into[0].add(with_.special().eos, true);
+      const std::vector<unread_field> unread = encoder_.encode(chat, {}, into[0]);
+      require<data_error>(std::find(into[0].learned.begin(), into[0].learned.end(), true) != into[0].learned.end(),
+                          "a conversation must have an answer to train on; it has none");
+      warnings_.say(*from.place.path, from.place.text(), unread, chat.variables, *options_.chat);
     } catch (const data_error& problem) {
       const std::string words = problem.what(), line = concat(*from.place.path, ": line ", from.place.number);
       if (from.place.in_rows && words.starts_with(line)) fail<data_error>(from.place.text(), words.substr(line.size()));
@@ -277,7 +274,8 @@ class conversation_handler final : public handler_base {
   }
 
  private:
-  chat_encoder encoder_;
+  chat_record_encoder encoder_;
+  mutable unread_warnings warnings_;  // guards itself
 };
 
 }  // namespace detail

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,12 +26,18 @@ struct source_place {
 struct source_record {
   std::string text{};  ///< a record of JSON, not parsed yet: that costs time, which other threads have; empty if `fields` is given
   json fields{};       ///< an object: its fields by name
+  /// Of fields that are objects or lists: the same as JSON text whose members are in the order of the file. May be empty.
+  std::map<std::string, std::string> in_order{};
   source_place place{};
   bool begins = true, ends = true;  ///< a text that is one large document arrives in pieces
 
   /// The record as an object. Parses `text`.
   ///   throws  data_error with the place if it is not JSON, or not an object
   [[nodiscard]] json parsed() &&;
+
+  /// The record as JSON text.
+  ///   throws  json::exception where a string is not UTF-8
+  [[nodiscard]] std::string json_text() const;
 };
 
 /// Takes the records of a file, in order.

@@ -36,6 +36,17 @@ XTRAIN_INLINE json source_record::parsed() && {
   return record;
 }
 
+XTRAIN_INLINE std::string source_record::json_text() const {
+  if (fields.is_null()) return text;
+  if (in_order.empty()) return fields.dump();
+  std::string all = "{";
+  for (const auto& [name, value] : fields.items()) {
+    const auto ordered = in_order.find(name);
+    all += concat(all.size() > 1 ? ", " : "", json(name).dump(), ": ", ordered != in_order.end() ? ordered->second : value.dump());
+  }
+  return all + "}";
+}
+
 namespace detail {
 
 XTRAIN_INLINE const std::string& string_field(const json& record, const std::string& field, const source_place& place) {

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -53,7 +54,8 @@ std::shared_ptr<arrow::Table> table_of(const columns& all) {
 std::shared_ptr<arrow::io::FileOutputStream> opened(const std::string& path) { return must(arrow::io::FileOutputStream::Open(path)); }
 void write_parquet(const arrow::Table& table, const std::string& path) {
   const auto to = opened(path);
-  must(parquet::arrow::WriteTable(table, arrow::default_memory_pool(), to, 2));
+  const auto with_types = parquet::ArrowWriterProperties::Builder().store_schema()->build();  // as pyarrow writes
+  must(parquet::arrow::WriteTable(table, arrow::default_memory_pool(), to, 2, parquet::default_writer_properties(), with_types));
   must(to->Close());
 }
 void write_ipc(const arrow::Table& table, const std::string& path, bool as_stream) {
@@ -220,6 +222,30 @@ int main(int argc, char** argv) {
   std::fputs("PAR1 and nothing", cut);
   std::fclose(cut);
   check_refused(in("cut.parquet"), "must be readable");
+
+  // Arrow's type for JSON text, alone and in a list, as datasets writes messages whose members differ; members keep their order
+  {
+    const auto is_json = arrow::key_value_metadata({"ARROW:extension:name", "ARROW:extension:metadata"}, {"arrow.json", ""});
+    const std::shared_ptr<arrow::Array> values = texts({R"({"role": "user", "content": "hi"})", R"({"role": "assistant", "calls": [{"b": 1, "a": null}]})"});
+    const auto element = arrow::field("element", arrow::utf8(), true, is_json);
+    const auto offsets = array_of(arrow::Int32Builder(), std::vector<std::int32_t>{0, 2})->Slice(0, 2);
+    const std::shared_ptr<arrow::Array> messages = must(arrow::ListArray::FromArrays(arrow::list(element), *offsets, *values));
+    const auto schema = arrow::schema({arrow::field("messages", arrow::list(element)), arrow::field("more", arrow::utf8(), true, is_json)});
+    for (const char* name : {"json.parquet", "json.arrow", "json.ipc"}) {
+      const auto table = arrow::Table::Make(schema, {messages, texts({R"("text")"})->Slice(0, 1)});
+      if (std::string_view(name).ends_with(".parquet")) write_parquet(*table, in(name));
+      else write_ipc(*table, in(name), std::string_view(name).ends_with(".ipc"));
+      const auto formats = xtrain::arrow_record_formats();
+      std::string found;
+      xtrain::find_format(formats, in(name))->read(in(name), {}, [&](xtrain::source_record&& one) { found += one.json_text(); });
+      const std::string right =
+          R"({"messages": [{"role":"user","content":"hi"},{"role":"assistant","calls":[{"b":1,"a":null}]}], "more": "text"})";
+      check(found == right, std::string(name) + ": must be " + right + "; it is " + found);
+    }
+    const auto broken = arrow::Table::Make(arrow::schema({arrow::field("more", arrow::utf8(), true, is_json)}), {texts({"{"})->Slice(0, 1)});
+    write_parquet(*broken, in("broken_json.parquet"));
+    check_refused(in("broken_json.parquet"), "row 1: JSON in a column: must be JSON");
+  }
 
   // the same dataset from Parquet and from JSON Lines
   std::vector<std::string> values;

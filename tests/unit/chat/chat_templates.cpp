@@ -199,3 +199,166 @@ TEST_CASE("what a template is told beside the messages") {
   CHECK_THROWS_WITH_AS((void)form.apply(jinja_value(std::vector<jinja_value>{1})), doctest::Contains("every message must be an object"),
                        data_error);
 }
+
+namespace {
+
+/// Messages as JSON.
+jinja_value chat_of(std::string_view text) { return jinja_value_from_json(text, "chat"); }
+
+std::string unread_of(std::string_view form, std::string_view messages) {
+  std::string all;
+  for (const unread_field& one : chat_template::from_text(form).apply_with_answers(chat_of(messages)).unread) all += one.role + "." + one.name + " ";
+  return all;
+}
+
+const std::string plain_form =
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}[end]{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
+
+}  // namespace
+
+TEST_CASE("messages reach a template without null members, and with their reasoning under both names") {
+  // transformers 5.24: apply_chat_template of each message with this template
+  const chat_template members = chat_template::from_text("{{ messages[0] | tojson }}");
+  const auto given = [&](std::string_view message) { return members.apply(chat_of("[" + std::string(message) + "]")); };
+  CHECK(given(R"({"role": "a", "content": null, "tool_calls": null, "x": [null, {"y": null}]})") == R"({"role": "a", "x": [null, {"y": null}]})");
+  CHECK(given(R"({"role": "a", "reasoning_content": "r", "content": "c"})") ==
+        R"({"thinking": "r", "role": "a", "reasoning_content": "r", "content": "c"})");
+  CHECK(given(R"({"role": "a", "thinking": "t", "content": "c"})") == R"({"thinking": "t", "role": "a", "content": "c", "reasoning_content": "t"})");
+  CHECK(given(R"({"role": "a", "reasoning": "r", "content": "c"})") ==
+        R"({"thinking": "r", "role": "a", "reasoning": "r", "content": "c", "reasoning_content": "r"})");
+  CHECK(given(R"({"role": "a", "thinking": "t", "reasoning_content": "r"})") == R"({"thinking": "t", "role": "a", "reasoning_content": "r"})");
+  CHECK(given(R"({"role": "a", "reasoning_content": null, "thinking": null, "reasoning": "r"})") ==
+        R"({"thinking": "r", "role": "a", "reasoning": "r", "reasoning_content": "r"})");
+  CHECK(given(R"({"role": "a", "reasoning_content": "", "thinking": "t"})") == R"({"thinking": "t", "role": "a", "reasoning_content": ""})");
+  CHECK(given(R"({"role": "a", "content": ""})") == R"({"role": "a", "content": ""})");
+
+  const chat_template calls = chat_template::from_text(
+      "{% for m in messages %}[{{ m.role }}]{% if 'tool_calls' in m and m.tool_calls | length > 0 %}(calls){% endif %}"
+      "{% if m.content is not none %}{{ m.content }}{% endif %}[end]{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
+  CHECK(calls.apply(chat_of(R"([{"role": "assistant", "content": null, "tool_calls": [{"function": {}}]}])")) == "[assistant](calls)[end]");
+  CHECK(calls.apply(chat_of(R"([{"role": "assistant", "content": "4", "tool_calls": null}])")) == "[assistant]4[end]");
+}
+
+TEST_CASE("a template that reads the parts of a content gets them; any other gets their text") {
+  const std::string_view chat =
+      R"([{"role": "user", "content": [{"type": "text", "text": " a "}, {"type": "text", "text": "b"}]}, {"role": "assistant", "content": [{"type": "text", "value": "c"}]}, {"role": "tool", "content": []}])";
+  CHECK(chat_template::from_text(plain_form).apply(chat_of(chat)) == "[user] a b[end][assistant]c[end][tool][end]");
+  // of a template that fails at a list
+  CHECK(chat_template::from_text("{% for m in messages %}{{ m.role + ':' + m.content + '/' }}{% endfor %}").apply(chat_of(chat)) ==
+        "user: a b/assistant:c/tool:/");
+  const std::string parts =
+      "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+      "{% for p in m.content %}{{ p.text | trim if p.type == 'text' else '[' + p.type + ']' }};{% endfor %}{% endif %}{% endfor %}";
+  CHECK(chat_template::from_text(parts).apply(chat_of(chat)) == "<user>a;b;<assistant>c<tool>");
+  CHECK(chat_template::from_text(parts).apply(chat_of(R"([{"role": "user", "content": [{"type": "image", "url": "u"}, {"type": "text", "text": "x"}]}])")) ==
+        "<user>[image];x;");
+  CHECK(answers_of(chat_template::from_text(plain_form).apply_with_answers(chat_of(chat))) == "[c[end]]");
+}
+
+TEST_CASE("what a template does not read of a message is told by name") {
+  const auto unread = [](std::string_view fields, std::string_view form = plain_form) {
+    return unread_of(form, R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "a", )" + std::string(fields) + "}]");
+  };
+  CHECK(unread(R"("reasoning_content": "r")") == "assistant.reasoning_content ");
+  CHECK(unread(R"("reasoning": "r", "name": "n", "refusal": null, "audio": {}, "prefix": false)") == "assistant.reasoning assistant.name ");
+  CHECK(unread(R"("weight": 1, "x": [0])") == "assistant.weight assistant.x ");
+  const std::string thinks = "{% for m in messages %}[{{ m.role }}]{% if m.thinking %}<{{ m.thinking }}>{% endif %}{{ m.content }}[end]{% endfor %}";
+  CHECK(unread(R"("reasoning_content": "r")", thinks).empty());
+  CHECK(unread(R"("reasoning": "r")", thinks).empty());
+  CHECK(unread(R"("reasoning_content": "r", "thinking": "t")", thinks) == "assistant.reasoning_content ");
+  // every way to read a member counts, and a comparison of messages does not
+  for (const char* reads : {"{{ m['name'] }}", "{{ m.get('name') }}", "{{ 'name' in m }}", "{{ m | tojson }}", "{{ m }}", "{{ m.items() | list }}",
+                            "{% for k in m %}{{ m[k] }}{% endfor %}", "{{ m.values() | list }}", "{{ m | dictsort }}", "{{ dict(m) }}", "{{ [m] | map(attribute='name') | list }}",
+                            "{{ [m] | selectattr('name', 'defined') | list | length }}", "{{ '%(name)s' % m if m.role == 'assistant' }}"})
+    CHECK_MESSAGE(unread(R"("name": "n")", "{% for m in messages %}[{{ m.role }}]{{ m.content }}" + std::string(reads) + "[end]{% endfor %}").empty(), reads);
+  CHECK(unread(R"("name": "n")", "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ m == messages[0] }}{{ m | length }}[end]{% endfor %}") ==
+        "assistant.name ");
+  // a field that is read in a branch for other messages only
+  const std::string of_tools = "{% for m in messages %}[{{ m.role }}]{% if m.role == 'tool' %}{{ m.name }}: {% endif %}{{ m.content }}[end]{% endfor %}";
+  CHECK(unread_of(of_tools,
+                  R"([{"role": "user", "content": "u", "name": "n"}, {"role": "tool", "content": "t", "name": "f"}, {"role": "assistant", "content": "a"}])") ==
+        "user.name ");
+  CHECK(unread_of("{% for m in messages if m.role != 'system' %}[{{ m.role }}]{{ m.content }}[end]{% endfor %}",
+                  R"([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}])") == "system.content ");
+  // parts of a content
+  const std::string parts =
+      "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}[end]{% endfor %}";
+  CHECK(unread_of(parts,
+                  R"([{"role": "user", "content": [{"type": "image", "url": "u"}, {"type": "text", "text": "x", "image": null}]}])") == "user.content[].url ");
+  CHECK(unread_of(plain_form, R"([{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"a": 1}}]}])") ==
+        "user.content[].cache_control ");
+  // a string of whose characters the template makes parts is not written
+  CHECK(unread_of(parts, R"([{"role": "assistant", "content": "x y"}])") == "assistant.content ");
+  CHECK(unread_of("{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}",
+                  R"([{"role": "assistant", "content": "<think>abc</think>answer"}])").empty());
+}
+
+TEST_CASE("a template that leaves out tools, documents, calls, or all that a message has, is refused") {
+  const auto refused = [](std::string_view form, std::string_view messages, const char* why, const chat_variables& with = {}) {
+    CHECK_THROWS_WITH_AS((void)chat_template::from_text(form).apply(chat_of(messages), with), doctest::Contains(why), data_error);
+  };
+  const std::string_view hello = R"([{"role": "user", "content": "u"}])";
+  chat_variables tools, documents;
+  tools.tools = chat_of(R"([{"name": "f"}])");
+  documents.documents = chat_of(R"([{"text": "d"}])");
+  refused(plain_form, hello, "must write the tools that come with the messages; it leaves them out", tools);
+  refused("{% if messages[0].role == 'system' %}{{ tools }}{% endif %}" + plain_form, hello, "must write the tools", tools);
+  refused(plain_form, hello, "must write the documents that come with the messages", documents);
+  CHECK(chat_template::from_text("{{ documents[0].text }}").apply(chat_of(hello), documents) == "d");
+  const std::string of_tools = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if m.role == 'tool' %}{{ m.tool_calls }}{% endif %}{% endfor %}";
+  refused(of_tools, R"([{"role": "assistant", "content": "", "tool_calls": [{"function": {}}]}])", "must write tool_calls, which a message has");
+  CHECK(chat_template::from_text(of_tools).apply(chat_of(R"([{"role": "assistant", "content": "a", "tool_calls": []}])")) == "[assistant]a");
+  refused(plain_form, R"([{"role": "assistant", "content": null, "refusal": "no"}])", "must write what a message without content has, 'refusal'");
+  refused(plain_form, R"([{"role": "assistant", "reasoning": "r"}])", "must write what a message without content has, 'reasoning'");
+  CHECK(chat_template::from_text("{{ messages[0].reasoning_content }}").apply(chat_of(R"([{"role": "assistant", "reasoning": "r"}])")) == "r");
+}
+
+TEST_CASE("the last answer may be written otherwise when a question follows") {
+  // as in Qwen3: only what follows the last question has a thought
+  const std::string thinks =
+      "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+      "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and loop.index0 > ns.last %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+      "{{ m.content }}</end>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  const chat_template form = chat_template::from_text(thinks);
+  const auto found = [&](std::string_view messages) { return answers_of(form.apply_with_answers(chat_of(messages))); };
+  CHECK(found(R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}])") == "[<think></think>a</end>]");
+  CHECK(found(R"([{"role": "user", "content": "u"}, {"role": "assistant", "thinking": "t", "content": "a"}])") == "[<think>t</think>a</end>]");
+  CHECK(form.end_of_turn() == "</end>");
+  const std::string_view two =
+      R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}, {"role": "assistant", "content": "b"}])";
+  CHECK_THROWS_WITH_AS((void)found(two), doctest::Contains("message 1 is written otherwise when others follow"), config_error);
+  CHECK(answers_of(form.apply_with_answers(chat_of(two), {}, 2)) == "[<think></think>b</end>]");
+  // a template that ends every text with the next answer's beginning
+  const std::vector<chat_message> one{{"user", "u"}, {"assistant", "a"}};
+  CHECK_THROWS_WITH_AS((void)chat_template::from_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}.{% endfor %}<assistant>").apply_with_answers(one),
+                       doctest::Contains("the same whatever follows it"), config_error);
+  // no prompt behind an answer, as in Gemma 4 behind a call, but one before it
+  const std::string closed = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ '/last' if loop.last }}.{% endfor %}"
+                             "{% if add_generation_prompt and messages[-1].role == 'user' %}<assistant>{% endif %}";
+  CHECK_THROWS_AS((void)chat_template::from_text(closed).apply_with_answers(one), config_error);  // what precedes an answer differs, too
+  const std::string open = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ '/last' if loop.last and m.role == 'assistant' }}.{% endfor %}"
+                           "{% if add_generation_prompt and messages[-1].role == 'user' %}<assistant>{% endif %}";
+  CHECK(answers_of(chat_template::from_text(open).apply_with_answers(one)) == "[a/last.]");
+}
+
+TEST_CASE("arguments of a call that are JSON text are told where a template writes them in quotes") {
+  const auto told = [](std::string_view form, const std::string& arguments) {
+    const chat_text chat = chat_template::from_text(form).apply_with_answers(
+        chat_of(R"([{"role": "user", "content": "u"}, )"
+                R"({"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": )" + arguments + "}}]}]"));
+    return chat.unread == std::vector<unread_field>{{"arguments", "assistant", true}} ? "told: " + chat.text : chat.unread.empty() ? chat.text : "another";
+  };
+  const std::string head = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}", tail = "{% endfor %}{% endfor %}";
+  const std::string text = R"("{\"b\": 1}")";
+  CHECK(told(head + "{{ c.function | tojson }}" + tail, text) == R"(told: u{"name": "f", "arguments": "{\"b\": 1}"})");  // as Qwen2.5's
+  CHECK(told(head + "{{ c.function | tojson }}" + tail, R"({"b": 1})") == R"(u{"name": "f", "arguments": {"b": 1}})");
+  CHECK(told(head + "{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}" + tail, text) == R"(u{"b": 1})");
+}
+
+TEST_CASE("a word that a template's text has is found as a whole") {
+  const chat_template form = chat_template::from_text("{{ date_string }}{{ enable_thinking_now }}");
+  CHECK(form.mentions("date_string"));
+  CHECK_FALSE(form.mentions("date"));
+  CHECK_FALSE(form.mentions("enable_thinking"));
+  CHECK_FALSE(form.mentions(""));
+}

@@ -263,3 +263,140 @@ TEST_CASE("fields of conversations may have other names, and a prompt and a syst
   listed.form = chat_form::automatic;
   CHECK_THROWS_AS(read(talk, form, listed), config_error);
 }
+
+TEST_CASE("reasoning of any name is written, and null members are absent") {
+  const chat_template form = chat_template::from_text(
+      "{%- for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' %}{% generation %}{% if m.reasoning_content %}<r>{{ m.reasoning_content }}</r>{% endif %}"
+      "{{ m.content }}[end]{% endgeneration %}{% else %}{{ m.content }}[end]{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    CAPTURE(name);
+    const dataset data = read(R"({"messages": [{"role": "user", "content": "hi", "reasoning_content": null}, )"
+                              R"({"role": "assistant", "content": "yo", "tool_calls": null, ")" +
+                                  std::string(name) + R"(": "add"}]})",
+                              form);
+    CHECK(text_of(data, 0, false) == "[user]hi[end][assistant]<r>add</r>yo[end]");
+    CHECK(text_of(data, 0, true) == "<r>add</r>yo[end]");
+  }
+}
+
+TEST_CASE("a record's chat_template_kwargs are variables of its template") {
+  const chat_template form = chat_template::from_text(
+      "{%- if date_string is not defined %}{% set date_string = '26 Jul 2024' %}{% endif %}(today is {{ date_string }})"
+      "{% for d in documents or [] %}{{ d.text }}{% endfor %}{% for m in messages %}[{{ m.role }}]{{ m.content }}[end]{% endfor %}"
+      "{% if add_generation_prompt %}[assistant]{% endif %}");
+  std::vector<std::string> told;
+  chat_options options;
+  options.warn = [&](const std::string& text) { told.push_back(text.substr(text.rfind('/') + 1)); };
+  options.variables.more.set("date_string", "01 Jan 2024");
+  const auto record = [](const std::string& more) {
+    return R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}])" + more + "}\n";
+  };
+  const dataset data = read(record(R"(, "chat_template_kwargs": {"date_string": "01 Jan 2025", "documents": [{"text": "d"}]})") + record("") +
+                                record(R"(, "chat_template_kwargs": null)") + record(R"(, "chat_template_kwargs": {"enable_thinking": false})") +
+                                record(R"(, "chat_template_kwargs": {"enable_thinking": true, "tools": []})"),
+                            form, options);
+  REQUIRE(data.size() == 5);
+  CHECK(text_of(data, 0, false) == "(today is 01 Jan 2025)d[user]hi[end][assistant]yo[end]");
+  CHECK(text_of(data, 1, false) == "(today is 01 Jan 2024)[user]hi[end][assistant]yo[end]");
+  CHECK(text_of(data, 2, false) == text_of(data, 1, false));
+  CHECK(told == std::vector<std::string>{"chats.jsonl: line 4: the chat template does not read 'enable_thinking' of chat_template_kwargs: it has no effect"});
+  for (const auto& [given, why] : {std::pair{R"("x")", "'chat_template_kwargs' must be an object; it is str"},
+                                   {R"({"messages": []})", "must hold variables of the template; given 'messages'"},
+                                   {R"({"chat_template": ""})", "must hold variables of the template; given 'chat_template'"}})
+    CHECK_THROWS_WITH_AS((void)read(record(R"(, "chat_template_kwargs": )" + std::string(given)), form), doctest::Contains(why), data_error);
+}
+
+TEST_CASE("a field that the template does not read is told once per file") {
+  std::vector<std::string> told;
+  chat_options options;
+  options.warn = [&](const std::string& text) { told.push_back(text.substr(text.rfind('/') + 1)); };
+  const std::string records =
+      R"({"messages": [{"role": "user", "content": "u", "name": ""}, {"role": "assistant", "content": "a", "weight": 1, "reasoning_content": null}]})" "\n"
+      R"({"messages": [{"role": "user", "content": "u", "name": "n"}, {"role": "assistant", "content": "a", "reasoning": "r"}]})" "\n"
+      R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a", "reasoning": "r", "name": "n"}]})";
+  CHECK(read(records, named_chat_template("chatml"), options).size() == 3);
+  CHECK(told == std::vector<std::string>{
+                    "chats.jsonl: line 2: the chat template does not read 'name', which a message of role 'user' has: it is left out",
+                    "chats.jsonl: line 2: the chat template does not read 'reasoning', which a message of role 'assistant' has: it is left out"});
+  options.warn = nullptr;  // nobody is told
+  CHECK(read(records, named_chat_template("chatml"), options).size() == 3);
+}
+
+TEST_CASE("a completion is learned, and its prompt is not") {
+  const chat_template form = named_chat_template("chatml");
+  // messages: everything behind the prompt, as trl 1.16 does
+  const dataset one = read(
+      R"({"prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}], "completion": [{"role": "assistant", "content": "b"}, {"role": "user", "content": "w"}, {"role": "assistant", "content": "c"}]})",
+      form);
+  CHECK(text_of(one, 0, false) == form.apply({{"user", "u"}, {"assistant", "a"}, {"user", "v"}, {"assistant", "b"}, {"user", "w"}, {"assistant", "c"}}));
+  CHECK(text_of(one, 0, true) == "b<|im_end|>\n<|im_start|>user\nw<|im_end|>\n<|im_start|>assistant\nc<|im_end|>\n");
+  // a template that writes earlier answers otherwise
+  const chat_template thinks = chat_template::from_text(
+      "{% for m in messages %}<{{ m.role }}>{% if loop.last and m.role == 'assistant' %}<think></think>{% endif %}{{ m.content }}.{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}{% endif %}");
+  const std::string prompt = R"("prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}])";
+  const std::string completion = R"("completion": [{"role": "assistant", "content": "b"}])";
+  const dataset two = read("{" + prompt + ", " + completion + "}\n{" + prompt +
+                                R"(, "chat_template_kwargs": {"enable_thinking": false}, )" + completion + "}", thinks);
+  CHECK(text_of(two, 0, false) == "<user>u.<assistant>a.<user>v.<assistant><think></think>b.");
+  CHECK(text_of(two, 0, true) == "<think></think>b.");
+  CHECK(text_of(two, 1, true) == "b.");
+  CHECK(text_of(read("{" + prompt + ", " + completion + "}", thinks, {.train_on_input = true}), 0, true) == text_of(two, 0, false));
+  chat_options system;
+  system.system_prompt = "S";
+  const dataset told = read(R"({"prompt": [{"role": "system", "content": "x"}, {"role": "user", "content": "u"}], )" + completion + "}", form, system);
+  CHECK(text_of(told, 0, false).starts_with("<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nu"));
+  CHECK(text_of(told, 0, true) == "b<|im_end|>\n");
+
+  // texts: as they are, with the end-of-text token behind them
+  const scratch_folder folder;
+  put_file(folder / "texts.jsonl",
+           R"({"prompt": "The sky is", "completion": " blue."})" "\n" R"({"prompt": "x", "completion": ""})" "\n" R"({"prompt": "", "completion": "y"})");
+  CHECK(holds_text_completions(folder / "texts.jsonl"));
+  const dataset texts = chat_dataset(folder / "texts.jsonl", byte_tokenizer());
+  REQUIRE(texts.size() == 3);
+  CHECK(text_of(texts, 0, false) == "The sky is blue.|");
+  CHECK(text_of(texts, 0, true) == " blue.|");
+  CHECK(text_of(texts, 1, true) == "|");
+  CHECK(text_of(texts, 2, true) == "y|");
+  put_file(folder / "messages.jsonl", "{" + prompt + ", " + completion + "}");
+  CHECK_FALSE(holds_text_completions(folder / "messages.jsonl"));
+  CHECK_THROWS_WITH_AS((void)chat_dataset(folder / "messages.jsonl", byte_tokenizer()),
+                       doctest::Contains("line 1: a record of messages needs a chat template"), data_error);
+
+  const auto refused = [&](const std::string& record, const char* why) {
+    CHECK_THROWS_WITH_AS((void)read(record, form, {.form = chat_form::prompt_completion}), doctest::Contains(why), data_error);
+  };
+  refused(R"({"prompt": "x"})", "line 1: a record must have 'prompt' and 'completion'; 'completion' is missing");
+  refused("{" + prompt + R"(, "completion": "b"})", "must both be strings, or both be lists of messages; 'completion' is str");
+  refused(R"({"prompt": [], )" + completion + "}", "'prompt' must have a message; it is empty");
+  refused(R"({"prompt": "x", "completion": "y", "label": false})", "a record with a 'label' of true or false is a preference (kto)");
+  CHECK_THROWS_WITH_AS((void)read(R"({"prompt": "x", "completion": "y"})", form, system),
+                       doctest::Contains("a system prompt needs records of messages"), data_error);
+}
+
+TEST_CASE("a completion's tokens and mask are trl's") {
+  const std::string folder = test_data("tokenizers/qwen2");
+  if (folder.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to tokenizers/qwen2");
+    return;
+  }
+  const scratch_folder scratch;
+  put_file(scratch / "chat.jsonl", R"({"prompt": "hello wor", "completion": "ld"})" "\n" R"({"prompt": "x ", "completion": " y<|im_end|>"})" "\n"
+                                   R"({"prompt": [{"role": "user", "content": "hi"}], "completion": [{"role": "assistant", "content": "yo"}]})");
+  const dataset data = chat_dataset(scratch / "chat.jsonl", load_tokenizer(folder), chat_template::from_folder(folder));
+  std::vector<std::pair<std::vector<token>, std::string>> found;
+  for (std::size_t s = 0; s < data.size(); ++s) {
+    auto& [ids, learned] = found.emplace_back();
+    for (std::size_t i = data.begin(s); i < data.begin(s) + data.length(s); ++i) {
+      ids.push_back(data.at(i));
+      learned.push_back(data.is_target(i) ? 'x' : '.');
+    }
+  }
+  // trl 1.16, SFTTrainer's tokenize_fn; the tokens of prompt and completion differ from those of the prompt before the completion begins
+  CHECK(found == std::vector<std::pair<std::vector<token>, std::string>>{
+      {{14990, 1879, 151645}, ".xx"},
+      {{87, 220, 379, 151645}, "..xx"},
+      {{151644, 8948, 198, 2610, 525, 1207, 16948, 11, 3465, 553, 54364, 14817, 13, 1446, 525, 264,
+        10950, 17847, 13, 151645, 198, 151644, 872, 198, 6023, 151645, 198, 151644, 77091, 198, 16032, 151645, 198}, "..............................xxx"}});
+}

@@ -239,3 +239,26 @@ TEST_CASE("tokens of pairs are those that trl makes of them") {
   }
   CHECK(compared == 14);
 }
+
+TEST_CASE("answers of a prompt need not be located, and a record's chat_template_kwargs are variables") {
+  // as in Qwen3, earlier answers are written otherwise
+  const chat_template form = chat_template::from_text(
+      "{{ day }}{% for m in messages %}<{{ m.role }}>{% if loop.last and m.role == 'assistant' %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+      "{{ m.content }}.{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
+  const scratch_folder folder;
+  const std::string prompt =
+      R"("prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a", "name": "n"}, {"role": "user", "content": "v"}])";
+  put_file(folder / "pairs.jsonl", "{" + prompt +
+                                       R"(, "chosen": [{"role": "assistant", "content": "b", "reasoning": "r"}], "rejected": [{"role": "assistant", "content": "c"}],
+      "chat_template_kwargs": {"day": "Monday", "hour": 3}})");
+  std::vector<std::string> told;
+  preference_options options;
+  options.warn = [&](const std::string& text) { told.push_back(text.substr(text.rfind('/') + 1)); };
+  const dataset data = preference_dataset(folder / "pairs.jsonl", byte_tokenizer(), form, options);
+  REQUIRE(data.size() == 2);
+  CHECK(text_of(data, 0, false) == "Monday<user>u.<assistant>a.<user>v.<assistant><think>r</think>b.");
+  CHECK(text_of(data, 0, true) == "<think>r</think>b.");
+  CHECK(text_of(data, 1, true) == "<think></think>c.");
+  CHECK(told == std::vector<std::string>{"pairs.jsonl: line 1: the chat template does not read 'name', which a message of role 'assistant' has: it is left out",
+                                         "pairs.jsonl: line 1: the chat template does not read 'hour' of chat_template_kwargs: it has no effect"});
+}

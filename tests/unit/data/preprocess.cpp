@@ -394,6 +394,36 @@ TEST_CASE("conversations are formatted by a chat template, with every answer a t
   CHECK(holds(problem({{"conversations", 3}}, true), "chats: row 3: "));
 }
 
+TEST_CASE("a conversation's fields that its template does not read are told once per file; prompts with completions are conversations") {
+  const scratch_folder f;
+  const auto talk = [](const std::string& more) {
+    return R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a")" + more + "}]}\n";
+  };
+  put_file(f / "a.jsonl", talk("") + talk(R"(, "name": "n")") + talk(R"(, "name": "m")") + R"({"prompt": "p", "completion": "c"})" "\n");
+  put_file(f / "b.jsonl", talk(R"(, "name": "n")") +
+                              R"({"prompt": [{"role": "user", "content": "u"}], "completion": [{"role": "assistant", "content": "c"}]})");
+  std::vector<std::string> told;
+  handler_options options;
+  options.chat = chat_template::from_text(
+      "{% for m in messages %}[{{ m.role }}]{{ m.content }}.{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
+  options.warn = [&](const std::string& text) { told.push_back(text.substr(text.rfind('/') + 1)); };
+  const auto handler = make_record_handler("Conversation", byte_tokenizer(), options);
+  const auto counts = preprocess_data({f / "a.jsonl", f / "b.jsonl"}, byte_tokenizer(), *handler, {.output_prefix = f / "out"});
+  CHECK(counts.documents == 6);
+  CHECK(counts.targets == 6 * 2);  // "a.", or "c" and the end-of-text token, or "c."
+  CHECK(told == std::vector<std::string>{"a.jsonl: line 2: the chat template does not read 'name', which a message of role 'assistant' has: it is left out",
+                                         "b.jsonl: line 1: the chat template does not read 'name', which a message of role 'assistant' has: it is left out"});
+}
+
+TEST_CASE("a record's fields reach a chat template in the order of the file") {
+  const std::string path = "chats";
+  source_record one{.text = {}, .fields = {{"b", 1}, {"tools", json::object()}, {"x", "y"}}, .place = {&path, 3, true}};
+  CHECK(one.json_text() == R"({"b":1,"tools":{},"x":"y"})");
+  one.in_order["tools"] = R"({"z": 1, "a": 2})";
+  CHECK(one.json_text() == R"({"b": 1, "tools": {"z": 1, "a": 2}, "x": "y"})");
+  CHECK(source_record{.text = R"({"b": 1, "a": 2})", .place = {&path, 3, false}}.json_text() == R"({"b": 1, "a": 2})");
+}
+
 TEST_CASE("handlers that are not there, and options that a handler does not have, are refused") {
   const auto refusal = [](const std::string& name, const handler_options& options = {}) {
     return message_of([&] { (void)make_record_handler(name, byte_tokenizer(), options); });
@@ -436,7 +466,7 @@ TEST_CASE("what is written does not depend on workers or batches, and is what an
   const auto counts = preprocess_data(files, byte_tokenizer(), *handler, {.output_prefix = f / "one"});
   CHECK(counts.records == 94);
   CHECK(counts.empty == 6);
-  CHECK(counts.documents == 2 * 94 - 6);
+  CHECK(counts.documents == 2 * 94);
   const auto expected = outputs_in(f, "one_");
   REQUIRE(expected.size() == 4);
   {
@@ -456,6 +486,27 @@ TEST_CASE("what is written does not depend on workers or batches, and is what an
                           {.output_prefix = f / "two", .workers = workers, .batch_bytes = bytes, .sync_seconds = 0}) == counts);
     CHECK(outputs_in(f, "two_") == expected);
   }
+}
+
+TEST_CASE("a text without tokens is a document without a sequence, so that the datasets of several keys have the same documents") {
+  const scratch_folder f;
+  put_file(f / "a.jsonl", R"({"q": "a", "a": "1"})" "\n" R"({"q": "", "a": "2"})" "\n" R"({"q": "bc", "a": ""})" "\n" R"({"q": "d", "a": "4"})");
+  const auto handler = make_record_handler("GeneralPretrain", byte_tokenizer(), {.keys = {"q", "a"}, .append_eod = true});
+  const auto counts = preprocess_data({f / "a.jsonl"}, byte_tokenizer(), *handler, {.output_prefix = f / "out"});
+  CHECK(counts.documents == 8);
+  CHECK(counts.empty == 2);
+  // Megatron-LM's preprocess_data.py gives add_document no tokens and no lengths of an empty text: the document index has a boundary twice
+  const auto boundaries = [&](const char* key) {
+    const indexed_file data(f / (std::string("out_") + key + "_document"));
+    std::vector<std::size_t> all;
+    for (std::size_t d = 0; d <= data.documents(); ++d) all.push_back(data.document_begin(d));
+    return all;
+  };
+  CHECK(boundaries("q") == std::vector<std::size_t>{0, 1, 1, 2, 3});
+  CHECK(boundaries("a") == std::vector<std::size_t>{0, 1, 2, 2, 3});
+  put_file(f / "b.jsonl", R"({"q": "", "a": ""})");
+  CHECK(holds(message_of([&] { (void)preprocess_data({f / "b.jsonl"}, byte_tokenizer(), *handler, {.output_prefix = f / "none"}); }),
+              "of 1 records nothing is left (2 without text"));
 }
 
 TEST_CASE("a whole file is one document, however many pieces it has") {

@@ -1,6 +1,8 @@
 // Evaluates expressions.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
@@ -39,6 +41,10 @@ class evaluator {
   }
   evaluator(const evaluator&) = delete;
   evaluator& operator=(const evaluator&) = delete;
+  /// Whether "tools", or "documents", was read.
+  [[nodiscard]] bool has_read(std::string_view input) const {
+    return std::any_of(inputs_.begin(), inputs_.end(), [&](const auto& one) { return one.first == input && one.second; });
+  }
 
  protected:
   [[nodiscard]] virtual value call_macro(const callable& macro, arguments given) = 0;
@@ -111,7 +117,7 @@ class evaluator {
       } else {
         if (v.as_mapping() == nullptr) break_off("a mapping is expected after **; given ", v.type());
         cost_.make_entries(v.as_mapping()->size());
-        for (const mapping::entry& entry : v.as_mapping()->entries()) given.named.emplace_back(need_text(&entry.key, "**"), entry.content);
+        for (const mapping::entry& entry : v.as_mapping()->read_all()) given.named.emplace_back(need_text(&entry.key, "**"), entry.content);
       }
     }
     return given;
@@ -132,7 +138,8 @@ class evaluator {
   std::size_t line_ = 1;
 
  private:
-  [[nodiscard]] value look_up(std::string_view name) const {
+  [[nodiscard]] value look_up(std::string_view name) {
+    for (auto& [input, is_read] : inputs_) is_read = is_read || name == input;
     for (const scope* s = scope_; s != nullptr; s = s->parent)
       if (const auto at = s->names.find(name); at != s->names.end()) return at->second;
     for (const std::string_view function : {"range", "namespace", "dict", "raise_exception", "strftime_now"}) {
@@ -172,7 +179,7 @@ class evaluator {
       return found != nullptr ? *found : value::undefined("'", name, "' must be in the namespace; it is not");
     }
     if (const mapping* m = v.as_mapping()) {
-      const value* found = m->find_name(name);
+      const value* found = m->read_name(name);
       return found != nullptr ? *found : value::undefined("'", name, "' must be in the mapping; it is not");
     }
     return value::undefined("'", name, "' must be an attribute of ", v.type(), "; it is none that templates may use");
@@ -262,7 +269,7 @@ class evaluator {
     for (const value& from : given.placed) {
       if (from.as_mapping() == nullptr) break_off("'", name, "' must be given a mapping, or values by name; given ", from.type());
       cost_.make_entries(from.as_mapping()->size());
-      for (const mapping::entry& entry : from.as_mapping()->entries()) all.set(entry.key, entry.content);
+      for (const mapping::entry& entry : from.as_mapping()->read_all()) all.set(entry.key, entry.content);
     }
     for (const auto& [key, v] : given.named) all.set(key, v);
     if (name == "dict") return all;
@@ -297,6 +304,7 @@ class evaluator {
 
   std::time_t now_;
   std::vector<std::shared_ptr<name_space>> spaces_;
+  std::array<std::pair<std::string_view, bool>, 2> inputs_{{{"tools", false}, {"documents", false}}};  // what comes with messages; whether it was read
 };
 
 }  // namespace xtrain::detail::jinja

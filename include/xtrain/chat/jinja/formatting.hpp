@@ -114,7 +114,7 @@ struct arguments {
     if (i < form_text.size() && form_text[i] == '(') {
       const std::size_t close = std::min(form_text.find(')', i), form_text.size());
       if (with.as_mapping() == nullptr) break_off("fields with names must be given a mapping; given ", with.type());
-      named = with.as_mapping()->find_name(form_text.substr(i + 1, close - i - 1));
+      named = with.as_mapping()->read_name(form_text.substr(i + 1, close - i - 1));
       if (named == nullptr) break_off("a field's name must be in the mapping; '", form_text.substr(i + 1, close - i - 1), "' is not");
       by_name = true;
       i = close + 1;

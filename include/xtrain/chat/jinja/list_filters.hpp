@@ -97,7 +97,7 @@ inline void put_in_order(std::vector<keyed>& all, bool reverse, allowance& cost)
   const mapping* m = in.as_mapping();
   if (m == nullptr) break_off("'dictsort' must be given a mapping; given ", in.type());
   std::vector<keyed> all;
-  for (const mapping::entry& e : m->entries())
+  for (const mapping::entry& e : m->read_all())
     all.push_back({without_case(by == "key" ? e.key : e.content, flag(a[0])), value(std::vector<value>{e.key, e.content}, form::tuple)});
   put_in_order(all, flag(a[2]), cost);
   std::vector<value> result;

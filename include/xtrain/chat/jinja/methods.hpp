@@ -239,7 +239,7 @@ namespace xtrain::detail::jinja {
 [[nodiscard]] inline value view_of(const mapping& m, std::string_view which, allowance& cost) {
   cost.make_entries(m.size());
   std::vector<value> all;
-  for (const mapping::entry& e : m.entries()) {
+  for (const mapping::entry& e : which == "keys" ? m.entries() : m.read_all()) {
     if (which == "items") all.emplace_back(std::vector<value>{e.key, e.content}, form::tuple);
     else all.push_back(which == "keys" ? e.key : e.content);
   }
@@ -251,7 +251,7 @@ namespace xtrain::detail::jinja {
   if (name == "get") {
     const auto a = bound(given, name, {"key", "default"});
     if (a[0] == nullptr) break_off("'get' must be given a key");
-    const value* there = m.find(*a[0]);
+    const value* there = m.read(*a[0]);
     return there != nullptr ? *there : a[1] != nullptr ? *a[1] : value{};
   }
   (void)bound(given, name, {});

@@ -105,7 +105,7 @@ inline void require_defined(const value& v) {
     cost.make_text(all.text().size());
     return all.text().find(one.text()) != std::string::npos;
   }
-  if (const mapping* m = all.as_mapping()) return m->find(one) != nullptr;
+  if (const mapping* m = all.as_mapping()) return m->read(one) != nullptr;
   for (const value& item : items_of(all, cost))
     if (equal(item, one, cost)) return true;
   return false;
@@ -239,7 +239,7 @@ inline void require_defined(const value& v) {
 /// An item of a list, a string or a mapping; undefined if there is none.
 [[nodiscard]] inline value item_at(const value& of, const value& place) {
   if (const mapping* m = of.as_mapping()) {
-    const value* found = m->find(place);
+    const value* found = m->read(place);
     return found != nullptr
                ? *found
                : value::undefined("'", place.is_text() ? place.text() : key_text(place), "' must be in the mapping; it is not");

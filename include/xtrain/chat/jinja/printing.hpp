@@ -89,7 +89,7 @@ inline void append_printed_items(std::string& to, const sequence& s, allowance& 
 
 inline void append_printed(std::string& to, const mapping& m, allowance& cost) {
   to += "{";
-  for (const mapping::entry& e : m.entries()) {
+  for (const mapping::entry& e : m.read_all()) {
     if (&e != m.entries().data()) to += ", ";
     append_printed(to, e.key, true, cost);
     to += ": ";
@@ -197,7 +197,7 @@ inline void append_json(std::string& to, const value& v, const json_style& style
     to += "]";
   } else if (const mapping* m = v.as_mapping()) {
     std::vector<const mapping::entry*> entries;
-    for (const mapping::entry& e : m->entries()) entries.push_back(&e);
+    for (const mapping::entry& e : m->read_all()) entries.push_back(&e);
     if (style.sorted)
       std::stable_sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) { return json_key(a->key) < json_key(b->key); });
     to += "{";

@@ -34,6 +34,7 @@ struct rendered_text {
   std::vector<text_span> generated{};
   std::size_t steps = 0;         ///< steps used
   bool lost_generation = false;  ///< such a block was inside a macro, a filter or a set block: its range is unknown
+  bool read_tools = false, read_documents = false;  ///< whether these variables were read
 };
 
 /// Renders chat templates as transformers does: trim_blocks, lstrip_blocks, no escaping, immutable values. Names that

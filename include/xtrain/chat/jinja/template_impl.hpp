@@ -39,7 +39,8 @@ XTRAIN_INLINE rendered_text jinja_template::render(const jinja_mapping& variable
   } catch (const detail::jinja::refusal& no) {
     fail<data_error>(who_, ": line ", run.line(), ": the template refuses what it was given: ", no.why);
   }
-  return {std::move(run.text()), std::move(run.generated()), run.steps(), run.lost_generation()};
+  return {std::move(run.text()), std::move(run.generated()), run.steps(), run.lost_generation(), run.has_read("tools"),
+          run.has_read("documents")};
 }
 
 }  // namespace xtrain

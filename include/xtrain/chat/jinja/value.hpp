@@ -139,10 +139,30 @@ class mapping {
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
   [[nodiscard]] std::size_t depth() const { return depth_; }
 
+  /// Records from now on which entries a template reads. Copies share the record: only one rendering may use them.
+  void watch() { reads_ = std::make_shared<std::vector<reading>>(entries_.size(), reading{}); }
+  /// What a template does: as find, find_name and entries, and recorded.
+  [[nodiscard]] const value* read(const value& key) const { return recorded(find(key)); }
+  [[nodiscard]] const value* read_name(std::string_view name) const { return recorded(find_name(name)); }
+  [[nodiscard]] const std::vector<entry>& read_all() const {
+    if (reads_ != nullptr)
+      for (reading& one : *reads_) one.listed = true;
+    return entries_;
+  }
+  /// Of a watched mapping: whether a template asked for an entry by its key, or went through all entries.
+  struct reading {
+    bool named = false, listed = false;
+    [[nodiscard]] bool any() const { return named || listed; }
+  };
+  [[nodiscard]] reading reading_of(std::size_t place) const { return reads_ != nullptr && place < reads_->size() ? (*reads_)[place] : reading{}; }
+
  private:
+  const value* recorded(const value* found) const;
+
   std::vector<entry> entries_;
   std::unordered_map<std::string, std::size_t> places_;  ///< by key_text
   std::size_t depth_ = 1;
+  std::shared_ptr<std::vector<reading>> reads_;  ///< null: not watched
 };
 
 /// The result of namespace(), the only mutable value. Its creator keeps it and empties it at the end, so that namespaces that

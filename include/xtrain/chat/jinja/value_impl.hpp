@@ -103,6 +103,12 @@ XTRAIN_INLINE void mapping::set(value key, value content) {
   else entries_[at->second].content = std::move(content);
 }
 
+XTRAIN_INLINE const value* mapping::recorded(const value* found) const {
+  if (reads_ == nullptr || found == nullptr) return found;
+  for (std::size_t i = 0; i < reads_->size(); ++i)
+    if (&entries_[i].content == found) (*reads_)[i].named = true;
+  return found;
+}
 XTRAIN_INLINE const value* mapping::find(const value& key) const {
   const auto at = places_.find(key_text(key));
   return at == places_.end() ? nullptr : &entries_[at->second].content;

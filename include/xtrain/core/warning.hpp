@@ -1,0 +1,18 @@
+// Warnings of functions that read data: what is given and has no effect.
+#pragma once
+
+#include <cstdio>
+#include <functional>
+#include <string>
+
+#include <xtrain/core/text.hpp>
+
+namespace xtrain {
+
+/// Takes a warning: one sentence with its place, without a line break.
+using warning_handler = std::function<void(const std::string&)>;
+
+/// Prints "warning: ..." to the standard error stream.
+inline void print_warning(const std::string& text) { std::fprintf(stderr, "warning: %s\n", printable(text).c_str()); }
+
+}  // namespace xtrain
