@@ -601,7 +601,11 @@ int train(run_description run, const train_flags& flags, const command_line::ran
                  xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data->size());
   lock_output();
   if (first_rank && run.output.overwrite) remove_checkpoints(run.output.folder);
-  const std::string files = tokenizer_from == "byte" ? "" : tokenizer_from;
+  std::string files = tokenizer_from;
+  if (files == "byte") {  // it has no files yet
+    if (first_rank) command_line::for_flag("output.folder", run.output.folder, [&] { tokenizer.save(run.output.folder); });
+    files = run.output.folder;
+  }
   const xtrain::dataset* const evaluated = held_out ? &*held_out : nullptr;
   if constexpr (has_teacher || has_reference) {
     frozen_model frozen;

@@ -242,22 +242,23 @@ TEST_CASE("folders of epochs, evaluations of epochs, and limits of steps") {
 TEST_CASE("a run of a part of an epoch, with intervals that are fractions of its steps") {
   const scratch_folder folder;
   json run = small_run(folder);
-  run["micro_batch_size"] = 1;  // epochs of 4 steps, of 2 micro-batches each
+  run["micro_batch_size"] = 1;
+  run["drop_last"] = false;  // 9 samples: epochs of 5 steps, the last of one micro-batch
   run["epochs"] = 3;
-  run["partial_epochs"] = 2.3;  // ceil(9.2) steps
+  run["partial_epochs"] = 2.3;  // ceil(11.5) steps
   run["eval_data"] = run["data"];
   run["output"].update({{"log_style", "hugging_face"}, {"log_epochs", true}, {"save_ratio", 0.35}, {"eval_ratio", 0.6}});
   const auto result = train(folder, run);
   REQUIRE_MESSAGE(result.status == 0, result.err);
   const auto steps = events(folder / "run.jsonl", "step");
-  REQUIRE(steps.size() == 10);
-  CHECK(steps[9].at("lr").get<double>() == doctest::Approx(1e-2 / 9));  // the schedule ends behind the last step
+  REQUIRE(steps.size() == 12);
+  CHECK(steps[11].at("lr").get<double>() == doctest::Approx(1e-2 / 11));  // the schedule ends behind the last step
   std::vector<std::size_t> saved, evaluated;
   for (const auto& one : xtrain::checkpoints_in(folder / "out")) saved.push_back(one.first);
-  CHECK(saved == std::vector<std::size_t>{4, 8});  // every ceil(3.5) steps
+  CHECK(saved == std::vector<std::size_t>{5, 10});  // every ceil(4.2) steps
   for (const json& one : events(folder / "run.jsonl", "evaluation")) evaluated.push_back(one.at("step").get<std::size_t>());
-  CHECK(evaluated == std::vector<std::size_t>{6, 10});
-  for (const char* epoch : {"'epoch': 1.0}", "'epoch': 2.0}", "'epoch': 2.5}"}) CHECK_MESSAGE(holds(result.out, epoch), result.out);
+  CHECK(evaluated == std::vector<std::size_t>{8, 12});
+  for (const char* epoch : {"'epoch': 1.0}", "'epoch': 2.0}", "'epoch': 2.44}"}) CHECK_MESSAGE(holds(result.out, epoch), result.out);
   std::size_t lines = 0;
   for (std::size_t at = result.out.find("{'loss'"); at != std::string::npos; at = result.out.find("{'loss'", at + 1)) ++lines;
   CHECK(lines == 3);
@@ -273,14 +274,15 @@ TEST_CASE("what a run was trained with is in its folder and its checkpoints: tem
   run["data"] = {{{"kind", "chat"}, {"files", {folder / "chat.jsonl"}}}};
   run["micro_batch_size"] = run["gradient_accumulation_steps"] = 1;
   run["tokenizer"] = {{"path", "byte"}};
-  REQUIRE(train(folder, small_run(folder)).status == 0);  // a model's folder
+  REQUIRE(train(folder, small_run(folder)).status == 0);  // a model's folder, with the files of the byte tokenizer
   json config = json::parse(get_file(folder / "out/config.json"));
   config["eos_token_id"] = 7;
   put_file(folder / "out/config.json", config.dump());
   put_file(folder / "out/generation_config.json", R"({"eos_token_id": 7, "temperature": 0.5})");
   put_file(folder / "out/tokenizer_config.json", R"({"eos_token": "<|endoftext|>", "padding_side": "left", "model_max_length": 1000})");
   run["model"] = {{"folder", folder / "out"}};
-  run["tokenizer"] = {{"chat_template", "{% for m in messages %}{{ m.role + m.content + eos_token }}{% endfor %}"}, {"saved_settings", {{"padding_side", "right"}}}};
+  run["tokenizer"] = {{"chat_template", "{% for m in messages %}{{ m.role + m.content + eos_token }}{% endfor %}"},
+                      {"saved_settings", {{"padding_side", "right"}}}};
   run["output"].update({{"folder", folder / "tuned"}, {"save_steps", 1}});
   const auto result = train(folder, run);
   REQUIRE_MESSAGE(result.status == 0, result.err);

@@ -479,7 +479,7 @@ template <class Any>
 /// Options for writing a folder.
 struct save_options {
   std::size_t shard_bytes = 5'000'000'000;  ///< maximum size of a weight file
-  /// Folder or file from which tokenizer files are copied. Its begin, end and padding token then are those of config.json and generation_config.json:
+  /// Folder or file from which tokenizer files are copied. config.json and generation_config.json then get its begin, end and padding token:
   /// align_special_tokens.
   std::string tokenizer_from{};
   /// Folder or name of the model that this one was trained from: the model card names it, and from a folder come the generation settings and

@@ -95,7 +95,7 @@ class token_finder {
   }
   [[nodiscard]] std::optional<token> in_pieces(const std::string& text) const {
     const std::string path = concat(folder_, "/tokenizer.model");
-    const auto before = settings_.find("num_image_tokens");  // ChatGLM: numbers before those of the pieces
+    const auto before = settings_.find("num_image_tokens");  // ChatGLM: numbers before the pieces'
     if (!file_exists(path) || (before != settings_.end() && *before != 0)) return {};
     try {
       const sentencepiece_file model = read_sentencepiece(mapped_file(path).text(), path);
@@ -146,7 +146,8 @@ XTRAIN_INLINE special_token_ids special_token_ids_of(const std::string& folder) 
   };
   const json settings = object("tokenizer_config.json");
   const json map = settings.contains("added_tokens_decoder") ? json::object() : object("special_tokens_map.json");
-  std::string name = settings.contains("tokenizer_class") && settings.at("tokenizer_class").is_string() ? settings.at("tokenizer_class").get<std::string>() : "";
+  std::string name;
+  if (const auto given = settings.find("tokenizer_class"); given != settings.end() && given->is_string()) name = given->get<std::string>();
   for (const std::string_view ending : {"Fast", "Tokenizer"})
     if (name.ends_with(ending)) name.resize(name.size() - ending.size());
   const auto own = std::find_if(detail::tokenizer_class_tokens.begin(), detail::tokenizer_class_tokens.end(),

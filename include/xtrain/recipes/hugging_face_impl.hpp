@@ -400,12 +400,13 @@ class hugging_face_reader {
     } else {
       run_.precision = fp16 ? "fp16_mixed" : bf16 ? "bf16_mixed" : "fp32";
     }
-    for (const char* key : {"dtype", "torch_dtype"})
-      if (const auto stored = config_.find(key); flags_.has("data_path") && stored != config_.end() && (*stored == "bfloat16" || *stored == "float16")) {
-        run_.notes.push_back(concat("--model_name_or_path: config.json names ", stored->get<std::string>(), " weights: they become fp32, as in train.py with transformers 4; ",
-                                    "with transformers 5 it would train them as they are"));
-        break;
-      }
+    for (const char* key : {"dtype", "torch_dtype"}) {
+      const auto stored = config_.find(key);
+      if (!flags_.has("data_path") || stored == config_.end() || (*stored != "bfloat16" && *stored != "float16")) continue;
+      run_.notes.push_back(concat("--model_name_or_path: config.json names ", stored->get<std::string>(), " weights: they become fp32, as in train.py with ",
+                                  "transformers 4; with transformers 5 it would train them as they are"));
+      break;
+    }
     // torch's GradScaler, which has no smallest scale
     if (fp16) run_.loss_scale = {{"initial", 65536.0}, {"min", 1e-30}, {"window", 2000}, {"hysteresis", 1}};
     for (const char* name : {"fp16_backend", "half_precision_backend"})

@@ -38,7 +38,7 @@ struct run_tokenizer_description {
   std::size_t max_length = 0;   ///< tokens of a sample, the last of which is no input; longer ones are cut, and texts to one less; 0: the sequence length
   std::vector<std::string> add_tokens{};
   json special_tokens = json::object();  ///< names of special tokens and their texts, such as pad_token: what the saved tokenizer has them as
-  json saved_settings = json::object();  ///< members that replace those of the saved tokenizer_config.json, such as padding_side
+  json saved_settings = json::object();  ///< members that the saved tokenizer_config.json gets, such as padding_side
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
@@ -301,7 +301,8 @@ struct run_description {
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
-    each("made_from", of.made_from), each("follows", of.follows), each("notes", of.notes), each("device", of.device), each("precision", of.precision), each("recompute", of.recompute);
+    each("made_from", of.made_from), each("follows", of.follows), each("notes", of.notes), each("device", of.device), each("precision", of.precision);
+    each("recompute", of.recompute);
     each("offload", of.offload), each("offload_folder", of.offload_folder), each("memory_limit", of.memory_limit);
     each("model", of.model), each("tokenizer", of.tokenizer), each("data", of.data), each("eval_data", of.eval_data);
     each("split", of.split), each("eval_iters", of.eval_iters), each("seq_length", of.seq_length), each("micro_batch_size", of.micro_batch_size);

@@ -401,8 +401,8 @@ XTRAIN_INLINE void run_description::check() const {
   require_one_of("offload", offload, {"none", "optimizer", "optimizer+weights"});
   require_one_of("optimizer.kind", optimizer.kind, {"adamw", "adamw_8bit", "sgd", "lion", "muon", "adafactor"});
   require_one_of("optimizer.decays", optimizer.decays, {"matrices", "all"});
-  require_one_of("schedule.kind", schedule.kind, {"constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt", "inverse_square_root", "warmup_stable_decay",
-                                                 "cosine_warmup_with_min_lr"});
+  require_one_of("schedule.kind", schedule.kind, {"constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt", "inverse_square_root",
+                                                  "warmup_stable_decay", "cosine_warmup_with_min_lr"});
   require_one_of("schedule.counts", schedule.counts, {"steps", "sequences"});
   require_one_of("objective.kind", objective.kind, {"next_token", "dpo", "kto", "orpo", "simpo", "distillation", "ppo"});
   require_one_of("objective.average", objective.average, {"step", "micro_batch"});

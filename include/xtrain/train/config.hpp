@@ -14,9 +14,9 @@ namespace xtrain {
 /// What the loss of a step is the mean of: of all its targets, or of the means of its micro-batches, those of all data-parallel ranks.
 enum class loss_average : std::uint8_t { step, micro_batch };
 
-/// What the load-balancing loss of a mixture of experts is in a step's loss, where that is an average over the step. `targets`: each micro-batch's term counts as
-/// its targets do, so that the sum is a mean, whatever the accumulation. `micro_batches`: the term of each micro-batch of each data-parallel rank is added
-/// whole, so that the sum grows with their number: transformers' Trainer from 4.46 on. `none`: there is no such term, as in that Trainer with label smoothing.
+/// How the load-balancing loss of a mixture of experts counts where the loss is averaged by step. `targets`: the term of a micro-batch counts by its targets,
+/// so that the sum is a mean, whatever the accumulation. `micro_batches`: the term of each micro-batch of each data-parallel rank is added whole, so that the
+/// sum grows with their number: transformers' Trainer from 4.46 on. `none`: there is no such term: that Trainer with label smoothing.
 enum class balance_average : std::uint8_t { targets, micro_batches, none };
 
 /// What weight decay applies to: matrices, so that norms and biases do not decay; or all parameters, as in torch.optim over model.parameters().

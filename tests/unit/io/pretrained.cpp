@@ -426,7 +426,7 @@ TEST_CASE("a saved folder has the special tokens of the tokenizer that it is sav
   CHECK(aligned(there.first, there.second) == there);
   CHECK(aligned(json::parse(R"({"bos_token_id": 1})"), json::object(), {.bos = 2, .eos = {}, .pad = {}}) ==
         pair_of(R"({"bos_token_id": 2})", R"({"bos_token_id": 2})"));
-  // a token that the model has no row for is none of its tokens
+  // a token that the model has no row for is left out
   CHECK(aligned(json::parse(R"({"vocab_size": 80, "pad_token_id": 3})"), json::object()) == pair_of(R"({"vocab_size": 80, "pad_token_id": 3})", "{}"));
 
   // of files in every form
@@ -443,7 +443,7 @@ TEST_CASE("a saved folder has the special tokens of the tokenizer that it is sav
   put_file(f / "special_tokens_map.json", R"({"eos_token": "<s>", "pad_token": "<e>"})");
   CHECK(ids() == three{3, 4, 7});
   put_file(f / "tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizerFast", "pad_token": "<p>", "added_tokens_decoder": {"9": {"content": "<p>"}}})");
-  CHECK(ids() == three{4, 5, 9});  // those of the class where nothing is said; the map is not read
+  CHECK(ids() == three{4, 5, 9});  // the class decides where nothing is said; the map is not read
   put_file(f / "tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizerFast", "eos_token": null, "added_tokens_decoder": {}})");
   CHECK(ids() == three{4, -1, -1});
   put_file(f / "tokenizer.json", R"({"added_tokens": [], "model": {"type": "Unigram", "vocab": [["<unk>", 0], ["<s>", 0], ["</s>", 0]]}})");

@@ -455,7 +455,8 @@ TEST_CASE("a warm-up of 2.7 steps, and schedules with settings of their own") {
     words.insert(words.end(), {"--lr_scheduler_kwargs", settings});
     return run_description::from_hugging_face(words).schedule;
   };
-  schedule_description schedule = with("warmup_stable_decay", R"({"num_decay_steps": 5, "min_lr_ratio": 0.1, "warmup_type": "cosine", "decay_type": "1-sqrt"})");
+  schedule_description schedule =
+      with("warmup_stable_decay", R"({"num_decay_steps": 5, "min_lr_ratio": 0.1, "warmup_type": "cosine", "decay_type": "1-sqrt"})");
   CHECK(schedule.kind == "warmup_stable_decay");
   CHECK(schedule.min_learning_rate == 0.05);
   CHECK(schedule.starts_at_zero);
@@ -473,8 +474,10 @@ TEST_CASE("a warm-up of 2.7 steps, and schedules with settings of their own") {
     CHECK_THROWS_WITH_AS((void)with(kind, settings), message.c_str(), config_error);
   };
   refused("warmup_stable_decay", "{}", "--lr_scheduler_kwargs: must have num_decay_steps for --lr_scheduler_type warmup_stable_decay");
-  refused("warmup_stable_decay", R"({"num_decay_steps":2.5})", "--lr_scheduler_kwargs: must be an object whose num_decay_steps is a whole number; given '{\"num_decay_steps\":2.5}'");
-  refused("warmup_stable_decay", R"({"decay_type":"exp"})", "--lr_scheduler_kwargs: must be an object whose decay_type is linear, cosine or 1-sqrt; given '{\"decay_type\":\"exp\"}'");
+  refused("warmup_stable_decay", R"({"num_decay_steps":2.5})",
+          "--lr_scheduler_kwargs: must be an object whose num_decay_steps is a whole number; given '{\"num_decay_steps\":2.5}'");
+  refused("warmup_stable_decay", R"({"decay_type":"exp"})",
+          "--lr_scheduler_kwargs: must be an object whose decay_type is linear, cosine or 1-sqrt; given '{\"decay_type\":\"exp\"}'");
   refused("cosine_with_min_lr", R"({"min_lr":0.1,"min_lr_rate":0.1})",
           "--lr_scheduler_kwargs: must have either min_lr or min_lr_rate for --lr_scheduler_type cosine_with_min_lr");
 }
