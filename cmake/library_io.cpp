@@ -12,6 +12,7 @@
 #include <xtrain/io/rewrite_impl.hpp>
 #include <xtrain/io/safetensors_impl.hpp>
 #include <xtrain/io/settings_impl.hpp>
+#include <xtrain/io/special_token_ids_impl.hpp>
 #include <xtrain/io/weight_file_impl.hpp>
 #include <xtrain/io/write_together_impl.hpp>
 #include <xtrain/plan/machine_file_impl.hpp>

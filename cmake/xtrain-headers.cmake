@@ -601,6 +601,8 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/safetensors_impl.hpp
     xtrain/io/settings.hpp
     xtrain/io/settings_impl.hpp
+    xtrain/io/special_token_ids.hpp
+    xtrain/io/special_token_ids_impl.hpp
     xtrain/io/tensor_source.hpp
     xtrain/io/torch_file.hpp
     xtrain/io/vocabulary_rows.hpp

@@ -23,6 +23,7 @@
 #include <xtrain/io/meta_llama.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/quantized_weights.hpp>
+#include <xtrain/io/special_token_ids.hpp>
 #include <xtrain/models/families.hpp>
 #include <xtrain/models/pass_memory.hpp>
 
@@ -195,6 +196,7 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
     if (!generation.contains(key) && config.contains(key)) generation[key] = config[key];
   xtrain::write_file(flags.to + "/generation_config.json", generation.dump(2) + "\n");
   xtrain::write_file(flags.to + "/config.json", config.dump(2) + "\n");
+  if (!flags.adapter.empty()) xtrain::align_special_tokens(flags.to);  // what an adapter was trained with may be more than the base model's
   std::vector<xtrain::tensor_to_write> tensors;
   for (const auto& [name, tensor] : source.weights->tensors()) {
     const std::string_view to = dtype.empty() ? std::string_view(tensor->dtype) : std::string_view(dtype);

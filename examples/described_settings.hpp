@@ -203,6 +203,10 @@ template <class Optimizer, class Objective>
   shape.take("log_warmup", c.lr_log_warmup);
   shape.take("continues", c.lr_continues);
   shape.take("counts_updates", c.lr_counts_updates);
+  shape.take("warmup_shape", c.lr_warmup_shape);
+  shape.take("decay_shape", c.lr_decay_shape);
+  shape.take("final_steps", c.lr_final_steps);
+  shape.take("stable_steps", c.lr_stable_steps);
   shape.finish();
 
   set_optimizer(c.optimizer, run.optimizer.settings);
@@ -210,6 +214,7 @@ template <class Optimizer, class Objective>
   c.max_grad_norm = run.optimizer.max_grad_norm;
   c.keep_gradients = run.optimizer.keep_gradients;
   set_objective(c.objective, run.objective.settings);
+  c.average_balance = for_flag("objective.balance", "", [&] { return xtrain::kind_named<xtrain::balance_average>(run.objective.balance); });
   c.average_loss = run.objective.average == "micro_batch" ? xtrain::loss_average::micro_batch : xtrain::loss_average::step;
 
   named_members scale(run.loss_scale, "loss_scale");

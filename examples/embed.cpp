@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include <xtrain/io/special_token_ids.hpp>
 #include <xtrain/text.hpp>
 
 #include "program_start.hpp"
@@ -117,6 +118,7 @@ void make_model(const std::string& folder, const std::string& text) {
   trainer.fit(xtrain::text_dataset(text, tokenizer));
   trainer.save(folder);
   tokenizer.save(folder);
+  xtrain::align_special_tokens(folder);
 }
 
 }  // namespace

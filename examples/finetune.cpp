@@ -374,7 +374,8 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, const 
                                           .save_total_limit = flags.save_total_limit,
                                           .tokenizer_from = tokenizer_files,
                                           .base_model = flags.model,
-                                          .asynchronous = flags.save_asynchronously},
+                                          .asynchronous = flags.save_asynchronously,
+                                          .write_more = [&](const std::string& folder) { flags.chat.save(folder); }},
                                          first_rank, shared.interrupt, [&](auto& trainer) { beside.use(trainer, flags); });
   if (status == 0 && first_rank) command_line::for_flag("--output-dir", flags.output, [&] { flags.chat.save(flags.output); });
   return status;

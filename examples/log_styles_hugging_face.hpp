@@ -35,7 +35,7 @@ namespace command_line {
   return std::strtod(text.data(), nullptr);
 }
 
-/// A line for every `log_steps` steps, for the first step if asked for, and one at the end, as transformers 4 prints them:
+/// A line for every `log_steps` steps or every epoch, for the first step if asked for, and one at the end, as transformers 4 prints them:
 ///   {'loss': 1.2345, 'grad_norm': 0.51, 'learning_rate': 2e-05, 'epoch': 0.12}
 ///   {'train_runtime': 12.3456, 'train_samples_per_second': 1.2, 'train_steps_per_second': 0.6, 'train_loss': 1.3, 'epoch': 3.0}
 /// The loss is the mean over these steps, without those that have no target; the learning rate and the norm are those of the last of them.
@@ -43,8 +43,15 @@ namespace command_line {
 class hugging_face_lines final : public xtrain::observer {
  public:
   /// batches  micro-batches of an epoch, of one rank, `accumulation` of which make a step; 0: epochs are counted in steps
-  explicit hugging_face_lines(std::size_t log_steps, std::FILE* to = stdout, std::size_t batches = 0, std::size_t accumulation = 1, bool first_step = false)
-      : log_steps_(std::max<std::size_t>(log_steps, 1)), to_(to), batches_(batches), accumulation_(accumulation), logs_first_step_(first_step) {}
+  /// epochs   a line after every epoch, and after the last step, in place of every `log_steps` steps
+  explicit hugging_face_lines(std::size_t log_steps, std::FILE* to = stdout, std::size_t batches = 0, std::size_t accumulation = 1, bool first_step = false,
+                              bool epochs = false)
+      : log_steps_(std::max<std::size_t>(log_steps, 1)),
+        to_(to),
+        batches_(batches),
+        accumulation_(accumulation),
+        logs_first_step_(first_step),
+        logs_epochs_(epochs) {}
 
   using observer::on;
   void on(const xtrain::run_began& began) override {
@@ -60,7 +67,8 @@ class hugging_face_lines final : public xtrain::observer {
     } else ++without_targets_;
     const std::size_t whole = (done.step - 1) / steps_per_epoch_, read = std::min(((done.step - 1) % steps_per_epoch_ + 1) * accumulation_, batches_);
     epoch_ = batches_ > 0 ? static_cast<double>(whole) + static_cast<double>(read) / static_cast<double>(batches_) : done.epoch;
-    if (done.step % log_steps_ != 0 && !(logs_first_step_ && done.step == 1)) return;
+    const bool due = logs_epochs_ ? done.step % steps_per_epoch_ == 0 || done.step == done.steps : done.step % log_steps_ == 0;
+    if (!due && !(logs_first_step_ && done.step == 1)) return;
     print("{'loss': ", python_number(rounded_to(sum_ / static_cast<double>(steps_), 4)),
           ", 'grad_norm': ", python_number(done.gradient_norm), ", 'learning_rate': ", python_number(done.learning_rate),
           ", 'epoch': ", epoch(), "}");
@@ -94,7 +102,7 @@ class hugging_face_lines final : public xtrain::observer {
   std::size_t log_steps_;
   std::FILE* to_;
   std::size_t batches_, accumulation_;
-  bool logs_first_step_;
+  bool logs_first_step_, logs_epochs_;
   std::size_t first_ = 0, sequences_ = 0, steps_per_epoch_ = 1, steps_ = 0, without_targets_ = 0;
   double sum_ = 0, all_ = 0, epoch_ = 0;
 };

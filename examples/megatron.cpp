@@ -64,6 +64,7 @@ int main(int argc, char** argv) {
     const bool first = process.rank == 0;
     if (!process.mpi) python_program::add_ranks_of(process, called, words);  // torchrun itself has started this: it is refused
     const xtrain::megatron_command command = xtrain::read_megatron(called, words);
+    if (first && command.trains) std::fprintf(stderr, "note: defaults of %s\n", command.run.follows.c_str());
     for (const std::string& note : command.notes)
       if (first) std::fprintf(stderr, "note: %s\n", note.c_str());
     if (command.trains) {

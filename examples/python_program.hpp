@@ -78,6 +78,7 @@ inline void add_ranks_of(const xtrain::launched_process& process, const std::str
 }
 
 inline void print_notes(const xtrain::run_description& run) {
+  if (!run.follows.empty()) std::fprintf(stderr, "note: defaults of %s\n", run.follows.c_str());
   for (const std::string& note : run.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
 }
 

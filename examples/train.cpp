@@ -3,9 +3,12 @@
 //   train run.json
 //
 // The description must ask for the policies that this program is built with: see xtrain_add_trainer, and --print-recipe of the front ends.
+#include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include <xtrain/recipes/musa_demo.hpp>
 #include <xtrain/recipes/recipe_type.hpp>
@@ -250,6 +253,33 @@ void set_adapter(Options& options, [[maybe_unused]] const xtrain::adapter_descri
   }
 }
 
+/// Replaces members of the tokenizer_config.json of a folder.
+[[maybe_unused]] void replace_tokenizer_settings(const std::string& folder, const xtrain::json& with) {
+  const std::string path = folder + "/tokenizer_config.json";
+  if (with.empty() || !described_files::has_tokenizer(folder)) return;
+  xtrain::json settings = xtrain::file_exists(path) ? xtrain::read_json(path) : xtrain::json::object();
+  settings.update(with);
+  xtrain::write_file(path, settings.dump(2) + "\n");
+}
+
+/// The steps of a run whose numbers are fractions: of epochs, or of all steps.
+///   per_epoch  steps
+void resolve_fractions(run_description& run, std::size_t per_epoch) {
+  const auto rounded_up = [](double steps) { return std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(steps))); };
+  if (run.partial_epochs > 0.0) {
+    run.max_steps = rounded_up(run.partial_epochs * static_cast<double>(per_epoch));
+    run.partial_epochs = 0.0;
+  }
+  const auto all = static_cast<double>(run.max_steps > 0 ? run.max_steps : run.epochs * per_epoch);
+  for (const auto& [ratio, steps] : {std::pair{&run.output.save_ratio, &run.output.save_steps},
+                                     {&run.output.eval_ratio, &run.output.eval_steps},
+                                     {&run.output.log_ratio, &run.output.log_steps}})
+    if (*ratio > 0.0) {
+      *steps = rounded_up(all * *ratio);
+      *ratio = 0.0;
+    }
+}
+
 /// Runs the trainer, with the observers that the description asks for, and saves what it trained.
 ///   given    the description as it is saved
 ///   returns  0, or 128 + the signal that stopped the run
@@ -264,7 +294,11 @@ int fit(Model& model, const run_description& run, const run_description& given, 
                                          .tokenizer_from = tokenizer_from,
                                          .base_model = output.resume.empty() || recipe::adapter::freezes_weights ? run.model.folder
                                                                                                                 : base_model_of(run.model.folder),
-                                         .data = data.identity()};
+                                         .data = data.identity(),
+                                         .write_more = [&](const std::string& to) {
+                                           chat.save(to);
+                                           replace_tokenizer_settings(to, run.tokenizer.saved_settings);
+                                         }};
   xtrain::checkpoint_folder checkpoints(trainer, output.folder, files);
   if (!output.resume.empty()) {
     const bool found = command_line::for_flag("output.resume", "", [&] {
@@ -287,7 +321,7 @@ int fit(Model& model, const run_description& run, const run_description& given, 
     else of.save(folder, xtrain::save_options{.tokenizer_from = files.tokenizer_from, .base_model = files.base_model});
     if (!first_rank) return;
     command_line::for_flag("output.folder", folder, [&] {
-      chat.save(folder);
+      files.write_more(folder);
       given.save(folder + "/run.json");
     });
     if (torchtune) command_line::torchtune_lines::saved(folder);
@@ -323,7 +357,7 @@ int fit(Model& model, const run_description& run, const run_description& given, 
       const std::size_t together = run.micro_batch_size * model.parallel().data().size();
       const bool drops_batch = run.drop_last && run.gradient_accumulation_steps == 1;  // --dataloader_drop_last
       hugging_face_log.emplace(output.log_steps, stdout, drops_batch ? rows / together : (rows + together - 1) / together,
-                               run.gradient_accumulation_steps, output.log_first_step);
+                               run.gradient_accumulation_steps, output.log_first_step, output.log_epochs);
       trainer.attach(*hugging_face_log);
     } else if (output.log_style == "musa_demo") {
       musa_log.emplace(command_line::musa_demo_lines::config{.epochs = run.epochs,
@@ -544,7 +578,8 @@ int train(run_description run, const train_flags& flags, const command_line::ran
           [&] { return indexed_samples(run, xtrain::data_split::validation, run.eval_iters * batch, batch, run.seq_length, sizes.vocab_size); })));
     run.epochs = 1;  // the samples are those of all epochs
   }
-  if (run.output.eval_epochs || run.output.save_epochs) {
+  const bool has_fractions = run.partial_epochs > 0.0 || run.output.save_ratio > 0.0 || run.output.eval_ratio > 0.0 || run.output.log_ratio > 0.0;
+  if (run.output.eval_epochs || run.output.save_epochs || has_fractions) {
     const xtrain::loader_config steps{.micro_batch_size = run.micro_batch_size,
                                       .gradient_accumulation_steps = run.gradient_accumulation_steps,
                                       .ranks = model.parallel().data().size(),
@@ -552,6 +587,7 @@ int train(run_description run, const train_flags& flags, const command_line::ran
                                       .max_steps_per_epoch = run.max_steps_per_epoch};
     const std::size_t rows = xtrain::loader(*data, {.micro_batch_size = data->group_size, .seq_length = run.seq_length}).rows();
     const std::size_t per_epoch = std::max<std::size_t>(steps.steps_per_epoch(rows), 1);
+    if (has_fractions) resolve_fractions(run, per_epoch);
     if (run.output.eval_epochs) run.output.eval_steps = per_epoch;
     if (run.output.save_epochs) {  // checkpoints to resume from
       run.output.save_steps = per_epoch;
@@ -565,7 +601,11 @@ int train(run_description run, const train_flags& flags, const command_line::ran
                  xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data->size());
   lock_output();
   if (first_rank && run.output.overwrite) remove_checkpoints(run.output.folder);
-  const std::string files = tokenizer_from == "byte" ? "" : tokenizer_from;
+  std::string files = tokenizer_from;
+  if (files == "byte") {  // it has no files yet
+    if (first_rank) command_line::for_flag("output.folder", run.output.folder, [&] { tokenizer.save(run.output.folder); });
+    files = run.output.folder;
+  }
   const xtrain::dataset* const evaluated = held_out ? &*held_out : nullptr;
   if constexpr (has_teacher || has_reference) {
     frozen_model frozen;

@@ -248,6 +248,7 @@ int run(arguments given) {
     std::string names;
     for (const std::string& flag : unused) names += (names.empty() ? "" : ", ") + flag;
     if (!names.empty()) std::fprintf(stderr, "note: %s: %s\n", names.c_str(), xtrain::torchrun_without_effect);
+    if (call.run) std::fprintf(stderr, "note: defaults of %s\n", call.run->follows.c_str());
     for (const std::string& note : call.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
   }
   if (call.run) {

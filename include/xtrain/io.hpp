@@ -9,6 +9,7 @@
 #include <xtrain/io/override_settings.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/rewrite.hpp>
+#include <xtrain/io/special_token_ids.hpp>
 #include <xtrain/train/checkpoint.hpp>
 #include <xtrain/xtrain.hpp>
 

@@ -239,6 +239,65 @@ TEST_CASE("folders of epochs, evaluations of epochs, and limits of steps") {
   CHECK(events(folder / "cut.jsonl", "evaluation").size() == 2);
 }
 
+TEST_CASE("a run of a part of an epoch, with intervals that are fractions of its steps") {
+  const scratch_folder folder;
+  json run = small_run(folder);
+  run["micro_batch_size"] = 1;
+  run["drop_last"] = false;  // 9 samples: epochs of 5 steps, the last of one micro-batch
+  run["epochs"] = 3;
+  run["partial_epochs"] = 2.3;  // ceil(11.5) steps
+  run["eval_data"] = run["data"];
+  run["output"].update({{"log_style", "hugging_face"}, {"log_epochs", true}, {"save_ratio", 0.35}, {"eval_ratio", 0.6}});
+  const auto result = train(folder, run);
+  REQUIRE_MESSAGE(result.status == 0, result.err);
+  const auto steps = events(folder / "run.jsonl", "step");
+  REQUIRE(steps.size() == 12);
+  CHECK(steps[11].at("lr").get<double>() == doctest::Approx(1e-2 / 11));  // the schedule ends behind the last step
+  std::vector<std::size_t> saved, evaluated;
+  for (const auto& one : xtrain::checkpoints_in(folder / "out")) saved.push_back(one.first);
+  CHECK(saved == std::vector<std::size_t>{5, 10});  // every ceil(4.2) steps
+  for (const json& one : events(folder / "run.jsonl", "evaluation")) evaluated.push_back(one.at("step").get<std::size_t>());
+  CHECK(evaluated == std::vector<std::size_t>{8, 12});
+  for (const char* epoch : {"'epoch': 1.0}", "'epoch': 2.0}", "'epoch': 2.44}"}) CHECK_MESSAGE(holds(result.out, epoch), result.out);
+  std::size_t lines = 0;
+  for (std::size_t at = result.out.find("{'loss'"); at != std::string::npos; at = result.out.find("{'loss'", at + 1)) ++lines;
+  CHECK(lines == 3);
+  const json kept = json::parse(get_file(folder / "out/run.json"));
+  CHECK(kept.at("partial_epochs") == 2.3);
+  CHECK(kept.at("output").at("save_ratio") == 0.35);
+}
+
+TEST_CASE("what a run was trained with is in its folder and its checkpoints: template, special tokens, padding") {
+  const scratch_folder folder;
+  json run = small_run(folder);
+  put_file(folder / "chat.jsonl", R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})" "\n");
+  run["data"] = {{{"kind", "chat"}, {"files", {folder / "chat.jsonl"}}}};
+  run["micro_batch_size"] = run["gradient_accumulation_steps"] = 1;
+  run["tokenizer"] = {{"path", "byte"}};
+  REQUIRE(train(folder, small_run(folder)).status == 0);  // a model's folder, with the files of the byte tokenizer
+  json config = json::parse(get_file(folder / "out/config.json"));
+  config["eos_token_id"] = 7;
+  put_file(folder / "out/config.json", config.dump());
+  put_file(folder / "out/generation_config.json", R"({"eos_token_id": 7, "temperature": 0.5})");
+  put_file(folder / "out/tokenizer_config.json", R"({"eos_token": "<|endoftext|>", "padding_side": "left", "model_max_length": 1000})");
+  run["model"] = {{"folder", folder / "out"}};
+  run["tokenizer"] = {{"chat_template", "{% for m in messages %}{{ m.role + m.content + eos_token }}{% endfor %}"},
+                      {"saved_settings", {{"padding_side", "right"}}}};
+  run["output"].update({{"folder", folder / "tuned"}, {"save_steps", 1}});
+  const auto result = train(folder, run);
+  REQUIRE_MESSAGE(result.status == 0, result.err);
+  for (const char* saved : {"tuned", "tuned/checkpoint-1"}) {
+    CAPTURE(saved);
+    const auto file = [&](const char* name) { return get_file(folder / (std::string(saved) + "/" + name)); };
+    CHECK(json::parse(file("config.json")).at("eos_token_id") == 256);
+    CHECK(json::parse(file("generation_config.json")).at("eos_token_id") == json::parse("[256, 7]"));
+    CHECK(json::parse(file("generation_config.json")).at("temperature") == 0.5);
+    CHECK(holds(file("chat_template.jinja"), "m.role + m.content + eos_token"));
+    CHECK(json::parse(file("tokenizer_config.json")) ==
+          json::parse(R"({"eos_token": "<|endoftext|>", "padding_side": "right", "model_max_length": 1000})"));
+  }
+}
+
 TEST_CASE("a run goes on from its newest checkpoint as if it had not ended") {
   const scratch_folder folder;
   json run = small_run(folder);

@@ -164,6 +164,45 @@ TEST_CASE("what was sent is not known while steps are queued") {
   });
 }
 
+TEST_CASE("the balance of experts counts by targets, or whole for each micro-batch of each rank, or not at all") {
+  const dataset data = sentences();
+  decoder_config shape = sizes(false);
+  shape.num_experts = 4;
+  shape.num_experts_per_token = 2;
+  shape.balances_experts = true;
+  shape.router_aux_loss_coef = 0.02;
+  // the first step's loss, and its weights after a step of plain SGD, which are linear in the gradient
+  const auto step = [&](balance_average average, std::size_t batch, std::size_t accumulate, double coefficient = 0.02) {
+    decoder_config with = shape;
+    with.router_aux_loss_coef = coefficient;
+    return train<mixtral<recipe<single>>>(data, with,
+                                          run_config{.max_steps = 1,
+                                                     .micro_batch_size = batch,
+                                                     .gradient_accumulation_steps = accumulate,
+                                                     .learning_rate = 1e-3,
+                                                     .average_balance = average,
+                                                     .max_grad_norm = 0},
+                                          {});
+  };
+  using enum balance_average;
+  const double without = step(none, 2, 4).losses[0];
+  CHECK(step(targets, 2, 4, 0.0).losses[0] == doctest::Approx(without).epsilon(1e-6));
+  // one micro-batch: both are the term itself
+  CHECK(step(micro_batches, 8, 1).losses[0] == doctest::Approx(step(targets, 8, 1).losses[0]).epsilon(1e-6));
+  const double mean = step(targets, 2, 4).losses[0] - without, sum = step(micro_batches, 2, 4).losses[0] - without;
+  CHECK(mean > 0.02);  // at balance the term is the coefficient times the choices
+  CHECK(sum > 3.8 * mean);
+  CHECK(sum < 4.2 * mean);
+  CHECK(difference(step(targets, 2, 4).weights, step(micro_batches, 2, 4).weights) > 1e-6);
+  // four ranks of one micro-batch are one rank of four
+  const run_config one{.max_steps = 3, .micro_batch_size = 2, .gradient_accumulation_steps = 4, .learning_rate = 1e-3, .average_balance = micro_batches};
+  run_config each = one;
+  each.gradient_accumulation_steps = 2;
+  const outcome alone = train<mixtral<recipe<single>>>(data, shape, one, {}), ranks = train_on_ranks<mixtral<recipe<data_parallel>>>(2, data, shape, each);
+  CHECK(difference(alone.losses, ranks.losses) < 2e-5);
+  CHECK(difference(alone.weights, ranks.weights) < 2e-5);
+}
+
 TEST_CASE("experts and their balance") {
   const dataset data = sentences();
   decoder_config shape = sizes(false);

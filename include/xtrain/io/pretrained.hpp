@@ -479,7 +479,9 @@ template <class Any>
 /// Options for writing a folder.
 struct save_options {
   std::size_t shard_bytes = 5'000'000'000;  ///< maximum size of a weight file
-  std::string tokenizer_from{};             ///< folder or file from which tokenizer files are copied
+  /// Folder or file from which tokenizer files are copied. config.json and generation_config.json then get its begin, end and padding token:
+  /// align_special_tokens.
+  std::string tokenizer_from{};
   /// Folder or name of the model that this one was trained from: the model card names it, and from a folder come the generation settings and
   /// special tokens that config.json does not mention. Empty: generation settings come from the tokenizer's folder.
   std::string base_model{};
@@ -512,6 +514,9 @@ template <class Sizes>
   set_generation_token(generation, "pad_token_id", sizes.pad_token_id ? tokens{*sizes.pad_token_id} : tokens{}, from);
   return generation.text();
 }
+
+/// Makes the texts of a config.json and a generation_config.json agree with the tokenizer in a folder. Empty texts stay empty.
+void align_texts(const std::string& folder, std::string& config, std::string& generation);
 
 /// Erases special tokens that are null, unless the folder's config.json has the key.
 void leave_out_absent_tokens(json_settings& config, const std::string& folder);
@@ -595,10 +600,12 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
   }
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
+  std::string config = config_text(model, options.base_model), generation;
   if constexpr (requires { model.config().eos; } && !detail::has_score_head<Model>)  // generative models only
-    write_file(folder + "/generation_config.json",
-               detail::generation_text(model.config(), options.base_model.empty() ? options.tokenizer_from : options.base_model));
-  write_file(folder + "/config.json", config_text(model, options.base_model));
+    generation = detail::generation_text(model.config(), options.base_model.empty() ? options.tokenizer_from : options.base_model);
+  if (!options.tokenizer_from.empty()) detail::align_texts(folder, config, generation);
+  if (!generation.empty()) write_file(folder + "/generation_config.json", generation);
+  write_file(folder + "/config.json", config);
   write_model_card(folder,
                    {.base_model = options.base_model,
                     .pipeline = detail::pipeline_of<Model>(),

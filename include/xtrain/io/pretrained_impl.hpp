@@ -34,6 +34,7 @@
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/settings.hpp>
+#include <xtrain/io/special_token_ids.hpp>
 #include <xtrain/io/tensor_source.hpp>
 #include <xtrain/io/vocabulary_rows.hpp>
 #include <xtrain/io/weight_file.hpp>
@@ -200,6 +201,14 @@ XTRAIN_INLINE void set_generation_token(json_settings& generation, const char* k
     if (before == json(own) || (own.size() == 1 && before == json(own.front()))) return;
   }
   generation.set_tokens(key, own);
+}
+
+XTRAIN_INLINE void align_texts(const std::string& folder, std::string& config, std::string& generation) {
+  json all = json::parse(config), generates = generation.empty() ? json() : json::parse(generation);
+  const json before = all, generated_before = generates;
+  align_special_tokens(special_token_ids_of(folder), all, generation.empty() ? nullptr : &generates);
+  if (all != before) config = all.dump(2) + "\n";
+  if (generates != generated_before) generation = generates.dump(2) + "\n";
 }
 
 XTRAIN_INLINE void leave_out_absent_tokens(json_settings& config, const std::string& folder) {

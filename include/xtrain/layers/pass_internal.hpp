@@ -60,6 +60,7 @@ struct pass_internal {
   std::size_t most_tokens = 0;      ///< in the local batch of any rank and pass; 0: not known
   const cache_view<device, compute>* cache = nullptr;
   expert_load<device, compute> load{};  ///< if there is a load-balancing loss
+  double balance_factor = 1.0;          ///< of the load-balancing loss that every row with a target has
   /// Takes the deferred products of a backward in two parts.
   deferred_gradients<device, compute, typename Recipe::precision::gradient>* deferred = nullptr;
   token_loss loss{};

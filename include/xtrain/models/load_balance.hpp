@@ -40,8 +40,8 @@ class load_balance {
       sharing.all_reduce(p.stream, load.count_le.span(), reduction::sum);
       sharing.all_reduce(p.stream, load.probability_le.span(), reduction::sum);
     }
-    ops::expert_balance<compute>(p, load.count_le, load.probability_le, of.choices, p.batch.targets_n, of.vocab_size, of.coefficient, p.gradient_scale,
-                                 loss_n, load.dprobability_e);
+    ops::expert_balance<compute>(p, load.count_le, load.probability_le, of.choices, p.batch.targets_n, of.vocab_size,
+                                 of.coefficient * p.internal.balance_factor, p.gradient_scale, loss_n, load.dprobability_e);
     // the gradient, too, is a sum over the targets of all these ranks
     if constexpr (has_context_parallel<Recipe>) p.internal.parallel.context().all_reduce(p.stream, load.dprobability_e.span(), reduction::sum);
   }

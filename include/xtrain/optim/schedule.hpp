@@ -14,18 +14,34 @@
 namespace xtrain {
 
 /// The shape of the lr schedule after the warmup. Names are those of transformers' get_scheduler; inverse_square_root is Megatron's.
-enum class lr_schedule_kind : std::uint8_t { constant, linear, cosine, cosine_with_restarts, polynomial, inverse_sqrt, inverse_square_root };
+enum class lr_schedule_kind : std::uint8_t {
+  constant,
+  linear,
+  cosine,
+  cosine_with_restarts,
+  polynomial,
+  inverse_sqrt,
+  inverse_square_root,
+  warmup_stable_decay,
+  cosine_warmup_with_min_lr
+};
+/// The shape of a rise or fall, with the progress x from 0 to 1: x; (1 - cos(pi x)) / 2; 1 - sqrt(1 - x). A fall is the rise of 1 - x.
+enum class lr_shape : std::uint8_t { linear, cosine, one_minus_sqrt };
 
 namespace detail {
 
-inline constexpr std::array<std::pair<lr_schedule_kind, std::string_view>, 7> lr_schedule_names{
+inline constexpr std::array<std::pair<std::string_view, lr_shape>, 3> lr_shape_names{
+    {{"linear", lr_shape::linear}, {"cosine", lr_shape::cosine}, {"1-sqrt", lr_shape::one_minus_sqrt}}};
+inline constexpr std::array<std::pair<lr_schedule_kind, std::string_view>, 9> lr_schedule_names{
     {{lr_schedule_kind::constant, "constant"},
      {lr_schedule_kind::linear, "linear"},
      {lr_schedule_kind::cosine, "cosine"},
      {lr_schedule_kind::cosine_with_restarts, "cosine_with_restarts"},
      {lr_schedule_kind::polynomial, "polynomial"},
      {lr_schedule_kind::inverse_sqrt, "inverse_sqrt"},
-     {lr_schedule_kind::inverse_square_root, "inverse_square_root"}}};
+     {lr_schedule_kind::inverse_square_root, "inverse_square_root"},
+     {lr_schedule_kind::warmup_stable_decay, "warmup_stable_decay"},
+     {lr_schedule_kind::cosine_warmup_with_min_lr, "cosine_warmup_with_min_lr"}}};
 
 }  // namespace detail
 
@@ -41,7 +57,7 @@ inline constexpr std::array<std::pair<lr_schedule_kind, std::string_view>, 7> lr
   if (name == "constant_with_warmup") return lr_schedule_kind::constant;
   if (name == "cosine_with_min_lr") return lr_schedule_kind::cosine;
   fail<config_error>("lr_schedule: must be constant, constant_with_warmup, linear, cosine, cosine_with_min_lr, cosine_with_restarts, polynomial, ",
-                     "inverse_sqrt or inverse_square_root; given '", name, "'");
+                     "inverse_sqrt, inverse_square_root, warmup_stable_decay or cosine_warmup_with_min_lr; given '", name, "'");
 }
 
 /// What a schedule is made of. Below, s is a step, counted from 0, W the warmup, T the decay steps.
@@ -67,6 +83,9 @@ struct lr_schedule_settings {
   /// Of inverse_sqrt, in steps; 0: the warmup, or 10,000 if there is none. Of inverse_square_root: the smallest number of steps that is not
   /// replaced by this one; 0: one step. Megatron counts samples and replaces 0 by one of them: 1 / (global batch size) steps.
   double timescale = 0;
+  lr_shape warmup_shape = lr_shape::linear, decay_shape = lr_shape::cosine;  ///< of warmup_stable_decay
+  double final_steps = 0;    ///< of warmup_stable_decay: steps of the decay
+  double stable_steps = -1;  ///< of warmup_stable_decay: steps at the peak; negative: T - W - final_steps
 };
 
 /// The learning rate of every step of a run.
@@ -81,6 +100,11 @@ class learning_rate_schedule {
   /// or, not between peak and minimum, has the learning rate
   ///   inverse_sqrt          peak · sqrt(timescale / (timescale + s - W)): no minimum, no end
   ///   inverse_square_root   peak · sqrt(W / s), at least the minimum, which it is after the end
+  /// or
+  ///   warmup_stable_decay        with from_zero: rises from the minimum (warmup_shape), stays at the peak, falls to the minimum (decay_shape; a cosine by
+  ///                              num_cycles), which later steps have
+  ///   cosine_warmup_with_min_lr  a cosine of which every step has the rate that is due at the step behind it. With from_zero the warmup is
+  ///                              s / (W - 1), from warmup_init; otherwise (s + 1) / W
   /// With from_zero these are the formulas of transformers 5 (optimization.py, get_scheduler), of torchtune (get_cosine_schedule_with_warmup) and
   /// of Megatron-LM (OptimizerParamScheduler.get_lr), which counts samples: with a constant global batch size that is the same. Departs from
   /// transformers in that a cosine stays at the minimum after the end, unless it `continues`. With as_deepspeed they are those of DeepSpeed 0.19
@@ -103,8 +127,14 @@ class learning_rate_schedule {
     require<config_error>((!s.as_deepspeed && !s.log_warmup) || s.from_zero, "lr_from_zero: must be true with lr_as_deepspeed or lr_log_warmup; given false");
     if (s.as_deepspeed) s.warmup = std::max(s.warmup, 2.0);
     require<config_error>(!s.log_warmup || s.warmup >= 2.0, "lr_log_warmup: must be with a warm-up of at least 2 steps; given ", s.warmup);
+    const bool has_stages = s.kind == lr_schedule_kind::warmup_stable_decay;
+    require<config_error>(!has_stages || s.from_zero, "lr_from_zero: must be true with warmup_stable_decay; given false");
+    require<config_error>(std::isfinite(s.final_steps) && s.final_steps >= 0.0 && std::isfinite(s.stable_steps),
+                          "lr_final_steps and lr_stable_steps: must be numbers of steps; given ", s.final_steps, " and ", s.stable_steps);
+    require<config_error>(has_stages || (s.final_steps == 0.0 && s.stable_steps < 0.0), "lr_final_steps and lr_stable_steps: need warmup_stable_decay; given ",
+                          s.final_steps, " and ", s.stable_steps, " with ", name_of(s.kind));
     s.decay_steps = std::max<std::size_t>(s.decay_steps, 1);
-    if (s.num_cycles == 0.0) s.num_cycles = s.kind == lr_schedule_kind::cosine ? 0.5 : 1.0;
+    if (s.num_cycles == 0.0) s.num_cycles = s.kind == lr_schedule_kind::cosine_with_restarts ? 1.0 : 0.5;
     if (s.timescale == 0.0) s.timescale = s.kind == lr_schedule_kind::inverse_square_root ? 1.0 : s.warmup > 0.0 ? s.warmup : 10'000.0;
   }
   /// The first step is at peak / warmup, the last of `total` steps at min_lr_ratio · peak.
@@ -117,6 +147,11 @@ class learning_rate_schedule {
     const auto& s = settings_;
     const double end = static_cast<double>(s.decay_steps);
     double now = static_cast<double>(s.as_deepspeed && step > 0 ? step - 1 : step);
+    if (s.kind == lr_schedule_kind::warmup_stable_decay) return in_stages(now);
+    if (s.kind == lr_schedule_kind::cosine_warmup_with_min_lr) {
+      if (now >= s.warmup) return between(left_at((now - s.warmup + 1.0) / std::max(1.0, end - s.warmup)));
+      return s.from_zero ? s.warmup_init + (s.peak - s.warmup_init) * now / std::max(1.0, s.warmup - 1.0) : s.peak * (now + 1.0) / std::max(1.0, s.warmup);
+    }
     if (now < s.warmup) {
       const double risen = s.log_warmup ? std::log(now + 1.0) / std::log(s.warmup) : std::min(now + (s.from_zero ? 0.0 : 1.0), s.warmup) / s.warmup;
       return s.warmup_init + (s.peak - s.warmup_init) * risen;
@@ -154,6 +189,23 @@ class learning_rate_schedule {
     return s.peak * (s.min_lr_ratio + (1.0 - s.min_lr_ratio) * left);
   }
   [[nodiscard]] double at_minimum() const { return between(0.0); }
+  [[nodiscard]] static double risen_by(lr_shape shape, double progress) {
+    switch (shape) {
+      case lr_shape::linear: return progress;
+      case lr_shape::cosine: return 0.5 * (1.0 - std::cos(pi * progress));
+      case lr_shape::one_minus_sqrt: break;
+    }
+    return 1.0 - std::sqrt(1.0 - progress);
+  }
+  [[nodiscard]] double in_stages(double now) const {
+    const auto& s = settings_;
+    if (now < s.warmup) return between(risen_by(s.warmup_shape, now / std::max(1.0, s.warmup)));
+    const double begin = s.stable_steps < 0.0 ? static_cast<double>(s.decay_steps) - s.final_steps : s.warmup + s.stable_steps;
+    if (now < begin) return s.peak;
+    if (now >= begin + s.final_steps) return at_minimum();
+    const double progress = (now - begin) / std::max(1.0, s.final_steps);
+    return between(s.decay_shape == lr_shape::cosine ? left_at(progress) : risen_by(s.decay_shape, 1.0 - progress));
+  }
 
   lr_schedule_settings settings_;
 };

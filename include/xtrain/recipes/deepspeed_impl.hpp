@@ -89,6 +89,11 @@ class deepspeed_object {
       wrong(name, concat("off: ", why));
     }
   }
+  /// Keys that must be true or missing.
+  void must_be_on(std::initializer_list<const char*> names, const char* why) {
+    for (const char* name : names)
+      if (!get(name, true)) wrong(name, concat("true: ", why));
+  }
   /// throws config_error with the nearest known key
   void finish() {
     for (const auto& [name, value] : values_.items()) {
@@ -127,6 +132,7 @@ class deepspeed_reader {
       : run_(run), file_(file), context_(context), all_(config, "", file, run) {}
 
   void read() {
+    run_.follows += concat(run_.follows.empty() ? "" : ", ", "DeepSpeed 0.19.8");
     batch_sizes();
     precision();
     zero();
@@ -207,6 +213,9 @@ class deepspeed_reader {
 
     deepspeed_object types = all_.part("data_types");
     const std::string sums = types.get<std::string>("grad_accum_dtype", ""), sent = all_.get<std::string>("communication_data_type", "");
+    if (const std::string weights = types.get<std::string>("param_dtype", ""); !weights.empty() && weights != (is_bf16 ? "bf16" : is_fp16 ? "fp16" : "fp32"))
+      types.wrong("param_dtype", "the dtype that is enabled");
+    types.without_effect({"buffer_dtype", "keep_in_fp32_modules"}, "positions and masks are computed in fp32 here in any case");
     types.finish();
     const auto is_fp32 = [](const std::string& name) { return name == "fp32"; };
     const auto known = [&](const std::string& name) {
@@ -225,8 +234,7 @@ class deepspeed_reader {
     deepspeed_object zero = all_.part("zero_optimization");
     run_.parallel.zero = zero.get<std::size_t>("stage", 0);
     if (run_.parallel.zero > 3) zero.wrong("stage", "0, 1, 2 or 3");
-    // without ZeRO, DeepSpeed adds bf16 gradients in fp32; with it in bf16
-    if (is_bf16_ && run_.parallel.zero > 0 && !sums_in_fp32_) run_.precision = "bf16_gradients";
+    if (is_bf16_ && !sums_in_fp32_) run_.precision = "bf16_gradients";
 
     const std::string optimizer = offload(zero, "offload_optimizer"), weights = offload(zero, "offload_param");
     if (!optimizer.empty() && run_.parallel.zero == 0) zero.wrong("offload_optimizer", "with a stage of 1, 2 or 3");
@@ -244,6 +252,9 @@ class deepspeed_reader {
                      "values are not quantized on their way");
     zero.must_be_off({"zeropp_loco_param"}, "gradients are not quantized on their way");
     zero.without_effect({"zero_hpz_partition_size", "mics_hierarchical_params_gather"}, "how weights are gathered changes no result");
+    all_.must_be_on({"managed_gradient_accumulation"}, "a step is made of gradient_accumulation_steps micro-batches");
+    if (const std::string sum = all_.get<std::string>("gradient_allreduce_op", "mean"); sum != "mean") all_.wrong("gradient_allreduce_op", "mean");
+    zero.without_effect({"compute_grad_norm", "parameter_alignment"}, "the norm of the gradients is always computed");
     zero.without_effect({"allgather_partitions",
                          "allgather_bucket_size",
                          "overlap_comm",
@@ -417,19 +428,21 @@ class deepspeed_reader {
     schedule = made;
   }
 
+  /// Without the key: 1.0 from DeepSpeed 0.19.3 on; before, nothing was clipped.            [DeepSpeed 0.19.8, runtime/constants.py: GRADIENT_CLIPPING_DEFAULT]
   void clipping() {
-    if (context_.must_agree && all_.has("gradient_clipping"))
-      run_.optimizer.max_grad_norm = agreed(all_, "gradient_clipping", run_.optimizer.max_grad_norm, context_.max_grad_norm, true);
+    double& of_run = run_.optimizer.max_grad_norm;
+    const bool given = all_.has("gradient_clipping");
+    if (context_.must_agree && given) of_run = agreed(all_, "gradient_clipping", of_run, context_.max_grad_norm, true);
     else {
-      const double norm = all_.get("gradient_clipping", 0.0);
-      if (run_.optimizer.max_grad_norm > 0.0 && norm != run_.optimizer.max_grad_norm)
-        run_.notes.push_back(
-            concat(file_, ": gradient_clipping: ",
-                   all_.has("gradient_clipping") ? concat("is ", norm) : std::string("is not given, so nothing is clipped"), "; ",
-                   context_.max_grad_norm, " is not used"));
-      run_.optimizer.max_grad_norm = norm;
+      const double norm = all_.get("gradient_clipping", 1.0);
+      const bool differs = of_run > 0.0 && norm != of_run;
+      if (!given)
+        run_.notes.push_back(concat(file_, ": gradient_clipping: is not given: 1, the default of DeepSpeed from 0.19.3 on (before, nothing was clipped: ",
+                                    "\"gradient_clipping\": 0.0)", differs ? concat("; ", context_.max_grad_norm, " is not used") : std::string()));
+      else if (differs) run_.notes.push_back(concat(file_, ": gradient_clipping: is ", norm, "; ", context_.max_grad_norm, " is not used"));
+      of_run = norm;
     }
-    if (run_.optimizer.max_grad_norm < 0.0) all_.wrong("gradient_clipping", "not negative");
+    if (of_run < 0.0) all_.wrong("gradient_clipping", "not negative");
   }
 
   void rest() {
@@ -441,11 +454,11 @@ class deepspeed_reader {
     all_.without_effect(
         {"zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "prescale_gradients", "gradient_predivide_factor",
          "disable_allgather", "seq_parallel_communication_data_type", "aio", "compile", "hybrid_engine", "nebula", "use_node_local_storage",
-         "graph_harvesting", "use_data_before_expert_parallel_", "dataloader_drop_last"},
+         "graph_harvesting", "use_data_before_expert_parallel_", "dataloader_drop_last", "disable_python_gc", "log_level"},
         "it changes no result");
     all_.must_be_off({"sparse_gradients", "sparse_attention", "amp", "elasticity", "autotuning", "curriculum_learning", "data_efficiency",
                       "progressive_layer_drop", "eigenvalue", "quantize_training", "compression_training", "weight_quantization",
-                      "tensor_parallel", "zenflow"},
+                      "tensor_parallel", "zenflow", "expert_parallel"},
                      "not supported");
     if (all_.get<std::size_t>("sequence_parallel_size", 1) > 1) all_.wrong("sequence_parallel_size", "1");
     all_.must_be_off({"torch_autocast"}, "fp16 and bf16 say what is computed in 16 bits");

@@ -66,6 +66,7 @@ class hugging_face_reader {
   explicit hugging_face_reader(const std::vector<std::string>& words) : launched_(read_launcher(words)), flags_(launched_.flags) {
     for (const std::string& word : words) run_.made_from += concat(run_.made_from.empty() ? "" : " ", word);
     run_.notes = launched_.notes;
+    run_.follows = "transformers 5.24";
     run_.parallel.ranks = launched_.ranks;
   }
 
@@ -138,6 +139,7 @@ class hugging_face_reader {
     run_.seq_length = length - 1;  // the last token is no input
     require_positions("--model_max_length: must be", length, concat(length, flags_.has("model_max_length") ? "" : ", the default"));
     missing_special_tokens();
+    run_.tokenizer.saved_settings = {{"model_max_length", length}, {"padding_side", "right"}};
     run_.objective.average = flags_.one_of("loss_average", "step", {"step", "micro_batch"});
     flags_.must_be_off({"lazy_preprocess"}, "samples are tokenized once");
   }
@@ -362,14 +364,16 @@ class hugging_face_reader {
                                                     ": here whole steps are left out at the end of an epoch, not micro-batches"));
       run_.drop_last = true;
     }
-    if (const long steps = flags_.whole<long>("max_steps", -1, -1); steps > 0) run_.max_steps = static_cast<std::size_t>(steps);
+    const long steps = flags_.whole<long>("max_steps", -1, -1);
+    if (steps == 0) flags_.wrong("max_steps", "positive, or -1: all steps of --num_train_epochs");
+    if (steps > 0) run_.max_steps = static_cast<std::size_t>(steps);
     const double epochs = flags_.number("num_train_epochs", 3.0);
     if (run_.max_steps > 0) {
       if (flags_.has("num_train_epochs")) run_.notes.emplace_back("--num_train_epochs: --max_steps is used");
     } else {
-      if (epochs < 1.0 || epochs != std::floor(epochs) || epochs > 1e9)
-        flags_.wrong("num_train_epochs", "a whole number of at least 1; give --max_steps for a part of an epoch");
-      run_.epochs = static_cast<std::size_t>(epochs);
+      if (epochs <= 0.0 || epochs > 1e9) flags_.wrong("num_train_epochs", "positive");
+      run_.epochs = static_cast<std::size_t>(std::ceil(epochs));
+      if (epochs != std::floor(epochs)) run_.partial_epochs = epochs;
     }
     run_.seed = flags_.whole<std::uint64_t>("seed", 42);
     run_.neftune_noise_alpha = flags_.not_negative("neftune_noise_alpha", 0.0);
@@ -377,12 +381,15 @@ class hugging_face_reader {
       if (smoothing >= 1.0) flags_.wrong("label_smoothing_factor", "below 1");
       run_.objective.settings["label_smoothing"] = smoothing;
     }
+    // the Trainer adds the model's load-balancing loss once for each micro-batch; its label smoother computes the loss from the logits alone
+    if (const auto balances = config_.find("output_router_logits"); balances != config_.end() && *balances == true)
+      run_.objective.balance = run_.objective.settings.contains("label_smoothing") ? "none" : "micro_batches";
     if (flags_.is_true("gradient_checkpointing") || flags_.is_true("activation_checkpointing")) run_.recompute = "full";
     if (!flags_.is_true("average_tokens_across_devices", true) && run_.parallel.ranks > 1 && run_.objective.average == "step")
       flags_.wrong("average_tokens_across_devices", "True with several ranks: the loss is the mean over all targets of a step");
     flags_.must_be_off({"group_by_length", "auto_find_batch_size", "full_determinism"}, "not supported");
     flags_.without_effect({"data_seed"}, "the order of samples is this library's, and follows from --seed", run_.notes);
-    (void)flags_.one_of("train_sampling_strategy", "random", {"random"});
+    run_.shuffle = flags_.one_of("train_sampling_strategy", "random", {"random", "sequential"}) == "random";
   }
 
   void precision() {
@@ -392,6 +399,13 @@ class hugging_face_reader {
       if (bf16) flags_.wrong("bf16", "False with --pre_seq_len: main.py makes the model fp16");
     } else {
       run_.precision = fp16 ? "fp16_mixed" : bf16 ? "bf16_mixed" : "fp32";
+    }
+    for (const char* key : {"dtype", "torch_dtype"}) {
+      const auto stored = config_.find(key);
+      if (!flags_.has("data_path") || stored == config_.end() || (*stored != "bfloat16" && *stored != "float16")) continue;
+      run_.notes.push_back(concat("--model_name_or_path: config.json names ", stored->get<std::string>(), " weights: they become fp32, as in train.py with ",
+                                  "transformers 4; with transformers 5 it would train them as they are"));
+      break;
     }
     // torch's GradScaler, which has no smallest scale
     if (fp16) run_.loss_scale = {{"initial", 65536.0}, {"min", 1e-30}, {"window", 2000}, {"hysteresis", 1}};
@@ -450,12 +464,13 @@ class hugging_face_reader {
     s.learning_rate = flags_.not_negative("learning_rate", 5e-5);
     const std::string kind = flags_.one_of("lr_scheduler_type", "linear",
                                            {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup",
-                                            "inverse_sqrt", "cosine_with_min_lr"});
+                                            "inverse_sqrt", "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay"});
     s.kind = kind == "constant_with_warmup" ? "constant" : kind == "cosine_with_min_lr" ? "cosine" : kind;
     // warmup_steps below 1 are a ratio; they take precedence
     const double steps = flags_.not_negative("warmup_steps", 0.0), ratio = flags_.not_negative("warmup_ratio", 0.0);
     if (ratio > 1.0) flags_.wrong("warmup_ratio", "from 0 to 1");
-    if (steps >= 1.0 && steps != std::floor(steps)) flags_.wrong("warmup_steps", "a whole number, or a ratio below 1");
+    if (steps > 1e9) flags_.wrong("warmup_steps", "at most 1e9");
+    if (steps >= 1.0 && steps != std::floor(steps)) run_.notes.push_back(concat("--warmup_steps: is rounded down, to ", std::floor(steps)));
     if (steps >= 1.0) s.warmup_steps = static_cast<std::size_t>(steps);
     else s.warmup_ratio = steps > 0.0 ? steps : ratio;
     if (steps > 0.0 && ratio > 0.0) run_.notes.emplace_back("--warmup_ratio: --warmup_steps is used");
@@ -467,20 +482,36 @@ class hugging_face_reader {
     json more = json::object();
     if (flags_.has("lr_scheduler_kwargs")) more = json_of("lr_scheduler_kwargs");
     if (kind == "polynomial") s.min_learning_rate = 1e-7;
+    const bool has_min = kind == "cosine_with_min_lr" || kind == "cosine_warmup_with_min_lr", has_stages = kind == "warmup_stable_decay";
+    if (kind == "cosine_warmup_with_min_lr") s.starts_at_zero = false;
     for (const auto& [name, value] : more.items()) {
-      if (!value.is_number()) flags_.wrong("lr_scheduler_kwargs", "an object of numbers");
+      if (has_stages && (name == "warmup_type" || name == "decay_type")) {
+        if (value != "linear" && value != "cosine" && value != "1-sqrt")
+          flags_.wrong("lr_scheduler_kwargs", concat("an object whose ", name, " is linear, cosine or 1-sqrt"));
+        s.settings[name == "warmup_type" ? "warmup_shape" : "decay_shape"] = value;
+        continue;
+      }
+      if (!value.is_number()) flags_.wrong("lr_scheduler_kwargs", concat("an object whose ", name, " is a number"));
       const double number = value.get<double>();
-      if (name == "num_cycles" && (kind == "cosine" || kind == "cosine_with_restarts" || kind == "cosine_with_min_lr"))
-        s.settings["num_cycles"] = number;
+      if (name == "num_cycles" && (kind.starts_with("cosine") || has_stages)) s.settings["num_cycles"] = number;
       else if (name == "power" && kind == "polynomial") s.settings["power"] = number;
       else if (name == "lr_end" && kind == "polynomial") s.min_learning_rate = number;
       else if (name == "timescale" && kind == "inverse_sqrt") s.settings["timescale"] = number;
-      else if (name == "min_lr" && kind == "cosine_with_min_lr") s.min_learning_rate = number;
-      else if (name == "min_lr_rate" && kind == "cosine_with_min_lr") s.min_learning_rate = number * s.learning_rate;
-      else flags_.wrong("lr_scheduler_kwargs", concat("an object of settings of ", kind), concat("; it has no ", name));
+      else if (name == "min_lr" && has_min) s.min_learning_rate = number;
+      else if ((name == "min_lr_rate" && has_min) || (name == "min_lr_ratio" && has_stages)) s.min_learning_rate = number * s.learning_rate;
+      else if (name == "warmup_lr_rate" && kind == "cosine_warmup_with_min_lr") {
+        s.settings["warmup_init"] = number * s.learning_rate;
+        s.starts_at_zero = true;
+      } else if ((name == "num_decay_steps" || name == "num_stable_steps") && has_stages) {
+        if (!value.is_number_unsigned()) flags_.wrong("lr_scheduler_kwargs", concat("an object whose ", name, " is a whole number"));
+        if (name == "num_decay_steps") s.settings["final_steps"] = value;
+        else s.settings["stable_steps"] = number;
+      } else flags_.wrong("lr_scheduler_kwargs", concat("an object of settings of ", kind), concat("; it has no ", name));
     }
-    if (kind == "cosine_with_min_lr" && s.min_learning_rate == 0.0)
-      fail<config_error>("--lr_scheduler_kwargs: must have min_lr or min_lr_rate for --lr_scheduler_type cosine_with_min_lr");
+    if (has_min && more.contains("min_lr") == more.contains("min_lr_rate"))
+      fail<config_error>("--lr_scheduler_kwargs: must have either min_lr or min_lr_rate for --lr_scheduler_type ", kind);
+    if (has_stages && !more.contains("num_decay_steps"))
+      fail<config_error>("--lr_scheduler_kwargs: must have num_decay_steps for --lr_scheduler_type warmup_stable_decay");
     if (s.min_learning_rate > s.learning_rate)
       flags_.wrong("learning_rate", concat("at least the smallest learning rate, ", s.min_learning_rate));
   }
@@ -494,28 +525,46 @@ class hugging_face_reader {
     const auto strategy = [&](const char* name, const char* other, const std::string& otherwise) {
       return flags_.one_of(flags_.has(name) ? name : other, otherwise, {"no", "steps", "epoch"});
     };
-    const auto every = [&](const char* name, std::size_t otherwise) {
-      if (const double value = flags_.number(name, static_cast<double>(otherwise)); value < 1.0 || value != std::floor(value))
-        flags_.wrong(name, "a whole number of steps; ratios are not supported");
-      return static_cast<std::size_t>(flags_.number(name, static_cast<double>(otherwise)));
+    // a number of steps, or below 1 a fraction of all steps, which is rounded up; read where the strategy is steps
+    struct interval {
+      std::size_t steps = 0;
+      double ratio = 0.0;
+    };
+    const auto every = [&](const char* name, double otherwise, const std::string& strategy, bool may_be_none = false) -> interval {
+      const double value = flags_.number(name, otherwise);
+      if (strategy != "steps") return {};
+      if ((value <= 0.0 && !may_be_none) || value > 1e9) flags_.wrong(name, "a positive number of steps, or a fraction of all steps below 1");
+      if (value > 1.0 && value != std::floor(value)) flags_.wrong(name, "a whole number of steps, or a fraction of all steps below 1");
+      return value >= 1.0 ? interval{.steps = static_cast<std::size_t>(value)} : interval{.ratio = std::max(value, 0.0)};
+    };
+    constexpr std::size_t never = static_cast<std::size_t>(1) << 40U;
+    const auto in_steps = [&](interval of) {  // where the number of all steps is known
+      if (of.ratio > 0.0 && run_.max_steps > 0) return interval{.steps = static_cast<std::size_t>(std::ceil(static_cast<double>(run_.max_steps) * of.ratio))};
+      return of;
     };
     const std::string logging = strategy("logging_strategy", "logging_strategy", "steps");
-    const std::size_t log_steps = every("logging_steps", 500);  // of evaluations, too, whatever the strategy of logging is
-    o.log_steps = log_steps;
-    if (logging == "epoch") flags_.wrong("logging_strategy", "steps or no");
-    if (logging == "no") o.log_steps = static_cast<std::size_t>(1) << 40U;
+    const double log_steps = flags_.number("logging_steps", 500);  // of evaluations, too, whatever the strategy of logging is
+    const interval lines = in_steps(every("logging_steps", 500, logging));
+    o.log_steps = logging == "no" ? never : std::max<std::size_t>(lines.steps, 1);
+    o.log_ratio = lines.ratio;
+    o.log_epochs = logging == "epoch";
     o.log_first_step = flags_.is_true("logging_first_step");
 
     const std::string saving = strategy("save_strategy", "save_strategy", "steps");
-    const std::size_t save_steps = every("save_steps", 500);
-    if (saving == "steps") o.save_steps = save_steps;
-    else if (flags_.has("save_steps")) run_.notes.push_back(concat("--save_steps: is used with --save_strategy steps; it is ", saving));
+    const interval checkpoints = in_steps(every("save_steps", 500, saving, true));
+    o.save_steps = checkpoints.steps;
+    o.save_ratio = checkpoints.ratio;
+    if (saving == "steps" && checkpoints.steps == 0 && checkpoints.ratio == 0.0) o.save_steps = never;  // one at the end alone
+    if (saving != "steps" && flags_.has("save_steps")) run_.notes.push_back(concat("--save_steps: is used with --save_strategy steps; it is ", saving));
     o.save_epochs = saving == "epoch";
     o.save_total_limit = flags_.whole<std::size_t>("save_total_limit", 0);
     if (flags_.has("evaluation_strategy") && flags_.has("eval_strategy") && flags_.text("evaluation_strategy") != flags_.text("eval_strategy"))
       flags_.wrong("evaluation_strategy", "left out: it is the older name of --eval_strategy");
     const std::string evaluation = strategy("eval_strategy", "evaluation_strategy", "no");
-    const std::size_t eval_steps = every("eval_steps", log_steps);
+    const bool from_logging = flags_.number("eval_steps", 0.0) == 0.0;
+    const interval evaluations = in_steps(every(from_logging ? "logging_steps" : "eval_steps", log_steps, evaluation));
+    o.eval_steps = evaluations.steps;
+    o.eval_ratio = evaluations.ratio;
     if (evaluation != "no" && run_.eval_data.empty())
       flags_.wrong(flags_.has("eval_strategy") ? "eval_strategy" : "evaluation_strategy",
                    "no: there is no evaluation data; --eval_data_path names some");
@@ -527,8 +576,7 @@ class hugging_face_reader {
       run_.notes.emplace_back("--label_smoothing_factor: is left out of eval_loss, where the Trainer has it");
     if (o.save_total_limit > 0 && saving != "no" && !run_.eval_data.empty() && flags_.text("metric_for_best_model", "None") != "None")
       flags_.wrong("metric_for_best_model", "left out with --save_total_limit: the best checkpoint is not kept longer than others");
-    if (evaluation == "steps") o.eval_steps = eval_steps;
-    else if (flags_.has("eval_steps")) run_.notes.push_back(concat("--eval_steps: is used with --eval_strategy steps; it is ", evaluation));
+    if (evaluation != "steps" && flags_.has("eval_steps")) run_.notes.push_back(concat("--eval_steps: is used with --eval_strategy steps; it is ", evaluation));
     o.eval_epochs = evaluation == "epoch";
 
     if (flags_.has("resume_from_checkpoint")) {

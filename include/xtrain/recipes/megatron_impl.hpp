@@ -78,6 +78,7 @@ XTRAIN_INLINE megatron_command read_megatron(const std::string& program, const s
       to.trains = true;
       to.run = detail::megatron_pretraining(arguments, *script, by_deepspeed).read();
       to.run.made_from = line;
+      to.run.follows = concat("AscendSpeed 2023-10 and Megatron-LM (core 0.16)", to.run.follows.empty() ? "" : ", ", to.run.follows);
       to.run.check();
       to.run.notes.insert(to.run.notes.begin(), assigned.begin(), assigned.end());
       to.notes = to.run.notes;

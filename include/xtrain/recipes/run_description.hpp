@@ -38,11 +38,12 @@ struct run_tokenizer_description {
   std::size_t max_length = 0;   ///< tokens of a sample, the last of which is no input; longer ones are cut, and texts to one less; 0: the sequence length
   std::vector<std::string> add_tokens{};
   json special_tokens = json::object();  ///< names of special tokens and their texts, such as pad_token: what the saved tokenizer has them as
+  json saved_settings = json::object();  ///< members that the saved tokenizer_config.json gets, such as padding_side
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
     each("path", of.path), each("merges", of.merges), each("chat_template", of.chat_template), each("max_length", of.max_length);
-    each("add_tokens", of.add_tokens), each("special_tokens", of.special_tokens);
+    each("add_tokens", of.add_tokens), each("special_tokens", of.special_tokens), each("saved_settings", of.saved_settings);
   }
   friend bool operator==(const run_tokenizer_description&, const run_tokenizer_description&) = default;
 };
@@ -138,7 +139,8 @@ struct optimizer_description {
 };
 
 struct schedule_description {
-  std::string kind = "constant";  ///< constant, linear, cosine, cosine_with_restarts, polynomial, inverse_sqrt, inverse_square_root
+  /// constant, linear, cosine, cosine_with_restarts, polynomial, inverse_sqrt, inverse_square_root, warmup_stable_decay, cosine_warmup_with_min_lr
+  std::string kind = "constant";
   double learning_rate = 1e-3;    ///< at the peak
   double min_learning_rate = 0.0;
   std::size_t warmup_steps = 0;
@@ -146,7 +148,7 @@ struct schedule_description {
   bool starts_at_zero = false;           ///< the first step's rate is that of 0 steps of warm-up (others: of 1), and the decay ends one step after the last
   std::size_t decay_steps = 0;           ///< steps until the end of the decay, warm-up included; 0: the run's
   std::string counts = "steps";          ///< what warmup_steps and decay_steps are numbers of: steps, or sequences (Megatron-LM's samples)
-  json settings = json::object();        ///< num_cycles, power
+  json settings = json::object();        ///< num_cycles, power, final_steps, ...
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
@@ -162,10 +164,12 @@ struct objective_description {
   json settings = json::object();   ///< of the kind, by the names of its config: beta, label_smoothing, ...
   std::string second_model{};       ///< folder of the reference model or the teacher; empty: the trained model as it is before training
   std::string average = "step";     ///< the loss is averaged over the targets of a step, or of each micro_batch, of which the mean is taken
+  std::string balance = "targets";  ///< of a load-balancing loss of experts, averaged by step: targets, micro_batches or none: balance_average
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
     each("kind", of.kind), each("settings", of.settings), each("second_model", of.second_model), each("average", of.average);
+    each("balance", of.balance);
   }
   friend bool operator==(const objective_description&, const objective_description&) = default;
 };
@@ -235,6 +239,9 @@ struct output_description {
   bool eval_epochs = false;
   bool adapter_only = true;          ///< with an adapter: it alone is saved, not also the merged model
   std::size_t log_steps = 1;
+  bool log_epochs = false;           ///< of log_style hugging_face: a line after every epoch
+  /// Steps between checkpoints, evaluations and lines as a fraction of all steps, rounded up; 0: save_steps, eval_steps, log_steps.
+  double save_ratio = 0.0, eval_ratio = 0.0, log_ratio = 0.0;
   bool log_first_step = false;       ///< of log_style hugging_face: the first step has a line, too
   std::string log_style = "xtrain";  ///< xtrain, torchtune, megatron, hugging_face, musa_demo
   std::string metrics{};             ///< JSON lines
@@ -249,6 +256,7 @@ struct output_description {
     each("save_steps", of.save_steps), each("save_epochs", of.save_epochs);
     each("save_total_limit", of.save_total_limit), each("eval_steps", of.eval_steps), each("eval_epochs", of.eval_epochs);
     each("adapter_only", of.adapter_only), each("log_steps", of.log_steps), each("log_first_step", of.log_first_step);
+    each("log_epochs", of.log_epochs), each("save_ratio", of.save_ratio), each("eval_ratio", of.eval_ratio), each("log_ratio", of.log_ratio);
     each("log_style", of.log_style), each("metrics", of.metrics);
     each("tensorboard", of.tensorboard), each("log_file", of.log_file), each("checkpoint_style", of.checkpoint_style);
   }
@@ -258,6 +266,7 @@ struct output_description {
 /// Everything about a training run. Defaults are those of a plain run on one device; a front end sets every member that its system defines otherwise.
 struct run_description {
   std::string made_from{};        ///< the config or command line, for people
+  std::string follows{};          ///< the releases of other systems whose defaults and arithmetic the run has, for people
   std::vector<std::string> notes{};  ///< what was given and has no effect here, each with the reason; for people
   std::string device = "cpu";     ///< cpu, cuda, npu, musa
   std::string precision = "fp32"; ///< fp32, bf16_mixed, bf16_gradients, bf16_pure, fp16_mixed
@@ -275,6 +284,7 @@ struct run_description {
   std::vector<std::size_t> rampup_batch_size{};  ///< of indexed data: start, increment, samples: batch_size_rampup; empty: all steps are equal
   std::size_t samples = 0;        ///< of indexed data: how many samples are put in order, which depends on the number; 0: those of max_steps
   std::size_t epochs = 1, max_steps = 0;  ///< max_steps 0: as many as the epochs have
+  double partial_epochs = 0.0;            ///< the run ends after so many epochs, in steps rounded up; the last one is cut; 0: `epochs` whole ones
   std::size_t max_steps_per_epoch = 0;    ///< every epoch ends after so many steps; 0: it is not cut
   bool drop_last = true;          ///< a step that would be smaller than the others at the end of an epoch is left out
   bool shuffle = true;
@@ -291,11 +301,13 @@ struct run_description {
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
-    each("made_from", of.made_from), each("notes", of.notes), each("device", of.device), each("precision", of.precision), each("recompute", of.recompute);
+    each("made_from", of.made_from), each("follows", of.follows), each("notes", of.notes), each("device", of.device), each("precision", of.precision);
+    each("recompute", of.recompute);
     each("offload", of.offload), each("offload_folder", of.offload_folder), each("memory_limit", of.memory_limit);
     each("model", of.model), each("tokenizer", of.tokenizer), each("data", of.data), each("eval_data", of.eval_data);
     each("split", of.split), each("eval_iters", of.eval_iters), each("seq_length", of.seq_length), each("micro_batch_size", of.micro_batch_size);
     each("gradient_accumulation_steps", of.gradient_accumulation_steps), each("epochs", of.epochs), each("max_steps", of.max_steps);
+    each("partial_epochs", of.partial_epochs);
     each("rampup_batch_size", of.rampup_batch_size), each("samples", of.samples);
     each("max_steps_per_epoch", of.max_steps_per_epoch), each("drop_last", of.drop_last), each("shuffle", of.shuffle), each("seed", of.seed);
     each("neftune_noise_alpha", of.neftune_noise_alpha), each("loss_scale", of.loss_scale), each("parallel", of.parallel);

@@ -248,7 +248,9 @@ inline void check_rollouts(const run_description& run) {
        "be none with the objective ppo, without neftune_noise_alpha and seq_length");
   const output_description& output = run.output;
   must(output.resume.empty(), "output.resume", "be left out with the objective ppo: such a run writes models, but no checkpoints");
-  must(output.save_steps == 0 && output.eval_steps == 0 && output.metrics.empty() && output.tensorboard.empty() && !output.overwrite, "output",
+  must(output.save_steps == 0 && output.eval_steps == 0 && output.save_ratio == 0.0 && output.eval_ratio == 0.0 && output.metrics.empty() &&
+           output.tensorboard.empty() && !output.overwrite,
+       "output",
        "have no save_steps, eval_steps, metrics, tensorboard and overwrite with the objective ppo");
   must(output.save_total_limit == 0, "output.save_total_limit", "be 0 with the objective ppo: the models of every epoch stay; given ", output.save_total_limit);
   for (const auto& [member, style] : {std::pair{"output.log_style", output.log_style}, {"output.checkpoint_style", output.checkpoint_style}})
@@ -344,9 +346,25 @@ inline void check_uses(const run_description& run) {
        output.log_steps);
   must(output.log_style != "musa_demo" || output.log_steps == 1 || output.log_steps == 10, "output.log_steps",
        "be 10: log_style musa_demo has a line for every tenth step; given ", output.log_steps);
+  const auto whole_epochs = static_cast<double>(run.epochs);
+  must(run.partial_epochs == 0.0 || (run.partial_epochs > whole_epochs - 1.0 && run.partial_epochs <= whole_epochs), "partial_epochs", "be above ",
+       run.epochs - 1, " and at most ", run.epochs, ", the epochs; given ", run.partial_epochs);
+  must(run.partial_epochs == 0.0 || (run.max_steps == 0 && number == 0), "partial_epochs", "be left out with max_steps and with indexed data; given ",
+       run.partial_epochs);
+  for (const auto& [member, ratio] : {std::pair{"output.save_ratio", output.save_ratio}, {"output.eval_ratio", output.eval_ratio},
+                                      {"output.log_ratio", output.log_ratio}})
+    must(ratio >= 0.0 && ratio < 1.0, member, "be a fraction below 1; given ", ratio);
+  must(output.save_ratio == 0.0 || (output.save_steps == 0 && !output.save_epochs), "output.save_ratio", "be left out with save_steps or save_epochs; given ",
+       output.save_ratio);
+  must(output.eval_ratio == 0.0 || (output.eval_steps == 0 && !output.eval_epochs), "output.eval_ratio", "be left out with eval_steps or eval_epochs; given ",
+       output.eval_ratio);
+  must(output.log_ratio == 0.0 || (output.log_steps == 1 && !output.log_epochs), "output.log_ratio", "be left out with log_steps or log_epochs; given ",
+       output.log_ratio);
+  must(output.log_style == "hugging_face" || (!output.log_epochs && output.log_ratio == 0.0), output.log_epochs ? "output.log_epochs" : "output.log_ratio",
+       "be left out with log_style ", output.log_style);
   must(output.eval_steps == 0 || !output.eval_epochs, "output.eval_steps", "be 0 with eval_epochs; given ", output.eval_steps);
   must(output.save_steps == 0 || !output.save_epochs, "output.save_steps", "be 0 with save_epochs; given ", output.save_steps);
-  must((output.eval_steps == 0 && !output.eval_epochs) || !run.eval_data.empty() || run.eval_iters > 0,
+  must((output.eval_steps == 0 && output.eval_ratio == 0.0 && !output.eval_epochs) || !run.eval_data.empty() || run.eval_iters > 0,
        output.eval_epochs ? "output.eval_epochs" : "output.eval_steps", "be with data to evaluate: eval_data, or eval_iters of indexed data");
   for (const std::string& text : run.tokenizer.add_tokens)
     must(!text.empty() && text.find(',') == std::string::npos, "tokenizer.add_tokens", "be texts without a comma; given '", text, "'");
@@ -383,10 +401,12 @@ XTRAIN_INLINE void run_description::check() const {
   require_one_of("offload", offload, {"none", "optimizer", "optimizer+weights"});
   require_one_of("optimizer.kind", optimizer.kind, {"adamw", "adamw_8bit", "sgd", "lion", "muon", "adafactor"});
   require_one_of("optimizer.decays", optimizer.decays, {"matrices", "all"});
-  require_one_of("schedule.kind", schedule.kind, {"constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt", "inverse_square_root"});
+  require_one_of("schedule.kind", schedule.kind, {"constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt", "inverse_square_root",
+                                                  "warmup_stable_decay", "cosine_warmup_with_min_lr"});
   require_one_of("schedule.counts", schedule.counts, {"steps", "sequences"});
   require_one_of("objective.kind", objective.kind, {"next_token", "dpo", "kto", "orpo", "simpo", "distillation", "ppo"});
   require_one_of("objective.average", objective.average, {"step", "micro_batch"});
+  require_one_of("objective.balance", objective.balance, {"targets", "micro_batches", "none"});
   require_one_of("adapter.kind", adapter.kind, {"none", "lora", "dora", "qlora", "qdora", "qat", "qat_lora", "prefix"});
   require_one_of("parallel.schedule", parallel.schedule, {"1f1b", "interleaved", "gpipe", "aiao", "zero_bubble"});
   require_one_of("output.log_style", output.log_style, {"xtrain", "torchtune", "megatron", "hugging_face", "musa_demo"});

@@ -107,6 +107,7 @@ class tune_training : tune_reader {
     distribute(run);
     top_.finish();
     run.made_from = concat("tune run ", recipe_.name, " --config ", file_);
+    run.follows = "torchtune 0.6.1";
     run.notes = notes_;
     run.check();
     call.device = run.device;

@@ -27,7 +27,19 @@ class tune_interpolation {
  public:
   tune_interpolation(const yaml_value& root, const std::string& file) : root_(root), file_(file) {}
 
-  [[nodiscard]] yaml_value all() { return resolved(root_, ""); }
+  [[nodiscard]] yaml_value all() {
+    yaml_value result = resolved(root_, "");
+    for (const std::string& name : named_) {
+      yaml_value* value = &result;
+      for (std::string_view rest = name; value != nullptr && !rest.empty();) {
+        const std::size_t end = std::min(rest.find('.'), rest.size());
+        value = value->find(rest.substr(0, end));
+        if (value != nullptr) value->is_named = true;
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+      }
+    }
+    return result;
+  }
 
  private:
   static constexpr std::size_t max_depth = 32, max_text = std::size_t{1} << 16, max_values = std::size_t{1} << 16,
@@ -101,6 +113,7 @@ class tune_interpolation {
     }
     if (value == nullptr) tune_wrong(file_, at, path, concat("there is no key ", name, ", which ${", name, "} names"));
     if (++depth_ > max_depth) tune_wrong(file_, at, path, concat("interpolations must not go in a circle; given ", at.shown()));
+    if (std::find(named_.begin(), named_.end(), name) == named_.end()) named_.push_back(name);
     yaml_value result = resolved(*value, name);
     --depth_;
     return result;
@@ -109,6 +122,7 @@ class tune_interpolation {
   const yaml_value& root_;
   const std::string& file_;
   std::size_t depth_ = 0, count_ = 0, bytes_ = 0;
+  std::vector<std::string> named_{};  // by interpolations
 };
 
 /// The last part of a name with dots is set; maps on the way are made.
@@ -276,9 +290,10 @@ class tune_section {
   void asks_for(std::initializer_list<const char*> keys) {
     for (const char* key : keys) (void)any(key);
   }
-  /// Refuses keys that were not asked for.
+  /// Refuses keys that were not asked for. Outside of components, whose arguments they would be, a config may have keys that only its interpolations read.
   void finish() const {
     for (const std::string& key : values_->keys) {
+      if (values_->find(key)->is_named && values_->find("_component_") == nullptr) continue;
       if (key == "_component_" || std::find(asked_.begin(), asked_.end(), key) != asked_.end()) continue;
       const std::string near = nearest_name(key, asked_);
       wrong(key, concat("there is no such key", near.empty() ? "" : concat("; did you mean ", near, "?")));

@@ -23,6 +23,7 @@ struct yaml_value {
   std::vector<std::string> keys{};  ///< of a map, in the order of the document
   std::vector<yaml_value> items{};  ///< of a list, or the values of a map
   std::size_t line = 0;             ///< in the document, from 1; 0: it stands in none
+  bool is_named = false;            ///< an interpolation reads it, or a value in it
 
   [[nodiscard]] bool is_null() const { return type == kind::null; }
   [[nodiscard]] bool is_map() const { return type == kind::map; }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <optional>
 #include <string>
@@ -46,6 +47,8 @@ struct checkpoint_options {
   /// With several ranks, the first rank writes everything, and the others send it their shards. Otherwise every rank writes its own,
   /// if all share a file system.
   bool one_writer = false;
+  /// Called by the first rank with the folder of a checkpoint before it gets its final name: writes what else belongs to the model, such as a chat template.
+  std::function<void(const std::string& folder)> write_more{};
 };
 
 /// Saves checkpoints of a trainer during training, and resumes from them. Attach it to the trainer.
@@ -166,6 +169,7 @@ class checkpoint_folder final : public observer {
       save_pretrained(
           trainer_->model(), to,
           save_options{.tokenizer_from = options_.tokenizer_from, .base_model = options_.base_model, .one_writer = options_.one_writer});
+    if (writes() && options_.write_more) options_.write_more(to);
   }
 
   [[nodiscard]] auto& everyone() const { return trainer_->model().parallel().everyone(); }

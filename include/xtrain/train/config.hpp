@@ -14,6 +14,11 @@ namespace xtrain {
 /// What the loss of a step is the mean of: of all its targets, or of the means of its micro-batches, those of all data-parallel ranks.
 enum class loss_average : std::uint8_t { step, micro_batch };
 
+/// How the load-balancing loss of a mixture of experts counts where the loss is averaged by step. `targets`: the term of a micro-batch counts by its targets,
+/// so that the sum is a mean, whatever the accumulation. `micro_batches`: the term of each micro-batch of each data-parallel rank is added whole, so that the
+/// sum grows with their number: transformers' Trainer from 4.46 on. `none`: there is no such term: that Trainer with label smoothing.
+enum class balance_average : std::uint8_t { targets, micro_batches, none };
+
 /// What weight decay applies to: matrices, so that norms and biases do not decay; or all parameters, as in torch.optim over model.parameters().
 enum class decayed_parameters : std::uint8_t { matrices, all };
 
@@ -52,6 +57,9 @@ struct training_config {
   std::size_t lr_decay_steps = 0;  ///< steps until the end of the decay, warm-up included; later steps have the minimum; 0: all steps
   double lr_num_cycles = 0.0;      ///< of cosine and cosine_with_restarts; 0: half a wave, or one cycle
   double lr_power = 1.0;           ///< of polynomial
+  lr_shape lr_warmup_shape = lr_shape::linear, lr_decay_shape = lr_shape::cosine;  ///< of warmup_stable_decay
+  std::size_t lr_final_steps = 0;  ///< of warmup_stable_decay: steps of the decay
+  double lr_stable_steps = -1.0;   ///< of warmup_stable_decay: steps at the peak; negative: all that warm-up and decay leave
   double lr_timescale = 0.0;       ///< of inverse_sqrt and inverse_square_root: see lr_schedule_settings; 0: as there
   typename Optimizer::config optimizer = {};                ///< betas, weight decay, …
   typename Objective::config objective = {};                ///< label smoothing, beta, …
@@ -61,6 +69,7 @@ struct training_config {
   /// 4.46. Reported losses too; evaluations are means over all targets. micro_batch is for the objectives next_token, distillation, ppo
   /// and ppo_value.
   loss_average average_loss = loss_average::step;
+  balance_average average_balance = balance_average::targets;  ///< of the load-balancing loss of experts, if the model has one
   double max_grad_norm = 1.0;                               ///< gradients are clipped to this norm; 0: no clipping
   /// Gradients are not cleared: a step begins with the sum of the gradients of all steps before it, clipped to max_grad_norm, and adds its own; its update is
   /// not clipped. This is what a PyTorch program computes that calls clip_grad_norm_ before backward() and never calls zero_grad(). For `single` and

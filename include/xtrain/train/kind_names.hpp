@@ -28,8 +28,17 @@ struct kind_names<loss_average> {
   static constexpr named_kinds<loss_average, 2> all{{{"step", loss_average::step}, {"micro_batch", loss_average::micro_batch}}};
 };
 template <>
+struct kind_names<balance_average> {
+  static constexpr named_kinds<balance_average, 3> all{
+      {{"targets", balance_average::targets}, {"micro_batches", balance_average::micro_batches}, {"none", balance_average::none}}};
+};
+template <>
 struct kind_names<decayed_parameters> {
   static constexpr named_kinds<decayed_parameters, 2> all{{{"matrices", decayed_parameters::matrices}, {"all", decayed_parameters::all}}};
+};
+template <>
+struct kind_names<lr_shape> {
+  static constexpr named_kinds<lr_shape, 3> all{detail::lr_shape_names};
 };
 template <>
 struct kind_names<kernel::preference_kind> {

@@ -42,6 +42,10 @@ void record_schedule(json_settings& all, const Config& c) {
   all.set("lr_num_cycles", c.lr_num_cycles);
   all.set("lr_power", c.lr_power);
   all.set("lr_timescale", c.lr_timescale);
+  all.set("lr_warmup_shape", std::string(name_of_kind(c.lr_warmup_shape)));
+  all.set("lr_decay_shape", std::string(name_of_kind(c.lr_decay_shape)));
+  all.set("lr_final_steps", c.lr_final_steps);
+  all.set("lr_stable_steps", c.lr_stable_steps);
 }
 
 /// `c`: a training_config; what a step computes from the losses and gradients of its micro-batches.
@@ -50,6 +54,7 @@ void record_step(json_settings& all, const Config& c) {
   all.set("max_grad_norm", c.max_grad_norm);
   record_kind(all, "weight_decay_of", c.weight_decay_of);
   record_kind(all, "average_loss", c.average_loss);
+  record_kind(all, "average_balance", c.average_balance);
   all.set("keep_gradients", c.keep_gradients);
 }
 

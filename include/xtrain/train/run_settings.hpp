@@ -65,7 +65,11 @@ template <class Optimizer, class Objective>
                                  .continues = c.lr_continues,
                                  .num_cycles = c.lr_num_cycles,
                                  .power = c.lr_power,
-                                 .timescale = c.lr_timescale});
+                                 .timescale = c.lr_timescale,
+                                 .warmup_shape = c.lr_warmup_shape,
+                                 .decay_shape = c.lr_decay_shape,
+                                 .final_steps = static_cast<double>(c.lr_final_steps),
+                                 .stable_steps = c.lr_stable_steps});
 }
 
 /// longest, sharing, divisor: the model's max_position_embeddings, and the two numbers above.

@@ -188,6 +188,14 @@ class training_step {
   [[nodiscard]] mean_over mean_of_micro_batch(const batch_view& batch) const {
     return mean_of(count_all<objective>(objective_settings_, std::span(&batch, 1)));
   }
+  /// What the load-balancing loss of each target of a micro-batch is multiplied by: loss and gradient of a target are divided by the targets of `over`. A
+  /// micro-batch without targets has no such loss.
+  [[nodiscard]] double balance_factor_of([[maybe_unused]] const batch_view& batch, [[maybe_unused]] const mean_over& over) const {
+    if (average_balance_ == balance_average::none) return 0.0;
+    if (average_balance_ == balance_average::targets || averages_micro_batches_) return 1.0;
+    const double own = mean_of_micro_batch(batch).targets;
+    return own > 0 ? over.targets / own : 1.0;
+  }
   /// Queues the start of the gradients' sum: zero, or what is kept of the steps before.
   void begin_gradients();
   void queue_gradients(std::span<const batch_view> batches, std::uint32_t step_number, const mean_over& counts);
@@ -297,6 +305,7 @@ class training_step {
   Model* model_;
   double max_grad_norm_;
   bool averages_micro_batches_;  // the loss is the mean of the means of micro-batches
+  balance_average average_balance_;
   bool keeps_gradients_;
   bool has_kept_gradients_ = false;  // of an earlier step
   double kept_norm_ = 0;             // their norm
@@ -327,6 +336,7 @@ class training_step {
 template <class Model>
 training_step<Model>::training_step(Model& model, const training_config<optimizer, objective>& settings, const pass_sizes& sizes)
     : model_(&model), max_grad_norm_(settings.max_grad_norm), averages_micro_batches_(settings.average_loss == loss_average::micro_batch),
+      average_balance_(settings.average_balance),
       keeps_gradients_(settings.keep_gradients), seed_(settings.seed), neftune_noise_alpha_(settings.neftune_noise_alpha),
       rule_(dynamic_loss_scale::rule(settings.loss_scale, precision::scales_loss)), captures_(settings.capture_steps),
       objective_settings_(settings.objective),
@@ -353,6 +363,9 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
     require<config_error>(neftune_noise_alpha_ == 0.0, "neftune_noise_alpha: must be 0 for an encoder; given ", neftune_noise_alpha_);
   if constexpr (requires { objective::require_model(model); }) objective::require_model(model);
   require_balanced_objective(model);
+  if constexpr (requires { model.balances_load(); })
+    require<config_error>(!captures_ || !model.balances_load() || average_balance_ != balance_average::micro_batches,
+                          "average_balance: must be targets or none with capture_steps: how many targets a micro-batch has is not in device memory");
   require_temperature(model, settings.objective);
   set_parameter_settings(model.parameters(), settings);
   model.parameters().allocate_gradients();
@@ -456,6 +469,7 @@ void training_step<Model>::queue_gradients(std::span<const batch_view> batches, 
     p.internal.neftune_noise_alpha = neftune_noise_alpha_;
     const mean_over of = averages_micro_batches_ ? mean_of_micro_batch(batches[micro_batch]) : counts;
     p.gradient_scale = of.targets > 0 ? 1.0 / of.targets : 0.0;
+    p.internal.balance_factor = balance_factor_of(batches[micro_batch], of);
     if (averages_micro_batches_) {
       loss_factor = p.gradient_scale.value;
       p.gradient_scale = loss_factor / current_.losses;

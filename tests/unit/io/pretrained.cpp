@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
+#include <xtrain/io/special_token_ids.hpp>
 #include <xtrain/models/bert.hpp>
 #include <xtrain/models/families.hpp>
 #include <xtrain/testing/isolated.hpp>
@@ -405,6 +407,79 @@ TEST_CASE("how texts are sampled, and which special tokens nothing is said of, c
     config.erase(key);
     CHECK_FALSE(saved("config.json").contains(key));
   }
+}
+
+TEST_CASE("a saved folder has the special tokens of the tokenizer that it is saved with") {
+  // transformers 5.24: what its Trainer makes of config.json and generation_config.json, with eos 82 and pad 80 of the tokenizer
+  const auto aligned = [](json config, json generation, const special_token_ids& of = {.bos = {}, .eos = 82, .pad = 80}) {
+    align_special_tokens(of, config, &generation);
+    return std::pair(config, generation);
+  };
+  const auto pair_of = [](const char* config, const char* generation) { return std::pair(json::parse(config), json::parse(generation)); };
+  CHECK(aligned(json::parse(R"({"eos_token_id": 81, "pad_token_id": null})"), json::parse(R"({"eos_token_id": 81, "use_cache": true})")) ==
+        pair_of(R"({"eos_token_id": 82, "pad_token_id": 80})", R"({"eos_token_id": [82, 81], "pad_token_id": 80, "use_cache": true})"));
+  CHECK(aligned(json::parse(R"({"eos_token_id": [81, 5]})"), json::parse(R"({"eos_token_id": 81})")) ==
+        pair_of(R"({"eos_token_id": [82, 81, 5], "pad_token_id": 80})", R"({"eos_token_id": [82, 81], "pad_token_id": 80})"));
+  CHECK(aligned(json::parse(R"({"eos_token_id": 82, "pad_token_id": 80})"), json::parse(R"({"eos_token_id": 81, "pad_token_id": 80})")) ==
+        pair_of(R"({"eos_token_id": 82, "pad_token_id": 80})", R"({"eos_token_id": [82, 81], "pad_token_id": 80})"));
+  const auto there = pair_of(R"({"eos_token_id": [81, 82], "pad_token_id": 80, "bos_token_id": 1})", R"({"eos_token_id": [81, 82], "pad_token_id": 80})");
+  CHECK(aligned(there.first, there.second) == there);
+  CHECK(aligned(json::parse(R"({"bos_token_id": 1})"), json::object(), {.bos = 2, .eos = {}, .pad = {}}) ==
+        pair_of(R"({"bos_token_id": 2})", R"({"bos_token_id": 2})"));
+  // a token that the model has no row for is left out
+  CHECK(aligned(json::parse(R"({"vocab_size": 80, "pad_token_id": 3})"), json::object()) == pair_of(R"({"vocab_size": 80, "pad_token_id": 3})", "{}"));
+
+  // of files in every form
+  const scratch_folder f;
+  const auto ids = [&] {
+    const special_token_ids all = special_token_ids_of(f.path());
+    return std::array{all.bos.value_or(-1), all.eos.value_or(-1), all.pad.value_or(-1)};
+  };
+  using three = std::array<token, 3>;
+  CHECK(ids() == three{-1, -1, -1});
+  put_file(f / "tokenizer.json", R"({"added_tokens": [{"id": 7, "content": "<e>"}], "model": {"vocab": {"<b>": 3, "<s>": 4, "</s>": 5}}})");
+  put_file(f / "tokenizer_config.json", R"({"bos_token": "<b>", "eos_token": {"content": "<e>"}, "pad_token": "<none>"})");
+  CHECK(ids() == three{3, 7, -1});
+  put_file(f / "special_tokens_map.json", R"({"eos_token": "<s>", "pad_token": "<e>"})");
+  CHECK(ids() == three{3, 4, 7});
+  put_file(f / "tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizerFast", "pad_token": "<p>", "added_tokens_decoder": {"9": {"content": "<p>"}}})");
+  CHECK(ids() == three{4, 5, 9});  // the class decides where nothing is said; the map is not read
+  put_file(f / "tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizerFast", "eos_token": null, "added_tokens_decoder": {}})");
+  CHECK(ids() == three{4, -1, -1});
+  put_file(f / "tokenizer.json", R"({"added_tokens": [], "model": {"type": "Unigram", "vocab": [["<unk>", 0], ["<s>", 0], ["</s>", 0]]}})");
+  CHECK(ids() == three{1, -1, -1});
+  std::filesystem::remove(f / "tokenizer.json");
+  put_file(f / "tokenizer_config.json", R"({"bos_token": "b", "eos_token": "e", "pad_token": "p"})");
+  std::filesystem::remove(f / "special_tokens_map.json");
+  put_file(f / "vocab.json", R"({"b": 2})");
+  put_file(f / "added_tokens.json", R"({"p": 30})");
+  put_file(f / "vocab.txt", "x\r\ne\r\n");
+  CHECK(ids() == three{2, 1, 30});
+  put_file(f / "tokenizer_config.json", "{ no json");
+  CHECK(ids() == three{-1, -1, -1});
+
+  // a save: the tokenizer ends texts with 40, config.json with 2
+  const damaged base("llama_tied");
+  json config = read_json(base / "config.json");
+  config["eos_token_id"] = 2;
+  config["pad_token_id"] = nullptr;
+  put_file(base / "config.json", config.dump());
+  const scratch_folder tokenizer, out;
+  put_file(tokenizer / "tokenizer.json", R"({"added_tokens": [{"id": 40, "content": "<|im_end|>"}, {"id": 41, "content": "[PAD]"}]})");
+  put_file(tokenizer / "tokenizer_config.json", R"({"eos_token": "<|im_end|>", "pad_token": "[PAD]"})");
+  save_pretrained(llama<plain>::from_pretrained(base.path()), out.path(), {.tokenizer_from = tokenizer.path(), .base_model = base.path()});
+  CHECK(read_json(out / "config.json").at("eos_token_id") == 40);
+  CHECK(read_json(out / "config.json").at("pad_token_id") == 41);
+  CHECK(read_json(out / "generation_config.json").at("eos_token_id") == json::parse("[40, 2]"));
+  CHECK(read_json(out / "generation_config.json").at("pad_token_id") == 41);
+  CHECK(generation_stop_tokens(out.path()) == std::vector<token>{40, 2});
+  // again, from the saved folder: nothing changes
+  const std::string before = get_file(out / "config.json") + get_file(out / "generation_config.json");
+  align_special_tokens(out.path());
+  CHECK(get_file(out / "config.json") + get_file(out / "generation_config.json") == before);
+  save_pretrained(llama<plain>::from_pretrained(out.path()), base.path(), {.tokenizer_from = out.path(), .base_model = out.path()});
+  CHECK(read_json(base / "config.json").at("eos_token_id") == 40);
+  CHECK(generation_stop_tokens(base.path()) == std::vector<token>{40, 2});
 }
 
 TEST_CASE("a folder gets a model card, and keeps the one that it has") {

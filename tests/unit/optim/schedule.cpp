@@ -96,6 +96,45 @@ TEST_CASE("every step of a schedule from zero is that of transformers, and of to
   check({.kind = inverse_sqrt}, {0.3, 0.2999850011249063, 0.29997000449925015, 0.29995501012246945}, 0, 3);
 }
 
+TEST_CASE("a peak that is kept, and a cosine one step ahead, are those of transformers") {
+  using enum lr_schedule_kind;
+  // transformers 5.24: get_scheduler(kind, SGD of lr 0.3, num_warmup_steps, num_training_steps, scheduler_specific_kwargs)
+  const auto check = [](double warmup, std::size_t steps, lr_schedule_settings with, const std::vector<double>& expected) {
+    CAPTURE(name_of(with.kind));
+    with.peak = 0.3;
+    with.warmup = warmup;
+    with.decay_steps = steps;
+    check_every_step(learning_rate_schedule(with), expected);
+  };
+  const auto stages = [](double final, double stable = -1) {
+    return lr_schedule_settings{.kind = warmup_stable_decay, .from_zero = true, .final_steps = final, .stable_steps = stable};
+  };
+  check(3, 12, stages(5), {0, 0.1, 0.2, 0.3, 0.3, 0.3, 0.3, 0.3, 0.27135254915624213, 0.19635254915624212, 0.1036474508437579, 0.0286474508437579, 0, 0});
+  lr_schedule_settings shaped = stages(4);
+  shaped.min_lr = 0.03;
+  shaped.warmup_shape = lr_shape::cosine;
+  shaped.decay_shape = lr_shape::linear;
+  check(3, 12, shaped, {0.03, 0.0975, 0.2325, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.2325, 0.165, 0.0975, 0.03, 0.03});
+  shaped.warmup_shape = shaped.decay_shape = lr_shape::one_minus_sqrt;
+  check(3, 12, shaped,
+        {0.03, 0.07954592314951396, 0.14411542731880103, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.165, 0.10908116907963214, 0.06617314097820158, 0.03, 0.03});
+  lr_schedule_settings waves = stages(4, 3);
+  waves.num_cycles = 0.8;
+  check(2, 12, waves, {0, 0.15, 0.3, 0.3, 0.3, 0.3, 0.19635254915624212, 0.0286474508437579, 0.028647450843757864, 0, 0, 0, 0, 0});
+  check(2, 12, stages(3, 0), {0, 0.15, 0.3, 0.225, 0.075, 0, 0, 0});
+  check(4, 6, stages(4), {0, 0.075, 0.15, 0.225, 0.15, 0.04393398282201788, 0, 0});  // the decay would begin in the warm-up
+  check(3, 9, {.kind = cosine_warmup_with_min_lr, .min_lr = 0.03},
+        {0.1, 0.2, 0.3, 0.2819134295108992, 0.2325, 0.165, 0.0975, 0.048086570489100776, 0.03, 0.04808657048910079, 0.0975});
+  check(3, 9, {.kind = cosine_warmup_with_min_lr, .min_lr = 0.03, .warmup_init = 0.06, .from_zero = true},
+        {0.06, 0.18, 0.3, 0.2819134295108992, 0.2325, 0.165, 0.0975, 0.048086570489100776, 0.03, 0.04808657048910079, 0.0975});
+  check(0, 6, {.kind = cosine_warmup_with_min_lr}, {0.27990381056766583, 0.225, 0.15, 0.075, 0.020096189432334193, 0, 0.02009618943233421, 0.075});
+  check(1, 4, {.kind = cosine_warmup_with_min_lr, .min_lr = 0.03, .warmup_init = 0.06, .from_zero = true}, {0.06, 0.2325, 0.0975, 0.03, 0.0975, 0.2325});
+  CHECK_THROWS_WITH_AS(learning_rate_schedule({.kind = warmup_stable_decay, .final_steps = 2}),
+                       "lr_from_zero: must be true with warmup_stable_decay; given false", config_error);
+  CHECK_THROWS_WITH_AS(learning_rate_schedule({.kind = lr_schedule_kind::cosine, .final_steps = 2}),
+                       "lr_final_steps and lr_stable_steps: need warmup_stable_decay; given 2 and -1 with cosine", config_error);
+}
+
 TEST_CASE("every step of a schedule is Megatron's, which counts samples") {
   using enum lr_schedule_kind;
   // OptimizerParamScheduler.get_lr, written down in Python, for 4 samples per step: warm-up of 10 samples from 0.06, decay over 32

@@ -76,13 +76,37 @@ TEST_CASE("without an optimizer and a scheduler in the config, the run's are use
   CHECK(run.precision == "bf16_gradients");  // DeepSpeed adds bf16 gradients in bf16 with ZeRO
   CHECK(run.optimizer.decays == "matrices");
   CHECK(run.schedule == run_of_trainer().schedule);
-  CHECK(applied(R"({"bf16": {"enabled": true}})", run_of_trainer("bf16_mixed")).precision == "bf16_mixed");
+  CHECK(applied(R"({"bf16": {"enabled": true}})", run_of_trainer("bf16_mixed")).precision == "bf16_gradients");  // in fp32 up to 0.17.0
+  CHECK(applied(R"({"bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"}})", run_of_trainer("bf16_mixed")).precision == "bf16_mixed");
   CHECK(applied(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}})",
                 run_of_trainer("bf16_mixed"))
             .precision == "bf16_mixed");
   CHECK(applied("{}", run_of_trainer("fp32")).precision == "fp32");
-  // DeepSpeed clips only where its config says so
-  CHECK(applied(R"({"fp16": {"enabled": true}})").optimizer.max_grad_norm == 0.0);
+}
+
+TEST_CASE("what a config leaves out has the default of DeepSpeed 0.19.8, and the run says so") {
+  run_description given = run_of_trainer("fp32");
+  given.optimizer.max_grad_norm = 0.5;
+  given.follows = "transformers 5.24";
+  run_description run = applied("{}", given);
+  CHECK(run.optimizer.max_grad_norm == 1.0);  // up to 0.19.2: no clipping
+  CHECK(run.follows == "transformers 5.24, DeepSpeed 0.19.8");
+  CHECK(run.notes == std::vector<std::string>{"ds.json: gradient_clipping: is not given: 1, the default of DeepSpeed from 0.19.3 on (before, nothing was "
+                                              "clipped: \"gradient_clipping\": 0.0); --max_grad_norm is not used"});
+  const deepspeed_context megatron{.data_parallel_ranks = 8, .fills_auto = false, .must_agree = false, .max_grad_norm = "--clip-grad"};
+  CHECK(applied("{}", given, megatron).optimizer.max_grad_norm == 1.0);
+  run = applied(R"({"gradient_clipping": 0.0})", given, megatron);
+  CHECK(run.optimizer.max_grad_norm == 0.0);
+  CHECK(run.notes == std::vector<std::string>{"ds.json: gradient_clipping: is 0; --clip-grad is not used"});
+  // keys that came with 0.19
+  CHECK_NOTHROW(applied(R"({"disable_python_gc": true, "log_level": "info", "managed_gradient_accumulation": true, "gradient_allreduce_op": "mean",
+    "data_types": {"param_dtype": "fp32", "buffer_dtype": null, "keep_in_fp32_modules": "auto"},
+    "zero_optimization": {"stage": 1, "compute_grad_norm": true, "parameter_alignment": true, "stage3_allgather_sequential": true}})",
+                        given));
+  refuses(R"({"managed_gradient_accumulation": false})",
+          "ds.json: managed_gradient_accumulation: must be true: a step is made of gradient_accumulation_steps micro-batches; given false", given);
+  refuses(R"({"gradient_allreduce_op": "sum"})", R"(ds.json: gradient_allreduce_op: must be mean; given "sum")", given);
+  refuses(R"({"data_types": {"param_dtype": "bf16"}})", R"(ds.json: data_types.param_dtype: must be the dtype that is enabled; given "bf16")", given);
 }
 
 TEST_CASE("schedules, loss scales and offloading to files") {

@@ -183,7 +183,7 @@ TEST_CASE("DeepSpeed's ZeRO, as the guide for the Ascend 910B runs it") {
   CHECK(run.parallel.zero == 3);
   CHECK(run.loss_scale.at("initial") == 4294967296.0);
   CHECK(run.optimizer.decays == "matrices");
-  CHECK(run.optimizer.max_grad_norm == 0.0);  // without gradient_clipping DeepSpeed does not clip
+  CHECK(run.optimizer.max_grad_norm == 1.0);  // DeepSpeed's default
   CHECK(run.schedule.kind == "cosine");
   refuses(line + " --fsdp full_shard", ("--deepspeed: must be left out with --fsdp; given '" + (f / "ds_config_zero2.json") + "'").c_str());
 }
@@ -413,6 +413,88 @@ TEST_CASE("evaluation data is used where a strategy asks for it") {
           "--metric_for_best_model: must be left out with --save_total_limit: the best checkpoint is not kept longer than others; given 'loss'");
 }
 
+TEST_CASE("parts of epochs, and intervals that are fractions of all steps") {
+  run_description run = translated(alpaca + "--num_train_epochs 2.5 --save_steps 0.2 --logging_steps 0.05");
+  CHECK(run.epochs == 3);
+  CHECK(run.partial_epochs == 2.5);
+  CHECK(run.output.save_ratio == 0.2);
+  CHECK(run.output.save_steps == 0);
+  CHECK(run.output.log_ratio == 0.05);
+  CHECK(run.output.log_steps == 1);
+  run = translated(alpaca + "--num_train_epochs 0.5");
+  CHECK(run.epochs == 1);
+  CHECK(run.partial_epochs == 0.5);
+  CHECK(translated(alpaca + "--num_train_epochs 2.0").partial_epochs == 0.0);
+  // with --max_steps they are numbers already: of 25 steps, ceil(2.5) and ceil(5)
+  run = translated(alpaca + "--max_steps 25 --num_train_epochs 2.5 --logging_steps 0.1 --save_steps 0.2");
+  CHECK(run.partial_epochs == 0.0);
+  CHECK(run.output.log_steps == 3);
+  CHECK(run.output.save_steps == 5);
+  CHECK(run.output.save_ratio == 0.0);
+  const std::string evaluates = alpaca + "--eval_data_path e.json --eval_strategy steps ";
+  CHECK(translated(evaluates + "--eval_steps 0.5").output.eval_ratio == 0.5);
+  CHECK(translated(evaluates + "--logging_steps 0.25").output.eval_ratio == 0.25);  // those of the log
+  CHECK(translated(evaluates + "--logging_steps 0.25 --eval_steps 0").output.eval_ratio == 0.25);
+  CHECK(translated(evaluates + "--logging_steps 0.25 --eval_steps 1").output.eval_steps == 1);
+  run = translated(alpaca + "--logging_strategy epoch --logging_steps 2.5");  // which is not read
+  CHECK(run.output.log_epochs);
+  CHECK(run.output.log_steps == 1);
+  CHECK(run.output.log_ratio == 0.0);
+  CHECK(translated(alpaca + "--save_steps 0").output.save_steps > 1'000'000'000);  // after the last step alone
+  refuses(alpaca + "--logging_steps 0", "--logging_steps: must be a positive number of steps, or a fraction of all steps below 1; given '0'");
+  refuses(alpaca + "--save_steps 2.5", "--save_steps: must be a whole number of steps, or a fraction of all steps below 1; given '2.5'");
+  CHECK_FALSE(translated(alpaca + "--train_sampling_strategy sequential").shuffle);
+}
+
+TEST_CASE("a warm-up of 2.7 steps, and schedules with settings of their own") {
+  run_description run = translated(alpaca + "--warmup_steps 2.7");
+  CHECK(run.schedule.warmup_steps == 2);
+  CHECK(run.notes == std::vector<std::string>{"--warmup_steps: is rounded down, to 2"});
+  const auto with = [](const std::string& kind, const std::string& settings) {
+    std::vector<std::string> words = words_of(alpaca + "--learning_rate 0.5 --warmup_steps 2 --lr_scheduler_type " + kind);
+    words.insert(words.end(), {"--lr_scheduler_kwargs", settings});
+    return run_description::from_hugging_face(words).schedule;
+  };
+  schedule_description schedule =
+      with("warmup_stable_decay", R"({"num_decay_steps": 5, "min_lr_ratio": 0.1, "warmup_type": "cosine", "decay_type": "1-sqrt"})");
+  CHECK(schedule.kind == "warmup_stable_decay");
+  CHECK(schedule.min_learning_rate == 0.05);
+  CHECK(schedule.starts_at_zero);
+  CHECK(schedule.settings == json{{"final_steps", 5}, {"warmup_shape", "cosine"}, {"decay_shape", "1-sqrt"}});
+  CHECK(with("warmup_stable_decay", R"({"num_decay_steps": 5, "num_stable_steps": 0})").settings == json{{"final_steps", 5}, {"stable_steps", 0.0}});
+  schedule = with("cosine_warmup_with_min_lr", R"({"min_lr_rate": 0.1})");
+  CHECK_FALSE(schedule.starts_at_zero);
+  CHECK(schedule.min_learning_rate == 0.05);
+  schedule = with("cosine_warmup_with_min_lr", R"({"min_lr": 0.05, "warmup_lr_rate": 0.2})");
+  CHECK(schedule.starts_at_zero);
+  CHECK(schedule.settings == json{{"warmup_init", 0.1}});
+  CHECK(with("cosine_with_min_lr", R"({"min_lr": 0})").min_learning_rate == 0.0);
+  const auto refused = [&](const std::string& kind, const std::string& settings, const std::string& message) {
+    CAPTURE(settings);
+    CHECK_THROWS_WITH_AS((void)with(kind, settings), message.c_str(), config_error);
+  };
+  refused("warmup_stable_decay", "{}", "--lr_scheduler_kwargs: must have num_decay_steps for --lr_scheduler_type warmup_stable_decay");
+  refused("warmup_stable_decay", R"({"num_decay_steps":2.5})",
+          "--lr_scheduler_kwargs: must be an object whose num_decay_steps is a whole number; given '{\"num_decay_steps\":2.5}'");
+  refused("warmup_stable_decay", R"({"decay_type":"exp"})",
+          "--lr_scheduler_kwargs: must be an object whose decay_type is linear, cosine or 1-sqrt; given '{\"decay_type\":\"exp\"}'");
+  refused("cosine_with_min_lr", R"({"min_lr":0.1,"min_lr_rate":0.1})",
+          "--lr_scheduler_kwargs: must have either min_lr or min_lr_rate for --lr_scheduler_type cosine_with_min_lr");
+}
+
+TEST_CASE("the load-balancing loss of experts is added as the Trainer adds it") {
+  const scratch_folder f;
+  write(f / "config.json", R"({"model_type": "mixtral", "output_router_logits": true})");
+  const std::string line = "--model_name_or_path " + f.path() + " --data_path a.json --output_dir out ";
+  CHECK(translated(line).objective.balance == "micro_batches");
+  CHECK(translated(line + "--label_smoothing_factor 0.1").objective.balance == "none");
+  write(f / "config.json", R"({"model_type": "mixtral", "torch_dtype": "bfloat16"})");
+  CHECK(translated(line).objective.balance == "targets");
+  CHECK(translated(line).notes == std::vector<std::string>{"--model_name_or_path: config.json names bfloat16 weights: they become fp32, as in train.py with "
+                                                           "transformers 4; with transformers 5 it would train them as they are"});
+  CHECK(translated(line).follows == "transformers 5.24");
+}
+
 TEST_CASE("what cannot be honoured is refused by its name") {
   refuses("--data_path a.json", "--model_name_or_path: must be given, a folder");
   refuses("--model_name_or_path m --output_dir out",
@@ -428,8 +510,8 @@ TEST_CASE("what cannot be honoured is refused by its name") {
   refuses(alpaca + "--learning_rate fast", "--learning_rate: must be a number; given 'fast'");
   refuses(alpaca + "--bf16 maybe", "--bf16: must be True or False; given 'maybe'");
   refuses(alpaca + "--bf16 True --fp16 True", "--fp16: must be False with --bf16 True; given 'True'");
-  refuses(alpaca + "--num_train_epochs 0.5",
-          "--num_train_epochs: must be a whole number of at least 1; give --max_steps for a part of an epoch; given '0.5'");
+  refuses(alpaca + "--num_train_epochs 0", "--num_train_epochs: must be positive; given '0'");
+  refuses(alpaca + "--max_steps 0", "--max_steps: must be positive, or -1: all steps of --num_train_epochs; given '0'");
   refuses(alpaca + "--per_device_train_batch_size 0", "--per_device_train_batch_size: must be a whole number of at least 1; given '0'");
   refuses(
       alpaca + "--optim lamb",
@@ -437,7 +519,7 @@ TEST_CASE("what cannot be honoured is refused by its name") {
       "paged_adamw_8bit, lion_32bit, adafactor, sgd; given 'lamb'");
   refuses(alpaca + "--lr_scheduler_type cosin",
           "--lr_scheduler_type: must be one of linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup, "
-          "inverse_sqrt, cosine_with_min_lr; given 'cosin'; did you mean 'cosine'?");
+          "inverse_sqrt, cosine_with_min_lr, cosine_warmup_with_min_lr, warmup_stable_decay; given 'cosin'; did you mean 'cosine'?");
   refuses(alpaca + "--evaluation_strategy epoch",
           "--evaluation_strategy: must be no: there is no evaluation data; --eval_data_path names some; given 'epoch'");
   refuses(alpaca + "--push_to_hub", "--push_to_hub: must be left out: not supported; given no value");

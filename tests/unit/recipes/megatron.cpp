@@ -58,7 +58,7 @@ bool has_note(const std::vector<std::string>& notes, const std::string& part) {
 const std::string sizes =
     " --num-layers 32 --hidden-size 4096 --ffn-hidden-size 11008 --num-attention-heads 32 --max-position-embeddings 2048 --seq-length 2048"
     " --micro-batch-size 4 --train-iters 1000 --lr 1e-5 --data-path data/pile_text_document --tokenizer-name-or-path llama-7b-hf --save ckpt";
-const std::string llama = "pretrain_llama" + sizes;
+const std::string llama_line = "pretrain_llama" + sizes;
 
 void write_model(const std::string& folder, const std::string& config) {
   std::filesystem::create_directories(folder);
@@ -70,7 +70,7 @@ const char* const llama_7b =
 }  // namespace
 
 TEST_CASE("the defaults are those of Megatron-LM and AscendSpeed") {
-  const run_description run = run_of(llama);
+  const run_description run = run_of(llama_line);
   CHECK(run.model.family == "llama");
   CHECK(run.model.config ==
         json::parse(R"({"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 32,
@@ -99,11 +99,11 @@ TEST_CASE("the defaults are those of Megatron-LM and AscendSpeed") {
   CHECK(run.data.front().kind == "indexed");
   CHECK(recipe_of(run).key() == "cpu-fp32");
   CHECK(run_description::from_megatron("pretrain_llama", words_of(sizes)).model == run.model);
-  const run_description unsaved = run_of(llama.substr(0, llama.find(" --save")) + " --save-interval 10");
+  const run_description unsaved = run_of(llama_line.substr(0, llama_line.find(" --save")) + " --save-interval 10");
   CHECK(unsaved.output.folder == "pretrain_llama_output");
-  CHECK(run_of(llama + " --seed 4294967295").seed == 4294967295);
-  CHECK(refusal(llama + " --seed 4294967296") == "--seed: must be below 2^32, as numpy's; given 4294967296");
-  CHECK(refusal(llama + " --seed -1") == "--seed: must be a whole number that is not negative; given -1");
+  CHECK(run_of(llama_line + " --seed 4294967295").seed == 4294967295);
+  CHECK(refusal(llama_line + " --seed 4294967296") == "--seed: must be below 2^32, as numpy's; given 4294967296");
+  CHECK(refusal(llama_line + " --seed -1") == "--seed: must be a whole number that is not negative; given -1");
   CHECK(unsaved.output.save_steps == 0);
   CHECK(run.output.save_steps == 1000);  // Megatron saves at the end
 }
@@ -123,7 +123,7 @@ TEST_CASE("a launcher's ranks are threads of one process") {
     CHECK(run.model.family == "llama");
   }
   CHECK(
-      refusal(llama + " --nnodes 4 --nproc_per_node 8") ==
+      refusal(llama_line + " --nnodes 4 --nproc_per_node 8") ==
       "--nnodes: must be 1: the ranks are threads of this process; several hosts are started by mpirun -n 32 or srun, with a trainer built with MPI; given 4");
   CHECK(refusal("megatron --num-layers 2")
             .starts_with("megatron: the words must have a script of Megatron-LM's or AscendSpeed's: pretrain_gpt, pretrain_llama"));
@@ -134,7 +134,7 @@ TEST_CASE("a launcher's ranks are threads of one process") {
 
 TEST_CASE("the mesh, sequence parallelism and virtual stages") {
   const run_description run = run_of(
-      llama +
+      llama_line +
       " --nproc_per_node 32 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2"
       " --sequence-parallel --use-distributed-optimizer --global-batch-size 64 --bf16 --mlp-layer-fusion");
   CHECK(run.parallel.tensor == 4);
@@ -144,14 +144,14 @@ TEST_CASE("the mesh, sequence parallelism and virtual stages") {
   CHECK(run.gradient_accumulation_steps == 8);
   CHECK(recipe_of(run).parallel == "pipeline<interleaved, parallel<zero<1>, sequence_parallel>>");
   CHECK(has_note(run.notes, "--mlp-layer-fusion: gate and up"));
-  CHECK(recipe_of(run_of(llama +
+  CHECK(recipe_of(run_of(llama_line +
                          " --nproc_per_node 4 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4 --fold-mode aiao "
                          "--global-batch-size 16"))
             .parallel == "pipeline<all_in_all_out>");
-  CHECK(run_of(llama + " --nproc_per_node 4 --pipeline-model-parallel-size 4 --use-manual-layer-allocation --manual-layers 7,8,9,8")
+  CHECK(run_of(llama_line + " --nproc_per_node 4 --pipeline-model-parallel-size 4 --use-manual-layer-allocation --manual-layers 7,8,9,8")
             .parallel.stage_layers == std::vector<std::size_t>{7, 8, 9, 8});
 
-  const std::string pipeline = llama + " --nproc_per_node 4 --pipeline-model-parallel-size 4 --global-batch-size 64 --optimized-pipeline";
+  const std::string pipeline = llama_line + " --nproc_per_node 4 --pipeline-model-parallel-size 4 --global-batch-size 64 --optimized-pipeline";
   const run_description opp = run_of(pipeline + " --manual-mbs example-config-1");
   CHECK(opp.parallel.micro_batch_sizes == std::vector<std::size_t>{1, 2, 3, 4, 5, 5, 5, 5, 5, 5, 5, 5, 5, 4, 3, 2});
   CHECK(opp.objective.average == "step");
@@ -165,7 +165,7 @@ TEST_CASE("the mesh, sequence parallelism and virtual stages") {
 }
 
 TEST_CASE("contradictions are one sentence") {
-  const auto refused = [](const std::string& flags) { return refusal(llama + flags); };
+  const auto refused = [](const std::string& flags) { return refusal(llama_line + flags); };
   CHECK(refused(" --weight-decay nan") == "--weight-decay: must be a number that is not negative; given nan");
   CHECK(refused(" --clip-grad inf") == "--clip-grad: must be a number that is not negative; given inf");
   CHECK(refused(" --save-interval nan") == "--save-interval: must be a whole number that is not negative; given nan");
@@ -221,12 +221,12 @@ TEST_CASE("schedules count samples") {
   CHECK(between.schedule.warmup_ratio == 0.1);
   CHECK(refusal(by_samples + " --train-samples 1024 --lr-warmup-iters 3") == "--lr-warmup-iters: must not be given with --train-samples");
 
-  const run_description fraction = run_of(llama + " --lr-decay-style cosine --lr-decay-iters 320 --lr-warmup-fraction .01 --min-lr 1.0e-6");
+  const run_description fraction = run_of(llama_line + " --lr-decay-style cosine --lr-decay-iters 320 --lr-warmup-fraction .01 --min-lr 1.0e-6");
   CHECK(fraction.schedule.kind == "cosine");
   CHECK(fraction.schedule.decay_steps == 320);
   CHECK(fraction.schedule.warmup_ratio == 0.01);
   CHECK(fraction.schedule.min_learning_rate == 1e-6);
-  const run_description root = run_of(llama + " --lr-decay-style inverse-square-root --lr-warmup-iters 10");
+  const run_description root = run_of(llama_line + " --lr-decay-style inverse-square-root --lr-warmup-iters 10");
   CHECK(root.schedule.kind == "inverse_square_root");
   CHECK(root.schedule.warmup_steps == 10);
   CHECK(root.schedule.settings.at("timescale") == 0.25);
@@ -277,30 +277,30 @@ TEST_CASE("the global batch grows by Megatron's rule") {
 }
 
 TEST_CASE("precision and loss scaling") {
-  CHECK(run_of(llama + " --fp16").loss_scale == json::parse(R"({"initial": 4294967296.0, "min": 1.0, "window": 1000, "hysteresis": 2})"));
-  CHECK(run_of(llama + " --fp16 --initial-loss-scale 524288.0 --loss-scale-window 500.0 --hysteresis 3").loss_scale ==
+  CHECK(run_of(llama_line + " --fp16").loss_scale == json::parse(R"({"initial": 4294967296.0, "min": 1.0, "window": 1000, "hysteresis": 2})"));
+  CHECK(run_of(llama_line + " --fp16 --initial-loss-scale 524288.0 --loss-scale-window 500.0 --hysteresis 3").loss_scale ==
         json::parse(R"({"initial": 524288.0, "min": 1.0, "window": 500, "hysteresis": 3})"));
-  const run_description fixed = run_of(llama + " --fp16 --loss-scale 64");
+  const run_description fixed = run_of(llama_line + " --fp16 --loss-scale 64");
   CHECK(fixed.loss_scale.at("initial") == 64.0);
   CHECK(fixed.loss_scale.at("min") == 64.0);
-  const run_description bf16 = run_of(llama + " --bf16 --initial-loss-scale 524288.0");
+  const run_description bf16 = run_of(llama_line + " --bf16 --initial-loss-scale 524288.0");
   CHECK(bf16.precision == "bf16_mixed");
   CHECK(bf16.loss_scale.empty());
   CHECK(has_note(bf16.notes, "--initial-loss-scale: the loss is scaled with --fp16 only"));
-  CHECK(run_of(llama + " --bf16 --grad-reduce-in-bf16").precision == "bf16_gradients");
-  CHECK(refusal(llama + " --fp16 --accumulate-allreduce-grads-in-fp32")
+  CHECK(run_of(llama_line + " --bf16 --grad-reduce-in-bf16").precision == "bf16_gradients");
+  CHECK(refusal(llama_line + " --fp16 --accumulate-allreduce-grads-in-fp32")
             .starts_with("--accumulate-allreduce-grads-in-fp32: is not supported with --fp16"));
 }
 
 TEST_CASE("recomputation") {
-  CHECK(run_of(llama).recompute == "none");
-  CHECK(run_of(llama + " --checkpoint-activations").recompute == "full");
-  CHECK(run_of(llama + " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1").recompute == "full");
-  CHECK(run_of(llama + " --recompute-granularity selective").recompute == "selective");
-  CHECK(run_of(llama + " --checkpoint-activations --recompute-method custom --recomputation-layer-num 3 2 1 0").recompute == "full");
-  CHECK(run_of(llama + " --recompute-activations").recompute == "selective");
-  CHECK(run_of(llama + " --checkpoint-activations --checkpoint-policy custom").recompute == "selective");
-  const run_description block = run_of(llama + " --checkpoint-activations --checkpoint_policy block --checkpoint_block_layer 5");
+  CHECK(run_of(llama_line).recompute == "none");
+  CHECK(run_of(llama_line + " --checkpoint-activations").recompute == "full");
+  CHECK(run_of(llama_line + " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1").recompute == "full");
+  CHECK(run_of(llama_line + " --recompute-granularity selective").recompute == "selective");
+  CHECK(run_of(llama_line + " --checkpoint-activations --recompute-method custom --recomputation-layer-num 3 2 1 0").recompute == "full");
+  CHECK(run_of(llama_line + " --recompute-activations").recompute == "selective");
+  CHECK(run_of(llama_line + " --checkpoint-activations --checkpoint-policy custom").recompute == "selective");
+  const run_description block = run_of(llama_line + " --checkpoint-activations --checkpoint_policy block --checkpoint_block_layer 5");
   CHECK(block.recompute == "full");
   CHECK(has_note(block.notes, "--checkpoint_policy block: all layers are recomputed, not 5 of each stage"));
 }
@@ -325,8 +325,9 @@ TEST_CASE("DeepSpeed's config is applied as AscendSpeed applies it") {
   CHECK(run.loss_scale.at("initial") == 256.0);
   CHECK(run.optimizer.settings.at("beta2") == 0.95);
   CHECK(run.schedule.learning_rate == 1e-5);
-  CHECK(run.optimizer.max_grad_norm == 0.0);  // DeepSpeed clips by its own key
-  CHECK(has_note(run.notes, "--clip-grad is not used"));
+  CHECK(run.optimizer.max_grad_norm == 1.0);  // DeepSpeed clips by its own key, or by its default
+  CHECK(has_note(run.notes, "gradient_clipping: is not given: 1, the default of DeepSpeed from 0.19.3 on"));
+  CHECK(run.follows == "AscendSpeed 2023-10 and Megatron-LM (core 0.16), DeepSpeed 0.19.8");
   CHECK(has_note(run.notes, "8 ranks, which follows from train_batch_size"));
   CHECK(recipe_of(run).key() == "cpu-fp16_mixed-zero.2-recompute_full");
   CHECK(refusal("megatron deepspeed --num_gpus 8 pretrain_llama.py" + flags + " --zero-stage 3").find("must be zero_optimization.stage") !=
@@ -338,7 +339,7 @@ TEST_CASE("DeepSpeed's config is applied as AscendSpeed applies it") {
   CHECK(run_of("megatron deepspeed pretrain_llama.py" + flags + " --zero-stage=2").parallel.ranks == 8);
   CHECK(refusal("megatron deepspeed pretrain_llama.py" + sizes) ==
         "deepspeed: --num_gpus must be given: the number of ranks, which are threads of this process");
-  CHECK(refusal(llama + " --deepspeed") == "--deepspeed: needs --deepspeed_config, a file");
+  CHECK(refusal(llama_line + " --deepspeed") == "--deepspeed: needs --deepspeed_config, a file");
 }
 
 TEST_CASE("pretrain_gpt is the model that its flags make") {
@@ -383,14 +384,14 @@ TEST_CASE("other families differ in biases and positions") {
   CHECK(rope.model.config.at("max_position_embeddings") == 2048);
   CHECK_FALSE(alibi.model.config.contains("max_position_embeddings"));
   CHECK(alibi.model.config.at("model_max_length") == 2048);
-  CHECK(refusal(llama + " --position-embedding-type alibi") == "--position-embedding-type: must be rope for pretrain_llama; given alibi");
+  CHECK(refusal(llama_line + " --position-embedding-type alibi") == "--position-embedding-type: must be rope for pretrain_llama; given alibi");
 }
 
 TEST_CASE("--load is a model's folder, a run's, or a checkpoint") {
   const scratch_folder f;
   const std::string model = f / "llama-7b", run_folder = f / "ckpt";
   write_model(model, llama_7b);
-  const run_description tuned = run_of(llama + " --load " + model + " --no-load-optim --no-load-rng --layernorm-epsilon 1e-6");
+  const run_description tuned = run_of(llama_line + " --load " + model + " --no-load-optim --no-load-rng --layernorm-epsilon 1e-6");
   CHECK(tuned.model.folder == model);
   CHECK(tuned.model.config.at("num_hidden_layers") == 32);
   CHECK_FALSE(tuned.model.config.contains("rms_norm_eps"));
@@ -398,9 +399,9 @@ TEST_CASE("--load is a model's folder, a run's, or a checkpoint") {
   CHECK(tuned.output.resume.empty());
   CHECK(has_note(tuned.notes, "--max-position-embeddings: how long sequences may be"));
   CHECK_FALSE(tuned.model.config.contains("tie_word_embeddings"));
-  CHECK(run_of(llama + " --load " + model + " --untie-embeddings-and-output-weights").model.config.at("tie_word_embeddings") == false);
-  CHECK(run_of(llama + " --load " + model + " --no-untie-embeddings-and-output-weights").model.config.at("tie_word_embeddings") == true);
-  CHECK(refusal(llama + " --load " + model + " --save " + model).starts_with("--save: must not be the folder of --load"));
+  CHECK(run_of(llama_line + " --load " + model + " --untie-embeddings-and-output-weights").model.config.at("tie_word_embeddings") == false);
+  CHECK(run_of(llama_line + " --load " + model + " --no-untie-embeddings-and-output-weights").model.config.at("tie_word_embeddings") == true);
+  CHECK(refusal(llama_line + " --load " + model + " --save " + model).starts_with("--save: must not be the folder of --load"));
   CHECK(run_of("pretrain_llama --micro-batch-size 1 --seq-length 8 --train-iters 2 --lr 1 --data-path d --save s --load " + model)
             .model.config.empty());
   // Megatron's own model has biases, unless they are switched off: a folder without them is another model
@@ -409,20 +410,20 @@ TEST_CASE("--load is a model's folder, a run's, or a checkpoint") {
   CHECK(run_of(gpt).model.config == json::parse(R"({"attention_bias": true, "mlp_bias": true})"));
   CHECK(run_of(gpt + " --disable-bias-linear").model.config.empty());
 
-  CHECK(run_of(llama + " --load " + run_folder + " --save " + run_folder).output.resume == "latest");
-  CHECK(refusal(llama + " --load " + run_folder + " --save " + run_folder + " --exit-on-missing-checkpoint") ==
+  CHECK(run_of(llama_line + " --load " + run_folder + " --save " + run_folder).output.resume == "latest");
+  CHECK(refusal(llama_line + " --load " + run_folder + " --save " + run_folder + " --exit-on-missing-checkpoint") ==
         "--exit-on-missing-checkpoint: there is no checkpoint in --load, " + run_folder);
-  CHECK(run_of(llama + " --load " + model + " --exit-on-missing-checkpoint").model.folder == model);
+  CHECK(run_of(llama_line + " --load " + model + " --exit-on-missing-checkpoint").model.folder == model);
   std::filesystem::create_directories(run_folder + "/checkpoint-20");
   std::filesystem::create_directories(run_folder + "/checkpoint-100");
-  CHECK(run_of(llama + " --load " + run_folder).output.resume == run_folder + "/checkpoint-100");
-  CHECK(run_of(llama + " --load " + run_folder + " --save " + run_folder + " --exit-on-missing-checkpoint").output.resume == "latest");
+  CHECK(run_of(llama_line + " --load " + run_folder).output.resume == run_folder + "/checkpoint-100");
+  CHECK(run_of(llama_line + " --load " + run_folder + " --save " + run_folder + " --exit-on-missing-checkpoint").output.resume == "latest");
   CHECK(
-      refusal(llama + " --load " + run_folder + " --save " + run_folder + " --finetune").starts_with("--finetune: needs a model's folder"));
+      refusal(llama_line + " --load " + run_folder + " --save " + run_folder + " --finetune").starts_with("--finetune: needs a model's folder"));
   write_model(run_folder, llama_7b);
-  CHECK(run_of(llama + " --load " + run_folder + " --save " + run_folder).output.resume == "latest");
-  CHECK(run_of(llama + " --finetune --load " + run_folder).model.folder == run_folder);
-  CHECK(refusal(llama + " --load " + run_folder).find("holds a model and checkpoints of its run") != std::string::npos);
+  CHECK(run_of(llama_line + " --load " + run_folder + " --save " + run_folder).output.resume == "latest");
+  CHECK(run_of(llama_line + " --finetune --load " + run_folder).model.folder == run_folder);
+  CHECK(refusal(llama_line + " --load " + run_folder).find("holds a model and checkpoints of its run") != std::string::npos);
 }
 
 TEST_CASE("LoRA's modules are those of the family") {
@@ -435,7 +436,7 @@ TEST_CASE("LoRA's modules are those of the family") {
       " --load " + model +
       " --is-instruction-dataset --lora-r 64 --lora-alpha 128 --lora-register-forward-hook word_embeddings input_layernorm";
   const run_description run =
-      run_of(llama + lora +
+      run_of(llama_line + lora +
              " --lora-target-modules query_key_value dense gate_proj up_proj down_proj --lora-modules-to-save word_embeddings "
              "lm_head.lm_head --split 949,50,1 --eval-iters 10");
   CHECK(run.adapter.kind == "lora");
@@ -447,7 +448,7 @@ TEST_CASE("LoRA's modules are those of the family") {
   CHECK(run.data.front().split == "train of 949,50,1");
   CHECK(run.eval_data.front().split == "validation of 949,50,1");
   CHECK(run.eval_iters == 0);
-  CHECK(run_of(llama + lora + " --lora-target-modules query_key_value --lora-load " + adapter).model.adapter == adapter);
+  CHECK(run_of(llama_line + lora + " --lora-target-modules query_key_value --lora-load " + adapter).model.adapter == adapter);
   CHECK(run_of("pretrain_baichuan" + sizes + lora + " --lora-target-modules query_key_value dense_h_to_4h").adapter.targets ==
         std::vector<std::string>{"W_pack", "up_proj"});
   CHECK(
@@ -456,15 +457,15 @@ TEST_CASE("LoRA's modules are those of the family") {
           "--save s --lora-target-modules dense --lora-modules-to-save lm_head --load " +
           model)
           .ends_with("the head of bloom is its embedding; give word_embeddings"));
-  CHECK(refusal(llama + " --lora-target-modules dense") ==
+  CHECK(refusal(llama_line + " --lora-target-modules dense") ==
         "--lora-target-modules: needs a model's folder as --load: its weights are not trained");
-  CHECK(refusal(llama + lora + " --lora-target-modules qkv")
+  CHECK(refusal(llama_line + lora + " --lora-target-modules qkv")
             .starts_with("--lora-target-modules: must be modules of llama: query_key_value, dense"));
-  CHECK(run_of(llama + " --lora-r 8").adapter.kind == "none");
+  CHECK(run_of(llama_line + " --lora-r 8").adapter.kind == "none");
 }
 
 TEST_CASE("data: weights, and parts") {
-  const run_description blend = run_of(llama + " --data-path 0.3 a_text_document 0.7 b_text_document --split 100,0,0 --eval-iters 10");
+  const run_description blend = run_of(llama_line + " --data-path 0.3 a_text_document 0.7 b_text_document --split 100,0,0 --eval-iters 10");
   REQUIRE(blend.data.size() == 2);
   CHECK(blend.data[1].files == std::vector<std::string>{"b_text_document"});
   CHECK(blend.data[1].weight == 0.7);
@@ -622,7 +623,7 @@ TEST_CASE("iterations are logged as Megatron logs them") {
 }
 
 TEST_CASE("experts are divided over data-parallel ranks") {
-  CHECK(refusal(llama + " --nproc_per_node 2 --expert-model-parallel-size 2") == "--expert-model-parallel-size: needs --num-experts; given 2");
+  CHECK(refusal(llama_line + " --nproc_per_node 2 --expert-model-parallel-size 2") == "--expert-model-parallel-size: needs --num-experts; given 2");
   CHECK(refusal("pretrain_gpt" + sizes + " --normalization RMSNorm --position-embedding-type rope --swiglu --untie-embeddings-and-output-weights "
                 "--disable-bias-linear --hidden-dropout 0 --attention-dropout 0 --num-experts 8 --nproc_per_node 2 --tensor-model-parallel-size 2 "
                 "--expert-model-parallel-size 2") == "--expert-model-parallel-size: must divide the data-parallel ranks, 1; given 2");

@@ -411,6 +411,23 @@ TEST_CASE("values of a torchtune config are interpolated and overridden as Omega
   CHECK(fails(repeats).find("interpolations must not make more than 4194304 bytes") != std::string::npos);
 }
 
+TEST_CASE("a torchtune config may have keys that only its interpolations read") {
+  const scratch_folder folder;
+  const std::string file = config_file(folder, "llama3_2/1B_lora_single_device");
+  put_file(file, get_file(file) + "base: /models\nnames: {run: one, unused: two}\nlength: 77\n");
+  const std::vector<std::string> uses{"checkpointer.checkpoint_dir=${base}/x", "output_dir=/tmp/${names.run}", "seed=${length}"};
+  const run_description run = tune_description(file, uses);
+  CHECK(run.model.folder == "/models/x");
+  CHECK(run.output.folder == "/tmp/one");
+  CHECK(run.seed == 77);
+  CHECK(run.follows == "torchtune 0.6.1");
+  CHECK_NOTHROW(validate_torchtune(file, uses));
+  // one that is not read may be misspelt; in a component it would be an argument
+  CHECK(tune_refusal(file, with_data({uses[0], uses[1]})).find("length: there is no such key") != std::string::npos);
+  CHECK(tune_refusal(file, with_data({uses[0], uses[1], uses[2], "optimizer.decay=3", "batch_size=${optimizer.decay}"})) ==
+        "optimizer.decay: torch.optim.AdamW has no such argument");
+}
+
 TEST_CASE("what a torchtune config asks for and no run can have is refused by its line") {
   const scratch_folder folder;
   const std::string file = config_file(folder, "llama3_2/1B_lora_single_device");
