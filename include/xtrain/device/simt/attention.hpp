@@ -86,14 +86,15 @@ struct attention_arguments {
   }
 };
 
-/// Sizes of tiles: what registers and 163 KiB of shared memory hold.
-template <class T, int D>
+/// Sizes of tiles: what 255 registers and 163 KiB of shared memory hold.
+template <class T, int D, bool Drops>
 struct attention_tiles {
-  static constexpr int threads = is_16_bits<T> || D <= 128 ? 128 : 64;
-  static constexpr int rows = threads / warp_width * 16;                                   // of the side that a block owns
-  static constexpr int forward_keys = is_16_bits<T> ? (D <= 128 ? 64 : 32) : (D <= 128 ? 32 : 16);
-  static constexpr int backward_step = is_16_bits<T> ? 32 : 16;                            // of the side that passes by
-  static constexpr int stride = D + wide<T>;                                               // 16 bytes more: eight rows lie in different banks
+  static constexpr bool is_short = D <= 64, is_long = D > 128;
+  static constexpr int threads = is_16_bits<T> || !is_long ? 128 : 64;
+  static constexpr int rows = threads / warp_width * 16;  // of the side that a block owns
+  static constexpr int forward_keys = is_long ? 16 : !is_16_bits<T> || (Drops && !is_short) ? 32 : 64;
+  static constexpr int backward_step = is_16_bits<T> && is_short ? 32 : 16;  // of the side that passes by
+  static constexpr int stride = D + wide<T>;                                 // 16 bytes more: eight rows lie in different banks
 };
 
 /// The range of keys that a tile of queries attends to, for every thread of the block: each thread has the queries of its row slots.
@@ -113,7 +114,7 @@ XTRAIN_SIMT_FN void range_of_block(int& from, int& to, shared_array<int, 2 * War
 /// o = softmax(q kᵀ) v, with the softmax kept up as tiles of keys pass.                                        [Dao 2023, algorithm 1]
 template <class T, int D, bool Drops, bool Caps>
 struct attention_forward {
-  using tiles = attention_tiles<T, D>;
+  using tiles = attention_tiles<T, D, Drops>;
   static constexpr int threads = tiles::threads, queries = tiles::rows, keys = tiles::forward_keys, stride = tiles::stride;
   static constexpr bool keeps_q = D <= 128 && is_16_bits<T>;
   static constexpr int slots = tensor_layout::row_slots;
@@ -289,7 +290,7 @@ struct attention_gradients {
 /// dq of a tile of queries: tiles of keys and values pass by.                       [Dao et al. 2022, section B.2]
 template <class T, int D, bool Drops, bool Caps>
 struct attention_dq {
-  using tiles = attention_tiles<T, D>;
+  using tiles = attention_tiles<T, D, Drops>;
   static constexpr int threads = tiles::threads, queries = tiles::rows, keys = tiles::backward_step, stride = tiles::stride;
   static constexpr int slots = tensor_layout::row_slots;
   struct shared {
@@ -396,7 +397,7 @@ struct attention_dq {
 ///   WithK, WithV   which of the two; both where registers hold them
 template <class T, int D, bool Drops, bool Caps, bool WithK, bool WithV>
 struct attention_dkv {
-  using tiles = attention_tiles<T, D>;
+  using tiles = attention_tiles<T, D, Drops>;
   static constexpr int threads = tiles::threads, keys = tiles::rows, queries = tiles::backward_step, stride = tiles::stride;
   struct shared {
     shared_array<T, keys * stride> k, v;
