@@ -175,12 +175,11 @@ void list_plans(const plan_flags& flags, const decoder_config& sizes, const mach
                        least->layout.zero_stage, ", recompute ", least->recompute, ", ", least->micro_batch_size,
                        " sequences: ", bytes_text(least->bytes), ". More devices, or an adapter, need less of each");
   }
-  // with fewer than asked for, all that fit were found
-  const std::string count = flags.exhaustive || found.size() < flags.top ? concat(found.size(), " layouts fit. The first:\n")
-                                                                          : concat("Of ", search.layouts(), " layouts these fit and are fastest. The first:\n");
-  std::printf("%s, %s parameters, on %s, a global batch of %zu sequences\n%s%s%s", std::string(Family::name).c_str(),
+  const bool is_complete = flags.exhaustive || found.size() < flags.top;  // all that fit are found
+  const std::string count = is_complete ? concat(found.size(), " layouts fit") : concat("At least ", found.size(), " of ", search.layouts(), " layouts fit");
+  std::printf("%s, %s parameters, on %s, a global batch of %zu sequences\n%s%s. The first:\n%s", std::string(Family::name).c_str(),
               count_text(static_cast<double>(found.front().parameters)).c_str(), on_what(flags, on).c_str(), flags.global_batch_size,
-              search_text(found, flags.top).c_str(), count.c_str(), how_to_run(found.front()).c_str());
+              search_text(found, flags.top, is_complete ? search_columns{} : search.columns()).c_str(), count.c_str(), how_to_run(found.front()).c_str());
 }
 
 template <class Model>

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/library.hpp>
@@ -29,6 +30,14 @@ inline void add_kernels(dry_record& to, const dry_record& one, const dry_record&
     found->operations += (kernel.operations - before.operations) * static_cast<double>(times);
     found->bytes += (kernel.bytes - before.bytes) * static_cast<double>(times);
   }
+}
+
+XTRAIN_INLINE dry_run micro_batch_of(dry_run one, const dry_run& two) {
+  dry_record record = one.update;
+  add_kernels(record, one.record, two.record, 1);
+  one.record = std::move(record);
+  for (std::size_t r = 0; r < traffic_roles; ++r) one.sent.sent[r] = two.sent.sent[r].since(one.sent.sent[r]);
+  return one;
 }
 
 XTRAIN_INLINE dry_run with_more_layers(dry_run base, const dry_run& one, const dry_run& two, std::size_t more) {
@@ -62,16 +71,6 @@ XTRAIN_INLINE bool layers_are_alike(const dry_run& one, const dry_run& two, cons
   shared(memory_role::weights, 3);
   rank.bytes[static_cast<std::size_t>(memory_role::stash)] *= slots;
   return rank.total();
-}
-
-/// What a rank with this dry run of one micro-batch spends at least.
-[[nodiscard]] inline rank_seconds least_seconds(dry_run rank, const run_layout& layout, const machine& on, std::string_view dtype) {
-  for (kernel_count& kernel : rank.record.kernels)
-    if (kernel.name == "fill_zero") {  // gradients are zeroed once per step
-      kernel.bytes = std::max(0.0, kernel.bytes - static_cast<double>(rank.of(memory_role::gradients)));
-      kernel.runs = std::max<std::size_t>(kernel.runs, 1) - 1;
-    }
-  return rank_seconds(rank, 1, layout, on, dtype);
 }
 
 [[nodiscard]] inline bool is_in_order(const run_layout& layout) { return layout.chunks == 1 && layout.schedule == one_forward_one_backward::make; }
@@ -127,7 +126,7 @@ XTRAIN_INLINE layout_bound bound_of(const layer_samples& samples, const run_layo
   std::vector<rank_seconds> spent;
   double update = 0;
   for (const dry_run& rank : ranks) {
-    spent.push_back(least_seconds(rank, layout, on, dtype));
+    spent.emplace_back(rank, 1, layout, on, dtype);
     if (layout.zero_stage == 0) update = std::max(update, spent.back().update);
   }
   bound.seconds = (least_seconds(spent, layout) + update) * (1 - 1e-9);  // sums are in another order than a prediction's

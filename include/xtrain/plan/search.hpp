@@ -16,6 +16,8 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/device/host_threads.hpp>
+#include <xtrain/layers/context_shard.hpp>
 #include <xtrain/parallel/expert.hpp>
 #include <xtrain/parallel/pipeline.hpp>
 #include <xtrain/parallel/pipeline/schedule_cache.hpp>
@@ -83,7 +85,7 @@ class strategy_to_search {
   [[nodiscard]] virtual run_layout layout(const mesh_settings& s) const = 0;
   /// throws  config_error when heads, layers or micro-batches are not divisible this way
   [[nodiscard]] virtual found_plan plan(std::size_t limit, const mesh_settings& s, const std::shared_ptr<schedule_cache>& cache) const = 0;
-  /// A dry run of one micro-batch through a model with `layers` layers.
+  /// A micro-batch through a model with `layers` layers: see layer_samples.
   [[nodiscard]] virtual dry_run sample(const mesh_settings& s, std::size_t layers, std::size_t stage) const = 0;
 
   const strategy_axes axes;
@@ -113,7 +115,8 @@ class searched_strategy final : public strategy_to_search {
   [[nodiscard]] dry_run sample(const mesh_settings& s, std::size_t layers, std::size_t stage) const override {
     config_type few = sizes_;
     few.num_layers = layers;
-    return run_dry_on_mesh<Model, Strategy>(few, s, stage, 1, properties_, nullptr);
+    const auto run_dry = [&](std::size_t micro_batches) { return run_dry_on_mesh<Model, Strategy>(few, s, stage, micro_batches, properties_, nullptr); };
+    return micro_batch_of(run_dry(1), run_dry(2));
   }
 
  private:
@@ -124,7 +127,8 @@ class searched_strategy final : public strategy_to_search {
 };
 
 template <class Model>
-[[nodiscard]] model_to_search describe_model(const typename Model::config_type& sizes, std::size_t context, const typename Model::device::properties& properties) {
+[[nodiscard]] model_to_search describe_model(const typename Model::config_type& sizes, std::size_t context,
+                                             const typename Model::device::properties& properties) {
   const auto with_layers = [&](std::size_t layers) {
     typename Model::config_type some = sizes;
     some.num_layers = layers;
@@ -164,11 +168,17 @@ struct searched_layout {
 
 }  // namespace detail
 
+/// Columns of search_text that it has also where no line needs them.
+struct search_columns {
+  bool context = false, expert = false;
+};
+
 /// A search over the layouts of one or several models: the same model with and without recomputation, or with different strategies.
 class layout_search {
  public:
-  /// throws  config_error when the machine makes no sense
-  explicit layout_search(machine on);
+  ///   threads  that plan; null: the process-wide pool
+  ///   throws   config_error when the machine makes no sense
+  explicit layout_search(machine on, std::shared_ptr<executor> threads = nullptr);
 
   /// Adds the layouts of a model. Model sets family, precision, optimizer, recomputation and adapter; its own strategy is ignored.
   ///   properties   of the device in the dry run: its scratch memory is what is counted
@@ -192,15 +202,19 @@ class layout_search {
   /// The layout that needs least memory, whether it fits or not; none if no layout divides the model.
   [[nodiscard]] std::optional<found_plan> least_memory(search_observer* watcher = nullptr);
 
-  /// Lower bounds of all layouts, for tests: with the settings that they are of.
+  /// Columns for the axes of all layouts that may fit, so that tables of one search have the same columns, however many lines they have.
+  [[nodiscard]] search_columns columns() const;
+
+  /// Plans every layout, and calls visit(layout, bound, plan): for tests. There is no plan of a layout that does not divide the model.
   template <class Visit>
   void for_each_bound(Visit&& visit) {
     count_samples(nullptr);
-    for (const detail::searched_layout& one : layouts_) visit(one.settings, one.layout, one.bound, plan(one, ~std::size_t{0}));
+    for (const detail::searched_layout& one : layouts_) visit(one.layout, one.bound, plan(one, ~std::size_t{0}));
   }
 
  private:
   class progress;
+  struct caches_of_threads;
   using samples_key = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, bool, bool>;
   struct shared_samples {
     samples_key key;
@@ -214,11 +228,14 @@ class layout_search {
   void add_each(strategies<Strategy...>, const typename Model::config_type& sizes, const search_settings& settings,
                 const typename Model::device::properties& properties) {
     const std::size_t first = layouts_.size();
-    (add_one<Model, typename detail::strategy_in_list<Strategy>::type>(detail::strategy_in_list<Strategy>::shards, sizes, settings, properties, first), ...);
+    std::vector<detail::searched_layout> unwanted;
+    (add_one<Model, typename detail::strategy_in_list<Strategy>::type>(detail::strategy_in_list<Strategy>::shards, sizes, settings, properties, first,
+                                                                       unwanted),
+     ...);
   }
   template <class Model, class Strategy>
   void add_one(std::size_t shards, const typename Model::config_type& sizes, const search_settings& settings,
-               const typename Model::device::properties& properties, std::size_t first) {
+               const typename Model::device::properties& properties, std::size_t first, std::vector<detail::searched_layout>& unwanted) {
     using recipe = typename detail::model_on_mesh<Model, Strategy>::recipe;
     const detail::strategy_axes axes{.has_stages = detail::has_stages<Strategy>,
                                      .has_sequence_parallel = detail::has_sequence_parallel<Strategy>(),
@@ -227,18 +244,20 @@ class layout_search {
                                      .shards = shards,
                                      .schedule = detail::schedule_of<Strategy>::make};
     strategies_.push_back(std::make_unique<detail::searched_strategy<Model, Strategy>>(axes, sizes, models_.back().needs, on_, properties));
-    add_layouts(settings, first);
+    add_layouts(settings, first, unwanted);
   }
-  /// Adds the layouts of the last strategy, unless those from `first` on have them.
-  void add_layouts(const search_settings& settings, std::size_t first);
-  void add_layout(const mesh_settings& s, const search_settings& settings, std::size_t first);
+  /// Adds the layouts of the last strategy, unless those from `first` on have them, or those that are not wanted.
+  void add_layouts(const search_settings& settings, std::size_t first, std::vector<detail::searched_layout>& unwanted);
+  void add_layout(const mesh_settings& s, const search_settings& settings, std::size_t first, std::vector<detail::searched_layout>& unwanted);
   /// Weights, gradients and optimizer state only: the mean over the ranks, which is never more than what a dry run finds.
   [[nodiscard]] bool weights_fit(const detail::searched_layout& one) const;
   void count_samples(progress* told);
   /// none: it does not divide the model. Its memory only, if this is more than `limit`.
-  [[nodiscard]] std::optional<found_plan> plan(const detail::searched_layout& one, std::size_t limit, const std::shared_ptr<schedule_cache>& cache = nullptr) const;
+  [[nodiscard]] std::optional<found_plan> plan(const detail::searched_layout& one, std::size_t limit,
+                                               const std::shared_ptr<schedule_cache>& cache = nullptr) const;
 
   machine on_;
+  std::shared_ptr<executor> threads_;
   std::vector<detail::model_to_search> models_{};
   std::vector<std::unique_ptr<detail::strategy_to_search>> strategies_{};
   std::vector<detail::searched_layout> layouts_{};
@@ -258,7 +277,7 @@ template <class Model, class Strategies = usual_strategies>
 
 /// The first `most` plans as a table. "8+s": eight tensor-parallel ranks with sequence parallelism. "4+r": four context-parallel ranks
 /// with ring attention.
-[[nodiscard]] std::string search_text(const std::vector<found_plan>& found, std::size_t most = 10);
+[[nodiscard]] std::string search_text(const std::vector<found_plan>& found, std::size_t most = 10, const search_columns& columns = {});
 
 }  // namespace xtrain
 

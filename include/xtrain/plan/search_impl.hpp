@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,17 @@
 #include <xtrain/plan/search_progress.hpp>
 
 namespace xtrain {
+
+/// A schedule cache for each thread.
+struct layout_search::caches_of_threads {
+  explicit caches_of_threads(std::size_t threads) {
+    for (std::size_t i = 0; i < threads; ++i) all_.push_back(std::make_shared<schedule_cache>());
+  }
+  [[nodiscard]] const std::shared_ptr<schedule_cache>& of(std::size_t worker) const { return all_[worker]; }
+
+ private:
+  std::vector<std::shared_ptr<schedule_cache>> all_;
+};
 
 /// What is found and what is told, by all threads.
 class layout_search::progress {
@@ -75,14 +87,17 @@ class layout_search::progress {
   std::vector<std::pair<std::size_t, found_plan>> found_;  // by time, then by place
 };
 
-XTRAIN_INLINE layout_search::layout_search(machine on) : on_(std::move(on)) { require_machine(on_); }
+XTRAIN_INLINE layout_search::layout_search(machine on, std::shared_ptr<executor> threads)
+    : on_(std::move(on)), threads_(threads ? std::move(threads) : thread_pool::shared()) {
+  require_machine(on_);
+}
 
 XTRAIN_INLINE void layout_search::require_settings(const search_settings& settings) {
   require<config_error>(settings.devices > 0 && settings.global_batch_size > 0,
                         "search: devices and global_batch_size must be at least 1; given ", settings.devices, " and ", settings.global_batch_size);
 }
 
-XTRAIN_INLINE void layout_search::add_layouts(const search_settings& given, std::size_t first) {
+XTRAIN_INLINE void layout_search::add_layouts(const search_settings& given, std::size_t first, std::vector<detail::searched_layout>& unwanted) {
   detail::require_mesh({.mesh = {.data_parallel_size = given.devices}, .global_batch_size = given.devices}, on_);
   search_settings settings = given;
   if (settings.seq_length == 0) settings.seq_length = models_.back().max_position_embeddings;
@@ -116,12 +131,13 @@ XTRAIN_INLINE void layout_search::add_layouts(const search_settings& given, std:
                             .global_batch_size = settings.global_batch_size,
                             .micro_batch_size = batch,
                             .seq_length = settings.seq_length},
-                           settings, first);
+                           settings, first, unwanted);
         }
   }
 }
 
-XTRAIN_INLINE void layout_search::add_layout(const mesh_settings& s, const search_settings& settings, std::size_t first) {
+XTRAIN_INLINE void layout_search::add_layout(const mesh_settings& s, const search_settings& settings, std::size_t first,
+                                            std::vector<detail::searched_layout>& unwanted) {
   const detail::strategy_to_search& strategy = *strategies_.back();
   detail::searched_layout one{.model = models_.size() - 1, .strategy = strategies_.size() - 1, .settings = s};
   try {
@@ -130,15 +146,16 @@ XTRAIN_INLINE void layout_search::add_layout(const mesh_settings& s, const searc
   } catch (const config_error&) {
     return;  // too many micro-batches
   }
-  if (settings.wanted && !settings.wanted(one.layout)) return;
   // when no other rank has the same weights, strategies that differ only in what such ranks shard are the same
-  if (s.mesh.data_parallel_size * s.mesh.context_parallel_size == 1)
-    for (std::size_t i = first; i < layouts_.size(); ++i) {
-      const run_layout& other = layouts_[i].layout;
-      if (other.mesh == s.mesh && other.chunks == one.layout.chunks && layouts_[i].settings.micro_batch_size == s.micro_batch_size &&
-          other.has_sequence_parallel == one.layout.has_sequence_parallel && (s.mesh.pipeline_parallel_size == 1 || other.schedule == one.layout.schedule))
-        return;
-    }
+  const auto is_same = [&](const detail::searched_layout& other) {
+    const run_layout& at = other.layout;
+    return at.mesh == s.mesh && at.chunks == one.layout.chunks && other.settings.micro_batch_size == s.micro_batch_size &&
+           at.has_sequence_parallel == one.layout.has_sequence_parallel && (s.mesh.pipeline_parallel_size == 1 || at.schedule == one.layout.schedule);
+  };
+  if (s.mesh.data_parallel_size * s.mesh.context_parallel_size == 1 &&
+      (std::any_of(layouts_.begin() + static_cast<std::ptrdiff_t>(first), layouts_.end(), is_same) || std::any_of(unwanted.begin(), unwanted.end(), is_same)))
+    return;
+  if (settings.wanted && !settings.wanted(one.layout)) return unwanted.push_back(one);
   const samples_key key{one.model,
                         s.mesh.tensor_parallel_size,
                         s.mesh.context_parallel_size,
@@ -171,6 +188,16 @@ XTRAIN_INLINE bool layout_search::weights_fit(const detail::searched_layout& one
   return bytes / held <= static_cast<double>(on_.memory);
 }
 
+XTRAIN_INLINE search_columns layout_search::columns() const {
+  search_columns all;
+  for (const detail::searched_layout& one : layouts_) {
+    if (one.bound.bytes > on_.memory || !weights_fit(one) || (has_bounds_ && one.bound.seconds == 0 && models_[one.model].has_like_layers)) continue;
+    all.context = all.context || one.layout.mesh.context_parallel_size > 1;
+    all.expert = all.expert || one.layout.mesh.expert_parallel_size > 1;
+  }
+  return all;
+}
+
 XTRAIN_INLINE void layout_search::count_samples(progress* told) {
   if (has_bounds_) return;
   std::vector<std::optional<detail::layer_samples>> counted(samples_.size());  // none: not known
@@ -194,12 +221,11 @@ XTRAIN_INLINE void layout_search::count_samples(progress* told) {
       }
       if (model.has_like_layers) counted[i] = std::move(all);
     } catch (const config_error&) {
-      // heads are not divisible this way
+      // heads are not divisible this way, or there is no schedule for one micro-batch
     }
     if (told != nullptr) told->did_sample();
   };
-  const auto pool = thread_pool::shared();
-  pool->run(samples_.size(), pool->threads(), count);
+  threads_->run(samples_.size(), threads_->threads(), count);
   for (detail::searched_layout& one : layouts_)
     if (const auto& samples = counted[one.sample]; samples)
       one.bound = detail::bound_of(*samples, one.layout, models_[one.model].layers, on_, models_[one.model].dtype);
@@ -225,17 +251,15 @@ XTRAIN_INLINE std::vector<found_plan> layout_search::run(std::size_t most, searc
     else so_far.left_out();
   if (has_bounds)
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return layouts_[a].bound.seconds < layouts_[b].bound.seconds; });
-  const auto pool = thread_pool::shared();
-  std::vector<std::shared_ptr<schedule_cache>> caches(pool->threads());
-  for (auto& cache : caches) cache = std::make_shared<schedule_cache>();
+  const caches_of_threads caches(threads_->threads());
   const auto plan_in_order = [&](std::size_t part, std::size_t worker) {
     const detail::searched_layout& one = layouts_[order[part]];
     if (has_bounds && so_far.is_beaten(one.bound.seconds, most)) return so_far.left_out();
-    std::optional<found_plan> found = plan(one, on_.memory, caches[worker]);
+    std::optional<found_plan> found = plan(one, on_.memory, caches.of(worker));
     if (found && found->bytes > on_.memory) found.reset();
     so_far.planned(order[part], std::move(found), most);
   };
-  pool->run(order.size(), pool->threads(), plan_in_order);
+  threads_->run(order.size(), threads_->threads(), plan_in_order);
   return so_far.take();
 }
 
@@ -248,9 +272,7 @@ XTRAIN_INLINE std::optional<found_plan> layout_search::least_memory(search_obser
   std::mutex guard;
   std::optional<found_plan> least;
   std::size_t least_place = 0;
-  const auto pool = thread_pool::shared();
-  std::vector<std::shared_ptr<schedule_cache>> caches(pool->threads());
-  for (auto& cache : caches) cache = std::make_shared<schedule_cache>();
+  const caches_of_threads caches(threads_->threads());
   const auto plan_in_order = [&](std::size_t part, std::size_t worker) {
     const std::size_t place = order[part];
     std::size_t limit = ~std::size_t{0};
@@ -259,7 +281,7 @@ XTRAIN_INLINE std::optional<found_plan> layout_search::least_memory(search_obser
       if (least) limit = least->bytes;
     }
     if (layouts_[place].bound.bytes > limit) return so_far.left_out();
-    const std::optional<found_plan> found = plan(layouts_[place], limit, caches[worker]);
+    const std::optional<found_plan> found = plan(layouts_[place], limit, caches.of(worker));
     {
       const std::lock_guard lock(guard);
       const auto rank = [](const found_plan& one, std::size_t at) { return std::tuple(one.bytes, one.time.seconds, at); };
@@ -270,19 +292,19 @@ XTRAIN_INLINE std::optional<found_plan> layout_search::least_memory(search_obser
     }
     so_far.planned(place, std::nullopt, 0);
   };
-  pool->run(order.size(), pool->threads(), plan_in_order);
+  threads_->run(order.size(), threads_->threads(), plan_in_order);
   return least;
 }
 
-XTRAIN_INLINE std::string search_text(const std::vector<found_plan>& found, std::size_t most) {
+XTRAIN_INLINE std::string search_text(const std::vector<found_plan>& found, std::size_t most, const search_columns& columns) {
   if (found.empty()) return "no layout fits\n";
   const auto cell = [](std::string text, std::size_t width) {
     text.insert(0, width - std::min(width, text.size()), ' ');
     return text;
   };
   const auto any = [&](auto&& is) { return std::any_of(found.begin(), found.end(), [&](const found_plan& one) { return is(one.layout); }); };
-  const bool context = any([](const run_layout&at) { return at.mesh.context_parallel_size > 1; }),
-             expert = any([](const run_layout&at) { return at.mesh.expert_parallel_size > 1; });
+  const bool context = columns.context || any([](const run_layout& at) { return at.mesh.context_parallel_size > 1; }),
+             expert = columns.expert || any([](const run_layout& at) { return at.mesh.expert_parallel_size > 1; });
   std::string text = concat("  data tensor", context ? " context" : "", expert ? " expert" : "",
                             " stages chunks  zero recompute batch     x      memory      step  bubble        sent messages  tokens/s  of peak\n");
   for (std::size_t i = 0; i < std::min(most, found.size()); ++i) {
