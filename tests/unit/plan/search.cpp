@@ -56,6 +56,7 @@ std::vector<searched_case> small_cases(bool experts) {
   for (const std::size_t count : {1U, 6U, 16U})
     for (const std::size_t length : {64U, 1024U})
       for (const std::size_t layers : {2U, 5U}) {
+        if (count == 1 && length > 64) continue;
         searched_case one;
         one.sizes = four_layers();
         one.sizes.vocab_size = 1000;
@@ -120,7 +121,7 @@ void check_first_layouts(const searched_case& of, add_case add, const machine& r
     add(exhaustive, of);
     const std::vector<found_plan> all = exhaustive.run();
     REQUIRE(!all.empty());
-    for (const std::size_t most : {1U, 10U}) {
+    for (const std::size_t most : small ? std::vector<std::size_t>{10} : std::vector<std::size_t>{1, 10}) {
       layout_search search(on);
       add(search, of);
       check_same(search.run(most), all, most);
@@ -278,7 +279,7 @@ TEST_CASE("no layout needs less memory or less time than its bounds say") {
 TEST_CASE("bounds hold for other orders, and with several stages on a rank") {
   using splits = pipeline<zero_bubble, parallel<zero<1>, tensor_parallel>>;
   using chunks = pipeline<interleaved, parallel<zero<1>, tensor_parallel>>;
-  searched_case of = small_cases(false)[9];
+  searched_case of = small_cases(false)[7];
   of.sizes.num_layers = 8;
   of.settings.context_parallel_sizes = {1};
   check_bounds(of, [](layout_search& to, const searched_case& one) { to.add<model_type, strategies<splits>>(one.sizes, one.settings, cpu::properties{1}); },
@@ -294,7 +295,7 @@ TEST_CASE("bounds hold for other orders, and with several stages on a rank") {
 }
 
 TEST_CASE("layers with and without a sliding window are searched alike") {
-  searched_case of = small_cases(false)[5];
+  searched_case of = small_cases(false)[3];
   of.sizes.sliding_window = 16;
   of.sizes.first_windowed_layer = 1;
   const add_case add = [](layout_search& to, const searched_case& one) {
@@ -351,7 +352,7 @@ TEST_CASE("a search shows its progress in a terminal, and writes nothing to a fi
 }
 
 TEST_CASE("what needs least is found among what does not fit") {
-  const searched_case of = small_cases(false)[9];
+  const searched_case of = small_cases(false)[7];
   machine tiny = h100();
   tiny.memory = 1;
   layout_search roomy(h100()), search(tiny);
@@ -365,7 +366,7 @@ TEST_CASE("what needs least is found among what does not fit") {
 }
 
 TEST_CASE("only wanted layouts are searched") {
-  searched_case of = small_cases(false)[9];
+  searched_case of = small_cases(false)[7];
   of.settings.wanted = [](const run_layout& layout) { return layout.zero_stage == 1 && layout.mesh.tensor_parallel_size == 2; };
   const auto found = search_plans<model_type, strategies<undivided<strategy>, strategy>>(of.sizes, of.settings, h100(), cpu::properties{1});
   CHECK(!found.empty());
