@@ -40,8 +40,10 @@
 #include <xtrain/models/llama_impl.hpp>
 #include <xtrain/models/mixtral_impl.hpp>
 #include <xtrain/models/phi3_impl.hpp>
+#include <xtrain/plan/layout_bounds_impl.hpp>
 #include <xtrain/plan/mesh_plan_impl.hpp>
 #include <xtrain/plan/predict_impl.hpp>
+#include <xtrain/plan/search_impl.hpp>
 #include <xtrain/tensor/parameter_layout_impl.hpp>
 #include <xtrain/tensor/parameter_list_impl.hpp>
 #include <xtrain/text/byte_tokenizer_impl.hpp>

@@ -59,6 +59,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/pattern_impl.hpp
     xtrain/core/random.hpp
     xtrain/core/shared_model.hpp
+    xtrain/core/terminal_line.hpp
     xtrain/core/text.hpp
     xtrain/core/utf8.hpp
     xtrain/core/warning.hpp
@@ -405,6 +406,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/traffic.hpp
     xtrain/parallel/zero.hpp
     xtrain/parallel/zero_state.hpp
+    xtrain/plan/layout_bounds.hpp
+    xtrain/plan/layout_bounds_impl.hpp
     xtrain/plan/machine.hpp
     xtrain/plan/machines.hpp
     xtrain/plan/measure_machine.hpp
@@ -415,6 +418,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/plan/predict_impl.hpp
     xtrain/plan/run_layout.hpp
     xtrain/plan/search.hpp
+    xtrain/plan/search_bar.hpp
+    xtrain/plan/search_impl.hpp
+    xtrain/plan/search_progress.hpp
     xtrain/precision/concepts.hpp
     xtrain/precision/precision.hpp
     xtrain/rl/advantages.hpp

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -20,6 +21,7 @@
 #include <xtrain/plan/machines.hpp>
 #include <xtrain/plan/measure_machine.hpp>
 #include <xtrain/plan/search.hpp>
+#include <xtrain/plan/search_bar.hpp>
 
 #include "command_line.hpp"
 
@@ -39,7 +41,7 @@ struct plan_flags {
   decoder_config sizes{.vocab_size = 32'000, .max_position_embeddings = 2'048};
   std::size_t seq_length = 0, devices = 1, global_batch_size = 1, top = 10, tensor_parallel = 0, context_parallel = 0, expert_parallel = 0,
               stages = 0, zero = 0, micro_batch_size = 0;
-  bool untied = false, measure = false, search = false, sequence = false, ring = false, zero_given = false;
+  bool untied = false, measure = false, search = false, exhaustive = false, sequence = false, ring = false, zero_given = false;
 
   void add_all(CLI::App& app) {
     const auto count = [&](const char* flag, std::size_t& to, const char* help) {
@@ -65,6 +67,7 @@ struct plan_flags {
         ->check(command_line::one_of({"none", "full"}));
     app.add_flag("--search", search, "list the fastest layouts that fit, instead of planning one; the flags below narrow the search");
     count("--top", top, "number of layouts to list")->capture_default_str();
+    app.add_flag("--exhaustive", exhaustive, "plan every layout of a search, also those that cannot be among the listed ones, and count those that fit");
     count("--tensor-parallel-size", tensor_parallel, "tensor-parallel ranks; default: 1");
     app.add_flag("--sequence-parallel", sequence, "sequence parallelism of the tensor-parallel ranks; with --zero-stage 1");
     count("--context-parallel-size", context_parallel,
@@ -126,7 +129,7 @@ template <class Family>
 inline constexpr bool has_long_rows = !is_mixture<Family> && std::is_same_v<typename Family::template positions<recipe>, rotary_positions<recipe>>;
 
 template <class Model>
-void search(const plan_flags& flags, const decoder_config& sizes, const machine& on, std::vector<found_plan>& found) {
+void add_layouts(layout_search& to, const plan_flags& flags, const decoder_config& sizes) {
   search_settings settings{.devices = flags.devices, .global_batch_size = flags.global_batch_size, .seq_length = flags.seq_length};
   const std::size_t num_tokens = flags.seq_length > 0 ? flags.seq_length : sizes.max_position_embeddings;
   if (num_tokens >= 8192 || flags.global_batch_size < flags.devices) settings.context_parallel_sizes = {1, 2, 4, 8};
@@ -135,26 +138,15 @@ void search(const plan_flags& flags, const decoder_config& sizes, const machine&
   if (flags.context_parallel > 0) settings.context_parallel_sizes = {flags.context_parallel};
   if (flags.expert_parallel > 0) settings.expert_parallel_sizes = {flags.expert_parallel};
   if (flags.stages > 0) settings.pipeline_parallel_sizes = {flags.stages};
-  const auto take = [&](const std::vector<found_plan>& all) {
-    for (const found_plan& one : all)
-      if ((!flags.zero_given || one.layout.zero_stage == flags.zero) && (flags.stages == 0 || one.layout.mesh.pipeline_parallel_size == flags.stages) &&
-          (!flags.sequence || one.layout.has_sequence_parallel) && (!flags.ring || one.layout.ring))
-        found.push_back(one);
+  settings.wanted = [&flags](const run_layout& layout) {
+    return (!flags.zero_given || layout.zero_stage == flags.zero) && (flags.stages == 0 || layout.mesh.pipeline_parallel_size == flags.stages) &&
+           (!flags.sequence || layout.has_sequence_parallel) && (!flags.ring || layout.ring);
   };
-  take(search_plans<Model, tried<typename Model::family>>(sizes, settings, on, cpu::properties{8}));
+  to.add<Model, tried<typename Model::family>>(sizes, settings, cpu::properties{8});
   if constexpr (has_long_rows<typename Model::family>) {
     std::erase(settings.context_parallel_sizes, 1U);  // a ring needs more than one rank
-    if (!settings.context_parallel_sizes.empty()) take(search_plans<Model, ring_strategies>(sizes, settings, on, cpu::properties{8}));
+    if (!settings.context_parallel_sizes.empty()) to.add<Model, ring_strategies>(sizes, settings, cpu::properties{8});
   }
-}
-
-template <class Family>
-std::vector<found_plan> search(const plan_flags& flags, const decoder_config& sizes, const machine& on) {
-  std::vector<found_plan> found;
-  if (flags.recompute != "full") search<decoder<keeping_recipe, Family>>(flags, sizes, on, found);
-  if (flags.recompute != "none") search<decoder<recomputing_recipe, Family>>(flags, sizes, on, found);
-  std::stable_sort(found.begin(), found.end(), [](const found_plan& a, const found_plan& b) { return a.time.seconds < b.time.seconds; });
-  return found;
 }
 
 std::string on_what(const plan_flags& flags, const machine& on) {
@@ -169,24 +161,25 @@ std::string ways(const mesh_sizes& mesh) {
 
 template <class Family>
 void list_plans(const plan_flags& flags, const decoder_config& sizes, const machine& on) {
-  const std::vector<found_plan> found = search<Family>(flags, sizes, on);
+  layout_search search(on);
+  if (flags.recompute != "full") add_layouts<decoder<keeping_recipe, Family>>(search, flags, sizes);
+  if (flags.recompute != "none") add_layouts<decoder<recomputing_recipe, Family>>(search, flags, sizes);
+  search_bar bar;
+  const std::vector<found_plan> found = search.run(flags.exhaustive ? 0 : flags.top, &bar);
   if (found.empty()) {
-    machine roomy = on;
-    roomy.memory = std::size_t{1} << 60;
-    const std::vector<found_plan> all = search<Family>(flags, sizes, roomy);
-    require<command_line::usage_error>(!all.empty(), "search: there is no layout of ", flags.global_batch_size, " sequences, ",
+    const std::optional<found_plan> least = search.least_memory(&bar);
+    require<command_line::usage_error>(least.has_value(), "search: there is no layout of ", flags.global_batch_size, " sequences, ",
                                        sizes.num_layers, " layers and ", sizes.num_heads, " heads on ", flags.devices,
                                        " devices; choose --global-batch-size or --devices with more divisors, or give fewer flags");
-    const found_plan& least = *std::min_element(all.begin(), all.end(), [](const found_plan& a, const found_plan& b) { return a.bytes < b.bytes; });
-    const mesh_sizes& mesh = least.layout.mesh;
-    fail<memory_error>("search: no layout fits ", on_what(flags, on), "; what needs least is ", ways(mesh), ", zero ",
-                       least.layout.zero_stage, ", recompute ", least.recompute, ", ", least.micro_batch_size,
-                       " sequences: ", bytes_text(least.bytes), ". More devices, or an adapter, need less of each");
+    fail<memory_error>("search: no layout fits ", on_what(flags, on), "; what needs least is ", ways(least->layout.mesh), ", zero ",
+                       least->layout.zero_stage, ", recompute ", least->recompute, ", ", least->micro_batch_size,
+                       " sequences: ", bytes_text(least->bytes), ". More devices, or an adapter, need less of each");
   }
-  std::printf("%s, %s parameters, on %s, a global batch of %zu sequences\n%s%zu layouts fit. The first:\n%s",
-              std::string(Family::name).c_str(), count_text(static_cast<double>(found.front().parameters)).c_str(),
-              on_what(flags, on).c_str(), flags.global_batch_size, search_text(found, flags.top).c_str(), found.size(),
-              how_to_run(found.front()).c_str());
+  const bool is_complete = flags.exhaustive || found.size() < flags.top;  // all that fit are found
+  const std::string count = is_complete ? concat(found.size(), " layouts fit") : concat("At least ", found.size(), " of ", search.layouts(), " layouts fit");
+  std::printf("%s, %s parameters, on %s, a global batch of %zu sequences\n%s%s. The first:\n%s", std::string(Family::name).c_str(),
+              count_text(static_cast<double>(found.front().parameters)).c_str(), on_what(flags, on).c_str(), flags.global_batch_size,
+              search_text(found, flags.top, is_complete ? search_columns{} : search.columns()).c_str(), count.c_str(), how_to_run(found.front()).c_str());
 }
 
 template <class Model>

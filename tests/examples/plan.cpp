@@ -1,6 +1,7 @@
 // The planner, run as on a command line.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,11 @@ TEST_CASE("a search lists what fits, the fastest first, and says how to run it")
   CHECK(holds(found.out, "llama, 6.74 G parameters, on 8 x 910b (64.00 GiB each), a global batch of 32 sequences\n"));
   CHECK(holds(found.out, "layouts fit. The first:\n  xtrain_add_trainer(NAME my_trainer SOURCE pretrain.cpp PRECISION bf16_mixed RECOMPUTE recompute_"));
   CHECK(holds(found.out, "mpirun -n 8 my_trainer "));
+  CHECK(found.err.empty());  // progress is shown in a terminal only
+  const auto all = plan(seven_billion + words{"--devices", "8", "--global-batch-size", "32", "--machine", "910b", "--search", "--top", "2", "--exhaustive"});
+  const auto until_count = [](const std::string& text, const char* count) { return text.substr(0, text.find(count)); };
+  CHECK(until_count(found.out, "At least 2 of 216 layouts fit.") == until_count(all.out, "200 layouts fit."));
+  CHECK(std::count(found.out.begin(), found.out.end(), '\n') == 7);
   const auto narrow = plan(seven_billion + words{"--devices", "8", "--global-batch-size", "32", "--search", "--tensor-parallel-size", "8", "--recompute",
                                                  "full", "--micro-batch-size", "4"});
   CHECK(holds(narrow.out, "2 layouts fit"));  // with sequence parallelism, or without

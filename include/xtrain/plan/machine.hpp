@@ -50,8 +50,8 @@ struct machine {
 /// throws config_error when a value of the description makes no sense
 inline void require_machine(const machine& m) {
   const auto check = [&](double value, std::string_view what, bool must_be) {
-    require<config_error>(std::isfinite(value) && (must_be ? value > 0 : value >= 0), "machine ", m.name, ": ", what, " must be a number ",
-                          must_be ? "above 0" : "that is not negative", "; given ", value);
+    require<config_error>(std::isfinite(value) && (must_be ? value > 0 : value >= 0), "machine ", m.name, ": ", what, " must be ",
+                          must_be ? "a number above 0" : "non-negative", "; given ", value);
   };
   check(m.fp64, "fp64", false);
   check(m.fp32, "fp32", true);

@@ -92,13 +92,16 @@ struct model_needs {
   double operations = 0;
   double weights = 0, gradients = 0, optimizer = 0;
 };
-template <class Model>
-[[nodiscard]] model_needs needs_of(const typename Model::config_type& sizes, std::size_t context, const typename Model::device::properties& properties) {
-  using one = typename Model::template with_recipe<recipe_of_one<typename Model::recipe>>;
-  const dry_run step = plan<trainer<one>>(sizes, {}, {.max_steps = 1, .micro_batch_size = 1, .seq_length = context}, properties);
+[[nodiscard]] inline model_needs needs_of(const dry_run& step) {
   const auto bytes = [&](memory_role role) { return static_cast<double>(step.of(role)); };
   return {step.parameters, step.record.operations() / static_cast<double>(step.num_tokens), bytes(memory_role::weights), bytes(memory_role::gradients),
           bytes(memory_role::optimizer)};
+}
+/// A micro-batch of one sequence on one device.
+template <class Model>
+[[nodiscard]] dry_run run_dry_on_one(const typename Model::config_type& sizes, std::size_t context, const typename Model::device::properties& properties) {
+  using one = typename Model::template with_recipe<recipe_of_one<typename Model::recipe>>;
+  return plan<trainer<one>>(sizes, {}, {.max_steps = 1, .micro_batch_size = 1, .seq_length = context}, properties);
 }
 
 /// What a rank sends in a step, from a dry run of `dry_micro_batches` micro-batches.
@@ -110,16 +113,53 @@ inline constexpr std::size_t max_stage_batches = std::size_t{1} << 22;  // sched
 /// throws config_error when no run can have these sizes
 void require_mesh(const mesh_settings& s, const machine& on);
 
+template <class Model, class Strategy>
+using model_on_mesh = typename Model::template with_recipe<recipe_with_strategy<typename Model::recipe, Strategy>>;
+/// The options of the first rank of a stage.
+///   cache   the cache of checked schedules; may be null
+template <class Model, class Strategy>
+[[nodiscard]] auto options_on_mesh(const mesh_settings& s, std::size_t stage, const std::shared_ptr<schedule_cache>& cache) {
+  const std::size_t stages = s.mesh.pipeline_parallel_size;
+  typename model_on_mesh<Model, Strategy>::options options;
+  options.parallel.ranks = std::make_shared<dry_transport>(stage * (s.mesh.ranks() / stages), s.mesh.ranks());
+  options.parallel.tensor_parallel_size = s.mesh.tensor_parallel_size;
+  options.parallel.context_parallel_size = s.mesh.context_parallel_size;
+  options.parallel.expert_parallel_size = s.mesh.expert_parallel_size;
+  options.parallel.shards = s.shards;
+  if constexpr (has_stages<Strategy>) {
+    options.parallel.data_parallel_size = s.mesh.data_parallel_size * s.mesh.expert_parallel_size;
+    options.parallel.chunks = stages > 1 ? s.chunks : 1;
+    options.parallel.cache = cache;
+  }
+  return options;
+}
+[[nodiscard]] inline std::size_t micro_batches_of(const mesh_settings& s) {
+  return s.global_batch_size / (s.mesh.data_parallel_size * s.mesh.expert_parallel_size) / s.micro_batch_size;
+}
+/// The layout of a mesh that require_mesh allows.
+template <class Model, class Strategy>
+[[nodiscard]] run_layout layout_on_mesh(const typename Model::config_type& sizes, const mesh_settings& s) {
+  run_layout layout = layout_of<typename model_on_mesh<Model, Strategy>::recipe>(options_on_mesh<Model, Strategy>(s, 0, nullptr).parallel, micro_batches_of(s));
+  if (sizes.num_experts > 0 && sizes.balances_experts) layout.stage_messages = 2;
+  return layout;
+}
+/// A dry run of some micro-batches, on the first rank of a stage.
+template <class Model, class Strategy>
+[[nodiscard]] dry_run run_dry_on_mesh(const typename Model::config_type& sizes, const mesh_settings& s, std::size_t stage, std::size_t micro_batches,
+                                      const typename Model::device::properties& properties, const std::shared_ptr<schedule_cache>& cache) {
+  return plan<trainer<model_on_mesh<Model, Strategy>>>(
+      sizes, options_on_mesh<Model, Strategy>(s, stage, cache),
+      {.max_steps = 1, .micro_batch_size = s.micro_batch_size, .gradient_accumulation_steps = micro_batches, .seq_length = s.seq_length}, properties);
+}
+
 /// As plan_mesh. Stops early when it needs more than `limit` bytes: then only memory is filled in.
 ///   cache   the cache of checked schedules, reused for the next mesh
 template <class Model, class Strategy>
 [[nodiscard]] found_plan plan_mesh_within(std::size_t limit, const model_needs& needs, const typename Model::config_type& sizes, const mesh_settings& s,
                                           const machine& on, const typename Model::device::properties& properties,
                                           const std::shared_ptr<schedule_cache>& cache) {
-  using model = typename Model::template with_recipe<recipe_with_strategy<typename Model::recipe, Strategy>>;
   require_mesh(s, on);
-  const std::size_t stages = s.mesh.pipeline_parallel_size,
-                    micro_batches = s.global_batch_size / (s.mesh.data_parallel_size * s.mesh.expert_parallel_size) / s.micro_batch_size;
+  const std::size_t stages = s.mesh.pipeline_parallel_size, micro_batches = micro_batches_of(s);
   require<config_error>(has_stages<Strategy> || (stages == 1 && s.chunks == 1), "mesh: ", Strategy::name, " has no stages; given ", stages, " x ", s.chunks);
   require<config_error>(!has_sequence_parallel<Strategy>() || s.mesh.tensor_parallel_size > 1, "mesh: ", Strategy::name,
                         " must have tensor ranks; given tensor 1");
@@ -134,29 +174,10 @@ template <class Model, class Strategy>
                    .recompute = Model::recipe::recompute::name,
                    .parameters = needs.parameters,
                    .micro_batch_size = s.micro_batch_size};
+  found.layout = layout_on_mesh<Model, Strategy>(sizes, s);
   std::vector<dry_run> ranks;
   for (const std::size_t stage : measured_stages) {
-    typename model::options options;
-    options.parallel.ranks = std::make_shared<dry_transport>(stage * (s.mesh.ranks() / stages), s.mesh.ranks());
-    options.parallel.tensor_parallel_size = s.mesh.tensor_parallel_size;
-    options.parallel.context_parallel_size = s.mesh.context_parallel_size;
-    options.parallel.expert_parallel_size = s.mesh.expert_parallel_size;
-    options.parallel.shards = s.shards;
-    if constexpr (has_stages<Strategy>) {
-      options.parallel.data_parallel_size = s.mesh.data_parallel_size * s.mesh.expert_parallel_size;
-      options.parallel.chunks = stages > 1 ? s.chunks : 1;
-      options.parallel.cache = cache;
-    }
-    if (ranks.empty()) {
-      found.layout = layout_of<typename model::recipe>(options.parallel, micro_batches);
-      if (sizes.num_experts > 0 && sizes.balances_experts) found.layout.stage_messages = 2;
-    }
-    ranks.push_back(plan<trainer<model>>(sizes, options,
-                                         {.max_steps = 1,
-                                          .micro_batch_size = s.micro_batch_size,
-                                          .gradient_accumulation_steps = dry_micro_batches,
-                                          .seq_length = s.seq_length},
-                                         properties));
+    ranks.push_back(run_dry_on_mesh<Model, Strategy>(sizes, s, stage, dry_micro_batches, properties, cache));
     if (ranks.back().total() > found.bytes) {
       found.bytes = ranks.back().total();
       found.memory = ranks.back().bytes;
@@ -184,7 +205,7 @@ template <class Model, class Strategy>
                                    const typename Model::device::properties& properties) {
   require_machine(on);
   detail::require_mesh(settings, on);
-  const auto needs = detail::needs_of<Model>(sizes, settings.seq_length, properties);
+  const auto needs = detail::needs_of(detail::run_dry_on_one<Model>(sizes, settings.seq_length, properties));
   return detail::plan_mesh_within<Model, Strategy>(~std::size_t{0}, needs, sizes, settings, on, properties,
                                                  std::make_shared<schedule_cache>());
 }

@@ -1,22 +1,34 @@
-// Finds the fastest distribution of a model over devices: every mesh that fits is planned with a dry run, and its step time predicted.
+// Finds the fastest distributions of a model over devices. Every mesh that divides them is a layout: it is planned with a dry run, and its step time
+// predicted; or left out, where a bound shows that it does not fit, or that others are faster (layout_bounds.hpp).
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/device/host_threads.hpp>
+#include <xtrain/layers/context_shard.hpp>
 #include <xtrain/parallel/expert.hpp>
 #include <xtrain/parallel/pipeline.hpp>
+#include <xtrain/parallel/pipeline/schedule_cache.hpp>
+#include <xtrain/parallel/schedule/schedule.hpp>
 #include <xtrain/parallel/zero.hpp>
+#include <xtrain/plan/layout_bounds.hpp>
 #include <xtrain/plan/machine.hpp>
 #include <xtrain/plan/mesh_plan.hpp>
 #include <xtrain/plan/run_layout.hpp>
+#include <xtrain/plan/search_progress.hpp>
+#include <xtrain/train/concepts.hpp>
 
 namespace xtrain {
 
@@ -31,6 +43,7 @@ struct search_settings {
   std::vector<std::size_t> expert_parallel_sizes{1, 2, 4, 8};  ///< to try, by strategies that have this axis
   std::vector<std::size_t> pipeline_parallel_sizes{};          ///< numbers of stages to try; empty: every divisor of the devices
   std::vector<std::size_t> chunks{1};                          ///< numbers of stages per rank to try
+  std::function<bool(const run_layout&)> wanted{};             ///< layouts to search; empty: all
 };
 
 /// The strategies that a search tries.
@@ -56,174 +69,218 @@ using expert_strategies = strategies<pipeline<one_forward_one_backward, parallel
 
 namespace detail {
 
-template <class Model>
-class plan_search {
+/// What a search knows of a strategy.
+struct strategy_axes {
+  bool has_stages = false, has_sequence_parallel = false, has_expert_parallel = false, ring = false;
+  std::size_t shards = 0;  // as in mesh_settings
+  pipeline_schedule (*schedule)(std::size_t, std::size_t, std::vector<std::size_t>) = nullptr;
+};
+
+/// A model under one strategy.
+class strategy_to_search {
  public:
+  explicit strategy_to_search(const strategy_axes& of) : axes(of) {}
+  virtual ~strategy_to_search() = default;
+
+  [[nodiscard]] virtual run_layout layout(const mesh_settings& s) const = 0;
+  /// throws  config_error when heads, layers or micro-batches are not divisible this way
+  [[nodiscard]] virtual found_plan plan(std::size_t limit, const mesh_settings& s, const std::shared_ptr<schedule_cache>& cache) const = 0;
+  /// A micro-batch through a model with `layers` layers: see layer_samples.
+  [[nodiscard]] virtual dry_run sample(const mesh_settings& s, std::size_t layers, std::size_t stage) const = 0;
+
+  const strategy_axes axes;
+};
+
+/// A model in a search.
+struct model_to_search {
+  std::size_t layers = 0, max_position_embeddings = 0;
+  model_needs needs{};
+  bool has_like_layers = false;
+  std::string_view dtype{};  // of products
+};
+
+template <class Model, class Strategy>
+class searched_strategy final : public strategy_to_search {
+ public:
+  using config_type = typename Model::config_type;
   using properties = typename Model::device::properties;
-  using precision = typename Model::recipe::precision;
 
-  plan_search(const typename Model::config_type& sizes, const search_settings& settings, const machine& on, const properties& of_device)
-      : sizes_(&sizes), settings_(settings), on_(&on), properties_(&of_device) {
-    require_machine(on);
-    require<config_error>(settings.devices > 0 && settings.global_batch_size > 0,
-                          "search: devices and global_batch_size must be at least 1; given ", settings.devices, " and ",
-                          settings.global_batch_size);
-    require_mesh({.mesh = {.data_parallel_size = settings.devices}, .global_batch_size = settings.devices}, on);
-    (void)on.peak(dtype_traits<typename precision::compute>::name);
-    if (settings_.seq_length == 0) settings_.seq_length = sizes.max_position_embeddings;
-    std::sort(settings_.micro_batch_sizes.begin(), settings_.micro_batch_sizes.end());
-    needs_ = needs_of<Model>(sizes, settings_.seq_length, of_device);
+  searched_strategy(const strategy_axes& of, const config_type& sizes, const model_needs& needs, const machine& on, const properties& of_device)
+      : strategy_to_search(of), sizes_(sizes), needs_(needs), on_(on), properties_(of_device) {}
+
+  [[nodiscard]] run_layout layout(const mesh_settings& s) const override { return layout_on_mesh<Model, Strategy>(sizes_, s); }
+  [[nodiscard]] found_plan plan(std::size_t limit, const mesh_settings& s, const std::shared_ptr<schedule_cache>& cache) const override {
+    return plan_mesh_within<Model, Strategy>(limit, needs_, sizes_, s, on_, properties_, cache);
   }
-
-  /// Plans every mesh that this strategy allows on the devices, and keeps those that fit.
-  ///   shards   as in mesh_settings
-  template <class Strategy>
-  void search(std::size_t shards = 0) {
-    for_each_mesh<Strategy>([&](const mesh_sizes& mesh) {
-      const std::size_t others = mesh.data_parallel_size * mesh.expert_parallel_size;
-      if (settings_.global_batch_size % others != 0 || !weights_fit(mesh, shards == 1 ? 0 : zero_stage_of<Strategy>)) return;
-      for (const std::size_t chunks : settings_.chunks)
-        for (const std::size_t batch : settings_.micro_batch_sizes) {
-          const mesh_settings one{.mesh = mesh,
-                                  .shards = shards,
-                                  .chunks = chunks,
-                                  .global_batch_size = settings_.global_batch_size,
-                                  .micro_batch_size = batch,
-                                  .seq_length = settings_.seq_length};
-          if (batch > 0 && chunks > 0 && settings_.global_batch_size / others % batch == 0 && (chunks == 1 || mesh.pipeline_parallel_size > 1))
-            if (!is_there<Strategy>(one) && !try_one<Strategy>(one)) break;
-        }
-    });
-  }
-
-  [[nodiscard]] std::vector<found_plan> take() {
-    std::stable_sort(found_.begin(), found_.end(), [](const found_plan& a, const found_plan& b) { return a.time.seconds < b.time.seconds; });
-    return std::move(found_);
+  [[nodiscard]] dry_run sample(const mesh_settings& s, std::size_t layers, std::size_t stage) const override {
+    config_type few = sizes_;
+    few.num_layers = layers;
+    const auto run_dry = [&](std::size_t micro_batches) { return run_dry_on_mesh<Model, Strategy>(few, s, stage, micro_batches, properties_, nullptr); };
+    return micro_batch_of(run_dry(1), run_dry(2));
   }
 
  private:
-  /// Calls visit(mesh) for every mesh of all devices that uses only axes of the strategy.
-  template <class Strategy, class Visit>
-  void for_each_mesh(Visit&& visit) const {
-    static const std::vector<std::size_t> one{1};
-    for (const std::size_t tensor : settings_.tensor_parallel_sizes) {
-      if (tensor > 1 ? tensor > on_->devices_per_node : has_sequence_parallel<Strategy>()) continue;
-      for (const std::size_t context : has_sequence_parallel<Strategy>() ? one : settings_.context_parallel_sizes)
-        for (const std::size_t expert : strategy_spreads_experts<Strategy> ? settings_.expert_parallel_sizes : one)
-          for (std::size_t pipeline = 1; pipeline <= (has_stages<Strategy> ? std::min(settings_.devices, sizes_->num_layers) : 1); ++pipeline) {
-            const std::size_t beside = tensor * context * expert * pipeline;
-            if (beside == 0 || settings_.devices % beside != 0 || !is_tried<Strategy>(pipeline)) continue;
-            visit({.data_parallel_size = settings_.devices / beside,
-                   .tensor_parallel_size = tensor,
-                   .pipeline_parallel_size = pipeline,
-                   .context_parallel_size = context,
-                   .expert_parallel_size = expert});
-          }
-    }
-  }
-  template <class Strategy>
-  [[nodiscard]] bool is_tried(std::size_t pipeline) const {
-    const auto& wanted = settings_.pipeline_parallel_sizes;
-    return !has_stages<Strategy> || wanted.empty() || std::find(wanted.begin(), wanted.end(), pipeline) != wanted.end();
-  }
-
-  /// When no other rank has the same weights, strategies that differ only in what such ranks shard are the same.
-  template <class Strategy>
-  [[nodiscard]] bool is_there(const mesh_settings& s) const {
-    return s.mesh.data_parallel_size * s.mesh.context_parallel_size == 1 && std::any_of(found_.begin(), found_.end(), [&](const found_plan& one) {
-             const run_layout& at = one.layout;
-             return at.mesh == s.mesh && at.chunks == s.chunks && one.micro_batch_size == s.micro_batch_size &&
-                    at.has_sequence_parallel == has_sequence_parallel<Strategy>() &&
-                    (s.mesh.pipeline_parallel_size == 1 || at.schedule == schedule_of<Strategy>::make);
-           });
-  }
-
-  /// Weights, gradients and optimizer state only: the mean over the ranks, which is never more than what a dry run finds.
-  [[nodiscard]] bool weights_fit(const mesh_sizes& mesh, std::size_t stage) const {
-    const auto alike = static_cast<double>(mesh.data_parallel_size * mesh.context_parallel_size),
-               held = static_cast<double>(mesh.tensor_parallel_size * mesh.pipeline_parallel_size * mesh.expert_parallel_size);
-    const double bytes = needs_.weights / (stage >= 3 ? alike : 1) + needs_.gradients / (stage >= 2 ? alike : 1) + needs_.optimizer / (stage >= 1 ? alike : 1);
-    return bytes / held <= static_cast<double>(on_->memory);
-  }
-
-  /// False: it does not fit, and larger micro-batches would not either.
-  template <class Strategy>
-  [[nodiscard]] bool try_one(const mesh_settings& one) {
-    try {
-      found_plan found = plan_mesh_within<Model, Strategy>(on_->memory, needs_, *sizes_, one, *on_, *properties_, cache_);
-      if (found.bytes > on_->memory) return false;
-      found_.push_back(found);
-    } catch (const config_error&) {
-      // heads, layers or micro-batches are not divisible this way
-    }
-    return true;
-  }
-
-  const typename Model::config_type* sizes_;
-  search_settings settings_;
-  const machine* on_;
-  const properties* properties_;
+  config_type sizes_;
   model_needs needs_;
-  std::shared_ptr<schedule_cache> cache_ = std::make_shared<schedule_cache>();
-  std::vector<found_plan> found_;
+  machine on_;
+  properties properties_;
 };
 
+template <class Model>
+[[nodiscard]] model_to_search describe_model(const typename Model::config_type& sizes, std::size_t context,
+                                             const typename Model::device::properties& properties) {
+  const auto with_layers = [&](std::size_t layers) {
+    typename Model::config_type some = sizes;
+    some.num_layers = layers;
+    return run_dry_on_one<Model>(some, context, properties);
+  };
+  const dry_run all = run_dry_on_one<Model>(sizes, context, properties);
+  model_to_search model{.layers = sizes.num_layers,
+                        .max_position_embeddings = sizes.max_position_embeddings,
+                        .needs = needs_of(all),
+                        .dtype = dtype_traits<typename Model::recipe::precision::compute>::name};
+  try {
+    model.has_like_layers = sizes.num_layers == 1 || layers_are_alike(with_layers(1), with_layers(2), all, sizes.num_layers);
+  } catch (const config_error&) {
+    // settings say something of every layer
+  }
+  return model;
+}
+
 template <class Strategy>
-struct strategy_to_search {
+struct strategy_in_list {
   using type = Strategy;
   static constexpr std::size_t shards = 0;
 };
 template <class Strategy>
-struct strategy_to_search<undivided<Strategy>> {
+struct strategy_in_list<undivided<Strategy>> {
   using type = Strategy;
   static constexpr std::size_t shards = 1;
 };
-template <class Search, class... Strategy>
-void search_each(Search& search, strategies<Strategy...>) {
-  (search.template search<typename strategy_to_search<Strategy>::type>(strategy_to_search<Strategy>::shards), ...);
-}
+
+/// One layout, and what is known of it.
+struct searched_layout {
+  std::size_t model = 0, strategy = 0, sample = 0;
+  mesh_settings settings{};
+  run_layout layout{};
+  layout_bound bound{};
+};
 
 }  // namespace detail
 
-/// All plans that fit, fastest first. Model sets family, precision, optimizer, recomputation and adapter; its own strategy is ignored.
-///   properties   of the device in the dry run: its scratch memory is what is counted
-///   throws       config_error when sizes or settings make no sense
+/// Columns of search_text that it has also where no line needs them.
+struct search_columns {
+  bool context = false, expert = false;
+};
+
+/// A search over the layouts of one or several models: the same model with and without recomputation, or with different strategies.
+class layout_search {
+ public:
+  ///   threads  that plan; null: the process-wide pool
+  ///   throws   config_error when the machine makes no sense
+  explicit layout_search(machine on, std::shared_ptr<executor> threads = nullptr);
+
+  /// Adds the layouts of a model. Model sets family, precision, optimizer, recomputation and adapter; its own strategy is ignored.
+  ///   properties   of the device in the dry run: its scratch memory is what is counted
+  ///   throws       config_error when sizes or settings make no sense
+  template <class Model, class Strategies = usual_strategies>
+  void add(const typename Model::config_type& sizes, const search_settings& settings, const typename Model::device::properties& properties) {
+    require_settings(settings);
+    (void)on_.peak(dtype_traits<typename Model::recipe::precision::compute>::name);
+    const std::size_t context = settings.seq_length == 0 ? sizes.max_position_embeddings : settings.seq_length;
+    models_.push_back(detail::describe_model<Model>(sizes, context, properties));
+    add_each<Model>(Strategies{}, sizes, settings, properties);
+  }
+
+  /// Layouts that divide devices and sequences; some may turn out not to divide heads or layers.
+  [[nodiscard]] std::size_t layouts() const { return layouts_.size(); }
+
+  /// The fastest `most` layouts that fit, fastest first; of equally fast ones, those added first. The result does not depend on the number of threads.
+  ///   most      0: all. Otherwise, layouts that bounds show not to be among them are not planned; the result is the same
+  ///   watcher   is told of the progress; may be null
+  [[nodiscard]] std::vector<found_plan> run(std::size_t most = 0, search_observer* watcher = nullptr);
+  /// The layout that needs least memory, whether it fits or not; none if no layout divides the model.
+  [[nodiscard]] std::optional<found_plan> least_memory(search_observer* watcher = nullptr);
+
+  /// Columns for the axes of all layouts that may fit, so that tables of one search have the same columns, however many lines they have.
+  [[nodiscard]] search_columns columns() const;
+
+  /// Plans every layout, and calls visit(layout, bound, plan): for tests. There is no plan of a layout that does not divide the model.
+  template <class Visit>
+  void for_each_bound(Visit&& visit) {
+    count_samples(nullptr);
+    for (const detail::searched_layout& one : layouts_) visit(one.layout, one.bound, plan(one, ~std::size_t{0}));
+  }
+
+ private:
+  class progress;
+  struct caches_of_threads;
+  using samples_key = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, bool, bool>;
+  struct shared_samples {
+    samples_key key;
+    std::size_t whole = 0, stages = 0;  // strategies that make them, counted from 1; 0: none
+    mesh_settings settings{};
+  };
+
+  static void require_settings(const search_settings& settings);
+
+  template <class Model, class... Strategy>
+  void add_each(strategies<Strategy...>, const typename Model::config_type& sizes, const search_settings& settings,
+                const typename Model::device::properties& properties) {
+    const std::size_t first = layouts_.size();
+    std::vector<detail::searched_layout> unwanted;
+    (add_one<Model, typename detail::strategy_in_list<Strategy>::type>(detail::strategy_in_list<Strategy>::shards, sizes, settings, properties, first,
+                                                                       unwanted),
+     ...);
+  }
+  template <class Model, class Strategy>
+  void add_one(std::size_t shards, const typename Model::config_type& sizes, const search_settings& settings,
+               const typename Model::device::properties& properties, std::size_t first, std::vector<detail::searched_layout>& unwanted) {
+    using recipe = typename detail::model_on_mesh<Model, Strategy>::recipe;
+    const detail::strategy_axes axes{.has_stages = detail::has_stages<Strategy>,
+                                     .has_sequence_parallel = detail::has_sequence_parallel<Strategy>(),
+                                     .has_expert_parallel = detail::strategy_spreads_experts<Strategy>,
+                                     .ring = has_ring_attention<recipe>,
+                                     .shards = shards,
+                                     .schedule = detail::schedule_of<Strategy>::make};
+    strategies_.push_back(std::make_unique<detail::searched_strategy<Model, Strategy>>(axes, sizes, models_.back().needs, on_, properties));
+    add_layouts(settings, first, unwanted);
+  }
+  /// Adds the layouts of the last strategy, unless those from `first` on have them, or those that are not wanted.
+  void add_layouts(const search_settings& settings, std::size_t first, std::vector<detail::searched_layout>& unwanted);
+  void add_layout(const mesh_settings& s, const search_settings& settings, std::size_t first, std::vector<detail::searched_layout>& unwanted);
+  /// Weights, gradients and optimizer state only: the mean over the ranks, which is never more than what a dry run finds.
+  [[nodiscard]] bool weights_fit(const detail::searched_layout& one) const;
+  void count_samples(progress* told);
+  /// none: it does not divide the model. Its memory only, if this is more than `limit`.
+  [[nodiscard]] std::optional<found_plan> plan(const detail::searched_layout& one, std::size_t limit,
+                                               const std::shared_ptr<schedule_cache>& cache = nullptr) const;
+
+  machine on_;
+  std::shared_ptr<executor> threads_;
+  std::vector<detail::model_to_search> models_{};
+  std::vector<std::unique_ptr<detail::strategy_to_search>> strategies_{};
+  std::vector<detail::searched_layout> layouts_{};
+  std::vector<shared_samples> samples_{};
+  bool has_bounds_ = false;
+};
+
+/// All plans that fit, fastest first: every layout is planned. See layout_search::add for the arguments.
+///   most   as in layout_search::run
 template <class Model, class Strategies = usual_strategies>
 [[nodiscard]] std::vector<found_plan> search_plans(const typename Model::config_type& sizes, const search_settings& settings, const machine& on,
-                                                   const typename Model::device::properties& properties) {
-  detail::plan_search<Model> search(sizes, settings, on, properties);
-  detail::search_each(search, Strategies{});
-  return search.take();
+                                                   const typename Model::device::properties& properties, std::size_t most = 0) {
+  layout_search search(on);
+  search.add<Model, Strategies>(sizes, settings, properties);
+  return search.run(most);
 }
 
 /// The first `most` plans as a table. "8+s": eight tensor-parallel ranks with sequence parallelism. "4+r": four context-parallel ranks
 /// with ring attention.
-[[nodiscard]] inline std::string search_text(const std::vector<found_plan>& found, std::size_t most = 10) {
-  if (found.empty()) return "no layout fits\n";
-  const auto cell = [](std::string text, std::size_t width) {
-    text.insert(0, width - std::min(width, text.size()), ' ');
-    return text;
-  };
-  const auto any = [&](auto&& is) { return std::any_of(found.begin(), found.end(), [&](const found_plan& one) { return is(one.layout); }); };
-  const bool context = any([](const run_layout&at) { return at.mesh.context_parallel_size > 1; }),
-             expert = any([](const run_layout&at) { return at.mesh.expert_parallel_size > 1; });
-  std::string text = concat("  data tensor", context ? " context" : "", expert ? " expert" : "",
-                            " stages chunks  zero recompute batch     x      memory      step  bubble        sent messages  tokens/s  of peak\n");
-  for (std::size_t i = 0; i < std::min(most, found.size()); ++i) {
-    const found_plan& one = found[i];
-    const run_layout& at = one.layout;
-    const traffic sent = one.sent.total();
-    text += concat(
-        cell(concat(at.mesh.data_parallel_size), 6), cell(concat(at.mesh.tensor_parallel_size, at.has_sequence_parallel ? "+s" : ""), 7),
-        context ? cell(concat(at.mesh.context_parallel_size, at.ring ? "+r" : ""), 8) : std::string(),
-        expert ? cell(concat(at.mesh.expert_parallel_size), 7) : std::string(), cell(concat(at.mesh.pipeline_parallel_size), 7),
-        cell(concat(at.chunks), 7), cell(concat(at.zero_stage), 6), cell(std::string(one.recompute), 10),
-        cell(concat(one.micro_batch_size), 6), cell(concat(at.micro_batches), 6), cell(bytes_text(one.bytes), 12),
-        cell(concat(fixed(one.time.seconds, 2), " s"), 10), cell(concat(fixed(100 * one.time.bubble / one.time.seconds, 1), " %"), 8),
-        cell(bytes_text(sent.bytes), 12), cell(concat(sent.messages), 9), cell(fixed(one.tokens_per_second, 0), 10),
-        cell(concat(fixed(100 * one.share_of_peak, 1), " %"), 9), "\n");
-  }
-  return text;
-}
+[[nodiscard]] std::string search_text(const std::vector<found_plan>& found, std::size_t most = 10, const search_columns& columns = {});
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/plan/search_impl.hpp>
+#endif

@@ -1,15 +1,13 @@
 // A progress line in a terminal; writes nothing if the output is not a terminal.
 #pragma once
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <string>
 
 #include <xtrain/core/header_inline.hpp>
-#include <xtrain/core/text.hpp>
+#include <xtrain/core/terminal_line.hpp>
 #include <xtrain/train/events.hpp>
 
 namespace xtrain {
@@ -17,7 +15,7 @@ namespace xtrain {
 /// Loss, learning rate, tokens per second, time left. Writes only to a terminal, at most ten times a second.
 class progress_bar final : public observer {
  public:
-  explicit progress_bar(std::FILE* to = stderr) : to_(to), shows_(::isatty(::fileno(to)) == 1) {}
+  explicit progress_bar(std::FILE* to = stderr) : line_(to) {}
 
   using observer::on;
   XTRAIN_HEADER_INLINE void on(const run_began& run) override;
@@ -30,15 +28,11 @@ class progress_bar final : public observer {
   using clock = std::chrono::steady_clock;
 
   static std::string short_number(double value);
-  static std::string time_text(double seconds);
-  void line(const std::string& text);
-  void end_line();
+  void write_and_end(const std::string& text);
 
-  std::FILE* to_;
-  bool shows_;
-  bool open_ = false;
+  terminal_line line_;
   std::size_t first_step_ = 0;
-  clock::time_point begin_{}, last_{};
+  clock::time_point begin_{};
 };
 
 }  // namespace xtrain
