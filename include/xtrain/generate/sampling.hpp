@@ -48,8 +48,8 @@ struct sampling_rules {
 };
 
 /// Samples tokens; the result is a function of (seed, sequence, position). Logits are changed in the order of transformers' processors: biases, repetition
-/// penalty, frequency and presence penalty, no_repeat_ngram_size, bad_words, min_new_tokens, the user's processor; then temperature, top-k, top-p, min-p. Which token
-/// a draw gives is defined with sorted tokens (README.md); it is found by selection, in time that is linear in the vocabulary.
+/// penalty, frequency and presence penalty, no_repeat_ngram_size, bad_words, min_new_tokens, the user's processor; then temperature, top-k, top-p, min-p.
+/// Which token a draw gives is defined with sorted tokens (README.md); it is found by selection, in time that is linear in the vocabulary.
 class sampler {
  public:
   /// throws config_error when a setting is out of range
