@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -28,22 +27,7 @@ namespace detail {
 // Loops over a vocabulary are in groups of this many, which compilers turn into vectors.
 inline constexpr std::size_t scores_at_once = 8;
 inline constexpr std::size_t score_buckets = 4096;
-inline constexpr std::size_t few_to_sort = 4096;
-
-/// e^x for x <= 0 within 4 units in the last place; 0 below -708. Without a branch or a table, so that loops over it become vectors.
-[[nodiscard]] inline double exp_of_negative(double x) {
-  constexpr double log2_e = 1.4426950408889634, ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
-  constexpr double to_integer = 6755399441055744.0;  // 1.5 * 2^52: the sum's low bits are the integer
-  const double bounded = x < -708.0 ? -708.0 : x;
-  const double shifted = bounded * log2_e + to_integer, k = shifted - to_integer;
-  const double r = (bounded - k * ln2_high) - k * ln2_low;  // |r| <= ln 2 / 2
-  double p = 1.0 / 6227020800.0;
-  constexpr double terms[] = {1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120,
-                              1.0 / 24,        1.0 / 6,        1.0 / 2,       1.0,          1.0};
-  for (const double term : terms) p = p * r + term;
-  const double power = std::bit_cast<double>(std::bit_cast<std::uint64_t>(p) + (std::bit_cast<std::uint64_t>(shifted) << 52));
-  return x < -708.0 ? 0.0 : power;
-}
+inline constexpr std::size_t few_to_sort = 1024;
 
 struct score_range {
   double largest, smallest;  // of scores above -infinity; -infinity and infinity without any
@@ -292,31 +276,43 @@ XTRAIN_INLINE std::optional<sampler::crossing> sampler::crossing_of(double targe
 }
 
 /// The definition sums weights in the order of likelihood; here they are summed in another order. Both sums of n weights are within n units of roundoff
-/// (2^-53) of the exact sum, and so are n subtractions from it; a division and an exponential add a few. Where a sum is further than `doubt` from what it is
-/// compared with, the definition's comparison has the same outcome.
+/// (2^-53) of the exact sum, and so are n subtractions from it; a weight is within 2^-43 of the definition's, or is below e^-40 and left out. Where a sum is
+/// further than `doubt` from what it is compared with, the definition's comparison has the same outcome.
 XTRAIN_INLINE std::optional<token> sampler::select(double least, double uniform) {
-  constexpr double infinity = std::numeric_limits<double>::infinity();
+  constexpr double infinity = std::numeric_limits<double>::infinity(), near = 0x1p-42;
   const std::size_t n = scores_.size();
-  if (largest_ == -infinity) return {};
-  if (least > -infinity) {  // few tokens are sorted at once
+  if (n <= detail::few_to_sort || largest_ == -infinity || (settings_.min_p > 0.0 && settings_.min_p < 1e-16)) return {};
+  if (least > -infinity) {
     const auto kept = static_cast<std::size_t>(std::count_if(scores_.begin(), scores_.end(), [&](double score) { return score >= least; }));
-    if (kept <= detail::few_to_sort) return {};
+    if (kept <= 4 * detail::few_to_sort) return {};
   }
-  const double temperature = settings_.temperature, largest = largest_;
-  fill_buckets(std::min(largest - smallest_, 40 * temperature));  // weights below e^-40 are one bucket
+  // a bucket's width is a step of the exponent, so that a weight is e to the middle of its bucket, from a table, times e to the distance from there, a short
+  // series: |r| <= 0.005, and r^5 / 120 < 2^-45
+  const double temperature = settings_.temperature, largest = largest_, range = std::min(largest - smallest_, 40 * temperature);
+  constexpr double buckets = static_cast<double>(detail::score_buckets), last_bucket = buckets - 1;
+  const double scale = range > 0 ? std::min(buckets / range, 1e300) : 0.0, step = range > 0 ? 1 / scale / temperature : 0.0;
+  if (!(range < infinity) || !(step <= 0.01)) return {};
+  std::vector<double> middles(detail::score_buckets);
+  for (std::size_t i = 0; i < middles.size(); ++i) middles[i] = std::exp(-(static_cast<double>(i) + 0.5) * step);
   weights_.resize(n);
-  const auto weight_of = [&](double score) {
-    const double weight = detail::exp_of_negative((score - largest) / temperature);
-    return score >= least && score > -infinity ? weight : 0.0;
-  };
-  std::size_t t = 0;
-  for (; t + detail::scores_at_once <= n; t += detail::scores_at_once)
-    for (std::size_t lane = 0; lane < detail::scores_at_once; ++lane) weights_[t + lane] = weight_of(scores_[t + lane]);
-  for (; t < n; ++t) weights_[t] = weight_of(scores_[t]);
+  buckets_.resize(n);
   bucket_sums_.assign(detail::score_buckets, 0.0);
-  for (std::size_t i = 0; i < n; ++i) bucket_sums_[buckets_[i]] += weights_[i];
+  for (std::size_t t = 0; t < n; ++t) {
+    const double score = scores_[t], place = (largest - score) * scale;
+    if (!(place <= buckets + 0.5) || score < least) {  // the smallest score's place may be rounded up; a NaN (infinity * 0) is a banned token's
+      buckets_[t] = static_cast<std::uint16_t>(last_bucket);
+      weights_[t] = 0;
+      continue;
+    }
+    const auto bucket = static_cast<std::int32_t>(place < last_bucket ? place : last_bucket);
+    const double r = (static_cast<double>(bucket) + 0.5 - place) * step;
+    const double weight = middles[static_cast<std::size_t>(bucket)] * (1 + r * (1 + r * (0.5 + r * (1.0 / 6 + r * (1.0 / 24)))));
+    buckets_[t] = static_cast<std::uint16_t>(bucket);
+    weights_[t] = weight;
+    bucket_sums_[static_cast<std::size_t>(bucket)] += weight;
+  }
   const double total = std::accumulate(bucket_sums_.begin(), bucket_sums_.end(), 0.0);
-  const double doubt = (8.0 * static_cast<double>(n) + 128) * 0x1p-53 * total;
+  const double doubt = ((8.0 * static_cast<double>(n) + 128) * 0x1p-53 + near) * total;
 
   double kept = total;
   std::optional<crossing> last;  // top-p ends with it
@@ -330,8 +326,8 @@ XTRAIN_INLINE std::optional<token> sampler::select(double least, double uniform)
     // the definition's weights decide where these are near: that of the least likely token that is not below min_p
     double least_kept = largest, sum = 0;
     for (std::size_t i = 0; i < n; ++i) {
-      if (weights_[i] < settings_.min_p * (1 - 0x1p-48)) continue;
-      if (weights_[i] <= settings_.min_p * (1 + 0x1p-48) && std::exp((scores_[i] - largest) / temperature) < settings_.min_p) continue;
+      if (weights_[i] < settings_.min_p * (1 - near)) continue;
+      if (weights_[i] <= settings_.min_p * (1 + near) && std::exp((scores_[i] - largest) / temperature) < settings_.min_p) continue;
       least_kept = std::min(least_kept, scores_[i]);
     }
     if (!last || scores_[last->token] < least_kept) {

@@ -194,7 +194,7 @@ TEST_CASE("frequency and presence penalties count what was generated, not the pr
 TEST_CASE("a draw by selection gives the token that sorting gives: ties, banned tokens, outliers, all settings") {
   std::mt19937_64 random(11);
   const auto one_of = [&](const auto& values) { return values[random() % values.size()]; };
-  const std::vector<std::size_t> sizes{1, 2, 10, 300, 5000, 9000}, ks{0, 0, 1, 5, 50, 4500};
+  const std::vector<std::size_t> sizes{1, 2, 10, 1500, 5000, 9000}, ks{0, 0, 1, 5, 50, 4500};
   const std::vector<double> temperatures{1e-3, 0.3, 0.8, 1.0, 2.5, 100.0}, ps{1.0, 1.0, 0.999999, 0.95, 0.8, 0.5, 0.3, 1e-9},
       min_ps{0.0, 0.0, 0.0, 0.05, 0.3, 1.0}, penalties{1.0, 1.0, 1.3, 0.7};
   std::set<token> different;
