@@ -2,8 +2,9 @@
 // memory. The weights are random; the generated text does not matter.
 //
 //   decode [gpt2|llama] [fp32|bf16] [PROMPT] [NEW] [BATCH]        GPT-2 124M (default), or a LLaMA of 1.1B
-//   decode make FOLDER                                            writes a LLaMA of 125M, fp32
-//   decode FOLDER fp32|bf16 [PROMPT] [NEW] [BATCH]                the LLaMA of a folder: speed and tokens of one batch, for peers/compare
+//   decode make FOLDER [VOCABULARY]                               writes a LLaMA of 125M (with 32000 tokens), fp32
+//   decode FOLDER fp32|bf16 [PROMPT] [NEW] [BATCH] [TEMPERATURE] [TOP_P]
+//                                                                 the LLaMA of a folder: speed and tokens of one batch, for peers/compare
 //
 // BATCH: also batches of 2, 4, ... up to as many sequences, and a batch whose sequences end at different times, with and without the next prompts in their
 // place.
@@ -60,20 +61,22 @@ const xtrain::decoder_config llama_125m{.vocab_size = 32000,
 
 /// The line that peers/decode_llamacpp.cpp prints, too.
 template <class Model>
-int run_folder(const char* dtype, const std::string& folder, std::size_t prompt_tokens, std::size_t new_tokens, std::size_t batch) {
+int run_folder(const char* dtype, const std::string& folder, std::size_t prompt_tokens, std::size_t new_tokens, std::size_t batch,
+               const xtrain::sampling_config& sampling) {
   auto model = Model::from_pretrained(folder);
   xtrain::generator writer(model, batch, prompt_tokens + new_tokens);
   std::vector<std::vector<xtrain::token>> prompts(batch, prompt_of(prompt_tokens, model.config().vocab_size)), texts;
   for (std::size_t i = 1; i < batch; ++i) prompts[i][0] = static_cast<xtrain::token>(i);
   std::vector<double> prefill, decode;
   for (int round = 0; round < 4; ++round) {  // the first one warms up
-    texts = writer.generate(prompts, {.max_new_tokens = new_tokens});
+    texts = writer.generate(prompts, {.max_new_tokens = new_tokens, .sampling = sampling});
     if (round == 0) continue;
     const auto& s = writer.statistics();
     prefill.push_back(static_cast<double>(s.prompt_tokens) / s.prompt_seconds);
     decode.push_back(s.tokens_per_second());
   }
-  std::printf("xtrain %s batch %zu: prefill %.1f tokens/s, decode %.1f tokens/s, tokens", dtype, batch, median(prefill), median(decode));
+  std::printf("xtrain %s batch %zu, %zu threads: prefill %.1f tokens/s, decode %.1f tokens/s, tokens", dtype, batch,
+              xtrain::cpu::context().properties().threads, median(prefill), median(decode));
   for (const auto& text : texts)
     for (const xtrain::token t : text) std::printf(" %d", static_cast<int>(t));
   std::printf("\n");
@@ -101,8 +104,8 @@ int run(const char* name, const xtrain::decoder_config& sizes, std::size_t promp
   const double table = static_cast<double>(sizes.vocab_size * sizes.hidden_size * (sizes.tie_word_embeddings ? 1 : 2));
   const double operations = 2.0 * (static_cast<double>(model.parameters().count()) - table) * median(prefill);
   std::printf(
-      "%-11s prompt of %zu: %8.1f tokens/s (%.0f %% of the peak)   then %7.1f tokens/s, %5.1f GB/s (%.0f %% of reading memory, %.1f GB/s)\n",
-      name, prompt_tokens, median(prefill), 100.0 * operations / peak, median(decode), median(bandwidth) * 1e-9,
+      "%-11s %zu threads, prompt of %zu: %8.1f tokens/s (%.0f %% of the peak)   then %7.1f tokens/s, %5.1f GB/s (%.0f %% of reading memory, %.1f GB/s)\n",
+      name, device.properties().threads, prompt_tokens, median(prefill), 100.0 * operations / peak, median(decode), median(bandwidth) * 1e-9,
       100.0 * median(bandwidth) / median(memory), median(memory) * 1e-9);
   if (max_batch < 2) return 0;
   const auto prompts_of = [&](std::size_t count) {
@@ -154,19 +157,23 @@ int run(const char* name, const xtrain::decoder_config& sizes, std::size_t promp
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc == 3 && std::string_view(argv[1]) == "make") {
-    save_pretrained(xtrain::llama<fp32_run>(llama_125m), argv[2]);
+  if (argc >= 3 && std::string_view(argv[1]) == "make") {
+    xtrain::decoder_config sizes = llama_125m;
+    if (argc > 3) sizes.vocab_size = std::strtoull(argv[3], nullptr, 10);
+    save_pretrained(xtrain::llama<fp32_run>(sizes), argv[2]);
     return 0;
   }
   const std::string_view family = argc > 1 ? argv[1] : "gpt2", precision = argc > 2 ? argv[2] : "fp32";
   const std::size_t prompt = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 512,
                     fresh = argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 32, batch = argc > 5 ? std::strtoull(argv[5], nullptr, 10) : 1;
+  const xtrain::sampling_config sampling{.temperature = argc > 6 ? std::strtod(argv[6], nullptr) : 0.0,
+                                         .top_p = argc > 7 ? std::strtod(argv[7], nullptr) : 1.0};
   if (family == "gpt2" && precision == "fp32") return run<xtrain::gpt2<fp32_run>>("gpt2 fp32", gpt2_124m, prompt, fresh, batch);
   if (family == "gpt2" && precision == "bf16") return run<xtrain::gpt2<bf16_run>>("gpt2 bf16", gpt2_124m, prompt, fresh, batch);
   if (family == "llama" && precision == "fp32") return run<xtrain::llama<fp32_run>>("llama fp32", llama_1100m, prompt, fresh, batch);
   if (family == "llama" && precision == "bf16") return run<xtrain::llama<bf16_run>>("llama bf16", llama_1100m, prompt, fresh, batch);
-  if (std::filesystem::is_directory(family) && precision == "fp32") return run_folder<xtrain::llama<fp32_run>>("fp32", argv[1], prompt, fresh, batch);
-  if (std::filesystem::is_directory(family) && precision == "bf16") return run_folder<xtrain::llama<bf16_run>>("bf16", argv[1], prompt, fresh, batch);
+  if (std::filesystem::is_directory(family) && precision == "fp32") return run_folder<xtrain::llama<fp32_run>>("fp32", argv[1], prompt, fresh, batch, sampling);
+  if (std::filesystem::is_directory(family) && precision == "bf16") return run_folder<xtrain::llama<bf16_run>>("bf16", argv[1], prompt, fresh, batch, sampling);
   std::fprintf(stderr, "decode: must be gpt2, llama or a folder, then fp32 or bf16; given '%s %s'\n", argv[1], argc > 2 ? argv[2] : "");
   return 2;
 } catch (const std::exception& problem) {

@@ -458,6 +458,7 @@ int main(int argc, char** argv) {
   add_benchmarks<attention_backward>(2 * context);
   add_benchmarks<linear_cross_entropy>(context);
   add_benchmarks<matmul>(context);
+  benchmark::AddCustomContext("device", this_machine().device.description());
   benchmark::AddCustomContext("measured peak, fp32", xtrain::count_text(this_machine().fp32) + " op/s");
   benchmark::AddCustomContext("measured peak, bf16", xtrain::count_text(this_machine().bf16) + " op/s");
   benchmark::AddCustomContext("measured bandwidth", xtrain::count_text(bandwidth_now()) + " B/s");

@@ -16,6 +16,7 @@ template <class T>
 void time_product(std::size_t threads, const product& p, double peak) {
   const products::operands<T> x(p);
   const xtrain::cpu::context device({.threads = threads});
+  products::require_threads(threads, device.properties().threads);
   xtrain::cpu::stream stream(device);
   xtrain::kernel::matmul<xtrain::host_memory, T, T> kernel{.m = p.m,
                                                            .n = p.n,

@@ -1,8 +1,9 @@
-// Greedy generation by llama.cpp, on its CPU backend: the line that decode.cpp prints of a folder.
+// Generation by llama.cpp, on its CPU backend: the line that decode.cpp prints of a folder.
 //
-//   decode_llamacpp FILE.gguf fp32|bf16|fp16 [PROMPT] [NEW] [BATCH]     the dtype is only printed, and decides on that of the KV cache
+//   decode_llamacpp FILE.gguf fp32|bf16|fp16 [PROMPT] [NEW] [BATCH] [TEMPERATURE] [TOP_P]     the dtype is only printed, and decides on that of the KV cache
 //
-// All prompts are one batch, the next tokens of all sequences are one batch, and the most likely token is found here: no sampler sorts the vocabulary.
+// All prompts are one batch, the next tokens of all sequences are one batch. With a temperature of 0 (default) the most likely token is found here: no sampler
+// sorts the vocabulary. Otherwise llama.cpp samples: its top-p, temperature and draw, without the top-k of 40 that its programs begin with.
 // XTRAIN_THREADS is the number of threads, as for xtrain.
 #include <llama.h>
 
@@ -72,6 +73,12 @@ int main(int argc, char** argv) {
   if (context == nullptr) stop("cannot make a context");
   const auto vocabulary = static_cast<std::size_t>(llama_vocab_n_tokens(llama_model_get_vocab(model)));
 
+  const double temperature = argc > 6 ? std::strtod(argv[6], nullptr) : 0.0, top_p = argc > 7 ? std::strtod(argv[7], nullptr) : 1.0;
+  llama_sampler* const sampler = llama_sampler_chain_init(llama_sampler_chain_default_params());
+  if (top_p < 1.0) llama_sampler_chain_add(sampler, llama_sampler_init_top_p(static_cast<float>(top_p), 1));
+  llama_sampler_chain_add(sampler, llama_sampler_init_temp(static_cast<float>(temperature)));
+  llama_sampler_chain_add(sampler, llama_sampler_init_dist(42));
+
   llama_batch batch = llama_batch_init(static_cast<std::int32_t>(sequences * prompt), 0, 1);
   std::vector<double> prefill, decode;
   std::vector<std::vector<llama_token>> texts(sequences);
@@ -83,6 +90,10 @@ int main(int argc, char** argv) {
     for (auto& text : texts) text.clear();
     // the token after the i-th token of the batch, which has logits
     const auto take = [&](std::size_t sequence, std::size_t i) {
+      if (temperature > 0) {
+        texts[sequence].push_back(llama_sampler_sample(sampler, context, static_cast<std::int32_t>(i)));
+        return;
+      }
       const float* logits = llama_get_logits_ith(context, static_cast<std::int32_t>(i));
       texts[sequence].push_back(static_cast<llama_token>(std::max_element(logits, logits + vocabulary) - logits));
     };
@@ -107,10 +118,12 @@ int main(int argc, char** argv) {
     decode.push_back(static_cast<double>(sequences * (fresh - 1)) / second.seconds());
     prefill.push_back(static_cast<double>(sequences * prompt) / seconds);
   }
-  std::printf("llama.cpp %s batch %zu: prefill %.1f tokens/s, decode %.1f tokens/s, tokens", argv[2], sequences, median(prefill), median(decode));
+  std::printf("llama.cpp %s batch %zu, %d threads: prefill %.1f tokens/s, decode %.1f tokens/s, tokens", argv[2], sequences, threads, median(prefill),
+              median(decode));
   for (const auto& text : texts)
     for (const llama_token t : text) std::printf(" %d", t);
   std::printf("\n");
+  llama_sampler_free(sampler);
   llama_batch_free(batch);
   llama_free(context);
   llama_model_free(model);

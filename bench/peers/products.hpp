@@ -80,7 +80,10 @@ struct choice {
     if (threads == 0 || threads > 1024) refuse("a number of threads must be between 1 and 1024", argv[i]);
     chosen.threads.push_back(threads);
   }
-  if (chosen.threads.empty()) chosen.threads = {1, 2};
+  if (chosen.threads.empty()) {
+    chosen.threads = {1};
+    if (std::thread::hardware_concurrency() > 1) chosen.threads.push_back(2);
+  }
   struct layer {
     std::size_t m, n, k;
   };
@@ -176,6 +179,12 @@ void require_right(const product& p, const operands<T>& x) {
       throw std::runtime_error("C[" + std::to_string(i) + ", " + std::to_string(j) + "] must be " + std::to_string(sum) + "; it is " +
                                std::to_string(found));
   }
+}
+
+/// A line must not name more threads than have computed.
+///   throws  std::runtime_error
+inline void require_threads(std::size_t asked, std::size_t are) {
+  if (asked != are) throw std::runtime_error("must compute on " + std::to_string(asked) + " threads; there are " + std::to_string(are));
 }
 
 /// Median over runs for 0.3 s, and of at least five. The first 0.1 s are not counted: threads that slept may share one

@@ -23,6 +23,11 @@ constexpr memory::data_type type_of = std::is_same_v<T, float> ? memory::data_ty
 template <class T>
 void time_product(std::size_t threads, const product& p, double peak, bool packed) {
   omp_set_num_threads(static_cast<int>(threads));  // read when the primitive is created
+  std::size_t team = 0;
+#pragma omp parallel
+#pragma omp single
+  team = static_cast<std::size_t>(omp_get_num_threads());
+  products::require_threads(threads, team);
   const products::operands<T> x(p);
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);

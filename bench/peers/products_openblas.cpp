@@ -15,6 +15,7 @@ using products::product;
 void time_product(std::size_t threads, const product& p, double peak) {
   const products::operands<float> x(p);
   openblas_set_num_threads(static_cast<int>(threads));
+  products::require_threads(threads, static_cast<std::size_t>(openblas_get_num_threads()));
   const auto size = [](std::size_t n) { return static_cast<blasint>(n); };
   const auto run = [&] {
     cblas_sgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans, p.transpose_b ? CblasTrans : CblasNoTrans, size(p.m), size(p.n),

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/device/host_threads.hpp>
 
 namespace xtrain {
 
@@ -105,7 +106,7 @@ inline bool keep_to_own_processors(const launched_process& process) {
     if (place >= first && place < first + share) CPU_SET(processor, &own);
     ++place;
   }
-  return ::sched_setaffinity(0, sizeof(own), &own) == 0;
+  return keep_to_processors(own);
 }
 
 }  // namespace xtrain

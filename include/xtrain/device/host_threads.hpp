@@ -47,13 +47,17 @@ class executor {
 
 namespace detail {
 
-/// Processors this process may use: the size of its affinity mask, or its control groups' quota if that is less.
-[[nodiscard]] std::size_t usable_processors();
+/// The calling thread's affinity mask.
+[[nodiscard]] cpu_set_t processors_of_thread();
+/// The affinity mask that the process had when it was loaded, or was given by keep_to_processors().
+[[nodiscard]] cpu_set_t processors_of_process();
+/// How many threads a pool on these processors has: their number, or the control groups' quota if that is less; XTRAIN_THREADS overrides both.
+[[nodiscard]] std::size_t usable_processors(const cpu_set_t& processors);
 
-/// Moves the calling thread to the processor that is `index` after `first` among those it may use; unless pinned, it can migrate
+/// Lets the calling thread use these processors, and moves it to the one that is `index` after `first`; unless pinned, it can migrate
 /// later. A new thread starts on its creator's processor, and some systems take a tenth of a second to move it to
 /// an idle one.
-void begin_on_processor(std::size_t index, int first);
+void begin_on_processor(std::size_t index, int first, const cpu_set_t& processors);
 
 void relax();
 
@@ -71,13 +75,20 @@ T wait_for_change(const std::atomic<T>& value, T old) {
 
 }  // namespace detail
 
+/// Restricts the process: the calling thread, threads that it starts from now on, and the shared pool, if no context has been opened yet.
+/// Returns false where the system refuses.
+bool keep_to_processors(const cpu_set_t& processors);
+
 /// A pool of persistent threads. Parts are handed out one at a time, so a slow thread takes fewer, and a descheduled thread
 /// takes none: the caller waits only for parts that have begun. While one caller uses the pool, another caller's parts run only on
 /// its own thread: programs with several models do not oversubscribe the machine.
 class thread_pool final : public executor {
  public:
-  /// Has fewer threads if the system does not start as many; see threads().
-  explicit thread_pool(std::size_t threads = detail::usable_processors());
+  /// Threads for the processors that the calling thread may use. Has fewer if the system does not start as many; see threads().
+  thread_pool() : thread_pool(detail::usable_processors(detail::processors_of_thread())) {}
+  explicit thread_pool(std::size_t threads) : thread_pool(threads, detail::processors_of_thread()) {}
+  /// Workers run on these processors, whatever the calling thread is pinned to.
+  thread_pool(std::size_t threads, const cpu_set_t& processors);
   XTRAIN_HEADER_INLINE ~thread_pool() override;
   thread_pool(const thread_pool&) = delete;
   thread_pool& operator=(const thread_pool&) = delete;
@@ -86,7 +97,8 @@ class thread_pool final : public executor {
 
   XTRAIN_HEADER_INLINE void run(std::size_t parts, std::size_t threads, parallel_task task) override;
 
-  /// The pool that every context uses unless it is given another executor.
+  /// The pool that every context uses unless it is given another executor: it has the processors of the process, not those of the thread that
+  /// opens the first context.
   [[nodiscard]] static std::shared_ptr<thread_pool> shared();
 
  private:

@@ -22,33 +22,45 @@ namespace xtrain {
 
 namespace detail {
 
-XTRAIN_INLINE std::size_t usable_processors() {
+XTRAIN_INLINE cpu_set_t processors_of_thread() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (::sched_getaffinity(0, sizeof(mask), &mask) != 0)
+    for (unsigned processor = 0; processor < std::min<unsigned>(std::thread::hardware_concurrency(), CPU_SETSIZE); ++processor) CPU_SET(processor, &mask);
+  return mask;
+}
+
+/// A thread may be pinned for a moment when the first context is opened; nothing is yet when static variables are initialized.
+XTRAIN_INLINE cpu_set_t& process_mask() {
+  static cpu_set_t mask = processors_of_thread();
+  return mask;
+}
+inline const cpu_set_t& process_mask_at_start = process_mask();
+
+XTRAIN_INLINE cpu_set_t processors_of_process() { return process_mask(); }
+
+XTRAIN_INLINE std::size_t usable_processors(const cpu_set_t& processors) {
   if (const char* asked = std::getenv("XTRAIN_THREADS")) {
     const long threads = std::strtol(asked, nullptr, 10);
     if (threads > 0) return static_cast<std::size_t>(threads);
   }
-  std::size_t processors = std::thread::hardware_concurrency();
-  cpu_set_t mask;
-  if (::sched_getaffinity(0, sizeof(mask), &mask) == 0) processors = static_cast<std::size_t>(CPU_COUNT(&mask));
-  processors = std::min(processors, control_group_processors());
-  return processors == 0 ? 1 : processors;
+  return std::max<std::size_t>(1, std::min(static_cast<std::size_t>(CPU_COUNT(&processors)), control_group_processors()));
 }
 
-XTRAIN_INLINE void begin_on_processor(std::size_t index, int first) {
-  cpu_set_t allowed;
-  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
-  const auto count = static_cast<std::size_t>(CPU_COUNT(&allowed));
-  int processor = first < 0 || first >= CPU_SETSIZE || !CPU_ISSET(first, &allowed) ? 0 : first;
-  for (std::size_t passed = 0; passed < index % count || !CPU_ISSET(processor, &allowed);) {
+XTRAIN_INLINE void begin_on_processor(std::size_t index, int first, const cpu_set_t& processors) {
+  const auto count = static_cast<std::size_t>(CPU_COUNT(&processors));
+  if (count == 0) return;
+  int processor = first < 0 || first >= CPU_SETSIZE || !CPU_ISSET(first, &processors) ? 0 : first;
+  for (std::size_t passed = 0; passed < index % count || !CPU_ISSET(processor, &processors);) {
     processor = (processor + 1) % CPU_SETSIZE;
-    if (CPU_ISSET(processor, &allowed)) passed += 1;
+    if (CPU_ISSET(processor, &processors)) passed += 1;
   }
   cpu_set_t only;
   CPU_ZERO(&only);
   CPU_SET(processor, &only);
   ::sched_setaffinity(0, sizeof(only), &only);
   const char* const pinned = std::getenv("XTRAIN_PIN_THREADS");
-  if (pinned == nullptr || *pinned != '1') ::sched_setaffinity(0, sizeof(allowed), &allowed);
+  if (pinned == nullptr || *pinned != '1') ::sched_setaffinity(0, sizeof(processors), &processors);
 }
 
 XTRAIN_INLINE void relax() {
@@ -61,13 +73,19 @@ XTRAIN_INLINE void relax() {
 
 }  // namespace detail
 
-XTRAIN_INLINE thread_pool::thread_pool(std::size_t threads) {
+XTRAIN_INLINE bool keep_to_processors(const cpu_set_t& processors) {
+  if (::sched_setaffinity(0, sizeof(processors), &processors) != 0) return false;
+  detail::process_mask() = processors;
+  return true;
+}
+
+XTRAIN_INLINE thread_pool::thread_pool(std::size_t threads, const cpu_set_t& processors) {
   const int here = ::sched_getcpu();
   workers_.reserve(threads);
   try {
     for (std::size_t worker = 1; worker < threads; ++worker)
-      workers_.emplace_back([this, worker, here] {
-        detail::begin_on_processor(worker, here);
+      workers_.emplace_back([this, worker, here, processors] {
+        detail::begin_on_processor(worker, here, processors);
         work(worker);
       });
   } catch (const std::system_error&) {  // continue with those that started
@@ -101,7 +119,8 @@ XTRAIN_INLINE void thread_pool::run(std::size_t parts, std::size_t threads, para
 }
 
 XTRAIN_INLINE std::shared_ptr<thread_pool> thread_pool::shared() {
-  static const std::shared_ptr<thread_pool> pool = std::make_shared<thread_pool>();
+  static const std::shared_ptr<thread_pool> pool =
+      std::make_shared<thread_pool>(detail::usable_processors(detail::processors_of_process()), detail::processors_of_process());
   return pool;
 }
 

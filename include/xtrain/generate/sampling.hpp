@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -48,6 +49,7 @@ struct sampling_rules {
 
 /// Samples tokens; the result is a function of (seed, sequence, position). Logits are changed in the order of transformers' processors: biases, repetition
 /// penalty, frequency and presence penalty, no_repeat_ngram_size, bad_words, min_new_tokens, the user's processor; then temperature, top-k, top-p, min-p.
+/// Which token a draw gives is defined with sorted tokens (README.md); it is found by selection, in time that is linear in the vocabulary.
 class sampler {
  public:
   /// throws config_error when a setting is out of range
@@ -75,23 +77,41 @@ class sampler {
   token choose(std::span<const token> seen, std::size_t row, std::size_t place);
   std::vector<double> distribution(std::span<const token> seen, std::size_t place);
 
+  [[nodiscard]] bool changes_scores() const;
+  void change_scores(std::vector<double>& scores, std::span<const token> seen, std::size_t place);
   void add_biases(std::vector<double>& scores, std::span<const token> seen) const;
   void penalise(std::vector<double>& scores, std::span<const token> seen, std::span<const token> generated);
   void ban_repeated_ngrams(std::vector<double>& scores, std::span<const token> seen) const;
   void ask_processor(std::vector<double>& scores, std::span<const token> seen);
 
-  /// Sorts the tokens that remain after top-k by likelihood; returns their number.
-  std::size_t likeliest_first();
+  /// The score of the k-th most likely token; -infinity without top-k.
+  double least_of_top_k();
+  /// Draws among tokens of at least this score without sorting them, where rounding cannot change the choice; nothing: sort them.
+  std::optional<token> select(double least, double uniform);
+  /// Sorts the tokens of at least this score by likelihood; returns their number.
+  std::size_t likeliest_first(double least);
   /// Their weights, with temperature; returns how many remain after top-p and min-p.
   std::size_t cut_tail(std::size_t kept);
+
+  /// Distributes scores down to `range` below the largest over buckets of equal width, the most likely first; those further below are in the last one.
+  void fill_buckets(double range);
+  /// The first token, by likelihood, at which the sum of weights reaches `target`.
+  struct crossing {
+    std::size_t token = 0;
+    double before = 0, sum = 0;  // of weights before the token, and with it
+  };
+  std::optional<crossing> crossing_of(double target);
 
   sampling_config settings_;
   sampling_rules rules_;
   std::vector<double> scores_;
-  std::vector<double> weights_;
+  std::vector<double> weights_;  // in the order of order_, or of the vocabulary
   std::vector<std::size_t> order_;
+  std::vector<std::uint16_t> buckets_;  // of tokens
+  std::vector<double> bucket_sums_;     // of their weights
   std::vector<token> seen_;
   std::vector<float> for_processor_;
+  double largest_ = 0, smallest_ = 0;   // of the processed scores above -infinity
   std::size_t vocab_size_ = 0;  // for which the settings have been checked
 };
 

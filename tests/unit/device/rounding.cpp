@@ -3,11 +3,13 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include <xtrain/core/random.hpp>
 #include <xtrain/device/cpu/cpu.hpp>
 
 using namespace xtrain;
@@ -30,3 +32,20 @@ TEST_CASE("vectors are rounded to bf16 as single numbers are: subnormal, infinit
   for (std::size_t i = 0; i < x.size(); ++i) different += y[i].bits != bf16(x[i]).bits ? 1 : 0;
   CHECK(different == 0);
 }
+
+#if !defined(XTRAIN_CPU_LEVELS) && !defined(XTRAIN_CPU_KERNELS)
+TEST_CASE("the lanes of a vector are summed by halving, to the bit") {
+  using batch = simd::batch<float, simd::native>;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    std::array<float, batch::size> lanes;
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      const std::uint32_t word = random_word({.seed = i}, lane);
+      lanes[lane] = std::ldexp(uniform_open(word) - 0.5f, static_cast<int>(word % 16));
+    }
+    const float sum = simd::sum(batch::load_unaligned(lanes.data()));
+    for (std::size_t half = lanes.size() / 2; half > 0; half /= 2)
+      for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    REQUIRE(std::bit_cast<std::uint32_t>(sum) == std::bit_cast<std::uint32_t>(lanes[0]));
+  }
+}
+#endif

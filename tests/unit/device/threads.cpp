@@ -1,7 +1,11 @@
 #include <doctest/doctest.h>
 
+#include <sched.h>
+
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -12,6 +16,50 @@
 #include "no_new_threads.hpp"
 
 using namespace xtrain;
+
+namespace {
+
+/// The affinity mask of each of two threads that work on parts at the same time.
+std::array<cpu_set_t, 2> masks_of_two_threads(executor& pool) {
+  std::array<cpu_set_t, 2> masks{};
+  std::atomic<int> inside{0};
+  const auto meet = [&](std::size_t part, std::size_t) {
+    inside.fetch_add(1);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (inside < 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    if (inside < 2) FAIL("no other thread took part");
+    masks[part] = detail::processors_of_thread();
+  };
+  pool.run(2, 2, meet);
+  return masks;
+}
+
+}  // namespace
+
+TEST_CASE("the shared pool has the processors of the process, even if the thread that opens the first context is pinned to one of them") {
+  const cpu_set_t all = detail::processors_of_thread();
+  if (CPU_COUNT(&all) < 2 || detail::usable_processors(all) < 2) {
+    MESSAGE("skipped: this process may use one processor");
+    return;
+  }
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int processor = 0; CPU_COUNT(&one) == 0; ++processor)
+    if (CPU_ISSET(processor, &all)) CPU_SET(processor, &one);
+  REQUIRE(::sched_setaffinity(0, sizeof(one), &one) == 0);
+  const cpu::context on;  // where this program is run alone: the first
+  const std::size_t threads = on.properties().threads;
+  thread_pool own;  // the caller's processors, if they are not given
+  thread_pool given(2, all);
+  const auto shared = masks_of_two_threads(*on.executor()), by_given = masks_of_two_threads(given);
+  REQUIRE(::sched_setaffinity(0, sizeof(all), &all) == 0);
+  CHECK(threads == detail::usable_processors(all));
+  for (const auto& masks : {shared, by_given}) {  // the caller stays where it is, the worker does not
+    const bool first = CPU_EQUAL(&masks[0], &one) && CPU_EQUAL(&masks[1], &all), second = CPU_EQUAL(&masks[1], &one) && CPU_EQUAL(&masks[0], &all);
+    CHECK((first || second));
+  }
+  if (std::getenv("XTRAIN_THREADS") == nullptr) CHECK(own.threads() == 1);
+}
 
 TEST_CASE("every part is done once, and parts that run at once have different workers") {
   thread_pool pool(4);

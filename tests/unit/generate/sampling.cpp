@@ -1,10 +1,15 @@
 // Which tokens are sampled, and how often.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +39,36 @@ void check_frequencies(const sampling_config& settings, const std::vector<float>
     // binomial, four standard deviations
     CHECK(std::abs(count[t] / n - expected[t]) <= 4 * std::sqrt(expected[t] * (1 - expected[t]) / n));
   }
+}
+
+/// The definition of README.md, with every token sorted. Logits are those after the penalties.
+token chosen_by_sorting(const std::vector<double>& logits, const sampling_config& settings, std::size_t row, std::size_t place) {
+  std::vector<std::size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  std::size_t kept = order.size();
+  if (settings.top_k != 0 && settings.top_k < kept)
+    for (kept = settings.top_k; kept < order.size() && logits[order[kept]] == logits[order[settings.top_k - 1]];) ++kept;
+  while (logits[order[kept - 1]] == -std::numeric_limits<double>::infinity()) --kept;
+  std::vector<double> weights;
+  double total = 0, share = 0;
+  for (std::size_t i = 0; i < kept; ++i) {
+    weights.push_back(std::exp((logits[order[i]] - logits[order[0]]) / settings.temperature));
+    total += weights.back();
+  }
+  for (std::size_t i = 0; settings.top_p < 1.0 && i < kept; ++i) {
+    share += weights[i] / total;
+    if (share >= settings.top_p) kept = i + 1;
+  }
+  while (kept > 1 && weights[kept - 1] < settings.min_p) --kept;
+  double left = 0;
+  for (std::size_t i = 0; i < kept; ++i) left += weights[i];
+  left *= static_cast<double>(
+      uniform_open(random_word({.seed = settings.seed, .step = static_cast<std::uint32_t>(place), .site = static_cast<std::uint32_t>(row)}, 0)));
+  std::size_t i = 0;
+  for (; i + 1 < kept; ++i)
+    if ((left -= weights[i]) <= 0.0) break;
+  return static_cast<token>(order[i]);
 }
 
 token greedy(const std::vector<float>& logits, const std::vector<token>& seen, double penalty) {
@@ -154,4 +189,75 @@ TEST_CASE("frequency and presence penalties count what was generated, not the pr
   CHECK_THROWS_AS(sampler({.min_p = 1.5}), config_error);
   CHECK_THROWS_AS(sampler({.bad_words = {{}}}), config_error);
   CHECK_THROWS_AS(sampler({.biases = {{{}, 1.0}}}), config_error);
+}
+
+TEST_CASE("a draw by selection gives the token that sorting gives: ties, banned tokens, outliers, all settings") {
+  std::mt19937_64 random(11);
+  const auto one_of = [&](const auto& values) { return values[random() % values.size()]; };
+  const std::vector<std::size_t> sizes{1, 2, 10, 1500, 5000, 9000}, ks{0, 0, 1, 5, 50, 4500};
+  const std::vector<double> temperatures{1e-3, 0.3, 0.8, 1.0, 2.5, 100.0}, ps{1.0, 1.0, 0.999999, 0.95, 0.8, 0.5, 0.3, 1e-9},
+      min_ps{0.0, 0.0, 0.0, 0.05, 0.3, 1.0}, penalties{1.0, 1.0, 1.3, 0.7};
+  std::set<token> different;
+  for (int i = 0; i < 500; ++i) {
+    const std::size_t size = one_of(sizes);
+    const int shape = static_cast<int>(random() % 6);
+    std::normal_distribution<float> normal(0.0f, 2.0f);
+    std::vector<float> logits(size, 0.5f);  // shape 0: all are equal
+    for (float& x : logits) {
+      const float y = normal(random);
+      if (shape == 1) x = y;
+      if (shape == 2) x = std::round(y * 2) / 2;
+      if (shape == 3) x = random() % 3 == 0 ? -std::numeric_limits<float>::infinity() : y;
+      if (shape == 4) x = random() % 50 == 0 ? 1e30f * y : y;
+      if (shape == 5) x = 3.0f + 1e-6f * std::round(y);  // many in a bucket
+    }
+    logits[random() % size] = 0.25f;  // one that is not banned
+    const sampling_config settings{.temperature = one_of(temperatures),
+                                   .top_k = one_of(ks),
+                                   .top_p = one_of(ps),
+                                   .repetition_penalty = one_of(penalties),
+                                   .seed = random(),
+                                   .min_p = one_of(min_ps)};
+    const std::vector<token> seen{0, static_cast<token>(size / 2), 0};
+    std::vector<double> penalised(logits.begin(), logits.end());
+    for (const std::size_t t : std::set<std::size_t>{0, size / 2})
+      penalised[t] = penalised[t] > 0 ? penalised[t] / settings.repetition_penalty : penalised[t] * settings.repetition_penalty;
+    CAPTURE(i);
+    CAPTURE(size);
+    CAPTURE(shape);
+    CAPTURE(settings.temperature);
+    CAPTURE(settings.top_k);
+    CAPTURE(settings.top_p);
+    CAPTURE(settings.min_p);
+    sampler choices(settings);
+    for (std::size_t place = 0; place < 3; ++place) {
+      const token expected = chosen_by_sorting(penalised, settings, place, 7 * place);
+      different.insert(expected);
+      REQUIRE(choices.choose<float>(logits, seen, place, 7 * place) == expected);
+    }
+  }
+  CHECK(different.size() > 150);
+  constexpr std::size_t largest = 1453509, smallest = 1837107;  // places whose random words are 1 and 2^-24
+  std::vector<float> logits(5000);
+  std::vector<double> wide;
+  for (float& x : logits) wide.push_back(static_cast<double>(x = std::normal_distribution<float>(0.0f, 3.0f)(random)));
+  for (const std::size_t place : {largest, smallest})
+    for (const double p : ps) {
+      const sampling_config settings{.temperature = 1.0, .top_p = p};
+      CHECK(sampler(settings).choose<float>(logits, {}, 0, place) == chosen_by_sorting(wide, settings, 0, place));
+    }
+}
+
+TEST_CASE("where equal weights reach top_p exactly, rounding in the order of likelihood decides, as it is defined") {
+  for (const std::size_t size : {std::size_t{10}, std::size_t{100}, std::size_t{6000}}) {
+    const std::vector<float> logits(size, 1.0f);
+    const std::vector<double> same(size, 1.0);
+    for (const double p : {0.1, 0.3, 0.5, 0.7, 0.8, 0.9})
+      for (std::size_t place = 0; place < 20; ++place) {
+        const sampling_config settings{.temperature = 0.7, .top_p = p};
+        CAPTURE(size);
+        CAPTURE(p);
+        CHECK(sampler(settings).choose<float>(logits, {}, 0, place) == chosen_by_sorting(same, settings, 0, place));
+      }
+  }
 }

@@ -19,7 +19,17 @@ namespace xtrain::cpu_kernels {
 ///   c(i, j) = alpha · Σ_p x(i, p) w(j, p) (+ bias_j) (+ c)
 inline constexpr std::size_t few_rows = 8;
 
-template <class Arch, std::size_t Rows, std::size_t Columns, class T, class C>
+/// Intel's prefetchers restart at every row and every page: prefetching the rows of the next call makes products 1.0 to 1.2 times as fast on Sapphire
+/// Rapids. AMD's follow: on Zen 5 the instructions cost the product of one row 5 to 18 %; products of four rows are a fifth slower without them.
+[[nodiscard]] inline bool one_row_is_prefetched_by_hardware() {
+#ifdef __x86_64__
+  return __builtin_cpu_is("amd");
+#else
+  return false;
+#endif
+}
+
+template <class Arch, std::size_t Rows, std::size_t Columns, bool Prefetch, class T, class C>
 void dot_products(std::size_t k, const T* x, std::size_t ldx, const T* w, std::size_t ldw, C* c, std::size_t ldc,
                   const epilogue<accumulate_t<T>, T>& end) {
   using A = accumulate_t<T>;
@@ -45,8 +55,7 @@ void dot_products(std::size_t k, const T* x, std::size_t ldx, const T* w, std::s
     batch w_p[Columns];
     XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) {
       const T* const from = w + j * ldw + p;
-      // the rows of the next call: the hardware prefetcher restarts at every row and every page
-      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) + Columns * ldw * sizeof(T)));
+      if constexpr (Prefetch) __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) + Columns * ldw * sizeof(T)));
       w_p[j] = load(from, count);
     }
     XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
@@ -67,7 +76,7 @@ void dot_products(std::size_t k, const T* x, std::size_t ldx, const T* w, std::s
   }
 }
 
-template <class Arch, std::size_t Rows, class T, class C>
+template <class Arch, std::size_t Rows, bool Prefetch, class T, class C>
 void multiply_few_rows(std::size_t n, std::size_t k, const T* x, std::size_t ldx, const T* w, std::size_t ldw, C* c, std::size_t ldc,
                        epilogue<accumulate_t<T>, T> end) {
   constexpr std::size_t at_once = 4;  // rows of W: enough loads in flight
@@ -75,11 +84,11 @@ void multiply_few_rows(std::size_t n, std::size_t k, const T* x, std::size_t ldx
   std::size_t j = 0;
   for (; j + at_once <= n; j += at_once) {
     if (bias != nullptr) end.bias = bias + j;
-    dot_products<Arch, Rows, at_once>(k, x, ldx, w + j * ldw, ldw, c + j, ldc, end);
+    dot_products<Arch, Rows, at_once, Prefetch>(k, x, ldx, w + j * ldw, ldw, c + j, ldc, end);
   }
   for (; j < n; ++j) {
     if (bias != nullptr) end.bias = bias + j;
-    dot_products<Arch, Rows, 1>(k, x, ldx, w + j * ldw, ldw, c + j, ldc, end);
+    dot_products<Arch, Rows, 1, Prefetch>(k, x, ldx, w + j * ldw, ldw, c + j, ldc, end);
   }
 }
 
@@ -87,7 +96,7 @@ template <class Arch, class T, class C>
 void few_rows_product(const cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k) {
   using A = accumulate_t<T>;
   const std::size_t grain = std::max<std::size_t>(4, (std::size_t{1} << 16) / std::max<std::size_t>(1, k.k) / 4 * 4);
-  stream.parallel_ranges(k.n, grain, [&](std::size_t begin, std::size_t end) {
+  const auto some_columns = [&]<bool Prefetch>(std::size_t begin, std::size_t end, std::bool_constant<Prefetch>) {
     const epilogue<A, T> finish{static_cast<A>(k.alpha), k.bias_n.empty() ? nullptr : k.bias_n.raw() + begin, k.accumulate};
     const T* w = k.b.raw() + begin * k.ldb;
     for (std::size_t i = 0; i < k.m;) {
@@ -95,17 +104,20 @@ void few_rows_product(const cpu_stream& stream, const kernel::matmul<host_memory
       C* c = k.c.raw() + i * k.ldc + begin;
       const std::size_t left = k.m - i;
       if (left >= 4) {
-        multiply_few_rows<Arch, 4>(end - begin, k.k, x, k.lda, w, k.ldb, c, k.ldc, finish);
+        multiply_few_rows<Arch, 4, true>(end - begin, k.k, x, k.lda, w, k.ldb, c, k.ldc, finish);
         i += 4;
       } else if (left >= 2) {
-        multiply_few_rows<Arch, 2>(end - begin, k.k, x, k.lda, w, k.ldb, c, k.ldc, finish);
+        multiply_few_rows<Arch, 2, true>(end - begin, k.k, x, k.lda, w, k.ldb, c, k.ldc, finish);
         i += 2;
       } else {
-        multiply_few_rows<Arch, 1>(end - begin, k.k, x, k.lda, w, k.ldb, c, k.ldc, finish);
+        multiply_few_rows<Arch, 1, Prefetch>(end - begin, k.k, x, k.lda, w, k.ldb, c, k.ldc, finish);
         i += 1;
       }
     }
-  });
+  };
+  if (one_row_is_prefetched_by_hardware())
+    stream.parallel_ranges(k.n, grain, [&](std::size_t begin, std::size_t end) { some_columns(begin, end, std::false_type{}); });
+  else stream.parallel_ranges(k.n, grain, [&](std::size_t begin, std::size_t end) { some_columns(begin, end, std::true_type{}); });
 }
 
 }  // namespace xtrain::cpu_kernels

@@ -372,6 +372,18 @@ template <class Arch>
 /// The sum of all lanes, by halving: the order does not depend on the compiler.
 template <class A, class Arch>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE A sum(const xsimd::batch<A, Arch>& x) {
+#ifdef __AVX2__  // through memory it would take as long as a dozen multiply-adds
+  [[maybe_unused]] const auto of_eight = [](__m256 eight) {
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+  };
+  if constexpr (is_avx2<Arch> && std::is_same_v<A, float>) return of_eight(x);
+#ifdef __AVX512F__
+  if constexpr (is_avx512<Arch> && std::is_same_v<A, float>)
+    return of_eight(_mm256_add_ps(_mm512_castps512_ps256(x), _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1))));
+#endif
+#endif
   std::array<A, width<A, Arch>> lanes;
   x.store_unaligned(lanes.data());
   XTRAIN_UNROLL for (std::size_t half = lanes.size() / 2; half > 0; half /= 2) {
