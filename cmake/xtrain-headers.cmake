@@ -446,6 +446,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/text/part_visitor.hpp
     xtrain/text/text_span.hpp
     xtrain/text/tokenizer.hpp
+    xtrain/text/tokenizer_class.hpp
     xtrain/text/tokenizer_impl.hpp
     xtrain/train/add_log_probs.hpp
     xtrain/train/captured_steps.hpp
@@ -621,6 +622,7 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/text/byte_trie.hpp
     xtrain/text/charsmap.hpp
     xtrain/text/chatglm_tokens.hpp
+    xtrain/text/class_steps.hpp
     xtrain/text/companion_files.hpp
     xtrain/text/load_tokenizer.hpp
     xtrain/text/load_tokenizer_impl.hpp
@@ -640,6 +642,7 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/text/tokenizer_pipeline.hpp
     xtrain/text/unicode.hpp
     xtrain/text/unicode_form.hpp
+    xtrain/text/unicode_scripts.hpp
     xtrain/text/unicode_versions.hpp
     xtrain/text/unigram.hpp
     xtrain/text/vocabulary.hpp
