@@ -70,14 +70,18 @@ void for_each_line(std::string_view text, Visit&& visit) {
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_vocabulary_and_merges(const std::string& vocabulary_path, const std::string& merges_path) {
   const mapped_file vocabulary(vocabulary_path), merges(merges_path);
-  const detail::companion_files beside(detail::parent_of(vocabulary_path));
+  detail::companion_files beside(detail::parent_of(vocabulary_path));
   using detail::class_kind;
+  const auto reads = [](const detail::tokenizer_class& one) {
+    return one.kind == class_kind::qwen2 || one.kind == class_kind::roberta || one.name == "GPT2" || one.name == "CodeGen";
+  };
+  if (!reads(beside.kind())) beside.forget_class_of_model();
   std::string_view family = beside.class_name();
   if (family.ends_with("Fast")) family.remove_suffix(4);
   const detail::tokenizer_class& own = beside.kind();
   const bool generic = family.empty() || family == "PreTrainedTokenizer" || family == "OPTTokenizer";
   const bool qwen = own.kind == class_kind::qwen2, roberta = own.kind == class_kind::roberta;
-  require<config_error>(generic || qwen || roberta || own.name == "GPT2" || own.name == "CodeGen", vocabulary_path,
+  require<config_error>(generic || reads(own), vocabulary_path,
                         ": tokenizer_class must be one whose pre-tokenization is known; tokenizer_config.json says '", family,
                         "'. A tokenizer.json would define it");
   tokenizer_description from;

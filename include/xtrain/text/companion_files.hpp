@@ -92,6 +92,10 @@ class companion_files {
   /// The class that tokenizer_config.json names, or else the model's config.json, by itself or by its model_type; empty if none does.
   [[nodiscard]] const std::string& class_name() const { return class_; }
   [[nodiscard]] const tokenizer_class& kind() const { return tokenizer_class_of(class_); }
+  /// Takes a class back that only the model_type tells: the vocabulary is of another kind.
+  void forget_class_of_model() {
+    if (is_of_model_) class_.clear();
+  }
   /// Whether tokenizer_config.json names the class.
   [[nodiscard]] bool names_class() const { return names_class_; }
   /// Whether there is a tokenizer_config.json.
@@ -240,7 +244,10 @@ class companion_files {
       early_mistral_ = early_mistral_ || (type == model_type_ && !text("transformers_version").starts_with("5."));
     if (class_.empty()) class_ = text("tokenizer_class");
     if (class_.empty())
-      if (const std::string_view name = class_of_model_type(model_type_); !name.empty()) class_ = concat(name, "Tokenizer");
+      if (const std::string_view name = class_of_model_type(model_type_); !name.empty()) {
+        class_ = concat(name, "Tokenizer");
+        is_of_model_ = true;
+      }
   }
   /// A special token as config files give it: a string, or an object with its content and how it is matched.
   [[nodiscard]] static added_token special_of(const json& value, bool in_map) {
@@ -276,7 +283,7 @@ class companion_files {
   std::string own_bos_, own_eos_;  // the class's, if the files do not mention them
   std::optional<bool> adds_bos_, adds_eos_, adds_prefix_space_, lowercase_, strips_accents_, separates_ideographs_, legacy_, fixes_mistral_;
   std::uint64_t image_tokens_ = 0;
-  bool has_roles_ = false, null_bos_ = false, describes_ = false, names_class_ = false, early_mistral_ = false;
+  bool has_roles_ = false, null_bos_ = false, describes_ = false, names_class_ = false, early_mistral_ = false, is_of_model_ = false;
   std::vector<added_token> added_, specials_;
   std::vector<std::pair<std::string, added_token>> named_;  // bos_token and the like
   std::vector<std::string> with_flags_, unread_;

@@ -47,7 +47,7 @@ namespace detail {
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_word_piece(const std::string& path) {
   const mapped_file file(path);
-  const detail::companion_files beside(detail::parent_of(path));
+  detail::companion_files beside(detail::parent_of(path));
   tokenizer_description from;
   from.who = path;
   bool capitals = false;
@@ -58,9 +58,11 @@ namespace detail {
   });
   const detail::vocabulary_table table(from.vocabulary, path);
   require<config_error>(table.find("[UNK]") >= 0, path, ": must be a vocabulary of BERT's kind, a token on every line; it has no [UNK]");
+  const auto reads = [](const detail::tokenizer_class& one) { return one.kind == detail::class_kind::bert && one.bos.empty(); };
+  if (!reads(beside.kind())) beside.forget_class_of_model();
   const std::string& class_name = beside.class_name();
   const std::string_view own = beside.kind().name;
-  const bool of_bert = beside.kind().kind == detail::class_kind::bert && beside.kind().bos.empty();
+  const bool of_bert = reads(beside.kind());
   require<config_error>(of_bert || class_name.empty() || own == "PreTrained" || own == "ConvBert", path,
                         ": tokenizer_class must be one that reads vocab.txt as BERT's; it is '", class_name, "'. A tokenizer.json would define it");
   const bool lowercase = beside.lowercase().value_or(of_bert || own == "ConvBert" || !capitals);

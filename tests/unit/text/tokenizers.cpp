@@ -617,6 +617,8 @@ TEST_CASE("BERT's classes take lower case, accents and ideographs from their key
   const scratch_folder lists;
   put_file(lists / "vocab.txt", lines);
   CHECK(load_tokenizer(lists.path()).encode("Hello") == tokens{6});  // no class: capitals in the vocabulary
+  put_file(lists / "config.json", R"({"model_type": "llama"})");  // whose class does not read vocab.txt
+  CHECK(load_tokenizer(lists.path()).encode("Hello") == tokens{6});
   put_file(lists / "tokenizer_config.json", R"({"tokenizer_class": "BertJapaneseTokenizer"})");
   CHECK_THROWS_WITH_AS((void)load_tokenizer(lists.path()), doctest::Contains("must be one that reads vocab.txt as BERT's; it is 'BertJapaneseTokenizer'"),
                        config_error);
