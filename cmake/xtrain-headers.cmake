@@ -474,6 +474,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/text/part_visitor.hpp
     xtrain/text/text_span.hpp
     xtrain/text/tokenizer.hpp
+    xtrain/text/tokenizer_class.hpp
     xtrain/text/tokenizer_impl.hpp
     xtrain/train/add_log_probs.hpp
     xtrain/train/captured_steps.hpp
@@ -651,6 +652,7 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/text/byte_trie.hpp
     xtrain/text/charsmap.hpp
     xtrain/text/chatglm_tokens.hpp
+    xtrain/text/class_steps.hpp
     xtrain/text/companion_files.hpp
     xtrain/text/load_tokenizer.hpp
     xtrain/text/load_tokenizer_impl.hpp
@@ -670,6 +672,7 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/text/tokenizer_pipeline.hpp
     xtrain/text/unicode.hpp
     xtrain/text/unicode_form.hpp
+    xtrain/text/unicode_scripts.hpp
     xtrain/text/unicode_versions.hpp
     xtrain/text/unigram.hpp
     xtrain/text/vocabulary.hpp

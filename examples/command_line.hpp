@@ -176,6 +176,16 @@ auto for_flags(Work&& work) {
     throw usage_error(problem.what());
   }
 }
+
+/// The tokenizer of a folder or file that a flag names.
+inline xtrain::tokenizer tokenizer_of(const char* flag, const std::string& path) {
+  return for_flag(flag, path, [&] { return xtrain::load_tokenizer(path); });
+}
+
+/// Prints what other versions of transformers read otherwise in a tokenizer's files. Once per run: on the first rank.
+inline void warn_of_tokenizer(const xtrain::tokenizer& loaded) {
+  for (const std::string& note : loaded.notes()) std::fprintf(stderr, "warning: %s\n", xtrain::printable(note).c_str());
+}
 /// Plans a run before it starts: one that does not fit in memory makes the command line wrong, too.
 template <class Work>
 auto for_plan(Work&& work) {

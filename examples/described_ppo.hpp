@@ -128,7 +128,8 @@ int train(const xtrain::run_description& run, const typename Model::context_type
   using optimizer = typename Model::recipe::optimizer;
   const xtrain::rollouts_description& how = run.rollouts;
   const std::string tokenizer_from = run.tokenizer.path.empty() ? run.model.folder : run.tokenizer.path;
-  const auto tokenizer = command_line::for_flag("tokenizer.path", tokenizer_from, [&] { return xtrain::load_tokenizer(tokenizer_from); });
+  const auto tokenizer = command_line::tokenizer_of("tokenizer.path", tokenizer_from);
+  command_line::warn_of_tokenizer(tokenizer);
   const auto sizes = command_line::for_flag("model", run.model.folder, [&] {
     return sizes_in<Model>(run.model.folder, run.model.config, run.model.family, require_agreement);
   });

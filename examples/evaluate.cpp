@@ -132,7 +132,8 @@ void evaluate(evaluate_flags flags, const std::vector<xtrain::benchmark_task>& t
     (void)command_line::for_flag("--wikitext103", flags.wikitext103, [&] { return xtrain::mapped_file(flags.wikitext103).size(); });
   const auto& family = command_line::for_flag("--model", flags.model, [&]() -> const auto& { return Model::family_of(settings); });
   const command_line::tokenizer_place place = command_line::tokenizer_place_of(flags.tokenizer, flags.adapter, flags.model);
-  const auto tokenizer = command_line::for_flag(place.flag, place.path, [&] { return xtrain::load_tokenizer(place.path); });
+  const auto tokenizer = command_line::tokenizer_of(place.flag, place.path);
+  if (first_rank) command_line::warn_of_tokenizer(tokenizer);
   const auto on = flags.device.open<typename Model::device>();
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });

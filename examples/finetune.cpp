@@ -316,8 +316,9 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, const 
     flags.tokenizer = tokenizer_from = flags.output;
   }
   const auto& tokenizer = shared.tokenizer.get([&] {
-    return command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from, [&] { return xtrain::load_tokenizer(tokenizer_from); });
+    return command_line::tokenizer_of(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from);
   });
+  if (first_rank) command_line::warn_of_tokenizer(tokenizer);
   const auto& family = command_line::for_flag("--model", flags.model, [&]() -> const auto& { return Model::family_of(settings); });
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });

@@ -184,8 +184,9 @@ void generate(const generate_flags& flags, const xtrain::json_settings& settings
   if (flags.is_chat) chat.find({flags.adapter, flags.tokenizer, flags.model});
   const command_line::tokenizer_place place = command_line::tokenizer_place_of(flags.tokenizer, flags.adapter, flags.model);
   const xtrain::tokenizer& tokenizer = shared.tokenizer.get([&] {
-    return command_line::for_flag(place.flag, place.path, [&] { return xtrain::load_tokenizer(place.path); });
+    return command_line::tokenizer_of(place.flag, place.path);
   });
+  if (first_rank) command_line::warn_of_tokenizer(tokenizer);
   const auto on = flags.device.open<typename Model::device>();
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });

@@ -119,7 +119,9 @@ xtrain::tokenizer load(const preprocess_flags& flags) {
   if (flags.tokenizer.empty())
     return command_line::for_flag("--vocab-file", flags.vocab_file,
                                   [&] { return xtrain::load_vocabulary_and_merges(flags.vocab_file, flags.merge_file); });
-  return command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
+  const xtrain::tokenizer loaded = command_line::tokenizer_of("--tokenizer", flags.tokenizer);
+  command_line::warn_of_tokenizer(loaded);
+  return loaded;
 }
 
 /// By its name, from a folder, or from a file; "" stands for that of the tokenizer's folder.

@@ -154,7 +154,8 @@ int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool con
              command_line::interruption& interrupt) {
   using device = typename Model::device;
   const auto& tokenizer = shared.tokenizer.get(
-      [&] { return command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); }); });
+      [&] { return command_line::tokenizer_of("--tokenizer", flags.tokenizer); });
+  if (first_rank) command_line::warn_of_tokenizer(tokenizer);
   const auto& family = flags.config.empty() ? *families::named(flags.model)
                                             : command_line::for_flag("--config", flags.config, [&]() -> const auto& { return Model::family_of(config); });
   const bool same_family = std::string_view(families::named(flags.model)->name) == family.name;

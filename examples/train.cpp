@@ -452,7 +452,8 @@ int train(run_description run, const train_flags& flags, const command_line::ran
     tokenizer_from = run.output.folder;
   }
   const auto& tokenizer =
-      shared.tokenizer.get([&] { return command_line::for_flag("tokenizer.path", tokenizer_from, [&] { return xtrain::load_tokenizer(tokenizer_from); }); });
+      shared.tokenizer.get([&] { return command_line::tokenizer_of("tokenizer.path", tokenizer_from); });
+  if (first_rank) command_line::warn_of_tokenizer(tokenizer);
 
   xtrain::json_settings config;
   if (run.model.folder.empty()) {

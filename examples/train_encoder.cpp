@@ -140,7 +140,8 @@ int train_encoder(encoder_flags flags, const xtrain::json_settings& settings, co
     flags.tokenizer = flags.output;
   }
   const auto& tokenizer =
-      shared.tokenizer.get([&] { return command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); }); });
+      shared.tokenizer.get([&] { return command_line::tokenizer_of("--tokenizer", flags.tokenizer); });
+  if (first_rank) command_line::warn_of_tokenizer(tokenizer);
   const auto config = flags.replaced.apply(settings, Model::family_info(), first_rank);
   auto sizes = command_line::for_flag(flags.model.empty() ? "--config" : "--model", flags.model + flags.config,
                                       [&] { return xtrain::sizes_of(config, Model::family_info()); });

@@ -38,6 +38,7 @@
 #include <xtrain/io/tensor_source.hpp>
 #include <xtrain/io/vocabulary_rows.hpp>
 #include <xtrain/io/weight_file.hpp>
+#include <xtrain/text/tokenizer_class.hpp>
 
 namespace xtrain {
 
@@ -140,6 +141,31 @@ namespace detail {
 
 }  // namespace detail
 
+namespace detail {
+
+/// Names the class in the tokenizer_config.json of a copied tokenizer if no file of the original does: otherwise the model_type of the config.json that lies
+/// beside the copy would decide which steps of tokenizer.json count.
+inline void keep_tokenizer_class(const std::string& from, const std::string& to) {
+  const std::string steps_path = to + "/tokenizer.json", path = to + "/tokenizer_config.json", model_path = from + "/config.json";
+  if (!file_exists(steps_path)) return;
+  json config = file_exists(path) ? read_json(path) : json::object();
+  if (!config.is_object() || config.contains("tokenizer_class")) return;
+  const json steps = read_json(steps_path), model = file_exists(model_path) ? read_json(model_path) : json::object();
+  const auto member = [](const json& of, const char* name) { return of.is_object() && of.contains(name) ? of.at(name) : json(); };
+  const json cut = member(steps, "pre_tokenizer");
+  const bool bytes = member(cut, "type") == "ByteLevel" && member(cut, "add_prefix_space") != false;
+  const bool bert = member(member(steps, "normalizer"), "type") == "BertNormalizer";
+  if (!bytes && !bert) return;  // the steps that a class changes
+  std::string name = member(model, "tokenizer_class").is_string() ? member(model, "tokenizer_class").get<std::string>() : std::string();
+  if (const json type = member(model, "model_type"); name.empty() && type.is_string())
+    if (const std::string_view own = class_of_model_type(type.get<std::string>()); !own.empty()) name = concat(own, "Tokenizer");
+  config["tokenizer_class"] = name.empty() ? "PreTrainedTokenizerFast" : name;
+  if (name.empty() && bytes) config["add_prefix_space"] = true;  // as in transformers 4
+  write_file(path, config.dump(2) + "\n");
+}
+
+}  // namespace detail
+
 XTRAIN_INLINE void copy_tokenizer(const std::string& from, const std::string& to) {
   namespace fs = std::filesystem;
   std::error_code same;
@@ -170,6 +196,7 @@ XTRAIN_INLINE void copy_tokenizer(const std::string& from, const std::string& to
       }
   for (const std::string& name : names_in(from))  // files of token ranks and SentencePiece models have varying names
     if (name.ends_with(".tiktoken") || (name.ends_with(".model") && name != "tokenizer.model")) copy(from + "/" + name, name);
+  detail::keep_tokenizer_class(from, to);
 }
 
 namespace detail {

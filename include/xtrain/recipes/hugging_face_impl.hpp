@@ -21,6 +21,7 @@
 #include <xtrain/recipes/hugging_face.hpp>
 #include <xtrain/recipes/program_flags.hpp>
 #include <xtrain/recipes/run_description_impl.hpp>
+#include <xtrain/text/tokenizer_class.hpp>
 
 namespace xtrain {
 
@@ -167,51 +168,20 @@ class hugging_face_reader {
         for (const auto& one : named.items())
           if (!one.value().is_null()) settings[one.key()] = one.value();
     const tokenizer_class& own = class_of(settings);
+    const bool other = own.name.empty();  // such as a class of the folder's own: taken to have all but padding
     const auto none = [&](const char* name, bool has_by_itself) { return settings.contains(name) ? settings.at(name).is_null() : !has_by_itself; };
-    require<config_error>(!none("eos_token", own.eos), "--model_name_or_path: must have an end-of-text token; eos_token is ",
+    require<config_error>(!none("eos_token", other || !own.eos.empty()), "--model_name_or_path: must have an end-of-text token; eos_token is ",
                           settings.contains("eos_token") ? "null" : "missing", " in ", file_exists(file) ? file : run_.model.folder);
     const auto add = [&](const char* name, bool has_by_itself, const char* text) {
       if (!none(name, has_by_itself)) return;
       run_.tokenizer.add_tokens.emplace_back(text);
       run_.tokenizer.special_tokens[name] = text;
     };
-    add("pad_token", own.pad, "[PAD]");
-    add("bos_token", own.bos, "<s>");
-    add("unk_token", own.unk, "<unk>");
+    add("pad_token", !own.pad.empty(), "[PAD]");
+    add("bos_token", other || !own.bos.empty(), "<s>");
+    add("unk_token", other || !own.unk.empty(), "<unk>");
   }
-  /// Which special tokens a class of tokenizers has by itself.                [transformers 4, models/*/tokenization_*.py]
-  struct tokenizer_class {
-    std::string_view name;  ///< without Tokenizer and Fast
-    bool bos, eos, unk, pad;
-  };
   [[nodiscard]] const tokenizer_class& class_of(const json& settings) const {
-    static constexpr std::array<tokenizer_class, 15> classes{{{"PreTrained", false, false, false, false},
-                                                              {"TokenizersBackend", false, false, false, false},
-                                                              {"Llama", true, true, true, false},
-                                                              {"CodeLlama", true, true, true, false},
-                                                              {"Baichuan", true, true, true, false},
-                                                              {"GPT2", true, true, true, false},
-                                                              {"GPTNeoX", true, true, true, false},
-                                                              {"CodeGen", true, true, true, false},
-                                                              {"Qwen2", false, true, true, true},
-                                                              {"Gemma", true, true, true, true},
-                                                              {"Bloom", true, true, true, true},
-                                                              {"Cohere", true, true, true, false},
-                                                              {"InternLM", true, true, true, true},
-                                                              {"InternLM2", true, true, true, true},
-                                                              {"", true, true, true, false}}};  // another one, such as a class of the folder's own
-    static constexpr std::array<std::pair<std::string_view, std::string_view>, 12> of_models{{{"llama", "Llama"},
-                                                                                              {"mistral", "Llama"},
-                                                                                              {"mixtral", "Llama"},
-                                                                                              {"phi3", "Llama"},
-                                                                                              {"gpt2", "GPT2"},
-                                                                                              {"qwen2", "Qwen2"},
-                                                                                              {"qwen2_moe", "Qwen2"},
-                                                                                              {"qwen3", "Qwen2"},
-                                                                                              {"gemma", "Gemma"},
-                                                                                              {"gemma2", "Gemma"},
-                                                                                              {"bloom", "Bloom"},
-                                                                                              {"cohere", "Cohere"}}};
     const auto text = [](const json& from, const char* key) {
       const auto at = from.find(key);
       return at != from.end() && at->is_string() ? at->get<std::string>() : std::string();
@@ -219,14 +189,9 @@ class hugging_face_reader {
     std::string name = text(settings, "tokenizer_class");
     if (name.empty() && config_.is_object()) {
       name = text(config_, "tokenizer_class");
-      const std::string type = text(config_, "model_type");
-      for (const auto& one : of_models)
-        if (name.empty() && one.first == type) name = one.second;
+      if (name.empty()) name = class_of_model_type(text(config_, "model_type"));
     }
-    for (const std::string_view ending : {"Fast", "Tokenizer"})
-      if (name.ends_with(ending)) name.resize(name.size() - ending.size());
-    const auto known = std::find_if(classes.begin(), classes.end() - 1, [&](const tokenizer_class& one) { return one.name == name; });
-    return *known;
+    return tokenizer_class_of(name);
   }
 
   void chatglm() {

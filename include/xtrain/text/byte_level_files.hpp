@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,7 +17,9 @@
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/text/charsmap.hpp>
+#include <xtrain/text/class_steps.hpp>
 #include <xtrain/text/companion_files.hpp>
+#include <xtrain/text/tokenizer_class.hpp>
 #include <xtrain/text/tokenizer_json.hpp>
 #include <xtrain/text/word_cutter.hpp>
 
@@ -38,18 +41,6 @@ namespace detail {
       "ignore_merges": )",
                            ignore_merges, "}}"),
                     "tokenizer");
-}
-
-/// Adds a token in front of every text.
-[[nodiscard]] inline json begin_with(const std::string& text, token id) {
-  const std::string name = json(text).dump();
-  const auto special = [&](int type) { return concat(R"({"SpecialToken": {"id": )", name, R"(, "type_id": )", type, "}}"); };
-  return parse_json(
-      concat(R"({"type": "TemplateProcessing", "single": [)", special(0), R"(, {"Sequence": {"id": "A", "type_id": 0}}], "pair": [)",
-             special(0), R"(, {"Sequence": {"id": "A", "type_id": 0}}, )", special(1),
-             R"(, {"Sequence": {"id": "B", "type_id": 1}}], "special_tokens": {)", name, R"(: {"id": )", name, R"(, "ids": [)", id,
-             R"(], "tokens": [)", name, "]}}}"),
-      "tokenizer");
 }
 
 /// Without a rank for every single byte some text cannot be encoded; vocabularies trained on few characters lack some.
@@ -74,25 +65,23 @@ void for_each_line(std::string_view text, Visit&& visit) {
 
 }  // namespace detail
 
-/// Loads GPT-2's original format, vocab.json and merges.txt. The pre-tokenizer follows the class in tokenizer_config.json: Qwen2's differs
-/// from GPT-2's.
+/// Loads GPT-2's original format, vocab.json and merges.txt. The class in tokenizer_config.json decides the pre-tokenizer (Qwen2's differs from
+/// GPT-2's) and the tokens around a text: RoBERTa's, or those that add_bos_token and add_eos_token ask for.
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_vocabulary_and_merges(const std::string& vocabulary_path, const std::string& merges_path) {
   const mapped_file vocabulary(vocabulary_path), merges(merges_path);
-  const detail::companion_files beside(detail::parent_of(vocabulary_path));
-  std::string_view family = beside.tokenizer_class();
+  detail::companion_files beside(detail::parent_of(vocabulary_path));
+  using detail::class_kind;
+  const auto reads = [](const detail::tokenizer_class& one) {
+    return one.kind == class_kind::qwen2 || one.kind == class_kind::roberta || one.name == "GPT2" || one.name == "CodeGen";
+  };
+  if (!reads(beside.kind())) beside.forget_class_of_model();
+  std::string_view family = beside.class_name();
   if (family.ends_with("Fast")) family.remove_suffix(4);
-  constexpr std::array<std::string_view, 9> like_gpt2{"",
-                                                      "GPT2Tokenizer",
-                                                      "PreTrainedTokenizer",
-                                                      "RobertaTokenizer",
-                                                      "BartTokenizer",
-                                                      "LEDTokenizer",
-                                                      "LongformerTokenizer",
-                                                      "CodeGenTokenizer",
-                                                      "OPTTokenizer"};
-  const bool qwen = family == "Qwen2Tokenizer";
-  require<config_error>(qwen || std::find(like_gpt2.begin(), like_gpt2.end(), family) != like_gpt2.end(), vocabulary_path,
+  const detail::tokenizer_class& own = beside.kind();
+  const bool generic = family.empty() || family == "PreTrainedTokenizer" || family == "OPTTokenizer";
+  const bool qwen = own.kind == class_kind::qwen2, roberta = own.kind == class_kind::roberta;
+  require<config_error>(generic || reads(own), vocabulary_path,
                         ": tokenizer_class must be one whose pre-tokenization is known; tokenizer_config.json says '", family,
                         "'. A tokenizer.json would define it");
   tokenizer_description from;
@@ -107,25 +96,39 @@ void for_each_line(std::string_view text, Visit&& visit) {
     from.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   });
   detail::describe_added_tokens(from, beside);
-  for (const auto& [known, id] : from.vocabulary) {  // GPT-2's own files do not mark it as special
-    if (known != "<|endoftext|>") continue;
-    bool listed = false;
-    for (const json& one : from.settings["added_tokens"]) listed = listed || detail::token_text(one) == known;
-    if (!listed) from.settings["added_tokens"].push_back(detail::json_of({.content = known, .id = id, .special = true}));
+  for (json& one : from.settings["added_tokens"])  // as in the class
+    if (roberta && detail::token_text(one) == own.mask && !beside.has_flags_of(std::string(own.mask)) && beside.named("mask_token").empty())
+      one["lstrip"] = true;
+  const auto of_class = [&](const char* name, std::string_view otherwise) {
+    const std::string text = beside.named(name);
+    return text.empty() ? std::string(otherwise) : text;
+  };
+  if (roberta) {
+    const std::string begin = of_class("cls_token", own.cls), end = of_class("sep_token", own.sep);
+    const token begin_id = detail::token_in(from, begin), end_id = detail::token_in(from, end);
+    for (const auto& [text, id] : {std::pair{&begin, begin_id}, {&end, end_id}})
+      require<config_error>(id >= 0, vocabulary_path, ": ", family, " puts '", begin, "' and '", end, "' around a text; the vocabulary must have '",
+                            *text, "'");
+    from.settings["post_processor"] = json{{"type", "RobertaProcessing"},
+                                           {"sep", json::array({end, static_cast<std::uint64_t>(end_id)})},
+                                           {"cls", json::array({begin, static_cast<std::uint64_t>(begin_id)})},
+                                           {"trim_offsets", true},
+                                           {"add_prefix_space", beside.adds_prefix_space().value_or(false)}};
+  } else {
+    const bool listed = std::any_of(from.settings["added_tokens"].begin(), from.settings["added_tokens"].end(),
+                                    [](const json& one) { return detail::token_text(one) == "<|endoftext|>"; });
+    if (const token id = detail::token_in(from, "<|endoftext|>"); !listed && id >= 0)  // GPT-2's own files do not mark it as special
+      from.settings["added_tokens"].push_back(detail::json_of({.content = "<|endoftext|>", .id = id, .special = true}));
+    from.settings["post_processor"] = detail::tokens_of_keys(from, beside);
   }
-  if (beside.adds_prefix_space().value_or(false)) {
-    json& step = from.settings["pre_tokenizer"];
-    (step.contains("pretokenizers") ? step["pretokenizers"].back() : step)["add_prefix_space"] = true;
-  }
-  if (beside.adds_bos().value_or(false) && !beside.bos_is_none()) {
-    const std::string bos = beside.bos().empty() ? "<|endoftext|>" : beside.bos();  // of GPT-2's class
-    for (const json& one : from.settings["added_tokens"])
-      if (detail::token_text(one) == bos) from.settings["post_processor"] = detail::begin_with(bos, one["id"].get<token>());
-    require<config_error>(!from.settings["post_processor"].is_null(), vocabulary_path, ": add_bos_token of tokenizer_config.json: the begin token '", bos,
-                          "' must be in the vocabulary");
-  }
+  if (beside.adds_prefix_space().value_or(false))
+    detail::for_each_byte_level(from.settings["pre_tokenizer"], [](json& step) { step["add_prefix_space"] = true; });
+  std::vector<std::string> notes;
+  if (beside.names_class() && !roberta && beside.adds_eos().value_or(false))
+    notes.push_back(concat(vocabulary_path, ": tokenizer_class ", family, ": transformers 4 ignores add_eos_token of tokenizer_config.json beside ",
+                           "vocab.json; here, as in transformers 5, texts end with the end token"));
   return detail::finish_tokenizer(std::move(from),
-                                  {{"vocab.json", std::string(vocabulary.text())}, {"merges.txt", std::string(merges.text())}}, beside);
+                                  {{"vocab.json", std::string(vocabulary.text())}, {"merges.txt", std::string(merges.text())}}, beside, std::move(notes), true);
 }
 
 /// What a rank file does not contain: the split pattern and the special tokens.
@@ -236,7 +239,7 @@ namespace detail {
     for (json& one : added) one["normalized"] = true;
   for (const json& one : added)
     if (!kind.first.empty() && detail::token_text(one) == kind.first && beside.adds_bos().value_or(true))
-      from.settings["post_processor"] = detail::begin_with(std::string(kind.first), one["id"].get<token>());
+      from.settings["post_processor"] = detail::tokens_around(detail::template_token{std::string(kind.first), one["id"].get<token>()}, std::nullopt);
   return detail::finish_tokenizer(std::move(from), {{path.substr(path.find_last_of('/') + 1), std::string(file.text())}}, beside);
 }
 

@@ -17,6 +17,7 @@
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/text/tokenizer.hpp>
+#include <xtrain/text/tokenizer_class.hpp>
 #include <xtrain/text/tokenizer_json.hpp>
 
 namespace xtrain::detail {
@@ -53,21 +54,69 @@ class companion_files {
       if (std::string_view(name) == "added_tokens.json") read_added(document, path);
       else (std::string_view(name) == "tokenizer_config.json" ? config : map) = std::move(document);
     }
-    // as in transformers, what special_tokens_map.json says counts, unless tokenizer_config.json lists all added tokens; then it only says what special
-    // tokens that file does not mention at all
+    // as in transformers, what special_tokens_map.json says counts, unless tokenizer_config.json lists all added tokens
     const bool map_counts = !config.is_object() || !config.contains("added_tokens_decoder");
-    if (!map_counts && map.is_object()) {
-      for (const auto& [key, one] : config.items()) map.erase(key);
-      read_settings(map, folder + "/special_tokens_map.json", true);
-    }
+    if (!map_counts && map.is_object())
+      for (const auto& [key, one] : map.items())
+        if (!config.contains(key) && !one.is_null() && key.ends_with("_token")) unread_.push_back(key);
     if (config.is_object()) read_settings(config, folder + "/tokenizer_config.json", false);
     if (map_counts && map.is_object()) read_settings(map, folder + "/special_tokens_map.json", true);
+    describes_ = config.is_object();
+    names_class_ = !class_.empty();
+    read_model_config(folder + "/config.json");
     for (const auto& [key, one] : named_) add_special(one);
+    if (!describes_) return;
+    const tokenizer_class& own = kind();  // its own tokens, unless the files name others or none
+    for (const auto& [name, text] : {std::pair{"bos_token", own.bos}, {"eos_token", own.eos}, {"unk_token", own.unk}, {"pad_token", own.pad},
+                                     {"cls_token", own.cls}, {"sep_token", own.sep}, {"mask_token", own.mask}})
+      if (!text.empty() && named(name).empty() && !(config.contains(name) || (map.is_object() && map.contains(name)))) {
+        add_special({.content = std::string(text), .special = true});
+        if (std::string_view(name) == "bos_token") own_bos_ = text;
+        if (std::string_view(name) == "eos_token") own_eos_ = text;
+      }
   }
 
   [[nodiscard]] const named_files& files() const { return files_; }
-  [[nodiscard]] const std::string& tokenizer_class() const { return class_; }
+  /// The files as they are saved, where config.json is not beside them: with the class that it tells.
+  [[nodiscard]] named_files files_with_class() const {
+    named_files all = files_;
+    if (names_class_ || class_.empty()) return all;
+    const auto config = std::find_if(all.begin(), all.end(), [](const auto& one) { return one.first == "tokenizer_config.json"; });
+    json settings = config == all.end() ? json::object() : parse_json(config->second, where_);
+    settings["tokenizer_class"] = class_;
+    if (config == all.end()) all.emplace_back("tokenizer_config.json", settings.dump(2) + "\n");
+    else config->second = settings.dump(2) + "\n";
+    return all;
+  }
+  [[nodiscard]] const std::string& where() const { return where_; }
+  /// The class that tokenizer_config.json names, or else the model's config.json, by itself or by its model_type; empty if none does.
+  [[nodiscard]] const std::string& class_name() const { return class_; }
+  [[nodiscard]] const tokenizer_class& kind() const { return tokenizer_class_of(class_); }
+  /// Takes a class back that only the model_type tells: the vocabulary is of another kind.
+  void forget_class_of_model() {
+    if (is_of_model_) class_.clear();
+  }
+  /// Whether tokenizer_config.json names the class.
+  [[nodiscard]] bool names_class() const { return names_class_; }
+  /// Whether there is a tokenizer_config.json.
+  [[nodiscard]] bool describes() const { return describes_; }
+  [[nodiscard]] const std::string& model_type() const { return model_type_; }
+  /// Keys of BERT's classes. strip_accents may be null, which is missing.
   [[nodiscard]] std::optional<bool> lowercase() const { return lowercase_; }
+  [[nodiscard]] std::optional<bool> strips_accents() const { return strips_accents_; }
+  [[nodiscard]] std::optional<bool> separates_ideographs() const { return separates_ideographs_; }
+  /// LLaMA: whether a space is put before every part of a text that follows a special token.
+  [[nodiscard]] std::optional<bool> legacy() const { return legacy_; }
+  /// Special tokens that only special_tokens_map.json names, where it is not read.
+  [[nodiscard]] const std::vector<std::string>& unread() const { return unread_; }
+  /// Whether the pattern of Mistral's early tokenizer.json files is to be replaced: fix_mistral_regex, beside a model of Mistral's that transformers before 5
+  /// has saved.
+  [[nodiscard]] bool fixes_mistral_pattern() const { return fixes_mistral_.value_or(false) && early_mistral_; }
+  /// The text of a token that is named, as "eos_token"; empty if it is not.
+  [[nodiscard]] std::string named(std::string_view name) const {
+    const auto at = std::find_if(named_.begin(), named_.end(), [&](const auto& one) { return one.first == name; });
+    return at == named_.end() ? std::string() : at->second.content;
+  }
   /// The begin token's text, if one is named.
   [[nodiscard]] const std::string& bos() const { return bos_; }
   [[nodiscard]] std::optional<bool> adds_bos() const { return adds_bos_; }
@@ -112,6 +161,8 @@ class companion_files {
     };
     read("bos_token", bos_, special.bos);
     read("eos_token", eos_, special.eos);
+    for (const auto& [text, to] : {std::pair{&own_bos_, &special.bos}, {&own_eos_, &special.eos}})
+      if (const token id = text->empty() ? -1 : find(*text); id >= 0) *to = id;
   }
   /// Sets adds_bos if the files say it. Not for a tokenizer.json: its post-processor says it, as in transformers 5.
   void read_adds_bos(special_tokens& special) const {
@@ -132,6 +183,10 @@ class companion_files {
     flag("add_eos_token", adds_eos_);
     flag("add_prefix_space", adds_prefix_space_);
     flag("do_lower_case", lowercase_);
+    flag("strip_accents", strips_accents_);
+    flag("tokenize_chinese_chars", separates_ideographs_);
+    flag("legacy", legacy_);
+    flag("fix_mistral_regex", fixes_mistral_);
     std::optional<bool> splits;  // would encode special tokens written in a text as ordinary text, always
     flag("split_special_tokens", splits);
     require<config_error>(!splits.value_or(false), path, ": 'split_special_tokens' must be false; given true");
@@ -162,8 +217,8 @@ class companion_files {
     named("eos_token", &eos_);
     for (const char* name : {"unk_token", "pad_token", "cls_token", "sep_token", "mask_token"}) named(name, nullptr);
     for (const char* name : {"additional_special_tokens", "extra_special_tokens"})  // the name before and since transformers 5
-      if (document.contains(name) && document[name].is_array())
-        for (const json& one : document[name])
+      if (document.contains(name) && (document[name].is_array() || document[name].is_object()))  // a list, or names and tokens
+        for (const auto& [key, one] : document[name].items())
           if (const added_token token = special_of(one, in_map); !token.content.empty()) add_special(token);
     if (!document.contains("added_tokens_decoder") || !document["added_tokens_decoder"].is_object()) return;
     for (const auto& [id, one] : document["added_tokens_decoder"].items()) {
@@ -174,6 +229,25 @@ class companion_files {
         add(token);
       }
     }
+  }
+  /// The class of a folder whose tokenizer_config.json names none, as transformers finds it.
+  void read_model_config(const std::string& path) {
+    if (!file_exists(path)) return;
+    const json config = read_json(path);
+    if (!config.is_object()) return;
+    const auto text = [&](const char* name) {
+      const auto at = config.find(name);
+      return at != config.end() && at->is_string() ? at->get<std::string>() : std::string();
+    };
+    model_type_ = text("model_type");
+    for (const std::string_view type : {"", "mistral", "mistral3", "voxtral", "ministral", "pixtral"})
+      early_mistral_ = early_mistral_ || (type == model_type_ && !text("transformers_version").starts_with("5."));
+    if (class_.empty()) class_ = text("tokenizer_class");
+    if (class_.empty())
+      if (const std::string_view name = class_of_model_type(model_type_); !name.empty()) {
+        class_ = concat(name, "Tokenizer");
+        is_of_model_ = true;
+      }
   }
   /// A special token as config files give it: a string, or an object with its content and how it is matched.
   [[nodiscard]] static added_token special_of(const json& value, bool in_map) {
@@ -205,13 +279,14 @@ class companion_files {
 
   std::string where_;
   named_files files_;
-  std::string class_, bos_, eos_;
-  std::optional<bool> adds_bos_, adds_eos_, adds_prefix_space_, lowercase_;
+  std::string class_, model_type_, bos_, eos_;
+  std::string own_bos_, own_eos_;  // the class's, if the files do not mention them
+  std::optional<bool> adds_bos_, adds_eos_, adds_prefix_space_, lowercase_, strips_accents_, separates_ideographs_, legacy_, fixes_mistral_;
   std::uint64_t image_tokens_ = 0;
-  bool has_roles_ = false, null_bos_ = false;
+  bool has_roles_ = false, null_bos_ = false, describes_ = false, names_class_ = false, early_mistral_ = false, is_of_model_ = false;
   std::vector<added_token> added_, specials_;
   std::vector<std::pair<std::string, added_token>> named_;  // bos_token and the like
-  std::vector<std::string> with_flags_;
+  std::vector<std::string> with_flags_, unread_;
 };
 
 [[nodiscard]] inline json json_of(const added_token& one) {
@@ -292,11 +367,22 @@ inline void complete_added_tokens(tokenizer_description& to, const companion_fil
   }
 }
 
+/// Says which special tokens are not read.
+inline void note_unread(std::vector<std::string>& notes, const companion_files& beside) {
+  if (beside.unread().empty()) return;
+  std::string names;
+  for (const std::string& name : beside.unread()) names += concat(names.empty() ? "" : ", ", name);
+  notes.push_back(concat(beside.where(), ": ", names, " of special_tokens_map.json: not read, as in transformers, because tokenizer_config.json has ",
+                         "added_tokens_decoder"));
+}
+
 /// Builds the tokenizer of a description with bos and eos from the companion files, or else from the description,
 /// or else by their usual names, unless the files say that bos is none.
-[[nodiscard]] inline tokenizer finish_tokenizer(tokenizer_description from, named_files files, const companion_files& beside) {
+///   saves_class   whether save() names the class, which config.json tells
+[[nodiscard]] inline tokenizer finish_tokenizer(tokenizer_description from, named_files files, const companion_files& beside,
+                                                std::vector<std::string> notes = {}, bool saves_class = false) {
   const bool is_whole = !files.empty() && files.front().first == "tokenizer.json";
-  files.insert(files.end(), beside.files().begin(), beside.files().end());
+  for (auto& file : saves_class ? beside.files_with_class() : beside.files()) files.push_back(std::move(file));
   const auto model = make_tokenizer(std::move(from), std::move(files));
   special_tokens special;
   const std::vector<token> before = model->before_text(), after = model->after_text();
@@ -315,7 +401,8 @@ inline void complete_added_tokens(tokenizer_description& to, const companion_fil
   if (special.eos < 0) special.eos = first_of({"<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"});
   token& bos = beside.bos_is_none() ? special.usual_bos : special.bos;
   if (special.bos < 0) bos = first_of({"<|endoftext|>", "<s>", "<|begin_of_text|>", "<bos>"});
-  return {model, special};
+  note_unread(notes, beside);
+  return {model, special, std::move(notes)};
 }
 
 }  // namespace xtrain::detail

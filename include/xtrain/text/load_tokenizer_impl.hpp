@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -18,6 +19,7 @@
 #include <xtrain/text/byte_level_files.hpp>
 #include <xtrain/text/byte_tokenizer.hpp>
 #include <xtrain/text/chatglm_tokens.hpp>
+#include <xtrain/text/class_steps.hpp>
 #include <xtrain/text/companion_files.hpp>
 #include <xtrain/text/load_tokenizer.hpp>
 #include <xtrain/text/sentencepiece_tokenizer.hpp>
@@ -32,30 +34,71 @@ XTRAIN_INLINE tokenizer load_tokenizer_json(const std::string& path) {
   const detail::companion_files beside(detail::parent_of(path));
   tokenizer_description from = describe_tokenizer(parse_json(file.text(), path), path);
   detail::complete_added_tokens(from, beside);
-  return detail::finish_tokenizer(std::move(from), {{"tokenizer.json", std::string(file.text())}}, beside);
+  const json written = from.settings;
+  detail::follow_class(from, beside);
+  bool changed = false;
+  for (const char* step : {"normalizer", "pre_tokenizer", "post_processor"})
+    changed = changed || detail::member_or_null(from.settings, step) != detail::member_or_null(written, step);
+  const detail::post_processor post(detail::member_or_null(from.settings, "post_processor"), path);
+  std::vector<std::string> notes = detail::notes_on_class(from, beside, written, {post.before_text(), post.after_text()});
+  return detail::finish_tokenizer(std::move(from), {{"tokenizer.json", std::string(file.text())}}, beside, std::move(notes), changed);
 }
 
 XTRAIN_INLINE tokenizer load_sentencepiece(const std::string& path) {
   const detail::companion_files beside(detail::parent_of(path));
-  auto model = std::make_shared<sentencepiece_model>(path, sentencepiece_options{.added = beside.added(), .beside = beside.files()});
+  const std::string& kind = beside.class_name();
+  const bool chatglm = kind == "ChatGLMTokenizer";
+  sentencepiece_options options{.added = beside.added(), .beside = beside.files()};
+  if (beside.describes() && !chatglm) {  // beside a model alone, text is what the library sentencepiece makes of it
+    options.finds_special = true;
+    options.named = beside.specials();
+    for (added_token& one : options.added) one.special = one.special || beside.names_special(one.content);
+    const std::optional<bool> space = beside.adds_prefix_space();
+    options.normalizes = beside.kind().kind == detail::class_kind::as_written;
+    switch (beside.kind().kind) {
+      case detail::class_kind::llama:
+        options.prefix = !space.value_or(true) ? space_before::nothing : beside.legacy().value_or(true) ? space_before::every_part : space_before::text;
+        break;
+      case detail::class_kind::code_llama:
+        options.prefix = space.value_or(true) ? space_before::every_part : space_before::nothing;
+        break;
+      case detail::class_kind::gemma:
+        options.prefix = space_before::nothing;
+        break;
+      default:
+        if (!beside.legacy().value_or(true)) options.prefix = space_before::text_of_model;
+    }
+  }
+  const space_before prefix = options.prefix;
+  auto model = std::make_shared<sentencepiece_model>(path, std::move(options));
   special_tokens special{.bos = model->bos(), .eos = model->eos(), .adds_bos = model->bos() >= 0};
   beside.read_special(special, [&](const std::string& text) { return model->find_token(text); });
   beside.read_adds_bos(special);
-  const std::string& kind = beside.tokenizer_class();
-  if (kind == "ChatGLMTokenizer") {
+  if (chatglm) {
     detail::be_chatglm(*model, beside, special);
     return {std::move(model), special};
   }
   text_surroundings around;
   if (special.adds_bos) around.before = {special.bos};
-  if (special.eos >= 0 && beside.adds_eos().value_or(kind.starts_with("T5Tokenizer"))) around.after = {special.eos};
+  if (special.eos >= 0 && (beside.adds_eos().value_or(false) || kind.starts_with("T5Tokenizer"))) around.after = {special.eos};
   around.after_second = around.after;
   if (!kind.starts_with("InternLM")) {  // InternLM joins a pair into one text
     around.after_first = around.after;
     around.before_second = around.before;
   }
   model->surround(std::move(around));
-  return {std::move(model), special};
+  std::vector<std::string> notes;
+  const auto note = [&](const auto&... words) { notes.push_back(concat(path, ": tokenizer_class ", kind, ": ", words...)); };
+  if (beside.names_class() && !beside.adds_bos() && special.adds_bos && beside.kind().kind != detail::class_kind::code_llama)
+    note("transformers 5 begins texts with ", model->token_text(special.bos),
+         " only if add_bos_token of tokenizer_config.json is true; here, as in transformers 4, it is true by default");
+  if (beside.names_class() && prefix == space_before::every_part && beside.kind().kind == detail::class_kind::llama)
+    note("transformers 5 puts no space ", beside.legacy() ? "" : "behind a special token unless legacy of tokenizer_config.json is true, and none ",
+         "in front of a space; here, as in transformers 4, every part of a text has one");
+  if (beside.names_class() && beside.kind().kind == detail::class_kind::code_llama)
+    note("transformers 5 puts no space behind a special token; here, as in transformers 4, there is one");
+  detail::note_unread(notes, beside);
+  return {std::move(model), special, std::move(notes)};
 }
 
 namespace detail {

@@ -18,6 +18,7 @@
 #include <xtrain/text/settings_reader.hpp>
 #include <xtrain/text/text_pattern.hpp>
 #include <xtrain/text/unicode.hpp>
+#include <xtrain/text/unicode_scripts.hpp>
 
 namespace xtrain::detail {
 
@@ -170,6 +171,28 @@ class whitespace_split final : public pre_tokenizer {
         while (end < view.size() && kind_at(end) == kind) end += character_at(view, end).bytes;
         add(at, end, kind == 0);
       }
+    });
+  }
+};
+
+/// Splits where the script changes. Spaces and unassigned characters belong to the piece before them; in front of a text they are removed.
+class script_split final : public pre_tokenizer {
+ public:
+  void apply(cut_text& text) const override {
+    cut_pieces(text, cut_behavior::removed, [](std::string_view view, const part_visitor& add) {
+      std::int32_t last = 0;
+      std::size_t begin = 0;
+      for (std::size_t at = 0; at < view.size();) {
+        const character c = character_at(view, at);
+        const std::int32_t script = script_of(c.code);
+        if (script != 0 && script != last) {
+          if (at > begin) add(begin, at, last == 0);
+          begin = at;
+          last = script;
+        }
+        at += c.bytes;
+      }
+      if (begin < view.size()) add(begin, view.size(), last == 0);
     });
   }
 };
@@ -341,6 +364,7 @@ template <class Kind>
   }
   read.allow({});
   if (type == "Whitespace") return std::make_unique<whitespace_split>();
+  if (type == "UnicodeScripts") return std::make_unique<script_split>();
   if (type == "WhitespaceSplit") return make_split_at(is_space, cut_behavior::removed);
   if (type == "BertPreTokenizer") {
     std::vector<std::unique_ptr<pre_tokenizer>> steps;

@@ -56,7 +56,9 @@ class sentencepiece_normalizer {
 
   ///   to       written: the normalized text
   ///   origins  written: for every byte of `to`, and for its end, the offset in `text`
-  void apply(std::string_view text, std::string& to, std::vector<std::uint32_t>& origins) const {
+  void apply(std::string_view text, std::string& to, std::vector<std::uint32_t>& origins) const { apply(text, options_.add_dummy_prefix, to, origins); }
+  ///   prefix   whether a space is added to the text, whatever the model says
+  void apply(std::string_view text, bool prefix, std::string& to, std::vector<std::uint32_t>& origins) const {
     to.clear();
     origins.clear();
     std::size_t at = 0;
@@ -74,7 +76,7 @@ class sentencepiece_normalizer {
       origins.insert(origins.end(), bytes.size(), static_cast<std::uint32_t>(at));
     };
     const std::string_view space = options_.escape_whitespaces ? visible_space : std::string_view(" ");
-    if (options_.add_dummy_prefix && !space_behind_) put(space);
+    if (prefix && !space_behind_) put(space);
     for (bool behind_space = options_.remove_extra_whitespaces; at < text.size();) {
       if (is_plain(text, at)) {
         to.push_back(text[at]);
@@ -102,7 +104,7 @@ class sentencepiece_normalizer {
         to.erase(to.size() - space.size());
         origins.resize(to.size());
       }
-    if (options_.add_dummy_prefix && space_behind_) put(space);
+    if (prefix && space_behind_) put(space);
     origins.push_back(static_cast<std::uint32_t>(at));
   }
 

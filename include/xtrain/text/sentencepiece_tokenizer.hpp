@@ -72,9 +72,22 @@ namespace detail {
 
 }  // namespace detail
 
+/// Where a space is put in front of text. The parts of a text lie between the tokens that are matched in it.
+enum class space_before : std::uint8_t {
+  as_model,       ///< every part, if the model says so
+  text_of_model,  ///< the text, if the model says so
+  every_part,
+  text,     ///< a text that begins with neither a token nor a space
+  nothing,
+};
+
 /// Settings of a model.
 struct sentencepiece_options {
   std::vector<added_token> added{};  ///< tokens beyond the model's own, matched literally in the text
+  bool finds_special = false;        ///< control and unknown pieces are matched in the text, as transformers does; else only the model splits it
+  std::vector<added_token> named{};  ///< further pieces to match: those that files name as special
+  space_before prefix = space_before::as_model;
+  bool normalizes = true;  ///< as the model says; else only spaces are made visible, and user-defined pieces are matched too
   named_files beside{};              ///< files that save() writes besides the model
 };
 
@@ -82,20 +95,32 @@ class sentencepiece_model final : public tokenizer_model {
  public:
   ///   throws   file_error if the file is missing or not a SentencePiece model, config_error for invalid added tokens
   explicit sentencepiece_model(const std::string& path, sentencepiece_options o = {})
-      : path_(path), bytes_(contents_of(path)), file_(detail::read_sentencepiece(bytes_, path)), numbers_(file_, path),
+      : path_(path), bytes_(contents_of(path)), file_(read(bytes_, path, o.normalizes)), numbers_(file_, path),
         user_defined_(detail::user_defined_pieces(file_, path)),
         normalizer_(file_.normalization, user_defined_.empty() ? nullptr : &user_defined_, file_.whitespace_as_suffix, path),
-        cutter_(detail::make_piece_cutter(file_, user_defined_, numbers_, path)), beside_(std::move(o.beside)) {
+        cutter_(detail::make_piece_cutter(file_, user_defined_, numbers_, path)), beside_(std::move(o.beside)), prefix_(o.prefix) {
     if (!file_.denormalization.charsmap.empty()) denormalizer_.emplace(file_.denormalization, nullptr, false, path);
     for (std::size_t i = 0; i < file_.pieces.size(); ++i)
       if (file_.pieces[i].kind == detail::piece_kind::byte)
         byte_pieces_[static_cast<std::size_t>(detail::byte_of_piece(file_.pieces[i].text))] = static_cast<token>(i);
     pieces_ = static_cast<token>(file_.pieces.size());
     vocabulary_ = file_.pieces.size();
-    std::vector<added_token> beyond;  // the others are pieces, which the model itself matches
+    std::vector<added_token> matched;  // others are pieces, which the model itself matches
     for (added_token& one : o.added)
-      if (one.id >= pieces_) beyond.push_back(std::move(one));
-    add(std::move(beyond));
+      if (one.id >= pieces_ || (o.finds_special && one.id >= 0 && piece(one.id).text == one.content)) matched.push_back(std::move(one));
+    if (o.finds_special) {
+      const auto match = [&](added_token one) {
+        const bool listed = std::any_of(matched.begin(), matched.end(), [&](const added_token& other) { return other.content == one.content; });
+        if (!listed) matched.push_back(std::move(one));
+      };
+      for (added_token& one : o.named)
+        if (one.id = find_token(one.content); one.id >= 0) match(std::move(one));
+      for (token id = 0; id < pieces_; ++id)
+        if (const auto kind = piece(id).kind; kind == detail::piece_kind::control || kind == detail::piece_kind::unknown ||
+                                                 (kind == detail::piece_kind::user_defined && !o.normalizes))
+          match({.content = piece(id).text, .id = id, .special = kind != detail::piece_kind::user_defined});
+    }
+    add(std::move(matched));
   }
   sentencepiece_model(const sentencepiece_model&) = delete;  // its parts refer to one another
   sentencepiece_model& operator=(const sentencepiece_model&) = delete;
@@ -154,7 +179,7 @@ class sentencepiece_model final : public tokenizer_model {
     std::string text;
     for (std::size_t begin = 0, end = 0; begin < tokens.size(); begin = end + 1) {
       for (end = begin; end < tokens.size() && added_.find(tokens[end]) == nullptr;) ++end;
-      text += decode_pieces(tokens.subspan(begin, end - begin));
+      text += decode_pieces(tokens.subspan(begin, end - begin), takes_space(begin == 0));
       if (end < tokens.size()) text += added_.find(tokens[end])->content;
     }
     return spaces_are_pieces_ ? detail::pieces_as_spaces(std::move(text)) : text;
@@ -190,6 +215,15 @@ class sentencepiece_model final : public tokenizer_model {
     const mapped_file file(path);
     return std::string(file.text());
   }
+  [[nodiscard]] static detail::sentencepiece_file read(std::string_view bytes, const std::string& path, bool normalizes) {
+    detail::sentencepiece_file file = detail::read_sentencepiece(bytes, path);
+    if (!normalizes) {
+      file.normalization.charsmap.clear();
+      file.normalization.remove_extra_whitespaces = false;
+      file.normalization.escape_whitespaces = true;
+    }
+    return file;
+  }
   [[nodiscard]] const detail::sentence_piece& piece(token t) const { return file_.pieces[static_cast<std::size_t>(t)]; }
   [[nodiscard]] bool is(token t, detail::piece_kind kind) const { return t >= 0 && t < pieces_ && piece(t).kind == kind; }
   [[nodiscard]] token control(const std::string& text) const {
@@ -214,7 +248,7 @@ class sentencepiece_model final : public tokenizer_model {
         normalizer_.apply(detail::spaces_as_pieces(part, before), work.text, work.origins);
         for (std::uint32_t& origin : work.origins) origin = before[origin];
       } else {
-        normalizer_.apply(part, work.text, work.origins);
+        normalizer_.apply(part, adds_space(part, begin == 0), work.text, work.origins);
       }
       work.pieces.clear();
       cutter_->cut(work.text, *memory, work.pieces);
@@ -244,8 +278,21 @@ class sentencepiece_model final : public tokenizer_model {
     }
   }
 
+  /// Whether a space is put in front of a part of a text.
+  [[nodiscard]] bool adds_space(std::string_view part, bool first) const {
+    const bool by_model = file_.normalization.add_dummy_prefix;
+    if (prefix_ == space_before::as_model) return by_model;
+    if (prefix_ == space_before::every_part || prefix_ == space_before::nothing) return prefix_ == space_before::every_part;
+    if (!first || (prefix_ == space_before::text_of_model && !by_model)) return false;
+    return file_.normalization.remove_extra_whitespaces || !(part.starts_with(' ') || part.starts_with(detail::visible_space));
+  }
+  /// Whether decoding takes a space away in front of the tokens of a part.
+  [[nodiscard]] bool takes_space(bool first) const {
+    return file_.normalization.remove_extra_whitespaces || adds_space("a", first);
+  }
   /// Pieces without text (control) and invalid ids decode to nothing.
-  [[nodiscard]] std::string decode_pieces(std::span<const token> tokens) const {
+  ///   takes_space  whether a space in front of them is no text
+  [[nodiscard]] std::string decode_pieces(std::span<const token> tokens, bool takes_space) const {
     std::string text, bytes;
     bool at_begin = true, space_taken = false;
     const auto end_bytes = [&] {
@@ -272,7 +319,6 @@ class sentencepiece_model final : public tokenizer_model {
         continue;
       }
       std::string_view written = one.text;
-      const bool takes_space = file_.normalization.add_dummy_prefix || file_.normalization.remove_extra_whitespaces;
       if (at_begin && takes_space && written.starts_with(detail::visible_space)) {
         written.remove_prefix(detail::visible_space.size());
         space_taken = !file_.normalization.remove_extra_whitespaces;
@@ -302,6 +348,7 @@ class sentencepiece_model final : public tokenizer_model {
   following_token following_;
   text_surroundings around_;
   bool spaces_are_pieces_ = false;
+  space_before prefix_ = space_before::as_model;
   token pieces_ = 0;
   std::size_t vocabulary_ = 0;
   mutable detail::word_memories memories_;

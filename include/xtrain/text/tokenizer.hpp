@@ -73,7 +73,8 @@ struct special_tokens {
 
 class tokenizer {
  public:
-  tokenizer(std::shared_ptr<const tokenizer_model> model, special_tokens special) : model_(std::move(model)), special_(special) {}
+  tokenizer(std::shared_ptr<const tokenizer_model> model, special_tokens special, std::vector<std::string> notes = {})
+      : model_(std::move(model)), special_(special), notes_(std::move(notes)) {}
 
   /// The tokens of the text alone, without added special tokens.
   [[nodiscard]] std::vector<token> encode(std::string_view text) const;
@@ -100,11 +101,14 @@ class tokenizer {
 
   [[nodiscard]] std::size_t vocab_size() const { return model_->vocab_size(); }
   [[nodiscard]] const special_tokens& special() const { return special_; }
+  /// What other versions of transformers read otherwise in this tokenizer's folder, a sentence each. Programs warn of it.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   void save(const std::string& folder) const { model_->save(folder); }
 
  private:
   std::shared_ptr<const tokenizer_model> model_;
   special_tokens special_;
+  std::vector<std::string> notes_;
 };
 
 /// Decodes tokens to text as they arrive and never emits part of a character.

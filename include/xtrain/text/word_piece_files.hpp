@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
@@ -19,7 +20,7 @@ namespace xtrain {
 namespace detail {
 
 /// BERT's steps around a WordPiece model: [CLS] text [SEP], or [CLS] text [SEP] second [SEP].
-[[nodiscard]] inline json bert_settings(bool lowercase, token begin, token end) {
+[[nodiscard]] inline json bert_settings(bool lowercase, const json& strips_accents, bool ideographs, token begin, token end) {
   const std::string around = concat(
       R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
       {"SpecialToken": {"id": "[SEP]", "type_id": 0}}], "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A",
@@ -30,8 +31,8 @@ namespace detail {
       end, R"(], "tokens": ["[SEP]"]}}})");
   return parse_json(
       concat(R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": {"type": "BertNormalizer",
-      "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": )",
-             lowercase, R"(},
+      "clean_text": true, "handle_chinese_chars": )",
+             ideographs, R"(, "strip_accents": )", strips_accents.dump(), R"(, "lowercase": )", lowercase, R"(},
       "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": )",
              begin >= 0 && end >= 0 ? around : "null", R"(,
       "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true}, "model": {"type": "WordPiece", "unk_token": "[UNK]",
@@ -41,12 +42,12 @@ namespace detail {
 
 }  // namespace detail
 
-/// Loads a vocab.txt. Text is lowercased if tokenizer_config.json says so; without that file, if no token other than those in brackets has
-/// an uppercase letter.
+/// Loads a vocab.txt. do_lower_case, strip_accents and tokenize_chinese_chars of tokenizer_config.json count; a missing do_lower_case is true. Without a file
+/// that names a class, text is lowercased if no token other than those in brackets has an uppercase letter.
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_word_piece(const std::string& path) {
   const mapped_file file(path);
-  const detail::companion_files beside(detail::parent_of(path));
+  detail::companion_files beside(detail::parent_of(path));
   tokenizer_description from;
   from.who = path;
   bool capitals = false;
@@ -57,12 +58,24 @@ namespace detail {
   });
   const detail::vocabulary_table table(from.vocabulary, path);
   require<config_error>(table.find("[UNK]") >= 0, path, ": must be a vocabulary of BERT's kind, a token on every line; it has no [UNK]");
-  from.settings = detail::bert_settings(beside.lowercase().value_or(!capitals), table.find("[CLS]"), table.find("[SEP]"));
+  const auto reads = [](const detail::tokenizer_class& one) { return one.kind == detail::class_kind::bert && one.bos.empty(); };
+  if (!reads(beside.kind())) beside.forget_class_of_model();
+  const std::string& class_name = beside.class_name();
+  const std::string_view own = beside.kind().name;
+  const bool of_bert = reads(beside.kind());
+  require<config_error>(of_bert || class_name.empty() || own == "PreTrained" || own == "ConvBert", path,
+                        ": tokenizer_class must be one that reads vocab.txt as BERT's; it is '", class_name, "'. A tokenizer.json would define it");
+  const bool lowercase = beside.lowercase().value_or(of_bert || own == "ConvBert" || !capitals);
+  from.settings = detail::bert_settings(lowercase, beside.strips_accents() ? json(*beside.strips_accents()) : json(),
+                                        beside.separates_ideographs().value_or(true), table.find("[CLS]"), table.find("[SEP]"));
+  std::vector<std::string> notes;
+  if (lowercase && capitals && !beside.lowercase())
+    notes.push_back(concat(path, ": tokens have uppercase letters, but text is lowercased: do_lower_case of tokenizer_config.json is missing, which is true"));
   for (const char* name : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
     if (const token id = table.find(name); id >= 0)
       from.settings["added_tokens"].push_back(detail::json_of({.content = name, .id = id, .special = true}));
   detail::describe_added_tokens(from, beside);
-  return detail::finish_tokenizer(std::move(from), {{"vocab.txt", std::string(file.text())}}, beside);
+  return detail::finish_tokenizer(std::move(from), {{"vocab.txt", std::string(file.text())}}, beside, std::move(notes), true);
 }
 
 }  // namespace xtrain

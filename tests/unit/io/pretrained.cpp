@@ -641,3 +641,19 @@ TEST_CASE("chat templates beside chat_template.jinja go where the tokenizer goes
   CHECK(get_file(to / "additional_chat_templates/tool_use.jinja") == "tools");
   CHECK_FALSE(file_exists(to / "additional_chat_templates/notes.txt"));
 }
+
+TEST_CASE("a copied tokenizer keeps its class, whatever model's config.json lies beside the copy") {
+  const std::string bytes = R"({"type": "ByteLevel", "add_prefix_space": true, "use_regex": true})", plain = R"({"type": "WhitespaceSplit"})";
+  const auto copied = [](const std::string& cut, const std::string& config, const std::string& settings) {
+    const scratch_folder from, to;
+    put_file(from / "tokenizer.json", R"({"pre_tokenizer": )" + cut + R"(, "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0}}})");
+    if (!config.empty()) put_file(from / "config.json", config);
+    if (!settings.empty()) put_file(from / "tokenizer_config.json", settings);
+    copy_tokenizer(from.path(), to.path());
+    return file_exists(to / "tokenizer_config.json") ? read_json(to / "tokenizer_config.json") : json();
+  };
+  CHECK(copied(bytes, "", "") == json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_prefix_space", true}});
+  CHECK(copied(bytes, R"({"model_type": "gpt2"})", R"({"eos_token": "?"})") == json{{"tokenizer_class", "GPT2Tokenizer"}, {"eos_token", "?"}});
+  CHECK(copied(bytes, R"({"model_type": "gpt2"})", R"({"tokenizer_class": "X"})") == json{{"tokenizer_class", "X"}});
+  CHECK(copied(plain, R"({"model_type": "gpt2"})", "").is_null());
+}

@@ -162,12 +162,57 @@ TEST_CASE("a whole text begins as its model wants it, and ends so") {
   CHECK(whole(R"({"add_bos_token": false})") == tokens{8});
   CHECK(whole(R"({"add_eos_token": true})") == tokens{1, 8, 2});
   CHECK(whole(R"({"tokenizer_class": "T5Tokenizer", "add_bos_token": false})") == tokens{8, 2});
+  CHECK(whole(R"({"tokenizer_class": "T5Tokenizer", "add_bos_token": false, "add_eos_token": false})") == tokens{8, 2});
   const auto two = [&](const std::string& settings) {
     const model_folder folder(model, settings);
     return load_tokenizer(folder.path()).encode_whole("the", "the").ids();
   };
   CHECK(two("") == tokens{1, 8, 1, 8});
   CHECK(two(R"({"tokenizer_class": "InternLM2Tokenizer"})") == tokens{1, 8, 8});
+}
+
+TEST_CASE("special tokens written in a text are tokens if tokenizer_config.json lies beside a model, and legacy says whether a space follows them") {
+  std::string pieces;  // values: transformers 5.24.0 and 4.57.6
+  const std::vector<std::string> joined = {space + "a", space + "b"};
+  for (std::size_t i = 0; i < joined.size(); ++i) pieces += piece(joined[i], -static_cast<float>(i));
+  pieces += piece(space, -10) + piece("a", -11) + piece("b", -12) + piece("<tool>", 0, 4);
+  const std::string model = model_of(pieces, 2);
+  const auto loaded = [&](const std::string& settings) {
+    const model_folder folder(model, settings);
+    return load_tokenizer(folder.path());
+  };
+  const std::string llama = R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": false)";
+  const tokenizer bare = loaded(""), old = loaded(llama + R"(, "legacy": true})"), now = loaded(llama + R"(, "legacy": false})");
+  const tokenizer none = loaded(llama + R"(, "add_prefix_space": false, "legacy": true})");
+  CHECK(bare.encode("a</s>b") == tokens{3, 0, 7});  // the library alone
+  CHECK(old.encode("a</s>b") == tokens{3, 2, 4});
+  CHECK(now.encode("a</s>b") == tokens{3, 2, 7});
+  CHECK(none.encode("a</s>b") == tokens{6, 2, 7});
+  CHECK(old.encode("a</s> b") == tokens{3, 2, 5, 4});
+  CHECK(now.encode("a</s> b") == tokens{3, 2, 4});
+  CHECK(old.encode(" a") == tokens{5, 3});
+  CHECK(now.encode(" a") == tokens{3});
+  CHECK(now.encode("</s>a") == tokens{2, 6});
+  CHECK(old.encode("</s>a") == tokens{2, 3});
+  CHECK(now.encode("a<tool>b") == tokens{3, 8, 7});
+  CHECK(old.encode("a<tool>b") == tokens{3, 8, 4});
+  CHECK(now.encode_as_text("</s>") == bare.encode("</s>"));
+  for (const tokenizer* t : {&old, &now, &none})
+    for (const char* text : {"a</s>b a", "</s>a", "a b<s>"}) CHECK(t->decode(t->encode(text)) == text);
+  CHECK(old.notes().size() == 1);  // transformers 5 has no space in front of a space
+  CHECK(now.notes().empty());
+  const tokenizer unsaid = loaded(R"({"tokenizer_class": "LlamaTokenizer"})");
+  CHECK(unsaid.encode_whole("</s>a").ids() == tokens{1, 2, 3});  // as in 4.57.6
+  CHECK(unsaid.notes().size() == 2);  // add_bos_token and legacy
+}
+
+TEST_CASE("tokens that are added beside a model have no space behind them without legacy") {
+  const std::string model = model_of(piece(space + "a", -1) + piece(space, -10) + piece("a", -11), 2);
+  const model_folder folder(model, R"({"tokenizer_class": "LlamaTokenizer", "legacy": false, "add_bos_token": false,
+      "added_tokens_decoder": {"0": {"content": "<unk>", "special": true}, "1": {"content": "<s>", "special": true}, "2": {"content": "</s>", "special": true}, "6": {"content": "<|im_start|>", "special": true}}})");
+  const tokenizer t = load_tokenizer(folder.path());
+  CHECK(t.encode("<|im_start|>a a") == tokens{6, 5, 3});
+  CHECK(t.encode("a<|im_start|> a") == tokens{3, 6, 3});
 }
 
 TEST_CASE("ChatGLM2's and 3's folders have tokens behind the pieces, and no begin token but [gMASK] sop") {

@@ -204,6 +204,9 @@ TEST_CASE("pre-tokenizers cut text") {
       {R"~({"type": "Split", "pattern": {"Regex": "\\w+"}, "behavior": "Removed", "invert": false})~",
        "a_1 \xE2\x85\xA0\xC2\xB2 \xE0\xA4\x95\xE0\xA4\xBF-",
        {" ", " ", "-"}},
+      {R"~({"type": "UnicodeScripts"})~", "  two \xD0\xB4\xD0\xB2\xD0\xB0 \xE4\xBA\x8C\xE3\x81\xA4\xE3\x83\xBC\xE3\x82\xBF!", {"two ", "\xD0\xB4\xD0\xB2\xD0\xB0 ", "\xE4\xBA\x8C\xE3\x81\xA4\xE3\x83\xBC\xE3\x82\xBF", "!"}},
+      {R"~({"type": "UnicodeScripts"})~", "a\xCD\xB8" "b\xCD\xB8\xCE\xB2 \xCC\x81x1 2", {"a\xCD\xB8" "b\xCD\xB8", "\xCE\xB2 ", "\xCC\x81", "x", "1 2"}},
+      {R"~({"type": "UnicodeScripts"})~", "   ", {}},
       {R"~({"type": "FixedLength", "length": 2})~",
        "ab\xC3\xA9"
        "de",
@@ -291,8 +294,8 @@ TEST_CASE("steps that are not understood are refused by name") {
   refuses(normalizer, "[]", "f: normalizer: must be an object; it is array");
   refuses(normalizer, R"({"type": "Precompiled", "precompiled_charsmap": "!"})", "must be written in base 64");
   refuses(normalizer, R"({"type": "Precompiled", "precompiled_charsmap": "////fw=="})", "must hold the trie that it promises");
-  refuses(pre_tokenizer, R"({"type": "UnicodeScripts"})",
-          "f: the pre-tokenizer must be one that this library knows; given 'UnicodeScripts'");
+  refuses(pre_tokenizer, R"({"type": "Scripts"})",
+          "f: the pre-tokenizer must be one that this library knows; given 'Scripts'");
   refuses(pre_tokenizer, R"({"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated"})",
           "must be a regular expression; '(a' is not");
   refuses(pre_tokenizer, R"({"type": "Split", "pattern": {"Regex": "[a&&b]"}, "behavior": "Isolated"})", "no intersection of sets");

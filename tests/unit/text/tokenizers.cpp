@@ -287,8 +287,8 @@ TEST_CASE("what tokenizer_config.json and special_tokens_map.json say of special
   write_small_bpe(folder);
   put_file(folder / "special_tokens_map.json",
            R"({"bos_token": {"content": "<s>"}, "eos_token": "<|endoftext|>", "additional_special_tokens": ["th"]})");
-  put_file(folder / "tokenizer_config.json",
-           R"({"add_bos_token": true, "added_tokens_decoder": {"260": {"content": "<s>", "special": true, "normalized": false}}})");
+  put_file(folder / "added_tokens.json", R"({"<s>": 260})");
+  put_file(folder / "tokenizer_config.json", R"({"add_bos_token": true})");
   const tokenizer t = load_tokenizer(folder.path());
   CHECK(t.special().bos == 260);
   CHECK(t.special().eos == 259);
@@ -432,6 +432,7 @@ TEST_CASE("tokens that the files beside a tokenizer.json name are added to it, a
   CHECK(named.encode("a</s>a") == tokens{1, 2, 1});
   CHECK(named.decode(tokens{1, 2}, special_text::left_out) == "a");
   CHECK(loaded("", {{"extra_special_tokens", {"<m>"}}}, {{"additional_special_tokens", {"<x>"}}}).encode("a<m><x>") == tokens{1, 3, 4});
+  CHECK(loaded("", {{"extra_special_tokens", {{"image_token", "<m>"}}}}, {}).encode("a<m>") == tokens{1, 3});
   CHECK(loaded("", {{"mask_token", {{"content", "<m>"}, {"lstrip", true}, {"normalized", false}}}}, {}).encode_placed("a <m>")[1].begin == 1);
   const tokenizer listed = loaded(added(2, "</s>", ""), {{"eos_token", "</s>"}}, {});  // it is listed, but not as special
   CHECK(listed.decode(tokens{1, 2}, special_text::left_out) == "a");
@@ -445,6 +446,212 @@ TEST_CASE("tokens that the files beside a tokenizer.json name are added to it, a
   // special_tokens_map.json counts, unless tokenizer_config.json lists the added tokens
   CHECK(loaded("", {{"eos_token", "</s>"}}, {{"eos_token", "<m>"}}).special().eos == 3);
   CHECK(loaded("", {{"eos_token", "</s>"}, {"added_tokens_decoder", json::object()}}, {{"eos_token", "<m>"}}).special().eos == 2);
+  const tokenizer unread = loaded("", {{"added_tokens_decoder", json::object()}}, {{"bos_token", "<m>"}});
+  CHECK(unread.special().bos == -1);
+  REQUIRE(unread.notes().size() == 1);
+  CHECK(unread.notes()[0].find("bos_token of special_tokens_map.json: not read") != std::string::npos);
+}
+
+// Values of the next cases: transformers 5.24.0 and 4.57.6, with tokenizers 0.23.3. Where they differ, the page of this folder says which is followed.
+
+namespace {
+
+/// The tokenizer.json of write_small_bpe's vocabulary.
+json small_bpe_steps(const json& pre_tokenizer, const json& post_processor = nullptr) {
+  const scratch_folder folder;
+  write_small_bpe(folder);
+  load_tokenizer(folder.path()).save(folder.path());
+  json all = read_json(folder / "tokenizer.json");
+  all["pre_tokenizer"] = pre_tokenizer;
+  all["post_processor"] = post_processor;
+  return all;
+}
+/// A folder of these files, loaded. A null is no file.
+tokenizer folder_of(const json& tokenizer_json, const json& config, const json& model_config = nullptr) {
+  const scratch_folder folder;
+  put_file(folder / "tokenizer.json", tokenizer_json.dump());
+  if (!config.is_null()) put_file(folder / "tokenizer_config.json", config.dump());
+  if (!model_config.is_null()) put_file(folder / "config.json", model_config.dump());
+  return load_tokenizer(folder.path());
+}
+json config_of(const std::string& name, const json& keys = json::object()) {
+  json config = {{"tokenizer_class", name}, {"eos_token", "<|endoftext|>"}};
+  config.update(keys);
+  return config;
+}
+bool notes_name(const tokenizer& t, const std::string& words) {
+  for (const std::string& note : t.notes())
+    if (note.find(words) != std::string::npos) return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("the class decides whether a space is put before a text, not the tokenizer.json") {
+  using tokens = std::vector<token>;
+  const json with_space = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+  const json steps = small_bpe_steps(with_space);
+  const json sequence = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, with_space}}};
+  const json key = {{"add_prefix_space", true}};
+  for (const char* name : {"GPT2Tokenizer", "GPT2TokenizerFast", "GPTNeoXTokenizerFast", "CodeGenTokenizer", "Qwen2TokenizerFast", "RobertaTokenizer",
+                           "BartTokenizer"}) {
+    CAPTURE(name);
+    CHECK(folder_of(steps, config_of(name)).encode("the") == tokens{257});
+    CHECK(folder_of(steps, config_of(name, key)).encode("the") == tokens{258});
+  }
+  for (const char* name : {"PreTrainedTokenizerFast", "TokenizersBackend", "TheirTokenizer"}) {
+    CAPTURE(name);
+    CHECK(folder_of(steps, config_of(name)).encode("the") == tokens{258});
+  }
+  CHECK(folder_of(steps, nullptr, {{"model_type", "gpt2"}}).encode("the") == tokens{257});  // the model's config.json tells the class
+  CHECK(folder_of(steps, nullptr, {{"tokenizer_class", "GPT2Tokenizer"}}).encode("the") == tokens{257});
+  const scratch_folder saved;  // where config.json is not
+  folder_of(steps, nullptr, {{"model_type", "gpt2"}}).save(saved.path());
+  CHECK(load_tokenizer(saved.path()).encode("the") == tokens{257});
+  CHECK(folder_of(steps, nullptr).encode("the") == tokens{258});
+  // the releases differ
+  const tokenizer generic = folder_of(steps, config_of("PreTrainedTokenizerFast"));
+  CHECK(notes_name(generic, "transformers 4 takes add_prefix_space of tokenizer_config.json"));
+  const tokenizer inside = folder_of(small_bpe_steps(sequence), config_of("GPT2Tokenizer"));
+  CHECK(inside.encode("the") == tokens{258});
+  CHECK(notes_name(inside, "transformers 5 has its own normalizer and pre-tokenizer"));
+  CHECK(folder_of(small_bpe_steps(sequence), config_of("Qwen2Tokenizer")).encode("the") == tokens{257});
+  CHECK(folder_of(steps, config_of("GPT2Tokenizer")).notes().empty());
+}
+
+TEST_CASE("GPT-NeoX's class decides what is around a text, GPT-2's does not") {
+  using tokens = std::vector<token>;
+  const json cut = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  const json post = parse_json(R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A",
+      "type_id": 0}}], "pair": [], "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [259], "tokens": ["<|endoftext|>"]}}})", "the test");
+  const auto whole = [&](const json& config) { return folder_of(small_bpe_steps(cut, post), config).encode_whole("the").ids(); };
+  CHECK(whole(config_of("GPT2Tokenizer")) == tokens{259, 257});
+  CHECK(whole(config_of("GPTNeoXTokenizer")) == tokens{257});
+  CHECK(whole(config_of("GPTNeoXTokenizer", {{"add_eos_token", true}})) == tokens{257, 259});  // as in 4.57.6
+  CHECK(notes_name(folder_of(small_bpe_steps(cut, post), config_of("GPTNeoXTokenizer", {{"add_eos_token", true}})), "transformers 5 ignores add_bos_token"));
+}
+
+TEST_CASE("vocab.json has the tokens around a text that its class has") {
+  using tokens = std::vector<token>;
+  const scratch_folder folder;
+  write_small_bpe(folder);
+  const auto whole = [&](const json& config, const std::string& text = "the") {
+    put_file(folder / "tokenizer_config.json", config.dump());
+    return load_tokenizer(folder.path()).encode_whole(text).ids();
+  };
+  for (const char* name : {"GPT2Tokenizer", "Qwen2Tokenizer"}) {
+    CAPTURE(name);
+    CHECK(whole({{"tokenizer_class", name}, {"add_eos_token", true}}) == tokens{257, 259});
+    CHECK(whole({{"tokenizer_class", name}}) == tokens{257});
+  }
+  CHECK(whole({{"tokenizer_class", "GPT2Tokenizer"}, {"add_bos_token", true}, {"add_eos_token", true}}) == tokens{259, 257, 259});
+  CHECK(load_tokenizer(folder.path()).encode_prompt("the") == tokens{259, 257});
+  json vocabulary = read_json(folder / "vocab.json");
+  vocabulary.erase("<|endoftext|>");
+  for (const char* text : {"<s>", "</s>", "<pad>", "<mask>", "<unk>"}) vocabulary[text] = vocabulary.size();
+  put_file(folder / "vocab.json", vocabulary.dump());
+  for (const char* name : {"RobertaTokenizer", "BartTokenizerFast"}) {
+    CAPTURE(name);
+    CHECK(whole({{"tokenizer_class", name}}) == tokens{259, 257, 260});
+    CHECK(whole({{"tokenizer_class", name}}, "<mask> the <mask>") == tokens{259, 262, 258, 262, 260});  // the mask takes the space before it
+    CHECK(load_tokenizer(folder.path()).encode_whole("the", "the").ids() == tokens{259, 257, 260, 260, 257, 260});
+    const tokenizer t = load_tokenizer(folder.path());
+    CHECK(t.special().bos == 259);
+    CHECK(t.special().eos == 260);
+    const scratch_folder again;
+    t.save(again.path());
+    CHECK(load_tokenizer(again.path()).encode_whole("the").ids() == tokens{259, 257, 260});
+  }
+  vocabulary.erase("</s>");
+  put_file(folder / "vocab.json", vocabulary.dump());
+  CHECK_THROWS_WITH_AS((void)load_tokenizer(folder.path()), doctest::Contains("puts '<s>' and '</s>' around a text; the vocabulary must have '</s>'"),
+                       config_error);
+}
+
+TEST_CASE("BERT's classes take lower case, accents and ideographs from their keys, missing ones too") {
+  using tokens = std::vector<token>;
+  const std::vector<std::string> words = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "Hello",
+                                          "cafe", "caf\xC3\xA9", "\xE4\xB8\xAD", "\xE4\xB8\xAD\xE6\x96\x87"};
+  json vocabulary = json::object();
+  std::string lines;
+  for (std::size_t i = 0; i < words.size(); ++i) vocabulary[words[i]] = i, lines += words[i] + "\n";
+  const auto steps = [&](bool lower, const json& accents, bool ideographs) {
+    return json{{"normalizer",
+                 {{"type", "BertNormalizer"}, {"clean_text", true}, {"handle_chinese_chars", ideographs}, {"strip_accents", accents}, {"lowercase", lower}}},
+                {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                {"post_processor", {{"type", "BertProcessing"}, {"sep", {"[SEP]", 3}}, {"cls", {"[CLS]", 2}}}},
+                {"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", vocabulary}}}};
+  };
+  struct example {
+    json config, steps;
+    tokens ids;
+  };
+  const auto bert = [](const json& keys = json::object()) {
+    json config = {{"tokenizer_class", "BertTokenizer"}};
+    config.update(keys);
+    return config;
+  };
+  const std::string text = "Hello caf\xC3\xA9 \xE4\xB8\xAD\xE6\x96\x87";
+  for (const example& one : std::vector<example>{{bert(), steps(false, nullptr, true), {2, 5, 7, 9, 1, 3}},
+                                                 {bert({{"do_lower_case", false}}), steps(true, nullptr, true), {2, 6, 8, 9, 1, 3}},
+                                                 {bert({{"do_lower_case", false}, {"strip_accents", true}}), steps(true, nullptr, true), {2, 6, 7, 9, 1, 3}},
+                                                 {bert({{"strip_accents", false}}), steps(false, true, true), {2, 5, 8, 9, 1, 3}},
+                                                 {bert({{"tokenize_chinese_chars", false}}), steps(false, nullptr, true), {2, 5, 7, 10, 3}},
+                                                 {bert(), steps(true, true, false), {2, 5, 7, 9, 1, 3}}}) {
+    CAPTURE(one.config);
+    const tokenizer whole = folder_of(one.steps, one.config);
+    CHECK(whole.encode_whole(text).ids() == one.ids);
+    CHECK(whole.notes().empty());
+    const scratch_folder lists;  // the same with vocab.txt
+    put_file(lists / "vocab.txt", lines);
+    put_file(lists / "tokenizer_config.json", one.config.dump());
+    CHECK(load_tokenizer(lists.path()).encode_whole(text).ids() == one.ids);
+  }
+  const json cased = steps(false, nullptr, false);
+  CHECK(folder_of(cased, {{"tokenizer_class", "DistilBertTokenizerFast"}}).encode_whole(text).ids() == tokens{2, 5, 7, 9, 1, 3});
+  CHECK(folder_of(cased, {{"tokenizer_class", "PreTrainedTokenizerFast"}}).encode_whole(text).ids() == tokens{2, 6, 8, 10, 3});
+  CHECK(folder_of(cased, nullptr, {{"model_type", "bert"}}).encode_whole(text).ids() == tokens{2, 5, 7, 9, 1, 3});
+  const tokenizer apart = folder_of(cased, {{"tokenizer_class", "MPNetTokenizer"}});  // 4.57.6 leaves ideographs to the file
+  CHECK(apart.encode_whole(text).ids() == tokens{2, 5, 7, 10, 3});
+  CHECK(notes_name(apart, "transformers 5 separates ideographs"));
+  const scratch_folder lists;
+  put_file(lists / "vocab.txt", lines);
+  CHECK(load_tokenizer(lists.path()).encode("Hello") == tokens{6});  // no class: capitals in the vocabulary
+  put_file(lists / "config.json", R"({"model_type": "llama"})");  // whose class does not read vocab.txt
+  CHECK(load_tokenizer(lists.path()).encode("Hello") == tokens{6});
+  put_file(lists / "tokenizer_config.json", R"({"tokenizer_class": "BertJapaneseTokenizer"})");
+  CHECK_THROWS_WITH_AS((void)load_tokenizer(lists.path()), doctest::Contains("must be one that reads vocab.txt as BERT's; it is 'BertJapaneseTokenizer'"),
+                       config_error);
+}
+
+TEST_CASE("fix_mistral_regex replaces the pattern of a large vocabulary beside a model of Mistral's that transformers before 5 has saved") {
+  json steps = small_bpe_steps(parse_json(R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "\\p{L}+"}, "behavior": "Isolated",
+      "invert": false}, {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})", "the test"));
+  steps["model"]["vocab"]["Th"] = 260;
+  steps["model"]["vocab"]["xT"] = 261;
+  steps["model"]["merges"] = json::array({json::array({"x", "T"}), json::array({"T", "h"})});
+  for (int id = 262; id < 100010; ++id) steps["model"]["vocab"][concat("<", id, ">")] = id;
+  using tokens = std::vector<token>;
+  const json fixes = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"fix_mistral_regex", true}};
+  const json early = {{"model_type", "mistral"}, {"transformers_version", "4.50.0"}}, late = {{"model_type", "mistral"}, {"transformers_version", "5.1.0"}};
+  CHECK(folder_of(steps, fixes, early).encode("xTh") == tokens{'x', 260});  // a capital begins a word
+  CHECK(folder_of(steps, fixes, late).encode("xTh") == tokens{261, 'h'});
+  CHECK(folder_of(steps, fixes, {{"model_type", "llama"}}).encode("xTh") == tokens{261, 'h'});
+  CHECK(folder_of(steps, nullptr, early).encode("xTh") == tokens{261, 'h'});
+}
+
+TEST_CASE("LLaMA's add_prefix_space takes the space before a text away if it is false") {
+  const json steps = parse_json(R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "_"}, {"type": "Replace", "pattern":
+      {"String": " "}, "content": "_"}]}, "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "_"}, "content": " "},
+      {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}, "model": {"type": "BPE", "vocab": {"_": 0, "a": 1, "_a": 2, "<unk>": 3},
+      "merges": ["_ a"], "unk_token": "<unk>"}})", "the test");
+  using tokens = std::vector<token>;
+  const tokenizer with = folder_of(steps, {{"tokenizer_class", "LlamaTokenizer"}});
+  const tokenizer without = folder_of(steps, {{"tokenizer_class", "LlamaTokenizer"}, {"add_prefix_space", false}});
+  CHECK(with.encode("a a") == tokens{2, 2});
+  CHECK(without.encode("a a") == tokens{1, 2});
+  CHECK(without.decode(tokens{2, 1}) == " aa");
+  CHECK(notes_name(with, "transformers 5 has its own normalizer and pre-tokenizer"));
 }
 
 TEST_CASE("of ways that score the same, a unigram takes the one that the tokenizers library takes") {

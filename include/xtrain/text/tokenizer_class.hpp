@@ -1,0 +1,106 @@
+// Classes of tokenizers: the `tokenizer_class` of a tokenizer_config.json.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace xtrain::detail {
+
+/// What a class does beside the files of its folder.
+enum class class_kind : std::uint8_t {
+  as_written,  ///< nothing: generic classes, and unknown ones
+  bert,        ///< its keys decide lower case, accents and ideographs
+  mpnet,       ///< the same, but ideographs only if a key names them
+  byte_level,  ///< add_prefix_space, by default false, for a ByteLevel step
+  blenderbot,  ///< the same if the key is given
+  roberta,     ///< byte_level; vocab.json has <s> text </s>
+  gpt_neox,    ///< byte_level; add_bos_token and add_eos_token decide what is around a text
+  qwen2,       ///< byte_level, also inside a Sequence
+  cohere,      ///< add_prefix_space, if true, for every ByteLevel step
+  llama,       ///< add_prefix_space, if false; legacy, for a SentencePiece model
+  code_llama,  ///< transformers 5 has its own steps
+  gemma,       ///< no space before a text
+};
+
+struct tokenizer_class {
+  std::string_view name;  ///< without Tokenizer and Fast; empty: unknown
+  class_kind kind = class_kind::as_written;
+  std::string_view bos{}, eos{}, unk{}, pad{}, cls{}, sep{}, mask{};  ///< special tokens that the class has by itself; empty: none
+};
+
+/// The classes that are known.                                    [transformers 4, models/*/tokenization_*.py]
+inline constexpr std::array tokenizer_classes{
+    tokenizer_class{"PreTrained"},
+    tokenizer_class{"TokenizersBackend"},
+    tokenizer_class{"Llama", class_kind::llama, "<s>", "</s>", "<unk>"},
+    tokenizer_class{"CodeLlama", class_kind::code_llama, "<s>", "</s>", "<unk>"},
+    tokenizer_class{"Baichuan", class_kind::as_written, "<s>", "</s>", "<unk>"},
+    tokenizer_class{"InternLM", class_kind::as_written, "<s>", "</s>", "<unk>", "</s>"},
+    tokenizer_class{"InternLM2", class_kind::as_written, "<s>", "</s>", "<unk>", "</s>"},
+    tokenizer_class{"GPT2", class_kind::byte_level, "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
+    tokenizer_class{"CodeGen", class_kind::byte_level, "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
+    tokenizer_class{"GPTNeoX", class_kind::gpt_neox, "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
+    tokenizer_class{"Qwen2", class_kind::qwen2, "", "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
+    tokenizer_class{"Gemma", class_kind::gemma, "<bos>", "<eos>", "<unk>", "<pad>"},
+    tokenizer_class{"Bloom", class_kind::as_written, "<s>", "</s>", "<unk>", "<pad>"},
+    tokenizer_class{"Cohere", class_kind::cohere, "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<UNK>"},
+    tokenizer_class{"Roberta", class_kind::roberta, "<s>", "</s>", "<unk>", "<pad>", "<s>", "</s>", "<mask>"},
+    tokenizer_class{"Bart", class_kind::roberta, "<s>", "</s>", "<unk>", "<pad>", "<s>", "</s>", "<mask>"},
+    tokenizer_class{"LED", class_kind::roberta, "<s>", "</s>", "<unk>", "<pad>", "<s>", "</s>", "<mask>"},
+    tokenizer_class{"Longformer", class_kind::roberta, "<s>", "</s>", "<unk>", "<pad>", "<s>", "</s>", "<mask>"},
+    tokenizer_class{"Mvp", class_kind::roberta, "<s>", "</s>", "<unk>", "<pad>", "<s>", "</s>", "<mask>"},
+    tokenizer_class{"Blenderbot", class_kind::blenderbot, "<s>", "</s>", "<unk>", "<pad>", "<s>", "</s>", "<mask>"},
+    tokenizer_class{"Deberta", class_kind::byte_level, "[CLS]", "[SEP]", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{"Whisper", class_kind::byte_level, "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
+    tokenizer_class{"Bert", class_kind::bert, "", "", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{"DistilBert", class_kind::bert, "", "", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{"Electra", class_kind::bert, "", "", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{"MobileBert", class_kind::bert, "", "", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{"LayoutLM", class_kind::bert, "", "", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{"Lxmert", class_kind::bert, "", "", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{"SqueezeBert", class_kind::bert, "", "", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{"DPRContextEncoder", class_kind::bert, "", "", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{"DPRQuestionEncoder", class_kind::bert, "", "", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{"DPRReader", class_kind::bert, "", "", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{"ConvBert", class_kind::as_written, "", "", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{"Funnel", class_kind::bert, "<s>", "</s>", "<unk>", "<pad>", "<cls>", "<sep>", "<mask>"},
+    tokenizer_class{"MPNet", class_kind::mpnet, "<s>", "</s>", "[UNK]", "<pad>", "<s>", "</s>", "<mask>"},
+    tokenizer_class{"Splinter", class_kind::mpnet, "", "", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"},
+    tokenizer_class{""},
+};
+
+/// The class of a name such as GPT2TokenizerFast.
+[[nodiscard]] constexpr const tokenizer_class& tokenizer_class_of(std::string_view name) {
+  for (const std::string_view ending : {"Fast", "Tokenizer"})
+    if (name.ends_with(ending)) name.remove_suffix(ending.size());
+  const auto known = std::find_if(tokenizer_classes.begin(), tokenizer_classes.end() - 1, [&](const tokenizer_class& one) { return one.name == name; });
+  return *known;
+}
+
+/// The class that transformers takes for a model_type if no file names one; empty if the type is unknown.
+[[nodiscard]] constexpr std::string_view class_of_model_type(std::string_view type) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 37> known{
+      {{"llama", "Llama"},           {"mistral", "Llama"},       {"mixtral", "Llama"},         {"phi3", "Llama"},        {"gpt2", "GPT2"},
+       {"gpt_neo", "GPT2"},          {"gptj", "GPT2"},           {"opt", "GPT2"},              {"starcoder2", "GPT2"},   {"codegen", "CodeGen"},
+       {"phi", "CodeGen"},           {"gpt_neox", "GPTNeoX"},    {"mpt", "GPTNeoX"},           {"olmo", "GPTNeoX"},      {"mamba", "GPTNeoX"},
+       {"qwen2", "Qwen2"},           {"qwen2_moe", "Qwen2"},     {"qwen3", "Qwen2"},           {"qwen3_moe", "Qwen2"},   {"gemma", "Gemma"},
+       {"gemma2", "Gemma"},          {"gemma3", "Gemma"},        {"gemma3_text", "Gemma"},     {"bloom", "Bloom"},       {"cohere", "Cohere"},
+       {"cohere2", "Cohere"},        {"roberta", "Roberta"},     {"bart", "Bart"},             {"led", "LED"},           {"longformer", "Longformer"},
+       {"bert", "Bert"},             {"distilbert", "DistilBert"}, {"electra", "Electra"},     {"mobilebert", "MobileBert"}, {"convbert", "Bert"},
+       {"layoutlm", "LayoutLM"},     {"mpnet", "MPNet"}}};
+  for (const auto& [model, name] : known)
+    if (model == type) return name;
+  return {};
+}
+
+/// Whether transformers 5.24 loads a model's tokenizer.json as it is written, whatever its class.
+[[nodiscard]] constexpr bool is_loaded_as_written(std::string_view model_type) {
+  constexpr std::array<std::string_view, 11> types{"mistral",  "mixtral", "phi3",        "internlm2", "internlm3", "stablelm",
+                                                   "olmo2",    "granite", "gpt_bigcode", "glm",       "glm4"};
+  return std::find(types.begin(), types.end(), model_type) != types.end();
+}
+
+}  // namespace xtrain::detail
