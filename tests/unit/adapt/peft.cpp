@@ -462,10 +462,10 @@ TEST_CASE("an adapter of parameters that hold all experts is merged, expert by e
   refuses("must hold the adapter of 'model.layers.1.block_sparse_moe.experts.0.w2'");
   write(within, outer, both, 4);
   refuses("the adapter of 'model.layers.1.mlp.experts.gate_up_proj' must have shapes [6, 12] and [20, 6]");
-  write(within, outer, {{"target_parameters", {"down_proj"}}}, 2);
+  write(within, outer, {{"target_parameters", {"layers.1.mlp.experts.down_proj"}}}, 2);
   refuses("must be of a target of its adapter_config.json; it is of none");
   CHECK_THROWS_WITH_AS(mixtral<adapted_recipe>(c, {}, {.adapter = adapter_config_of(folder.path())}),
-                       doctest::Contains("an adapter of parameters (target_parameters: 'down_proj') must be merged into the model"), config_error);
+                       doctest::Contains("an adapter of parameters (target_parameters: 'layers.1.mlp.experts.down_proj') must be merged into the model"), config_error);
 }
 
 TEST_CASE("a module to save may be in the file under the names that PEFT gives its copies") {
