@@ -55,9 +55,9 @@ struct config_defaults {
 
 namespace detail {
 
-/// A size of config.json; where the key is missing, the class's.
+/// A size of config.json; where the key is missing, the class's. Null is refused, as by transformers 5.
 [[nodiscard]] inline std::size_t size_or_default(const named_settings& s, std::size_t otherwise, named_settings::names keys) {
-  return otherwise == 0 ? s.size(keys) : s.size_or(otherwise, keys);
+  return otherwise == 0 || s.is_null(*keys.begin()) ? s.size(keys) : s.size_or(otherwise, keys);
 }
 /// Tokens of config.json; where the key is missing, the class's, if the vocabulary has it.
 [[nodiscard]] inline std::vector<token> tokens_or_default(const named_settings& s, token otherwise, std::size_t vocab_size, const char* key) {
