@@ -104,7 +104,7 @@ struct recipe : xtrain::defaults {};
 class merged_folder {
  public:
   explicit merged_folder(const convert_flags& flags) : merged_folder(free_path(flags)) {  // from here on the destructor runs
-    auto model = command_line::for_flag("--from", flags.from, [&] { return xtrain::load_model<recipe>(flags.from); });
+    auto model = command_line::for_flag("--from", flags.from, [&] { return load(flags); });
     command_line::for_flag("--adapter", flags.adapter, [&] { merge_adapter(model, flags.adapter); });
     command_line::for_flag("--to", flags.to, [&] { save_pretrained(model, path_, xtrain::save_options{.base_model = flags.from}); });
   }
@@ -119,6 +119,16 @@ class merged_folder {
 
  private:
   explicit merged_folder(std::string path) : path_(std::move(path)) {}
+
+  /// The base model, with the vocabulary that the adapter was trained with.
+  [[nodiscard]] static xtrain::any_decoder<recipe> load(const convert_flags& flags) {
+    const xtrain::json_settings config = xtrain::read_config(flags.from);
+    const xtrain::decoder_family_info& family = xtrain::all_families::of<>(config);
+    auto sizes = xtrain::sizes_of(config, family);
+    const std::size_t before = sizes.vocab_size;
+    sizes.vocab_size = command_line::for_flag("--adapter", flags.adapter, [&] { return xtrain::adapter_vocabulary(flags.adapter, family, sizes); });
+    return xtrain::load_as<xtrain::any_decoder<recipe>>(flags.from, sizes, {}, {}, {.resize_vocabulary = sizes.vocab_size != before});
+  }
 
   [[nodiscard]] static std::string free_path(const convert_flags& flags) {
     using xtrain::require, command_line::usage_error;
@@ -284,7 +294,12 @@ void convert(convert_flags flags) {
     merged.emplace(flags);
     flags.from = merged->path();
   }
-  const auto source = command_line::for_flag("--from", flags.from, [&] { return open(flags); });
+  const auto source = command_line::for_flag("--from", flags.from, [&] {
+    model_source opened = open(flags);
+    xtrain::require<xtrain::file_error>(!opened.weights->tensors().empty(), flags.from, ": must hold tensors; it holds none");
+    require_numbers(*opened.weights, flags.from);
+    return opened;
+  });
   const std::string dtype = number_for(flags, *source.weights);
   const quantization q = quantization_for(flags, source);
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/eval/benchmark.hpp>
@@ -138,10 +139,15 @@ void evaluate(evaluate_flags flags, const std::vector<xtrain::benchmark_task>& t
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
   sizes.vocab_size = flags.vocabulary.size(sizes.vocab_size, tokenizer);
+  bool resizes = flags.vocabulary.resizes();
+  if (!flags.adapter.empty() && !resizes) {
+    const std::size_t rows = command_line::for_flag("--adapter", flags.adapter, [&] { return xtrain::adapter_vocabulary(flags.adapter, family, sizes); });
+    resizes = rows != std::exchange(sizes.vocab_size, rows);
+  }
   typename Model::options options;
   options.parallel = layout;
   auto model = command_line::for_flag("--model", flags.model, [&] {
-    return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
+    return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = resizes});
   });
   if (!flags.adapter.empty()) {
     xtrain::require<command_line::usage_error>(flags.parallel.ranks == 1, "--adapter: is merged on one rank; given are --ranks ", flags.parallel.ranks);

@@ -192,6 +192,11 @@ void generate(const generate_flags& flags, const xtrain::json_settings& settings
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
   sizes.vocab_size = flags.vocabulary.size(sizes.vocab_size, tokenizer);
   constexpr bool with_prefix = Model::recipe::adapter::freezes_weights;
+  bool resizes = flags.vocabulary.resizes();
+  if (!with_prefix && !flags.adapter.empty() && !resizes) {
+    const std::size_t rows = command_line::for_flag("--adapter", flags.adapter, [&] { return xtrain::adapter_vocabulary(flags.adapter, family, sizes); });
+    resizes = rows != std::exchange(sizes.vocab_size, rows);
+  }
   typename Model::options options{.parallel = layout};
   if constexpr (with_prefix) {
     options.adapter = command_line::for_flag("--adapter", flags.adapter, [&] { return xtrain::prefix_config_of(flags.adapter); });
@@ -199,7 +204,7 @@ void generate(const generate_flags& flags, const xtrain::json_settings& settings
     options.adapter.weight_bits = flags.weight_bits;
   }
   auto model = command_line::for_flag("--model", flags.model, [&] {
-    return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
+    return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = resizes});
   });
   if (!flags.adapter.empty()) {
     xtrain::require<command_line::usage_error>(flags.parallel.ranks == 1, "--adapter: is loaded on one rank; given are --ranks ", flags.parallel.ranks,

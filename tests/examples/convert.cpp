@@ -169,6 +169,55 @@ TEST_CASE("an adapter is merged into the weights of its base model, in their dty
   CHECK_FALSE(std::filesystem::exists(f / "to.merging"));
 }
 
+TEST_CASE("an adapter that was trained with another vocabulary is merged with its own embedding and head") {
+  const scratch_folder f;
+  const decoder_config c{.vocab_size = 11, .hidden_size = 16, .num_layers = 1, .num_heads = 4, .intermediate_size = 24, .max_position_embeddings = 7,
+                         .tie_word_embeddings = false};
+  save_pretrained(llama<plain>(c), f / "base");
+  for (const std::size_t rows : {14U, 9U}) {
+    decoder_config resized = c;
+    resized.vocab_size = rows;
+    const lora_config adapter{.rank = 2, .alpha = 8, .targets = {"q_proj"}, .modules_to_save = {"embed_tokens", "lm_head"}};
+    auto model = load_as<llama<with_lora>>(f / "base", resized, {}, {.adapter = adapter}, {.resize_vocabulary = true});
+    for (const auto& entry : model.parameters().entries()) {
+      if (!entry.spec.trainable) continue;
+      std::vector<float> values(entry.size());
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.01F * static_cast<float>(i % 13);
+      model.parameters().set(model.stream(), entry, std::span<const float>(values));
+    }
+    save_pretrained(model, f / "lora");
+    auto expected = load_as<llama<plain>>(f / "base", resized, {}, {}, {.resize_vocabulary = true});
+    merge_adapter(expected, f / "lora");
+    save_pretrained(expected, f / "expected");
+    const auto done = convert({"--from", f / "base", "--adapter", f / "lora", "--to", f / "merged"});
+    CAPTURE(done.err);
+    REQUIRE(done.status == 0);
+    check_same(weight_folder(f / "expected"), weight_folder(f / "merged"));
+    CHECK(read_sizes<llama_family>(f / "merged").vocab_size == rows);
+  }
+  // the head is not in the adapter: nobody says what its new rows are
+  decoder_config resized = c;
+  resized.vocab_size = 14;
+  const lora_config half{.rank = 2, .targets = {"q_proj"}, .modules_to_save = {"embed_tokens"}};
+  save_pretrained(load_as<llama<with_lora>>(f / "base", resized, {}, {.adapter = half}, {.resize_vocabulary = true}), f / "half");
+  refuses({"--from", f / "base", "--adapter", f / "half", "--to", f / "to"},
+          "the embedding and the head must have the same number of rows; with this adapter they have 14 and 11", 2);
+}
+
+TEST_CASE("weights without a number are refused, and the script that gathers DeepSpeed's is named") {
+  const scratch_folder f;
+  const std::string config = golden::folder("llama_tied") + "/config.json";
+  const auto of = [](const char* name) { return tensor_to_write{.name = name, .dtype = "BF16", .shape = {0}, .bytes = 0, .produce = [](const auto&) {}}; };
+  write_safetensors(f / "placeholders.safetensors", {of("model.embed_tokens.weight"), of("model.norm.weight")});
+  write_safetensors(f / "nothing.safetensors", {});
+  refuses({"--from", f / "placeholders.safetensors", "--config", config, "--to", f / "to"}, "python zero_to_fp32.py CHECKPOINT OUTPUT", 1);
+  refuses({"--from", f / "nothing.safetensors", "--config", config, "--to", f / "to"}, "must hold tensors; it holds none", 1);
+  make_folder(f / "checkpoint");
+  write_file(f / "checkpoint" + "/zero_to_fp32.py", "");
+  refuses({"--from", f / "checkpoint", "--config", config, "--to", f / "to"}, "It is a checkpoint of DeepSpeed", 1);
+  CHECK_FALSE(std::filesystem::exists(f / "to"));
+}
+
 TEST_CASE("weights that are not finite are not quantized: integers would hide them") {
   const scratch_folder f;
   for (const float damage : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {

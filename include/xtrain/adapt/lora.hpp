@@ -103,6 +103,7 @@ struct lora {
           parameter_spec b{.name = concat(part.name, lora_names::b), .shape = {part.outputs, rank}, .rows_in_files = part.order};
           divide(build, part, inputs, a, b);
           added.a = store.declare(std::move(a));
+          b.trainable = !c.frozen_b;
           added.b = store.declare(std::move(b));
           if (c.dora) {
             added.weight = store.handle_of(part.name + ".weight");
@@ -393,7 +394,7 @@ struct lora {
       // rows are looked up: A is stored with one row per index, transposed in files
       a_ = build.parameters().declare({.name = concat(module, lora_names::table_a), .shape = {indices, rank}, .transposed_in_files = true});
       b_ = build.parameters().declare(
-          {.name = concat(module, lora_names::table_b), .shape = {width, rank}, .initial = initial_values::normal(1.0)});
+          {.name = concat(module, lora_names::table_b), .shape = {width, rank}, .initial = initial_values::normal(1.0), .trainable = !c.frozen_b});
     }
 
     [[nodiscard]] bool exists() const { return a_.exists(); }

@@ -47,13 +47,15 @@ struct lora_config {
   std::string exclude_pattern = {};                                    ///< the same as a pattern; matches full names
   std::vector<std::size_t> layers = {};                                ///< only these; empty: all. Full names in targets are exempt
   std::vector<std::string> layers_pattern = {};                        ///< name of the layer list, e.g. "h"; empty: any numbered name
-  std::vector<std::pair<std::string, std::size_t>> rank_pattern = {};  ///< a different rank where a name's suffix matches
+  std::vector<std::pair<std::string, std::size_t>> rank_pattern = {};  ///< a different rank where a name's suffix matches; the first match counts
   std::vector<std::pair<std::string, double>> alpha_pattern = {};      ///< a different alpha, likewise
+  std::vector<std::string> target_parameters = {};                     ///< of a saved adapter: adapted tensors, as of experts; only merge_adapter takes it
   /// Parts of fused modules with an adapter each, of this rank, in place of one for the module: {"qkv_proj", {"q_proj", "v_proj"}}, as models have whose
   /// modules are not fused. Parts that are left out have none.
   std::map<std::string, std::vector<std::string>> parts = {};
   bool rank_stabilised = false;                                        ///< scale by alpha / √rank instead      [Kalajdzievski 2023]
   bool dora = false;                                                   ///< trained magnitudes of weight rows      [Liu et al. 2024]
+  bool frozen_b = false;                                               ///< B is not trained (MiCA): load_adapter must follow, as B starts at zero
   trained_biases bias = trained_biases::none;
 
   friend bool operator==(const lora_config&, const lora_config&) = default;
@@ -68,6 +70,8 @@ struct lora_config {
   [[nodiscard]] bool trains(const std::string& module) const;
   [[nodiscard]] bool trains_bias(const std::string& module, bool is_linear) const;
   [[nodiscard]] bool adapts(const std::string& module) const { return is_target(module) && !leaves_out(module); }
+  /// Whether a parameter's tensor is a target itself: full names, or suffixes after a dot.
+  [[nodiscard]] bool adapts_parameter(const std::string& parameter) const { return named_by(target_parameters, parameter); }
   /// The same for an embedding table, which is not a linear module.
   [[nodiscard]] bool adapts_table(const std::string& module) const { return !all_linear() && adapts(module); }
 
@@ -136,20 +140,15 @@ struct lora_config {
   }
   /// Matches names with such a suffix, starting after a dot.
   [[nodiscard]] static pattern ending(const std::string& expression, std::string who);
-  /// The value whose pattern matches a suffix of the module's name that starts after a dot.
-  ///   throws  config_error when two patterns match with different values
+  /// The value of the first pattern that matches a suffix of the module's name that starts after a dot.
   template <class Value>
   [[nodiscard]] static Value chosen_by(const std::vector<std::pair<std::string, Value>>& patterns, const std::string& module,
                                        Value otherwise, const char* what) {
-    const std::pair<std::string, Value>* found = nullptr;
     for (const auto& one : patterns) {
-      const bool is_name = one.first.find_first_of("\\[](){}*+?|^$") == std::string::npos;  // most are: no need to compile a pattern
-      if (!(is_name ? named_by(one.first, module) : ending(one.first, concat("lora: ", what)).matches(module))) continue;
-      require<config_error>(found == nullptr || found->second == one.second, "lora: ", what, " must be clear; '", module, "' matches '",
-                            found == nullptr ? "" : found->first, "' and '", one.first, "'");
-      found = &one;
+      const bool is_name = one.first.find_first_of("\\[](){}*+?|^$.") == std::string::npos;  // most are: no need to compile a pattern
+      if (is_name ? named_by(one.first, module) : ending(one.first, concat("lora: ", what)).matches(module)) return one.second;
     }
-    return found == nullptr ? otherwise : found->second;
+    return otherwise;
   }
 
   void require_range() const;

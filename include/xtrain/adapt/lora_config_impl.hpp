@@ -77,6 +77,9 @@ XTRAIN_INLINE pattern lora_config::ending(const std::string& expression, std::st
 }
 
 XTRAIN_INLINE void lora_config::require_range() const {
+  const std::string first = target_parameters.empty() ? std::string() : target_parameters.front();
+  require<config_error>(target_parameters.empty(), "lora: an adapter of parameters (target_parameters: '", first,
+                        "') must be merged into the model, with merge_adapter or convert --adapter; it is not trained");
   const auto require_alpha = [](double a) { require<config_error>(a > 0.0, "lora: alpha must be positive; given ", a); };
   require<config_error>(rank > 0, "lora: rank must be positive; given ", rank);
   require_alpha(alpha);

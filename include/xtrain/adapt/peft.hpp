@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -41,8 +42,18 @@ class adapter_tensors {
   /// The first of these names that exists, given without PEFT's prefix; null when none does.
   [[nodiscard]] const file_tensor* find(const std::vector<std::string>& names);
   [[nodiscard]] const file_tensor& get(const std::vector<std::string>& names);
+  /// A and B of a layer's parameter [experts, out, in], known by their sizes: PEFT wraps one parameter around the other.
+  struct expert_pair {
+    const file_tensor *a = nullptr, *b = nullptr;  // null: there are none
+    bool swapped = false;                          // before 0.19 PEFT took `in` for the outputs: A is [.., out], B is [in, ..]
+  };
+  [[nodiscard]] expert_pair find_experts(const std::string& layer, std::size_t in, std::size_t out);
+  /// Where tensors of a tied head end: the names of head and embedding; empty: the head is not tied.
+  struct tied_head {
+    std::string head{}, embedding{};
+  };
   /// throws config_error when some tensors were not used
-  void require_all_used() const;
+  void require_all_used(const tied_head& tied) const;
   [[nodiscard]] const std::string& folder() const;
 
  private:
@@ -70,6 +81,12 @@ template <class Model>
   const std::string head = has_score_head<Model> ? std::string() : model.family_info().head_name();
   if (!head.empty() && model.config().tie_word_embeddings && parameter == model.family_info().embedding_name() + ".weight") return head + ".weight";
   return {};
+}
+
+template <class Model>
+[[nodiscard]] adapter_tensors::tied_head tied_head_of(const Model& model) {
+  if (has_score_head<Model> || !model.config().tie_word_embeddings) return {};
+  return {model.family_info().head_name(), model.family_info().embedding_name()};
 }
 
 /// A trained embedding tied to the head is in the folder twice: by default PEFT would leave the head unchanged.
@@ -109,7 +126,7 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   std::vector<tensor_to_write> tensors;
   bool tied = false;
   for (const auto& entry : store.entries()) {
-    if (!entry.spec.trainable) continue;
+    if (!entry.spec.trainable && lora_names::module_beside(entry.spec.name).empty()) continue;  // B may be frozen
     const std::string name =
         detail::peft_names(entry.spec.name, [&](const std::string& m) { return detail::is_adapted(store, m); }).front();
     tensors.push_back(detail::parameter_to_write(model, entry, concat(detail::peft_prefix, name)));
@@ -144,6 +161,8 @@ void load_adapter(Model& model, const std::string& folder) {
   require<config_error>(saved.alpha == own.alpha, folder, ": alpha must be the model's ", own.alpha, "; the adapter has ", saved.alpha);
   require<config_error>(detail::in_order(saved.parts) == detail::in_order(own.parts), folder,
                         ": the parts of fused modules that have adapters of their own must be those of the model's adapter");
+  require<config_error>(saved.frozen_b == own.frozen_b, folder,
+                        ": B must be frozen in the model's adapter and in this one (init_lora_weights 'mica'), or in neither");
   require<config_error>(saved.dora == own.dora, folder, ": must be DoRA as the model's adapter is, or neither; the adapter is ",
                         saved.dora ? "DoRA" : "LoRA");
   using entry = typename Model::store::entry;
@@ -156,7 +175,8 @@ void load_adapter(Model& model, const std::string& folder) {
     const auto names = detail::peft_names(e.spec.name, [&](const std::string& m) { return detail::is_adapted(store, m); });
     // PEFT also writes the base of an adapted embedding, and of an adapted head: the vocabulary may have been resized
     const bool may_have_base = store.find(concat(module, lora_names::table_a)) != nullptr || (module == head_module && detail::is_adapted(store, module));
-    const file_tensor* tensor = e.spec.trainable ? &tensors.get(names) : may_have_base ? tensors.find({names.front()}) : nullptr;
+    const bool is_saved = e.spec.trainable || !lora_names::module_beside(e.spec.name).empty();
+    const file_tensor* tensor = is_saved ? &tensors.get(names) : may_have_base ? tensors.find({names.front()}) : nullptr;
     if (tensor == nullptr) continue;
     detail::require_place(e, *tensor, folder);
     places.emplace_back(&e, tensor);
@@ -166,7 +186,7 @@ void load_adapter(Model& model, const std::string& folder) {
       require<config_error>(saved.scale_of(beside) == own.scale_of(beside), folder, ": the scale of '", beside, "' must be the model's ",
                             own.scale_of(beside), "; the adapter has ", saved.scale_of(beside));
   }
-  tensors.require_all_used();
+  tensors.require_all_used(detail::tied_head_of(model));
   for (const auto& [to, tensor] : places) detail::load_parameter(model, *to, *tensor, folder);
   model.parallel().weights_changed(model.stream(), model.parameters());  // weights gathered earlier by the ranks are stale
 }
@@ -177,10 +197,23 @@ namespace detail {
 /// fewer layers fits otherwise.
 ///   adapter   whether the folder has an adapter of the parameter
 ///   whole     whether it has the parameter itself
+///   target    the parameter's name as PEFT has it in target_parameters
 ///   in_layers whether it has an adapter of a module with this last name, in any layer
 ///   biases    whether it has any bias: older versions of PEFT save none with lora_only
-void require_as_configured(const lora_config& saved, const parameter_spec& of, bool adapter, bool whole, bool in_layers, bool biases,
-                           const std::string& folder);
+void require_as_configured(const lora_config& saved, const parameter_spec& of, const std::string& target, bool adapter, bool whole, bool in_layers,
+                           bool biases, const std::string& folder);
+
+/// A matrix of an expert, which transformers 5 has in one parameter of all experts of a layer: gate_up_proj [experts, 2 · feed-forward, hidden size],
+/// gate above up, and down_proj [experts, hidden size, feed-forward].
+struct expert_matrix {
+  std::string layer{};  // "model.layers.0."
+  std::size_t expert = 0;
+  bool is_down = false, is_up = false;
+
+  [[nodiscard]] std::string parameter() const { return concat(layer, "mlp.experts.", is_down ? "down_proj" : "gate_up_proj"); }
+};
+/// Of "model.layers.0.block_sparse_moe.experts.3.w1.weight"; none if the parameter is another.
+[[nodiscard]] std::optional<expert_matrix> expert_matrix_of(const std::string& parameter);
 
 /// A matrix of a file [rows, columns] with its rows in the model's order, or transposed to [columns, rows].
 template <class T>
@@ -207,11 +240,16 @@ struct adapter_change {
   const file_tensor *a = nullptr, *b = nullptr, *magnitude = nullptr;
   bool is_table = false;
   double scale = 1.0;
+  std::string target{};                 // the parameter's name in target_parameters
+  std::optional<expert_matrix> fused{};  // an adapter of the parameter that holds this expert's matrix, among others
+  bool swapped = false;                  // with A of the parameter's rows and B of its columns
+  std::size_t experts = 1;
 
   /// throws config_error unless the tensors match the parameter and each other
   void require_fit(std::size_t rank, bool dora, const std::string& module, const std::string& folder) const {
-    const std::size_t out = to->spec.shape[0], in = to->spec.shape[1], r = rank;
-    const std::size_t of_a = is_table ? out : in, of_b = is_table ? in : out;
+    const std::size_t out = (fused && !fused->is_down ? 2 : 1) * to->spec.shape[0], in = to->spec.shape[1], r = experts * rank;
+    const bool other_way = is_table || swapped;
+    const std::size_t of_a = other_way ? out : in, of_b = other_way ? in : out;
     require<config_error>(b != nullptr && a->shape == std::vector<std::size_t>{r, of_a} && b->shape == std::vector<std::size_t>{of_b, r},
                           folder, ": the adapter of '", module, "' must have shapes [", r, ", ", of_a, "] and [", of_b, ", ", r, "]");
     require<config_error>(!dora || (magnitude != nullptr && magnitude->shape == std::vector<std::size_t>{out}), folder,
@@ -221,6 +259,18 @@ struct adapter_change {
   [[nodiscard]] low_rank_change<T> read() const {
     using sum = accumulate_t<T>;
     const file_order& order = to->spec.rows_in_files;
+    if (fused) {  // A [experts · rank, in], expert by expert; B [out, rank · experts], with the experts innermost
+      low_rank_change<T> change{.rows = to->spec.shape[0], .columns = to->spec.shape[1], .rank = a->shape[0] / experts, .scale = scale};
+      const std::vector<sum> all_a = sorted_rows<sum>(*a, {}), all_b = sorted_rows<sum>(*b, {});
+      const std::size_t first = fused->is_up ? change.rows : 0, width = a->shape[1];
+      const auto at_a = [&](std::size_t k, std::size_t i) { return all_a[(fused->expert * change.rank + k) * width + i]; };
+      const auto at_b = [&](std::size_t o, std::size_t k) { return all_b[(o * change.rank + k) * experts + fused->expert]; };
+      for (std::size_t o = 0; o < change.rows; ++o)
+        for (std::size_t k = 0; k < change.rank; ++k) change.left.push_back(swapped ? at_a(k, first + o) : at_b(first + o, k));
+      for (std::size_t k = 0; k < change.rank; ++k)
+        for (std::size_t i = 0; i < change.columns; ++i) change.right.push_back(swapped ? at_b(i, k) : at_a(k, i));
+      return change;
+    }
     return {.rows = to->spec.shape[0],
             .columns = to->spec.shape[1],
             .rank = a->shape[0],
@@ -233,20 +283,59 @@ struct adapter_change {
 
 }  // namespace detail
 
+/// The vocabulary size that a saved adapter was trained with: the rows of the embedding and head that it holds as a whole, as PEFT saves them where the
+/// vocabulary was resized; else the model's. Load the base model with it (load_options::resize_vocabulary) before merge_adapter.
+///   throws  file_error, config_error when the adapter has only one of both, of another size than the model's
+template <class Info, class Sizes>
+[[nodiscard]] std::size_t adapter_vocabulary(const std::string& folder, const Info& family, const Sizes& sizes) {
+  (void)adapter_config_of(folder);  // what it is comes before what it holds
+  detail::adapter_tensors tensors(folder);
+  const auto rows = [&](const std::string& module) {
+    const file_tensor* whole = tensors.find({module + ".weight", module + ".base_layer.weight"});
+    return whole == nullptr || whole->shape.size() != 2 ? sizes.vocab_size : whole->shape[0];
+  };
+  const std::size_t embedding = rows(family.embedding_name()), head = sizes.tie_word_embeddings ? embedding : rows(family.head_name());
+  require<config_error>(embedding == head, folder, ": the embedding and the head must have the same number of rows; with this adapter they have ", embedding,
+                        " and ", head);
+  return embedding;
+}
+
 /// Merges a saved adapter into the weights of a plain model, for generation or export.
 ///   throws  file_error, config_error when the adapter belongs to another model: then the model is unchanged
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& model, const std::string& folder) {
   const lora_config saved = adapter_config_of(folder);
+  require<config_error>(saved.target_parameters.empty() || !model.family_info().transposed_in_files, folder,
+                        ": target_parameters must be none in a family whose files hold [in, out]: A and B are of the transposed weight");
   detail::adapter_tensors tensors(folder);
+  std::size_t experts = 0;
+  if constexpr (requires { model.config().num_experts; }) experts = model.config().num_experts;
   using change = detail::adapter_change<typename Model::store::entry>;
   std::vector<change> changes;
   for (const auto& entry : model.parameters().entries()) {
     const std::string module = module_of(entry.spec.name), kind = entry.spec.name.substr(module.size());
-    change found{.to = &entry, .whole = tensors.find(std::vector<std::string>{entry.spec.name, concat(module, ".base_layer", kind)})};
+    change found{.to = &entry, .whole = tensors.find(std::vector<std::string>{entry.spec.name, concat(module, ".base_layer", kind)}), .target = entry.spec.name};
+    std::string adapted = module;  // what patterns are matched with
     if (entry.spec.shape.size() == 2 && kind == ".weight") {
       found.a = tensors.find({concat(module, lora_names::a)});
       found.b = tensors.find({concat(module, lora_names::b)});
+      if (found.a != nullptr) detail::require_head_apart(model, module);
+      if (saved.adapts_parameter(entry.spec.name)) adapted = entry.spec.name;
+      if (const auto expert = detail::expert_matrix_of(entry.spec.name); expert && experts != 0) {
+        const std::size_t out = (expert->is_down ? 1 : 2) * entry.spec.shape[0];
+        if (found.a == nullptr) {
+          const auto pair = tensors.find_experts(expert->layer, entry.spec.shape[1], out);
+          found.a = pair.a, found.b = pair.b, found.swapped = pair.swapped;
+          if (pair.a != nullptr) found.fused = expert, found.experts = experts;
+        }
+        found.target = expert->parameter();
+        if (found.fused) adapted = found.target;
+      } else if (constexpr std::string_view router = ".block_sparse_moe.gate"; found.a == nullptr && module.ends_with(router)) {
+        const std::string now = concat(module.substr(0, module.size() - router.size()), ".mlp.gate");  // in transformers 5
+        found.a = tensors.find({concat(now, lora_names::a)});
+        found.b = tensors.find({concat(now, lora_names::b)});
+        found.target = adapted = now + ".weight";
+      }
       if (const file_tensor* table = tensors.find({concat(module, lora_names::table_a)})) {
         detail::require_head_apart(model, module);
         found.is_table = true;
@@ -262,12 +351,12 @@ requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& mod
     if (found.a != nullptr) {
       if (saved.dora)
         found.magnitude = tensors.find({concat(module, lora_names::magnitude), concat(module, lora_names::magnitude, ".weight")});
-      found.require_fit(saved.rank_of(module), saved.dora, module, folder);
-      found.scale = saved.scale_of(module);
+      found.require_fit(saved.rank_of(adapted), saved.dora, adapted, folder);
+      found.scale = saved.scale_of(adapted);
     }
     changes.push_back(found);
   }
-  tensors.require_all_used();
+  tensors.require_all_used(detail::tied_head_of(model));
   const auto last_name = [](const change& c) {
     const std::string module = module_of(c.to->spec.name);
     return module.substr(module.rfind('.') + 1);
@@ -277,7 +366,7 @@ requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& mod
     if (c.a != nullptr) adapted.insert(last_name(c));
   const bool biases = std::any_of(changes.begin(), changes.end(), [](const change& c) { return c.whole != nullptr && c.to->spec.name.ends_with(".bias"); });
   for (const change& c : changes)
-    detail::require_as_configured(saved, c.to->spec, c.a != nullptr, c.whole != nullptr, adapted.contains(last_name(c)), biases, folder);
+    detail::require_as_configured(saved, c.to->spec, c.target, c.a != nullptr, c.whole != nullptr, adapted.contains(last_name(c)), biases, folder);
   for (const change& c : changes) {
     if (c.whole != nullptr) detail::load_parameter(model, *c.to, *c.whole, folder);
     if (c.a != nullptr) detail::apply_change(model, *c.to, c.template read<typename Model::compute>());

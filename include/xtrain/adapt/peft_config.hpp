@@ -12,8 +12,9 @@ namespace xtrain {
 namespace detail {
 
 /// Parses and checks an adapter_config.json.
+///   text    of the file: patterns count in its order; empty: in that of their names
 ///   throws  config_error when it describes something that is not LoRA or DoRA, or contradicts itself
-[[nodiscard]] lora_config lora_config_of(const json_settings& s);
+[[nodiscard]] lora_config lora_config_of(const json_settings& s, std::string_view text = {});
 
 /// The inverse: the text of an adapter_config.json.
 ///   transposed_in_files   whether files store the family's linear weights transposed

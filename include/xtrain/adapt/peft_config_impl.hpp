@@ -43,12 +43,51 @@ inline void read_choice(const json_settings& s, const char* key, std::vector<std
   else names = module_names_in(s, key);
 }
 
-/// {"name": number, ...}; empty when the key is missing.
+/// Collects the keys of one object in the outermost one, in the order of the text.
+class key_order {
+ public:
+  explicit key_order(std::string object) : object_(std::move(object)) {}
+
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(json::number_integer_t) { return true; }
+  bool number_unsigned(json::number_unsigned_t) { return true; }
+  bool number_float(json::number_float_t, const std::string&) { return true; }
+  bool string(std::string&) { return true; }
+  bool binary(json::binary_t&) { return true; }
+  bool start_object(std::size_t) { return ++depth_ > 0; }
+  bool key(std::string& name) {
+    if (depth_ == 1) inside_ = name == object_;
+    else if (depth_ == 2 && inside_) keys_.push_back(name);
+    return true;
+  }
+  bool end_object() { return --depth_ >= 0; }
+  bool start_array(std::size_t) { return ++depth_ > 0; }
+  bool end_array() { return --depth_ >= 0; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) { return false; }
+
+  [[nodiscard]] const std::vector<std::string>& keys() const { return keys_; }
+
+ private:
+  std::string object_;
+  std::vector<std::string> keys_;
+  int depth_ = 0;
+  bool inside_ = false;
+};
+
+/// {"name": number, ...}, in the order of the text; empty when the key is missing.
 template <class Value, class Read>
-[[nodiscard]] std::vector<std::pair<std::string, Value>> pattern_in(const json_settings& s, const char* key, Read&& read) {
-  std::vector<std::pair<std::string, Value>> all;
+[[nodiscard]] std::vector<std::pair<std::string, Value>> pattern_in(const json_settings& s, const char* key, std::string_view text, Read&& read) {
   const json_settings patterns = s.inner({key});
-  for (const auto& [name, value] : patterns.object().items()) all.emplace_back(name, read(patterns, name.c_str()));
+  key_order order(key);
+  if (!text.empty()) json::sax_parse(text.begin(), text.end(), &order);
+  std::vector<std::string> names = order.keys();
+  if (names.size() != patterns.object().size()) {
+    names.clear();
+    for (const auto& item : patterns.object().items()) names.push_back(item.key());
+  }
+  std::vector<std::pair<std::string, Value>> all;
+  for (const std::string& name : names) all.emplace_back(name, read(patterns, name.c_str()));
   return all;
 }
 
@@ -56,7 +95,7 @@ template <class Value, class Read>
 inline void require_plain_features(const json_settings& s) {
   for (const char* key :
        {"lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens", "arrow_config", "kasa_config", "velora_config",
-        "monteclora_config", "target_parameters", "trainable_token_indices", "layer_replication", "megatron_config"}) {
+        "monteclora_config", "trainable_token_indices", "layer_replication", "megatron_config"}) {
     if (!s.has({key})) continue;
     const json& value = s.object()[key];
     const bool off = value.is_boolean() ? !value.get<bool>() : value.is_structured() && value.empty();
@@ -65,7 +104,7 @@ inline void require_plain_features(const json_settings& s) {
   // others (pissa, olora, corda, loftq, ...) change the base weights before training
   if (!s.has({"init_lora_weights"}) || s.object()["init_lora_weights"].is_boolean()) return;
   const std::string initial = s.text_or("", {"init_lora_weights"});
-  require<config_error>(initial == "gaussian" || initial == "eva" || initial == "orthogonal", s.who(),
+  require<config_error>(initial == "gaussian" || initial == "eva" || initial == "orthogonal" || initial == "mica" || initial == "MICA", s.who(),
                         ": init_lora_weights must leave the base weights as they are; given '", initial, "'");
 }
 
@@ -101,7 +140,7 @@ inline void read_parts(const json_settings& given, lora_config& c) {
                         " and alpha ", c.alpha, " each");
 }
 
-XTRAIN_INLINE lora_config lora_config_of(const json_settings& s) {
+XTRAIN_INLINE lora_config lora_config_of(const json_settings& s, std::string_view text) {
   const std::string type = s.text_or("", {"peft_type"});
   require<config_error>(type == "LORA", s.who(), ": peft_type must be LORA; given '", type, "'");
   require_plain_features(s);
@@ -111,7 +150,9 @@ XTRAIN_INLINE lora_config lora_config_of(const json_settings& s) {
   c.alpha = s.number_or(8.0, {"lora_alpha"});
   c.dropout = s.number_or(0.0, {"lora_dropout"});
   read_choice(s, "target_modules", c.targets, c.target_pattern);
-  require<config_error>(!c.targets.empty() || !c.target_pattern.empty(), s.who(), ": 'target_modules' must name modules; there are none");
+  c.target_parameters = module_names_in(s, "target_parameters");
+  require<config_error>(!c.targets.empty() || !c.target_pattern.empty() || !c.target_parameters.empty(), s.who(),
+                        ": 'target_modules' or 'target_parameters' must name what is adapted; there are none");
   require<config_error>(!s.has({"modules_to_save"}) || s.object()["modules_to_save"].is_array(), s.who(),
                         ": 'modules_to_save' must be a list of module names");
   c.modules_to_save = module_names_in(s, "modules_to_save");
@@ -129,13 +170,17 @@ XTRAIN_INLINE lora_config lora_config_of(const json_settings& s) {
   }
   c.layers_pattern = module_names_in(s, "layers_pattern");
   c.rank_pattern =
-      pattern_in<std::size_t>(s, "rank_pattern", [](const json_settings& ranks, const char* name) { return ranks.size({name}); });
-  c.alpha_pattern = pattern_in<double>(s, "alpha_pattern", [](const json_settings& alphas, const char* name) {
+      pattern_in<std::size_t>(s, "rank_pattern", text, [](const json_settings& ranks, const char* name) { return ranks.size({name}); });
+  c.alpha_pattern = pattern_in<double>(s, "alpha_pattern", text, [](const json_settings& alphas, const char* name) {
     require<config_error>(alphas.has({name}), alphas.who(), ": '", name, "' must be a number; given null");  // as 0 it would switch the module's adapter off
     return alphas.number_or(0.0, {name});
   });
   c.rank_stabilised = s.flag_or(false, {"use_rslora"});
   c.dora = s.flag_or(false, {"use_dora"});
+  c.frozen_b = s.has({"init_lora_weights"}) && s.object()["init_lora_weights"] == "mica";
+  require<config_error>(!c.frozen_b || !c.dora, s.who(), ": use_dora must be false with init_lora_weights 'mica', as PEFT has one of them only");
+  require<config_error>(c.target_parameters.empty() || (!c.dora && c.dropout == 0.0), s.who(),
+                        ": use_dora and lora_dropout must be off with target_parameters, as in PEFT");
   const std::string bias = s.text_or("none", {"bias"});
   require<config_error>(bias == "none" || bias == "all" || bias == "lora_only", s.who(), ": bias must be none, all or lora_only; given '",
                         bias, "'");
@@ -147,10 +192,15 @@ XTRAIN_INLINE std::string peft_config_text(const lora_config& c, const std::stri
                                            std::string_view task) {
   const json nothing = nullptr;
   const auto list_or_nothing = [&](const auto& values) { return values.empty() ? nothing : json(values); };
+  // the order of patterns counts, and json sorts its keys: their objects take the place of these texts
   const auto object_of = [](const auto& patterns) {
-    json object = json::object();
-    for (const auto& [name, value] : patterns) object[name] = value;
-    return object;
+    std::string text;
+    for (const auto& [name, value] : patterns) text += concat(text.empty() ? "{\n    " : ",\n    ", json(name).dump(), ": ", json(value).dump());
+    return text.empty() ? std::string("{}") : text + "\n  }";
+  };
+  const auto put = [](std::string& text, const std::string& key, const std::string& object) {
+    const std::string place = concat("\"", key, "\": null");
+    text.replace(text.find(place), place.size(), concat("\"", key, "\": ", object));
   };
   auto ranks = c.rank_pattern;
   auto alphas = c.alpha_pattern;
@@ -173,12 +223,15 @@ XTRAIN_INLINE std::string peft_config_text(const lora_config& c, const std::stri
                                                               : "none"},
                  {"use_rslora", c.rank_stabilised},
                  {"use_dora", c.dora},
-                 {"init_lora_weights", true},
+                 {"init_lora_weights", c.frozen_b ? json("mica") : json(true)},
                  {"layers_to_transform", list_or_nothing(c.layers)},
                  {"layers_pattern", list_or_nothing(c.layers_pattern)},
-                 {"rank_pattern", object_of(ranks)},
-                 {"alpha_pattern", object_of(alphas)}};
-  return all.dump(2) + "\n";
+                 {"rank_pattern", nothing},
+                 {"alpha_pattern", nothing}};
+  std::string text = all.dump(2) + "\n";
+  put(text, "rank_pattern", object_of(ranks));
+  put(text, "alpha_pattern", object_of(alphas));
+  return text;
 }
 
 XTRAIN_INLINE void write_parts(const lora_config& c, const std::string& folder) {
@@ -194,7 +247,8 @@ XTRAIN_INLINE void write_parts(const lora_config& c, const std::string& folder) 
 XTRAIN_INLINE lora_config adapter_config_of(const std::string& folder) {
   require<file_error>(is_directory(folder), folder, ": must be a folder with an adapter; no such folder");
   const std::string path = folder + "/adapter_config.json", parts = folder + detail::parts_file;
-  lora_config result = detail::lora_config_of(json_settings(read_json(path), path));
+  const mapped_file text(path);
+  lora_config result = detail::lora_config_of(json_settings(parse_json(text.text(), path), path), text.text());
   if (file_exists(parts)) detail::read_parts(json_settings(read_json(parts), parts), result);
   return result;
 }

@@ -16,7 +16,11 @@ namespace xtrain {
 ///
 ///   <stem>.safetensors        or <stem>.safetensors.index.json and the files it names
 ///   pytorch_<stem>.bin        or pytorch_<stem>.bin.index.json and the files it names
-///   *.bin, *.pt, *.pth        if there is exactly one such file: PyTorch's, llm.c's or llama2.c's
+///   *.safetensors             one file, or several whose names differ in a number that counts them: all of a set
+///   *.bin, *.pt, *.pth        likewise: PyTorch's, llm.c's or llama2.c's
+///
+/// Not counted are adapters, and what trainers save beside a model (optimizer.pt, training_args.bin, ...). Files of torch.distributed.checkpoint
+/// (shard-00001-model-00001-of-00001.safetensors) hold parts of tensors, which are put together in memory.
 class weight_folder : public tensor_source {
  public:
   /// throws file_error when there is none of these, when a file is missing or damaged, or when index and files disagree
@@ -29,7 +33,11 @@ class weight_folder : public tensor_source {
   template <class File>
   void read_index(const std::string& folder, const std::string& path);
   /// Files that could be weights under other names.
-  [[nodiscard]] static std::vector<std::string> other_files(const std::string& folder);
+  [[nodiscard]] static std::vector<std::string> other_files(const std::string& folder, const std::string& stem, bool safetensors);
+  /// Reads files that are one set.
+  void read_set(const std::string& folder, const std::vector<std::string>& names);
+  /// Reads files of which each may hold a part of a tensor: metadata say where it begins.
+  void read_parts(const std::vector<const safetensors_file*>& files);
 };
 
 namespace detail {

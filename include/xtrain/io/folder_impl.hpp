@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -23,6 +26,62 @@
 #include <xtrain/io/write_together.hpp>
 
 namespace xtrain {
+
+namespace detail {
+
+/// The metadata of files that hold parts of tensors, as torch.distributed.checkpoint writes them.
+inline const std::string parts_key = "DCP_SHARDING_INFO";
+
+/// Whether a folder is a checkpoint that DeepSpeed saved.
+[[nodiscard]] inline bool holds_zero_checkpoint(const std::string& folder) {
+  if (file_exists(folder + "/zero_to_fp32.py")) return true;
+  for (const std::string& name : try_names_in(folder).value_or(std::vector<std::string>{}))
+    if (name.starts_with("global_step") && is_directory(concat(folder, "/", name))) return true;
+  return false;
+}
+
+/// A file's name, and the numbers in it.
+struct numbered_name {
+  explicit numbered_name(std::string_view name) {
+    for (std::size_t i = 0; i < name.size();) {
+      if (name[i] < '0' || name[i] > '9') {
+        pattern += name[i++];
+        continue;
+      }
+      std::size_t value = 0;
+      for (; i < name.size() && name[i] >= '0' && name[i] <= '9'; ++i)
+        value = std::min<std::size_t>(value * 10 + static_cast<std::size_t>(name[i] - '0'), 1U << 30);
+      pattern += '#';
+      numbers.push_back(value);
+    }
+  }
+  std::string pattern{};  // with '#' for each number
+  std::vector<std::size_t> numbers{};
+};
+
+/// What keeps files from being one set, by their names; empty: nothing. A set is one file, or files that one number counts from 0 or 1: as many as the
+/// number after "-of-" says. Files with parts of tensors may be counted by two: the rank, and the file.
+[[nodiscard]] inline std::string missing_in_set(const std::vector<numbered_name>& names, bool parts) {
+  const numbered_name& first = names.front();
+  std::vector<std::size_t> counts;  // which numbers differ
+  for (const numbered_name& name : names)
+    if (name.pattern != first.pattern) return "their names must differ in one number only";
+  for (std::size_t i = 0; i < first.numbers.size(); ++i)
+    if (std::any_of(names.begin(), names.end(), [&](const numbered_name& name) { return name.numbers[i] != first.numbers[i]; })) counts.push_back(i);
+  if (counts.size() > (parts ? 2U : 1U)) return "their names must differ in one number only";
+  std::size_t total = 0;  // the number after "-of-"
+  if (const std::size_t of = first.pattern.find("#-of-#"); of != std::string::npos)
+    total = first.numbers[static_cast<std::size_t>(std::count(first.pattern.begin(), first.pattern.begin() + static_cast<std::ptrdiff_t>(of), '#')) + 1];
+  if (!parts && total != 0 && names.size() != total) return concat("there must be ", total, ", as their names say; there are ", names.size());
+  for (const std::size_t which : counts) {
+    std::set<std::size_t> found;
+    for (const numbered_name& name : names) found.insert(name.numbers[which]);
+    if (*found.begin() > 1 || *found.rbegin() - *found.begin() + 1 != found.size()) return "their numbers must count from 0 or 1 without a gap";
+  }
+  return {};
+}
+
+}  // namespace detail
 
 template <class File>
 bool weight_folder::read(const std::string& folder, const std::string& name) {
@@ -61,19 +120,124 @@ XTRAIN_INLINE weight_folder::weight_folder(const std::string& folder, const std:
   require<file_error>(is_directory(folder), folder, ": must be a folder; no such folder");
   const std::string ours = stem + ".safetensors", theirs = "pytorch_" + stem + ".bin";
   if (read<safetensors_file>(folder, ours) || read<torch_file>(folder, theirs)) return;
-  const std::vector<std::string> others = other_files(folder);
-  require<file_error>(others.size() == 1, folder, ": must hold ", ours, " or ", theirs,
-                      ", whole or with an index, or one .bin, .pt or .pth file; it holds ",
-                      others.empty() ? "neither" : "several of the last");
-  const weight_file& file = keep<weight_file>(folder + "/" + others.front());
-  for (const auto& [name, tensor] : file.tensors()) add(*tensor);
+  for (const bool safetensors : {true, false})
+    if (const std::vector<std::string> others = other_files(folder, stem, safetensors); !others.empty()) {
+      read_set(folder, others);
+      return;
+    }
+  fail<file_error>(folder, ": must hold ", ours, " or ", theirs, ", whole or with an index, or other .safetensors, .bin, .pt or .pth files; it holds none",
+                   detail::holds_zero_checkpoint(folder) ? concat(". It is a checkpoint of DeepSpeed. ", detail::gather_zero) : "");
 }
 
-XTRAIN_INLINE std::vector<std::string> weight_folder::other_files(const std::string& folder) {
+XTRAIN_INLINE std::vector<std::string> weight_folder::other_files(const std::string& folder, const std::string& stem, bool safetensors) {
   std::vector<std::string> names;
-  for (std::string& name : try_names_in(folder).value_or(std::vector<std::string>{}))
-    if (name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth")) names.push_back(std::move(name));
+  for (std::string& name : try_names_in(folder).value_or(std::vector<std::string>{})) {
+    bool counts = !name.starts_with("adapter_") || stem.starts_with("adapter_");
+    for (const std::string_view of_trainer : {"optimizer", "scheduler", "rng_state", "scaler", "training_args"})
+      counts = counts && !name.starts_with(of_trainer);
+    if (!counts) continue;
+    const bool torch = name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth");
+    if (safetensors ? name.ends_with(".safetensors") : torch) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
   return names;
+}
+
+XTRAIN_INLINE void weight_folder::read_set(const std::string& folder, const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    require<file_error>(name.find("zero_pp_rank_") == std::string::npos, folder, ": must hold whole weights; it is a checkpoint of DeepSpeed. ",
+                        detail::gather_zero);
+  const std::string lists = concat("; it holds ", names.front(), names.size() > 1 ? concat(" and ", names.back()) : "",
+                                   names.size() > 2 ? concat(", ", names.size(), " in all") : "");
+  std::vector<detail::numbered_name> numbered;
+  for (const std::string& name : names) numbered.emplace_back(name);
+  std::vector<const safetensors_file*> parts;
+  bool are_parts = true;
+  for (const std::string& name : names) {
+    if (!name.ends_with(".safetensors")) {
+      are_parts = false;
+      break;
+    }
+    const safetensors_file& file = keep<safetensors_file>(folder + "/" + name);
+    parts.push_back(&file);
+    are_parts = are_parts && file.metadata().contains(detail::parts_key);
+  }
+  const std::string problem = detail::missing_in_set(numbered, are_parts);
+  require<file_error>(problem.empty(), folder, ": files of weights must be one set, or have an index: ", problem, lists);
+  if (are_parts) return read_parts(parts);
+  for (const safetensors_file* file : parts) add_all(*file);
+  if (parts.empty())
+    for (const std::string& name : names)
+      for (const auto& entry : keep<weight_file>(folder + "/" + name).tensors()) add(*entry.second);
+}
+
+XTRAIN_INLINE void weight_folder::read_parts(const std::vector<const safetensors_file*>& files) {
+  struct part {
+    const file_tensor* tensor;
+    std::vector<std::size_t> begin;
+  };
+  std::map<std::string, std::vector<part>> parts_of;
+  for (const safetensors_file* file : files) {
+    const json offsets = parse_json(file->metadata().at(detail::parts_key), concat(file->path(), ", ", detail::parts_key));
+    for (const file_tensor& tensor : file->tensors()) {
+      const auto fail_unless = [&](bool holds) {
+        require<file_error>(holds, file->path(), ": ", detail::parts_key, " must say where the part of '", tensor.name, "' begins: saved_offsets, one per dim");
+      };
+      fail_unless(offsets.is_object() && offsets.contains(tensor.name) && offsets[tensor.name].is_object() &&
+                  offsets[tensor.name].contains("saved_offsets") && offsets[tensor.name]["saved_offsets"].is_array() &&
+                  offsets[tensor.name]["saved_offsets"].size() == tensor.shape.size());
+      part one{&tensor, {}};
+      for (const json& offset : offsets[tensor.name]["saved_offsets"]) {
+        fail_unless(offset.is_number_unsigned() && offset.get<std::uint64_t>() < std::uint64_t{1} << 40);
+        one.begin.push_back(offset.get<std::size_t>());
+      }
+      parts_of[tensor.name].push_back(std::move(one));
+    }
+  }
+  for (auto& entry : parts_of) {
+    std::vector<part>& parts = entry.second;
+    const file_tensor& first = *parts.front().tensor;
+    const auto check = [&](bool holds, const char* what) {
+      require<file_error>(holds, files.front()->path(), " and the files beside it: parts of '", first.name, "' must ", what);
+    };
+    std::vector<std::size_t> shape(first.shape.size());
+    std::size_t numbers = 0, all = 1;
+    for (const part& one : parts) {
+      check(one.tensor->dtype == first.dtype && one.tensor->shape.size() == shape.size(), "have the same dtype and number of dims");
+      for (std::size_t d = 0; d < shape.size(); ++d) shape[d] = std::max(shape[d], one.begin[d] + one.tensor->shape[d]);
+      numbers += one.tensor->size();
+    }
+    for (const std::size_t dim : shape) check(!__builtin_mul_overflow(all, dim, &all), "make a tensor of this machine's size");
+    check(numbers == all, "fill it, and share no number");
+    if (parts.size() == 1) {
+      add(first);
+      continue;
+    }
+    const std::size_t bits = bits_of(first.dtype), width = bits / 8;
+    check(bits % 8 == 0, "have numbers of whole bytes");
+    const auto bytes = std::make_shared<std::vector<std::byte>>(all * width);
+    std::vector<bool> written(all);
+    for (const part& one : parts) {  // row by row of the last dim
+      const std::vector<std::size_t>& size = one.tensor->shape;
+      const std::size_t row = size.empty() ? 1 : size.back();
+      for (std::size_t at = 0; at < one.tensor->size(); at += row) {
+        std::size_t rest = at / row, target = size.empty() ? 0 : one.begin.back(), stride = size.empty() ? 1 : shape.back();
+        for (std::size_t d = size.size(); d-- > 1;) {
+          target += (one.begin[d - 1] + rest % size[d - 1]) * stride;
+          rest /= size[d - 1];
+          stride *= shape[d - 1];
+        }
+        check(!written[target] && !written[target + row - 1], "fill it, and share no number");
+        std::fill_n(written.begin() + static_cast<std::ptrdiff_t>(target), row, true);
+        std::copy_n(one.tensor->bytes.begin() + static_cast<std::ptrdiff_t>(at * width), row * width,
+                    bytes->begin() + static_cast<std::ptrdiff_t>(target * width));
+      }
+    }
+    auto whole = std::make_shared<file_tensor>(file_tensor{.name = first.name, .dtype = first.dtype, .shape = shape, .bytes = *bytes});
+    add(*whole);
+    keep(std::move(whole));
+    keep(bytes);
+  }
 }
 
 namespace detail {

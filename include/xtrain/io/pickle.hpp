@@ -13,7 +13,7 @@
 //   EMPTY_LIST, APPEND, APPENDS                      a list
 //   EMPTY_DICT, SETITEM, SETITEMS                    a dictionary
 //   GLOBAL                                           the name of a class or function, if it is allowed
-//   REDUCE                                           a call of such a name, recorded but not executed; for OrderedDict, a dictionary
+//   REDUCE                                           a call of such a name, recorded but not executed; for OrderedDict and Counter, a dictionary
 //   BUILD                                            the object below its argument; attributes of a dictionary are ignored
 //   BINPERSID                                        a reference to something outside the pickle
 //   MARK; BINPUT, LONG_BINPUT; BINGET, LONG_BINGET   a mark; nothing; the memoized value
@@ -169,8 +169,11 @@ class pickle {
   void reduce() {
     const index arguments = pop(), function = pop();
     check(values_[function].is == kind::global && values_[arguments].is == kind::tuple, "a call must be of a name, with a tuple");
-    if (values_[function].text != "collections.OrderedDict") return push({.is = kind::call, .items = {function, arguments}});
-    check(values_[arguments].items.empty(), "a dictionary must be made empty and then filled; this one is made full");
+    const bool counts = values_[function].text == "collections.Counter";  // made of a dictionary
+    if (!counts && values_[function].text != "collections.OrderedDict") return push({.is = kind::call, .items = {function, arguments}});
+    const std::vector<index>& given = values_[arguments].items;
+    if (counts && given.size() == 1 && values_[given[0]].is == kind::dictionary) return stack_.push_back(given[0]);
+    check(given.empty(), "a dictionary must be made empty and then filled; this one is made full");
     push({.is = kind::dictionary});
   }
   void build() {

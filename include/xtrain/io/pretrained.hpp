@@ -41,7 +41,8 @@ namespace xtrain {
 template <class Model>
 struct pretrained_tag;
 
-/// The settings in a folder's config.json, or those that a folder of Meta's stands for (meta_llama_folder).
+/// The settings in a folder's config.json, or those that a folder of Meta's stands for (meta_llama_folder). Where the folder's weights have a head that
+/// differs from the embedding, tie_word_embeddings is false, whatever the file says: transformers 5 does not tie such a head either.
 ///   throws  file_error, config_error; also if there is a generation_config.json that cannot be read
 [[nodiscard]] json_settings read_config(const std::string& folder);
 
@@ -383,11 +384,15 @@ template <class Model>
 [[nodiscard]] auto places_of(const Model& model, const tensor_source& weights, const std::string& where, const load_options& how) {
   const auto& family = model.family_info();
   const auto find = [&](const std::string& name) { return weights.find(name); };
+  require_numbers(weights, where);
   std::vector<std::pair<const typename Model::store::entry*, const file_tensor*>> places;
   std::vector<const file_tensor*> used;
   for (const auto& entry : model.parameters().entries()) {
     if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a separate folder
     const file_tensor* tensor = find_tensor(family, entry.spec.name, find);
+    if (tensor == nullptr)  // a file may hold the head alone, to which the embedding is tied
+      for (const auto& [name, copy] : weights.tensors())
+        if (copied_by(model, name) == entry.spec.name) tensor = copy;
     if (tensor == nullptr && (family.may_be_missing(entry.spec.name) || may_be_missing(model, entry.spec.name))) continue;  // keeps initial values
     require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
     require_place(entry, *tensor, where, how.resize_vocabulary && model.has_row_per_token(entry.spec.name));

@@ -42,6 +42,39 @@
 
 namespace xtrain {
 
+namespace detail {
+
+/// Names of embeddings and of heads in files of the families that may tie them.
+inline constexpr std::array<std::string_view, 6> embedding_tensors{"model.embed_tokens.weight",
+                                                                    "transformer.wte.weight",
+                                                                    "transformer.word_embeddings.weight",
+                                                                    "model.tok_embeddings.weight",
+                                                                    "transformer.embedding.word_embeddings.weight",
+                                                                    "bert.embeddings.word_embeddings.weight"};
+inline constexpr std::array<std::string_view, 4> head_tensors{"lm_head.weight", "output.weight", "transformer.output_layer.weight",
+                                                               "cls.predictions.decoder.weight"};
+
+/// Whether a folder's weights have a head that differs from the embedding. Weights that cannot be read have none: their reader says why.
+[[nodiscard]] inline bool has_head_apart(const std::string& folder) {
+  try {
+    const weight_folder weights(folder);
+    const auto first = [&](const auto& names) -> const file_tensor* {
+      for (const std::string_view name : names) {
+        if (const file_tensor* found = weights.find(name)) return found;
+        if (const std::size_t dot = name.find('.'); name.find('.', dot + 1) != std::string_view::npos)  // files of the base model alone
+          if (const file_tensor* found = weights.find(name.substr(dot + 1))) return found;
+      }
+      return nullptr;
+    };
+    const file_tensor *embedding = first(embedding_tensors), *head = first(head_tensors);
+    return embedding != nullptr && head != nullptr && embedding->size() != 0 && head->size() != 0 && !same_values(*head, *embedding);
+  } catch (const error&) {
+    return false;
+  }
+}
+
+}  // namespace detail
+
 XTRAIN_INLINE json_settings read_config(const std::string& folder) {
   require<file_error>(is_directory(folder), folder, ": must be a folder with a model; no such folder");
   if (meta_llama_folder::is_one(folder)) return meta_llama_folder(folder).config();
@@ -58,6 +91,8 @@ XTRAIN_INLINE json_settings read_config(const std::string& folder) {
                         folder, "/", newest);
   }
   json_settings config(read_json(path), path);
+  if (const json& given = config.object(); !(given.contains("tie_word_embeddings") && given["tie_word_embeddings"] == false) && detail::has_head_apart(folder))
+    config.set("tie_word_embeddings", false);
   (void)generation_stop_tokens(folder);  // a file that cannot be read is found now, not when the trained model is saved
   return config;
 }

@@ -1,20 +1,45 @@
 // Tensors by name, independent of files and formats.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/text.hpp>
 #include <xtrain/io/file_tensor.hpp>
 
 namespace xtrain {
 
-/// The common interface of all formats. The files stay mapped as long as the source exists; tensors are views of them, read in pieces
-/// with read_numbers.
+namespace detail {
+
+/// A tensor's name without the names of modules around a model or its parts: DistributedDataParallel's `module.` in front; anywhere torch.compile's
+/// `_orig_mod.`, and those of FSDP and of recomputation.
+[[nodiscard]] inline std::string name_without_wrappers(std::string_view name) {
+  std::string plain;
+  for (bool first = true; !name.empty();) {
+    const std::size_t dot = name.find('.');
+    const std::string_view part = name.substr(0, dot);
+    const bool last = dot == std::string_view::npos;
+    const bool wraps = !last && ((first && part == "module") || part == "_orig_mod" || part == "_fsdp_wrapped_module" || part == "_checkpoint_wrapped_module");
+    if (!wraps) {
+      plain += name.substr(0, last ? dot : dot + 1);
+      first = false;
+    }
+    name = last ? std::string_view() : name.substr(dot + 1);
+  }
+  return plain;
+}
+
+}  // namespace detail
+
+/// The common interface of all formats. Names of wrappers around a model are left out (name_without_wrappers). The files stay mapped as long as the source
+/// exists; tensors are views of them, read in pieces with read_numbers.
 class tensor_source {
  public:
   /// Null when there is no tensor of that name.
@@ -38,7 +63,20 @@ class tensor_source {
     files_.push_back(std::move(file));
     return kept;
   }
-  void add(const file_tensor& tensor) { tensors_.emplace(tensor.name, &tensor); }
+  /// Keeps what tensors are views of.
+  void keep(std::shared_ptr<const void> kept) { files_.push_back(std::move(kept)); }
+  ///   throws  file_error when there is one of that name
+  void add(const file_tensor& tensor) {
+    const file_tensor* added = &tensor;
+    if (std::string name = detail::name_without_wrappers(tensor.name); name != tensor.name) {
+      auto renamed = std::make_shared<file_tensor>(tensor);
+      renamed->name = std::move(name);
+      added = renamed.get();
+      files_.push_back(std::move(renamed));
+    }
+    require<file_error>(tensors_.emplace(added->name, added).second, "tensor '", added->name, "' must be there once; it is there twice",
+                        added == &tensor ? "" : concat(", here as '", tensor.name, "'"));
+  }
   template <class File>
   void add_all(const File& file) {
     for (const file_tensor& tensor : file.tensors()) add(tensor);
@@ -48,6 +86,28 @@ class tensor_source {
   std::vector<std::shared_ptr<const void>> files_;
   std::map<std::string, const file_tensor*, std::less<>> tensors_;
 };
+
+namespace detail {
+
+/// What becomes of a checkpoint of DeepSpeed's ZeRO, whose weights are shared out among ranks.
+inline constexpr std::string_view gather_zero =
+    "DeepSpeed's ZeRO shares weights out among ranks; the checkpoint's own script gathers them: python zero_to_fp32.py CHECKPOINT OUTPUT";
+
+}  // namespace detail
+
+/// Refuses tensors without a number: DeepSpeed's ZeRO-3 saves such in place of weights that are on other ranks.
+///   throws  file_error
+inline void require_numbers(const tensor_source& weights, const std::string& where) {
+  std::size_t empty = 0;
+  const file_tensor* first = nullptr;
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (tensor->size() != 0) continue;
+    if (empty++ == 0) first = tensor;
+  }
+  if (first == nullptr) return;
+  fail<file_error>(where, ": tensors must hold numbers; ", empty, " of ", weights.tensors().size(), " hold none, the first is '", first->name, "' of shape ",
+                   std::span<const std::size_t>(first->shape), ". ", detail::gather_zero);
+}
 
 /// Checks a tensor that is not loaded because the model has one parameter for it and another: a tied head that is stored beside the embedding.
 ///   throws  config_error

@@ -66,15 +66,80 @@ inline constexpr std::array<torch_dtype, 19> torch_types{{{"torch.float32", "F32
                                                            {"torch.float8_e8m0fnu", "F8_E8M0"},
                                                            {"torch.float8_e4m3fnuz", "F8_E4M3FNUZ"},
                                                            {"torch.float8_e5m2fnuz", "F8_E5M2FNUZ"}}};
-inline constexpr std::array<std::string_view, 5> torch_functions{"collections.OrderedDict", "torch._utils._rebuild_tensor_v2",
-                                                                 "torch._utils._rebuild_tensor_v3", "torch._utils._rebuild_parameter",
-                                                                 "torch.Size"};
+/// What rebuilds a tensor whose numbers are in the file.
+inline constexpr std::array<std::string_view, 7> torch_rebuilds{
+    "torch._utils._rebuild_tensor",         "torch._utils._rebuild_tensor_v2",
+    "torch._utils._rebuild_tensor_v3",      "torch._utils._rebuild_parameter",
+    "torch._utils._rebuild_parameter_with_state", "torch._utils._rebuild_device_tensor_from_cpu_tensor",
+    "torch._tensor._rebuild_from_type_v2"};
+/// What rebuilds other tensors, and why they cannot be read.
+struct torch_other_tensor {
+  std::string_view function, why;
+};
+inline constexpr std::array<torch_other_tensor, 5> torch_other_tensors{
+    {{"torch._utils._rebuild_meta_tensor_no_storage", "it is on the meta device, which holds no numbers"},
+     {"torch._utils._rebuild_sparse_tensor", "it is sparse"},
+     {"torch._utils._rebuild_qtensor", "it is quantized"},
+     {"torch._utils._rebuild_wrapper_subclass", "it is of a subclass of torch.Tensor"},
+     {"torch._utils._rebuild_device_tensor_from_numpy", "its numbers are numpy's"}}};
+/// What may stand beside tensors: what torch.load(weights_only=True) reads, and an empty bytes object, which it does not. Python 2's names of builtins are
+/// those of protocol 2.
+inline constexpr std::array<std::string_view, 15> torch_values{
+    "collections.OrderedDict", "collections.Counter",  "torch.Size",         "torch.device",     "torch.serialization._get_layout",
+    "torch.Tensor",            "torch.nn.parameter.Parameter", "_codecs.encode",     "__builtin__.bytes", "__builtin__.bytearray",
+    "__builtin__.set",         "__builtin__.complex",  "builtins.bytearray", "builtins.set",     "builtins.complex"};
+/// Dtypes, storages and schemes of quantization whose tensors cannot be read.
+inline constexpr std::array<std::string_view, 40> torch_unread_types{"torch.complex32",
+                                                                      "torch.complex128",
+                                                                      "torch.bcomplex32",
+                                                                      "torch.float4_e2m1fn_x2",
+                                                                      "torch.int1",
+                                                                      "torch.int2",
+                                                                      "torch.int3",
+                                                                      "torch.int4",
+                                                                      "torch.int5",
+                                                                      "torch.int6",
+                                                                      "torch.int7",
+                                                                      "torch.uint1",
+                                                                      "torch.uint2",
+                                                                      "torch.uint3",
+                                                                      "torch.uint4",
+                                                                      "torch.uint5",
+                                                                      "torch.uint6",
+                                                                      "torch.uint7",
+                                                                      "torch.bits1x8",
+                                                                      "torch.bits2x4",
+                                                                      "torch.bits4x2",
+                                                                      "torch.bits8",
+                                                                      "torch.bits16",
+                                                                      "torch.qint8",
+                                                                      "torch.qint32",
+                                                                      "torch.quint8",
+                                                                      "torch.quint4x2",
+                                                                      "torch.quint2x4",
+                                                                      "torch.per_tensor_affine",
+                                                                      "torch.per_tensor_symmetric",
+                                                                      "torch.per_channel_affine",
+                                                                      "torch.per_channel_symmetric",
+                                                                      "torch.per_channel_affine_float_qparams",
+                                                                      "torch.ComplexDoubleStorage",
+                                                                      "torch.QInt8Storage",
+                                                                      "torch.QInt32Storage",
+                                                                      "torch.QUInt8Storage",
+                                                                      "torch.QUInt4x2Storage",
+                                                                      "torch.QUInt2x4Storage",
+                                                                      "torch.storage.TypedStorage"};
 
 /// All names that a file of tensors may mention.
 inline constexpr auto torch_names = [] {
-  std::array<std::string_view, torch_functions.size() + torch_storages.size() + torch_types.size()> names{};
+  std::array<std::string_view, torch_rebuilds.size() + torch_other_tensors.size() + torch_values.size() + torch_unread_types.size() +
+                                   torch_storages.size() + torch_types.size()>
+      names{};
   std::size_t next = 0;
-  for (const std::string_view name : torch_functions) names[next++] = name;
+  for (const std::string_view name : torch_rebuilds) names[next++] = name;
+  for (const torch_other_tensor& other : torch_other_tensors) names[next++] = other.function;
+  for (const std::string_view name : torch_values) names[next++] = name;
+  for (const std::string_view name : torch_unread_types) names[next++] = name;
   for (const torch_dtype& known : torch_storages) names[next++] = known.torch;
   for (const torch_dtype& known : torch_types) names[next++] = known.torch;
   return names;
@@ -242,32 +307,63 @@ class torch_file {
   /// The value if it is a call of a function that rebuilds a tensor; null for every other value.
   [[nodiscard]] static const pickle_value* tensor_call(const pickle& values, index at) {
     const pickle_value& value = values[at];
-    if (value.is != kind::call || values[value.items[0]].text == "torch.Size") return nullptr;
-    return &value;
+    if (value.is != kind::call) return nullptr;
+    const std::string_view function = values[value.items[0]].text;
+    const bool rebuilds = function.starts_with("torch._utils._rebuild_") || function == "torch._tensor._rebuild_from_type_v2";
+    return rebuilds ? &value : nullptr;
   }
 
-  /// _rebuild_tensor_v2(storage, offset, shape, strides, …); v3 has the dtype as its seventh argument; a parameter wraps a tensor.
+  /// A tensor that wraps another: a parameter, a tensor with attributes of Python's, one that was moved from its device.
   template <class BytesOf>
-  [[nodiscard]] file_tensor make_tensor(const pickle& values, const pickle_value& call, const std::string& name,
-                                        const BytesOf& bytes_of) const {
+  [[nodiscard]] file_tensor make_tensor(const pickle& values, const pickle_value& call, const std::string& name, const BytesOf& bytes_of,
+                                        std::size_t depth = 0) const {
     const std::string_view function = values[call.items[0]].text;
     const std::vector<index>& arguments = values[call.items[1]].items;
-    if (function == "torch._utils._rebuild_parameter") {
-      const pickle_value* inner = arguments.empty() ? nullptr : tensor_call(values, arguments[0]);
-      check(inner != nullptr && values[inner->items[0]].text != function, "'", name, "': a parameter must be made of a tensor");
-      return make_tensor(values, *inner, name, bytes_of);
+    check(depth < deepest, "'", name, "': a tensor must be wrapped at most ", deepest, " times; it is more often");
+    for (const detail::torch_other_tensor& other : detail::torch_other_tensors)
+      check(function != other.function, "'", name, "': a tensor must have its numbers in the file, one behind the other; ", other.why);
+    if (function == "torch._tensor._rebuild_from_type_v2") {  // (function, type, its arguments, attributes)
+      const bool is_plain = arguments.size() == 4 && values[arguments[0]].is == kind::global && values[arguments[2]].is == kind::tuple &&
+                            (values[arguments[1]].text == "torch.Tensor" || values[arguments[1]].text == "torch.nn.parameter.Parameter");
+      check(is_plain, "'", name, "': a tensor with attributes must be of torch.Tensor or torch.nn.Parameter; it is of '",
+            arguments.size() > 1 ? values[arguments[1]].text : "", "'");
+      return make_tensor(values, {.is = kind::call, .items = {arguments[0], arguments[2]}}, name, bytes_of, depth + 1);
     }
+    if (function.starts_with("torch._utils._rebuild_parameter") || function == "torch._utils._rebuild_device_tensor_from_cpu_tensor") {
+      const pickle_value* inner = arguments.empty() ? nullptr : tensor_call(values, arguments[0]);
+      check(inner != nullptr && !values[inner->items[0]].text.starts_with("torch._utils._rebuild_parameter"), "'", name,
+            "': a parameter must be made of a tensor");
+      file_tensor tensor = make_tensor(values, *inner, name, bytes_of, depth + 1);
+      if (function == "torch._utils._rebuild_device_tensor_from_cpu_tensor") {
+        const std::string_view type = arguments.size() > 1 ? values[arguments[1]].text : "";
+        check(dtype_named(type) == tensor.dtype, "'", name, "': must have the dtype of its numbers, ", tensor.dtype, "; it has '", type, "'");
+      }
+      return tensor;
+    }
+    return make_plain_tensor(values, function, arguments, name, bytes_of);
+  }
+
+  /// The dtype in files of PyTorch's "torch.float32"; empty if tensors of it cannot be read.
+  [[nodiscard]] static std::string_view dtype_named(std::string_view type) {
+    for (const detail::torch_dtype& known : detail::torch_types)
+      if (known.torch == type) return known.file;
+    return {};
+  }
+
+  /// _rebuild_tensor_v2(storage, offset, shape, strides, …); v3 has the dtype as its seventh argument.
+  template <class BytesOf>
+  [[nodiscard]] file_tensor make_plain_tensor(const pickle& values, std::string_view function, const std::vector<index>& arguments,
+                                              const std::string& name, const BytesOf& bytes_of) const {
     const bool typed_apart = function == "torch._utils._rebuild_tensor_v3";
-    check((typed_apart || function == "torch._utils._rebuild_tensor_v2") && arguments.size() >= (typed_apart ? 7U : 4U) &&
+    check((typed_apart || function == "torch._utils._rebuild_tensor_v2" || function == "torch._utils._rebuild_tensor") &&
+              arguments.size() >= (typed_apart ? 7U : 4U) &&
               values[arguments[0]].is == kind::reference && values[arguments[1]].is == kind::whole && values[arguments[1]].number >= 0,
           "'", name, "': a tensor must have a storage, an offset, a shape and strides");
     const storage from = storage_of(values, arguments[0]);
     file_tensor tensor{.name = name, .dtype = std::string(from.dtype)};
     if (typed_apart) {
       const std::string_view type = values[arguments[6]].text;
-      tensor.dtype.clear();
-      for (const detail::torch_dtype& known : detail::torch_types)
-        if (known.torch == type) tensor.dtype = known.file;
+      tensor.dtype = dtype_named(type);
       check(!tensor.dtype.empty(), "'", name, "': must have a numeric dtype; it has '", type, "'");
     }
     if (const std::size_t last = typed_apart ? 7 : 6; arguments.size() > last)

@@ -31,6 +31,9 @@ XTRAIN_INLINE std::optional<weight_format> format_of(std::string_view file) {
 }
 
 XTRAIN_INLINE weight_file::weight_file(const std::string& path) {
+  const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);  // npos + 1 is 0
+  require<file_error>(name.find("zero_pp_rank_") == std::string_view::npos, path, ": must be a file of whole weights; it holds one rank's share. ",
+                      detail::gather_zero);
   const std::optional<weight_format> format = format_of(mapped_file(path).text());
   require<file_error>(format.has_value(), path,
                       ": must be a file of weights: safetensors, PyTorch's, llm.c's or llama2.c's; it begins as none of them");

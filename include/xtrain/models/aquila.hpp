@@ -11,7 +11,7 @@ struct aquila_family : llama_family {
   static constexpr const char* architecture = "AquilaForCausalLM";
 
   static decoder_config read(const named_settings& s) {
-    decoder_config c = llama_family::read(s);
+    decoder_config c = llama_family::read(s, {});
     c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published configuration class
     return c;
   }

@@ -42,11 +42,12 @@ XTRAIN_INLINE encoder_config bert_family::read(const named_settings& s) {
   require<config_error>(!s.flag_or(false, {"is_decoder"}) && !s.flag_or(false, {"add_cross_attention"}), s.who(),
                         ": must describe an encoder; is_decoder or add_cross_attention is true");
   const double dropout = s.number_or(0.1, {"hidden_dropout_prob"});
-  return {.vocab_size = s.size({"vocab_size"}),
-          .hidden_size = s.size({"hidden_size"}),
-          .num_layers = s.size({"num_hidden_layers"}),
-          .num_heads = s.size({"num_attention_heads"}),
-          .intermediate_size = s.size_or(0, {"intermediate_size"}),
+  // where a key is missing: the defaults of transformers' configuration class
+  return {.vocab_size = s.size_or(30522, {"vocab_size"}),
+          .hidden_size = s.size_or(768, {"hidden_size"}),
+          .num_layers = s.size_or(12, {"num_hidden_layers"}),
+          .num_heads = s.size_or(12, {"num_attention_heads"}),
+          .intermediate_size = s.size_or(3072, {"intermediate_size"}),
           .max_position_embeddings = s.size_or(512, {"max_position_embeddings"}),
           .segments = s.size_or(2, {"type_vocab_size"}),
           .norm_epsilon = s.number_or(1e-12, {"layer_norm_eps"}),

@@ -28,8 +28,6 @@ struct bloom_family : decoder_family {
 
   static decoder_config read(const named_settings& s);
   static void write(const decoder_config& c, named_settings& s);
-  /// The first release's files have no "transformer." prefix.
-  static std::vector<std::string> other_names(const std::string& parameter);
 };
 
 template <class Recipe>

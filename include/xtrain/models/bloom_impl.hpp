@@ -44,19 +44,20 @@ XTRAIN_INLINE decoder_config bloom_family::read(const named_settings& s) {
   const std::size_t ranks = s.size_or(1, {"pretraining_tp"});
   require<config_error>(!s.flag_or(false, {"slow_but_exact"}) || ranks == 1, s.who(), ": slow_but_exact must be false, because products are not summed in the ",
                         ranks, " parts of pretraining_tp");
-  const auto bos = s.tokens({"bos_token_id"});
-  return {.vocab_size = s.size({"vocab_size"}),
-          .hidden_size = s.size({"hidden_size", "n_embed"}),
-          .num_layers = s.size({"n_layer", "num_hidden_layers"}),
-          .num_heads = s.size({"n_head", "num_attention_heads"}),
+  // where a key is missing: the defaults of transformers' configuration class
+  const std::size_t vocab_size = s.size_or(250880, {"vocab_size"});
+  return {.vocab_size = vocab_size,
+          .hidden_size = s.size_or(64, {"hidden_size", "n_embed"}),
+          .num_layers = s.size_or(2, {"n_layer", "num_hidden_layers"}),
+          .num_heads = s.size_or(8, {"n_head", "num_attention_heads"}),
           .max_position_embeddings = s.size_or(2048, {"seq_length"}),
           .norm_epsilon = s.number_or(1e-5, {"layer_norm_epsilon"}),
           .tie_word_embeddings = s.flag_or(true, {"tie_word_embeddings"}),
           .attention_dropout = s.number_or(0.0, {"attention_dropout"}),
           .residual_dropout = s.number_or(0.0, {"hidden_dropout"}),
           .initializer_range = s.number_or(0.02, {"initializer_range"}),
-          .bos = bos.empty() ? -1 : bos.front(),
-          .eos = s.tokens({"eos_token_id"}),
+          .bos = detail::token_or_default(s, 1, vocab_size, "bos_token_id"),
+          .eos = detail::tokens_or_default(s, 2, vocab_size, "eos_token_id"),
           .pad_token_id = s.token_or({}, "pad_token_id")};
 }
 
@@ -75,12 +76,6 @@ XTRAIN_INLINE void bloom_family::write(const decoder_config& c, named_settings& 
   if (c.bos >= 0) s.set("bos_token_id", c.bos);
   s.set_tokens("eos_token_id", c.eos);
   s.set_token("pad_token_id", c.pad_token_id);
-}
-
-XTRAIN_INLINE std::vector<std::string> bloom_family::other_names(const std::string& parameter) {
-  constexpr std::string_view prefix = "transformer.";
-  if (parameter.starts_with(prefix)) return {parameter.substr(prefix.size())};
-  return {};
 }
 
 }  // namespace xtrain

@@ -175,6 +175,10 @@ class decoder_output {
     } else {
       xtrain::parameter weight = table;
       typename head_type::adapter_type adapter;
+      if constexpr (requires { build.adapter().adapts_table(c.family->names().head); })
+        require<config_error>(!table.exists() || !build.adapter().adapts_table(c.family->names().head), "lora: '", c.family->names().head,
+                              "' must have a weight of its own to be adapted; it is tied to '", c.family->names().embedding,
+                              "' (tie_word_embeddings is true)");
       if (!table.exists()) {
         const module_part part = build.vocabulary_part(c.family->names().head, c.vocab_size);
         weight = build.matrix({part}, c.hidden_size, initial);

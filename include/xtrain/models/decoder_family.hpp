@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/named_settings.hpp>
 #include <xtrain/layers/attention_mask.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/kinds.hpp>
@@ -36,6 +39,38 @@ struct decoder_names {
   std::string final_norm{};
   std::string head{};
 };
+
+/// What the published configuration class of a family takes where a key of config.json is missing. A size of 0: the class has none, or is not
+/// transformers', and the key must be given.
+struct config_defaults {
+  std::size_t vocab_size = 0, hidden_size = 0, num_layers = 0, num_heads = 0, intermediate_size = 0;
+  std::size_t num_kv_heads = 0;  ///< 0: num_heads, as where the key is null
+  std::size_t head_dim = 0;      ///< 0: hidden_size / num_heads
+  std::size_t max_position_embeddings = 2048;
+  double norm_epsilon = 1e-6, rope_theta = 10000.0;
+  bool tie_word_embeddings = false;
+  token bos = -1, eos = -1;  ///< negative: none
+  std::optional<token> pad_token_id = {};
+};
+
+namespace detail {
+
+/// A size of config.json; where the key is missing, the class's. Null is refused, as by transformers 5.
+[[nodiscard]] inline std::size_t size_or_default(const named_settings& s, std::size_t otherwise, named_settings::names keys) {
+  return otherwise == 0 || s.is_null(*keys.begin()) ? s.size(keys) : s.size_or(otherwise, keys);
+}
+/// Tokens of config.json; where the key is missing, the class's, if the vocabulary has it.
+[[nodiscard]] inline std::vector<token> tokens_or_default(const named_settings& s, token otherwise, std::size_t vocab_size, const char* key) {
+  const bool is_missing = !s.has({key}) && !s.is_null(key);
+  if (is_missing && otherwise >= 0 && static_cast<std::size_t>(otherwise) < vocab_size) return {otherwise};
+  return s.tokens({key});
+}
+[[nodiscard]] inline token token_or_default(const named_settings& s, token otherwise, std::size_t vocab_size, const char* key) {
+  const std::vector<token> all = tokens_or_default(s, otherwise, vocab_size, key);
+  return all.empty() ? -1 : all.front();
+}
+
+}  // namespace detail
 
 /// Defaults shared by most families; a family derives from it and overrides what differs.
 struct decoder_family {

@@ -2,9 +2,11 @@
 // (llama.hpp, bert.hpp); code that needs a family at run time takes the value.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/named_settings.hpp>
@@ -24,7 +26,7 @@ struct family_info {
   void (*write)(const Config&, named_settings&);
   /// Whether settings with this model_type are this family's, where several families share one.
   bool (*describes)(const named_settings&);
-  /// Other names that the same parameter has in some files.
+  /// Other names that the same parameter has in some files: those of the family, and the name in files of the base model alone, without "model.".
   std::vector<std::string> (*other_names)(const std::string& parameter);
   /// Whether a parameter may be missing in files; it then keeps its initial value.
   bool (*may_be_missing)(const std::string& parameter);
@@ -62,7 +64,14 @@ template <class Family, class Config>
     if constexpr (requires { Family::describes(s); }) return Family::describes(s);
     else return (void)s, true;
   };
-  info.other_names = [](const std::string& parameter) { return Family::other_names(parameter); };
+  info.other_names = [](const std::string& parameter) {
+    std::vector<std::string> names = Family::other_names(parameter);
+    const std::string blocks = Family::names().blocks;  // "model.layers."
+    if (const std::string base = blocks.substr(0, blocks.find('.') + 1); parameter.starts_with(base))
+      if (std::string without = parameter.substr(base.size()); std::find(names.begin(), names.end(), without) == names.end())
+        names.push_back(std::move(without));
+    return names;
+  };
   info.may_be_missing = [](const std::string& parameter) {
     if constexpr (requires { Family::may_be_missing(parameter); }) return Family::may_be_missing(parameter);
     else return (void)parameter, false;

@@ -18,9 +18,22 @@ struct gemma_family : llama_family {
   using activation = geglu_activation;
 
   static void complete(decoder_config& c);
+  static constexpr config_defaults defaults{.vocab_size = 256000,
+                                            .hidden_size = 3072,
+                                            .num_layers = 28,
+                                            .num_heads = 16,
+                                            .intermediate_size = 24576,
+                                            .num_kv_heads = 16,
+                                            .head_dim = 256,
+                                            .max_position_embeddings = 8192,
+                                            .tie_word_embeddings = true,
+                                            .bos = 2,
+                                            .eos = 1,
+                                            .pad_token_id = 0};
+
   static decoder_config read(const named_settings& s);
   /// The same, whatever the activation is.
-  static decoder_config read_gemma_sizes(const named_settings& s);
+  static decoder_config read_gemma_sizes(const named_settings& s, const config_defaults& otherwise);
   static void write(const decoder_config& c, named_settings& s);
 };
 

@@ -19,6 +19,19 @@ struct gemma2_family : gemma_family {
   /// With a sliding window and no windowed_layers, layers 0, 2, 4, … have it.
   static void complete(decoder_config& c);
   static decoder_names names();
+  static constexpr config_defaults defaults{.vocab_size = 256000,
+                                            .hidden_size = 2304,
+                                            .num_layers = 26,
+                                            .num_heads = 8,
+                                            .intermediate_size = 9216,
+                                            .num_kv_heads = 4,
+                                            .head_dim = 256,
+                                            .max_position_embeddings = 8192,
+                                            .tie_word_embeddings = true,
+                                            .bos = 2,
+                                            .eos = 1,
+                                            .pad_token_id = 0};
+
   static decoder_config read(const named_settings& s);
   static void write(const decoder_config& c, named_settings& s);
 };

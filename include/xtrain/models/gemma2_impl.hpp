@@ -35,7 +35,7 @@ XTRAIN_INLINE decoder_names gemma2_family::names() {
 XTRAIN_INLINE decoder_config gemma2_family::read(const named_settings& s) {
   const std::string activation = s.text_or("gelu_pytorch_tanh", {"hidden_activation"});
   require<config_error>(activation == "gelu_pytorch_tanh", s.who(), ": hidden_activation must be gelu_pytorch_tanh; given '", activation, "'");
-  decoder_config c = gemma_family::read_gemma_sizes(s);
+  decoder_config c = gemma_family::read_gemma_sizes(s, defaults);
   // null is none; where the key is missing, the default of transformers' configuration class
   const auto softcap = [&](const char* key, double otherwise) {
     if (s.is_null(key)) return 0.0;

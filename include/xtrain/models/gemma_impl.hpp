@@ -22,18 +22,13 @@ XTRAIN_INLINE decoder_config gemma_family::read(const named_settings& s) {
     require<config_error>(activation == "gelu" || activation == "gelu_pytorch_tanh", s.who(), ": ", key, " must be gelu_pytorch_tanh; given '", activation,
                           "'");
   }
-  return read_gemma_sizes(s);
+  return read_gemma_sizes(s, defaults);
 }
 
-XTRAIN_INLINE decoder_config gemma_family::read_gemma_sizes(const named_settings& s) {
+XTRAIN_INLINE decoder_config gemma_family::read_gemma_sizes(const named_settings& s, const config_defaults& otherwise) {
   require<config_error>(!s.flag_or(false, {"use_bidirectional_attention"}), s.who(), ": use_bidirectional_attention must be false");
-  decoder_config c = llama_family::read_sizes(s);
+  decoder_config c = llama_family::read_sizes(s, otherwise);
   c.feed_forward_bias = false;
-  // the defaults of transformers' configuration class
-  c.head_dim = s.size_or(256, {"head_dim"});
-  c.max_position_embeddings = s.size_or(8192, {"max_position_embeddings"});
-  c.tie_word_embeddings = s.flag_or(true, {"tie_word_embeddings"});
-  c.pad_token_id = s.token_or(0, "pad_token_id");
   return c;
 }
 

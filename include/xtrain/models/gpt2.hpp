@@ -31,8 +31,6 @@ struct gpt2_family : decoder_family {
 
   static decoder_config read(const named_settings& s);
   static void write(const decoder_config& c, named_settings& s);
-  /// The first release's files have no "transformer." prefix.
-  static std::vector<std::string> other_names(const std::string& parameter);
   /// Old files contain the causal mask as a tensor; a tied head may be stored a second time.
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c);
 };

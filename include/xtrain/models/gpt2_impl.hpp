@@ -43,21 +43,23 @@ XTRAIN_INLINE decoder_config gpt2_family::read(const named_settings& s) {
                         ": activation_function must be gelu_new; given '", activation, "'");
   require<config_error>(s.flag_or(true, {"scale_attn_weights"}) && !s.flag_or(false, {"scale_attn_by_inverse_layer_idx"}), s.who(),
                         ": attention must be scaled by the head dim alone");
-  const auto bos = s.tokens({"bos_token_id"});
-  return {.vocab_size = s.size({"vocab_size"}),
-          .hidden_size = s.size({"n_embd", "hidden_size"}),
-          .num_layers = s.size({"n_layer", "num_hidden_layers"}),
-          .num_heads = s.size({"n_head", "num_attention_heads"}),
+  // where a key is missing: the defaults of transformers' configuration class
+  const std::size_t vocab_size = s.size_or(50257, {"vocab_size"});
+  constexpr token end = 50256;
+  return {.vocab_size = vocab_size,
+          .hidden_size = s.size_or(768, {"n_embd", "hidden_size"}),
+          .num_layers = s.size_or(12, {"n_layer", "num_hidden_layers"}),
+          .num_heads = s.size_or(12, {"n_head", "num_attention_heads"}),
           .intermediate_size = s.size_or(0, {"n_inner", "intermediate_size"}),
-          .max_position_embeddings = s.size({"n_positions", "max_position_embeddings"}),
+          .max_position_embeddings = s.size_or(1024, {"n_positions", "max_position_embeddings"}),
           .norm_epsilon = s.number_or(1e-5, {"layer_norm_epsilon"}),
           .tie_word_embeddings = s.flag_or(true, {"tie_word_embeddings"}),
           .embedding_dropout = s.number_or(0.1, {"embd_pdrop"}),
           .attention_dropout = s.number_or(0.1, {"attn_pdrop"}),
           .residual_dropout = s.number_or(0.1, {"resid_pdrop"}),
           .initializer_range = s.number_or(0.02, {"initializer_range"}),
-          .bos = bos.empty() ? -1 : bos.front(),
-          .eos = s.tokens({"eos_token_id"}),
+          .bos = detail::token_or_default(s, end, vocab_size, "bos_token_id"),
+          .eos = detail::tokens_or_default(s, end, vocab_size, "eos_token_id"),
           .pad_token_id = s.token_or({}, "pad_token_id")};
 }
 
@@ -79,12 +81,6 @@ XTRAIN_INLINE void gpt2_family::write(const decoder_config& c, named_settings& s
   if (c.bos >= 0) s.set("bos_token_id", c.bos);
   s.set_tokens("eos_token_id", c.eos);
   s.set_token("pad_token_id", c.pad_token_id);
-}
-
-XTRAIN_INLINE std::vector<std::string> gpt2_family::other_names(const std::string& parameter) {
-  constexpr std::string_view prefix = "transformer.";
-  if (parameter.starts_with(prefix)) return {parameter.substr(prefix.size())};
-  return {};
 }
 
 XTRAIN_INLINE bool gpt2_family::may_be_ignored(std::string_view tensor, const decoder_config& c) {

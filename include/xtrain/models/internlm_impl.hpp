@@ -8,7 +8,7 @@
 namespace xtrain {
 
 XTRAIN_INLINE decoder_config internlm_family::read(const named_settings& s) {
-  decoder_config c = llama_family::read(s);
+  decoder_config c = llama_family::read(s, {});
   c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published configuration class
   c.attention_bias = c.output_bias = s.flag_or(true, {"bias"});
   read_rotary(s, c);
@@ -69,7 +69,7 @@ XTRAIN_INLINE bool internlm2_family::may_be_ignored(std::string_view tensor, con
 }
 
 XTRAIN_INLINE decoder_config internlm2_family::read(const named_settings& s) {
-  decoder_config c = llama_family::read(s);
+  decoder_config c = llama_family::read(s, {});
   c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published configuration class
   c.attention_bias = c.output_bias = s.flag_or(false, {"bias"});
   return c;

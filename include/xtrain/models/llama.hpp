@@ -29,9 +29,19 @@ struct llama_family : decoder_family {
 
   // Files: keys of config.json, and names that vary between files.
 
-  static decoder_config read(const named_settings& s);
+  static constexpr config_defaults defaults{.vocab_size = 32000,
+                                            .hidden_size = 4096,
+                                            .num_layers = 32,
+                                            .num_heads = 32,
+                                            .intermediate_size = 11008,
+                                            .bos = 1,
+                                            .eos = 2};
+
+  static decoder_config read(const named_settings& s) { return read(s, defaults); }
+  /// For families that derive from it: with the defaults of their own class; without any, where sizes must be given.
+  static decoder_config read(const named_settings& s, const config_defaults& otherwise);
   /// The same, whatever the activation is.
-  static decoder_config read_sizes(const named_settings& s);
+  static decoder_config read_sizes(const named_settings& s, const config_defaults& otherwise);
   /// "dynamic" changes nothing up to the sequence length that the model was trained on, and sequences are never longer: it is no rule, with its
   /// factor, which is written again.
   ///   throws  config_error when the type is none of these, what it needs is missing, layers have rules of their own, or a scaled rule is of a part of a head

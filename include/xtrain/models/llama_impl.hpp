@@ -31,36 +31,36 @@ XTRAIN_INLINE decoder_names llama_family::names() {
           .head = "lm_head"};
 }
 
-XTRAIN_INLINE decoder_config llama_family::read(const named_settings& s) {
+XTRAIN_INLINE decoder_config llama_family::read(const named_settings& s, const config_defaults& otherwise) {
   const std::string activation = s.text_or("silu", {"hidden_act"});
   require<config_error>(activation == "silu", s.who(), ": hidden_act must be silu; given '", activation, "'");
-  return read_sizes(s);
+  return read_sizes(s, otherwise);
 }
 
-XTRAIN_INLINE decoder_config llama_family::read_sizes(const named_settings& s) {
+XTRAIN_INLINE decoder_config llama_family::read_sizes(const named_settings& s, const config_defaults& otherwise) {
   const auto rope = s.object_at({"rope_parameters", "rope_scaling"});
-  const auto bos = s.tokens({"bos_token_id"});
   const double attention_dropout = s.number_or(0.0, {"attention_dropout"});
-  return {.vocab_size = s.size({"vocab_size"}),
-          .hidden_size = s.size({"hidden_size"}),
-          .num_layers = s.size({"num_hidden_layers"}),
-          .num_heads = s.size({"num_attention_heads"}),
-          .num_kv_heads = s.size_or(0, {"num_key_value_heads"}),
-          .head_dim = s.size_or(0, {"head_dim"}),
-          .intermediate_size = s.size({"intermediate_size"}),
-          .max_position_embeddings = s.size_or(2048, {"max_position_embeddings"}),
-          .norm_epsilon = s.number_or(1e-6, {"rms_norm_eps"}),
-          .rope_theta = rope->number_or(s.number_or(10000.0, {"rope_theta"}), {"rope_theta"}),
+  const std::size_t vocab_size = detail::size_or_default(s, otherwise.vocab_size, {"vocab_size"});
+  return {.vocab_size = vocab_size,
+          .hidden_size = detail::size_or_default(s, otherwise.hidden_size, {"hidden_size"}),
+          .num_layers = detail::size_or_default(s, otherwise.num_layers, {"num_hidden_layers"}),
+          .num_heads = detail::size_or_default(s, otherwise.num_heads, {"num_attention_heads"}),
+          .num_kv_heads = s.size_or(s.is_null("num_key_value_heads") ? 0 : otherwise.num_kv_heads, {"num_key_value_heads"}),
+          .head_dim = s.size_or(otherwise.head_dim, {"head_dim"}),
+          .intermediate_size = detail::size_or_default(s, otherwise.intermediate_size, {"intermediate_size"}),
+          .max_position_embeddings = s.size_or(otherwise.max_position_embeddings, {"max_position_embeddings"}),
+          .norm_epsilon = s.number_or(otherwise.norm_epsilon, {"rms_norm_eps"}),
+          .rope_theta = rope->number_or(s.number_or(otherwise.rope_theta, {"rope_theta"}), {"rope_theta"}),
           .rope_scaling = read_rope_scaling(s),
           .attention_bias = s.flag_or(false, {"attention_bias"}),
           .output_bias = s.flag_or(false, {"attention_bias"}),
           .feed_forward_bias = s.flag_or(false, {"mlp_bias"}),
-          .tie_word_embeddings = s.flag_or(false, {"tie_word_embeddings"}),
+          .tie_word_embeddings = s.flag_or(otherwise.tie_word_embeddings, {"tie_word_embeddings"}),
           .attention_dropout = attention_dropout,
           .initializer_range = s.number_or(0.02, {"initializer_range"}),
-          .bos = bos.empty() ? -1 : bos.front(),
-          .eos = s.tokens({"eos_token_id"}),
-          .pad_token_id = s.token_or({}, "pad_token_id")};
+          .bos = detail::token_or_default(s, otherwise.bos, vocab_size, "bos_token_id"),
+          .eos = detail::tokens_or_default(s, otherwise.eos, vocab_size, "eos_token_id"),
+          .pad_token_id = s.token_or(otherwise.pad_token_id, "pad_token_id")};
 }
 
 XTRAIN_INLINE rope_scaling_config llama_family::read_rope_scaling(const named_settings& s) {

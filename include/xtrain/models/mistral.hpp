@@ -23,9 +23,19 @@ struct mistral_family : llama_family {
     require<config_error>(!c.attention_bias && !c.output_bias && !c.feed_forward_bias, c.family == nullptr ? name : c.family->name,
                           ": there must be no biases");
   }
-  static decoder_config read(const named_settings& s) {
-    decoder_config c = llama_family::read(s);
-    c.max_position_embeddings = s.size_or(131072, {"max_position_embeddings"});  // the default of transformers' configuration class
+  static constexpr config_defaults defaults{.vocab_size = 32000,
+                                            .hidden_size = 4096,
+                                            .num_layers = 32,
+                                            .num_heads = 32,
+                                            .intermediate_size = 14336,
+                                            .num_kv_heads = 8,
+                                            .max_position_embeddings = 131072,
+                                            .bos = 1,
+                                            .eos = 2};
+
+  static decoder_config read(const named_settings& s) { return read(s, defaults); }
+  static decoder_config read(const named_settings& s, const config_defaults& otherwise) {
+    decoder_config c = llama_family::read(s, otherwise);
     c.sliding_window = s.is_null("sliding_window") ? 0 : s.size_or(4096, {"sliding_window"});  // the default of transformers' configuration class
     const std::vector<bool> types = read_layer_types(s, c.num_layers);
     const auto windowed = std::count(types.begin(), types.end(), true);

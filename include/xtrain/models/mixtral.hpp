@@ -19,6 +19,18 @@ struct mixtral_family : mistral_family {
   static void complete(decoder_config& c);
   static decoder_names names();
 
+  static constexpr config_defaults defaults{.vocab_size = 32000,
+                                            .hidden_size = 4096,
+                                            .num_layers = 32,
+                                            .num_heads = 32,
+                                            .intermediate_size = 14336,
+                                            .num_kv_heads = 8,
+                                            .max_position_embeddings = 131072,
+                                            .norm_epsilon = 1e-5,
+                                            .rope_theta = 1e6,
+                                            .bos = 1,
+                                            .eos = 2};
+
   static decoder_config read(const named_settings& s);
   static void write(const decoder_config& c, named_settings& s);
 };

@@ -30,10 +30,8 @@ XTRAIN_INLINE decoder_config mixtral_family::read(const named_settings& s) {
   require<config_error>(s.number_or(0.0, {"router_jitter_noise"}) == 0.0, s.who(),
                         ": there must be no router_jitter_noise; one is given");
   require<config_error>(!s.has({"layer_types"}), s.who(), ": layer_types must not be given, because all layers of Mixtral have the sliding window, or none");
-  decoder_config c = mistral_family::read(s);
+  decoder_config c = mistral_family::read(s, defaults);
   // the defaults of transformers' configuration class
-  c.norm_epsilon = s.number_or(1e-5, {"rms_norm_eps"});
-  c.rope_theta = s.object_at({"rope_parameters", "rope_scaling"})->number_or(s.number_or(1e6, {"rope_theta"}), {"rope_theta"});
   c.sliding_window = s.size_or(0, {"sliding_window"});
   c.num_experts = s.size_or(8, {"num_local_experts", "num_experts"});
   c.num_experts_per_token = s.size_or(2, {"num_experts_per_tok"});

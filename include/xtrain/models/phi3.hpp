@@ -18,6 +18,17 @@ struct phi3_family : llama_family {
   static void complete(decoder_config& c);
   static decoder_names names();
   static std::vector<std::string> adapter_targets() { return {"qkv_proj", "o_proj"}; }
+  static constexpr config_defaults defaults{.vocab_size = 32064,
+                                            .hidden_size = 3072,
+                                            .num_layers = 32,
+                                            .num_heads = 32,
+                                            .intermediate_size = 8192,
+                                            .max_position_embeddings = 4096,
+                                            .norm_epsilon = 1e-5,
+                                            .bos = 1,
+                                            .eos = 32000,
+                                            .pad_token_id = 32000};
+
   static decoder_config read(const named_settings& s);
   static void write(const decoder_config& c, named_settings& s);
 };

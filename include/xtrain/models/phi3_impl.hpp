@@ -31,12 +31,9 @@ XTRAIN_INLINE decoder_config phi3_family::read(const named_settings& s) {
   const std::string kind = rope->text_or("default", {"rope_type", "type"});
   require<config_error>(kind == "default", s.who(), ": rope scaling must be default; given '", kind,
                         "': models with LongRoPE (128k tokens) are not supported");
-  decoder_config c = llama_family::read(s);
-  c.norm_epsilon = s.number_or(1e-5, {"rms_norm_eps"});  // the default of transformers' configuration class, as the next ones
-  c.max_position_embeddings = s.size_or(4096, {"max_position_embeddings"});
+  decoder_config c = llama_family::read(s, defaults);
   c.sliding_window = s.size_or(0, {"sliding_window"});
   c.residual_dropout = s.number_or(0.0, {"resid_pdrop"});
-  c.pad_token_id = s.token_or(32000, "pad_token_id");
   require<config_error>(!c.attention_bias && !c.feed_forward_bias, s.who(), ": attention_bias and mlp_bias must be false, because Phi-3 has no biases");
   const double part = rope->number_or(s.number_or(1.0, {"partial_rotary_factor"}), {"partial_rotary_factor"});
   require<config_error>(part > 0.0 && part <= 1.0, s.who(), ": partial_rotary_factor must be in (0, 1]; given ", part);

@@ -20,10 +20,17 @@ struct qwen2_family : llama_family {
     c.attention_bias = true;
     require<config_error>(!c.output_bias && !c.feed_forward_bias, name, ": there must be no biases but those of queries, keys and values");
   }
+  static constexpr config_defaults defaults{.vocab_size = 151936,
+                                            .hidden_size = 4096,
+                                            .num_layers = 32,
+                                            .num_heads = 32,
+                                            .intermediate_size = 22016,
+                                            .num_kv_heads = 32,
+                                            .max_position_embeddings = 32768};
+
   static decoder_config read(const named_settings& s) {
-    decoder_config c = llama_family::read(s);
+    decoder_config c = llama_family::read(s, defaults);
     c.attention_bias = c.output_bias = c.feed_forward_bias = false;
-    c.max_position_embeddings = s.size_or(32768, {"max_position_embeddings"});  // the default of transformers' configuration class
     read_windows(s, c);
     return c;
   }

@@ -235,8 +235,8 @@ XTRAIN_INLINE std::string base_weights_fingerprint(const std::string& base_model
   if (is_directory(base_model)) {
     const std::vector<std::string> names = try_names_in(base_model).value_or(std::vector<std::string>{});
     // those that weight_folder reads: a folder may have other files, and the same weights in two formats
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kinds{
-        {{"model", ".safetensors"}, {"pytorch_model", ".bin"}, {"", ".bin"}, {"", ".pth"}, {"", ".pt"}}};
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kinds{
+        {{"model", ".safetensors"}, {"pytorch_model", ".bin"}, {"", ".safetensors"}, {"", ".bin"}, {"", ".pth"}, {"", ".pt"}}};
     for (const auto& [beginning, ending] : kinds)
       if (files.empty())
         for (const std::string& name : names)

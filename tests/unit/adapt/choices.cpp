@@ -121,8 +121,11 @@ TEST_CASE("ranks and scales are those of the pattern that matches a name's end")
   stabilised.rank_stabilised = true;
   CHECK(stabilised.scale_of("model.layers.1.self_attn.v_proj") == 8.0 / std::sqrt(2.0));
   CHECK(stabilised.scale_of("model.layers.1.mlp.up_proj") == 8.0 / 3.0);
-  refused({.targets = {"q_proj"}, .rank_pattern = {{"q_proj", 2}, {R"(.*\.0\..*)", 3}}},
-          "rank_pattern must be clear; 'model.layers.0.self_attn.q_proj' matches 'q_proj' and '.*\\.0\\..*'");
+  // of several that match, the first counts, as in PEFT
+  const lora::config several{.rank = 4, .rank_pattern = {{R"(.*\.0\..*)", 3}, {"q_proj", 2}, {"proj", 7}, {".*", 5}}};
+  CHECK(several.rank_of("model.layers.0.self_attn.q_proj") == 3);
+  CHECK(several.rank_of("model.layers.1.self_attn.q_proj") == 2);
+  CHECK(several.rank_of("model.layers.1.self_attn.v_proj") == 5);
 }
 
 TEST_CASE("modules to save are named by their ends, dots or not, and contain what lies in them") {

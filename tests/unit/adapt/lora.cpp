@@ -287,7 +287,9 @@ TEST_CASE("a head that is named gets an adapter, which is saved, merged and left
 
   decoder_config tied = sizes();
   tied.tie_word_embeddings = true;
-  CHECK_THROWS_WITH_AS(lora_model(tied, {}, {.adapter = adapter}), doctest::Contains("lora: 'lm_head' must name a linear module or an embedding"),
+  CHECK_THROWS_WITH_AS(lora_model(tied, {}, {.adapter = adapter}),
+                       doctest::Contains("lora: 'lm_head' must have a weight of its own to be adapted; it is tied to 'model.embed_tokens' "
+                                         "(tie_word_embeddings is true)"),
                        config_error);
   refused({.targets = {"lm_head"}, .dora = true}, "lora: the head must not be decomposed (DoRA); 'lm_head' is a target");
 }

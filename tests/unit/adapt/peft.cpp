@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/models/bloom.hpp>
+#include <xtrain/models/mixtral.hpp>
 #include "scratch.hpp"
 
 using namespace xtrain;
@@ -281,9 +285,10 @@ TEST_CASE("adapters that are something else are refused by the key that says so"
   refused({{"trainable_token_indices", {1, 2}}}, "'trainable_token_indices' must be off");
   refused({{"layer_replication", {{0, 1}}}}, "'layer_replication' must be off");
   refused({{"alora_invocation_tokens", {5}}}, "'alora_invocation_tokens' must be off");
-  refused({{"target_parameters", {"experts.gate"}}}, "'target_parameters' must be off");
+  refused({{"target_parameters", {"experts.gate"}}, {"use_dora", true}}, "use_dora and lora_dropout must be off with target_parameters");
+  refused({{"init_lora_weights", "mica"}, {"use_dora", true}}, "use_dora must be false with init_lora_weights 'mica'");
   refused({{"bias", "some"}}, "bias must be none, all or lora_only; given 'some'");
-  refused({{"target_modules", nullptr}}, "'target_modules' must name modules; there are none");
+  refused({{"target_modules", nullptr}}, "'target_modules' or 'target_parameters' must name what is adapted; there are none");
   refused({{"target_modules", 5}}, "'target_modules' must be a list of module names; given 5");
   refused({{"modules_to_save", "lm_head"}}, "'modules_to_save' must be a list of module names");
   refused({{"rank_pattern", {{"q_proj", 0}}}}, "'rank_pattern': 'q_proj' must be a positive whole number; given 0");
@@ -292,6 +297,223 @@ TEST_CASE("adapters that are something else are refused by the key that says so"
   refused({{"alpha_pattern", {{"q_proj", nullptr}}}}, "'q_proj' must be a number; given null");
   refused({{"layers_to_transform", -1}}, "'layers_to_transform' must be layers, counted from 0; given -1");
   refused({{"use_dora", 1}}, "'use_dora' must be true or false");
+}
+
+TEST_CASE("patterns count in the order of the file, and are written in theirs") {
+  const scratch_folder folder;
+  put_file(folder / "adapter_config.json", R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"], "other": {"rank_pattern": {"x": 1}},
+    "rank_pattern": {"z?q_proj": 3, "a?q_proj": 5}, "alpha_pattern": {"q_proj": 6.0, ".*": 7.0}})");
+  const lora::config c = adapter_config_of(folder.path());
+  CHECK(c.rank_pattern == std::vector<std::pair<std::string, std::size_t>>{{"z?q_proj", 3}, {"a?q_proj", 5}});
+  CHECK(c.rank_of("model.layers.0.self_attn.q_proj") == 3);
+  CHECK(c.scale_of("model.layers.0.self_attn.q_proj") == 2.0);
+  save_pretrained(llama<adapted_recipe>(sizes(), {}, {.adapter = c}), folder.path());
+  CHECK(adapter_config_of(folder.path()) == c);
+  const json text = parse_json(get_file(folder / "adapter_config.json"), "adapter_config.json");
+  CHECK(text["rank_pattern"] == json{{"z?q_proj", 3}, {"a?q_proj", 5}});
+  CHECK(text["alpha_pattern"] == json{{"q_proj", 6.0}, {".*", 7.0}});
+}
+
+TEST_CASE("of a MiCA adapter B stays as it was saved, and the rest is LoRA") {
+  const scratch_folder folder, again;
+  const lora::config plain{.rank = 2, .alpha = 4, .targets = {"q_proj", "down_proj"}};
+  llama<adapted_recipe> model(sizes(), {}, {.adapter = plain});
+  train(model, 2);  // B is not zero
+  save_pretrained(model, folder.path());
+  json config = parse_json(get_file(folder / "adapter_config.json"), "adapter_config.json");
+  config["init_lora_weights"] = "mica";
+  put_file(folder / "adapter_config.json", config.dump());
+  const lora::config saved = adapter_config_of(folder.path());
+  CHECK(saved.frozen_b);
+  llama<adapted_recipe> trained(sizes(), {}, {.adapter = saved});
+  load_adapter(trained, folder.path());
+  CHECK(logits_of(trained) == logits_of(model));
+  train(trained, 2);
+  save_pretrained(trained, again.path());
+  const safetensors_file before(folder / "adapter_model.safetensors"), after(again / "adapter_model.safetensors");
+  CHECK(before.tensors().size() == after.tensors().size());
+  for (const file_tensor& tensor : before.tensors())
+    CHECK(same_values(tensor, *after.find(tensor.name)) == (tensor.name.find("lora_B") != std::string::npos));
+  CHECK(adapter_config_of(again.path()) == saved);
+  llama<plain_recipe> merged(sizes());
+  merge_adapter(merged, again.path());
+  CHECK(largest_difference(logits_of(merged), logits_of(trained)) < other_order);
+  CHECK_THROWS_WITH_AS(load_adapter(model, folder.path()), doctest::Contains("B must be frozen in the model's adapter and in this one"), config_error);
+}
+
+TEST_CASE("an adapter of parameters that hold all experts is merged, expert by expert") {
+  constexpr std::size_t hidden = 12, inner = 10, experts = 3;
+  const decoder_config c{.vocab_size = 29, .hidden_size = hidden, .num_layers = 2, .num_heads = 2, .intermediate_size = inner,
+                         .max_position_embeddings = 12, .num_experts = experts};
+  using mixture = mixtral<plain_recipe>;
+  const auto weight_of = [](const mixture& model, const std::string& name) {
+    const auto values = model.parameters().value(*model.parameters().find(name)).host();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  const scratch_folder folder;
+  // PEFT wraps the module once per parameter, the one of the first name innermost
+  const auto write = [&](const std::string& gate_up, const std::string& down, json config, std::size_t rank_of_gate_up) {
+    std::vector<file_tensor> tensors;
+    std::vector<std::vector<float>> values;
+    values.reserve(8);
+    const auto add = [&](const std::string& module, const char* matrix, std::size_t rows, std::size_t columns) {
+      values.emplace_back();
+      for (std::size_t i = 0; i < rows * columns; ++i) values.back().push_back(static_cast<float>((i * 7 + values.size() * 3) % 11) * 0.1F - 0.5F);
+      tensors.push_back({.name = "base_model.model.model.layers.1." + module + matrix, .dtype = "F32", .shape = {rows, columns},
+                         .bytes = std::as_bytes(std::span(values.back()))});
+    };
+    const std::size_t all_ranks = rank_of_gate_up * experts;
+    if (!gate_up.empty()) add(gate_up, ".lora_A.weight", all_ranks, hidden), add(gate_up, ".lora_B.weight", 2 * inner, all_ranks);
+    if (!down.empty()) add(down, ".lora_A.weight", 2 * experts, inner), add(down, ".lora_B.weight", hidden, 2 * experts);
+    std::vector<tensor_to_write> all;
+    for (const file_tensor& tensor : tensors) all.push_back(rewritten(tensor, "F32"));
+    write_safetensors(folder / "adapter_model.safetensors", std::move(all));
+    config.update({{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 8}, {"target_modules", json::array()}});
+    put_file(folder / "adapter_config.json", config.dump());
+  };
+  const auto check = [&](const std::string& gate_up, const std::string& down, std::size_t rank_of_gate_up, double scale_of_gate_up) {
+    mixture base(c), merged(c);
+    merge_adapter(merged, folder.path());
+    const safetensors_file file(folder / "adapter_model.safetensors");
+    for (std::size_t e = 0; e < experts; ++e)
+      for (const char* w : {"w1", "w2", "w3"}) {
+        const bool is_down = std::string(w) == "w2";
+        const std::size_t rows = is_down ? hidden : inner, columns = is_down ? inner : hidden, rank = is_down ? 2 : rank_of_gate_up;
+        const std::string name = concat("model.layers.1.block_sparse_moe.experts.", e, ".", w, ".weight"), module = is_down ? down : gate_up;
+        std::vector<float> expected = weight_of(base, name);
+        if (!module.empty()) {
+          std::vector<float> a(rank * experts * columns), b((is_down ? 1 : 2) * rows * rank * experts);
+          read_numbers<float>(*file.find(concat("base_model.model.model.layers.1.", module, ".lora_A.weight")), 0, a);
+          read_numbers<float>(*file.find(concat("base_model.model.model.layers.1.", module, ".lora_B.weight")), 0, b);
+          const std::size_t first = std::string(w) == "w3" ? inner : 0;
+          for (std::size_t o = 0; o < rows; ++o)  // einsum("o r e, e r i -> e o i") of PEFT
+            for (std::size_t i = 0; i < columns; ++i) {
+              double sum = 0;
+              for (std::size_t r = 0; r < rank; ++r)
+                sum += static_cast<double>(b[((first + o) * rank + r) * experts + e]) * static_cast<double>(a[(e * rank + r) * columns + i]);
+              expected[o * columns + i] += static_cast<float>((is_down ? 4.0 : scale_of_gate_up) * sum);
+            }
+        }
+        // at most 5 products below 1, times 4: 20 · 2^-23
+        CHECK(largest_difference(weight_of(merged, name), expected) < 3e-6);
+      }
+    CHECK(weight_of(merged, "model.layers.0.block_sparse_moe.experts.0.w1.weight") == weight_of(base, "model.layers.0.block_sparse_moe.experts.0.w1.weight"));
+  };
+  const char *outer = "mlp.experts", *within = "mlp.experts.base_layer";
+  const json both{{"target_parameters", {"layers.1.mlp.experts.gate_up_proj", "layers.1.mlp.experts.down_proj"}}};
+  json doubled = both;  // PEFT's own conversion of w1, w2, w3 of rank 2
+  doubled.update({{"rank_pattern", {{".*\\.gate_up_proj", 4}}}, {"alpha_pattern", {{".*\\.gate_up_proj", 16}}}});
+  write(within, outer, both, 2);
+  check(within, outer, 2, 4.0);
+  write(outer, within, both, 2);  // wrapped the other way round
+  check(outer, within, 2, 4.0);
+  write(within, outer, doubled, 4);
+  check(within, outer, 4, 4.0);
+  write("", outer, {{"target_parameters", {"layers.1.mlp.experts.down_proj"}}}, 2);
+  check("", outer, 2, 4.0);
+  write(outer, "", {{"target_parameters", {"layers.1.mlp.experts.gate_up_proj"}}, {"rank_pattern", {{"gate_up_proj", 5}}}}, 5);
+  check(outer, "", 5, 8.0 / 5.0);
+
+  // PEFT before 0.19 took the parameter for [experts, in, out]: the product is the transposed one
+  json old = both;
+  old["peft_version"] = "0.18.1";
+  write(within, outer, both, 2);
+  mixture now(c), before(c);
+  merge_adapter(now, folder.path());
+  {
+    const scratch_folder turned;
+    const safetensors_file file(folder / "adapter_model.safetensors");
+    std::vector<file_tensor> tensors;
+    std::vector<std::vector<float>> values;
+    values.reserve(4);
+    const auto put = [&](const std::string& name, std::size_t rows, std::size_t columns, const std::function<float(std::size_t, std::size_t)>& at) {
+      values.emplace_back();
+      for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t j = 0; j < columns; ++j) values.back().push_back(at(i, j));
+      tensors.push_back({.name = name, .dtype = "F32", .shape = {rows, columns}, .bytes = std::as_bytes(std::span(values.back()))});
+    };
+    for (const char* module : {within, outer}) {
+      const std::string layer = "base_model.model.model.layers.1.", a = concat(layer, module, ".lora_A.weight"), b = concat(layer, module, ".lora_B.weight");
+      const std::vector<std::size_t> of_a = file.find(a)->shape, of_b = file.find(b)->shape;
+      std::vector<float> from_a(of_a[0] * of_a[1]), from_b(of_b[0] * of_b[1]);
+      read_numbers<float>(*file.find(a), 0, from_a);
+      read_numbers<float>(*file.find(b), 0, from_b);
+      // row e · rank + r of the one is column r · experts + e of the other
+      put(a, of_a[0], of_b[0], [&](std::size_t i, std::size_t j) { return from_b[j * of_b[1] + i % 2 * experts + i / 2]; });
+      put(b, of_a[1], of_b[1], [&](std::size_t i, std::size_t j) { return from_a[(j % experts * 2 + j / experts) * of_a[1] + i]; });
+    }
+    std::vector<tensor_to_write> all;
+    for (const file_tensor& tensor : tensors) all.push_back(rewritten(tensor, "F32"));
+    write_safetensors(turned / "adapter_model.safetensors", std::move(all));
+    put_file(turned / "adapter_config.json", [&] {
+      old.update({{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 8}, {"target_modules", json::array()}});
+      return old.dump();
+    }());
+    merge_adapter(before, turned.path());
+  }
+  for (const char* w : {"w1", "w2", "w3"}) {
+    const std::string name = concat("model.layers.1.block_sparse_moe.experts.2.", w, ".weight");
+    CHECK(weight_of(before, name) == weight_of(now, name));
+  }
+
+  mixture model(c);
+  const auto refuses = [&](const char* words) { CHECK_THROWS_WITH_AS(merge_adapter(model, folder.path()), doctest::Contains(words), config_error); };
+  write(outer, "", both, 2);
+  refuses("must hold the adapter of 'model.layers.1.block_sparse_moe.experts.0.w2'");
+  write(within, outer, both, 4);
+  refuses("the adapter of 'model.layers.1.mlp.experts.gate_up_proj' must have shapes [6, 12] and [20, 6]");
+  write(within, outer, {{"target_parameters", {"layers.1.mlp.experts.down_proj"}}}, 2);
+  refuses("must be of a target of its adapter_config.json; it is of none");
+  CHECK_THROWS_WITH_AS(mixtral<adapted_recipe>(c, {}, {.adapter = adapter_config_of(folder.path())}),
+                       doctest::Contains("an adapter of parameters (target_parameters: 'layers.1.mlp.experts.down_proj') must be merged into the model"), config_error);
+}
+
+TEST_CASE("a module to save may be in the file under the names that PEFT gives its copies") {
+  const scratch_folder folder;
+  const lora::config adapter{.rank = 2, .targets = {"q_proj"}, .modules_to_save = {"embed_tokens", "lm_head"}};
+  llama<adapted_recipe> model(sizes(), {}, {.adapter = adapter});
+  train(model, 2);
+  save_pretrained(model, folder.path());
+  const auto rename = [&](const std::function<void(std::vector<tensor_to_write>&)>& change) {
+    const scratch_folder written;
+    {
+      const safetensors_file file(folder / "adapter_model.safetensors");
+      std::vector<tensor_to_write> tensors;
+      for (const file_tensor& tensor : file.tensors()) tensors.push_back(rewritten(tensor, "F32"));
+      change(tensors);
+      write_safetensors(written / "x.safetensors", std::move(tensors));
+    }
+    put_file(folder / "adapter_model.safetensors", get_file(written / "x.safetensors"));
+  };
+  const auto is_head = [](const tensor_to_write& one) { return one.name == "base_model.model.lm_head.weight"; };
+  const auto check = [&] {
+    llama<plain_recipe> merged(sizes());
+    merge_adapter(merged, folder.path());
+    CHECK(largest_difference(logits_of(merged), logits_of(model)) < other_order);
+  };
+  rename([&](std::vector<tensor_to_write>& tensors) {
+    for (const char* more : {"modules_to_save", "original_module"}) {
+      tensors.push_back(*std::find_if(tensors.begin(), tensors.end(), is_head));
+      tensors.back().name = concat("base_model.model.lm_head.", more, ".weight");
+    }
+  });
+  check();
+  rename([&](std::vector<tensor_to_write>& tensors) { tensors.erase(std::find_if(tensors.begin(), tensors.end(), is_head)); });
+  check();
+}
+
+TEST_CASE("an adapter of a head that the model ties is refused, and the tie is named") {
+  const scratch_folder folder;
+  llama<adapted_recipe> untied(sizes(false), {}, {.adapter = {.rank = 2, .targets = {"q_proj", "lm_head"}}});
+  save_pretrained(untied, folder.path());
+  llama<plain_recipe> tied(sizes(true));
+  CHECK_THROWS_WITH_AS(merge_adapter(tied, folder.path()),
+                       doctest::Contains("adapts 'lm_head' ('base_model.model.lm_head.lora_A.weight'), which must have a weight of its own; in this model "
+                                         "it is tied to 'model.embed_tokens' (tie_word_embeddings is true)"),
+                       config_error);
+  lora::config pattern;
+  pattern.target_pattern = ".*(q_proj|lm_head)";
+  CHECK_THROWS_WITH_AS(llama<adapted_recipe>(sizes(true), {}, {.adapter = pattern}), doctest::Contains("it is tied to 'model.embed_tokens'"), config_error);
 }
 
 TEST_CASE("an adapter that changes one of an embedding and the head that is tied to it is refused") {

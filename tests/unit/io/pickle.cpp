@@ -11,7 +11,7 @@ using namespace pickled;
 
 namespace {
 
-constexpr std::array<std::string_view, 2> allowed{"collections.OrderedDict", "torch.Size"};
+constexpr std::array<std::string_view, 3> allowed{"collections.OrderedDict", "collections.Counter", "torch.Size"};
 
 /// A value as text, for comparison.
 std::string shown(const pickle& values, pickle::index at) {
@@ -87,6 +87,8 @@ TEST_CASE("every operation that tensors need leaves its value") {
   CHECK(read("}U\1aK\1s") == "{'a' 1}");
   CHECK(read("}(U\1aK\1U\1bK\2u") == "{'a' 1 'b' 2}");
   CHECK(read("ccollections\nOrderedDict\n)R") == "{}");
+  CHECK(read("ccollections\nCounter\n}U\1aK\1s\x85R") == "{'a' 1}");
+  CHECK(read("ccollections\nCounter\n)R") == "{}");
   CHECK(read("ctorch\nSize\nK\1\x85\x85R") == "call torch.Size ((1))");
   CHECK(read("ccollections\nOrderedDict\n)RU\1aK\1s}b") == "{'a' 1}");  // its attributes are left out
   CHECK(read("U\1k\x85Q") == "reference ('k')");

@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -188,7 +189,7 @@ TEST_CASE("a config that contradicts the weights is refused, and both are named"
   {
     damaged d("llama_tied");
     d.replace_in_config("\"hidden_size\": 24,", "");
-    d.refused<config_error>("'hidden_size' must be given; it is missing");
+    d.refused<config_error>("'model.embed_tokens.weight' must have shape [53, 4096] as config.json says; the file has [53, 24]");
   }
   {
     damaged d("llama_tied");
@@ -250,18 +251,25 @@ TEST_CASE("weights of another model are refused before any of them is read") {
   CHECK(values() == before);
 }
 
-TEST_CASE("a tied head that is stored beside the embedding must be equal to it") {
-  const auto refused = [](auto family, const std::string& folder, const char* why) {
-    using model = decoder<plain, decltype(family)>;
-    CAPTURE(folder);
-    CHECK_THROWS_WITH_AS((void)model::from_pretrained(folder), doctest::Contains(why), config_error);
-  };
-  // a head of its own, and a config.json that ties it
+TEST_CASE("a head that is stored beside the embedding it is tied to, and differs, is a head of its own") {
+  // a head of its own, and a config.json that ties it: transformers 5 does not tie it either
   damaged untied("llama_grouped_untied");
   untied.replace_in_config("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
-  refused(llama_family{}, untied.path(),
-          "'lm_head.weight' must be equal to 'model.embed_tokens.weight', because they are one parameter with tie_word_embeddings true, as given or by "
-          "default; they differ. A head of its own needs tie_word_embeddings false");
+  const auto apart = llama<plain>::from_pretrained(untied.path());
+  CHECK_FALSE(apart.config().tie_word_embeddings);
+  const scratch_folder again;
+  save_pretrained(apart, again.path());
+  CHECK(tensors_of(again / "model.safetensors") == tensors_of(golden::folder("llama_grouped_untied") + "/model.safetensors"));
+  // sizes that a program gives are not changed
+  llama<plain> tied([&] {
+    decoder_config c = read_sizes<llama_family>(untied.path());
+    c.tie_word_embeddings = true;
+    return c;
+  }());
+  CHECK_THROWS_WITH_AS(load_weights(tied, untied.path()),
+                       doctest::Contains("'lm_head.weight' must be equal to 'model.embed_tokens.weight', because they are one parameter with "
+                                         "tie_word_embeddings true, as given or by default; they differ. A head of its own needs tie_word_embeddings false"),
+                       config_error);
 
   const auto stored_twice = [&](auto family, const char* name, const std::string& embedding, const std::string& head) {
     CAPTURE(std::string(name));
@@ -273,31 +281,50 @@ TEST_CASE("a tied head that is stored beside the embedding must be equal to it")
         const file_tensor* table = nullptr;
         for (const file_tensor& t : file->tensors()) {
           if (t.name == embedding) table = &t;
-          tensors.push_back({.name = t.name, .dtype = t.dtype, .shape = t.shape, .bytes = t.bytes.size(), .produce = [&t](const auto& sink) {
-                               sink(t.bytes.data(), t.bytes.size());
-                             }});
+          tensors.push_back(rewritten(t, t.dtype));
         }
         REQUIRE(table != nullptr);
         std::vector<double> numbers(table->size());
         read_numbers<double>(*table, 0, numbers);
         if (!is_copy) numbers.back() += 1.0;
-        std::string bytes(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double));
-        if (std::string(dtype) == "F32") {
-          const std::vector<float> narrow(numbers.begin(), numbers.end());
-          bytes.assign(reinterpret_cast<const char*>(narrow.data()), narrow.size() * sizeof(float));
-        }
-        tensors.push_back({.name = head, .dtype = dtype, .shape = table->shape, .bytes = bytes.size(), .produce = [&bytes](const auto& sink) {
-                             sink(bytes.data(), bytes.size());
-                           }});
+        const file_tensor copy{.name = head, .dtype = "F64", .shape = table->shape, .bytes = std::as_bytes(std::span(numbers))};
+        tensors.push_back(rewritten(copy, dtype));
         write_safetensors(d / "model.safetensors", std::move(tensors));
         using model = decoder<plain, decltype(family)>;
-        if (is_copy) CHECK_NOTHROW((void)model::from_pretrained(d.path()));
-        else refused(family, d.path(), concat("'", head, "' must be equal to '", embedding, "'").c_str());
+        CHECK(model::from_pretrained(d.path()).config().tie_word_embeddings == is_copy);
       }
   };
   stored_twice(llama_family{}, "llama_tied", "model.embed_tokens.weight", "lm_head.weight");
   stored_twice(gpt2_family{}, "gpt2", "transformer.wte.weight", "lm_head.weight");
   stored_twice(gemma_family{}, "gemma", "model.embed_tokens.weight", "lm_head.weight");
+}
+
+TEST_CASE("a file may have the head in place of the embedding tied to it, and the names of the base model alone") {
+  const auto loads = [](auto family, const char* name, const std::string& base, const std::string& embedding) {
+    CAPTURE(std::string(name));
+    using model = decoder<plain, decltype(family)>;
+    const safetensors_file file(golden::folder(name) + "/model.safetensors");
+    const scratch_folder expected;
+    save_pretrained(model::from_pretrained(golden::folder(name)), expected.path());
+    for (const bool head : {false, true})
+      for (const bool alone : {false, true}) {
+        damaged d(name);
+        std::vector<tensor_to_write> tensors;
+        for (const file_tensor& t : file.tensors()) {
+          tensors.push_back(rewritten(t, t.dtype));
+          std::string& given = tensors.back().name;
+          if (head && given == embedding) given = "lm_head.weight";
+          else if (alone && given.starts_with(base)) given = given.substr(base.size());
+        }
+        write_safetensors(d / "model.safetensors", std::move(tensors));
+        const scratch_folder saved;
+        save_pretrained(model::from_pretrained(d.path()), saved.path());
+        CHECK(tensors_of(saved / "model.safetensors") == tensors_of(expected / "model.safetensors"));
+      }
+  };
+  loads(llama_family{}, "llama_tied", "model.", "model.embed_tokens.weight");
+  loads(gpt2_family{}, "gpt2", "transformer.", "transformer.wte.weight");
+  loads(gemma_family{}, "gemma", "model.", "model.embed_tokens.weight");
 }
 
 TEST_CASE("damaged folders are refused and say what is wrong") {
@@ -325,7 +352,7 @@ TEST_CASE("damaged folders are refused and say what is wrong") {
   {
     damaged d("llama_tied");
     std::filesystem::remove(d / "model.safetensors");
-    d.refused<file_error>("it holds neither");
+    d.refused<file_error>("it holds none");
   }
 }
 
@@ -394,18 +421,22 @@ TEST_CASE("how texts are sampled, and which special tokens nothing is said of, c
   config["eos_token_id"] = nullptr;
   CHECK(saved("config.json").at("eos_token_id").is_null());
   CHECK(saved("generation_config.json").at("temperature") == 0.6);
-  config.erase("eos_token_id");
-  CHECK_FALSE(saved("config.json").contains("eos_token_id"));
-  CHECK_FALSE(saved("generation_config.json").contains("eos_token_id"));
-  config["eos_token_id"] = 2;
-  CHECK(saved("config.json").at("eos_token_id") == 2);
-  // null is not the same as left out: readers then use a default of the model's class
+  config["eos_token_id"] = 3;
+  CHECK(saved("config.json").at("eos_token_id") == 3);
+  // null is not the same as left out: that is the default of the model's class, which transformers writes too
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     CAPTURE(key);
     config[key] = nullptr;
     CHECK(saved("config.json").at(key).is_null());
     config.erase(key);
-    CHECK_FALSE(saved("config.json").contains(key));
+    const json of_config = saved("config.json"), of_generation = saved("generation_config.json");
+    if (std::string(key) == "pad_token_id") {  // LlamaConfig has none
+      CHECK_FALSE(of_config.contains(key));
+      CHECK_FALSE(of_generation.contains(key));
+    } else {
+      CHECK(of_config.at(key) == (std::string(key) == "bos_token_id" ? 1 : 2));
+      CHECK(of_generation.at(key) == of_config.at(key));
+    }
   }
 }
 

@@ -112,6 +112,64 @@ TEST_CASE("names are the keys that lead to a tensor") {
   CHECK(names_of(dictionary({{"p", global("torch._utils", "_rebuild_parameter") + tuple({plain, "\x88", "N"}) + "R"}})) == list_of{"p"});
 }
 
+TEST_CASE("values beside a model are those that PyTorch reads without executing anything") {
+  const saved s;
+  const std::string latin = tuple({text("a"), text("latin1")}), number = "G" + std::string(8, '\0');
+  const std::vector<std::string> beside{
+      global("torch", "device") + tuple({text("cuda"), whole(0)}) + "R",
+      global("_codecs", "encode") + latin + "R",
+      global("__builtin__", "bytes") + ")R",
+      global("__builtin__", "bytearray") + tuple({global("_codecs", "encode") + latin + "R"}) + "R",
+      global("__builtin__", "set") + tuple({list({whole(1), text("a")})}) + "R",
+      global("builtins", "set") + tuple({list({})}) + "R",
+      global("__builtin__", "complex") + tuple({number, number}) + "R",
+      global("collections", "Counter") + tuple({dictionary({{"a", whole(2)}})}) + "R",
+      global("torch", "Size") + tuple({tuple_of({2, 3})}) + "R",
+      global("torch.serialization", "_get_layout") + tuple({text("torch.strided")}) + "R",
+      global("torch", "bfloat16"),
+      global("torch", "quint8"),
+      global("torch", "per_tensor_affine"),
+      global("torch", "Tensor")};
+  std::vector<std::pair<std::string, std::string>> members{{"model", dictionary({{"w", plain}})}};
+  for (const std::string& value : beside) members.emplace_back(concat("v", members.size()), value);
+  CHECK(names(s.read(archive(dictionary(members), {{"0", six}}))) == std::vector<std::string>{"w"});
+  // a counter is a dictionary, whatever it counts
+  CHECK(names(s.read(with_tensor(global("collections", "Counter") + tuple({dictionary({{"c", plain}})}) + "R"))) == std::vector<std::string>{"w.c"});
+  for (const auto& [module, name] : std::vector<std::pair<std::string, std::string>>{
+           {"collections", "defaultdict"}, {"__builtin__", "frozenset"}, {"__builtin__", "getattr"}, {"torch", "load"}, {"numpy", "dtype"}})
+    s.refuses(with_tensor(global(module, name)), concat("names '", module, ".", name, "'"));
+}
+
+TEST_CASE("a tensor may be wrapped: a parameter, with its state, with attributes, moved from its device") {
+  const saved s;
+  const std::string of_v2 = global("torch._utils", "_rebuild_tensor_v2"), none = global("collections", "OrderedDict") + ")R";
+  const auto parameter = [&](const std::string& data) {
+    return global("torch._utils", "_rebuild_parameter_with_state") + tuple({data, "\x88", none, dictionary({{"tag", text("x")}})}) + "R";
+  };
+  const std::string arguments = tuple({in_six, whole(0), tuple_of({2, 3}), tuple_of({3, 1}), "\x89", none});
+  const auto tagged = [&](const std::string& type, const std::string& function) {
+    return global("torch._tensor", "_rebuild_from_type_v2") + tuple({function, type, arguments, dictionary({{"tag", whole(3)}})}) + "R";
+  };
+  const std::string moved = global("torch._utils", "_rebuild_device_tensor_from_cpu_tensor");
+  for (const std::string& value :
+       {parameter(plain), tagged(global("torch", "Tensor"), of_v2), tagged(global("torch.nn.parameter", "Parameter"), of_v2),
+        parameter(tagged(global("torch", "Tensor"), of_v2)), moved + tuple({plain, global("torch", "float32"), text("xla:0"), "\x89"}) + "R",
+        global("torch._utils", "_rebuild_tensor") + tuple({in_six, whole(0), tuple_of({2, 3}), tuple_of({3, 1})}) + "R"})
+    CHECK(numbers(s.read(with_tensor(value)).find("w")) == floats{1, 2, 3, 4, 5, 6});
+  s.refuses(with_tensor(parameter(parameter(plain))), "'w': a parameter must be made of a tensor");
+  s.refuses(with_tensor(parameter(whole(1))), "'w': a parameter must be made of a tensor");
+  s.refuses(with_tensor(tagged(global("torch", "Size"), of_v2)), "must be of torch.Tensor or torch.nn.Parameter; it is of 'torch.Size'");
+  s.refuses(with_tensor(tagged(global("torch", "Tensor"), global("torch", "device"))), "'w': a tensor must have a storage");
+  s.refuses(with_tensor(moved + tuple({plain, global("torch", "bfloat16"), text("xla:0"), "\x89"}) + "R"), "must have the dtype of its numbers, F32");
+  std::string deep = plain;
+  for (int i = 0; i < 70; ++i) deep = moved + tuple({deep, global("torch", "float32"), text("x"), "\x89"}) + "R";
+  s.refuses(with_tensor(deep), "'w': a tensor must be wrapped at most 64 times");
+  const std::string of_meta = tuple({global("torch", "float32"), tuple_of({3}), tuple_of({1}), "\x89"});
+  s.refuses(with_tensor(global("torch._utils", "_rebuild_meta_tensor_no_storage") + of_meta + "R"),
+            "'w': a tensor must have its numbers in the file, one behind the other; it is on the meta device, which holds no numbers");
+  s.refuses(with_tensor(global("torch._utils", "_rebuild_sparse_tensor") + ")R"), "it is sparse");
+}
+
 TEST_CASE("types without a storage of their own are named beside the tensor") {
   const saved s;
   const auto typed = [](const std::string& type) {
@@ -124,7 +182,8 @@ TEST_CASE("types without a storage of their own are named beside the tensor") {
   CHECK(s.read(archive(typed("float8_e4m3fn"), {{"0", six}})).tensors()[0].bytes.size() == 3);
   CHECK(numbers(s.read(archive(typed("float32"), {{"0", six}})).find("tensor")) == floats{1, 2, 3});
   s.refuses(archive(typed("Size"), {{"0", six}}), "must have a numeric dtype; it has 'torch.Size'");
-  s.refuses(archive(typed("quint8"), {{"0", six}}), "names 'torch.quint8'");
+  s.refuses(archive(typed("quint8"), {{"0", six}}), "must have a numeric dtype; it has 'torch.quint8'");
+  s.refuses(archive(typed("quint9"), {{"0", six}}), "names 'torch.quint9'");
 }
 
 TEST_CASE("the files of before PyTorch 1.6 are read") {
@@ -174,7 +233,7 @@ TEST_CASE("tensors that do not fit their storage are refused") {
             "shape [1000, 6] is expanded from 6 numbers. Save a copy that is contiguous");
   s.refuses(with_tensor(pickled::tensor(storage("FloatStorage", "0", 7), 0, {6}, {1})), "storage '0' must have 7 numbers of 4 bytes");
   s.refuses(with_tensor(pickled::tensor(storage("FloatStorage", "1", 6), 0, {6}, {1})), "storage '1' must be in the archive; it is missing");
-  s.refuses(with_tensor(pickled::tensor(storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1})), "names 'torch.ComplexDoubleStorage'");
+  s.refuses(with_tensor(pickled::tensor(storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1})), "must have a type of storage; it has 'torch.ComplexDoubleStorage'");
   s.refuses(with_tensor(pickled::tensor(storage("float32", "0", 1), 0, {1}, {1})), "must have a type of storage; it has 'torch.float32'");
   s.refuses(with_tensor(pickled::tensor(whole(1), 0, {1}, {1})), "must have a storage");
   s.refuses(with_tensor(pickled::tensor(text("storage") + "Q", 0, {1}, {1})), "a reference must be to a storage");

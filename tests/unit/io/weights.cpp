@@ -1,7 +1,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/json.hpp>
@@ -80,6 +83,140 @@ TEST_CASE("a model is loaded from PyTorch's file, whole or in shards, as from sa
   c.check_model();
 }
 
+TEST_CASE("files that a number counts are one set without an index") {
+  const auto half = [](const copied& c, bool first) {
+    const auto middle = c.names.begin() + static_cast<std::ptrdiff_t>(c.names.size() / 2);
+    return first ? std::vector<std::string>(c.names.begin(), middle) : std::vector<std::string>(middle, c.names.end());
+  };
+  const auto write = [](const copied& c, const std::string& name, const std::vector<std::string>& names) {
+    if (!name.ends_with(".safetensors")) return put_file(c / name, as_torch_file(c.fixture, names));
+    std::vector<tensor_to_write> tensors;
+    for (const std::string& one : names) tensors.push_back(rewritten(*c.fixture.find(one), "F32"));
+    write_safetensors(c / name, std::move(tensors));
+  };
+  for (const auto& [first, second] : std::vector<std::pair<std::string, std::string>>{
+           {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"},
+           {"shard-00001-of-00002.safetensors", "shard-00002-of-00002.safetensors"},
+           {"shard_0.safetensors", "shard_1.safetensors"},
+           {"pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"},
+           {"hf_model_0001_0.pt", "hf_model_0002_0.pt"}}) {
+    const std::string& which = first;
+    CAPTURE(which);
+    copied c;
+    write(c, first, half(c, true));
+    write(c, second, half(c, false));
+    for (const char* other : {"adapter_model.safetensors", "optimizer.pt", "training_args.bin", "rng_state.pth", "scheduler.pt"})
+      put_file(c / other, "damaged");
+    c.check_model();
+    std::filesystem::remove(c / first);
+    CHECK_THROWS_AS(c.check_model(), error);
+    if (first.find("-of-") != std::string::npos)
+      CHECK_THROWS_WITH_AS(weight_folder(c.path()), doctest::Contains("there must be 2, as their names say; there are 1"), file_error);
+  }
+  const auto refuses = [&](const std::vector<std::string>& files, const char* words) {
+    copied c;
+    for (std::size_t i = 0; i < files.size(); ++i) write(c, files[i], half(c, i % 2 == 0));
+    CHECK_THROWS_WITH_AS(weight_folder(c.path()), doctest::Contains(words), file_error);
+  };
+  refuses({"a-1.safetensors", "a-3.safetensors"}, "their numbers must count from 0 or 1 without a gap");
+  refuses({"a-2.safetensors", "a-3.safetensors"}, "their numbers must count from 0 or 1 without a gap");
+  refuses({"a-1.safetensors", "b-2.safetensors"}, "their names must differ in one number only");
+  refuses({"a-1-1.safetensors", "a-2-2.safetensors"}, "their names must differ in one number only");
+  refuses({"a-1.safetensors", "a-2.safetensors", "a-3.safetensors"}, "must be there once; it is there twice");
+}
+
+TEST_CASE("parts of tensors in files of torch.distributed.checkpoint are put together") {
+  const scratch_folder folder;
+  const std::vector<float> numbers{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};  // w [4, 3]
+  struct part {
+    std::vector<std::size_t> begin, shape;
+  };
+  const auto write = [&](const std::string& name, const part& w, bool with_v, const std::string& metadata = "") {
+    std::vector<float> values;
+    for (std::size_t i = 0; i < w.shape[0]; ++i)
+      for (std::size_t j = 0; j < w.shape[1]; ++j) values.push_back(numbers[(w.begin[0] + i) * 3 + w.begin[1] + j]);
+    const file_tensor one{.name = "w", .dtype = "F32", .shape = w.shape, .bytes = std::as_bytes(std::span(values))};
+    const file_tensor other{.name = "v", .dtype = "F32", .shape = {2}, .bytes = std::as_bytes(std::span(numbers).first(2))};
+    std::vector<tensor_to_write> tensors{rewritten(one, "F32")};
+    json offsets{{"w", {{"saved_offsets", w.begin}}}};
+    if (with_v) tensors.push_back(rewritten(other, "F32")), offsets["v"] = {{"saved_offsets", {0}}};
+    write_safetensors(folder / name, std::move(tensors), {{"DCP_SHARDING_INFO", metadata.empty() ? offsets.dump() : metadata}});
+  };
+  const auto refuses = [&](const char* words) { CHECK_THROWS_WITH_AS(weight_folder(folder.path()), doctest::Contains(words), file_error); };
+  const std::string first = "shard-00001-model-00001-of-00001.safetensors", second = "shard-00002-model-00001-of-00001.safetensors",
+                    third = "shard-00003-model-00001-of-00001.safetensors";
+  const auto check = [&] {
+    const weight_folder weights(folder.path());
+    const file_tensor* w = weights.find("w");
+    REQUIRE(w != nullptr);
+    CHECK(w->shape == std::vector<std::size_t>{4, 3});
+    std::vector<float> read(12);
+    read_numbers<float>(*w, 0, read);
+    CHECK(read == numbers);
+    CHECK(weights.find("v")->shape == std::vector<std::size_t>{2});
+  };
+  write(first, {{0, 0}, {2, 3}}, true);
+  write(second, {{2, 0}, {2, 3}}, false);
+  check();
+  write(first, {{0, 0}, {4, 2}}, true);  // columns
+  write(second, {{0, 2}, {4, 1}}, false);
+  check();
+  write(first, {{0, 0}, {4, 1}}, true);
+  write(second, {{0, 1}, {3, 2}}, false);
+  refuses("parts of 'w' must fill it, and share no number");
+  write(third, {{3, 1}, {1, 2}}, false);
+  check();
+  write(third, {{2, 1}, {1, 2}}, false);
+  refuses("parts of 'w' must fill it, and share no number");
+  write(third, {{3, 1}, {1, 2}}, false, "{}");
+  refuses("must say where the part of 'w' begins");
+  std::filesystem::remove(folder / second);
+  refuses("their numbers must count from 0 or 1 without a gap");
+}
+
+TEST_CASE("names of wrappers around a model are left out") {
+  for (const auto& [given, plain_name] : std::vector<std::pair<std::string, std::string>>{{"module.lm_head.weight", "lm_head.weight"},
+                                                                                            {"module.module.w", "w"},
+                                                                                            {"_orig_mod.model.norm.weight", "model.norm.weight"},
+                                                                                            {"module._orig_mod.w", "w"},
+                                                                                            {"_orig_mod.module.w", "w"},
+                                                                                            {"model.layers.0._orig_mod.mlp.w", "model.layers.0.mlp.w"},
+                                                                                            {"_fsdp_wrapped_module.a._checkpoint_wrapped_module.b", "a.b"},
+                                                                                            {"a.module.b", "a.module.b"},
+                                                                                            {"module", "module"},
+                                                                                            {"a._orig_mod", "a._orig_mod"}})
+    CHECK(detail::name_without_wrappers(given) == plain_name);
+  copied c;
+  std::vector<tensor_to_write> tensors;
+  for (const std::string& name : c.names) {
+    tensors.push_back(rewritten(*c.fixture.find(name), "F32"));
+    tensors.back().name = "module._orig_mod." + name;
+  }
+  write_safetensors(c / "model.safetensors", tensors);
+  c.check_model();
+  tensors.push_back(tensors.front());
+  tensors.back().name = "module." + c.names.front();
+  write_safetensors(c / "model.safetensors", tensors);
+  CHECK_THROWS_WITH_AS(weight_folder(c.path()), doctest::Contains("must be there once; it is there twice, here as 'module."), file_error);
+}
+
+TEST_CASE("weights that other ranks hold are refused, and the script that gathers them is named") {
+  copied c;
+  std::vector<tensor_to_write> tensors;
+  for (const std::string& name : c.names) tensors.push_back({.name = name, .dtype = "BF16", .shape = {0}, .bytes = 0, .produce = [](const auto&) {}});
+  write_safetensors(c / "model.safetensors", std::move(tensors));
+  CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained(c.path()), doctest::Contains(": tensors must hold numbers; "), file_error);
+  CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained(c.path()), doctest::Contains(" of shape [0]. DeepSpeed's ZeRO shares weights out"), file_error);
+  std::filesystem::remove(c / "model.safetensors");
+  // a checkpoint's folder, the folder in it, and a file of that
+  make_folder(c / "global_step7");
+  CHECK_THROWS_WITH_AS(weight_folder(c.path()), doctest::Contains("It is a checkpoint of DeepSpeed. DeepSpeed's ZeRO shares weights out"), file_error);
+  const std::string file = c / "global_step7" + "/zero_pp_rank_0_mp_rank_00_model_states.pt";
+  put_file(file, "");
+  CHECK_THROWS_WITH_AS(weight_folder(c / "global_step7"), doctest::Contains("python zero_to_fp32.py CHECKPOINT OUTPUT"), file_error);
+  CHECK_THROWS_WITH_AS(weight_file{file}, doctest::Contains("it holds one rank's share"), file_error);
+}
+
 TEST_CASE("a model is loaded from a folder with one file of llm.c or llama2.c") {
   const scratch_folder saved, folder;
   save_pretrained(gpt2<plain>({.vocab_size = 150, .hidden_size = 12, .num_layers = 2, .num_heads = 3, .max_position_embeddings = 9}), saved.path());
@@ -91,7 +228,9 @@ TEST_CASE("a model is loaded from a folder with one file of llm.c or llama2.c") 
     CHECK(std::equal(x.begin(), x.end(), y.begin()));
   }
   put_file(folder / "other.bin", "");
-  CHECK_THROWS_WITH_AS((void)gpt2<plain>::from_pretrained(folder.path()), doctest::Contains("it holds several of the last"), file_error);
+  CHECK_THROWS_WITH_AS((void)gpt2<plain>::from_pretrained(folder.path()),
+                       doctest::Contains("must be one set, or have an index: their names must differ in one number only; it holds model.bin and other.bin"),
+                       file_error);
 }
 
 TEST_CASE("safetensors come before PyTorch's files, and a whole file before an index") {

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -160,6 +161,56 @@ TEST_CASE("the longest sequence, where the key is missing, is that of the family
   CHECK(longest(with(mistral_v03, R"({"model_type": "mixtral"})")) == 131072);
   CHECK(longest(qwen25_7b) == 32768);
   CHECK(longest(qwen3_8b) == 32768);
+}
+
+TEST_CASE("every size and token, where the key is missing, is that of transformers' configuration class") {
+  // as MistralConfig() and the others of 5.24.0 and 4.57.6 have them
+  struct defaults_of {
+    const char* family;
+    std::size_t vocab, hidden, layers, heads, kv_heads, head_dim, feed_forward, longest;
+    double epsilon, theta;
+    bool tied;
+    token bos, eos;
+    std::optional<token> pad;
+  };
+  for (const defaults_of& d : std::vector<defaults_of>{
+           {"llama", 32000, 4096, 32, 32, 32, 128, 11008, 2048, 1e-6, 1e4, false, 1, 2, {}},
+           {"mistral", 32000, 4096, 32, 32, 8, 128, 14336, 131072, 1e-6, 1e4, false, 1, 2, {}},
+           {"mixtral", 32000, 4096, 32, 32, 8, 128, 14336, 131072, 1e-5, 1e6, false, 1, 2, {}},
+           {"qwen2", 151936, 4096, 32, 32, 32, 128, 22016, 32768, 1e-6, 1e4, false, -1, -1, {}},
+           {"qwen3", 151936, 4096, 32, 32, 32, 128, 22016, 32768, 1e-6, 1e4, false, -1, -1, {}},
+           {"gemma", 256000, 3072, 28, 16, 16, 256, 24576, 8192, 1e-6, 1e4, true, 2, 1, 0},
+           {"gemma2", 256000, 2304, 26, 8, 4, 256, 9216, 8192, 1e-6, 1e4, true, 2, 1, 0},
+           {"phi3", 32064, 3072, 32, 32, 32, 96, 8192, 4096, 1e-5, 1e4, false, 1, 32000, 32000},
+           {"gpt2", 50257, 768, 12, 12, 12, 64, 3072, 1024, 1e-5, 1e4, true, 50256, 50256, {}},
+           {"bloom", 250880, 64, 2, 8, 8, 8, 256, 2048, 1e-5, 1e4, true, 1, 2, {}}}) {
+    CAPTURE(std::string(d.family));
+    const decoder_config c = read(concat(R"({"model_type": ")", d.family, "\"}"));
+    CHECK(c.vocab_size == d.vocab);
+    CHECK(c.hidden_size == d.hidden);
+    CHECK(c.num_layers == d.layers);
+    CHECK(c.num_heads == d.heads);
+    CHECK(c.num_kv_heads == d.kv_heads);
+    CHECK(c.head_dim == d.head_dim);
+    CHECK(c.intermediate_size == d.feed_forward);
+    CHECK(c.max_position_embeddings == d.longest);
+    CHECK(c.norm_epsilon == d.epsilon);
+    CHECK(c.rope_theta == d.theta);
+    CHECK(c.tie_word_embeddings == d.tied);
+    CHECK(c.bos == d.bos);
+    CHECK(c.eos == (d.eos < 0 ? std::vector<token>{} : std::vector<token>{d.eos}));
+    CHECK(c.pad_token_id == d.pad);
+    keeps(c);
+  }
+  // null is not missing: as many key and value heads as heads, no tokens
+  const decoder_config null = read(with(mistral_v03, R"({"num_key_value_heads": null, "bos_token_id": null, "eos_token_id": null})"));
+  CHECK(null.num_kv_heads == 32);
+  CHECK(null.bos == -1);
+  CHECK(null.eos.empty());
+  // a token of the class that the vocabulary does not have never ends a text
+  CHECK(read(R"({"model_type": "gpt2", "vocab_size": 300})").eos.empty());
+  // published classes that are not transformers' leave sizes to the file
+  refused(R"({"model_type": "internlm"})", "'vocab_size' must be given; it is missing");
 }
 
 TEST_CASE("Mistral without a window, and where the key is missing") {
