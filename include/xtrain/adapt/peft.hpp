@@ -314,7 +314,8 @@ requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& mod
   std::vector<change> changes;
   for (const auto& entry : model.parameters().entries()) {
     const std::string module = module_of(entry.spec.name), kind = entry.spec.name.substr(module.size());
-    change found{.to = &entry, .whole = tensors.find(std::vector<std::string>{entry.spec.name, concat(module, ".base_layer", kind)}), .target = entry.spec.name};
+    const std::vector<std::string> names{entry.spec.name, concat(module, ".base_layer", kind)};
+    change found{.to = &entry, .whole = tensors.find(names), .target = entry.spec.name};
     std::string adapted = module;  // what patterns are matched with
     if (entry.spec.shape.size() == 2 && kind == ".weight") {
       found.a = tensors.find({concat(module, lora_names::a)});
