@@ -495,9 +495,9 @@ class hugging_face_reader {
       std::size_t steps = 0;
       double ratio = 0.0;
     };
-    const auto every = [&](const char* name, double otherwise, const std::string& strategy, bool may_be_none = false) -> interval {
+    const auto every = [&](const char* name, double otherwise, const std::string& unit, bool may_be_none = false) -> interval {
       const double value = flags_.number(name, otherwise);
-      if (strategy != "steps") return {};
+      if (unit != "steps") return {};
       if ((value <= 0.0 && !may_be_none) || value > 1e9) flags_.wrong(name, "a positive number of steps, or a fraction of all steps below 1");
       if (value > 1.0 && value != std::floor(value)) flags_.wrong(name, "a whole number of steps, or a fraction of all steps below 1");
       return value >= 1.0 ? interval{.steps = static_cast<std::size_t>(value)} : interval{.ratio = std::max(value, 0.0)};
