@@ -303,7 +303,8 @@ inline void check_uses(const run_description& run) {
   must(!mesh.ring || mesh.context > 1, "parallel.ring", "be used with context-parallel ranks; parallel.context is 1");
   must(mesh.shards == 0 || mesh.zero > 0, "parallel.shards", "be used with parallel.zero, which is 0; given ", mesh.shards);
   must(mesh.stage_layers.empty() || mesh.pipeline > 1, "parallel.stage_layers", "be used with pipeline-parallel ranks; parallel.pipeline is 1");
-  must(mesh.schedule == "1f1b" || mesh.pipeline > 1, "parallel.schedule", "be used with pipeline-parallel ranks; parallel.pipeline is 1, given ", mesh.schedule);
+  must(mesh.schedule == "1f1b" || mesh.pipeline > 1, "parallel.schedule", "be used with pipeline-parallel ranks; parallel.pipeline is 1, given ",
+       mesh.schedule);
   must(mesh.virtual_stages == 1 || (mesh.schedule != "gpipe" && mesh.schedule != "zero_bubble"), "parallel.virtual_stages",
        "be 1 with the schedule ", mesh.schedule, "; given ", mesh.virtual_stages);
 
