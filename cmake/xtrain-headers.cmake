@@ -205,6 +205,12 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/simt/norm.hpp
     xtrain/device/simt/optimizer.hpp
     xtrain/device/simt/random.hpp
+    xtrain/device/simt/experts.hpp
+    xtrain/device/simt/matrix_optimizer.hpp
+    xtrain/device/simt/objectives.hpp
+    xtrain/device/simt/quantized.hpp
+    xtrain/device/simt/softmax_row.hpp
+    xtrain/device/simt/split_loss.hpp
     xtrain/device/simt/simt.hpp
     xtrain/device/simt/step_scalars.hpp
     xtrain/device/simt/two_stage_sum.hpp

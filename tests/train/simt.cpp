@@ -59,7 +59,12 @@ void check(const decoder_config& sizes) {
 }  // namespace
 
 TEST_CASE("a LLaMA and a GPT-2 in bf16 train on the GPU's kernels to the cpu's losses, without a kernel of the host") {
-  check<llama>({.vocab_size = 61, .hidden_size = 32, .num_layers = 2, .num_heads = 4, .num_kv_heads = 2, .intermediate_size = 48,
+  check<llama>({.vocab_size = 61,
+                .hidden_size = 32,
+                .num_layers = 2,
+                .num_heads = 4,
+                .num_kv_heads = 2,
+                .intermediate_size = 48,
                 .max_position_embeddings = 24});
   check<gpt2>({.vocab_size = 61, .hidden_size = 32, .num_layers = 2, .num_heads = 4, .max_position_embeddings = 24});
 }

@@ -32,17 +32,17 @@ struct fake_quantization {
     A scale{1}, inverse{1}, zero_point{0}, lowest{0}, highest{0};
 
     /// The integer before it is clamped to [lowest, highest]: ties to even.
-    [[nodiscard]] A code(A x) const { return std::nearbyint(x * inverse) + zero_point; }
-    [[nodiscard]] A rounded(A x) const { return (std::clamp(code(x), lowest, highest) - zero_point) * scale; }
+    [[nodiscard]] constexpr A code(A x) const { return std::nearbyint(x * inverse) + zero_point; }
+    [[nodiscard]] constexpr A rounded(A x) const { return (std::clamp(code(x), lowest, highest) - zero_point) * scale; }
     /// Whether the gradient of x passes (straight-through estimator): the integer is not clamped.
-    [[nodiscard]] bool passes(A x) const {
+    [[nodiscard]] constexpr bool passes(A x) const {
       const A q = code(x);
       return q >= lowest && q <= highest;
     }
   };
   /// Of values of which the smallest and the largest are given; zero is among the values that can be represented.
   template <class A>
-  [[nodiscard]] group<A> of(A smallest, A largest) const {
+  [[nodiscard]] constexpr group<A> of(A smallest, A largest) const {
     const A levels = static_cast<A>(std::size_t{1} << bits), lowest = -levels / A{2}, highest = lowest + levels - A{1};
     smallest = std::min(smallest, A{0});
     largest = std::max(largest, A{0});
@@ -59,17 +59,17 @@ struct fake_quantization {
     using A = accumulate_t<T>;
     A scale{1}, zero_point{0}, smallest{0}, middle{0}, highest{0};  ///< `smallest` is what the integer 0 stands for
 
-    [[nodiscard]] static A stored(A x) { return static_cast<A>(static_cast<T>(x)); }
-    [[nodiscard]] A code(A x) const { return std::nearbyint(stored(stored(x - smallest) / scale)); }
-    [[nodiscard]] A rounded(A x) const { return stored((std::clamp(code(x), A{0}, highest) - middle) * scale) + zero_point; }
-    [[nodiscard]] bool passes(A x) const {
+    [[nodiscard]] static constexpr A stored(A x) { return static_cast<A>(static_cast<T>(x)); }
+    [[nodiscard]] constexpr A code(A x) const { return std::nearbyint(stored(stored(x - smallest) / scale)); }
+    [[nodiscard]] constexpr A rounded(A x) const { return stored((std::clamp(code(x), A{0}, highest) - middle) * scale) + zero_point; }
+    [[nodiscard]] constexpr bool passes(A x) const {
       const A q = code(x);
       return q >= A{0} && q <= highest;
     }
   };
   /// Of values of which the smallest and the largest are given.                                [torchao's _choose_qparams_affine_tinygemm]
   template <class T>
-  [[nodiscard]] floating_group<T> floating_of(accumulate_t<T> smallest, accumulate_t<T> largest) const {
+  [[nodiscard]] constexpr floating_group<T> floating_of(accumulate_t<T> smallest, accumulate_t<T> largest) const {
     using A = accumulate_t<T>;
     const auto in_dtype = [](A x) { return static_cast<A>(static_cast<T>(x)); };
     const auto in_bf16 = [](A x) { return static_cast<A>(static_cast<bf16>(x)); };

@@ -158,7 +158,9 @@ struct elementwise_launch {
   bool vectors;
 };
 template <class T, class Op>
-[[nodiscard]] elementwise_launch<Op, T> elementwise(const Op& op, std::size_t n, std::size_t rows, bool vectors) { return {op, n, rows, vectors}; }
+[[nodiscard]] elementwise_launch<Op, T> elementwise(const Op& op, std::size_t n, std::size_t rows, bool vectors) {
+  return {op, n, rows, vectors};
+}
 
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::gelu_tanh<M, T>& k) {
@@ -184,7 +186,8 @@ template <class M, class T>
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::tanh_backward<M, T>& k) {
-  return elementwise<T>(tanh_backward_op<T>{k.y_n.raw(), k.dy_n.raw(), k.dx_n.raw()}, k.n, 0, all_aligned(k.y_n.raw(), k.dy_n.raw(), k.dx_n.raw()));
+  return elementwise<T>(tanh_backward_op<T>{k.y_n.raw(), k.dy_n.raw(), k.dx_n.raw()}, k.n, 0,
+                        all_aligned(k.y_n.raw(), k.dy_n.raw(), k.dx_n.raw()));
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::softcap<M, T>& k) {
@@ -205,13 +208,21 @@ template <class Function, class T, class Kernel>
                         k.f % elements_of<T> == 0 && all_aligned(k.gate_up_n2f.raw(), k.dy_nf.raw(), k.dgate_up_n2f.raw()));
 }
 template <class M, class T>
-[[nodiscard]] auto op_of(const kernel::swiglu<M, T>& k) { return gated_of<silu_function, T>(k); }
+[[nodiscard]] auto op_of(const kernel::swiglu<M, T>& k) {
+  return gated_of<silu_function, T>(k);
+}
 template <class M, class T>
-[[nodiscard]] auto op_of(const kernel::geglu<M, T>& k) { return gated_of<gelu_tanh_function, T>(k); }
+[[nodiscard]] auto op_of(const kernel::geglu<M, T>& k) {
+  return gated_of<gelu_tanh_function, T>(k);
+}
 template <class M, class T>
-[[nodiscard]] auto op_of(const kernel::swiglu_backward<M, T>& k) { return gated_backward_of<silu_function, T>(k); }
+[[nodiscard]] auto op_of(const kernel::swiglu_backward<M, T>& k) {
+  return gated_backward_of<silu_function, T>(k);
+}
 template <class M, class T>
-[[nodiscard]] auto op_of(const kernel::geglu_backward<M, T>& k) { return gated_backward_of<gelu_tanh_function, T>(k); }
+[[nodiscard]] auto op_of(const kernel::geglu_backward<M, T>& k) {
+  return gated_backward_of<gelu_tanh_function, T>(k);
+}
 
 template <class Op, class T>
 void launch_elementwise(launches auto& stream, const elementwise_launch<Op, T>& work, row_range rows = {}) {
@@ -222,7 +233,9 @@ void launch_elementwise(launches auto& stream, const elementwise_launch<Op, T>& 
 template <class Kernel>
 inline constexpr bool is_activation = false;
 template <template <class, class> class Kernel, class M, class T>
-inline constexpr bool is_activation<Kernel<M, T>> = up_to_float<T> && requires(const Kernel<M, T>& k) { op_of(k); };
+inline constexpr bool is_activation<Kernel<M, T>> = up_to_float<T>&& requires(const Kernel<M, T>& k) {
+  op_of(k);
+};
 
 }  // namespace simt
 
@@ -230,7 +243,8 @@ template <simt::launches S, class Kernel, class M>
 requires simt::is_activation<Kernel>
 void run_kernel(S& stream, const Kernel& k, scratch_span<M>) { simt::launch_elementwise(stream, simt::op_of(k)); }
 template <simt::launches S, class Kernel, class M>
-requires(simt::is_activation<Kernel>&& kernel::works_on_rows<Kernel>) void run_kernel(S& stream, const kernel::in_rows<Kernel, M>& k, scratch_span<M>) {
+requires(simt::is_activation<Kernel>&& kernel::works_on_rows<Kernel>) void run_kernel(S& stream, const kernel::in_rows<Kernel, M>& k,
+                                                                                      scratch_span<M>) {
   const auto work = simt::op_of(k.whole);
   const std::size_t rows = work.rows != 0 ? work.rows : k.total;
   simt::launch_elementwise(stream, work, {k.range_2.raw(), rows == 0 ? 0 : work.n / rows});

@@ -78,14 +78,16 @@ struct add_column_parts {
 
 /// sum_c += columns of term, in `scratch` of column_scratch_bytes(c).
 template <int Width, launches Stream, class Term, class G>
-void launch_column_sum(Stream& stream, const Term& term, std::size_t n, std::size_t c, bool vectors, G* sum, void* scratch, const token* range = nullptr) {
+void launch_column_sum(Stream& stream, const Term& term, std::size_t n, std::size_t c, bool vectors, G* sum, void* scratch,
+                       const token* range = nullptr) {
   if (n == 0 || c == 0) return;
   auto* const part = static_cast<float*>(scratch);
   const std::size_t rows = parts_of(parts_of(n, most_row_groups), 8) * 8;
   const int groups = blocks_of(n, rows);
   choose(vectors && c % Width == 0, [&](auto wide) {
     constexpr int width = decltype(wide)::value ? Width : 1;
-    stream.launch(column_parts<Term, width>{term, part, n, c, rows, range}, {blocks_of(c, static_cast<std::size_t>(32 * width)), groups, 1});
+    stream.launch(column_parts<Term, width>{term, part, n, c, rows, range},
+                  {blocks_of(c, static_cast<std::size_t>(32 * width)), groups, 1});
   });
   stream.launch(add_column_parts<G>{part, sum, c, groups}, {blocks_of(c, 256), 1, 1});
 }
@@ -114,7 +116,8 @@ void launch_column_sum_of(Stream& stream, const kernel::column_sum<M, T, G>& k, 
 }  // namespace simt
 
 template <simt::launches S, class M, class T, class G>
-requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::column_sum<M, T, G>& k, scratch_span<M> scratch) {
+requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::column_sum<M, T, G>& k,
+                                                                      scratch_span<M> scratch) {
   simt::launch_column_sum_of(stream, k, scratch.raw(), nullptr);
 }
 template <simt::launches S, class M, class T, class G>
@@ -123,11 +126,11 @@ requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream,
   simt::launch_column_sum_of(stream, k.whole, scratch.raw(), k.range_2.raw());
 }
 template <simt::of_simt_device P, class M, class T, class G>
-requires simt::up_to_float<T> [[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::column_sum<M, T, G>& k) {
-  return simt::column_scratch_bytes(k.c);
-}
+requires simt::up_to_float<T>
+[[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::column_sum<M, T, G>& k) { return simt::column_scratch_bytes(k.c); }
 template <simt::of_simt_device P, class M, class T, class G>
-requires simt::up_to_float<T> [[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::in_rows<kernel::column_sum<M, T, G>, M>& k) {
+requires simt::up_to_float<T>
+[[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::in_rows<kernel::column_sum<M, T, G>, M>& k) {
   return simt::column_scratch_bytes(k.whole.c);
 }
 

@@ -137,8 +137,15 @@ struct square_of {
 
 template <class M, class T>
 void launch_dropout(launches auto& stream, const kernel::dropout<M, T>& k, row_range rows) {
-  const dropout_op<T> op{k.x_n.raw(), k.y_n.raw(), k.width, k.whole_width, k.probability < 1.0 ? narrowed(1.0 / (1.0 - k.probability)) : 0.0f,
-                         dropout_threshold(k.probability), k.accumulate, k.random, k.inputs_1.raw()};
+  const dropout_op<T> op{k.x_n.raw(),
+                         k.y_n.raw(),
+                         k.width,
+                         k.whole_width,
+                         k.probability < 1.0 ? narrowed(1.0 / (1.0 - k.probability)) : 0.0f,
+                         dropout_threshold(k.probability),
+                         k.accumulate,
+                         k.random,
+                         k.inputs_1.raw()};
   launch_each<elements_of<T>>(stream, op, k.n, all_aligned(k.x_n.raw(), k.y_n.raw()), rows);
 }
 
@@ -163,11 +170,13 @@ void run_kernel(S& stream, const kernel::copy_rows<M, T>& k, scratch_span<M>) {
   if (k.rows == 0 || k.columns == 0) return;
   constexpr int width = simt::elements_of<T>;
   const int row_step = static_cast<int>(std::min<std::size_t>(k.rows, 65535));
-  const bool vectors = simt::all_aligned(k.x.raw(), k.y.raw()) && k.columns % width == 0 && k.x_stride % width == 0 && k.y_stride % width == 0;
+  const bool vectors =
+      simt::all_aligned(k.x.raw(), k.y.raw()) && k.columns % width == 0 && k.x_stride % width == 0 && k.y_stride % width == 0;
   simt::choose(vectors, [&](auto wide) {
     constexpr int of_thread = decltype(wide)::value ? width : 1;
-    stream.launch(simt::copy_rows_launch<T, of_thread>{k.x.raw(), k.y.raw(), k.rows, k.columns, k.x_stride, k.y_stride, row_step, k.accumulate},
-                  {simt::blocks_of(k.columns, 256 * of_thread), row_step, 1});
+    stream.launch(
+        simt::copy_rows_launch<T, of_thread>{k.x.raw(), k.y.raw(), k.rows, k.columns, k.x_stride, k.y_stride, row_step, k.accumulate},
+        {simt::blocks_of(k.columns, 256 * of_thread), row_step, 1});
   });
 }
 
@@ -190,9 +199,11 @@ void run_kernel(S& stream, const kernel::uniform_noise<M, T>& k, scratch_span<M>
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::sum_of_squares<M, T>& k, scratch_span<M> scratch) {
-  simt::launch_sum<simt::elements_of<T>>(stream, simt::square_of<T>{k.x_n.raw()}, k.n, simt::is_aligned(k.x_n.raw()), k.sum_1.raw(), false, scratch.raw());
+  simt::launch_sum<simt::elements_of<T>>(stream, simt::square_of<T>{k.x_n.raw()}, k.n, simt::is_aligned(k.x_n.raw()), k.sum_1.raw(), false,
+                                         scratch.raw());
 }
 template <simt::of_simt_device P, class M, class T>
-requires simt::up_to_float<T> [[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::sum_of_squares<M, T>&) { return simt::sum_scratch_bytes; }
+requires simt::up_to_float<T>
+[[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::sum_of_squares<M, T>&) { return simt::sum_scratch_bytes; }
 
 }  // namespace xtrain

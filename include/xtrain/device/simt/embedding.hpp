@@ -57,7 +57,8 @@ struct first_occurrences {
       const std::size_t j = begin + static_cast<std::size_t>(thread());
       s.tokens[thread()] = j < n ? index[j] : token{-1};
       sync();
-      for (int other = 0; other < threads && begin + static_cast<std::size_t>(other) < i; ++other) is_first = is_first && s.tokens[other] != mine;
+      for (int other = 0; other < threads && begin + static_cast<std::size_t>(other) < i; ++other)
+        is_first = is_first && s.tokens[other] != mine;
       sync();
     }
     if (i < n) first_n[i] = is_first ? 1 : 0;
@@ -137,11 +138,13 @@ template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::embedding<M, T>& k, scratch_span<M>) {
   const simt::embedding_op<T> op{k.index_n.raw(), k.table_vc.raw(), k.y_nc.raw(), k.v, k.c, k.first, simt::narrowed(k.scale), k.accumulate};
-  simt::launch_each<simt::elements_of<T>>(stream, op, k.n * k.c, k.c % simt::elements_of<T> == 0 && simt::all_aligned(k.table_vc.raw(), k.y_nc.raw()));
+  simt::launch_each<simt::elements_of<T>>(stream, op, k.n * k.c,
+                                          k.c % simt::elements_of<T> == 0 && simt::all_aligned(k.table_vc.raw(), k.y_nc.raw()));
 }
 
 template <simt::launches S, class M, class T, class G>
-requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::embedding_backward<M, T, G>& k, scratch_span<M> scratch) {
+requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::embedding_backward<M, T, G>& k,
+                                                                      scratch_span<M> scratch) {
   if (k.n == 0 || k.c == 0) return;
   auto* const first_n = reinterpret_cast<int*>(scratch.raw());
   stream.launch(simt::first_occurrences{k.index_n.raw(), first_n, k.n, k.v, k.first, k.padding}, {simt::blocks_of(k.n, 256), 1, 1});
@@ -153,15 +156,16 @@ requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream,
   });
 }
 template <simt::of_simt_device P, class M, class T, class G>
-requires simt::up_to_float<T> [[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::embedding_backward<M, T, G>& k) { return k.n * sizeof(int); }
+requires simt::up_to_float<T>
+[[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::embedding_backward<M, T, G>& k) { return k.n * sizeof(int); }
 
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::rotary<M, T>& k, scratch_span<M>) {
   const std::size_t half = k.d / 2, pairs = k.n * k.heads * half;
   if (pairs == 0) return;
-  stream.launch(simt::rotary_launch<T>{k.position_n.raw(), k.cos_sin_pd.raw(), k.x.raw(), pairs, k.heads, half, k.stride, k.head_stride, k.positions,
-                                       k.inverse ? -1.0f : 1.0f},
+  stream.launch(simt::rotary_launch<T>{k.position_n.raw(), k.cos_sin_pd.raw(), k.x.raw(), pairs, k.heads, half, k.stride, k.head_stride,
+                                       k.positions, k.inverse ? -1.0f : 1.0f},
                 {simt::blocks_of(pairs, 256), 1, 1});
 }
 

@@ -9,6 +9,7 @@
 #include <xtrain/device/simt/language/sums.hpp>
 #include <xtrain/device/simt/launch.hpp>
 #include <xtrain/device/simt/matmul.hpp>
+#include <xtrain/device/simt/softmax_row.hpp>
 
 namespace xtrain {
 
@@ -21,26 +22,10 @@ struct cross_entropy_settings {
   const double* gradient_factor;  // null: 1
 };
 
-/// The largest of a range, the first place where it is, and Σ exp(x − largest): two ranges are merged as one.
-struct softmax_state {
-  float largest, sum;
-  int place;
-};
-XTRAIN_SIMT_FN softmax_state merged(const softmax_state& a, const softmax_state& b) {
-  const bool takes_b = b.largest > a.largest || (b.largest == a.largest && b.place < a.place);
-  const softmax_state &most = takes_b ? b : a, &other = takes_b ? a : b;
-  // of nothing, and where all are −∞, the difference is not a number
-  const float shrunk = other.largest == most.largest ? other.sum : other.sum * exp(other.largest - most.largest);
-  return {most.largest, most.sum + shrunk, most.place};
-}
-
 template <class T, bool WithGradient>
 struct cross_entropy_rows {
   static constexpr int threads = 256;
-  struct shared {
-    shared_array<float, threads / warp_width> largest, sum, logits;
-    shared_array<int, threads / warp_width> place;
-  };
+  using shared = softmax_shared<threads>;
   const float* logits;  // [rows, stride], before the softcap
   T* dlogits;           // [rows, stride]
   const token* target;
@@ -64,33 +49,18 @@ struct cross_entropy_rows {
       if (thread() == 0) loss[row] = 0;
       return;
     }
-    softmax_state all{-INFINITY, 0, 0x7fffffff};
     float total = 0;
-    for (int j = thread(); j < v; j += threads) {
-      const float x = bounded(x_v[j]);
-      total += x;
-      all = merged(all, {x, 1, j});
-    }
-    XTRAIN_SIMT_UNROLL
-    for (int mask = warp_width / 2; mask > 0; mask /= 2)
-      all = merged(all, {shuffle_xor(all.largest, mask), shuffle_xor(all.sum, mask), shuffle_xor(all.place, mask)});
-    total = warp_sum(total);
-    if (lane() == 0) s.largest[warp()] = all.largest, s.sum[warp()] = all.sum, s.place[warp()] = all.place, s.logits[warp()] = total;
-    sync();
-    all = {s.largest[0], s.sum[0], s.place[0]};
-    total = s.logits[0];
-    for (int w = 1; w < threads / warp_width; ++w) {
-      all = merged(all, {s.largest[w], s.sum[w], s.place[w]});
-      total += s.logits[w];
-    }
+    const softmax_state all = softmax_of_row<threads>(
+        v, [&](int j) { return bounded(x_v[j]); }, total, s);
     const float log_sum = all.largest + log(all.sum), smoothing = settings.label_smoothing, of_each = smoothing / static_cast<float>(v);
     if (thread() == 0) {
       const float x = bounded(x_v[label]);
-      loss[row] = weight * (log_sum - (1.0f - smoothing) * x - (smoothing > 0 ? of_each * total : 0.0f) + settings.z_loss * all.largest * all.largest +
-                            settings.log_z_loss * log_sum * log_sum);
+      loss[row] = weight * (log_sum - (1.0f - smoothing) * x - (smoothing > 0 ? of_each * total : 0.0f) +
+                            settings.z_loss * all.largest * all.largest + settings.log_z_loss * log_sum * log_sum);
     }
     if constexpr (WithGradient) {
-      const double factor = settings.gradient_factor != nullptr ? settings.gradient_scale * *settings.gradient_factor : settings.gradient_scale;
+      const double factor =
+          settings.gradient_factor != nullptr ? settings.gradient_scale * *settings.gradient_factor : settings.gradient_scale;
       const float scale = static_cast<float>(factor) * weight, of_softmax = 1.0f + 2.0f * settings.log_z_loss * log_sum;
       for (int j = thread(); j < v; j += threads) {
         const float x = bounded(x_v[j]);
@@ -129,41 +99,68 @@ template <class T>
 }  // namespace simt
 
 template <simt::launches S, class M, class T, class G>
-requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::linear_cross_entropy<M, T, G>& k, scratch_span<M> scratch) {
+requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::linear_cross_entropy<M, T, G>& k,
+                                                                      scratch_span<M> scratch) {
   using simt::narrowed;
   const auto at = simt::head_scratch_of<T>(k.n, k.v, k.with_gradient);
   const std::size_t chunk = simt::logit_rows(k.n, k.v), stride = simt::logit_stride(k.v);
   auto* const logits = reinterpret_cast<float*>(scratch.raw() + at.logits);
   auto* const dlogits = reinterpret_cast<T*>(scratch.raw() + at.dlogits);
-  const simt::cross_entropy_settings settings{narrowed(k.z_loss),  narrowed(k.label_smoothing), narrowed(k.log_z_loss),
-                                              narrowed(k.softcap), k.gradient_scale,            k.gradient_factor_1.raw()};
+  const simt::cross_entropy_settings settings{narrowed(k.z_loss), narrowed(k.label_smoothing), narrowed(k.log_z_loss), narrowed(k.softcap),
+                                              k.gradient_scale,   k.gradient_factor_1.raw()};
   const auto span = [](auto* from, std::size_t size) { return span_of<std::remove_pointer_t<decltype(from)>, M>(from, size); };
   for (std::size_t first = 0; first < k.n; first += chunk) {
     const std::size_t rows = std::min(chunk, k.n - first);
     const auto x = k.x_nc.subspan(first * k.c, rows * k.c);
     // logits = x · weightᵀ + bias
     run_kernel(stream,
-               kernel::matmul<M, T, float>{.m = rows, .n = k.v, .k = k.c, .lda = k.c, .ldb = k.c, .ldc = stride, .transpose_b = true, .a = x,
-                                           .b = k.weight_vc, .bias_n = k.bias_v, .c = span(logits, rows * stride)},
+               kernel::matmul<M, T, float>{.m = rows,
+                                           .n = k.v,
+                                           .k = k.c,
+                                           .lda = k.c,
+                                           .ldb = k.c,
+                                           .ldc = stride,
+                                           .transpose_b = true,
+                                           .a = x,
+                                           .b = k.weight_vc,
+                                           .bias_n = k.bias_v,
+                                           .c = span(logits, rows * stride)},
                scratch_span<M>{});
     const float* const weight = k.token_weight_n.empty() ? nullptr : k.token_weight_n.raw() + first;
     simt::choose(k.with_gradient, [&](auto with_gradient) {
-      stream.launch(simt::cross_entropy_rows<T, decltype(with_gradient)::value>{logits, dlogits, k.target_n.raw() + first, weight, k.loss_n.raw() + first,
-                                                                                 static_cast<int>(k.v), stride, settings},
-                    {static_cast<int>(rows), 1, 1});
+      stream.launch(
+          simt::cross_entropy_rows<T, decltype(with_gradient)::value>{logits, dlogits, k.target_n.raw() + first, weight,
+                                                                      k.loss_n.raw() + first, static_cast<int>(k.v), stride, settings},
+          {static_cast<int>(rows), 1, 1});
     });
     if (!k.with_gradient) continue;
     const auto d = span(static_cast<const T*>(dlogits), rows * stride);
     // dx = dlogits · weight
     run_kernel(stream,
-               kernel::matmul<M, T, T>{.m = rows, .n = k.c, .k = k.v, .lda = stride, .ldb = k.c, .ldc = k.c, .a = d, .b = k.weight_vc,
+               kernel::matmul<M, T, T>{.m = rows,
+                                       .n = k.c,
+                                       .k = k.v,
+                                       .lda = stride,
+                                       .ldb = k.c,
+                                       .ldc = k.c,
+                                       .a = d,
+                                       .b = k.weight_vc,
                                        .c = k.dx_nc.subspan(first * k.c, rows * k.c)},
                scratch_span<M>{});
     // dweight += dlogitsᵀ · x
     if (!k.dweight_vc.empty())
       run_kernel(stream,
-                 kernel::matmul<M, T, G>{.m = k.v, .n = k.c, .k = rows, .lda = stride, .ldb = k.c, .ldc = k.c, .transpose_a = true, .accumulate = true, .a = d,
-                                         .b = x, .c = k.dweight_vc},
+                 kernel::matmul<M, T, G>{.m = k.v,
+                                         .n = k.c,
+                                         .k = rows,
+                                         .lda = stride,
+                                         .ldb = k.c,
+                                         .ldc = k.c,
+                                         .transpose_a = true,
+                                         .accumulate = true,
+                                         .a = d,
+                                         .b = x,
+                                         .c = k.dweight_vc},
                  scratch_span<M>{});
     if (!k.dbias_v.empty())
       run_kernel(stream, kernel::column_sum<M, T, G>{.n = rows, .c = k.v, .stride = stride, .x_nc = d, .sum_c = k.dbias_v},
@@ -171,7 +168,8 @@ requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream,
   }
 }
 template <simt::of_simt_device P, class M, class T, class G>
-requires simt::up_to_float<T> [[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::linear_cross_entropy<M, T, G>& k) {
+requires simt::up_to_float<T>
+[[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::linear_cross_entropy<M, T, G>& k) {
   return simt::head_scratch_of<T>(k.n, k.v, k.with_gradient).bytes;
 }
 

@@ -48,18 +48,17 @@ struct matmul_tiles {
       if (step < steps) {
         const int stage = step % stages, k0 = step * tile_k;
         const int ar = TransposeA ? k0 : m0, ac = TransposeA ? m0 : k0, br = TransposeB ? n0 : k0, bc = TransposeB ? k0 : n0;
-        copy_tile<T, a_rows, a_columns, a_stride, threads>(s.a.at(stage * a_rows * a_stride), at(a_at, ar, ac, lda), lda, (TransposeA ? depth : rows) - ar,
-                                                           (TransposeA ? rows : depth) - ac, aligned_a);
-        copy_tile<T, b_rows, b_columns, b_stride, threads>(s.b.at(stage * b_rows * b_stride), at(b_at, br, bc, ldb), ldb, (TransposeB ? n : depth) - br,
-                                                           (TransposeB ? depth : n) - bc, aligned_b);
+        copy_tile<T, a_rows, a_columns, a_stride, threads>(s.a.at(stage * a_rows * a_stride), at(a_at, ar, ac, lda), lda,
+                                                           (TransposeA ? depth : rows) - ar, (TransposeA ? rows : depth) - ac, aligned_a);
+        copy_tile<T, b_rows, b_columns, b_stride, threads>(s.b.at(stage * b_rows * b_stride), at(b_at, br, bc, ldb), ldb,
+                                                           (TransposeB ? n : depth) - br, (TransposeB ? depth : n) - bc, aligned_b);
       }
       commit_copies();
     };
     fragment_c sum[warp_m / 16][warp_n / 8];
     XTRAIN_SIMT_UNROLL
-    for (int i = 0; i < warp_m / 16; ++i)
-      XTRAIN_SIMT_UNROLL
-      for (int j = 0; j < warp_n / 8; ++j) set_zero(sum[i][j]);
+    for (int i = 0; i < warp_m / 16; ++i) XTRAIN_SIMT_UNROLL
+    for (int j = 0; j < warp_n / 8; ++j) set_zero(sum[i][j]);
     XTRAIN_SIMT_UNROLL
     for (int step = 0; step < stages - 1; ++step) bring(step);
     for (int step = 0; step < steps; ++step) {
@@ -80,29 +79,27 @@ struct matmul_tiles {
         XTRAIN_SIMT_UNROLL
         for (int j = 0; j < warp_n / 16; ++j) {
           const int at_n = column + j * 16;
-          load_b_pair<T, TransposeB>(b_part[2 * j], b_part[2 * j + 1], TransposeB ? b_tile + at_n * b_stride + x : b_tile + x * b_stride + at_n, b_stride);
+          load_b_pair<T, TransposeB>(b_part[2 * j], b_part[2 * j + 1],
+                                     TransposeB ? b_tile + at_n * b_stride + x : b_tile + x * b_stride + at_n, b_stride);
         }
         XTRAIN_SIMT_UNROLL
-        for (int i = 0; i < warp_m / 16; ++i)
-          XTRAIN_SIMT_UNROLL
-          for (int j = 0; j < warp_n / 8; ++j) multiply<T>(sum[i][j], a_part[i], b_part[j]);
+        for (int i = 0; i < warp_m / 16; ++i) XTRAIN_SIMT_UNROLL
+        for (int j = 0; j < warp_n / 8; ++j) multiply<T>(sum[i][j], a_part[i], b_part[j]);
       }
     }
     wait_for_copies<0>();
     XTRAIN_SIMT_UNROLL
-    for (int i = 0; i < warp_m / 16; ++i)
-      XTRAIN_SIMT_UNROLL
-      for (int j = 0; j < warp_n / 8; ++j)
-        XTRAIN_SIMT_UNROLL
-        for (int e = 0; e < 4; ++e) {
-          const int y = m0 + row + i * 16 + c_row(e), x = n0 + column + j * 8 + c_column(e);
-          if (y >= rows || x >= n) continue;
-          C& to = c_at[static_cast<std::size_t>(y) * ldc + static_cast<std::size_t>(x)];
-          float value = alpha * sum[i][j].r[e];
-          if (bias != nullptr) value += widen(bias[x]);
-          if (accumulate) value += widen(to);
-          to = rounded<C>(value);
-        }
+    for (int i = 0; i < warp_m / 16; ++i) XTRAIN_SIMT_UNROLL
+    for (int j = 0; j < warp_n / 8; ++j) XTRAIN_SIMT_UNROLL
+    for (int e = 0; e < 4; ++e) {
+      const int y = m0 + row + i * 16 + c_row(e), x = n0 + column + j * 8 + c_column(e);
+      if (y >= rows || x >= n) continue;
+      C& to = c_at[static_cast<std::size_t>(y) * ldc + static_cast<std::size_t>(x)];
+      float value = alpha * sum[i][j].r[e];
+      if (bias != nullptr) value += widen(bias[x]);
+      if (accumulate) value += widen(to);
+      to = rounded<C>(value);
+    }
   }
 
  private:
@@ -117,9 +114,9 @@ void launch_matmul(Stream& stream, const kernel::matmul<M, T, C>& k, const token
   choose(k.transpose_a, [&](auto a) {
     choose(k.transpose_b, [&](auto b) {
       using tiles = matmul_tiles<T, C, decltype(a)::value, decltype(b)::value>;
-      stream.launch(tiles{k.a.raw(), k.b.raw(), k.bias_n.raw(), k.c.raw(), static_cast<int>(k.m), static_cast<int>(k.n), static_cast<int>(k.k), k.lda, k.ldb,
-                          k.ldc, narrowed(k.alpha), k.accumulate, is_aligned(k.a.raw()) && k.lda % wide<T> == 0, is_aligned(k.b.raw()) && k.ldb % wide<T> == 0,
-                          range},
+      stream.launch(tiles{k.a.raw(), k.b.raw(), k.bias_n.raw(), k.c.raw(), static_cast<int>(k.m), static_cast<int>(k.n),
+                          static_cast<int>(k.k), k.lda, k.ldb, k.ldc, narrowed(k.alpha), k.accumulate,
+                          is_aligned(k.a.raw()) && k.lda % wide<T> == 0, is_aligned(k.b.raw()) && k.ldb % wide<T> == 0, range},
                     {blocks_of(k.n, tiles::tile_n), blocks_of(k.m, tiles::tile_m), 1});
     });
   });
@@ -132,7 +129,8 @@ requires(simt::up_to_float<T>&& simt::up_to_float<C>) void run_kernel(S& stream,
   simt::launch_matmul(stream, k, nullptr);
 }
 template <simt::launches S, class M, class T, class C>
-requires(simt::up_to_float<T>&& simt::up_to_float<C>) void run_kernel(S& stream, const kernel::in_rows<kernel::matmul<M, T, C>, M>& k, scratch_span<M>) {
+requires(simt::up_to_float<T>&& simt::up_to_float<C>) void run_kernel(S& stream, const kernel::in_rows<kernel::matmul<M, T, C>, M>& k,
+                                                                      scratch_span<M>) {
   simt::launch_matmul(stream, k.whole, k.range_2.raw());
 }
 

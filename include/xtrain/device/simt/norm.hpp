@@ -63,7 +63,8 @@ struct norm_shared {
 template <class T, class F>
 void with_norm_rows(std::size_t c, bool vectors, F&& f) {
   if (!vectors || c > static_cast<std::size_t>(norm_rows<T, norm_threads, norm_vectors>::most_channels)) f(norm_rows<T, norm_threads, 0>{});
-  else if (c > static_cast<std::size_t>(norm_rows<T, warp_width, norm_vectors>::most_channels)) f(norm_rows<T, norm_threads, norm_vectors>{});
+  else if (c > static_cast<std::size_t>(norm_rows<T, warp_width, norm_vectors>::most_channels))
+    f(norm_rows<T, norm_threads, norm_vectors>{});
   else f(norm_rows<T, warp_width, norm_vectors>{});
 }
 
@@ -154,9 +155,8 @@ struct norm_backward {
     const std::size_t step = static_cast<std::size_t>(blocks_x()) * sum_rows;
     float sum[vectors][width], bias_sum[vectors][width];
     XTRAIN_SIMT_UNROLL
-    for (int v = 0; v < vectors; ++v)
-      XTRAIN_SIMT_UNROLL
-      for (int e = 0; e < width; ++e) sum[v][e] = 0, bias_sum[v][e] = 0;
+    for (int v = 0; v < vectors; ++v) XTRAIN_SIMT_UNROLL
+    for (int e = 0; e < width; ++e) sum[v][e] = 0, bias_sum[v][e] = 0;
     const std::size_t first = static_cast<std::size_t>(block_x()) * sum_rows;
     for (std::size_t of_block = first; of_block < n; of_block += step) {
       const std::size_t row = of_block + Rows::row_of_block();
@@ -258,32 +258,35 @@ struct weight_gradient_term {
 }
 
 template <bool Centered, class T, launches Stream>
-void launch_norm(Stream& stream, std::size_t n, std::size_t c, const T* x, const T* weight, const T* bias, T* y, float* mean, float* rstd, double epsilon,
-                 double offset) {
+void launch_norm(Stream& stream, std::size_t n, std::size_t c, const T* x, const T* weight, const T* bias, T* y, float* mean, float* rstd,
+                 double epsilon, double offset) {
   if (n == 0) return;
   with_norm_rows<T>(c, all_aligned(x, weight, bias, y) && c % elements_of<T> == 0, [&]<class Rows>(Rows) {
-    stream.launch(norm_forward<T, Rows, Centered>{x, weight, bias, y, mean, rstd, n, static_cast<int>(c), narrowed(epsilon), narrowed(offset)},
-                  {blocks_of(n, Rows::rows_of_block), 1, 1});
+    stream.launch(
+        norm_forward<T, Rows, Centered>{x, weight, bias, y, mean, rstd, n, static_cast<int>(c), narrowed(epsilon), narrowed(offset)},
+        {blocks_of(n, Rows::rows_of_block), 1, 1});
   });
 }
 
 template <bool Centered, class T, class G, launches Stream>
-void launch_norm_backward(Stream& stream, std::size_t n, std::size_t c, const T* x, const T* weight, const T* dy, const float* mean, const float* rstd, T* dx,
-                          G* dweight, G* dbias, double offset, void* scratch) {
+void launch_norm_backward(Stream& stream, std::size_t n, std::size_t c, const T* x, const T* weight, const T* dy, const float* mean,
+                          const float* rstd, T* dx, G* dweight, G* dbias, double offset, void* scratch) {
   if (n == 0) return;
   with_norm_rows<T>(c, all_aligned(x, weight, dy, static_cast<const T*>(dx)) && c % elements_of<T> == 0, [&]<class Rows>(Rows) {
     const int blocks = std::min(blocks_of(n, Rows::rows_of_block), most_norm_blocks);
     auto* const part = static_cast<float*>(scratch);
     float* const bias_part = part + static_cast<std::size_t>(blocks) * c;
     constexpr bool keeps = Rows::most_channels != 0;
-    stream.launch(norm_backward<T, Rows, Centered>{x, weight, dy, mean, rstd, dx, keeps && dweight != nullptr ? part : nullptr,
-                                                   keeps && dbias != nullptr ? bias_part : nullptr, n, static_cast<int>(c), narrowed(offset)},
-                  {blocks, 1, 1});
+    stream.launch(
+        norm_backward<T, Rows, Centered>{x, weight, dy, mean, rstd, dx, keeps && dweight != nullptr ? part : nullptr,
+                                         keeps && dbias != nullptr ? bias_part : nullptr, n, static_cast<int>(c), narrowed(offset)},
+        {blocks, 1, 1});
     if constexpr (keeps) {
       if (dweight != nullptr) stream.launch(add_column_parts<G>{part, dweight, c, blocks}, {blocks_of(c, 256), 1, 1});
       if (dbias != nullptr) stream.launch(add_column_parts<G>{bias_part, dbias, c, blocks}, {blocks_of(c, 256), 1, 1});
     } else {
-      if (dweight != nullptr) launch_column_sum<1>(stream, weight_gradient_term<T, Centered>{x, dy, mean, rstd, c}, n, c, false, dweight, scratch);
+      if (dweight != nullptr)
+        launch_column_sum<1>(stream, weight_gradient_term<T, Centered>{x, dy, mean, rstd, c}, n, c, false, dweight, scratch);
       if (dbias != nullptr) launch_column_sum<1>(stream, element_term<T>{dy, c}, n, c, false, dbias, scratch);
     }
   });
@@ -322,14 +325,12 @@ struct head_norm_launch {
       float squares = 0;
       for (int j = lane(); j < d; j += warp_width) squares += widen(x_d[j]) * widen(x_d[j]);
       const float r = 1.0f / sqrt(warp_sum(squares) / static_cast<float>(d) + epsilon);
-      for (int j = lane(); j < d; j += warp_width)
-        y_d[j] = rounded<T>(widen(x_d[j]) * r * widen(weight[j]));
+      for (int j = lane(); j < d; j += warp_width) y_d[j] = rounded<T>(widen(x_d[j]) * r * widen(weight[j]));
       if (lane() == 0) *rstd_at = r;
     } else {
       const float r = *rstd_at;
       float gx = 0;
-      for (int j = lane(); j < d; j += warp_width)
-        gx += widen(dy_d[j]) * widen(weight[j]) * widen(x_d[j]) * r;
+      for (int j = lane(); j < d; j += warp_width) gx += widen(dy_d[j]) * widen(weight[j]) * widen(x_d[j]) * r;
       gx = warp_sum(gx) / static_cast<float>(d);
       for (int j = lane(); j < d; j += warp_width) {
         const float hat = widen(x_d[j]) * r, g = widen(dy_d[j]) * widen(weight[j]);
@@ -362,30 +363,35 @@ struct head_gradient_term {
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::rms_norm<M, T>& k, scratch_span<M>) {
-  simt::launch_norm<false, T>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), static_cast<const T*>(nullptr), k.y_nc.raw(), static_cast<float*>(nullptr),
-                              k.rstd_n.raw(), k.epsilon, k.offset);
+  simt::launch_norm<false, T>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), static_cast<const T*>(nullptr), k.y_nc.raw(),
+                              static_cast<float*>(nullptr), k.rstd_n.raw(), k.epsilon, k.offset);
 }
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::layer_norm<M, T>& k, scratch_span<M>) {
-  simt::launch_norm<true, T>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), k.bias_c.raw(), k.y_nc.raw(), k.mean_n.raw(), k.rstd_n.raw(), k.epsilon, 0.0);
+  simt::launch_norm<true, T>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), k.bias_c.raw(), k.y_nc.raw(), k.mean_n.raw(), k.rstd_n.raw(),
+                             k.epsilon, 0.0);
 }
 template <simt::launches S, class M, class T, class G>
-requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::rms_norm_backward<M, T, G>& k, scratch_span<M> scratch) {
-  simt::launch_norm_backward<false>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), k.dy_nc.raw(), static_cast<const float*>(nullptr), k.rstd_n.raw(),
-                                    k.dx_nc.raw(), k.dweight_c.raw(), static_cast<G*>(nullptr), k.offset, scratch.raw());
+requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::rms_norm_backward<M, T, G>& k,
+                                                                      scratch_span<M> scratch) {
+  simt::launch_norm_backward<false>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), k.dy_nc.raw(), static_cast<const float*>(nullptr),
+                                    k.rstd_n.raw(), k.dx_nc.raw(), k.dweight_c.raw(), static_cast<G*>(nullptr), k.offset, scratch.raw());
 }
 template <simt::launches S, class M, class T, class G>
-requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::layer_norm_backward<M, T, G>& k, scratch_span<M> scratch) {
-  simt::launch_norm_backward<true>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), k.dy_nc.raw(), k.mean_n.raw(), k.rstd_n.raw(), k.dx_nc.raw(),
-                                   k.dweight_c.raw(), k.dbias_c.raw(), 0.0, scratch.raw());
+requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::layer_norm_backward<M, T, G>& k,
+                                                                      scratch_span<M> scratch) {
+  simt::launch_norm_backward<true>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), k.dy_nc.raw(), k.mean_n.raw(), k.rstd_n.raw(),
+                                   k.dx_nc.raw(), k.dweight_c.raw(), k.dbias_c.raw(), 0.0, scratch.raw());
 }
 template <simt::of_simt_device P, class M, class T, class G>
-requires simt::up_to_float<T> [[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::rms_norm_backward<M, T, G>& k) {
+requires simt::up_to_float<T>
+[[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::rms_norm_backward<M, T, G>& k) {
   return simt::norm_scratch_bytes(k.n, k.c, false);
 }
 template <simt::of_simt_device P, class M, class T, class G>
-requires simt::up_to_float<T> [[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::layer_norm_backward<M, T, G>& k) {
+requires simt::up_to_float<T>
+[[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::layer_norm_backward<M, T, G>& k) {
   return simt::norm_scratch_bytes(k.n, k.c, true);
 }
 
@@ -399,24 +405,25 @@ void run_kernel(S& stream, const kernel::head_norm<M, T>& k, scratch_span<M>) {
                 {simt::blocks_of(k.n * (k.h + 2 * k.k), launch::heads_of_block), 1, 1});
 }
 template <simt::launches S, class M, class T, class G>
-requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::head_norm_backward<M, T, G>& k, scratch_span<M> scratch) {
+requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::head_norm_backward<M, T, G>& k,
+                                                                      scratch_span<M> scratch) {
   if (k.n == 0) return;
   const auto sum = [&](std::size_t heads, std::size_t first, G* dweight) {  // before dx, which may replace dy
     const simt::head_gradient_term<T> term{k.x_nr.raw(), k.dy_nr.raw(), k.rstd_nh.raw(), heads, first, k.h + k.k, k.row(), k.d};
-    simt::launch_column_sum<simt::elements_of<T>>(stream, term, k.n * heads, k.d, simt::all_aligned(k.x_nr.raw(), k.dy_nr.raw()), dweight, scratch.raw());
+    simt::launch_column_sum<simt::elements_of<T>>(stream, term, k.n * heads, k.d, simt::all_aligned(k.x_nr.raw(), k.dy_nr.raw()), dweight,
+                                                  scratch.raw());
   };
   if (!k.dquery_d.empty()) {
     sum(k.h, 0, k.dquery_d.raw());
     sum(k.k, k.h, k.dkey_d.raw());
   }
   using launch = simt::head_norm_launch<T, true>;
-  stream.launch(launch{k.x_nr.raw(), k.query_d.raw(), k.key_d.raw(), k.dy_nr.raw(), k.dx_nr.raw(), k.rstd_nh.raw(), k.n, static_cast<int>(k.h),
-                       static_cast<int>(k.k), static_cast<int>(k.d), 0.0f},
+  stream.launch(launch{k.x_nr.raw(), k.query_d.raw(), k.key_d.raw(), k.dy_nr.raw(), k.dx_nr.raw(), k.rstd_nh.raw(), k.n,
+                       static_cast<int>(k.h), static_cast<int>(k.k), static_cast<int>(k.d), 0.0f},
                 {simt::blocks_of(k.n * (k.h + 2 * k.k), launch::heads_of_block), 1, 1});
 }
 template <simt::of_simt_device P, class M, class T, class G>
-requires simt::up_to_float<T> [[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::head_norm_backward<M, T, G>& k) {
-  return simt::column_scratch_bytes(k.d);
-}
+requires simt::up_to_float<T>
+[[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::head_norm_backward<M, T, G>& k) { return simt::column_scratch_bytes(k.d); }
 
 }  // namespace xtrain

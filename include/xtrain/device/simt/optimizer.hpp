@@ -144,32 +144,52 @@ struct lion_rule {
 template <launches Stream, class Kernel, class Rule>
 void launch_optimizer(Stream& stream, const Kernel& k, const Rule& rule, double beta1 = 0, double beta2 = 0) {
   if (k.n == 0) return;
-  stream.launch(optimizer_launch<Rule>{k.scalars_1.raw(), k.learning_rate_factor, k.weight_decay, beta1, beta2, k.n, rule}, {blocks_of(k.n, 256), 1, 1});
+  stream.launch(optimizer_launch<Rule>{k.scalars_1.raw(), k.learning_rate_factor, k.weight_decay, beta1, beta2, k.n, rule},
+                {blocks_of(k.n, 256), 1, 1});
 }
 
 }  // namespace simt
 
 template <simt::launches S, class Memory, class P, class G, class M, class State>
-requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream, const kernel::adamw<Memory, P, G, M, State>& k, scratch_span<Memory>) {
+requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream, const kernel::adamw<Memory, P, G, M, State>& k,
+                                                                      scratch_span<Memory>) {
   using simt::narrowed;
   simt::launch_optimizer(stream, k,
-                         simt::adamw_rule<P, G, M, State>{k.gradient_n.raw(), {k.master_n.raw(), k.parameter_n.raw()}, k.m_n.raw(), k.v_n.raw(),
-                                                          narrowed(k.beta1), narrowed(k.beta2), narrowed(1.0 - k.beta1), narrowed(1.0 - k.beta2),
-                                                          narrowed(k.epsilon), {k.random, k.stochastic}},
+                         simt::adamw_rule<P, G, M, State>{k.gradient_n.raw(),
+                                                          {k.master_n.raw(), k.parameter_n.raw()},
+                                                          k.m_n.raw(),
+                                                          k.v_n.raw(),
+                                                          narrowed(k.beta1),
+                                                          narrowed(k.beta2),
+                                                          narrowed(1.0 - k.beta1),
+                                                          narrowed(1.0 - k.beta2),
+                                                          narrowed(k.epsilon),
+                                                          {k.random, k.stochastic}},
                          k.beta1, k.beta2);
 }
 template <simt::launches S, class Memory, class P, class G, class M, class State>
-requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream, const kernel::sgd<Memory, P, G, M, State>& k, scratch_span<Memory>) {
+requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream, const kernel::sgd<Memory, P, G, M, State>& k,
+                                                                      scratch_span<Memory>) {
   simt::launch_optimizer(stream, k,
-                         simt::sgd_rule<P, G, M, State>{k.gradient_n.raw(), {k.master_n.raw(), k.parameter_n.raw()}, k.velocity_n.raw(),
-                                                        simt::narrowed(k.momentum), {k.random, k.stochastic}});
+                         simt::sgd_rule<P, G, M, State>{k.gradient_n.raw(),
+                                                        {k.master_n.raw(), k.parameter_n.raw()},
+                                                        k.velocity_n.raw(),
+                                                        simt::narrowed(k.momentum),
+                                                        {k.random, k.stochastic}});
 }
 template <simt::launches S, class Memory, class P, class G, class M, class State>
-requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream, const kernel::lion<Memory, P, G, M, State>& k, scratch_span<Memory>) {
+requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream, const kernel::lion<Memory, P, G, M, State>& k,
+                                                                      scratch_span<Memory>) {
   using simt::narrowed;
   simt::launch_optimizer(stream, k,
-                         simt::lion_rule<P, G, M, State>{k.gradient_n.raw(), {k.master_n.raw(), k.parameter_n.raw()}, k.m_n.raw(), narrowed(k.beta1),
-                                                         narrowed(k.beta2), narrowed(1.0 - k.beta1), narrowed(1.0 - k.beta2), {k.random, k.stochastic}});
+                         simt::lion_rule<P, G, M, State>{k.gradient_n.raw(),
+                                                         {k.master_n.raw(), k.parameter_n.raw()},
+                                                         k.m_n.raw(),
+                                                         narrowed(k.beta1),
+                                                         narrowed(k.beta2),
+                                                         narrowed(1.0 - k.beta1),
+                                                         narrowed(1.0 - k.beta2),
+                                                         {k.random, k.stochastic}});
 }
 
 }  // namespace xtrain

@@ -38,8 +38,9 @@ class simt_context {
   /// Memory holds NaN until it is written.
   [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const {
     const std::size_t used = memory().total_now;
-    require<memory_error>(bytes <= state_->settings.memory_limit && used <= state_->settings.memory_limit - bytes, "simt: ", name_of(role), " needs ",
-                          bytes_text(bytes), "; in use are ", bytes_text(used), " of ", bytes_text(state_->settings.memory_limit));
+    require<memory_error>(bytes <= state_->settings.memory_limit && used <= state_->settings.memory_limit - bytes, "simt: ", name_of(role),
+                          " needs ", bytes_text(bytes), "; in use are ", bytes_text(used), " of ",
+                          bytes_text(state_->settings.memory_limit));
     void* fresh = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (fresh == nullptr) throw std::bad_alloc();
     std::memset(fresh, 0xff, bytes);

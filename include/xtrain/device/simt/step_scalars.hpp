@@ -57,7 +57,9 @@ void run_kernel(S& stream, const kernel::sum<M, T>& k, scratch_span<M> scratch) 
   simt::launch_sum<width>(stream, simt::value_of<T>{k.x_n.raw()}, k.n, simt::is_aligned(k.x_n.raw()), k.sum_1.raw(), true, scratch.raw());
 }
 template <simt::of_simt_device P, class M, class T>
-[[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::sum<M, T>&) { return simt::sum_scratch_bytes; }
+[[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::sum<M, T>&) {
+  return simt::sum_scratch_bytes;
+}
 
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::step_gradient_scale<M>& k, scratch_span<M>) {

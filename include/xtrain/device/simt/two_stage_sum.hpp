@@ -27,9 +27,12 @@ struct sum_parts {
     double sum = 0;
     for (std::size_t i = begin + static_cast<std::size_t>(thread()) * Width; i < end; i += threads * Width) {
       double neighbours = 0;
-      if (Vectors && i + Width <= end) {
-        neighbours = term.template of<Width>(i);
-      } else {
+      bool is_done = false;
+      if constexpr (Vectors) {
+        is_done = i + Width <= end;
+        if (is_done) neighbours = term.template of<Width>(i);
+      }
+      if (!is_done) {
         for (std::size_t j = i; j < smaller(i + Width, end); ++j) neighbours += term.at(j);
       }
       sum += neighbours;
@@ -64,8 +67,9 @@ void launch_sum(Stream& stream, const Term& term, std::size_t n, bool vectors, d
   const std::size_t of_block = std::max<std::size_t>(1, parts_of(parts_of(n, most_sum_parts), at_once)) * at_once;
   const int parts = blocks_of(n, of_block);
   if (parts > 0) {
-    if (vectors) stream.launch(sum_parts<Term, Width, true>{term, part, n, of_block}, {parts, 1, 1});
-    else stream.launch(sum_parts<Term, Width, false>{term, part, n, of_block}, {parts, 1, 1});
+    choose(Width > 1 && vectors, [&](auto wide) {
+      stream.launch(sum_parts < Term, Width, Width != 1 && decltype(wide)::value > {term, part, n, of_block}, {parts, 1, 1});
+    });
   }
   stream.launch(add_sum_parts{part, sum, parts, accumulate}, {1, 1, 1});
 }

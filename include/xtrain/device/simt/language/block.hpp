@@ -121,7 +121,8 @@ inline constexpr int wide = 16 / static_cast<int>(sizeof(T));
 template <class V>
 XTRAIN_SIMT_FN void require_aligned([[maybe_unused]] const void* at) {
 #if !XTRAIN_SIMT_GPU
-  if (reinterpret_cast<std::uintptr_t>(at) % alignof(V) != 0) host::running->raise(concat("a vector of ", sizeof(V), " bytes is not aligned to ", alignof(V)));
+  if (reinterpret_cast<std::uintptr_t>(at) % alignof(V) != 0)
+    host::running->raise(concat("a vector of ", sizeof(V), " bytes is not aligned to ", alignof(V)));
 #endif
 }
 template <int N, class T>

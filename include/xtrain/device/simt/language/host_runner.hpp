@@ -64,7 +64,9 @@ namespace host {
 struct site {
   const char* file = "";
   unsigned line = 0;
-  [[nodiscard]] static constexpr site current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) { return {file, line}; }
+  [[nodiscard]] static constexpr site current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
+    return {file, line};
+  }
 };
 
 /// What the runner itself reads and writes is hidden from the thread sanitizer.
@@ -369,7 +371,8 @@ class runner {
     pick();
     go(outside_, self());
     if (problem_.empty() && left_ != 0) {
-      problem_ = concat("simt: block (", at_.x, ", ", at_.y, ", ", at_.z, "): ", left_, " threads wait for others, which have ended or wait elsewhere:");
+      problem_ = concat("simt: block (", at_.x, ", ", at_.y, ", ", at_.z, "): ", left_,
+                        " threads wait for others, which have ended or wait elsewhere:");
       const auto tell = [&](const meeting& m, const char* whose) {
         if (m.arrived != 0) problem_ += concat(" ", m.arrived, " at ", whose, " ", m.where.file, ":", m.where.line, ";");
       };
@@ -427,7 +430,8 @@ void runner::run(const Kernel& kernel, grid_size grid, std::uint64_t seed) {
   if (random_ == 0) random_ = 1;
   grid_ = grid;
   prepare(Kernel::threads);
-  const auto gx = static_cast<std::uint64_t>(grid.x), gy = static_cast<std::uint64_t>(grid.y), blocks = gx * gy * static_cast<std::uint64_t>(grid.z);
+  const auto gx = static_cast<std::uint64_t>(grid.x), gy = static_cast<std::uint64_t>(grid.y),
+             blocks = gx * gy * static_cast<std::uint64_t>(grid.z);
   std::vector<std::uint64_t> order(blocks);
   for (std::uint64_t b = 0; b < blocks; ++b) order[b] = b;
   for (std::uint64_t b = blocks; b > 1; --b) std::swap(order[b - 1], order[draw() % b]);

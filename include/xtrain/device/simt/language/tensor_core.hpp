@@ -199,7 +199,7 @@ XTRAIN_SIMT_FN void multiply(fragment_c& c, const fragment_a<T>& a, const fragme
 
 /// Operands of T are loaded as matrices, not element by element.
 template <class T>
-inline constexpr bool loads_matrices = is_16_bits<T> && tensor_layout::has_ldmatrix;
+inline constexpr bool loads_matrices = is_16_bits<T>&& tensor_layout::has_ldmatrix;
 
 /// Four 8 × 8 matrices of 16-bit numbers in shared memory; `row` is the address that this lane gives.
 template <bool Transposed>
@@ -212,7 +212,10 @@ XTRAIN_SIMT_FN void load_matrices(std::uint32_t (&r)[4], const void* row XTRAIN_
                  : "r"(at)
                  : "memory");
   else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
 #elif !XTRAIN_SIMT_GPU
   const auto all = host::running->together<host::four_words>(row, where, &host::load_all<Transposed>);
   for (int i = 0; i < 4; ++i) r[i] = all.r[i];
@@ -320,7 +323,7 @@ XTRAIN_SIMT_FN void copy_async(void* to, const void* from, int valid) {
     all.raise("an asynchronous copy whose addresses are not aligned to 16 bytes");
   const host::pending_copy copy{to, from, valid};
   for (int e = 0; e < 8; ++e) static_cast<std::uint16_t*>(to)[e] = 0xffff;  // NaN until it arrives
-  if (all.draw() % 2 == 0) host::arrive(copy);                               // it may arrive at once, or only when it is waited for
+  if (all.draw() % 2 == 0) host::arrive(copy);                              // it may arrive at once, or only when it is waited for
   all.self().copies.push_back(copy);
   ++all.counts.async_copies;
 #endif
