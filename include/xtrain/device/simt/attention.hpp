@@ -627,6 +627,7 @@ template <class T, class Kernel>
   all.scale = narrowed(k.scale), all.softcap = narrowed(k.softcap);
   all.queries = {.count = all.t, .first = 0, .own = all.t, .at = 0};
   all.aligned = s.d % static_cast<std::size_t>(wide<T>) == 0 && is_aligned(k.qkv.raw());
+  all.kept = 1.0f;
   if constexpr (requires { k.dropout; }) {
     all.start = k.start_bt.raw();
     all.all_heads = s.all_heads == 0 ? s.h : s.all_heads;
