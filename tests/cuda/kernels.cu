@@ -19,6 +19,7 @@ struct compiling_stream {
   static constexpr bool launches_simt = true;
   template <class Kernel>
   void launch(const Kernel& kernel, simt::grid_size grid) {
+    static_assert(sizeof(typename Kernel::shared) <= 99 * 1024);
     entry<Kernel><<<dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)), Kernel::threads,
                     sizeof(typename Kernel::shared)>>>(kernel);
   }

@@ -1,6 +1,7 @@
 // The dialect of GPU kernels on the host: its instructions, and mistakes that a GPU leaves undefined.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include <xtrain/device/simt/language/sums.hpp>
 #include <xtrain/device/simt/language/tensor_core.hpp>
+#include <xtrain/device/simt/optimizer.hpp>
 #include <xtrain/device/simt/two_stage_sum.hpp>
 
 using namespace xtrain;
@@ -163,6 +165,11 @@ struct values {
     return sum;
   }
 };
+struct counting_rule {
+  static constexpr bool corrects = false;
+  int* updates;
+  void update(std::size_t i, const simt::step_of_block&, const kernel::step_scalars&) const { ++updates[i]; }
+};
 struct stream {
   static constexpr bool launches_simt = true;
   std::uint64_t seed = 1;
@@ -240,4 +247,21 @@ TEST_CASE("a two-stage sum has the same bits in vectors and in single elements, 
   on.seed = 12345;
   simt::launch_sum<2>(on, values{x.data()}, n, true, &sum, false, scratch.data());
   CHECK(sum == first);
+}
+
+TEST_CASE("an optimizer updates every element once, whatever the number of blocks") {
+  std::vector<int> updates(2001, 0);
+  const kernel::step_scalars scalars;
+  for (const int blocks : {1, 3, 8})
+    simt::host::runner::here().run(simt::optimizer_launch<counting_rule>{&scalars, 1.0, 0.0, 0.0, 0.0, 2000, {updates.data()}}, {blocks, 1, 1}, 1);
+  CHECK(std::count(updates.begin(), updates.end() - 1, 3) == 2000);
+  CHECK(updates.back() == 0);
+}
+
+TEST_CASE("random words of neighbours are those of each element, from any first element") {
+  for (std::uint64_t first = 0; first < 6; ++first) {
+    const random_site site{.seed = 7, .step = 2, .site = 3, .first = first};
+    simt::random_words words(site);
+    for (const std::uint64_t i : std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 40, 41, 5, 5}) CHECK(words.of(i) == random_word(site, i));
+  }
 }

@@ -130,13 +130,13 @@ struct attention_arguments {
   XTRAIN_SIMT_FN int in_keys(int position) const { return smaller(larger(position, keys.first), keys.first + keys.count) - keys.first; }
 };
 
-/// Sizes of tiles: what 255 registers and 163 KiB of shared memory hold.
+/// Sizes of tiles: what 255 registers and 99 KiB of shared memory hold.
 template <class T, int D, bool Drops>
 struct attention_tiles {
   static constexpr bool is_short = D <= 64, is_long = D > 128;
   static constexpr int threads = is_16_bits<T> || !is_long ? 128 : 64;
   static constexpr int rows = threads / warp_width * 16;  // of the side that a block owns
-  static constexpr int forward_keys = is_long ? 16 : !is_16_bits<T> || (Drops && !is_short) ? 32 : 64;
+  static constexpr int forward_keys = is_long || (!is_16_bits<T> && !is_short) ? 16 : !is_16_bits<T> || (Drops && !is_short) ? 32 : 64;
   static constexpr int backward_step = is_16_bits<T> && is_short ? 32 : 16;  // of the side that passes by
   static constexpr int stride = D + wide<T>;                                 // 16 bytes more: eight rows lie in different banks
 };

@@ -80,7 +80,7 @@ struct dropout_op {
 
   template <int N>
   XTRAIN_SIMT_FN void at(std::size_t i, std::size_t first_of_rows) const {
-    const random_site site = site_of_step(random, inputs);
+    random_words words(site_of_step(random, inputs));
     const auto x_n = load<N>(x + i);
     vector_of<T, N> y_n{};
     if (accumulate) y_n = load<N>(static_cast<const T*>(y + i));
@@ -88,7 +88,7 @@ struct dropout_op {
     for (int e = 0; e < N; ++e) {
       const std::size_t element = first_of_rows + static_cast<std::size_t>(e);
       const std::size_t drawn = width == 0 ? element : element / width * whole_width + element % width;
-      const float value = random_word_of(site, drawn) >= threshold ? widen(x_n.v[e]) * kept : 0.0f;
+      const float value = words.of(drawn) >= threshold ? widen(x_n.v[e]) * kept : 0.0f;
       y_n.v[e] = rounded<T>(accumulate ? widen(y_n.v[e]) + value : value);
     }
     store<N>(y + i, y_n);
@@ -103,11 +103,11 @@ struct uniform_noise_op {
   const kernel::step_inputs* inputs;
   template <int N>
   XTRAIN_SIMT_FN void at(std::size_t i, std::size_t) const {
-    const random_site site = site_of_step(random, inputs);
+    random_words words(site_of_step(random, inputs));
     auto y_n = load<N>(static_cast<const T*>(y + i));
     XTRAIN_SIMT_UNROLL
     for (int e = 0; e < N; ++e) {
-      const float uniform = static_cast<float>(random_word_of(site, i + static_cast<std::size_t>(e)) >> 8) * 0x1p-23f - 1.0f;
+      const float uniform = static_cast<float>(words.of(i + static_cast<std::size_t>(e)) >> 8) * 0x1p-23f - 1.0f;
       y_n.v[e] = rounded<T>(widen(y_n.v[e]) + magnitude * uniform);
     }
     store<N>(y + i, y_n);

@@ -74,9 +74,10 @@ struct cross_entropy_rows {
   }
 };
 
-/// Rows of a chunk of logits: what 128 MiB of fp32 hold, in tiles of 128 rows.
+/// Rows of a chunk of logits: what 512 MiB of fp32 hold, in tiles of 128 rows. A chunk reads all weights twice and updates all their gradients: with fewer
+/// rows a vocabulary of 150,000 takes more time for these than for its products, and dx has fewer tiles than a GPU has processors.
 [[nodiscard]] constexpr std::size_t logit_rows(std::size_t n, std::size_t v) {
-  const std::size_t rows = std::max<std::size_t>((std::size_t{32} << 20) / std::max<std::size_t>(v, 1) / 128 * 128, 128);
+  const std::size_t rows = std::max<std::size_t>((std::size_t{128} << 20) / std::max<std::size_t>(v, 1) / 128 * 128, 128);
   return std::min(n, rows);
 }
 /// Distance between rows of logits: a multiple of 16 elements, so that rows of any vocabulary are aligned.

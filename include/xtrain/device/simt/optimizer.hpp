@@ -1,4 +1,4 @@
-// Optimizer updates: an element per thread. Scalars of the step are read and prepared once per block.
+// Optimizer updates: an element per thread and turn. Scalars of the step are read and prepared once per block.
 #pragma once
 
 #include <xtrain/device/kernel/optimizer.hpp>
@@ -8,6 +8,9 @@
 namespace xtrain {
 
 namespace simt {
+
+/// Two powers in double take a thread longer than an update: blocks are few, and go through the elements in turns.
+inline constexpr int most_optimizer_blocks = 2048;
 
 /// What every element of a step needs, in fp32; computed in double by one thread.
 struct step_of_block {
@@ -71,9 +74,8 @@ struct optimizer_launch {
     }
     sync();
     const step_of_block step = s.step[0];
-    const std::size_t i = thread_of_grid(threads);
-    if (!step.applies || i >= n) return;
-    rule.update(i, step, *scalars);
+    if (!step.applies) return;
+    for (std::size_t i = thread_of_grid(threads); i < n; i += static_cast<std::size_t>(blocks_x()) * threads) rule.update(i, step, *scalars);
   }
 };
 
@@ -145,7 +147,7 @@ template <launches Stream, class Kernel, class Rule>
 void launch_optimizer(Stream& stream, const Kernel& k, const Rule& rule, double beta1 = 0, double beta2 = 0) {
   if (k.n == 0) return;
   stream.launch(optimizer_launch<Rule>{k.scalars_1.raw(), k.learning_rate_factor, k.weight_decay, beta1, beta2, k.n, rule},
-                {blocks_of(k.n, 256), 1, 1});
+                {std::min(blocks_of(k.n, 256), most_optimizer_blocks), 1, 1});
 }
 
 }  // namespace simt

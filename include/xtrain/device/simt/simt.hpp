@@ -1,6 +1,7 @@
 // The device `simt`: the GPU's kernels, run on the host. Its memory is as far away as a GPU's: host code cannot dereference it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -61,7 +62,7 @@ class simt_context {
   struct state {
     simt_config settings{};
     memory_tally tally{};
-    std::uint64_t launches = 0;
+    std::atomic<std::uint64_t> launches{0};  // of streams on several threads
   };
   std::shared_ptr<state> state_;
 };

@@ -230,8 +230,8 @@ class runner {
 
  private:
   static constexpr std::size_t stack_bytes = std::size_t{128} << 10, page_bytes = 4096;
-  // the least of all devices that are supported: of an NVIDIA GPU from sm_80 on
-  static constexpr std::size_t most_shared_bytes = 163U << 10;
+  // the least of NVIDIA GPUs from sm_80 on: of sm_86, sm_89 and sm_120; others have 163 KiB or more
+  static constexpr std::size_t most_shared_bytes = 99U << 10, fence_bytes = 1024;
 
   runner() = default;
 
@@ -421,7 +421,7 @@ template <class Kernel>
 void runner::run(const Kernel& kernel, grid_size grid, std::uint64_t seed) {
   static_assert(std::is_trivially_copyable_v<Kernel>, "simt: a kernel must be trivially copyable: its members are its arguments");
   static_assert(Kernel::threads % warp_width == 0 && Kernel::threads <= 1024, "simt: a block must be whole warps, at most 1024 threads");
-  static_assert(sizeof(typename Kernel::shared) <= most_shared_bytes + 4096, "simt: a block must share at most 163 KiB");
+  static_assert(sizeof(typename Kernel::shared) <= most_shared_bytes + fence_bytes, "simt: a block must share at most 99 KiB");
   if (grid.x < 0 || grid.y < 0 || grid.z < 0 || grid.y > 65535 || grid.z > 65535)
     throw fault(concat("simt: a grid must have at most 65535 blocks in y and z; given ", grid.x, " x ", grid.y, " x ", grid.z));
   running = this;

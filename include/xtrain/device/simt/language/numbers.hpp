@@ -1,6 +1,7 @@
 // The library's 16-bit numbers and its random words, by instructions of the GPU where it has them.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -73,13 +74,34 @@ XTRAIN_SIMT_FN float sqrt(float x) { return ::sqrtf(x); }
 /// Not the bare name: `max` and `min` of NaN differ between libraries.
 XTRAIN_SIMT_FN bool is_finite(double x) { return x - x == 0.0; }
 
-/// xtrain::random_word without an index that is known only at run time, which would put the four words in local memory.
-XTRAIN_SIMT_FN std::uint32_t random_word_of(const random_site& at, std::uint64_t i) {
-  const std::uint64_t element = at.first + i;
-  const auto words = random_quad(at, element / 4);
+/// An element's word of its quad, without an index that is known only at run time, which would put the four words in local memory.
+XTRAIN_SIMT_FN std::uint32_t word_of_quad(const std::array<std::uint32_t, 4>& words, std::uint64_t element) {
   const std::uint32_t low = element % 2 == 0 ? words[0] : words[1], high = element % 2 == 0 ? words[2] : words[3];
   return element % 4 < 2 ? low : high;
 }
+/// xtrain::random_word
+XTRAIN_SIMT_FN std::uint32_t random_word_of(const random_site& at, std::uint64_t i) {
+  const std::uint64_t element = at.first + i;
+  return word_of_quad(random_quad(at, element / 4), element);
+}
+/// xtrain::random_word of one element after another: neighbours share a quad, which is drawn once.
+class random_words {
+ public:
+  XTRAIN_SIMT_FN explicit random_words(const random_site& at) : at_(at) {}
+  XTRAIN_SIMT_FN std::uint32_t of(std::uint64_t i) {
+    const std::uint64_t element = at_.first + i;
+    if (element / 4 != quad_) {
+      quad_ = element / 4;
+      words_ = random_quad(at_, quad_);
+    }
+    return word_of_quad(words_, element);
+  }
+
+ private:
+  random_site at_;
+  std::uint64_t quad_ = ~std::uint64_t{0};  // of no element
+  std::array<std::uint32_t, 4> words_{};
+};
 
 /// Stored in To: rounded to nearest, or stochastically by `word`.
 template <class To>

@@ -171,6 +171,7 @@ XTRAIN_SIMT_FN void multiply(fragment_c& c, const fragment_a<T>& a, const fragme
   c = host::running->together<fragment_c>(host::product_operands<T>{a, b, c}, where, &host::multiply_all<T>);
 #else
   if constexpr (!is_16_bits<T>) {
+    static_assert(std::is_same_v<tensor_layout, nvidia_layout>, "simt: products of fp32 are not written for this GPU's layout");
     const int row = lane() / 4 * 4, column = lane() % 4 * 8;
     XTRAIN_SIMT_UNROLL
     for (int k = 0; k < 16; ++k) {
@@ -192,6 +193,8 @@ XTRAIN_SIMT_FN void multiply(fragment_c& c, const fragment_a<T>& a, const fragme
       asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
           : "+f"(c.r[0]), "+f"(c.r[1]), "+f"(c.r[2]), "+f"(c.r[3])
           : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
+#else
+    static_assert(!is_16_bits<T>, "simt: products of 16-bit numbers are not written for this GPU");
 #endif
   }
 #endif
