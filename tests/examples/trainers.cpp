@@ -110,7 +110,7 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
       {"pretrain", {"--max-steps", "many"}, {"--max-steps", "positive whole number", "'many'"}},
       {"pretrain", {"--micro-batch-size", "0"}, {"--micro-batch-size", "positive whole number", "'0'"}},
       {"pretrain", {"--max-steps", "1", "--max-steps", "2"}, {"--max-steps: must be given once; given 2 times"}},
-      {"pretrain", {"--learning-rate", "-1"}, {"--learning-rate", "not negative", "'-1'"}},
+      {"pretrain", {"--learning-rate", "-1"}, {"--learning-rate", "non-negative", "'-1'"}},
       {"pretrain", {"--lr-scheduler-type", "cosin"}, {"--lr-scheduler-type", "constant, linear, cosine", "did you mean 'cosine'?"}},
       {"pretrain", {"--model-type", "lama"}, {"--model-type", "gpt2, llama", "did you mean 'llama'?"}},
       {"pretrain",
@@ -241,7 +241,7 @@ TEST_CASE("a model is trained, continued by finetune, adapted, and writes; the r
   const words tool = {"--model", folder / "model", "--adapter", folder / "taught", "--prompt", "<tool>", "--max-new-tokens", "1", "--temperature", "0"};
   CHECK(holds(run("generate", tool + words{"--resize-token-embeddings", "258"}).err, "prompt: 1 tokens"));
   CHECK(holds(run("generate", tool + words{"--resize-token-embeddings", "258", "--tokenizer", folder / "model"}).err, "prompt: 6 tokens"));
-  CHECK(holds(run("generate", tool).err, "embed_tokens.weight' must have shape [257, 16] as config.json says; the file has [258, 16]"));
+  CHECK(holds(run("generate", tool).err, "prompt: 1 tokens"));  // the adapter holds the whole embedding, and so its size
 
   // weights of another model, which would stay beside those that are saved
   std::filesystem::create_directory(folder / "used");
