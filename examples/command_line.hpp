@@ -65,13 +65,13 @@ CLI::Validator number_from(Number least, Number most, const char* must_be) {
           ""};
 }
 inline CLI::Validator whole_number() {
-  return number_from<std::size_t>(0, std::numeric_limits<std::size_t>::max(), "a whole number that is not negative");
+  return number_from<std::size_t>(0, std::numeric_limits<std::size_t>::max(), "a non-negative integer");
 }
 inline CLI::Validator positive_whole_number() {
   return number_from<std::size_t>(1, std::numeric_limits<std::size_t>::max(), "a positive whole number");
 }
 inline CLI::Validator not_negative() {
-  return number_from<double>(0.0, std::numeric_limits<double>::max(), "a number that is not negative");
+  return number_from<double>(0.0, std::numeric_limits<double>::max(), "a non-negative number");
 }
 inline CLI::Validator positive() {
   return number_from<double>(std::numeric_limits<double>::min(), std::numeric_limits<double>::max(), "a positive number");

@@ -36,7 +36,7 @@ class named_members {
       if (!at->is_string()) wrong("a name");
       member = for_flag(name, "", [&] { return xtrain::kind_named<T>(at->get<std::string>()); });
     } else if constexpr (std::is_integral_v<T>) {
-      if (!at->is_number_unsigned()) wrong("a whole number that is not negative");
+      if (!at->is_number_unsigned()) wrong("a non-negative integer");
       member = at->get<T>();
     } else if constexpr (requires { std::tuple_size<T>::value; }) {
       if (!at->is_array() || at->size() != member.size() || !std::all_of(at->begin(), at->end(), [](const auto& one) { return one.is_number(); }))
@@ -128,7 +128,7 @@ void set_objective(Config& to, const xtrain::json& given) {
   XTRAIN_TAKE(coefficient);
   members.finish();
   if constexpr (requires { to.top_k, to.renormalize; })
-    xtrain::require<usage_error>(to.top_k > 0 || !to.renormalize, "objective.settings.renormalize: must be with top_k");
+    xtrain::require<usage_error>(to.top_k > 0 || !to.renormalize, "objective.settings.renormalize: needs top_k");
 }
 
 template <class Config>

@@ -194,9 +194,9 @@ void preprocess(const preprocess_flags& flags) {
   const auto handler = command_line::for_flag("--handler-name", "",
                                               [&] { return xtrain::make_record_handler(handler_name, with, handler_options_of(flags)); });
   require<usage_error>(!flags.instructions || handler->is_instruction(),
-                       "--is-instruction-dataset: must be with a handler of instructions; given ", handler_name);
+                       "--is-instruction-dataset: needs a handler of instructions; given ", handler_name);
   require<usage_error>(handler->is_instruction() || flags.seq_length == 0,
-                       "--seq-length: must be with a handler of instructions: texts are not cut before training; given ", handler_name);
+                       "--seq-length: needs a handler of instructions: texts are not cut before training; given ", handler_name);
 
   xtrain::preprocess_options options;
   options.formats = formats();

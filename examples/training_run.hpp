@@ -55,7 +55,7 @@ struct training_flags {
         ->type_name("N")
         ->capture_default_str();
     app.add_option("--learning-rate", learning_rate, "peak learning rate")
-        ->check(number_from<double>(0.0, max_learning_rate, "a number that is not negative, at most 1000"))
+        ->check(number_from<double>(0.0, max_learning_rate, "a non-negative number, at most 1000"))
         ->type_name("X")
         ->capture_default_str();
     app.add_option("--warmup-ratio", warmup_ratio, "ratio of steps with linear warmup of the learning rate")->check(share())->type_name("X");

@@ -178,7 +178,7 @@ TEST_CASE("descriptions that cannot be honoured are refused before anything is l
   refused("/tokenizer/path", folder.path(), "tokenizer.path: the folder must hold tokenizer.json, vocab.json, vocab.txt, *.model or *.tiktoken; '");
   refused("/output/folder", "", "output.folder: must be given");
   refused("/parallel/tensor", 2, "parallel.ranks: must be divisible by tensor x pipeline x context = 2; given 1");
-  refused("/output/eval_epochs", true, "run description: output.eval_epochs: must be with data to evaluate: eval_data, or eval_iters of indexed data");
+  refused("/output/eval_epochs", true, "run description: output.eval_epochs: must be used with data to evaluate: eval_data, or eval_iters of indexed data");
   refused("/data/0/form", "messages", "run description: data[0].form: must be left out: it is no setting of data of kind alpaca; given \"messages\"");
   refused("/model/adapter", folder / "adapter", "model.adapter " + (folder / "adapter") + ": needs an adapter that is trained on; adapter.kind is none");
   refused("/eval_data", {{{"kind", "chat"}, {"files", {folder / "data.jsonl"}}, {"form", "instruction"}}}, "--chat-template: must be given");

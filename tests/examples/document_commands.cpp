@@ -180,7 +180,7 @@ log_peak_memory_stats: True
   CHECK(run("tune validate ascend_config.yaml").out == "Config is well-formed!\n");
   const std::string command = "tune run full_finetune_single_device --config ascend_config.yaml";
   CHECK(description(command).at("device") == "npu");
-  refuses(command, "trainer npu-bf16_pure-recompute_full: the device 'npu' is none of this build, whose trainers are for cpu (there are: ");
+  refuses(command, "trainer npu-bf16_pure-recompute_full: this build has no device 'npu': its trainers are for cpu (there are: ");
   refuses("tune run full_finetune_single_device --config ascend_config.yaml device=cpu dataset.data_files=none.json",
           "tune: dataset.data_files: must be a file on this machine; given 'none.json'");
   refuses("tune run full_finetune_single_device --config ascend_config.yaml device=cpu dataset.column_map.input=question "
@@ -338,7 +338,7 @@ TEST_CASE("Stanford Alpaca on Ascend: FSDP and DeepSpeed") {
   // its own sizes must be the command line's
   refuses(train("2", "Qwen1.5-7B-Chat/", "2", "--deepspeed ds_config_zero3.json"), "ds_config_zero3.json: train_batch_size: must be ");
   refuses(train("2", "Qwen1.5-7B-Chat/", "2", "--deepspeed ds_config_zero2.json --device npu"),
-          "trainer npu-fp16_mixed-zero.2: the device 'npu' is none of this build, whose trainers are for cpu");
+          "trainer npu-fp16_mixed-zero.2: this build has no device 'npu': its trainers are for cpu");
   refuses(train("2", "Qwen1.5-7B-Chat/", "2", "--deepspeed ds_config_zero2.json --resume_from_checkpoint True"),
           "--resume_from_checkpoint: there must be a checkpoint to go on from; there is no valid checkpoint in the output folder 'output/alpaca'");
 
@@ -456,7 +456,7 @@ TEST_CASE("the MUSA demo, with its override_config.json") {
   };
   CHECK(description(command("gpt2", 2)).at("parallel") == json{{"ranks", 2}});
   CHECK(description(command("gpt2", 2)).at("epochs") == 100);
-  refuses(command("gpt2", 1) + " --device musa", "trainer musa-fp32: the device 'musa' is none of this build, whose trainers are for cpu (there are: ");
+  refuses(command("gpt2", 1) + " --device musa", "trainer musa-fp32: this build has no device 'musa': its trainers are for cpu (there are: ");
   refuses(command("gpt2", 1) + " --dataset_config_name wikitext-2-raw-v1", "--dataset_name_or_path: must have files of texts whose names have train and test");
 
   const std::string warning = "WARNING: The chosen tokenizer supports a `model_max_length` that is longer than the default `block_size` value of 1024.";

@@ -58,8 +58,8 @@ TEST_CASE("data is tokenized by Megatron's flags, and what is not supported is r
   refuses(with({"--split-sentences"}), "--split-sentences: is not supported", 2);
   refuses(with({"--dataset-impl", "lazy"}), "preprocess_data: --dataset-impl", 2);
   refuses(with({"--is-instruction-dataset", "--handler-name", "GeneralPretrainHandler"}),
-          "--is-instruction-dataset: must be with a handler of instructions", 2);
-  refuses(with({"--seq-length", "7"}), "--seq-length: must be with a handler of instructions", 2);
+          "--is-instruction-dataset: needs a handler of instructions", 2);
+  refuses(with({"--seq-length", "7"}), "--seq-length: needs a handler of instructions", 2);
   refuses({"--input", f / "none.jsonl", "--output-prefix", f / "x", "--tokenizer", "byte"},
           "none.jsonl: must be a file, a folder or a pattern", 1);
   refuses({"--input", f / "a.jsonl", "--output-prefix", f / "x", "--tokenizer", "byte"},

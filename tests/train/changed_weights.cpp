@@ -151,7 +151,7 @@ TEST_CASE("misuse is refused, and observers may attach observers") {
   std::vector<host_batch> batches(next.begin(), next.end());
   const std::vector<double> before = all_weights(model);
   for (const double rate : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), -1e-3})
-    CHECK_THROWS_WITH_AS((void)trainer.step(std::span(batches), rate), doctest::Contains("the learning rate of a step must be a number that is not negative"),
+    CHECK_THROWS_WITH_AS((void)trainer.step(std::span(batches), rate), doctest::Contains("the learning rate of a step must be non-negative"),
                          config_error);
   CHECK(all_weights(model) == before);
 

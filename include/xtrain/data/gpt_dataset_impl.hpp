@@ -33,7 +33,7 @@ namespace detail {
 
 inline constexpr std::size_t blend_block = 1024;  // samples between two stored counts
 
-/// A whole text as a finite number that is not negative; none if it is something else.
+/// A whole text as a finite non-negative number; none if it is something else.
 [[nodiscard]] inline bool parse_weight(std::string_view text, double& value) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);

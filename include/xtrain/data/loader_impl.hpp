@@ -42,12 +42,12 @@ XTRAIN_INLINE loader::loader(const dataset& from, const loader_config& settings)
                         "without packing");
   require<config_error>(settings.rank < settings.ranks, "loader: rank must be below the ", settings.ranks, " ranks; given ", settings.rank);
   require<config_error>(!settings.rampup || from.samples() != nullptr, from.source(),
-                        ": rampup_batch_size must be with samples of a whole run (gpt_dataset), in ",
+                        ": rampup_batch_size needs samples of a whole run (gpt_dataset), in ",
                         "whose order epochs do not begin anew; this data has epochs");
   require<config_error>(!settings.rampup || settings.micro_batch_sizes.empty() ||
                             std::all_of(settings.micro_batch_sizes.begin(), settings.micro_batch_sizes.end(),
                                         [&](std::size_t size) { return size == settings.micro_batch_size; }),
-                        "loader: rampup_batch_size must be with micro-batches of one size, ", settings.micro_batch_size);
+                        "loader: rampup_batch_size needs micro-batches of one size, ", settings.micro_batch_size);
   batch_sizes_ = settings.batch_sizes();
   lay_out_sequences();
   steps_per_epoch_ = settings.steps_per_epoch(rows_);

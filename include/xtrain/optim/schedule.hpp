@@ -112,7 +112,7 @@ class learning_rate_schedule {
   ///   throws  config_error when a setting is out of range
   explicit learning_rate_schedule(const lr_schedule_settings& settings) : settings_(settings) {
     const auto not_negative = [](const char* name, double given) {
-      require<config_error>(std::isfinite(given) && given >= 0.0, name, ": must be a number that is not negative; given ", given);
+      require<config_error>(std::isfinite(given) && given >= 0.0, name, ": must be non-negative; given ", given);
     };
     auto& s = settings_;
     not_negative("learning_rate", s.peak);
@@ -126,7 +126,7 @@ class learning_rate_schedule {
     not_negative("lr_timescale", s.timescale);
     require<config_error>((!s.as_deepspeed && !s.log_warmup) || s.from_zero, "lr_from_zero: must be true with lr_as_deepspeed or lr_log_warmup; given false");
     if (s.as_deepspeed) s.warmup = std::max(s.warmup, 2.0);
-    require<config_error>(!s.log_warmup || s.warmup >= 2.0, "lr_log_warmup: must be with a warm-up of at least 2 steps; given ", s.warmup);
+    require<config_error>(!s.log_warmup || s.warmup >= 2.0, "lr_log_warmup: needs a warm-up of at least 2 steps; given ", s.warmup);
     const bool has_stages = s.kind == lr_schedule_kind::warmup_stable_decay;
     require<config_error>(!has_stages || s.from_zero, "lr_from_zero: must be true with warmup_stable_decay; given false");
     require<config_error>(std::isfinite(s.final_steps) && s.final_steps >= 0.0 && std::isfinite(s.stable_steps),

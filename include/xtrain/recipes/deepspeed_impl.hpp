@@ -48,7 +48,7 @@ class deepspeed_object {
     } else if constexpr (std::is_integral_v<T>) {
       const bool whole = value->is_number_float() && value->get<double>() >= 0.0 && value->get<double>() < 1e15 &&
                          std::floor(value->get<double>()) == value->get<double>();
-      if (!value->is_number_unsigned() && !whole) wrong(name, "a whole number that is not negative");
+      if (!value->is_number_unsigned() && !whole) wrong(name, "a non-negative integer");
       return value->is_number_unsigned() ? value->get<T>() : static_cast<T>(value->get<double>());
     } else {
       if (!value->is_number()) wrong(name, "a number");
@@ -237,17 +237,17 @@ class deepspeed_reader {
     if (is_bf16_ && !sums_in_fp32_) run_.precision = "bf16_gradients";
 
     const std::string optimizer = offload(zero, "offload_optimizer"), weights = offload(zero, "offload_param");
-    if (!optimizer.empty() && run_.parallel.zero == 0) zero.wrong("offload_optimizer", "with a stage of 1, 2 or 3");
-    if (!weights.empty() && run_.parallel.zero != 3) zero.wrong("offload_param", "with stage 3");
+    if (!optimizer.empty() && run_.parallel.zero == 0) zero.wrong("offload_optimizer", "used with a stage of 1, 2 or 3");
+    if (!weights.empty() && run_.parallel.zero != 3) zero.wrong("offload_param", "used with stage 3");
     if (optimizer == "nvme" || weights == "nvme") {
-      if (optimizer != "nvme") zero.wrong("offload_param", "with offload_optimizer to nvme, too: weights alone are not offloaded to files");
+      if (optimizer != "nvme") zero.wrong("offload_param", "used with offload_optimizer to nvme, too: weights alone are not offloaded to files");
       run_.offload = weights == "nvme" ? "optimizer+weights" : "optimizer";
     }
     zero.must_be_off({"cpu_offload_params"}, "it is offload_param today");
     zero.without_effect({"cpu_offload", "cpu_offload_use_pin_memory"},
                         "host memory is the cpu device's own; on others, this part of the state stays on the device");
     run_.parallel.shards = zero.get<std::size_t>("mics_shard_size", 0);
-    if (run_.parallel.shards > 0 && run_.parallel.zero != 3) zero.wrong("mics_shard_size", "with stage 3");
+    if (run_.parallel.shards > 0 && run_.parallel.zero != 3) zero.wrong("mics_shard_size", "used with stage 3");
     zero.must_be_off({"zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights"},
                      "values are not quantized on their way");
     zero.must_be_off({"zeropp_loco_param"}, "gradients are not quantized on their way");

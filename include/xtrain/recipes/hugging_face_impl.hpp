@@ -703,9 +703,9 @@ class hugging_face_reader {
       const json settings = given.starts_with("{") ? json_of("accelerator_config") : read_json(given);
       if (!settings.is_object()) flags_.wrong("accelerator_config", "a JSON object, or a file of one");
       if (settings.contains("split_batches") && settings.at("split_batches") != false)
-        flags_.wrong("accelerator_config", "without split_batches, which divides a batch over the ranks; divide --per_device_train_batch_size instead");
+        flags_.wrong("accelerator_config", "used without split_batches, which divides a batch over the ranks; divide --per_device_train_batch_size instead");
       if (const auto kwargs = settings.find("gradient_accumulation_kwargs"); kwargs != settings.end() && kwargs->is_object() && kwargs->contains("num_steps"))
-        flags_.wrong("accelerator_config", "without num_steps of gradient_accumulation_kwargs; give --gradient_accumulation_steps");
+        flags_.wrong("accelerator_config", "used without num_steps of gradient_accumulation_kwargs; give --gradient_accumulation_steps");
     }
     flags_.must_be_off({"use_mps_device"}, "the device is what --device says: cpu, cuda, npu or musa");
     if (flags_.has("data_path")) {

@@ -149,7 +149,7 @@ class megatron_arguments {
     const value* const one = find(name);
     if (one == nullptr) return {};
     std::size_t number = 0;
-    if (!parsed(one->values.front(), number)) wrong(name, "a whole number that is not negative");
+    if (!parsed(one->values.front(), number)) wrong(name, "a non-negative integer");
     return number;
   }
   /// Whole numbers, a word each.
@@ -170,7 +170,7 @@ class megatron_arguments {
     const value* const one = find(name);
     if (one == nullptr) return {};
     double number = 0;
-    if (!parsed(one->values.front(), number) || !std::isfinite(number) || number < 0.0) wrong(name, "a number that is not negative");
+    if (!parsed(one->values.front(), number) || !std::isfinite(number) || number < 0.0) wrong(name, "non-negative");
     return number;
   }
   [[nodiscard]] double number(const std::string& name, double otherwise) { return number(name).value_or(otherwise); }

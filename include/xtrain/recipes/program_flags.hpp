@@ -71,7 +71,7 @@ class program_flags {
   /// As HfArgumentParser reads it: yes, true, t, y, 1 and their opposites; the flag alone is true, and --no_name false.
   [[nodiscard]] bool is_true(std::string_view name, bool otherwise = false) {
     if (const flag* const negated = find(concat("no_", name))) {
-      if (!negated->values.empty()) wrong(negated->name, "without a value");
+      if (!negated->values.empty()) wrong(negated->name, "given without a value");
       if (find(name) != nullptr) wrong(negated->name, concat("left out with --", name));
       otherwise = false;
     }
@@ -97,7 +97,7 @@ class program_flags {
   }
   [[nodiscard]] double not_negative(std::string_view name, double otherwise) {
     const double value = number(name, otherwise);
-    if (value < 0.0) wrong(name, "a number that is not negative");
+    if (value < 0.0) wrong(name, "non-negative");
     return value;
   }
   /// A whole number of at least `least`.

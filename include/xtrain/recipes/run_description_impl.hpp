@@ -95,7 +95,7 @@ void read_described(T& value, const json& from, const std::string& where) {
     if (!from.is_boolean()) wrong("true or false");
     value = from.get<bool>();
   } else if constexpr (std::is_integral_v<T>) {
-    if (!from.is_number_unsigned()) wrong("a whole number that is not negative");
+    if (!from.is_number_unsigned()) wrong("a non-negative integer");
     value = from.get<T>();
   } else {
     static_assert(std::is_floating_point_v<T>);
@@ -207,7 +207,7 @@ inline void check_data(const data_description& data, const std::string& path) {
        is_indexed ? "be 'train of' or 'validation of' weights, as 969,30,1" : "be train: parts of a file are not supported; split the file", "; given '",
        data.split, "'");
   must(data.prompt_template_without_input.empty() || !data.prompt_template.empty() || data.kind != "chat", "prompt_template_without_input",
-       "be with a prompt_template");
+       "be used with a prompt_template");
 }
 
 /// Refuses settings of reinforcement learning that contradict each other, and those of other runs beside it.
@@ -290,8 +290,8 @@ inline void check_uses(const run_description& run) {
     must(std::find(targets.begin(), targets.end(), item.key()) != targets.end(), "adapter.parts", "be of modules in adapter.targets; '", item.key(),
          "' is not in there");
   }
-  must(run.offload_folder.empty() || run.offload != "none", "offload_folder", "be with offload, which is none; given '", run.offload_folder, "'");
-  must(run.loss_scale.empty() || run.precision == "fp16_mixed", "loss_scale", "be with precision fp16_mixed; the precision is ", run.precision);
+  must(run.offload_folder.empty() || run.offload != "none", "offload_folder", "be used with offload, which is none; given '", run.offload_folder, "'");
+  must(run.loss_scale.empty() || run.precision == "fp16_mixed", "loss_scale", "be used with precision fp16_mixed; the precision is ", run.precision);
   const std::string& objective = run.objective.kind;
   must(run.objective.second_model.empty() || objective == "dpo" || objective == "kto" || objective == "distillation" || objective == "ppo",
        "objective.second_model",
@@ -300,10 +300,11 @@ inline void check_uses(const run_description& run) {
   const parallel_description& mesh = run.parallel;
   must(mesh.zero < 3 || mesh.ranks == 1 || !adapter.ends_with("dora"), "parallel.zero", "be at most 2 with an adapter of kind ", adapter,
        ", which needs whole rows of weights; given ", mesh.zero);
-  must(!mesh.ring || mesh.context > 1, "parallel.ring", "be with context-parallel ranks; parallel.context is 1");
-  must(mesh.shards == 0 || mesh.zero > 0, "parallel.shards", "be with parallel.zero, which is 0; given ", mesh.shards);
-  must(mesh.stage_layers.empty() || mesh.pipeline > 1, "parallel.stage_layers", "be with pipeline-parallel ranks; parallel.pipeline is 1");
-  must(mesh.schedule == "1f1b" || mesh.pipeline > 1, "parallel.schedule", "be with pipeline-parallel ranks; parallel.pipeline is 1, given ", mesh.schedule);
+  must(!mesh.ring || mesh.context > 1, "parallel.ring", "be used with context-parallel ranks; parallel.context is 1");
+  must(mesh.shards == 0 || mesh.zero > 0, "parallel.shards", "be used with parallel.zero, which is 0; given ", mesh.shards);
+  must(mesh.stage_layers.empty() || mesh.pipeline > 1, "parallel.stage_layers", "be used with pipeline-parallel ranks; parallel.pipeline is 1");
+  must(mesh.schedule == "1f1b" || mesh.pipeline > 1, "parallel.schedule", "be used with pipeline-parallel ranks; parallel.pipeline is 1, given ",
+       mesh.schedule);
   must(mesh.virtual_stages == 1 || (mesh.schedule != "gpipe" && mesh.schedule != "zero_bubble"), "parallel.virtual_stages",
        "be 1 with the schedule ", mesh.schedule, "; given ", mesh.virtual_stages);
 
@@ -311,11 +312,11 @@ inline void check_uses(const run_description& run) {
   const auto number = static_cast<std::size_t>(std::count_if(run.data.begin(), run.data.end(), indexed));
   must(number == 0 || number == run.data.size(), "data", "be of kind indexed as a whole or not at all; ", number, " of ", run.data.size(), " are");
   must(run.eval_data.empty() || number == 0, "eval_data", "be left out: indexed data has a validation part of its own, see eval_iters");
-  must(run.eval_iters == 0 || number > 0, "eval_iters", "be with indexed data; given ", run.eval_iters);
-  must(run.samples == 0 || number > 0, "samples", "be with indexed data; given ", run.samples);
+  must(run.eval_iters == 0 || number > 0, "eval_iters", "be used with indexed data; given ", run.eval_iters);
+  must(run.samples == 0 || number > 0, "samples", "be used with indexed data; given ", run.samples);
   must(number == 0 || run.seed < std::uint64_t{1} << 32U, "seed", "be below 2^32 with indexed data, whose order is numpy's; given ", run.seed);
-  must(run.rampup_batch_size.empty() || (number > 0 && run.max_steps > 0), "rampup_batch_size", "be with indexed data and max_steps");
-  must(run.rampup_batch_size.empty() || mesh.micro_batch_sizes.empty(), "rampup_batch_size", "be without parallel.micro_batch_sizes");
+  must(run.rampup_batch_size.empty() || (number > 0 && run.max_steps > 0), "rampup_batch_size", "be used with indexed data and max_steps");
+  must(run.rampup_batch_size.empty() || mesh.micro_batch_sizes.empty(), "rampup_batch_size", "be used without parallel.micro_batch_sizes");
   if (!run.rampup_batch_size.empty()) {
     must(run.rampup_batch_size.size() == 3, "rampup_batch_size", "be start, increment and samples; given ", run.rampup_batch_size.size(), " numbers");
     const std::size_t together = run.micro_batch_size * (mesh.ranks / (mesh.tensor * mesh.pipeline * mesh.context));
@@ -330,7 +331,7 @@ inline void check_uses(const run_description& run) {
     must(run.samples == 0 || (run.max_steps > 0 && all <= run.samples), "samples", "be at least those of max_steps, ", all, "; given ", run.samples);
   }
   must(run.split.empty() || std::any_of(run.data.begin(), run.data.end(), [](const auto& one) { return one.kind.starts_with("indexed"); }), "split",
-       "be with indexed data; given '", run.split, "'");
+       "be used with indexed data; given '", run.split, "'");
 
   const output_description& output = run.output;
   for (const auto& [member, given] : {std::pair{"output.save_epochs", output.save_epochs}, {"output.eval_epochs", output.eval_epochs},
@@ -339,8 +340,8 @@ inline void check_uses(const run_description& run) {
   must(!output.overwrite || output.resume.empty(), "output.overwrite", "be false with output.resume");
   must(!output.save_epochs || output.checkpoint_style != "torchtune" || output.save_total_limit <= 1, "output.save_total_limit",
        "be 0 or 1 with save_epochs and the checkpoint_style torchtune, which has the models of all epochs and one checkpoint; given ", output.save_total_limit);
-  must(output.log_file.empty() || output.log_style == "torchtune", "output.log_file", "be with log_style torchtune; given '", output.log_file, "'");
-  must(!output.log_first_step || output.log_style == "hugging_face", "output.log_first_step", "be with log_style hugging_face; given true with ",
+  must(output.log_file.empty() || output.log_style == "torchtune", "output.log_file", "be used with log_style torchtune; given '", output.log_file, "'");
+  must(!output.log_first_step || output.log_style == "hugging_face", "output.log_first_step", "be used with log_style hugging_face; given true with ",
        output.log_style);
   must(output.log_style != "xtrain" || output.log_steps == 1, "output.log_steps", "be left out: log_style xtrain has a line for every tenth of the run; given ",
        output.log_steps);
@@ -365,7 +366,7 @@ inline void check_uses(const run_description& run) {
   must(output.eval_steps == 0 || !output.eval_epochs, "output.eval_steps", "be 0 with eval_epochs; given ", output.eval_steps);
   must(output.save_steps == 0 || !output.save_epochs, "output.save_steps", "be 0 with save_epochs; given ", output.save_steps);
   must((output.eval_steps == 0 && output.eval_ratio == 0.0 && !output.eval_epochs) || !run.eval_data.empty() || run.eval_iters > 0,
-       output.eval_epochs ? "output.eval_epochs" : "output.eval_steps", "be with data to evaluate: eval_data, or eval_iters of indexed data");
+       output.eval_epochs ? "output.eval_epochs" : "output.eval_steps", "be used with data to evaluate: eval_data, or eval_iters of indexed data");
   for (const std::string& text : run.tokenizer.add_tokens)
     must(!text.empty() && text.find(',') == std::string::npos, "tokenizer.add_tokens", "be texts without a comma; given '", text, "'");
   must(run.tokenizer.special_tokens.empty() || !run.tokenizer.add_tokens.empty(), "tokenizer.special_tokens",

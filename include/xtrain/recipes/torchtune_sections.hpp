@@ -177,7 +177,7 @@ class tune_reader {
         continue;
       }
       const double value = section.number(argument, 0.0);
-      if (value < 0.0) section.wrong(argument, "must be a number that is not negative");
+      if (value < 0.0) section.wrong(argument, "must be non-negative");
       sizes[std::string(one.member)] = value;
     }
     if (section.has("scale_factor")) section.wrong("scale_factor", "must be left out: the folder's config.json says how positions are scaled");

@@ -238,7 +238,7 @@ class tune_section {
   [[nodiscard]] std::size_t count(const std::string& key, std::size_t otherwise) {
     const yaml_value* found = get(key);
     if (found == nullptr) return otherwise;
-    if (found->type != yaml_value::kind::integer || found->whole < 0) wrong(key, "must be a whole number that is not negative");
+    if (found->type != yaml_value::kind::integer || found->whole < 0) wrong(key, "must be a non-negative integer");
     return static_cast<std::size_t>(found->whole);
   }
   [[nodiscard]] std::size_t positive(const std::string& key, std::size_t otherwise) {

@@ -193,8 +193,8 @@ XTRAIN_INLINE std::string trainer_cache::find_or_compile(const recipe_type& type
   for (const std::string& one : prebuilt()) others += (others.empty() ? "" : ", ") + one;
   require<config_error>(file_exists(description), "trainer ", key, ": is not built, and nothing says how to compile it: ", description,
                         " is missing; there are: ", others.empty() ? "none" : others);
-  require<config_error>(type.device == "cpu", "trainer ", key, ": the device '", type.device,
-                        "' is none of this build, whose trainers are for cpu (there are: ", others.empty() ? "none" : others,
+  require<config_error>(type.device == "cpu", "trainer ", key, ": this build has no device '", type.device,
+                        "': its trainers are for cpu (there are: ", others.empty() ? "none" : others,
                         "); give the device cpu, or build a trainer for a device of your own: --print-recipe shows its recipe ", "and CMake call");
   const trainer_build with = trainer_build::load(description);
   require<config_error>(!mpi || !with.mpi_libraries.empty(), "trainer ", key, ": needs MPI, which this build has not found");

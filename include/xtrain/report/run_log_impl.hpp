@@ -233,7 +233,7 @@ class run_log_reader {
     const member* one = event_.find(key);
     if (one == nullptr) return 0;
     const std::optional<double> value = number(*one);
-    if (!value || *value < 0) refuse(*one, "a number that is not negative");
+    if (!value || *value < 0) refuse(*one, "non-negative");
     return *value;
   }
   [[nodiscard]] static std::size_t count(const member& one) {

@@ -109,7 +109,7 @@ class parameter_store : public parameter_list {
       factors.push_back(e.spec.trainable ? factor_of(e) : 1.0);
       const double factor = factors.back();
       require<config_error>(factor >= 0.0 && factor <= 1e30, "learning_rate_factor of '", e.spec.name,
-                            "': must be a number that is not negative; given ", factor);
+                            "': must be non-negative; given ", factor);
       require<config_error>(!e.spec.trainable || factor == factors[e.group], "learning_rate_factor of '", e.spec.name, "': must be that of '",
                             entries()[e.group].spec.name, "', with which it is one matrix; they are ", factor, " and ", factors[e.group]);
       any = any || factor != 1.0;

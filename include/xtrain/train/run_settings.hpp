@@ -42,7 +42,7 @@ template <class Optimizer, class Objective>
 template <class Optimizer, class Objective>
 [[nodiscard]] learning_rate_schedule lr_schedule_for(const training_config<Optimizer, Objective>& c, std::size_t steps) {
   require<config_error>(c.lr_decay_epochs == 0 || (c.lr_decay_steps == 0 && c.max_steps == 0),
-                        "lr_decay_epochs: must be without lr_decay_steps and max_steps; given ", c.lr_decay_epochs);
+                        "lr_decay_epochs: cannot be combined with lr_decay_steps and max_steps; given ", c.lr_decay_epochs);
   const std::size_t decay_steps = c.lr_decay_steps > 0 ? c.lr_decay_steps : c.lr_decay_epochs > 0 ? steps / c.epochs * c.lr_decay_epochs : steps;
   double warmup = static_cast<double>(c.warmup_steps);
   if (c.warmup_steps == 0) {
@@ -87,28 +87,29 @@ template <class Optimizer, class Objective>
   require<config_error>(c.max_steps > 0 || c.epochs > 0, "max_steps and epochs: one of them must be positive");
   require<config_error>(c.warmup_ratio >= 0.0 && c.warmup_ratio <= 1.0, "warmup_ratio: must be in [0, 1]; given ", c.warmup_ratio);
   require<config_error>(std::isfinite(c.learning_rate) && c.learning_rate >= 0.0,
-                        "learning_rate: must be a number that is not negative; given ", c.learning_rate);
+                        "learning_rate: must be non-negative; given ", c.learning_rate);
   require<config_error>(c.max_grad_norm >= 0.0, "max_grad_norm: must not be negative; given ", c.max_grad_norm);
-  require<config_error>(c.loraplus_lr_ratio >= 0.0 && std::isfinite(c.loraplus_lr_ratio), "loraplus_lr_ratio: must be a number that is not negative; given ",
+  require<config_error>(c.loraplus_lr_ratio >= 0.0 && std::isfinite(c.loraplus_lr_ratio), "loraplus_lr_ratio: must be non-negative; given ",
                         c.loraplus_lr_ratio);
   require<config_error>(c.loraplus_lr_embedding >= 0.0 && std::isfinite(c.loraplus_lr_embedding),
-                        "loraplus_lr_embedding: must be a number that is not negative; given ", c.loraplus_lr_embedding);
+                        "loraplus_lr_embedding: must be non-negative; given ", c.loraplus_lr_embedding);
   require<config_error>(c.loraplus_lr_ratio > 0.0 || c.loraplus_lr_embedding == std::remove_cvref_t<decltype(c)>{}.loraplus_lr_embedding,
-                        "loraplus_lr_embedding: must be with a loraplus_lr_ratio, without which there is one learning rate; given ", c.loraplus_lr_embedding);
+                        "loraplus_lr_embedding: needs a loraplus_lr_ratio, without which there is one learning rate; given ", c.loraplus_lr_embedding);
   require<config_error>(c.neftune_noise_alpha >= 0.0 && std::isfinite(c.neftune_noise_alpha),
-                        "neftune_noise_alpha: must be a number that is not negative; given ", c.neftune_noise_alpha);
+                        "neftune_noise_alpha: must be non-negative; given ", c.neftune_noise_alpha);
   require<config_error>(c.average_loss == loss_average::step || std::is_same_v<Objective, next_token> || requires { Objective::averages_tokens; },
                         "average_loss: must be step for objectives other than next_token, distillation, ppo and ppo_value; the objective is ", Objective::name);
   require<config_error>(c.average_loss == loss_average::step || !c.capture_steps,
                         "average_loss: must be step with capture_steps: means of micro-batches are not in device memory");
   require<config_error>(!c.rampup_batch_size || (std::is_same_v<Objective, next_token> && c.max_steps_per_epoch == 0),
-                        "rampup_batch_size: must be with the objective next_token, and without max_steps_per_epoch; the objective is ", Objective::name);
+                        "rampup_batch_size: needs the objective next_token, and cannot be combined with max_steps_per_epoch; the objective is ",
+                        Objective::name);
   require<config_error>(!c.lr_counts_sequences || (c.lr_from_zero && c.lr_decay_epochs == 0 && !c.lr_as_deepspeed),
-                        "lr_counts_sequences: must be with lr_from_zero, and without lr_decay_epochs and lr_as_deepspeed");
+                        "lr_counts_sequences: needs lr_from_zero, and cannot be combined with lr_decay_epochs and lr_as_deepspeed");
   require<config_error>(!c.lr_counts_updates || !c.late_metrics,
-                        "lr_counts_updates: must be without late_metrics, with which a step is queued before it is known whether the one before counts");
+                        "lr_counts_updates: cannot be combined with late_metrics: with it a step is queued before it is known whether the one before counts");
   require<config_error>(!c.lr_counts_updates || !c.rampup_batch_size || c.lr_counts_sequences,
-                        "lr_counts_updates: must be with lr_counts_sequences where steps ", "differ in size (rampup_batch_size)");
+                        "lr_counts_updates: needs lr_counts_sequences where steps ", "differ in size (rampup_batch_size)");
   (void)lr_schedule_for(c, steps_of(c, 1));  // its settings are checked
   require_host_room(c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length);
   return c;

@@ -383,7 +383,7 @@ void trainer<Model>::queue_step_of(std::span<const batch_view> batches, double l
   require<config_error>(queued_steps() < queued_data_.size(), "trainer: at most ", queued_data_.size(),
                         " steps must be queued; finish_step() must be called for the first");
   require<config_error>(learning_rate >= 0.0 && std::isfinite(learning_rate),
-                        "trainer: the learning rate of a step must be a number that is not negative; given ", learning_rate);
+                        "trainer: the learning rate of a step must be non-negative; given ", learning_rate);
   if (queued_steps() == 0) step_began_ = clock::now();
   step_->require_batches(batches);
   step_->take_changes(config_);

@@ -428,8 +428,8 @@ TEST_CASE("LoRA+: B has a multiple of the learning rate, an embedding's adapter 
   CHECK_THROWS_WITH_AS(trainer(base, {.loraplus_lr_ratio = 16}),
                        "loraplus_lr_ratio: there must be a LoRA adapter (lora or qlora) with a B to give another learning rate; the model has none",
                        config_error);
-  CHECK_THROWS_WITH_AS(trainer(model, {.loraplus_lr_ratio = -1}), "loraplus_lr_ratio: must be a number that is not negative; given -1", config_error);
-  CHECK_THROWS_WITH_AS(trainer(model, {.loraplus_lr_embedding = 1e-4}), doctest::Contains("loraplus_lr_embedding: must be with a loraplus_lr_ratio"),
+  CHECK_THROWS_WITH_AS(trainer(model, {.loraplus_lr_ratio = -1}), "loraplus_lr_ratio: must be non-negative; given -1", config_error);
+  CHECK_THROWS_WITH_AS(trainer(model, {.loraplus_lr_embedding = 1e-4}), doctest::Contains("loraplus_lr_embedding: needs a loraplus_lr_ratio"),
                        config_error);
 }
 

@@ -465,7 +465,8 @@ TEST_CASE("an adapter of parameters that hold all experts is merged, expert by e
   write(within, outer, {{"target_parameters", {"layers.1.mlp.experts.down_proj"}}}, 2);
   refuses("must be of a target of its adapter_config.json; it is of none");
   CHECK_THROWS_WITH_AS(mixtral<adapted_recipe>(c, {}, {.adapter = adapter_config_of(folder.path())}),
-                       doctest::Contains("an adapter of parameters (target_parameters: 'layers.1.mlp.experts.down_proj') must be merged into the model"), config_error);
+                       doctest::Contains("an adapter of parameters (target_parameters: 'layers.1.mlp.experts.down_proj') must be merged into the model"),
+                       config_error);
 }
 
 TEST_CASE("a module to save may be in the file under the names that PEFT gives its copies") {

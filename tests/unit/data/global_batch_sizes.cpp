@@ -108,5 +108,5 @@ TEST_CASE("a loader gives every step its sequences, in the data's order") {
   stream.add(std::vector<token>(100, 1));
   stream.finish();
   CHECK_THROWS_WITH_AS(loader(stream, {.micro_batch_size = 2, .gradient_accumulation_steps = 6, .seq_length = 3, .rampup = rampup}),
-                       doctest::Contains("stream: rampup_batch_size must be with samples of a whole run"), config_error);
+                       doctest::Contains("stream: rampup_batch_size needs samples of a whole run"), config_error);
 }

@@ -233,7 +233,8 @@ TEST_CASE("tensors that do not fit their storage are refused") {
             "shape [1000, 6] is expanded from 6 numbers. Save a copy that is contiguous");
   s.refuses(with_tensor(pickled::tensor(storage("FloatStorage", "0", 7), 0, {6}, {1})), "storage '0' must have 7 numbers of 4 bytes");
   s.refuses(with_tensor(pickled::tensor(storage("FloatStorage", "1", 6), 0, {6}, {1})), "storage '1' must be in the archive; it is missing");
-  s.refuses(with_tensor(pickled::tensor(storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1})), "must have a type of storage; it has 'torch.ComplexDoubleStorage'");
+  s.refuses(with_tensor(pickled::tensor(storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1})),
+            "must have a type of storage; it has 'torch.ComplexDoubleStorage'");
   s.refuses(with_tensor(pickled::tensor(storage("float32", "0", 1), 0, {1}, {1})), "must have a type of storage; it has 'torch.float32'");
   s.refuses(with_tensor(pickled::tensor(whole(1), 0, {1}, {1})), "must have a storage");
   s.refuses(with_tensor(pickled::tensor(text("storage") + "Q", 0, {1}, {1})), "a reference must be to a storage");

@@ -395,7 +395,7 @@ TEST_CASE("learning rates that cannot be are refused; without them runs are not 
   const rates_bench<adamw> plain({}, {}, one);
   CHECK(plain.store.decay_runs().size() == 3);  // matrices of two blocks, the vectors of one, and the head
   CHECK_THROWS_WITH_AS(rates_bench<adamw>({}, {}, [](const auto&) { return -1.0; }),
-                       "learning_rate_factor of 'embed': must be a number that is not negative; given -1", config_error);
+                       "learning_rate_factor of 'embed': must be non-negative; given -1", config_error);
   CHECK_THROWS_WITH_AS(rates_bench<adafactor>({.relative_step = true}, {}, [](const auto&) { return 2.0; }),
                        "adafactor: relative_step must be off where parameters have learning rates of their own, which it does not use; a factor is 2",
                        config_error);

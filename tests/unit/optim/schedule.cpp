@@ -175,10 +175,10 @@ TEST_CASE("decays that end before the run or after it, and settings out of range
   const auto refused = [](const settings& s, const char* said) { CHECK_THROWS_WITH_AS(learning_rate_schedule{s}, said, config_error); };
   refused({.peak = 0.5, .min_lr = 0.75}, "min_lr: must be in [0, 0.5], up to the learning_rate; given 0.75");
   refused({.peak = 0.5, .warmup_init = 0.75}, "lr_warmup_init: must be in [0, 0.5], up to the learning_rate; given 0.75");
-  refused({.warmup = -1}, "warmup: must be a number that is not negative; given -1");
-  refused({.num_cycles = -1}, "lr_num_cycles: must be a number that is not negative; given -1");
+  refused({.warmup = -1}, "warmup: must be non-negative; given -1");
+  refused({.num_cycles = -1}, "lr_num_cycles: must be non-negative; given -1");
   refused({.power = 0}, "lr_power: must be positive; given 0");
-  refused({.timescale = -2}, "lr_timescale: must be a number that is not negative; given -2");
+  refused({.timescale = -2}, "lr_timescale: must be non-negative; given -2");
   for (const auto& [kind, name] : detail::lr_schedule_names) {
     CHECK(name_of(kind) == name);
     CHECK(lr_schedule_named(name) == kind);

@@ -114,7 +114,7 @@ TEST_CASE("costs that are none are refused") {
   CHECK(refusal(schedule, {}) == "one_forward_one_backward: costs must be given for one stage, or for each of 3; given 0");
   CHECK(refusal(schedule, {.stages = {stage(1, 1, 1), stage(1, 1, 1)}}).find("for each of 3; given 2") != std::string::npos);
   CHECK(refusal(schedule, {.stages = {stage(1, -1, 1)}}) ==
-        "one_forward_one_backward: the cost of a backward_input must be a number that is not negative; given -1");
+        "one_forward_one_backward: the cost of a backward_input must be non-negative; given -1");
   CHECK(refusal(schedule, {.stages = {stage(1, 1, 1, std::numeric_limits<double>::infinity())}}).find("cost of a reduce") !=
         std::string::npos);
   CHECK(

@@ -165,10 +165,10 @@ TEST_CASE("what is unknown, of another type, or not there is refused with its pa
           plain);
   refuses(R"({"zero_optimization": {"stage": 4}})", "ds.json: zero_optimization.stage: must be 0, 1, 2 or 3; given 4", plain);
   refuses(R"({"zero_optimization": {"stage": "2"}})",
-          "ds.json: zero_optimization.stage: must be a whole number that is not negative; given \"2\"", plain);
+          "ds.json: zero_optimization.stage: must be a non-negative integer; given \"2\"", plain);
   refuses(R"({"zero_optimization": []})", "ds.json: zero_optimization: must be an object; given []", plain);
   refuses(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})",
-          "ds.json: zero_optimization.offload_param: must be with stage 3; given {\"device\":\"cpu\"}", plain);
+          "ds.json: zero_optimization.offload_param: must be used with stage 3; given {\"device\":\"cpu\"}", plain);
   refuses(R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme"}}})",
           "ds.json: zero_optimization.offload_optimizer.nvme_path: must be given, a folder for the files", plain);
   refuses(R"({"zero_optimization": {"stage": 3, "zero_quantized_weights": true}})",

@@ -235,11 +235,11 @@ TEST_CASE("P-tuning and fine-tuning of ChatGLM-6B") {
   refuses(glm + "--split_batches True",
           "--split_batches: must be left out: it divides a batch over the ranks; divide --per_device_train_batch_size instead; given 'True'");
   refuses(glm + R"(--accelerator_config '{"split_batches":true}')",
-          "--accelerator_config: must be without split_batches, which divides a batch over the ranks; divide --per_device_train_batch_size instead; given "
+          "--accelerator_config: must be used without split_batches, which divides a batch over the ranks; divide --per_device_train_batch_size instead; given "
           R"('{"split_batches":true}')");
   CHECK_NOTHROW((void)translated(glm + R"(--accelerator_config '{"split_batches":false,"even_batches":true}')"));
   refuses(glm + R"(--accelerator_config '{"gradient_accumulation_kwargs":{"num_steps":4}}')",
-          "--accelerator_config: must be without num_steps of gradient_accumulation_kwargs; give --gradient_accumulation_steps; given "
+          "--accelerator_config: must be used without num_steps of gradient_accumulation_kwargs; give --gradient_accumulation_steps; given "
           R"('{"gradient_accumulation_kwargs":{"num_steps":4}}')");
   refuses("main.py --do_train --prompt_column content --model_name_or_path glm",
           "--train_file: must be given, a JSON file of records (ChatGLM-6B's ptuning/main.py)");

@@ -103,7 +103,7 @@ TEST_CASE("the defaults are those of Megatron-LM and AscendSpeed") {
   CHECK(unsaved.output.folder == "pretrain_llama_output");
   CHECK(run_of(llama_line + " --seed 4294967295").seed == 4294967295);
   CHECK(refusal(llama_line + " --seed 4294967296") == "--seed: must be below 2^32, as numpy's; given 4294967296");
-  CHECK(refusal(llama_line + " --seed -1") == "--seed: must be a whole number that is not negative; given -1");
+  CHECK(refusal(llama_line + " --seed -1") == "--seed: must be a non-negative integer; given -1");
   CHECK(unsaved.output.save_steps == 0);
   CHECK(run.output.save_steps == 1000);  // Megatron saves at the end
 }
@@ -166,9 +166,9 @@ TEST_CASE("the mesh, sequence parallelism and virtual stages") {
 
 TEST_CASE("contradictions are one sentence") {
   const auto refused = [](const std::string& flags) { return refusal(llama_line + flags); };
-  CHECK(refused(" --weight-decay nan") == "--weight-decay: must be a number that is not negative; given nan");
-  CHECK(refused(" --clip-grad inf") == "--clip-grad: must be a number that is not negative; given inf");
-  CHECK(refused(" --save-interval nan") == "--save-interval: must be a whole number that is not negative; given nan");
+  CHECK(refused(" --weight-decay nan") == "--weight-decay: must be non-negative; given nan");
+  CHECK(refused(" --clip-grad inf") == "--clip-grad: must be non-negative; given inf");
+  CHECK(refused(" --save-interval nan") == "--save-interval: must be a non-negative integer; given nan");
   CHECK(refused(" --sequence-parallel") == "--sequence-parallel: needs --tensor-model-parallel-size above 1; given 1");
   CHECK(refused(" --global-batch-size 30") ==
         "--global-batch-size: must be divisible by --micro-batch-size x data-parallel ranks = 4 x 1 = 4; given 30");
@@ -189,7 +189,7 @@ TEST_CASE("contradictions are one sentence") {
   CHECK(refused(" --normalization LayerNorm") == "--normalization: must be RMSNorm for pretrain_llama");
   CHECK(refused(" --hidden-dropout 0.1") == "--hidden-dropout: must be 0 for pretrain_llama, whose model has none; given 0.1");
   CHECK(refused(" --lr-decay-style wsd") == "--lr-decay-style: must be one of constant, linear, cosine, inverse-square-root; given wsd");
-  CHECK(refused(" --train-iters ten") == "--train-iters: must be a whole number that is not negative; given ten");
+  CHECK(refused(" --train-iters ten") == "--train-iters: must be a non-negative integer; given ten");
   CHECK(refused(" --optimizer sgd").starts_with("--optimizer: sgd needs --weight-decay 0"));
   CHECK(refused(" --data-path 0.5 a b") == "--data-path: must be one prefix, or a weight before each; given 3 words");
   CHECK(refused(" stray") ==

@@ -45,7 +45,7 @@ TEST_CASE("an unknown member and a value of another type are refused with their 
                        "sequence_parallel, ring, virtual_stages, schedule, stage_layers, micro_batch_sizes",
                        config_error);
   CHECK_THROWS_WITH_AS(reads(R"({"data": [{"kind": "text"}, {"files": "a"}]})"), "run.json.data[1].files: must be a list; given \"a\"", config_error);
-  CHECK_THROWS_WITH_AS(reads(R"({"epochs": -1})"), "run.json.epochs: must be a whole number that is not negative; given -1", config_error);
+  CHECK_THROWS_WITH_AS(reads(R"({"epochs": -1})"), "run.json.epochs: must be a non-negative integer; given -1", config_error);
   CHECK_THROWS_WITH_AS(reads(R"({"shuffle": 1})"), "run.json.shuffle: must be true or false; given 1", config_error);
   CHECK_THROWS_WITH_AS(reads("[]"), "run.json: must be an object; given []", config_error);
 }
@@ -91,30 +91,30 @@ TEST_CASE("settings without an effect are refused, not ignored") {
   refused([](run_type& r) { r.data.push_back({.kind = "indexed", .files = {"a"}}); }, "data: must be of kind indexed as a whole or not at all; 1 of 2 are");
   refused([](run_type& r) { r.eval_data = r.data, r.data[0] = {.kind = "indexed", .files = {"a"}}; },
           "eval_data: must be left out: indexed data has a validation part of its own, see eval_iters");
-  refused([](run_type& r) { r.eval_iters = 3; }, "eval_iters: must be with indexed data; given 3");
-  refused([](run_type& r) { r.split = "9,1"; }, "split: must be with indexed data; given '9,1'");
+  refused([](run_type& r) { r.eval_iters = 3; }, "eval_iters: must be used with indexed data; given 3");
+  refused([](run_type& r) { r.split = "9,1"; }, "split: must be used with indexed data; given '9,1'");
   refused([](run_type& r) { r.adapter.rank = 4; }, "adapter.rank: must be left out: it is no setting of a run without an adapter; given 4");
   refused([](run_type& r) { r.adapter.kind = "lora", r.adapter.settings["length"] = 4; },
           "adapter.settings: must be left out: it is no setting of an adapter of kind lora; given {\"length\":4}");
   refused([](run_type& r) { r.adapter.kind = "prefix", r.adapter.dropout = 0.1; },
           "adapter.dropout: must be left out: it is no setting of an adapter of kind prefix; given 0.1");
-  refused([](run_type& r) { r.loss_scale["window"] = 4; }, "loss_scale: must be with precision fp16_mixed; the precision is bf16_mixed");
-  refused([](run_type& r) { r.offload_folder = "f"; }, "offload_folder: must be with offload, which is none; given 'f'");
+  refused([](run_type& r) { r.loss_scale["window"] = 4; }, "loss_scale: must be used with precision fp16_mixed; the precision is bf16_mixed");
+  refused([](run_type& r) { r.offload_folder = "f"; }, "offload_folder: must be used with offload, which is none; given 'f'");
   refused([](run_type& r) { r.objective = {.kind = "orpo", .second_model = "m"}; },
           "objective.second_model: must be left out: the objective orpo has none; given 'm'");
-  refused([](run_type& r) { r.parallel.zero = 0, r.parallel.shards = 2; }, "parallel.shards: must be with parallel.zero, which is 0; given 2");
-  refused([](run_type& r) { r.parallel.stage_layers = {1, 2}; }, "parallel.stage_layers: must be with pipeline-parallel ranks; parallel.pipeline is 1");
+  refused([](run_type& r) { r.parallel.zero = 0, r.parallel.shards = 2; }, "parallel.shards: must be used with parallel.zero, which is 0; given 2");
+  refused([](run_type& r) { r.parallel.stage_layers = {1, 2}; }, "parallel.stage_layers: must be used with pipeline-parallel ranks; parallel.pipeline is 1");
   refused([](run_type& r) { r.parallel.pipeline = 2, r.parallel.virtual_stages = 2, r.parallel.schedule = "gpipe"; },
           "parallel.virtual_stages: must be 1 with the schedule gpipe; given 2");
-  refused([](run_type& r) { r.output.eval_epochs = true; }, "output.eval_epochs: must be with data to evaluate: eval_data, or eval_iters of indexed data");
+  refused([](run_type& r) { r.output.eval_epochs = true; }, "output.eval_epochs: must be used with data to evaluate: eval_data, or eval_iters of indexed data");
   refused([](run_type& r) { r.output.save_epochs = true, r.output.save_steps = 5; }, "output.save_steps: must be 0 with save_epochs; given 5");
   refused([](run_type& r) { r.data = {{.kind = "indexed", .files = {"a"}}}, r.output.save_epochs = true; },
           "output.save_epochs: must be left out: samples of indexed data are those of all epochs");
   refused([](run_type& r) { r.output.save_epochs = true, r.output.checkpoint_style = "torchtune", r.output.save_total_limit = 3; },
           "output.save_total_limit: must be 0 or 1 with save_epochs and the checkpoint_style torchtune, which has the models of all epochs and one checkpoint; "
           "given 3");
-  refused([](run_type& r) { r.output.log_file = "f"; }, "output.log_file: must be with log_style torchtune; given 'f'");
-  refused([](run_type& r) { r.output.log_first_step = true; }, "output.log_first_step: must be with log_style hugging_face; given true with xtrain");
+  refused([](run_type& r) { r.output.log_file = "f"; }, "output.log_file: must be used with log_style torchtune; given 'f'");
+  refused([](run_type& r) { r.output.log_first_step = true; }, "output.log_first_step: must be used with log_style hugging_face; given true with xtrain");
   refused([](run_type& r) { r.data = {{.kind = "indexed", .files = {"a"}}}, r.seed = std::uint64_t{1} << 32U; },
           "seed: must be below 2^32 with indexed data, whose order is numpy's; given 4294967296");
   refused([](run_type& r) { r.output.log_steps = 5; }, "output.log_steps: must be left out: log_style xtrain has a line for every tenth of the run; given 5");

@@ -247,9 +247,9 @@ TEST_CASE("sizes may be given to torchtune's builders") {
   };
   CHECK(with_more("model.final_capping_value=30").find("torchtune.models.llama2.llama2 has no such argument") != std::string::npos);
   CHECK(with_more("model.head_dim=64").find("has no such argument") != std::string::npos);
-  CHECK(with_more("model.norm_eps=-1") == "model.norm_eps: must be a number that is not negative; given -1");
+  CHECK(with_more("model.norm_eps=-1") == "model.norm_eps: must be non-negative; given -1");
   CHECK(with_more("model.rope_base=10000.5") == "it is accepted");
-  CHECK(with_more("model.num_layers=2.5") == "model.num_layers: must be a whole number that is not negative; given 2.5");
+  CHECK(with_more("model.num_layers=2.5") == "model.num_layers: must be a non-negative integer; given 2.5");
 }
 
 TEST_CASE("torchtune's datasets") {
@@ -433,7 +433,7 @@ TEST_CASE("what a torchtune config asks for and no run can have is refused by it
   const std::string file = config_file(folder, "llama3_2/1B_lora_single_device");
   const auto refused = [&](std::vector<std::string> overrides) { return tune_refusal(file, with_data(std::move(overrides))); };
   CHECK(refused({"batch_sise=2"}) == "batch_sise: there is no such key; did you mean batch_size?; given 2");
-  CHECK(refused({"batch_size=two"}) == "batch_size: must be a whole number that is not negative; given 'two'");
+  CHECK(refused({"batch_size=two"}) == "batch_size: must be a non-negative integer; given 'two'");
   CHECK(refused({"model.lora_ranc=2"}) == "model.lora_ranc: torchtune.models.llama3_2.lora_llama3_2_1b has no such argument; did you mean lora_rank?");
   CHECK(
       refused({"model=torchtune.models.llama3_2.lora_llama3_2_2b"}) ==

@@ -183,7 +183,7 @@ TEST_CASE("without a compiler the type and the trainers that are there are named
                        config_error);
   CHECK_THROWS_WITH_AS(
       (void)trainers.find_or_compile({.device = "cuda"}),
-      "trainer cuda-fp32: the device 'cuda' is none of this build, whose trainers are for cpu (there are: cpu-fp32); give the device cpu, or build a "
+      "trainer cuda-fp32: this build has no device 'cuda': its trainers are for cpu (there are: cpu-fp32); give the device cpu, or build a "
       "trainer for a device of your own: --print-recipe shows its recipe and CMake call",
       config_error);
   CHECK_THROWS_WITH_AS((void)trainers.find_or_compile({}, true), "trainer cpu-fp32-mpi: needs MPI, which this build has not found", config_error);

@@ -198,7 +198,7 @@ TEST_CASE("lines that cannot be used are left out and told, and the others are r
   CHECK(problem_of("{\"event\": \"step\", \"step\": -2, \"loss\": 1}") == "'step' must be a whole number from 0 to 2^53; given -2");
   CHECK(problem_of("{\"event\": \"step\", \"step\": 2.5, \"loss\": 1}") == "'step' must be a whole number from 0 to 2^53; given 2.5");
   CHECK(holds(problem_of("{\"event\": \"step\", \"step\": 18446744073709551615, \"loss\": 1}"), "'step' must be a whole number"));
-  CHECK(problem_of("{\"event\": \"step\", \"step\": 2, \"loss\": 1, \"seconds\": -1}") == "'seconds' must be a number that is not negative; given -1");
+  CHECK(problem_of("{\"event\": \"step\", \"step\": 2, \"loss\": 1, \"seconds\": -1}") == "'seconds' must be non-negative; given -1");
   CHECK(problem_of("{\"event\": \"step\", \"step\": 0, \"loss\": 1}") == "'step' must be positive");
   CHECK(holds(problem_of("{\"event\": \"step\", \"step\": 2, \"step\": 3, \"loss\": 1}"), "key 'step' occurs twice"));
   CHECK(problem_of("{\"event\": 7}") == "'event' must be the name of an event; given 7");

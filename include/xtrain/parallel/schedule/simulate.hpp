@@ -43,7 +43,7 @@ inline void require_costs(const pipeline_schedule& schedule, const pipeline_cost
                         ": costs must be given for one stage, or for each of ", schedule.stages(), "; given ", costs.stages.size());
   const auto check = [&](double value, std::string_view what) {
     require<config_error>(std::isfinite(value) && value >= 0, schedule.name, ": the cost of a ", what,
-                          " must be a number that is not negative; given ", value);
+                          " must be non-negative; given ", value);
   };
   const auto check_both = [&](const row_cost& cost, std::string_view what) {
     check(cost.fixed, what);
