@@ -259,7 +259,8 @@ TEST_CASE("schedules rise, hold, fall, and stop at their floor") {
   CHECK(constant.at(1) == doctest::Approx(0.25));
   CHECK(constant.at(99) == doctest::Approx(0.5));
   CHECK(lr_schedule_named("linear") == lr_schedule_kind::linear);
-  CHECK_THROWS_WITH_AS((void)lr_schedule_named("cosin"), doctest::Contains("polynomial, inverse_sqrt or inverse_square_root; given 'cosin'"), config_error);
+  CHECK_THROWS_WITH_AS((void)lr_schedule_named("cosin"),
+                       doctest::Contains("warmup_stable_decay or cosine_warmup_with_min_lr; given 'cosin'"), config_error);
   CHECK_THROWS_AS(learning_rate_schedule(lr_schedule_kind::cosine, std::nan(""), 0, 1, 0.0), config_error);
   CHECK_THROWS_AS(learning_rate_schedule(lr_schedule_kind::cosine, 1.0, 0, 1, 1.5), config_error);
 }
