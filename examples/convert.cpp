@@ -104,7 +104,7 @@ struct recipe : xtrain::defaults {};
 class merged_folder {
  public:
   explicit merged_folder(const convert_flags& flags) : merged_folder(free_path(flags)) {  // from here on the destructor runs
-    auto model = command_line::for_flag("--from", flags.from, [&] { return load(flags); });
+    auto model = load(flags);
     command_line::for_flag("--adapter", flags.adapter, [&] { merge_adapter(model, flags.adapter); });
     command_line::for_flag("--to", flags.to, [&] { save_pretrained(model, path_, xtrain::save_options{.base_model = flags.from}); });
   }
@@ -122,12 +122,17 @@ class merged_folder {
 
   /// The base model, with the vocabulary that the adapter was trained with.
   [[nodiscard]] static xtrain::any_decoder<recipe> load(const convert_flags& flags) {
-    const xtrain::json_settings config = xtrain::read_config(flags.from);
-    const xtrain::decoder_family_info& family = xtrain::all_families::of<>(config);
-    auto sizes = xtrain::sizes_of(config, family);
+    const xtrain::decoder_family_info* family = nullptr;
+    auto sizes = command_line::for_flag("--from", flags.from, [&] {
+      const xtrain::json_settings config = xtrain::read_config(flags.from);
+      family = &xtrain::all_families::of<>(config);
+      return xtrain::sizes_of(config, *family);
+    });
     const std::size_t before = sizes.vocab_size;
-    sizes.vocab_size = command_line::for_flag("--adapter", flags.adapter, [&] { return xtrain::adapter_vocabulary(flags.adapter, family, sizes); });
-    return xtrain::load_as<xtrain::any_decoder<recipe>>(flags.from, sizes, {}, {}, {.resize_vocabulary = sizes.vocab_size != before});
+    sizes.vocab_size = command_line::for_flag("--adapter", flags.adapter, [&] { return xtrain::adapter_vocabulary(flags.adapter, *family, sizes); });
+    return command_line::for_flag("--from", flags.from, [&] {
+      return xtrain::load_as<xtrain::any_decoder<recipe>>(flags.from, sizes, {}, {}, {.resize_vocabulary = sizes.vocab_size != before});
+    });
   }
 
   [[nodiscard]] static std::string free_path(const convert_flags& flags) {

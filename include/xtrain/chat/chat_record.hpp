@@ -43,13 +43,9 @@ class chat_record_reader {
     if (form == chat_form::instruction) return read_instruction(record);
     if (form == chat_form::moss) return read_moss(record);
     if (form == chat_form::prompt_completion) return read_completion(record);
-    chat_record result;
     const bool is_list = record.as_sequence() != nullptr;
-    if (!is_list) {
-      if (const std::string* system = text(record, "system"); system != nullptr && !system->empty()) add(result, "system", *system);
-      result.tools = tools_of(record, form == chat_form::conversations);
-      result.variables = variables_of(record);
-    }
+    chat_record result;
+    if (!is_list) result = without_turns(record, form == chat_form::conversations);
     if (field.empty()) field = form == chat_form::messages ? "messages" : "conversations";
     const jinja_value* list = is_list ? &record : find(record, field);
     must(list != nullptr && list->as_sequence() != nullptr, "a record must have a list of ", field, "; it has none");
@@ -124,6 +120,14 @@ class chat_record_reader {
     return chat_form::moss;
   }
 
+  /// What a record has beside its turns: a system message, tools, variables of the template.
+  [[nodiscard]] chat_record without_turns(const jinja_value& record, bool wraps_tools) const {
+    chat_record result;
+    if (const std::string* system = text(record, "system"); system != nullptr && !system->empty()) add(result, "system", *system);
+    result.tools = tools_of(record, wraps_tools);
+    result.variables = variables_of(record);
+    return result;
+  }
   /// The tools: a list, or that list as a JSON string.
   ///   wraps  a function alone gets its type, as templates expect it
   [[nodiscard]] jinja_value tools_of(const jinja_value& record, bool wraps) const {
@@ -168,8 +172,9 @@ class chat_record_reader {
     const std::string_view speaker = role_of(*role);
     if (speaker == "assistant")
       for (const std::string_view name : loss_fields)
-        if (const jinja_value* learned = find(message, name); learned != nullptr && learned->is_number())
-          must(learned->real() == 1.0, "every answer is learned: '", name, "' of a message must be 1 or true; it is ", learned->real());
+        if (const jinja_value* learned = find(message, name); learned != nullptr)
+          must(learned->is_number() && learned->real() == 1.0, "every answer is learned: '", name, "' of a message must be 1 or true; it is ",
+               learned->is_number() ? concat(learned->real()) : std::string(learned->type()));
     if (*role == "function_call") {
       must(content != nullptr && content->is_text(), "a function_call must be a string of JSON; it is ", content == nullptr ? "missing" : content->type());
       jinja_mapping call;
@@ -232,7 +237,9 @@ class chat_record_reader {
     const std::string *instruction = text(record, "instruction"), *input = text(record, "input"), *output = text(record, "output");
     must(instruction != nullptr, "a record must have 'instruction'; it is missing");
     must(output != nullptr, "a record must have 'output'; it is missing");
-    chat_record result;
+    const jinja_value* history = find(record, "history");
+    must(history == nullptr || !history->truth(), "'history' must be empty: earlier turns must be in the instruction, after 'Human:' and 'Assistant:'");
+    chat_record result = without_turns(record, false);
     std::string all = *instruction;
     if (input != nullptr && !input->empty()) all += "\n" + *input;
     if (!jinja::stripped(all, true, false).starts_with(human)) {

@@ -285,6 +285,23 @@ inline void add_unread_field(std::string name, const jinja_mapping& message, std
   return text.find(words.substr(end)) != std::string_view::npos;
 }
 
+/// Whether the text names every call of a message. A template may ask for tool_calls only to leave the message out.
+[[nodiscard]] inline bool names_calls(std::string_view text, const jinja_mapping& message) {
+  const jinja_value* calls = message.find_name("tool_calls");
+  if (calls == nullptr || calls->as_sequence() == nullptr) return true;
+  for (const jinja_value& call : calls->as_sequence()->items) {
+    const jinja_mapping* members = call.as_mapping();
+    const jinja_value* function = members == nullptr ? nullptr : members->find_name("function");
+    if (function != nullptr) members = function->as_mapping();
+    const jinja_value* name = members == nullptr ? nullptr : members->find_name("name");
+    if (name == nullptr || !name->is_text()) continue;
+    std::string quoted;
+    jinja::append_json(quoted, name->text(), false);
+    if (text.find(name->text()) == std::string_view::npos && text.find(quoted) == std::string_view::npos) return false;
+  }
+  return true;
+}
+
 /// Adds arguments of calls that are JSON text, where this text is in the chat as a string in quotes.
 inline void add_quoted_arguments(std::string_view text, const jinja_mapping& message, std::vector<unread_field>& to) {
   const jinja_value* calls = message.find_name("tool_calls");
@@ -401,6 +418,7 @@ XTRAIN_INLINE detail::rendered_chat chat_template::render_chat(const jinja_value
     const jinja_mapping &given = *list->items[i].as_mapping(), &members = *watched[i].as_mapping();
     detail::add_unread(given, members, result.unread);
     detail::add_quoted_arguments(result.made.text, members, result.unread);
+    if (!detail::names_calls(result.made.text, members)) detail::add_unread_field("tool_calls", given, result.unread);
     if (!detail::holds_some_word(result.made.text, members, at)) detail::add_unread_field("content", given, result.unread);
     bool any = false, any_read = false;
     std::string_view first;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,9 @@ class weight_folder : public tensor_source {
 };
 
 namespace detail {
+
+/// Whether a file with this name is an adapter, or what trainers save beside a model.
+[[nodiscard]] bool is_beside_model(std::string_view name);
 
 /// Tensors grouped by shard file, and their total bytes.
 [[nodiscard]] std::pair<std::vector<std::vector<tensor_to_write>>, std::size_t> cut_into_shards(std::vector<tensor_to_write> tensors,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -38,6 +39,11 @@ inline const std::string parts_key = "DCP_SHARDING_INFO";
   for (const std::string& name : try_names_in(folder).value_or(std::vector<std::string>{}))
     if (name.starts_with("global_step") && is_directory(concat(folder, "/", name))) return true;
   return false;
+}
+
+XTRAIN_INLINE bool is_beside_model(std::string_view name) {
+  constexpr std::array<std::string_view, 6> beginnings{"adapter_", "optimizer", "scheduler", "rng_state", "scaler", "training_args"};
+  return std::any_of(beginnings.begin(), beginnings.end(), [&](std::string_view one) { return name.starts_with(one); });
 }
 
 /// A file's name, and the numbers in it.
@@ -112,7 +118,7 @@ void weight_folder::read_index(const std::string& folder, const std::string& pat
     }
     const file_tensor* tensor = opened[file]->find(name);
     require<file_error>(tensor != nullptr, path, ": '", name, "' must be in ", file, "; that file does not hold it");
-    add(*tensor);
+    add(*tensor, path);
   }
 }
 
@@ -132,10 +138,7 @@ XTRAIN_INLINE weight_folder::weight_folder(const std::string& folder, const std:
 XTRAIN_INLINE std::vector<std::string> weight_folder::other_files(const std::string& folder, const std::string& stem, bool safetensors) {
   std::vector<std::string> names;
   for (std::string& name : try_names_in(folder).value_or(std::vector<std::string>{})) {
-    bool counts = !name.starts_with("adapter_") || stem.starts_with("adapter_");
-    for (const std::string_view of_trainer : {"optimizer", "scheduler", "rng_state", "scaler", "training_args"})
-      counts = counts && !name.starts_with(of_trainer);
-    if (!counts) continue;
+    if (detail::is_beside_model(name) && !(name.starts_with("adapter_") && stem.starts_with("adapter_"))) continue;
     const bool torch = name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth");
     if (safetensors ? name.ends_with(".safetensors") : torch) names.push_back(std::move(name));
   }
@@ -168,7 +171,7 @@ XTRAIN_INLINE void weight_folder::read_set(const std::string& folder, const std:
   for (const safetensors_file* file : parts) add_all(*file);
   if (parts.empty())
     for (const std::string& name : names)
-      for (const auto& entry : keep<weight_file>(folder + "/" + name).tensors()) add(*entry.second);
+      for (const auto& entry : keep<weight_file>(folder + "/" + name).tensors()) add(*entry.second, concat(folder, "/", name));
 }
 
 XTRAIN_INLINE void weight_folder::read_parts(const std::vector<const safetensors_file*>& files) {
@@ -210,7 +213,7 @@ XTRAIN_INLINE void weight_folder::read_parts(const std::vector<const safetensors
     for (const std::size_t dim : shape) check(!__builtin_mul_overflow(all, dim, &all), "make a tensor of this machine's size");
     check(numbers == all, "fill it, and share no number");
     if (parts.size() == 1) {
-      add(first);
+      add(first, files.front()->path());
       continue;
     }
     const std::size_t bits = bits_of(first.dtype), width = bits / 8;
@@ -227,14 +230,15 @@ XTRAIN_INLINE void weight_folder::read_parts(const std::vector<const safetensors
           rest /= size[d - 1];
           stride *= shape[d - 1];
         }
-        check(!written[target] && !written[target + row - 1], "fill it, and share no number");
-        std::fill_n(written.begin() + static_cast<std::ptrdiff_t>(target), row, true);
+        const auto begin = written.begin() + static_cast<std::ptrdiff_t>(target), end = begin + static_cast<std::ptrdiff_t>(row);
+        check(std::find(begin, end, true) == end, "fill it, and share no number");
+        std::fill(begin, end, true);
         std::copy_n(one.tensor->bytes.begin() + static_cast<std::ptrdiff_t>(at * width), row * width,
                     bytes->begin() + static_cast<std::ptrdiff_t>(target * width));
       }
     }
     auto whole = std::make_shared<file_tensor>(file_tensor{.name = first.name, .dtype = first.dtype, .shape = shape, .bytes = *bytes});
-    add(*whole);
+    add(*whole, files.front()->path());
     keep(std::move(whole));
     keep(bytes);
   }

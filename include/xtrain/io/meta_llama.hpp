@@ -67,7 +67,7 @@ class meta_llama_folder : public tensor_source {
     const bool tied = file.find("output.weight") == nullptr;
     if (!tied) take("output.weight", "lm_head.weight");
     require_known(file, layers, path);
-    for (const file_tensor& tensor : tensors_) add(tensor);
+    for (const file_tensor& tensor : tensors_) add(tensor, path);
     describe(given, embedding.shape[0], layers, heads, kv_heads, feed_forward, tied);
   }
 

@@ -65,8 +65,9 @@ class tensor_source {
   }
   /// Keeps what tensors are views of.
   void keep(std::shared_ptr<const void> kept) { files_.push_back(std::move(kept)); }
+  ///   where   the file or folder that holds it, for errors
   ///   throws  file_error when there is one of that name
-  void add(const file_tensor& tensor) {
+  void add(const file_tensor& tensor, const std::string& where) {
     const file_tensor* added = &tensor;
     if (std::string name = detail::name_without_wrappers(tensor.name); name != tensor.name) {
       auto renamed = std::make_shared<file_tensor>(tensor);
@@ -74,12 +75,12 @@ class tensor_source {
       added = renamed.get();
       files_.push_back(std::move(renamed));
     }
-    require<file_error>(tensors_.emplace(added->name, added).second, "tensor '", added->name, "' must be there once; it is there twice",
+    require<file_error>(tensors_.emplace(added->name, added).second, where, ": tensor '", added->name, "' must be there once; it is there twice",
                         added == &tensor ? "" : concat(", here as '", tensor.name, "'"));
   }
   template <class File>
   void add_all(const File& file) {
-    for (const file_tensor& tensor : file.tensors()) add(tensor);
+    for (const file_tensor& tensor : file.tensors()) add(tensor, file.path());
   }
 
  private:

@@ -124,6 +124,9 @@ void for_each_line(std::string_view text, Visit&& visit) {
   if (beside.adds_prefix_space().value_or(false))
     detail::for_each_byte_level(from.settings["pre_tokenizer"], [](json& step) { step["add_prefix_space"] = true; });
   std::vector<std::string> notes;
+  if (beside.names_class() && qwen && beside.adds_bos().value_or(false) && !beside.bos_is_none())
+    notes.push_back(concat(vocabulary_path, ": tokenizer_class ", family, ": transformers 4 ignores add_bos_token of tokenizer_config.json beside ",
+                           "vocab.json; here, as in transformers 5, texts begin with the begin token"));
   if (beside.names_class() && !roberta && beside.adds_eos().value_or(false))
     notes.push_back(concat(vocabulary_path, ": tokenizer_class ", family, ": transformers 4 ignores add_eos_token of tokenizer_config.json beside ",
                            "vocab.json; here, as in transformers 5, texts end with the end token"));
@@ -220,7 +223,8 @@ namespace detail {
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_tiktoken(const std::string& path, std::string_view family = {}) {
   const mapped_file file(path);
-  const detail::companion_files beside(detail::parent_of(path));
+  detail::companion_files beside(detail::parent_of(path));
+  if (!beside.names_class()) beside.forget_tokens_of_class();  // the family has its own
   tokenizer_description from;
   from.who = path;
   from.vocabulary = detail::read_ranks(file.text(), path);

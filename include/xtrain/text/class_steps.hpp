@@ -221,6 +221,12 @@ inline void follow_class(tokenizer_description& to, const companion_files& besid
   }
 }
 
+/// A member that is true or false; `otherwise` if it is missing, null, or of another type, which is refused later.
+[[nodiscard]] inline bool flag_of(const json& step, const char* name, bool otherwise) {
+  const json& value = member_or_null(step, name);
+  return value.is_boolean() ? value.get<bool>() : otherwise;
+}
+
 /// What transformers 4.57.6 or 5.24 reads otherwise in the folder of a tokenizer.json, a sentence each.
 ///   to        as follow_class() has left it
 ///   written   the file's settings, before
@@ -248,10 +254,10 @@ inline void follow_class(tokenizer_description& to, const companion_files& besid
       (type_of(normal) != "BertNormalizer" || type_of(cut) != "BertPreTokenizer"))
     note("transformers 5 has BERT's normalizer and pre-tokenizer for it; here, as in transformers 4, the file's are used");
   if (own.kind == class_kind::mpnet && !beside.separates_ideographs() && type_of(normal) == "BertNormalizer" &&
-      !normal.value("handle_chinese_chars", true))
+      !flag_of(normal, "handle_chinese_chars", true))
     note("transformers 5 separates ideographs; here, as in transformers 4, the file's handle_chinese_chars counts");
   if (own.kind == class_kind::as_written && !own.name.empty() && type_of(written_cut) == "ByteLevel" && own.name != "TokenizersBackend" &&
-      written_cut.value("add_prefix_space", true) != beside.adds_prefix_space().value_or(false))
+      flag_of(written_cut, "add_prefix_space", true) != beside.adds_prefix_space().value_or(false))
     note("transformers 4 takes add_prefix_space of tokenizer_config.json, by default false; here, as in transformers 5, the file's counts");
   if (own.kind == class_kind::qwen2 && !same_step(written_cut, cut) && type_of(written_cut) == "Sequence")
     note("transformers 4 takes add_prefix_space of tokenizer.json; here, as in transformers 5, tokenizer_config.json's counts, by default false");
@@ -263,10 +269,10 @@ inline void follow_class(tokenizer_description& to, const companion_files& besid
     note("transformers 4 takes the tokens around a text from add_bos_token (by default true) and add_eos_token; here, as in transformers 5, the "
          "file's post-processor counts");
   if (own.kind == class_kind::blenderbot && rebuilds && !beside.adds_prefix_space() &&
-      (type_of(cut) != "ByteLevel" || !cut.value("add_prefix_space", true)))
+      (type_of(cut) != "ByteLevel" || !flag_of(cut, "add_prefix_space", true)))
     note("transformers 5 puts a space before a text; here, as in transformers 4, the file's pre-tokenizer counts");
   if (own.name == "ConvBert" && type_of(normal) == "BertNormalizer" &&
-      (normal.value("lowercase", true) != beside.lowercase().value_or(true) ||
+      (flag_of(normal, "lowercase", true) != beside.lowercase().value_or(true) ||
        member_or_null(normal, "strip_accents") != (beside.strips_accents() ? json(*beside.strips_accents()) : json())))
     note("transformers 4 takes do_lower_case and strip_accents of tokenizer_config.json; here, as in transformers 5, the file's normalizer counts");
   if ((own.kind == class_kind::roberta || own.name == "Deberta") && rebuilds && (around.first.empty() || around.second.empty()))

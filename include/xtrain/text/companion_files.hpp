@@ -65,11 +65,11 @@ class companion_files {
     names_class_ = !class_.empty();
     read_model_config(folder + "/config.json");
     for (const auto& [key, one] : named_) add_special(one);
-    if (!describes_) return;
-    const tokenizer_class& own = kind();  // its own tokens, unless the files name others or none
+    named_specials_ = specials_.size();
+    const tokenizer_class& own = kind();  // its own tokens, unless a file names another, or null
     for (const auto& [name, text] : {std::pair{"bos_token", own.bos}, {"eos_token", own.eos}, {"unk_token", own.unk}, {"pad_token", own.pad},
                                      {"cls_token", own.cls}, {"sep_token", own.sep}, {"mask_token", own.mask}})
-      if (!text.empty() && named(name).empty() && !(config.contains(name) || (map.is_object() && map.contains(name)))) {
+      if (!text.empty() && named(name).empty() && !config.contains(name) && !map.contains(name)) {
         add_special({.content = std::string(text), .special = true});
         if (std::string_view(name) == "bos_token") own_bos_ = text;
         if (std::string_view(name) == "eos_token") own_eos_ = text;
@@ -94,7 +94,15 @@ class companion_files {
   [[nodiscard]] const tokenizer_class& kind() const { return tokenizer_class_of(class_); }
   /// Takes a class back that only the model_type tells: the vocabulary is of another kind.
   void forget_class_of_model() {
-    if (is_of_model_) class_.clear();
+    if (!is_of_model_) return;
+    class_.clear();
+    forget_tokens_of_class();
+  }
+  /// Takes the tokens back that only the class has.
+  void forget_tokens_of_class() {
+    specials_.erase(specials_.begin() + static_cast<std::ptrdiff_t>(named_specials_), specials_.end());
+    own_bos_.clear();
+    own_eos_.clear();
   }
   /// Whether tokenizer_config.json names the class.
   [[nodiscard]] bool names_class() const { return names_class_; }
@@ -285,6 +293,7 @@ class companion_files {
   std::uint64_t image_tokens_ = 0;
   bool has_roles_ = false, null_bos_ = false, describes_ = false, names_class_ = false, early_mistral_ = false, is_of_model_ = false;
   std::vector<added_token> added_, specials_;
+  std::size_t named_specials_ = 0;  // specials_ that files name; the class's follow
   std::vector<std::pair<std::string, added_token>> named_;  // bos_token and the like
   std::vector<std::string> with_flags_, unread_;
 };

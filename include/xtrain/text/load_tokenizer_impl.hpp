@@ -33,10 +33,11 @@ XTRAIN_INLINE tokenizer load_tokenizer_json(const std::string& path) {
   const mapped_file file(path);
   const detail::companion_files beside(detail::parent_of(path));
   tokenizer_description from = describe_tokenizer(parse_json(file.text(), path), path);
+  const json listed = detail::member_or_null(from.settings, "added_tokens");
   detail::complete_added_tokens(from, beside);
   const json written = from.settings;
   detail::follow_class(from, beside);
-  bool changed = false;
+  bool changed = written["added_tokens"] != (listed.is_null() ? json::array() : listed);
   for (const char* step : {"normalizer", "pre_tokenizer", "post_processor"})
     changed = changed || detail::member_or_null(from.settings, step) != detail::member_or_null(written, step);
   const detail::post_processor post(detail::member_or_null(from.settings, "post_processor"), path);
@@ -45,11 +46,12 @@ XTRAIN_INLINE tokenizer load_tokenizer_json(const std::string& path) {
 }
 
 XTRAIN_INLINE tokenizer load_sentencepiece(const std::string& path) {
-  const detail::companion_files beside(detail::parent_of(path));
+  detail::companion_files beside(detail::parent_of(path));
+  if (!beside.describes()) beside.forget_tokens_of_class();  // beside a model alone, text is what the library sentencepiece makes of it
   const std::string& kind = beside.class_name();
   const bool chatglm = kind == "ChatGLMTokenizer";
   sentencepiece_options options{.added = beside.added(), .beside = beside.files()};
-  if (beside.describes() && !chatglm) {  // beside a model alone, text is what the library sentencepiece makes of it
+  if (beside.describes() && !chatglm) {
     options.finds_special = true;
     options.named = beside.specials();
     for (added_token& one : options.added) one.special = one.special || beside.names_special(one.content);

@@ -82,15 +82,23 @@ inline constexpr std::array tokenizer_classes{
 
 /// The class that transformers takes for a model_type if no file names one; empty if the type is unknown.
 [[nodiscard]] constexpr std::string_view class_of_model_type(std::string_view type) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 37> known{
-      {{"llama", "Llama"},           {"mistral", "Llama"},       {"mixtral", "Llama"},         {"phi3", "Llama"},        {"gpt2", "GPT2"},
-       {"gpt_neo", "GPT2"},          {"gptj", "GPT2"},           {"opt", "GPT2"},              {"starcoder2", "GPT2"},   {"codegen", "CodeGen"},
-       {"phi", "CodeGen"},           {"gpt_neox", "GPTNeoX"},    {"mpt", "GPTNeoX"},           {"olmo", "GPTNeoX"},      {"mamba", "GPTNeoX"},
-       {"qwen2", "Qwen2"},           {"qwen2_moe", "Qwen2"},     {"qwen3", "Qwen2"},           {"qwen3_moe", "Qwen2"},   {"gemma", "Gemma"},
-       {"gemma2", "Gemma"},          {"gemma3", "Gemma"},        {"gemma3_text", "Gemma"},     {"bloom", "Bloom"},       {"cohere", "Cohere"},
-       {"cohere2", "Cohere"},        {"roberta", "Roberta"},     {"bart", "Bart"},             {"led", "LED"},           {"longformer", "Longformer"},
-       {"bert", "Bert"},             {"distilbert", "DistilBert"}, {"electra", "Electra"},     {"mobilebert", "MobileBert"}, {"convbert", "Bert"},
-       {"layoutlm", "LayoutLM"},     {"mpnet", "MPNet"}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 61> known{{
+      {"llama", "Llama"}, {"mistral", "Llama"}, {"mixtral", "Llama"}, {"phi3", "Llama"}, {"code_llama", "CodeLlama"},
+      {"gpt2", "GPT2"}, {"gpt_neo", "GPT2"}, {"gptj", "GPT2"}, {"opt", "GPT2"}, {"starcoder2", "GPT2"},
+      {"dbrx", "GPT2"}, {"codegen", "CodeGen"}, {"phi", "CodeGen"}, {"gpt_neox", "GPTNeoX"}, {"mpt", "GPTNeoX"},
+      {"olmo", "GPTNeoX"}, {"olmoe", "GPTNeoX"}, {"mamba", "GPTNeoX"}, {"mamba2", "GPTNeoX"},
+      {"falcon_mamba", "GPTNeoX"}, {"rwkv", "GPTNeoX"}, {"qwen2", "Qwen2"}, {"qwen2_moe", "Qwen2"},
+      {"qwen2_vl", "Qwen2"}, {"qwen2_5_vl", "Qwen2"}, {"qwen3", "Qwen2"}, {"qwen3_moe", "Qwen2"},
+      {"qwen3_next", "Qwen2"}, {"qwen3_vl", "Qwen2"}, {"qwen3_vl_moe", "Qwen2"}, {"gemma", "Gemma"},
+      {"gemma2", "Gemma"}, {"gemma3", "Gemma"}, {"gemma3_text", "Gemma"}, {"gemma3n", "Gemma"},
+      {"gemma3n_text", "Gemma"}, {"recurrent_gemma", "Gemma"}, {"bloom", "Bloom"}, {"cohere", "Cohere"},
+      {"cohere2", "Cohere"}, {"roberta", "Roberta"}, {"roberta-prelayernorm", "Roberta"}, {"bart", "Bart"},
+      {"led", "LED"}, {"longformer", "Longformer"}, {"mvp", "Mvp"}, {"blenderbot", "Blenderbot"},
+      {"deberta", "Deberta"}, {"bert", "Bert"}, {"megatron-bert", "Bert"}, {"ernie", "Bert"}, {"nezha", "Bert"},
+      {"distilbert", "DistilBert"}, {"electra", "Electra"}, {"mobilebert", "MobileBert"}, {"convbert", "Bert"},
+      {"layoutlm", "LayoutLM"}, {"squeezebert", "SqueezeBert"}, {"lxmert", "Lxmert"}, {"mpnet", "MPNet"},
+      {"splinter", "Splinter"}
+  }};
   for (const auto& [model, name] : known)
     if (model == type) return name;
   return {};

@@ -24,6 +24,7 @@
 #include <xtrain/core/library.hpp>
 #include <xtrain/data/dataset.hpp>
 #include <xtrain/data/global_batch_sizes.hpp>
+#include <xtrain/io/folder.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/settings.hpp>
 #include <xtrain/train/checkpoint_state.hpp>
@@ -240,7 +241,7 @@ XTRAIN_INLINE std::string base_weights_fingerprint(const std::string& base_model
     for (const auto& [beginning, ending] : kinds)
       if (files.empty())
         for (const std::string& name : names)
-          if (name.starts_with(beginning) && name.ends_with(ending) && !is_directory(concat(base_model, "/", name)))
+          if (name.starts_with(beginning) && name.ends_with(ending) && !is_beside_model(name) && !is_directory(concat(base_model, "/", name)))
             files.push_back(concat(base_model, "/", name));
   } else {
     files.push_back(base_model);

@@ -293,6 +293,13 @@ TEST_CASE("what a template does not read of a message is told by name") {
                   R"([{"role": "assistant", "content": "<think>abc</think>answer"}])").empty());
 }
 
+TEST_CASE("calls that a template asks for and does not write are told") {
+  const std::string_view chat = R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f_1"}}]}])";
+  CHECK(unread_of("{% for m in messages if not m.tool_calls %}[{{ m.role }}]{{ m.content }}{% endfor %}", chat) == "assistant.tool_calls ");
+  CHECK(unread_of("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}{% endfor %}", chat).empty());
+  CHECK(unread_of("{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ m.tool_calls | tojson if m.tool_calls }}{% endfor %}", chat).empty());
+}
+
 TEST_CASE("a template that leaves out tools, documents, calls, or all that a message has, is refused") {
   const auto refused = [](std::string_view form, std::string_view messages, const char* why, const chat_variables& with = {}) {
     CHECK_THROWS_WITH_AS((void)chat_template::from_text(form).apply(chat_of(messages), with), doctest::Contains(why), data_error);
@@ -352,7 +359,8 @@ TEST_CASE("arguments of a call that are JSON text are told where a template writ
   const std::string text = R"("{\"b\": 1}")";
   CHECK(told(head + "{{ c.function | tojson }}" + tail, text) == R"(told: u{"name": "f", "arguments": "{\"b\": 1}"})");  // as Qwen2.5's
   CHECK(told(head + "{{ c.function | tojson }}" + tail, R"({"b": 1})") == R"(u{"name": "f", "arguments": {"b": 1}})");
-  CHECK(told(head + "{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}" + tail, text) == R"(u{"b": 1})");
+  CHECK(told(head + "{{ c.function.name }}{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}" + tail, text) ==
+        R"(uf{"b": 1})");
 }
 
 TEST_CASE("a word that a template's text has is found as a whole") {

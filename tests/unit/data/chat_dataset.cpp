@@ -53,6 +53,7 @@ TEST_CASE("conversations in every form become the same sample; only answers are 
   CHECK(read(forms[0], form, {.packed = true}).layout() == sequence_layout::packed);
   CHECK(read(forms[0], form).layout() == sequence_layout::separate);
   CHECK(read(forms[0], form, {.when_too_long = overlong::truncate}).when_too_long == overlong::truncate);
+  CHECK(text_of(read(R"({"instruction": "i", "output": "o", "system": "s", "history": []})", form), 0, false).find("s<|im_end|>") != std::string::npos);
   const dataset plain = read(R"({"instruction": "i", "input": "x", "output": "o"})", form);
   CHECK(text_of(plain, 0, false) == "<|im_start|>user\ni\nx<|im_end|>\n<|im_start|>assistant\no<|im_end|>\n");
   const dataset system =
@@ -131,6 +132,8 @@ TEST_CASE("a malformed conversation is an error with file and line") {
   refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}]})", "line 2: a conversation must have an answer to train on");
   refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a", "weight": 0}]})",
           "line 2: every answer is learned: 'weight' of a message must be 1 or true; it is 0");
+  refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a", "train": "false"}]})",
+          "line 2: every answer is learned: 'train' of a message must be 1 or true; it is str");
   refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "", "tool_calls": [{"function": {}}]}]})",
           "line 2: chat template 'llama2': must write tool_calls");
   const std::string with_tools = good.substr(0, good.size() - 1);
@@ -141,6 +144,7 @@ TEST_CASE("a malformed conversation is an error with file and line") {
           "line 2: chat template 'llama2': line 11: the template refuses");
   refused(good + "\n" + R"({"instruction": "Human: u\nAssistant: a", "output": "b"})", "it ends with an answer");
   refused(good + "\n" + R"({"instruction": "u"})", "must have 'output'");
+  refused(good + "\n" + R"({"instruction": "u", "output": "a", "history": [["v", "b"]]})", "line 2: 'history' must be empty");
   refused(good + "\n" + R"({"chat": {"turn_1": {"Human": "u"}}})", "'turn_1' has no 'MOSS'");
   refused(good + "\n" + R"({"chat": {"turn_2": {"Human": "u", "MOSS": "a"}}})", "'turn_1' is missing");
   refused(good + "\n" + R"({"messages": [], "tools": "{"})", "'tools'");

@@ -122,6 +122,7 @@ TEST_CASE("files that a number counts are one set without an index") {
   refuses({"a-2.safetensors", "a-3.safetensors"}, "their numbers must count from 0 or 1 without a gap");
   refuses({"a-1.safetensors", "b-2.safetensors"}, "their names must differ in one number only");
   refuses({"a-1-1.safetensors", "a-2-2.safetensors"}, "their names must differ in one number only");
+  refuses({"a-1.safetensors", "a-2.safetensors", "a-3.safetensors"}, "a-3.safetensors: tensor '");
   refuses({"a-1.safetensors", "a-2.safetensors", "a-3.safetensors"}, "must be there once; it is there twice");
 }
 
@@ -168,6 +169,16 @@ TEST_CASE("parts of tensors in files of torch.distributed.checkpoint are put tog
   check();
   write(third, {{2, 1}, {1, 2}}, false);
   refuses("parts of 'w' must fill it, and share no number");
+  // as many numbers as w has, but [0, 1] twice and [3, 0] never
+  write(first, {{0, 1}, {1, 1}}, true);
+  write(second, {{0, 0}, {1, 3}}, false);
+  write(third, {{1, 0}, {2, 3}}, false);
+  const std::string fourth = "shard-00004-model-00001-of-00001.safetensors";
+  write(fourth, {{3, 1}, {1, 2}}, false);
+  refuses("parts of 'w' must fill it, and share no number");
+  std::filesystem::remove(folder / fourth);
+  write(first, {{0, 0}, {4, 1}}, true);
+  write(second, {{0, 1}, {3, 2}}, false);
   write(third, {{3, 1}, {1, 2}}, false, "{}");
   refuses("must say where the part of 'w' begins");
   std::filesystem::remove(folder / second);

@@ -519,6 +519,31 @@ TEST_CASE("the class decides whether a space is put before a text, not the token
   CHECK(folder_of(steps, config_of("GPT2Tokenizer")).notes().empty());
 }
 
+TEST_CASE("a class has its own special tokens, also where only config.json tells it") {
+  using tokens = std::vector<token>;
+  json steps = small_bpe_steps({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}});
+  steps["added_tokens"] = json::array();
+  CHECK(folder_of(steps, nullptr).encode("<|endoftext|>the").size() > 2);
+  const tokenizer told = folder_of(steps, nullptr, {{"model_type", "gpt2"}});
+  CHECK(told.encode("<|endoftext|>the") == tokens{259, 257});
+  const scratch_folder saved;  // where config.json is not
+  told.save(saved.path());
+  CHECK(load_tokenizer(saved.path()).encode("<|endoftext|>the") == tokens{259, 257});
+  CHECK(folder_of(steps, nullptr, {{"model_type", "olmoe"}}).encode("<|endoftext|>the") == tokens{259, 257});
+  // a class that does not read vocab.json has no tokens in it
+  const scratch_folder folder;
+  write_small_bpe(folder);
+  json vocabulary = read_json(folder / "vocab.json");
+  vocabulary["</s>"] = vocabulary.size();
+  put_file(folder / "vocab.json", vocabulary.dump());
+  put_file(folder / "tokenizer_config.json", "{}");
+  put_file(folder / "config.json", R"({"model_type": "llama"})");
+  CHECK(load_tokenizer(folder.path()).encode("</s>") == tokens{'<', '/', 's', '>'});
+  // null is a missing flag
+  steps["pre_tokenizer"]["add_prefix_space"] = nullptr;
+  CHECK(folder_of(steps, config_of("PreTrainedTokenizerFast")).encode("the") == tokens{258});
+}
+
 TEST_CASE("GPT-NeoX's class decides what is around a text, GPT-2's does not") {
   using tokens = std::vector<token>;
   const json cut = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
@@ -545,6 +570,11 @@ TEST_CASE("vocab.json has the tokens around a text that its class has") {
     CHECK(whole({{"tokenizer_class", name}}) == tokens{257});
   }
   CHECK(whole({{"tokenizer_class", "GPT2Tokenizer"}, {"add_bos_token", true}, {"add_eos_token", true}}) == tokens{259, 257, 259});
+  CHECK(whole({{"tokenizer_class", "Qwen2Tokenizer"}, {"add_bos_token", true}, {"bos_token", "<|endoftext|>"}}) == tokens{259, 257});
+  CHECK(notes_name(load_tokenizer(folder.path()), "transformers 4 ignores add_bos_token"));
+  CHECK(whole({{"tokenizer_class", "Qwen2Tokenizer"}, {"add_bos_token", true}}) == tokens{257});
+  CHECK(load_tokenizer(folder.path()).notes().empty());
+  put_file(folder / "tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true, "add_eos_token": true})");
   CHECK(load_tokenizer(folder.path()).encode_prompt("the") == tokens{259, 257});
   json vocabulary = read_json(folder / "vocab.json");
   vocabulary.erase("<|endoftext|>");
