@@ -112,7 +112,7 @@ TEST_CASE("flags of ranks that cannot be are refused") {
   refused({"--timeout", "soon"}, 2, "a number of seconds from 0.1 to 1e9; given 'soon'");
   refused({"--ranks", "3", "--tensor-parallel-size", "2"}, 2, "tensor");
   refused({"--ranks", "2", "--num-layers-per-stage", "1,1"}, 2, "layers of all stages must be the model's 3");
-  refused({"--ranks", "2", "--num-layers-per-stage", "1,two"}, 2, "whole number");
+  refused({"--ranks", "2", "--num-layers-per-stage", "1,two"}, 2, "non-negative integer");
   refused({"--ranks", "2", "--micro-batch-size", "2", "--gradient-accumulation-steps", "2", "--micro-batch-sizes", "1,4"}, 2, "sequences");
   refused({"--override-config", "other.json"}, 2, "none is given");
   refused({"--ranks", "2", "--micro-batch-size", "1000000000000"}, 2, "1000000000000");
