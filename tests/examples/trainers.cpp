@@ -654,8 +654,8 @@ TEST_CASE("a fine-tuned model keeps how its base samples texts, and says what it
     const auto generation = xtrain::read_json(out + "/generation_config.json");
     CHECK(generation.value("do_sample", false));
     CHECK(generation.value("temperature", 0.0) == 0.6);
-    // config.json says nothing of what ends a text: it is the tokenizer's token
-    CHECK(generation.at("eos_token_id") == xtrain::json::array({256}));
+    // config.json says nothing of what ends a text: it is the tokenizer's token, and beside it the class's
+    CHECK(generation.at("eos_token_id") == xtrain::json::array({256, 2}));
     CHECK(xtrain::read_json(out + "/config.json").at("eos_token_id") == 256);
     CHECK(holds(get_file(out + "/README.md"), "base_model: \"" + folder / "model" + "\"\n"));
   }
