@@ -190,6 +190,7 @@ TEST_CASE("threads exchange numbers through shared memory and a barrier") {
   }
 }
 
+#if !XTRAIN_SIMT_TSAN  // which reports this race, and ends the program
 TEST_CASE("a missing barrier gives NaN or another number with every seed") {
   std::vector<float> x(128);
   for (std::uint64_t seed = 1; seed < 9; ++seed) {
@@ -200,6 +201,7 @@ TEST_CASE("a missing barrier gives NaN or another number with every seed") {
     CHECK(wrong > 0);
   }
 }
+#endif
 
 TEST_CASE("barriers that not all threads reach are faults with the line") {
   CHECK(faults(half_waits{}, "32 threads wait for others, which have ended or wait elsewhere: 32 at the block's") == 8);

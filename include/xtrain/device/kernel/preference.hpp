@@ -18,7 +18,7 @@ namespace xtrain::kernel {
 ///   loss_n     read      cross-entropy per token, natural logarithm, without weights, label smoothing and z-loss; n = b · t
 ///   target_n   read      outside [0, v): not counted, whatever its loss is
 ///   logp_b, count_b   written   double
-///   rounding   summed in double, in the order of tokens: objectives subtract sums over thousands of tokens from each other
+///   rounding   summed in double, in an order that depends on t alone: objectives subtract sums over thousands of tokens from each other
 template <class Memory, class A>
 struct sequence_sums {
   static constexpr std::string_view name = "sequence_sums";
@@ -99,7 +99,7 @@ struct preference_loss {
 ///   label_b           read      only those of sequences 2i are used
 ///   loss_e, dlogp_b   written
 ///   statistics_4e     written   reward beta · r_2i if desirable, else 0; the same if undesirable; z; 1 if desirable: e of each; may be empty
-///   rounding          z is summed in double, in the order of sequences
+///   rounding          z is summed in double, in an order that depends on their number alone
 template <class Memory>
 struct kto_loss {
   static constexpr std::string_view name = "kto_loss";

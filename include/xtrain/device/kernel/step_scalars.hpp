@@ -89,7 +89,7 @@ struct loss_scale_rule {
   }
 };
 
-/// sum_1 += Σ x, added in double in the order of the elements
+/// sum_1 += Σ x, added in double, in an order that depends on n alone
 template <class Memory, class T>
 struct sum {
   static constexpr std::string_view name = "sum";

@@ -37,9 +37,6 @@ template <class T>
 XTRAIN_SIMT_FN T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffU, value, mask, warp_width);
 }
-XTRAIN_SIMT_FN std::uint32_t ballot(bool vote) { return __ballot_sync(0xffffffffU, vote); }
-/// Integers only: sums of floats must not depend on an order.
-XTRAIN_SIMT_FN int atomic_add(int* at, int value) { return atomicAdd(at, value); }
 
 template <class T, int N>
 class alignas(16) shared_array {
@@ -80,16 +77,6 @@ template <class T>
 T shuffle_xor(T value, int mask, host::site where = host::site::current()) {
   return simt::shuffle(value, host::running->thread() % warp_width ^ mask, where);
 }
-/// Bit l: the vote of lane l. Warps of 32 only.
-inline std::uint32_t ballot(bool vote, host::site where = host::site::current()) {
-  static_assert(warp_width == 32);
-  return host::running->together<std::uint32_t>(vote, where, [](const bool* const* in, std::uint32_t* const* out) {
-    std::uint32_t all = 0;
-    for (int l = 0; l < warp_width; ++l) all |= static_cast<std::uint32_t>(*in[l]) << l;
-    for (int l = 0; l < warp_width; ++l) *out[l] = all;
-  });
-}
-inline int atomic_add(int* at, int value) { return __atomic_fetch_add(at, value, __ATOMIC_RELAXED); }
 
 #endif
 

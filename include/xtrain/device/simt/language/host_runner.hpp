@@ -314,15 +314,21 @@ class runner {
       body_(kernel_, shared_);
       if (!me.copies.empty()) raise("ended with asynchronous copies that it did not wait for");
     } catch (const std::exception& e) {
+      const hidden_from_tsan hidden;
       if (problem_.empty()) problem_ = e.what();
     }
     tsan_release(&end_token_);
-    const hidden_from_tsan hidden;
-    me.is_done = true;
-    --left_;
-    if (runnable_.empty() || !problem_.empty()) return go(me, outside_);
-    pick();
-    go(me, self());
+    fiber* next = &outside_;
+    {
+      const hidden_from_tsan hidden;
+      me.is_done = true;
+      --left_;
+      if (!runnable_.empty() && problem_.empty()) {
+        pick();
+        next = &self();
+      }
+    }
+    go(me, *next);
   }
 
   XTRAIN_SIMT_RUNNER void prepare(int threads) {
@@ -359,6 +365,7 @@ class runner {
   }
 
   XTRAIN_SIMT_RUNNER void run_block(grid_size at) {
+    const hidden_from_tsan hidden;
     at_ = at;
     ++counts.blocks;
     left_ = threads_;
@@ -395,6 +402,7 @@ class runner {
     problem_.clear();
     for (meeting& m : warps_) m = meeting{};
     block_ = meeting{};
+    tsan_acquire(&end_token_);
     throw fault(problem);
   }
 

@@ -71,8 +71,6 @@ XTRAIN_SIMT_FN float log(float x) { return ::logf(x); }
 XTRAIN_SIMT_FN float tanh(float x) { return ::tanhf(x); }
 XTRAIN_SIMT_FN float erf(float x) { return ::erff(x); }
 XTRAIN_SIMT_FN float sqrt(float x) { return ::sqrtf(x); }
-/// Not the bare name: `max` and `min` of NaN differ between libraries.
-XTRAIN_SIMT_FN bool is_finite(double x) { return x - x == 0.0; }
 
 /// An element's word of its quad, without an index that is known only at run time, which would put the four words in local memory.
 XTRAIN_SIMT_FN std::uint32_t word_of_quad(const std::array<std::uint32_t, 4>& words, std::uint64_t element) {

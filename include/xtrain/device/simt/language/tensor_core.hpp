@@ -327,6 +327,7 @@ XTRAIN_SIMT_FN void copy_async(void* to, const void* from, int valid) {
   const host::pending_copy copy{to, from, valid};
   for (int e = 0; e < 8; ++e) static_cast<std::uint16_t*>(to)[e] = 0xffff;  // NaN until it arrives
   if (all.draw() % 2 == 0) host::arrive(copy);                              // it may arrive at once, or only when it is waited for
+  const host::hidden_from_tsan hidden;
   all.self().copies.push_back(copy);
   ++all.counts.async_copies;
 #endif
