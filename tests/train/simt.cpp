@@ -50,7 +50,8 @@ void check(const decoder_config& sizes) {
   Family<on_simt> model(sizes, device);
   const auto right = losses(expected), got = losses(model);
   REQUIRE(got.size() == right.size());
-  // sums in another order, and roundings of activations to bf16 that fall the other way: each changes the loss by less than 2⁻⁹ of it
+  // a rounding to bf16 that falls the other way, after sums in another order, changes an activation by 2⁻⁸ of it; the loss is a mean over 96
+  // tokens, in which such changes do not all point one way: half of that is allowed
   for (std::size_t i = 0; i < right.size(); ++i) CHECK(std::abs(got[i] - right[i]) < right[i] * 0x1p-9);
   INFO(device.report());
   CHECK(device.fallbacks().empty());
