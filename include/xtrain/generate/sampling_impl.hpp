@@ -36,10 +36,11 @@ struct score_range {
 
 [[nodiscard]] inline score_range range_of(std::span<const double> scores) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  std::array<double, scores_at_once> largest, smallest;
-  std::array<std::uint64_t, scores_at_once> nan{};
-  largest.fill(-infinity);
-  smallest.fill(infinity);
+  double largest[scores_at_once];  // not std::array: cudafe++ of CUDA 13.0 prints its length as a cast that is no C++
+  double smallest[scores_at_once];
+  std::uint64_t nan[scores_at_once] = {};
+  std::ranges::fill(largest, -infinity);
+  std::ranges::fill(smallest, infinity);
   const auto add = [&](std::size_t lane, double x) {
     const double banned_last = x == -infinity ? infinity : x;
     largest[lane] = x > largest[lane] ? x : largest[lane];
@@ -50,8 +51,7 @@ struct score_range {
   for (; i + scores_at_once <= scores.size(); i += scores_at_once)
     for (std::size_t lane = 0; lane < scores_at_once; ++lane) add(lane, scores[i + lane]);
   for (; i < scores.size(); ++i) add(0, scores[i]);
-  return {*std::max_element(largest.begin(), largest.end()), *std::min_element(smallest.begin(), smallest.end()),
-          std::any_of(nan.begin(), nan.end(), [](std::uint64_t one) { return one != 0; })};
+  return {std::ranges::max(largest), std::ranges::min(smallest), std::ranges::any_of(nan, [](std::uint64_t one) { return one != 0; })};
 }
 
 }  // namespace detail

@@ -194,7 +194,7 @@ inline void follow_class(tokenizer_description& to, const companion_files& besid
   const auto sequence = [](json first, json second) {
     return json{{"type", "Sequence"}, {"pretokenizers", json::array({std::move(first), std::move(second)})}};
   };
-  const auto visible_space = [](const char* scheme) {
+  const auto prepended_space = [](const char* scheme) {
     return json{{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"prepend_scheme", scheme}, {"split", false}};
   };
   using steps = std::pair<json, json>;
@@ -210,9 +210,9 @@ inline void follow_class(tokenizer_description& to, const companion_files& besid
     case class_kind::cohere:
       return steps{nfc, sequence(json{{"type", "Digits"}, {"individual_digits", true}}, byte_level)};
     case class_kind::llama:
-      return steps{nullptr, visible_space(!beside.adds_prefix_space().value_or(true) ? "never" : beside.legacy().value_or(false) ? "always" : "first")};
+      return steps{nullptr, prepended_space(!beside.adds_prefix_space().value_or(true) ? "never" : beside.legacy().value_or(false) ? "always" : "first")};
     case class_kind::code_llama:
-      return steps{nullptr, visible_space(beside.adds_prefix_space().value_or(true) ? "first" : "never")};
+      return steps{nullptr, prepended_space(beside.adds_prefix_space().value_or(true) ? "first" : "never")};
     case class_kind::gemma:
       return steps{json{{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\xE2\x96\x81"}},
                    json{{"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", "MergedWithPrevious"}, {"invert", false}}};
