@@ -150,6 +150,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/fake_quantize.hpp
     xtrain/device/kernel/grpo.hpp
     xtrain/device/kernel/kernel.hpp
+    xtrain/device/kernel/kernel_list.hpp
     xtrain/device/kernel/launch_record.hpp
     xtrain/device/kernel/loss.hpp
     xtrain/device/kernel/matmul.hpp
