@@ -476,6 +476,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/optimizers.hpp
     xtrain/testing/conformance/products.hpp
     xtrain/testing/delayed_schedule.hpp
+    xtrain/testing/fake_cuda.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp
     xtrain/testing/recorded_transport.hpp

@@ -1,6 +1,7 @@
 // The device `cuda`: an NVIDIA GPU. Its kernels are those of device/simt/, compiled by nvcc.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -52,9 +53,9 @@ concept available = requires(cuda_launcher& launcher, const Kernel& kernel, scra
 
 }  // namespace cuda_kernels
 
-template <class Kernel>
+template <std::derived_from<cuda_stream> Stream, class Kernel>
 requires cuda_kernels::available<Kernel>
-void run_kernel(cuda_stream& stream, const Kernel& kernel, scratch_span<cuda_memory> scratch) {
+void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<cuda_memory> scratch) {
   if (!stream.begin_kernel(kernel)) return;
 #if defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)
   cuda_kernels::compiled<Kernel>::run(stream, kernel, scratch);

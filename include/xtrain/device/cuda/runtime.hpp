@@ -94,7 +94,7 @@ namespace detail {
 inline void require_cuda(const cuda_runtime& runtime, int status, std::string_view call, int device, std::string_view kernel = {}) {
   if (status == cuda_status::success) [[likely]] return;
   (void)runtime.last_error();
-  const std::string where = concat("cuda: ", call, " on device ", device, kernel.empty() ? "" : ", kernel ", kernel, ", failed: ", runtime.error_text(status),
+  const std::string where = concat("cuda: ", call, kernel.empty() ? "" : " of kernel ", kernel, " on device ", device, " failed: ", runtime.error_text(status),
                                    " (", runtime.error_name(status), ")");
   if (status == cuda_status::out_of_memory) throw memory_error(where);
   throw cuda_error(where);

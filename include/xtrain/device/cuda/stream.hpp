@@ -181,6 +181,7 @@ class cuda_stream {
     std::shared_ptr<void> raw_{};
     std::shared_ptr<detail::cuda_problem> problem_{};
     std::uint32_t functions_ = 0;
+    bool may_be_told_ = false;
   };
 
   /// Work that was captured, with what was launched. The runtime's executable form is made when it is first replayed.
@@ -217,7 +218,7 @@ class cuda_stream {
   }
   cuda_stream(cuda_stream&& from) noexcept
       : device_(from.device_), state_(from.state_), problem_(from.problem_), raw_(std::exchange(from.raw_, nullptr)), functions_(from.functions_),
-        host_functions_(std::move(from.host_functions_)), capturing_(std::move(from.capturing_)) {}
+        may_be_told_(from.may_be_told_), host_functions_(std::move(from.host_functions_)), capturing_(std::move(from.capturing_)) {}
   cuda_stream& operator=(cuda_stream&& from) noexcept {
     if (this == &from) return *this;
     close();
@@ -226,6 +227,7 @@ class cuda_stream {
     problem_ = from.problem_;
     raw_ = std::exchange(from.raw_, nullptr);
     functions_ = from.functions_;
+    may_be_told_ = from.may_be_told_;
     host_functions_ = std::move(from.host_functions_);
     capturing_ = std::move(from.capturing_);
     return *this;
@@ -266,7 +268,7 @@ class cuda_stream {
   void synchronize() {
     if (dry_record* const record = counts()) return void(++record->synchronisations);
     refuse_in_capture("the host waited for the stream");
-    state_->enter();
+    enter();
     check(state_->runtime().synchronize_stream(raw_), "cudaStreamSynchronize");
     if (const std::exception_ptr problem = problem_->before(functions_)) std::rethrow_exception(problem);
   }
@@ -274,11 +276,12 @@ class cuda_stream {
     event now;
     if (counts() != nullptr) return now;
     refuse_in_capture("an event was recorded");
-    state_->enter();
+    enter();
     now.state_ = state_;
     now.raw_ = detail::shared_event(state_);
     now.problem_ = problem_;
     now.functions_ = functions_;
+    now.may_be_told_ = may_be_told_;
     check(state_->runtime().record_event(now.raw_.get(), raw_), "cudaEventRecord");
     return now;
   }
@@ -287,6 +290,7 @@ class cuda_stream {
     refuse_in_capture("the stream waited for an event");
     if (!begin_work()) return;
     problem_->follow(other.problem_, other.functions_);
+    may_be_told_ = may_be_told_ || other.may_be_told_;
     check(state_->runtime().wait_event(raw_, other.raw_.get()), "cudaStreamWaitEvent");
   }
   /// Runs f() on the host, in the order of the stream, on a thread of the stream. It may block, and may use the device; other streams go on.
@@ -296,6 +300,7 @@ class cuda_stream {
     refuse_in_capture("a host function was queued");
     if (!begin_work()) return;
     const std::uint32_t number = functions_ + 1;
+    may_be_told_ = true;
     if (state_->runtime().wait_value == nullptr) {  // a driver whose streams cannot wait for memory: the host waits for them
       check(state_->runtime().synchronize_stream(raw_), "cudaStreamSynchronize");
       functions_ = number;
@@ -313,7 +318,7 @@ class cuda_stream {
 
   void begin_capture() {
     require<config_error>(counts() == nullptr && !capturing_, "cuda: a capture must begin on a stream that has none, and not in a dry run");
-    state_->enter();
+    enter();
     check(state_->runtime().begin_capture(raw_), "cudaStreamBeginCapture");
     capturing_.emplace();
   }
@@ -322,7 +327,7 @@ class cuda_stream {
     graph captured = std::move(*capturing_);
     capturing_.reset();
     captured.handles_ = std::make_shared<graph::handles>(state_);
-    state_->enter();
+    (void)state_->runtime().set_device(state_->ordinal());
     check(state_->runtime().end_capture(raw_, &captured.handles_->captured), "cudaStreamEndCapture");
     return captured;
   }
@@ -371,10 +376,11 @@ class cuda_stream {
     friend bool operator==(const memory_work&, const memory_work&) = default;
   };
 
-  /// False if a host function of this stream has thrown: nothing more is queued.
+  void enter() { check(state_->runtime().set_device(state_->ordinal()), "cudaSetDevice"); }
+  /// False if a host function of this stream has thrown, or of one that it follows: nothing more is queued.
   [[nodiscard]] bool begin_work() {
-    state_->enter();
-    return functions_ == 0 || !problem_->before(functions_);
+    enter();
+    return !may_be_told_ || !problem_->before(functions_);
   }
   ///   host  the side of the copy that is host memory; null: neither
   void copy(std::string_view name, void* to, const void* from, std::size_t bytes, const void* host) {
@@ -395,8 +401,8 @@ class cuda_stream {
     if (status == cuda_status::success) [[likely]] return;
     cancel_capture();
     const bool is_earlier = status >= cuda_status::illegal_address && status < 800 && call != "cudaLaunchKernel";
-    state_->check(status, is_earlier ? concat(call, ", after kernels of which the last was ", last_kernel_.empty() ? "none" : last_kernel_, ",") : std::string(call),
-                  call == "cudaLaunchKernel" ? last_kernel_ : std::string_view{});
+    const std::string after = is_earlier ? concat(call, ", after kernels of which the last was ", last_kernel_.empty() ? "none" : last_kernel_, ",") : "";
+    state_->check(status, is_earlier ? after : call, call == "cudaLaunchKernel" ? last_kernel_ : std::string_view{});
   }
   void close() noexcept {
     if (raw_ == nullptr) return;
@@ -413,6 +419,7 @@ class cuda_stream {
   std::shared_ptr<detail::cuda_problem> problem_;
   cuda_queue_handle raw_ = nullptr;
   std::uint32_t functions_ = 0;  // host functions queued
+  bool may_be_told_ = false;     // that a host function threw, of this stream or of one that it follows
   std::unique_ptr<detail::cuda_host_functions> host_functions_{};
   std::optional<graph> capturing_{};
   std::string_view last_kernel_{};
