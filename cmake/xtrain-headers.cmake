@@ -133,6 +133,12 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/tile.hpp
     xtrain/device/cpu/tile_registers.hpp
     xtrain/device/cpu/value_loss.hpp
+    xtrain/device/cuda/compiled.hpp
+    xtrain/device/cuda/context.hpp
+    xtrain/device/cuda/cuda.hpp
+    xtrain/device/cuda/host_launch.hpp
+    xtrain/device/cuda/runtime.hpp
+    xtrain/device/cuda/stream.hpp
     xtrain/device/dry/dry.hpp
     xtrain/device/dry_run.hpp
     xtrain/device/host.hpp
@@ -470,6 +476,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/optimizers.hpp
     xtrain/testing/conformance/products.hpp
     xtrain/testing/delayed_schedule.hpp
+    xtrain/testing/fake_cuda.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp
     xtrain/testing/recorded_transport.hpp
