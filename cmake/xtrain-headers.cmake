@@ -369,6 +369,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/step_scalars.hpp
     xtrain/ops/value_loss.hpp
     xtrain/optim/adafactor.hpp
+    xtrain/optim/adam_corrections.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/adamw_8bit.hpp
     xtrain/optim/checked_betas.hpp

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <xtrain/ops/optimizer.hpp>
+#include <xtrain/optim/adam_corrections.hpp>
 #include <xtrain/optim/checked_betas.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/master.hpp>
@@ -33,12 +34,13 @@ struct adamw {
     state(const config& settings, execution<Device>& on, const parameter_store<Device, Precision>& store)
         : settings_(detail::checked_betas(name, settings)), master_(on, store),
           m_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer),
-          v_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer) {
+          v_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer), corrections_(store.device()) {
       fill_zero(on.stream, m_.template as<dtype>());
       fill_zero(on.stream, v_.template as<dtype>());
     }
 
     void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step<Device>& how) {
+      const auto corrections = corrections_.of_step(on, settings_.beta1, settings_.beta2, how);
       for (const decay_run& run : store.decay_runs()) {
         const std::size_t n = run.size();
         ops::adamw(
@@ -53,6 +55,7 @@ struct adamw {
                     .stochastic = Precision::update == rounding::stochastic,
                     .random = {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element},
                     .scalars_1 = how.scalars,
+                    .correction_2 = corrections,
                     .gradient_n = store.gradients_of(run),
                     .master_n = master_.of(run),
                     .parameter_n = store.values_of(run),
@@ -76,6 +79,7 @@ struct adamw {
     master_copy<Device, Precision> master_;
     buffer<Device> m_;
     buffer<Device> v_;
+    detail::adam_corrections<Device> corrections_;
   };
 };
 

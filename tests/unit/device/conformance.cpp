@@ -20,7 +20,7 @@ void check_device() {
   suite.template check<CONFORMANCE_DTYPE>();
   INFO(suite.text());
   CHECK(suite.passed());
-  CHECK(suite.results().size() == 71);
+  CHECK(suite.results().size() == 72);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Every operation rejects mismatched shapes before computing anything, and names the argument.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -142,11 +143,16 @@ TEST_CASE("routing and its like name what does not fit") {
 
 TEST_CASE("an optimizer step over memory of different lengths is refused") {
   static constexpr kernel::step_scalars scalars;
+  static constexpr std::array<double, 2> corrections{1.0, 1.0};
   refuses("adamw: scalars_1 must have 1 element; given 0",
           [](bench& b) { ops::adamw(b.where, kernel::adamw<host_memory, float, float, float, float>{}); });
+  refuses("adamw: correction_2 must have 2 elements; given 0", [](bench& b) {
+    ops::adamw(b.where, kernel::adamw<host_memory, float, float, float, float>{.scalars_1 = span_of(&scalars, 1)});
+  });
   refuses("adamw: gradient, parameter, master, m and v must all have 4 elements; given 4, 3", [](bench& b) {
     ops::adamw(b.where, kernel::adamw<host_memory, float, float, float, float>{.n = 4,
                                                                                .scalars_1 = span_of(&scalars, 1),
+                                                                               .correction_2 = span_of(corrections.data(), 2),
                                                                                .gradient_n = b.vector(4).span(),
                                                                                .parameter_n = b.vector(3).span(),
                                                                                .m_n = b.vector(4).span(),
@@ -163,6 +169,7 @@ TEST_CASE("an optimizer step over memory of different lengths is refused") {
     const auto code_n = b.memory.take<std::uint8_t>(codes);
     ops::adamw_8bit(b.where, kernel::adamw_8bit<host_memory, float, float, float>{.n = 300,
                                                                                   .scalars_1 = span_of(&scalars, 1),
+                                                                                  .correction_2 = span_of(corrections.data(), 2),
                                                                                   .gradient_n = b.vector(300).span(),
                                                                                   .parameter_n = b.vector(300).span(),
                                                                                   .m_code_n = code_n,
