@@ -96,6 +96,23 @@ template <class To, class Kernel, class Convert>
   return to;
 }
 
+struct count_fields {
+  template <class... Field>
+  constexpr auto operator()(const Field&...) const {
+    return std::integral_constant<std::size_t, sizeof...(Field)>{};
+  }
+};
+/// The number of a kernel's fields: settings and operands.
+template <class Kernel>
+inline constexpr std::size_t arity = decltype(Kernel::fields(std::declval<const Kernel&>(), count_fields{}))::value;
+
+/// First line of a device's function for a kernel, which handles this many fields. A kernel that gets a new setting compiles on no device until
+/// each function was read again.
+template <std::size_t Fields, class Kernel>
+constexpr void check_arity(const Kernel&) {
+  static_assert(arity<Kernel> == Fields, "a kernel has more or fewer fields than this device's function handles");
+}
+
 /// Memory traffic of a kernel's field: an operand that is updated is read and written.
 template <class Field>
 [[nodiscard]] constexpr std::size_t bytes_moved_of(const Field& field) {
