@@ -34,13 +34,14 @@ struct adamw {
     state(const config& settings, execution<Device>& on, const parameter_store<Device, Precision>& store)
         : settings_(detail::checked_betas(name, settings)), master_(on, store),
           m_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer),
-          v_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer), corrections_(store.device()) {
+          v_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer) {
       fill_zero(on.stream, m_.template as<dtype>());
       fill_zero(on.stream, v_.template as<dtype>());
     }
 
     void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step<Device>& how) {
-      const auto corrections = corrections_.of_step(on, settings_.beta1, settings_.beta2, how);
+      const typename arena<Device>::scope scope(on.workspace);
+      const auto corrections = detail::adam_corrections(on, settings_.beta1, settings_.beta2, how);
       for (const decay_run& run : store.decay_runs()) {
         const std::size_t n = run.size();
         ops::adamw(
@@ -79,7 +80,6 @@ struct adamw {
     master_copy<Device, Precision> master_;
     buffer<Device> m_;
     buffer<Device> v_;
-    detail::adam_corrections<Device> corrections_;
   };
 };
 

@@ -52,11 +52,11 @@ struct adamw_8bit {
         : settings_(detail::checked_betas(name, settings)), store_(&checked(store)), master_(on, store), pieces_(pieces_of_this_rank()),
           m_code_(zeros<std::uint8_t>(on, store.stepped())), v_code_(zeros<std::uint8_t>(on, store.stepped())),
           m_scale_(zeros<float>(on, store.stepped() / dynamic_code::block)),
-          v_scale_(zeros<float>(on, store.stepped() / dynamic_code::block)), m_(zeros<wide>(on, small_)), v_(zeros<wide>(on, small_)),
-          corrections_(store.device()) {}
+          v_scale_(zeros<float>(on, store.stepped() / dynamic_code::block)), m_(zeros<wide>(on, small_)), v_(zeros<wide>(on, small_)) {}
 
     void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how) {
-      const auto corrections = corrections_.of_step(on, settings_.beta1, settings_.beta2, how);
+      const typename arena<Device>::scope scope(on.workspace);
+      const auto corrections = detail::adam_corrections(on, settings_.beta1, settings_.beta2, how);
       for (const piece& one : pieces_) {
         const decay_run& run = one.run;
         const double weight_decay = run.decays ? settings_.weight_decay : 0.0;
@@ -204,7 +204,6 @@ struct adamw_8bit {
     std::size_t small_ = 0;
     std::vector<piece> pieces_;
     buffer<Device> m_code_, v_code_, m_scale_, v_scale_, m_, v_;
-    detail::adam_corrections<Device> corrections_;
   };
 };
 

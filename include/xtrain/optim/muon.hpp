@@ -113,7 +113,7 @@ struct muon {
     state(const config& settings, execution<Device>& on, const store_type& store)
         : settings_(checked(settings)), store_(&store), master_(on, store), pieces_(pieces_of(store)), v_begin_(store.entries().size(), 0),
           m_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer),
-          v_(store.device(), place_second_moments() * sizeof(dtype), memory_role::optimizer), corrections_(store.device()) {
+          v_(store.device(), place_second_moments() * sizeof(dtype), memory_role::optimizer) {
       fill_zero(on.stream, m_.template as<dtype>());
       fill_zero(on.stream, v_.template as<dtype>());
     }
@@ -126,7 +126,8 @@ struct muon {
     template <class Strategy>
     requires clause::combines_matrices<Strategy, Device, parameter_store<Device, Precision>>
     void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy) {
-      const auto corrections = corrections_.of_step(on, settings_.adamw.beta1, settings_.adamw.beta2, how);
+      const typename arena<Device>::scope scope(on.workspace);
+      const auto corrections = detail::adam_corrections(on, settings_.adamw.beta1, settings_.adamw.beta2, how);
       for (const parameter_piece& piece : pieces_) {
         const auto& entry = store.entries()[piece.entry];
         if (is_hidden(store, entry)) step_matrix(on, store, how, strategy, piece, entry);
@@ -286,7 +287,6 @@ struct muon {
     std::vector<parameter_piece> pieces_;
     std::vector<std::size_t> v_begin_;  // by parameter: where its piece begins in v_
     buffer<Device> m_, v_;
-    detail::adam_corrections<Device> corrections_;
   };
 };
 
