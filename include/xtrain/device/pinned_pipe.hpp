@@ -132,4 +132,17 @@ class pinned_pipe {
   std::size_t at_ = 1;
 };
 
+/// Copies elements to ordinary host memory; returns when they are there.
+template <class Device, class T, class M>
+void copy_in_pieces(const typename Device::context& device, typename Device::stream& on, std::span<std::remove_const_t<T>> to, device_span<T, M> from) {
+  if constexpr (host_addressable<Device>) {
+    copy_to_host(on, to, from);
+    on.synchronize();
+  } else {
+    pinned_pipe<Device> pipe(device);
+    auto at = to.begin();
+    pipe.to_host(on, from, [&](std::span<const std::remove_const_t<T>> piece) { at = std::copy(piece.begin(), piece.end(), at); });
+  }
+}
+
 }  // namespace xtrain
