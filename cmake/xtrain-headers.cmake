@@ -463,12 +463,16 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/elementwise.hpp
     xtrain/testing/conformance/embeddings.hpp
     xtrain/testing/conformance/experts.hpp
+    xtrain/testing/conformance/large.hpp
     xtrain/testing/conformance/losses.hpp
     xtrain/testing/conformance/matrix_optimizers.hpp
     xtrain/testing/conformance/norms.hpp
     xtrain/testing/conformance/objectives.hpp
     xtrain/testing/conformance/optimizers.hpp
     xtrain/testing/conformance/products.hpp
+    xtrain/testing/conformance/rows.hpp
+    xtrain/testing/conformance/step_scalars.hpp
+    xtrain/testing/conformance/streams.hpp
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp

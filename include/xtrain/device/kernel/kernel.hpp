@@ -125,6 +125,13 @@ concept works_on_rows = requires(const Kernel& kernel, std::size_t n) {
   { kernel.rows(n, n, n) } -> std::same_as<Kernel>;
 };
 
+/// Whether a kernel on no rows has something to write: zeros, if it writes a sum over rows.
+template <class Kernel>
+[[nodiscard]] constexpr bool writes_without_rows(const Kernel& kernel) {
+  if constexpr (requires { kernel.writes_without_rows(); }) return kernel.writes_without_rows();
+  else return false;
+}
+
 /// A kernel on some of its rows; which ones, is in device memory, and need not be known when it is launched.
 ///   whole     the kernel on all rows
 ///   range_2   read   first row, number of rows
