@@ -148,6 +148,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/embedding.hpp
     xtrain/device/kernel/experts.hpp
     xtrain/device/kernel/fake_quantize.hpp
+    xtrain/device/kernel/grouped_matmul.hpp
     xtrain/device/kernel/grpo.hpp
     xtrain/device/kernel/kernel.hpp
     xtrain/device/kernel/kernel_list.hpp
@@ -207,6 +208,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/simt/optimizer.hpp
     xtrain/device/simt/random.hpp
     xtrain/device/simt/experts.hpp
+    xtrain/device/simt/grouped_matmul.hpp
     xtrain/device/simt/matrix_optimizer.hpp
     xtrain/device/simt/objectives.hpp
     xtrain/device/simt/quantized.hpp

@@ -21,7 +21,7 @@ void check_device() {
   suite.template check<CONFORMANCE_DTYPE>();
   INFO(suite.text());
   CHECK(suite.passed());
-  CHECK(suite.results().size() == 87);
+  CHECK(suite.results().size() == 88);
 }
 
 }  // namespace

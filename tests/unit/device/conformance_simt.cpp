@@ -19,6 +19,6 @@ TEST_CASE("every kernel of the simt device agrees with the reference device") {
   suite.check<CONFORMANCE_DTYPE>();
   INFO(suite.text());
   CHECK(suite.passed());
-  CHECK(suite.results().size() == 87);
+  CHECK(suite.results().size() == 88);
   CHECK(simt::host::runner::here().counts.bank_conflicts == 0);
 }

@@ -102,10 +102,12 @@ template <class Field>
   if constexpr (is_operand<Field>) return field.bytes() * (Field::access == role::updated ? 2 : 1);
   return 0;
 }
-/// Minimum memory traffic of the kernel in bytes: read and written operands count once, updated ones twice.
+/// Minimum memory traffic of the kernel in bytes: read and written operands count once, updated ones twice. A kernel that does not touch all of an operand
+/// says it itself.
 template <class Kernel>
 [[nodiscard]] constexpr std::size_t bytes_moved(const Kernel& kernel) {
-  return Kernel::fields(kernel, [](const auto&... field) { return (bytes_moved_of(field) + ... + std::size_t{0}); });
+  if constexpr (requires { kernel.bytes_moved(); }) return kernel.bytes_moved();
+  else return Kernel::fields(kernel, [](const auto&... field) { return (bytes_moved_of(field) + ... + std::size_t{0}); });
 }
 
 /// A kernel on `count` of its `total` rows, for kernels whose operands have the same number of elements in every row.
