@@ -148,6 +148,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/embedding.hpp
     xtrain/device/kernel/experts.hpp
     xtrain/device/kernel/fake_quantize.hpp
+    xtrain/device/kernel/grouped_matmul.hpp
     xtrain/device/kernel/grpo.hpp
     xtrain/device/kernel/kernel.hpp
     xtrain/device/kernel/kernel_list.hpp
@@ -208,6 +209,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/simt/optimizer.hpp
     xtrain/device/simt/random.hpp
     xtrain/device/simt/experts.hpp
+    xtrain/device/simt/grouped_matmul.hpp
     xtrain/device/simt/matrix_optimizer.hpp
     xtrain/device/simt/objectives.hpp
     xtrain/device/simt/quantized.hpp
@@ -465,12 +467,16 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/elementwise.hpp
     xtrain/testing/conformance/embeddings.hpp
     xtrain/testing/conformance/experts.hpp
+    xtrain/testing/conformance/large.hpp
     xtrain/testing/conformance/losses.hpp
     xtrain/testing/conformance/matrix_optimizers.hpp
     xtrain/testing/conformance/norms.hpp
     xtrain/testing/conformance/objectives.hpp
     xtrain/testing/conformance/optimizers.hpp
     xtrain/testing/conformance/products.hpp
+    xtrain/testing/conformance/rows.hpp
+    xtrain/testing/conformance/step_scalars.hpp
+    xtrain/testing/conformance/streams.hpp
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp

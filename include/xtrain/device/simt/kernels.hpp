@@ -7,6 +7,7 @@
 #include <xtrain/device/simt/elementwise.hpp>
 #include <xtrain/device/simt/embedding.hpp>
 #include <xtrain/device/simt/experts.hpp>
+#include <xtrain/device/simt/grouped_matmul.hpp>
 #include <xtrain/device/simt/loss.hpp>
 #include <xtrain/device/simt/matmul.hpp>
 #include <xtrain/device/simt/matrix_optimizer.hpp>
