@@ -186,8 +186,12 @@ struct isolated_properties {
   typename Device::properties of_device;
 };
 
+/// The device's memory is the host's, whether or not its type lets host code address it.
+template <class Device>
+concept in_host_memory = host_addressable<Device> || (device<Device> && requires { requires Device::memory::lies_on_host; });
+
 /// `Device`, which must be in host memory, with that memory made inaccessible to host code. Fresh memory is filled with NaN.
-template <host_addressable Device>
+template <in_host_memory Device>
 struct isolated {
   static constexpr std::string_view name = "isolated";
   using memory = isolated_memory<Device>;
