@@ -36,6 +36,7 @@
 #include <xtrain/testing/conformance/objectives.hpp>
 #include <xtrain/testing/conformance/optimizers.hpp>
 #include <xtrain/testing/conformance/products.hpp>
+#include <xtrain/testing/conformance/sampling.hpp>
 
 namespace xtrain::testing {
 
@@ -85,6 +86,7 @@ class conformance {
     detail::check_distillation<T>(*this);
     detail::check_optimizers<T>(*this);
     detail::check_matrix_optimizers<T>(*this);
+    detail::check_sampling<T>(*this);
   }
 
   [[nodiscard]] const std::vector<conformance_result>& results() const { return results_; }
