@@ -127,6 +127,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/row_integers.hpp
     xtrain/device/cpu/simd.hpp
     xtrain/device/cpu/slim.hpp
+    xtrain/device/cpu/sample.hpp
     xtrain/device/cpu/split_loss.hpp
     xtrain/device/cpu/step_scalars.hpp
     xtrain/device/cpu/stream.hpp
@@ -161,6 +162,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/optimizer.hpp
     xtrain/device/kernel/preference.hpp
     xtrain/device/kernel/row_integers.hpp
+    xtrain/device/kernel/sample.hpp
     xtrain/device/kernel/split_loss.hpp
     xtrain/device/kernel/step_scalars.hpp
     xtrain/device/kernel/value_loss.hpp
@@ -186,6 +188,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/preference.hpp
     xtrain/device/reference/reference.hpp
     xtrain/device/reference/row_integers.hpp
+    xtrain/device/reference/sample.hpp
     xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/step_scalars.hpp
     xtrain/device/reference/stream.hpp
@@ -214,11 +217,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/simt/objectives.hpp
     xtrain/device/simt/quantized.hpp
     xtrain/device/simt/softmax_row.hpp
+    xtrain/device/simt/sample.hpp
     xtrain/device/simt/split_loss.hpp
     xtrain/device/simt/simt.hpp
     xtrain/device/simt/step_scalars.hpp
     xtrain/device/simt/two_stage_sum.hpp
     xtrain/device/stream_drain.hpp
+    xtrain/device/token_selection.hpp
     xtrain/device/with_host_fallback.hpp
     xtrain/eval/accuracy.hpp
     xtrain/eval/answer_filter.hpp
@@ -475,6 +480,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/optimizers.hpp
     xtrain/testing/conformance/products.hpp
     xtrain/testing/conformance/rows.hpp
+    xtrain/testing/conformance/sampling.hpp
     xtrain/testing/conformance/step_scalars.hpp
     xtrain/testing/conformance/streams.hpp
     xtrain/testing/delayed_schedule.hpp

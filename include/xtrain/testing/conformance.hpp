@@ -39,6 +39,7 @@
 #include <xtrain/testing/conformance/optimizers.hpp>
 #include <xtrain/testing/conformance/products.hpp>
 #include <xtrain/testing/conformance/rows.hpp>
+#include <xtrain/testing/conformance/sampling.hpp>
 #include <xtrain/testing/conformance/step_scalars.hpp>
 #include <xtrain/testing/conformance/streams.hpp>
 
@@ -94,6 +95,7 @@ class conformance {
     detail::check_matrix_optimizers<T>(*this);
     detail::check_step_scalars<T>(*this);
     detail::check_rows<T>(*this);
+    detail::check_sampling<T>(*this);
   }
   /// Copies, fills and events.
   void check_stream() {

@@ -21,6 +21,7 @@
 #include <xtrain/device/kernel/optimizer.hpp>
 #include <xtrain/device/kernel/preference.hpp>
 #include <xtrain/device/kernel/row_integers.hpp>
+#include <xtrain/device/kernel/sample.hpp>
 #include <xtrain/device/kernel/split_loss.hpp>
 #include <xtrain/device/kernel/value_loss.hpp>
 
@@ -108,6 +109,8 @@
 #define XTRAIN_KERNEL_LIST(X, M) \
   XTRAIN_KERNEL_LIST_OF(X, M, float) \
   X(kernel::expert_ranges<M>) \
+  X(kernel::sample<M>) \
+  X(kernel::advance<M>) \
   X(kernel::softcap<M, float>) \
   X(kernel::softmax_part<M, float>) \
   X(kernel::distillation_part<M, float>) \

@@ -15,5 +15,6 @@
 #include <xtrain/device/simt/objectives.hpp>
 #include <xtrain/device/simt/optimizer.hpp>
 #include <xtrain/device/simt/quantized.hpp>
+#include <xtrain/device/simt/sample.hpp>
 #include <xtrain/device/simt/split_loss.hpp>
 #include <xtrain/device/simt/step_scalars.hpp>
