@@ -31,6 +31,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/mesh.hpp
     xtrain/comm/message_scratch.hpp
     xtrain/comm/native_collectives.hpp
+    xtrain/comm/native_lane.hpp
     xtrain/comm/part.hpp
     xtrain/comm/point_to_point.hpp
     xtrain/comm/recursive_halving.hpp

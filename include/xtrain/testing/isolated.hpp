@@ -131,6 +131,11 @@ class late_worker {
     const std::lock_guard lock(mutex_);
     return queued_;
   }
+  /// What is queued is done, although nobody waits for it.
+  void begin() {
+    const std::lock_guard lock(mutex_);
+    want(queued_);
+  }
   ///   throws  what an item before has thrown
   void finish(std::size_t number) {
     std::unique_lock lock(mutex_);
@@ -328,6 +333,8 @@ struct isolated {
       ++host_->drains;
       worker_->finish(worker_->queued());
     }
+    /// Begins what is queued: another rank may wait for it.
+    void begin() { worker_->begin(); }
     [[nodiscard]] const context& device() const { return device_; }
     [[nodiscard]] event record() { return {host_, worker_, worker_->queued()}; }
     void wait(const event& other) {
