@@ -196,6 +196,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/value_loss.hpp
     xtrain/device/simt/activation.hpp
     xtrain/device/simt/attention.hpp
+    xtrain/device/simt/attention_backward.hpp
+    xtrain/device/simt/attention_tiles.hpp
     xtrain/device/simt/column_sum.hpp
     xtrain/device/simt/elementwise.hpp
     xtrain/device/simt/embedding.hpp
