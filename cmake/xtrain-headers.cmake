@@ -135,6 +135,12 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/tile.hpp
     xtrain/device/cpu/tile_registers.hpp
     xtrain/device/cpu/value_loss.hpp
+    xtrain/device/cuda/compiled.hpp
+    xtrain/device/cuda/context.hpp
+    xtrain/device/cuda/cuda.hpp
+    xtrain/device/cuda/host_launch.hpp
+    xtrain/device/cuda/runtime.hpp
+    xtrain/device/cuda/stream.hpp
     xtrain/device/dry/dry.hpp
     xtrain/device/dry_run.hpp
     xtrain/device/host.hpp
@@ -196,6 +202,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/value_loss.hpp
     xtrain/device/simt/activation.hpp
     xtrain/device/simt/attention.hpp
+    xtrain/device/simt/attention_backward.hpp
+    xtrain/device/simt/attention_tiles.hpp
     xtrain/device/simt/column_sum.hpp
     xtrain/device/simt/elementwise.hpp
     xtrain/device/simt/embedding.hpp
@@ -485,6 +493,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/step_scalars.hpp
     xtrain/testing/conformance/streams.hpp
     xtrain/testing/delayed_schedule.hpp
+    xtrain/testing/fake_cuda.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp
     xtrain/testing/recorded_transport.hpp

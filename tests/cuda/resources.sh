@@ -1,13 +1,13 @@
 #!/bin/sh
-# Compiles the kernels for a GPU and reads what the compiler says of registers and memory: no kernel may spill registers or use local memory.
+# Compiles the kernels for a GPU and reads what the compiler says: registers within limits, no spills, no local memory; and in its PTX, tensor-core
+# products, loads of their operands and asynchronous copies in every product and attention kernel of 16-bit numbers.
 #
-#   resources.sh <nvcc> <checkout> <object file>
+#   resources.sh <nvcc> <checkout> <folder for results> [<architecture>]
 set -eu
-report="$3.txt"
-"$1" -std=c++20 --expt-relaxed-constexpr -arch=sm_90 -O3 -Werror all-warnings -Xptxas -v -I "$2/include" -c "$2/tests/cuda/kernels.cu" -o "$3" > "$report" 2>&1 ||
-  { cat "$report" >&2; exit 1; }
-awk '
-  /Compiling entry function/ { name = $0; sub(/.*function ./, "", name); sub(/. for .*/, "", name) }
-  /bytes stack frame/ { kernels += 1; if ($1 + 0 > 0) { print name ": " $0; bad += 1 } }
-  /Used [0-9]+ registers/ { for (i = 1; i < NF; ++i) if ($i == "Used" && $(i + 1) + 0 > most) most = $(i + 1) + 0 }
-  END { print kernels " kernels, at most " most " registers, " bad + 0 " with local memory"; exit bad > 0 || kernels < 90 }' "$report"
+arch="${4:-90}"
+mkdir -p "$3"
+report="$3/report.txt"
+"$1" -std=c++20 --expt-relaxed-constexpr "-arch=sm_$arch" -O3 -Werror all-warnings -Xptxas -v -I "$2/include" \
+  --keep --keep-dir "$3" -c "$2/tests/cuda/kernels.cu" -o "$3/kernels.o" > "$report" 2>&1 || { cat "$report" >&2; exit 1; }
+awk -f "$2/tests/cuda/resources.awk" -v least=100 "$report"
+awk -f "$2/tests/cuda/instructions.awk" -v least=40 "$3/kernels.ptx"

@@ -1,12 +1,16 @@
 // What was launched: a kernel with its settings and operands, so that launches can be compared.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
+#include <xtrain/core/text.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 
 namespace xtrain::kernel {
@@ -60,5 +64,15 @@ class launch_record {
   std::shared_ptr<const void> kernel_;
   bool (*is_same_)(const void*, const void*);
 };
+
+/// Empty if both are the same; otherwise a sentence about the first launch that differs.
+[[nodiscard]] inline std::string difference_of(std::span<const launch_record> one, std::span<const launch_record> other) {
+  for (std::size_t i = 0; i < std::min(one.size(), other.size()); ++i)
+    if (!(one[i] == other[i]))
+      return concat("launch ", i + 1, " of ", one.size(), " is ", one[i].name(), " and ", other[i].name(),
+                    one[i].name() == other[i].name() ? ", with other settings or operands" : "");
+  if (one.size() != other.size()) return concat("there are ", one.size(), " and ", other.size(), " launches");
+  return {};
+}
 
 }  // namespace xtrain::kernel

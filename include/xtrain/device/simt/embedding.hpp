@@ -1,8 +1,12 @@
 // Token embeddings and rotary positions.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <xtrain/core/error.hpp>
 #include <xtrain/device/kernel/embedding.hpp>
-#include <xtrain/device/simt/language/sums.hpp>
 #include <xtrain/device/simt/launch.hpp>
 
 namespace xtrain {
@@ -37,98 +41,156 @@ struct embedding_op {
   }
 };
 
-/// first_n[i] = 1 where no earlier row has the same token, and the token has a row of the table.
-struct first_occurrences {
-  static constexpr int threads = 256;
+/// What rows are sorted by: the table's row, then the place. Rows without one come last.
+inline constexpr std::uint64_t no_table_row = 0xffffffff;
+[[nodiscard]] XTRAIN_SIMT_FN std::uint64_t table_row_of(std::uint64_t key) { return key >> 32; }
+
+/// How many of `count` ascending keys are less than `key`. No two keys are equal.
+template <class Keys>
+XTRAIN_SIMT_FN int less_than(std::uint64_t key, const Keys& keys, int count) {
+  int low = 0;
+  while (low < count) {
+    const int middle = (low + count) / 2;
+    if (keys(middle) < key) low = middle + 1;
+    else count = middle;
+  }
+  return low;
+}
+/// Where an ascending run and the one after it, of up to `width` keys each, are merged: the place of key i among both. `n` is the number of all keys.
+template <class Keys>
+XTRAIN_SIMT_FN int place_in_merged(int i, int width, int n, const Keys& keys) {
+  const int run = i / width, first = run / 2 * 2 * width, other = (run % 2 == 0 ? run + 1 : run - 1) * width;
+  const int others = smaller(width, larger(n - other, 0));
+  return first + (i - run * width) + less_than(
+                                         keys(i), [&](int j) { return keys(other + j); }, others);
+}
+
+/// Keys of rows, ascending within each tile.
+struct sort_tiles {
+  static constexpr int threads = 256, tile = 1024;
   struct shared {
-    shared_array<token, threads> tokens;
+    shared_array<std::uint64_t, 2 * tile> keys;
   };
   const token* index;
-  int* first_n;
-  std::size_t n, v;
+  std::uint64_t* keys;
+  int n;
+  std::int64_t v;
   token first, padding;
 
   XTRAIN_SIMT_FN void operator()(shared& s) const {
-    const std::size_t i = thread_of_grid(threads);
-    const token mine = i < n ? index[i] : token{-1};
-    const auto row = static_cast<std::int64_t>(mine) - first;
-    bool is_first = i < n && mine != padding && row >= 0 && row < static_cast<std::int64_t>(v);
-    for (std::size_t begin = 0; begin <= static_cast<std::size_t>(block_x()) * threads; begin += threads) {
-      const std::size_t j = begin + static_cast<std::size_t>(thread());
-      s.tokens[thread()] = j < n ? index[j] : token{-1};
-      sync();
-      for (int other = 0; other < threads && begin + static_cast<std::size_t>(other) < i; ++other)
-        is_first = is_first && s.tokens[other] != mine;
-      sync();
+    const int begin = block_x() * tile, count = smaller(tile, n - begin);
+    for (int i = thread(); i < count; i += threads) {
+      const token mine = index[begin + i];
+      const std::int64_t row = static_cast<std::int64_t>(mine) - first;
+      const bool exists = mine != padding && row >= 0 && row < v;
+      s.keys[i] = (exists ? static_cast<std::uint64_t>(row) : no_table_row) << 32 | static_cast<std::uint64_t>(begin + i);
     }
-    if (i < n) first_n[i] = is_first ? 1 : 0;
+    int from = 0;
+    for (int width = 1; width < count; width *= 2) {
+      sync();
+      const auto keys_of_tile = [&](int i) { return s.keys[from + i]; };
+      for (int i = thread(); i < count; i += threads) s.keys[tile - from + place_in_merged(i, width, count, keys_of_tile)] = s.keys[from + i];
+      from = tile - from;
+    }
+    sync();
+    for (int i = thread(); i < count; i += threads) keys[begin + i] = s.keys[from + i];
   }
 };
+/// Runs of `width` keys become runs of twice as many.
+struct merge_runs {
+  const std::uint64_t* from;
+  std::uint64_t* to;
+  int n, width;
+  XTRAIN_SIMT_FN void operator()(std::size_t i) const {
+    to[place_in_merged(static_cast<int>(i), width, n, [&](int j) { return from[j]; })] = from[i];
+  }
+};
+/// Sorts rows by the table's rows, stably, in 2 · n words.
+///   returns   n ascending keys
+template <launches Stream>
+[[nodiscard]] const std::uint64_t* launch_sort(Stream& stream, const token* index, int n, std::int64_t v, token first, token padding, std::uint64_t* words) {
+  stream.launch(sort_tiles{index, words, n, v, first, padding}, {blocks_of(static_cast<std::size_t>(n), sort_tiles::tile), 1, 1});
+  std::uint64_t *from = words, *to = words + n;
+  for (int width = sort_tiles::tile; width < n; width *= 2) {
+    launch_items(stream, merge_runs{from, to, n, width}, static_cast<std::size_t>(n));
+    std::swap(from, to);
+  }
+  return from;
+}
 
-/// A block per token that occurs, and per range of columns: its rows are added in their order, each rounded to G.
+/// A block per sorted row and range of columns; the first of those with the same row of the table adds all of them, in their order, each rounded to G.
 template <class T, class G, int Width>
 struct embedding_backward_rows {
   static constexpr int threads = 128, columns = threads * Width;
-  struct shared {
-    shared_array<token, threads> tokens;
-  };
-  const token* index;
-  const int* first_n;
+  struct shared {};
+  const std::uint64_t* keys;
   const T* dy;
   G* dtable;
-  std::size_t n, c;
-  token first;
+  int n;
+  std::size_t c;
   float scale;
 
-  XTRAIN_SIMT_FN void operator()(shared& s) const {
-    const auto begin = static_cast<std::size_t>(block_x());
-    if (first_n[begin] == 0) return;  // the whole block
-    const token mine = index[begin];
+  XTRAIN_SIMT_FN void operator()(shared&) const {
+    const int begin = block_x();
+    const std::uint64_t row = table_row_of(keys[begin]);
+    if (row == no_table_row || (begin > 0 && table_row_of(keys[begin - 1]) == row)) return;
     const std::size_t j = static_cast<std::size_t>(block_y()) * columns + static_cast<std::size_t>(thread()) * Width;
-    const bool exists = j < c;
-    G* const to = dtable + static_cast<std::size_t>(mine - first) * c + (exists ? j : 0);
+    if (j >= c) return;
+    G* const to = dtable + static_cast<std::size_t>(row) * c + j;
     vector_of<G, Width> sum = load<Width>(static_cast<const G*>(to));
-    for (std::size_t of_tile = begin; of_tile < n; of_tile += threads) {
-      const std::size_t i = of_tile + static_cast<std::size_t>(thread());
-      s.tokens[thread()] = i < n ? index[i] : token{-1};
-      sync();
-      const int rows = static_cast<int>(smaller<std::size_t>(threads, n - of_tile));
-      for (int other = 0; other < rows; ++other) {
-        if (s.tokens[other] != mine || !exists) continue;
-        const auto row = load<Width>(dy + (of_tile + static_cast<std::size_t>(other)) * c + j);
-        XTRAIN_SIMT_UNROLL
-        for (int e = 0; e < Width; ++e) sum.v[e] = rounded<G>(widen(sum.v[e]) + scale * widen(row.v[e]));
+    constexpr int at_once = 4;  // loads that wait for each other's memory, not for each other's sums
+    bool is_more = true;
+    for (int i = begin; is_more; i += at_once) {
+      vector_of<T, Width> dy_n[at_once];
+      int rows = 0;
+      XTRAIN_SIMT_UNROLL
+      for (int r = 0; r < at_once; ++r) {
+        is_more = is_more && i + r < n && table_row_of(keys[i + r]) == row;
+        if (is_more) dy_n[r] = load<Width>(dy + static_cast<std::size_t>(keys[i + r] & 0xffffffff) * c + j), rows = r + 1;
       }
-      sync();
+      XTRAIN_SIMT_UNROLL
+      for (int r = 0; r < at_once; ++r) {
+        if (r >= rows) break;
+        XTRAIN_SIMT_UNROLL
+        for (int e = 0; e < Width; ++e) sum.v[e] = rounded<G>(widen(sum.v[e]) + scale * widen(dy_n[r].v[e]));
+      }
     }
-    if (exists) store<Width>(to, sum);
+    store<Width>(to, sum);
   }
 };
 
-/// A thread per pair (i, i + d/2) of a head.
-template <class T>
-struct rotary_launch {
-  static constexpr int threads = 256;
+/// A block per row; a thread per Width pairs (i, i + d/2) of a head.
+template <class T, int Width>
+struct rotary_rows {
+  static constexpr int threads = 128;
   struct shared {};
   const token* position;
   const float* cos_sin;
   T* x;
-  std::size_t pairs, heads, half, stride, head_stride, positions;  // pairs: n · heads · half
+  int heads, half, positions;
+  std::size_t stride, head_stride;
   float direction;
 
   XTRAIN_SIMT_FN void operator()(shared&) const {
-    const std::size_t number = thread_of_grid(threads);
-    if (number >= pairs) return;
-    const std::size_t pair = number % half, head = number / half % heads, row = number / half / heads;
+    const auto row = static_cast<std::size_t>(block_x());
     const token now = position[row];
-    if (now < 0 || static_cast<std::size_t>(now) >= positions) return;
-    const float* const table = cos_sin + static_cast<std::size_t>(now) * 2 * half;
-    const float cosine = table[pair], sine = direction * table[half + pair];
-    T* const low = x + row * stride + head * head_stride + pair;
-    T* const high = low + half;
-    const float a = widen(*low), b = widen(*high);
-    *low = rounded<T>(a * cosine - b * sine);
-    *high = rounded<T>(b * cosine + a * sine);
+    if (now < 0 || now >= positions) return;
+    const float* const table = cos_sin + static_cast<std::size_t>(now) * 2 * static_cast<std::size_t>(half);
+    const int of_head = half / Width;
+    for (int number = thread(); number < heads * of_head; number += threads) {
+      const int head = number / of_head, pair = number % of_head * Width;
+      T* const low = x + row * stride + static_cast<std::size_t>(head) * head_stride + pair;
+      auto a = load<Width>(static_cast<const T*>(low)), b = load<Width>(static_cast<const T*>(low + half));
+      const auto cosine = load<Width>(table + pair), sine = load<Width>(table + half + pair);
+      XTRAIN_SIMT_UNROLL
+      for (int e = 0; e < Width; ++e) {
+        const float a_e = widen(a.v[e]), b_e = widen(b.v[e]), sine_e = direction * sine.v[e];
+        a.v[e] = rounded<T>(a_e * cosine.v[e] - b_e * sine_e);
+        b.v[e] = rounded<T>(b_e * cosine.v[e] + a_e * sine_e);
+      }
+      store<Width>(low, a);
+      store<Width>(low + half, b);
+    }
   }
 };
 
@@ -146,27 +208,33 @@ template <simt::launches S, class M, class T, class G>
 requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::embedding_backward<M, T, G>& k,
                                                                       scratch_span<M> scratch) {
   if (k.n == 0 || k.c == 0) return;
-  auto* const first_n = reinterpret_cast<int*>(scratch.raw());
-  stream.launch(simt::first_occurrences{k.index_n.raw(), first_n, k.n, k.v, k.first, k.padding}, {simt::blocks_of(k.n, 256), 1, 1});
+  require<config_error>(k.n <= 0x7fffffff && k.v < simt::no_table_row, "embedding: a pass must have less than 2^31 tokens, and a table less than 2^32 - 1 rows, ",
+                        "on this device; given ", k.n, " tokens, ", k.v, " rows");
+  const int n = static_cast<int>(k.n);
+  const std::uint64_t* const keys = simt::launch_sort(stream, k.index_n.raw(), n, static_cast<std::int64_t>(k.v), k.first, k.padding,
+                                                      reinterpret_cast<std::uint64_t*>(scratch.raw()));
   constexpr int width = 4;
   simt::choose(k.c % width == 0 && simt::all_aligned(k.dy_nc.raw(), k.dtable_vc.raw()), [&](auto vectors) {
     using rows = simt::embedding_backward_rows<T, G, decltype(vectors)::value ? width : 1>;
-    stream.launch(rows{k.index_n.raw(), first_n, k.dy_nc.raw(), k.dtable_vc.raw(), k.n, k.c, k.first, simt::narrowed(k.scale)},
-                  {static_cast<int>(k.n), simt::blocks_of(k.c, rows::columns), 1});
+    stream.launch(rows{keys, k.dy_nc.raw(), k.dtable_vc.raw(), n, k.c, simt::narrowed(k.scale)}, {n, simt::blocks_of(k.c, rows::columns), 1});
   });
 }
 template <simt::of_simt_device P, class M, class T, class G>
 requires simt::up_to_float<T>
-[[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::embedding_backward<M, T, G>& k) { return k.n * sizeof(int); }
+[[nodiscard]] std::size_t scratch_bytes(const P&, const kernel::embedding_backward<M, T, G>& k) { return 2 * k.n * sizeof(std::uint64_t); }
 
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::rotary<M, T>& k, scratch_span<M>) {
-  const std::size_t half = k.d / 2, pairs = k.n * k.heads * half;
-  if (pairs == 0) return;
-  stream.launch(simt::rotary_launch<T>{k.position_n.raw(), k.cos_sin_pd.raw(), k.x.raw(), pairs, k.heads, half, k.stride, k.head_stride,
-                                       k.positions, k.inverse ? -1.0f : 1.0f},
-                {simt::blocks_of(pairs, 256), 1, 1});
+  const std::size_t half = k.d / 2;
+  if (k.n == 0 || k.heads * half == 0) return;
+  constexpr std::size_t width = simt::elements_of<T>;
+  const bool vectors = half % width == 0 && k.stride % width == 0 && k.head_stride % width == 0 && simt::all_aligned(k.x.raw(), k.cos_sin_pd.raw());
+  simt::choose(vectors, [&](auto wide) {
+    stream.launch(simt::rotary_rows < T, decltype(wide)::value ? simt::elements_of<T> : 1 > {k.position_n.raw(), k.cos_sin_pd.raw(), k.x.raw(),
+                  static_cast<int>(k.heads), static_cast<int>(half), static_cast<int>(k.positions), k.stride, k.head_stride, k.inverse ? -1.0f : 1.0f},
+                  {static_cast<int>(k.n), 1, 1});
+  });
 }
 
 }  // namespace xtrain

@@ -7,7 +7,6 @@
 #include <xtrain/device/kernel/experts.hpp>
 #include <xtrain/device/simt/language/sums.hpp>
 #include <xtrain/device/simt/launch.hpp>
-#include <xtrain/device/simt/objectives.hpp>
 #include <xtrain/device/simt/split_loss.hpp>
 
 namespace xtrain {

@@ -3,6 +3,7 @@
 
 #include <xtrain/device/simt/activation.hpp>
 #include <xtrain/device/simt/attention.hpp>
+#include <xtrain/device/simt/attention_backward.hpp>
 #include <xtrain/device/simt/column_sum.hpp>
 #include <xtrain/device/simt/elementwise.hpp>
 #include <xtrain/device/simt/embedding.hpp>

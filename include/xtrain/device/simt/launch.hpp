@@ -80,6 +80,26 @@ void launch_each(Stream& stream, const Op& op, std::size_t n, bool vectors, row_
   else stream.launch(each_element<Op, 1>{op, n, rows}, {blocks_of(n, 256), 1, 1});
 }
 
+/// work(i) for every i < n, a thread each.
+template <class Work>
+struct each_item {
+  static constexpr int threads = 128;
+  struct shared {};
+  Work work;
+  std::size_t n;
+  XTRAIN_SIMT_FN void operator()(shared&) const {
+    const std::size_t i = thread_of_grid(threads);
+    if (i < n) work(i);
+  }
+};
+template <launches Stream, class Work>
+void launch_items(Stream& stream, const Work& work, std::size_t n) {
+  if (n > 0) stream.launch(each_item<Work>{work, n}, {blocks_of(n, 128), 1, 1});
+}
+
+/// Whether a token is one of v.
+XTRAIN_SIMT_FN bool is_inside(token id, std::size_t v) { return id >= 0 && static_cast<std::size_t>(id) < v; }
+
 /// Elements of T that a thread handles at once: 16 bytes.
 template <class T>
 inline constexpr int elements_of = 16 / static_cast<int>(sizeof(T));

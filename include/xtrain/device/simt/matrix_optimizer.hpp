@@ -10,7 +10,6 @@
 #include <xtrain/device/kernel/optimizer.hpp>
 #include <xtrain/device/simt/language/sums.hpp>
 #include <xtrain/device/simt/launch.hpp>
-#include <xtrain/device/simt/objectives.hpp>
 #include <xtrain/device/simt/optimizer.hpp>
 #include <xtrain/device/simt/quantized.hpp>
 #include <xtrain/device/simt/two_stage_sum.hpp>

@@ -85,15 +85,12 @@ struct norm_forward {
     const bool exists = row < n;  // a warp without a row goes along: barriers are for all
     const T* const x_c = x + (exists ? row : 0) * static_cast<std::size_t>(c);
     constexpr int width = Rows::width;
-    vector_of<T, width> kept[Rows::most_channels == 0 ? 1 : norm_vectors];
-    const auto values = [&](int v, int j) {
-      if constexpr (Rows::most_channels == 0) return load<width>(x_c + j);
-      else return kept[v];
-    };
+    constexpr bool keeps = Rows::most_channels != 0;
+    vector_of<T, width> kept[keeps ? norm_vectors : 1];
     float m = 0, squares = 0;
     Rows::each(c, [&](int v, int j) {
-      if constexpr (Rows::most_channels != 0) kept[v] = load<width>(x_c + j);
-      const auto x_n = values(v, j);
+      const auto x_n = load<width>(x_c + j);
+      if constexpr (keeps) kept[v] = x_n;
       XTRAIN_SIMT_UNROLL
       for (int e = 0; e < width; ++e) {
         if constexpr (Centered) m += widen(x_n.v[e]);
@@ -103,7 +100,9 @@ struct norm_forward {
     if constexpr (Centered) {
       m = Rows::sum(m, s) / static_cast<float>(c);
       Rows::each(c, [&](int v, int j) {
-        const auto x_n = values(v, j);
+        vector_of<T, width> x_n;
+        if constexpr (keeps) x_n = kept[v];
+        else x_n = load<width>(x_c + j);
         XTRAIN_SIMT_UNROLL
         for (int e = 0; e < width; ++e) {
           const float deviation = widen(x_n.v[e]) - m;
@@ -115,8 +114,10 @@ struct norm_forward {
     if (!exists) return;
     T* const y_c = y + row * static_cast<std::size_t>(c);
     Rows::each(c, [&](int v, int j) {
-      const auto x_n = values(v, j), w = load<width>(weight + j);
-      vector_of<T, width> b{}, y_n;
+      vector_of<T, width> x_n, b{}, y_n;
+      if constexpr (keeps) x_n = kept[v];
+      else x_n = load<width>(x_c + j);
+      const auto w = load<width>(weight + j);
       if constexpr (Centered) b = load<width>(bias + j);
       XTRAIN_SIMT_UNROLL
       for (int e = 0; e < width; ++e) {

@@ -15,26 +15,8 @@ namespace xtrain {
 
 namespace simt {
 
-/// work(i) for every i < n, a thread each.
-template <class Work>
-struct each_item {
-  static constexpr int threads = 128;
-  struct shared {};
-  Work work;
-  std::size_t n;
-  XTRAIN_SIMT_FN void operator()(shared&) const {
-    const std::size_t i = thread_of_grid(threads);
-    if (i < n) work(i);
-  }
-};
-template <launches Stream, class Work>
-void launch_items(Stream& stream, const Work& work, std::size_t n) {
-  if (n > 0) stream.launch(each_item<Work>{work, n}, {blocks_of(n, 128), 1, 1});
-}
-
 XTRAIN_SIMT_FN double sigmoid(double x) { return 1.0 / (1.0 + ::exp(-x)); }
 XTRAIN_SIMT_FN double log_sigmoid(double x) { return smaller(x, 0.0) - ::log1p(::exp(-::fabs(x))); }
-XTRAIN_SIMT_FN bool is_inside(token id, std::size_t v) { return id >= 0 && static_cast<std::size_t>(id) < v; }
 
 struct sequence_sums_rows {
   static constexpr int threads = row_threads;

@@ -1,0 +1,73 @@
+# xtrain_add_cuda_kernels: the kernels of the cuda device in a library, compiled by nvcc; programs that link it are compiled by any C++ compiler.
+#
+#   xtrain_add_cuda_kernels([ARCHITECTURES <number>...])
+#   target_link_libraries(my_program PRIVATE xtrain::xtrain xtrain::cuda_kernels)
+#
+#   ARCHITECTURES  compute capabilities, times ten; default 80 90. A GPU newer than the last compiles the kernels when it is first used.
+#
+# nvcc is called directly: the project need not enable CUDA as a language. It compiles 30 parts, each with one processor and 0.5 GB.
+
+function(xtrain_add_cuda_kernels)
+  if(TARGET xtrain::cuda_kernels)
+    return()
+  endif()
+  cmake_parse_arguments(T "" "" "ARCHITECTURES" ${ARGN})
+  if(T_UNPARSED_ARGUMENTS OR T_KEYWORDS_MISSING_VALUES)
+    message(FATAL_ERROR "xtrain_add_cuda_kernels: takes ARCHITECTURES with numbers such as 80 90, or nothing; given: ${ARGN}")
+  endif()
+  if(NOT T_ARCHITECTURES)
+    set(T_ARCHITECTURES 80 90)
+  endif()
+  foreach(number ${T_ARCHITECTURES})
+    if(NOT number MATCHES "^[0-9]+$" OR number LESS 80)
+      message(FATAL_ERROR "xtrain_add_cuda_kernels: ARCHITECTURES must be numbers of at least 80 (the kernels need tensor cores for bf16 and "
+                          "asynchronous copies); given: ${number}")
+    endif()
+    list(APPEND generate "-gencode=arch=compute_${number},code=sm_${number}")
+    set(last ${number})
+  endforeach()
+  list(APPEND generate "-gencode=arch=compute_${last},code=compute_${last}")
+
+  find_package(CUDAToolkit QUIET)
+  if(NOT CUDAToolkit_NVCC_EXECUTABLE OR NOT TARGET CUDA::cudart_static)
+    message(FATAL_ERROR "xtrain_add_cuda_kernels: needs nvcc and CUDA's runtime library (NVIDIA's packages: cuda-nvcc-13-0, cuda-cudart-dev-13-0, "
+                        "cuda-crt-13-0); pass -D CUDAToolkit_ROOT=<folder> if they are in an unusual folder")
+  endif()
+  if(CUDAToolkit_VERSION VERSION_LESS 12.0)
+    message(FATAL_ERROR "xtrain_add_cuda_kernels: nvcc must be 12.0 or newer, for C++20; found: ${CUDAToolkit_VERSION}")
+  endif()
+
+  set(options -std=c++20 --expt-relaxed-constexpr -O3 ${generate})
+  if(CMAKE_CUDA_HOST_COMPILER)
+    list(APPEND options -ccbin "${CMAKE_CUDA_HOST_COMPILER}")
+  elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND options -ccbin "${CMAKE_CXX_COMPILER}")
+  endif()
+  if(CMAKE_POSITION_INDEPENDENT_CODE)
+    list(APPEND options -Xcompiler=-fPIC)
+  endif()
+  set(source "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/cuda_kernels.cu")
+  set(folders "$<REMOVE_DUPLICATES:$<FILTER:$<TARGET_PROPERTY:xtrain::xtrain,INTERFACE_INCLUDE_DIRECTORIES>,EXCLUDE,^/usr/include$>>")
+  set(parts 30)  # of cuda_kernels.cu
+  math(EXPR last_part "${parts} - 1")
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}/xtrain_cuda_kernels")
+  file(MAKE_DIRECTORY "${folder}")
+  foreach(part RANGE ${last_part})
+    set(object "${folder}/part_${part}${CMAKE_CXX_OUTPUT_EXTENSION}")
+    add_custom_command(
+      OUTPUT "${object}"
+      COMMAND ${CMAKE_CUDA_COMPILER_LAUNCHER} "${CUDAToolkit_NVCC_EXECUTABLE}" ${options} -DXTRAIN_CUDA_PART=${part} -DXTRAIN_CUDA_PARTS=${parts}
+              "-I$<JOIN:${folders},;-I>" -MD -MF "${object}.d" -c "${source}" -o "${object}"
+      DEPENDS "${source}"
+      DEPFILE "${object}.d"
+      COMMENT "Compiling the cuda device's kernels, part ${part} of ${parts}"
+      COMMAND_EXPAND_LISTS VERBATIM)
+    list(APPEND objects "${object}")
+  endforeach()
+  set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  add_library(xtrain_cuda_kernels STATIC EXCLUDE_FROM_ALL ${objects})
+  set_target_properties(xtrain_cuda_kernels PROPERTIES LINKER_LANGUAGE CXX)
+  target_link_libraries(xtrain_cuda_kernels PUBLIC xtrain::xtrain CUDA::cudart_static)
+  target_compile_definitions(xtrain_cuda_kernels INTERFACE XTRAIN_CUDA_KERNELS)
+  add_library(xtrain::cuda_kernels ALIAS xtrain_cuda_kernels)
+endfunction()

@@ -1,0 +1,289 @@
+// An opened NVIDIA GPU: its memory, pinned host memory, and events to use again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/cuda/runtime.hpp>
+#include <xtrain/device/dry_run.hpp>
+#include <xtrain/device/memory.hpp>
+
+namespace xtrain {
+
+struct cuda_memory {
+  static constexpr std::string_view name = "cuda";
+  static constexpr bool host_addressable = false;
+};
+
+/// Nothing that a kernel computes depends on these.
+struct cuda_properties {
+  int architecture = 90;  ///< compute capability, 10 · major + minor
+  int multiprocessors = 132;
+};
+
+struct cuda_config {
+  static constexpr int local = -1;
+  int device = local;                     ///< number of the GPU; local: this process's rank on its machine, as mpirun, srun or torchrun say, else 0
+  std::size_t memory_limit = 0;           ///< bytes; 0: what is free on the GPU when it is opened
+  const cuda_runtime* runtime = nullptr;  ///< null: the toolkit's
+};
+
+namespace detail {
+
+/// Of this program; null if it has none.
+[[nodiscard]] inline const cuda_runtime* cuda_runtime_here() {
+#if defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)
+  return &cuda_kernels::runtime();
+#else
+  return nullptr;
+#endif
+}
+
+/// Why no GPU can be used; empty if one can.
+[[nodiscard]] inline std::string why_no_cuda(const cuda_runtime* runtime) {
+  if (runtime == nullptr)
+    return "cuda: the program must be linked with kernels that nvcc compiled (xtrain_add_cuda_kernels, target xtrain::cuda_kernels); this program is not; "
+           "see device/cuda/README.md";
+  const auto version = [](int number) { return concat(number / 1000, ".", number % 1000 / 10); };
+  int driver = 0, count = 0;
+  const int known = runtime->driver_version(&driver);
+  if (known != cuda_status::success || driver == 0)
+    return "cuda: an NVIDIA driver must be installed; this machine has none that can be loaded (libcuda.so.1); see device/cuda/README.md";
+  const int status = runtime->device_count(&count);
+  if (status != cuda_status::success) (void)runtime->last_error();
+  if (status == cuda_status::driver_too_old || status == cuda_status::stub_library)
+    return concat("cuda: the driver must be one for CUDA ", version(runtime->version), " or later; it is one for CUDA ", version(driver),
+                  "; update the driver, or compile with an older toolkit");
+  if (status == cuda_status::no_device || (status == cuda_status::success && count == 0)) {
+    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    return concat("cuda: there must be an NVIDIA GPU that this process may use; there is none",
+                  visible == nullptr ? "" : concat("; CUDA_VISIBLE_DEVICES is '", visible, "'"));
+  }
+  if (status != cuda_status::success)
+    return concat("cuda: the driver must answer; it says: ", runtime->error_text(status), " (", runtime->error_name(status), ")");
+  return {};
+}
+
+/// The rank of this process among those of its machine, if a launcher says so.
+[[nodiscard]] inline std::optional<int> local_rank() {
+  for (const char* const name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+    const char* const text = std::getenv(name);
+    if (text == nullptr || *text == '\0') continue;
+    char* end = nullptr;
+    const long rank = std::strtol(text, &end, 10);
+    if (*end == '\0' && rank >= 0 && rank < 1024) return static_cast<int>(rank);
+  }
+  return std::nullopt;
+}
+
+/// Shared by the handles of an opened GPU and by all that is allocated on it.
+class cuda_state {
+ public:
+  explicit cuda_state(const cuda_config& settings) : runtime_(settings.runtime == nullptr ? cuda_runtime_here() : settings.runtime) {
+    if (const std::string why = why_no_cuda(runtime_); !why.empty()) throw config_error(why);
+    int count = 0;
+    require_cuda(*runtime_, runtime_->device_count(&count), "cudaGetDeviceCount", 0);
+    // a launcher that gives each process a GPU of its own shows it no other
+    ordinal_ = settings.device != cuda_config::local ? settings.device : count == 1 ? 0 : local_rank().value_or(0);
+    require<config_error>(ordinal_ >= 0 && ordinal_ < count, "cuda: the device must be at least 0 and below ", count,
+                          ", the number of GPUs that this process may use; it is ", ordinal_,
+                          settings.device == cuda_config::local ? ", the process's rank on this machine" : "");
+    enter();
+    properties_.architecture = 10 * attribute(cuda_attribute::architecture_major) + attribute(cuda_attribute::architecture_minor);
+    properties_.multiprocessors = attribute(cuda_attribute::multiprocessors);
+    char name[256] = "";
+    check(runtime_->device_name(name, sizeof name, ordinal_), "cudaGetDeviceProperties");
+    name_ = name;
+    const int probed = runtime_->probe_kernels();
+    if (probed == cuda_status::no_kernel_image || probed == cuda_status::unsupported_ptx) {
+      (void)runtime_->last_error();
+      fail<config_error>("cuda: kernels must be compiled for the GPU's architecture, sm_", properties_.architecture, " (", name_, "); they are compiled for ",
+                         runtime_->architectures, "; see xtrain_add_cuda_kernels");
+    }
+    check(probed, "cudaFuncGetAttributes");
+    std::size_t free = 0, total = 0;
+    check(runtime_->memory_info(&free, &total), "cudaMemGetInfo");
+    limit_ = settings.memory_limit == 0 ? free : settings.memory_limit;
+  }
+  /// For a dry run.
+  explicit cuda_state(const cuda_properties& like) : properties_(like), limit_(~std::size_t{0}), is_dry_run_(true) {}
+  cuda_state(const cuda_state&) = delete;
+  cuda_state& operator=(const cuda_state&) = delete;
+  ~cuda_state() {
+    if (is_dry_run_ || runtime_ == nullptr) return;
+    (void)runtime_->set_device(ordinal_);
+    for (void* const event : events_) (void)runtime_->destroy_event(event);
+    for (const auto& [bytes, memory] : unused_pinned_) (void)runtime_->release_pinned(memory);
+  }
+
+  [[nodiscard]] const cuda_runtime& runtime() const { return *runtime_; }
+  [[nodiscard]] int ordinal() const { return ordinal_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const cuda_properties& properties() const { return properties_; }
+  [[nodiscard]] std::size_t limit() const { return limit_; }
+  [[nodiscard]] memory_tally& tally() { return tally_; }
+  [[nodiscard]] bool is_dry_run() const { return is_dry_run_; }
+  [[nodiscard]] dry_record& record() { return record_; }
+
+  /// What this thread calls from now on concerns this GPU. Every entry begins with it: threads and GPUs may be several.
+  void enter() const { check(runtime_->set_device(ordinal_), "cudaSetDevice"); }
+  void check(int status, std::string_view call, std::string_view kernel = {}) const { require_cuda(*runtime_, status, call, ordinal_, kernel); }
+
+  [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) {
+    if (is_dry_run_) {
+      tally_.add(role, bytes);
+      const std::lock_guard lock(mutex_);
+      return addresses_.next(bytes);
+    }
+    const auto refuse = [&](std::string_view why) {
+      const memory_count now = tally_.count();
+      std::string by_role;
+      for (std::size_t r = 0; r < memory_roles; ++r)
+        if (now.now[r] != 0) by_role += concat(by_role.empty() ? " (" : ", ", name_of(static_cast<memory_role>(r)), " ", bytes_text(now.now[r]));
+      fail<memory_error>("cuda: ", name_of(role), " needs ", bytes_text(bytes), "; in use are ", bytes_text(now.total_now), by_role,
+                         by_role.empty() ? "" : ")", " of ", bytes_text(limit_), why);
+    };
+    tally_.add(role, bytes);
+    if (tally_.total() > limit_) {
+      tally_.remove(role, bytes);
+      refuse("");
+    }
+    void* fresh = nullptr;
+    const int entered = runtime_->set_device(ordinal_), status = entered == cuda_status::success ? runtime_->allocate(&fresh, bytes) : entered;
+    if (status == cuda_status::success) return fresh;
+    tally_.remove(role, bytes);
+    if (status == cuda_status::out_of_memory) {
+      (void)runtime_->last_error();
+      refuse(concat(", and device ", ordinal_, ", ", name_, ", has no such piece left"));
+    }
+    check(status, entered == cuda_status::success ? "cudaMalloc" : "cudaSetDevice");
+    return fresh;
+  }
+  void release(void* memory, std::size_t bytes, memory_role role) {
+    tally_.remove(role, bytes);
+    if (is_dry_run_) return;
+    (void)runtime_->set_device(ordinal_);
+    (void)runtime_->release(memory);  // an error of earlier work is reported where that is waited for
+  }
+
+  /// Released memory is kept for later requests, because the runtime may wait for the whole GPU when it releases it: a host function may release some.
+  [[nodiscard]] void* allocate_pinned(std::size_t bytes) {
+    std::size_t rounded = 4096;
+    while (rounded < bytes) rounded *= 2;
+    const std::lock_guard lock(mutex_);
+    void* memory = nullptr;
+    if (const auto unused = unused_pinned_.find(rounded); unused != unused_pinned_.end()) {
+      memory = unused->second;
+      unused_pinned_.erase(unused);
+    } else {
+      enter();
+      const int status = runtime_->allocate_pinned(&memory, rounded);
+      if (status == cuda_status::out_of_memory) {
+        (void)runtime_->last_error();
+        fail<memory_error>("cuda: the system must have ", bytes_text(rounded), " of memory to pin; it has not");
+      }
+      check(status, "cudaHostAlloc");
+    }
+    pinned_[reinterpret_cast<std::uintptr_t>(memory)] = rounded;
+    return memory;
+  }
+  void release_pinned(void* memory) {
+    const std::lock_guard lock(mutex_);
+    const auto found = pinned_.find(reinterpret_cast<std::uintptr_t>(memory));
+    if (found == pinned_.end()) return;
+    unused_pinned_.emplace(found->second, memory);
+    pinned_.erase(found);
+  }
+  [[nodiscard]] bool is_pinned(const void* host, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto first = reinterpret_cast<std::uintptr_t>(host);
+    const auto after = pinned_.upper_bound(first);
+    return after != pinned_.begin() && std::prev(after)->first + std::prev(after)->second >= first + bytes;
+  }
+
+  [[nodiscard]] void* take_event() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!events_.empty()) {
+        void* const event = events_.back();
+        events_.pop_back();
+        return event;
+      }
+    }
+    enter();
+    void* event = nullptr;
+    check(runtime_->create_event(&event), "cudaEventCreate");
+    return event;
+  }
+  void return_event(void* event) noexcept {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(event);
+  }
+
+ private:
+  [[nodiscard]] int attribute(int which) const {
+    int value = 0;
+    check(runtime_->device_attribute(&value, which, ordinal_), "cudaDeviceGetAttribute");
+    return value;
+  }
+
+  const cuda_runtime* runtime_ = nullptr;
+  int ordinal_ = 0;
+  std::string name_{};
+  cuda_properties properties_{};
+  std::size_t limit_ = 0;
+  memory_tally tally_{};
+  bool is_dry_run_ = false;
+  dry_record record_{};
+  unreal_addresses addresses_{};
+  std::mutex mutex_{};
+  std::vector<void*> events_{};
+  std::map<std::uintptr_t, std::size_t> pinned_{};
+  std::multimap<std::size_t, void*> unused_pinned_{};
+};
+
+}  // namespace detail
+
+/// A handle: copies share the GPU.
+class cuda_context {
+ public:
+  ///   throws  config_error with a sentence when there is no driver, one that is too old, no GPU, not this GPU, or no kernels for it
+  explicit cuda_context(const cuda_config& settings) : state_(std::make_shared<detail::cuda_state>(settings)) {}
+  cuda_context() : cuda_context(cuda_config{}) {}
+  /// Needs no GPU.
+  [[nodiscard]] static cuda_context for_dry_run(const cuda_properties& like) { return cuda_context(std::make_shared<detail::cuda_state>(like)); }
+  [[nodiscard]] bool is_dry_run() const { return state_->is_dry_run(); }
+  [[nodiscard]] dry_record& record() const { return state_->record(); }
+
+  /// Aligned to 256 bytes. The contents are undefined.
+  ///   throws  memory_error
+  [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const { return state_->allocate(bytes, role); }
+  void release(void* memory, std::size_t bytes, memory_role role) const { state_->release(memory, bytes, role); }
+  [[nodiscard]] void* allocate_pinned(std::size_t bytes) const { return state_->allocate_pinned(bytes); }
+  void release_pinned(void* memory) const { state_->release_pinned(memory); }
+  [[nodiscard]] memory_count memory() const { return state_->tally().count(); }
+  [[nodiscard]] std::size_t memory_limit() const { return state_->limit(); }
+  [[nodiscard]] cuda_properties properties() const { return state_->properties(); }
+  [[nodiscard]] int ordinal() const { return state_->ordinal(); }
+  /// "cuda, NVIDIA H200, device 0, sm_90, 132 multiprocessors"
+  [[nodiscard]] std::string description() const {
+    return concat("cuda, ", state_->name(), ", device ", ordinal(), ", sm_", properties().architecture, ", ", properties().multiprocessors, " multiprocessors");
+  }
+  [[nodiscard]] const std::shared_ptr<detail::cuda_state>& state() const { return state_; }
+
+ private:
+  explicit cuda_context(std::shared_ptr<detail::cuda_state> state) : state_(std::move(state)) {}
+  std::shared_ptr<detail::cuda_state> state_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,76 @@
+// How nvcc compiles the kernels of device/simt/, and how they are launched: for the library of xtrain_add_cuda_kernels, or for a program in one .cu file.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <xtrain/device/cuda/compiled.hpp>
+#include <xtrain/device/cuda/stream.hpp>
+#include <xtrain/device/cuda/toolkit_runtime.cuh>
+#include <xtrain/device/simt/kernels.hpp>
+
+namespace xtrain {
+
+namespace cuda_kernels {
+
+/// The one function that a GPU runs. One block on a multiprocessor is enough: without the 1, nvcc 13.0 spills registers that it has.
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::threads, 1) entry(const __grid_constant__ Kernel kernel) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  kernel(*reinterpret_cast<typename Kernel::shared*>(shared));
+}
+
+/// Shared memory of a block: what it has unasked, and what every GPU from sm_80 on gives if it is asked.
+inline constexpr std::size_t shared_bytes_unasked = 48U << 10, most_shared_bytes = 99U << 10;
+
+/// Asks for the shared memory of a kernel's blocks, once for each GPU.
+///   name   of the library's kernel, for messages
+template <class Kernel>
+void ask_for_shared_memory(std::string_view name) {
+  static std::atomic<std::uint64_t> asked{0};  // a bit for each of the first 64 GPUs
+  int gpu = 0;
+  xtrain::detail::require_cuda(runtime(), cudaGetDevice(&gpu), "cudaGetDevice", gpu, name);
+  const std::uint64_t bit = gpu < 64 ? std::uint64_t{1} << gpu : 0;
+  if ((asked.load(std::memory_order_relaxed) & bit) != 0) return;
+  constexpr int bytes = sizeof(typename Kernel::shared);
+  xtrain::detail::require_cuda(runtime(), cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cudaFuncSetAttribute", gpu, name);
+  asked.fetch_or(bit, std::memory_order_relaxed);
+}
+
+template <class Kernel>
+concept is_in_simt = requires(cuda_launcher& launcher, const Kernel& kernel, scratch_span<cuda_memory> scratch) { run_kernel(launcher, kernel, scratch); };
+
+template <class Kernel>
+void compiled<Kernel>::run(cuda_stream& stream, const Kernel& kernel, scratch_span<cuda_memory> scratch) {
+  static_assert(is_in_simt<Kernel>, "cuda: a listed kernel must be in device/simt/");
+  cuda_launcher launcher(stream);
+  run_kernel(launcher, kernel, scratch);
+}
+template <class Kernel>
+std::size_t compiled<Kernel>::scratch_bytes(const cuda_properties& device, const Kernel& kernel) {
+  using xtrain::scratch_bytes;
+  return scratch_bytes(cuda_launcher::properties{device}, kernel);
+}
+
+}  // namespace cuda_kernels
+
+template <class Kernel>
+void cuda_launcher::launch(const Kernel& kernel, simt::grid_size grid) {
+  constexpr std::size_t shared_bytes = sizeof(typename Kernel::shared);
+  static_assert(shared_bytes <= cuda_kernels::most_shared_bytes, "cuda: a block must share at most 99 KiB");
+  static_assert(Kernel::threads <= 1024 && Kernel::threads % simt::warp_width == 0, "cuda: a block must have whole warps, and at most 1024 threads");
+  if constexpr (shared_bytes > cuda_kernels::shared_bytes_unasked) cuda_kernels::ask_for_shared_memory<Kernel>(stream_->last_kernel());
+  stream_->launch({.kernel = stream_->last_kernel(),
+                   .entry = reinterpret_cast<const void*>(&cuda_kernels::entry<Kernel>),
+                   .grid = grid,
+                   .threads = Kernel::threads,
+                   .shared_bytes = shared_bytes,
+                   .argument = &kernel,
+                   .argument_bytes = sizeof kernel});
+}
+
+}  // namespace xtrain

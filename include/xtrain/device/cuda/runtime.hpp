@@ -1,0 +1,112 @@
+// The entries of the CUDA runtime that this device calls, as one table: the toolkit's (toolkit_runtime.cuh), or a fake one that checks every call
+// (testing/fake_cuda.hpp). A program that uses the device needs no header of the toolkit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/simt/language/target.hpp>
+
+struct CUstream_st;  // cudaStream_t is a pointer to it
+
+namespace xtrain {
+
+/// A call of the CUDA runtime or work on the GPU failed. After some errors of the GPU, every later call of the process fails too.
+class cuda_error : public error {
+  using error::error;
+};
+
+/// Results of the runtime's calls that have a sentence here; the numbers are the runtime's.
+namespace cuda_status {
+inline constexpr int success = 0, invalid_value = 1, out_of_memory = 2, not_initialized = 3, invalid_configuration = 9, stub_library = 34,
+                     driver_too_old = 35, devices_unavailable = 46, no_device = 100, no_kernel_image = 209, unsupported_ptx = 222, invalid_handle = 400,
+                     illegal_address = 700, launch_failure = 719, driver_mismatch = 803, capture_unsupported = 900, capture_invalidated = 901;
+}
+
+/// A launch of a kernel of the dialect.
+struct cuda_launch {
+  std::string_view kernel;      ///< of the library, for messages
+  const void* entry;            ///< the toolkit's: the address of a __global__ function; the fake's: of a host_entry
+  simt::grid_size grid;
+  int threads;                  ///< of a block
+  std::size_t shared_bytes;     ///< of a block
+  const void* argument;         ///< the kernel's value: the only argument
+  std::size_t argument_bytes;
+};
+
+using cuda_queue_handle = CUstream_st*;
+
+/// Other handles than streams are untyped. Every entry returns a status; addresses of results come first, as in the runtime.
+struct cuda_runtime {
+  int version = 0;                 ///< that this table was compiled for: 1000 · major + 10 · minor
+  const char* architectures = "";  ///< that the kernels were compiled for: "80 90"
+
+  int (*driver_version)(int* version) = nullptr;  ///< 0: there is no driver
+  int (*device_count)(int* count) = nullptr;
+  int (*set_device)(int device) = nullptr;
+  int (*device_name)(char* name, std::size_t bytes, int device) = nullptr;
+  int (*device_attribute)(int* value, int attribute, int device) = nullptr;
+  int (*probe_kernels)() = nullptr;  ///< whether the kernels have code for the current device
+  int (*memory_info)(std::size_t* free, std::size_t* total) = nullptr;
+
+  int (*allocate)(void** memory, std::size_t bytes) = nullptr;
+  int (*release)(void* memory) = nullptr;
+  int (*allocate_pinned)(void** memory, std::size_t bytes) = nullptr;  ///< for all devices, and mapped
+  int (*release_pinned)(void* memory) = nullptr;
+  int (*device_address)(void** address, void* pinned) = nullptr;
+
+  int (*create_stream)(cuda_queue_handle* stream) = nullptr;  ///< one that does not wait for the default stream
+  int (*destroy_stream)(cuda_queue_handle stream) = nullptr;
+  int (*synchronize_stream)(cuda_queue_handle stream) = nullptr;
+  int (*create_event)(void** event) = nullptr;  ///< without timing
+  int (*destroy_event)(void* event) = nullptr;
+  int (*record_event)(void* event, cuda_queue_handle stream) = nullptr;
+  int (*synchronize_event)(void* event) = nullptr;
+  int (*wait_event)(cuda_queue_handle stream, void* event) = nullptr;
+  int (*wait_value)(cuda_queue_handle stream, void* address, std::uint32_t least) = nullptr;  ///< until the word is at least that; null: the driver cannot
+
+  int (*copy)(void* to, const void* from, std::size_t bytes, cuda_queue_handle stream) = nullptr;
+  int (*fill_zero)(void* to, std::size_t bytes, cuda_queue_handle stream) = nullptr;
+  int (*launch)(const cuda_launch& what, cuda_queue_handle stream) = nullptr;
+
+  int (*begin_capture)(cuda_queue_handle stream) = nullptr;  ///< in thread-local mode: what other threads do is not captured, and does not disturb
+  int (*end_capture)(cuda_queue_handle stream, void** graph) = nullptr;
+  int (*destroy_graph)(void* graph) = nullptr;
+  int (*instantiate)(void** executable, void* graph) = nullptr;
+  int (*launch_graph)(void* executable, cuda_queue_handle stream) = nullptr;
+  int (*destroy_executable)(void* executable) = nullptr;
+
+  int (*last_error)() = nullptr;  ///< and forgets it, unless it is one that stays
+  const char* (*error_name)(int status) = nullptr;
+  const char* (*error_text)(int status) = nullptr;
+};
+
+/// Attributes of devices that are asked for; the numbers are the runtime's.
+namespace cuda_attribute {
+inline constexpr int multiprocessors = 16, architecture_major = 75, architecture_minor = 76, shared_bytes = 97;
+}
+
+namespace detail {
+
+/// throws  memory_error, or cuda_error with the call, the kernel if there is one, and what the runtime says
+inline void require_cuda(const cuda_runtime& runtime, int status, std::string_view call, int device, std::string_view kernel = {}) {
+  if (status == cuda_status::success) [[likely]] return;
+  (void)runtime.last_error();
+  const std::string where = concat("cuda: ", call, kernel.empty() ? "" : " of kernel ", kernel, " on device ", device, " failed: ", runtime.error_text(status),
+                                   " (", runtime.error_name(status), ")");
+  if (status == cuda_status::out_of_memory) throw memory_error(where);
+  throw cuda_error(where);
+}
+
+}  // namespace detail
+
+namespace cuda_kernels {
+
+/// The toolkit's runtime, in the library that nvcc compiles.
+[[nodiscard]] const cuda_runtime& runtime();
+
+}  // namespace cuda_kernels
+
+}  // namespace xtrain

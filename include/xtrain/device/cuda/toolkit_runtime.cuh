@@ -1,0 +1,109 @@
+// The CUDA runtime of the toolkit, as the device's table: in the library that nvcc compiles, or in a program in one .cu file.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <xtrain/device/cuda/runtime.hpp>
+
+namespace xtrain::cuda_kernels {
+
+namespace detail {
+
+/// Asked whether the kernels have code for a GPU.
+template <int>
+__global__ void probed() {}
+
+#define XTRAIN_CUDA_TEXT_OF(...) #__VA_ARGS__
+#define XTRAIN_CUDA_TEXT(...) XTRAIN_CUDA_TEXT_OF(__VA_ARGS__)
+
+[[nodiscard]] inline cuda_runtime make_runtime() {
+  cuda_runtime all;
+  all.version = CUDART_VERSION;
+#ifdef __CUDA_ARCH_LIST__
+  all.architectures = XTRAIN_CUDA_TEXT(__CUDA_ARCH_LIST__);
+#endif
+  all.driver_version = [](int* version) -> int { return cudaDriverGetVersion(version); };
+  all.device_count = [](int* count) -> int { return cudaGetDeviceCount(count); };
+  all.set_device = [](int device) -> int { return cudaSetDevice(device); };
+  all.device_name = [](char* name, std::size_t bytes, int device) -> int {
+    cudaDeviceProp properties{};
+    const int status = cudaGetDeviceProperties(&properties, device);
+    std::strncpy(name, properties.name, bytes - 1);
+    return status;
+  };
+  all.device_attribute = [](int* value, int attribute, int device) -> int {
+    return cudaDeviceGetAttribute(value, static_cast<cudaDeviceAttr>(attribute), device);
+  };
+  all.probe_kernels = []() -> int {
+    cudaFuncAttributes attributes{};
+    return cudaFuncGetAttributes(&attributes, probed<0>);
+  };
+  all.memory_info = [](std::size_t* free, std::size_t* total) -> int { return cudaMemGetInfo(free, total); };
+  all.allocate = [](void** memory, std::size_t bytes) -> int { return cudaMalloc(memory, bytes); };
+  all.release = [](void* memory) -> int { return cudaFree(memory); };
+  all.allocate_pinned = [](void** memory, std::size_t bytes) -> int { return cudaHostAlloc(memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped); };
+  all.release_pinned = [](void* memory) -> int { return cudaFreeHost(memory); };
+  all.device_address = [](void** address, void* pinned) -> int { return cudaHostGetDevicePointer(address, pinned, 0); };
+  all.create_stream = [](cuda_queue_handle* stream) -> int { return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking); };
+  all.destroy_stream = [](cuda_queue_handle stream) -> int { return cudaStreamDestroy(stream); };
+  all.synchronize_stream = [](cuda_queue_handle stream) -> int { return cudaStreamSynchronize(stream); };
+  all.create_event = [](void** event) -> int { return cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t*>(event), cudaEventDisableTiming); };
+  all.destroy_event = [](void* event) -> int { return cudaEventDestroy(static_cast<cudaEvent_t>(event)); };
+  all.record_event = [](void* event, cuda_queue_handle stream) -> int { return cudaEventRecord(static_cast<cudaEvent_t>(event), stream); };
+  all.synchronize_event = [](void* event) -> int { return cudaEventSynchronize(static_cast<cudaEvent_t>(event)); };
+  all.wait_event = [](cuda_queue_handle stream, void* event) -> int { return cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event), 0); };
+  all.copy = [](void* to, const void* from, std::size_t bytes, cuda_queue_handle stream) -> int {
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
+  };
+  all.fill_zero = [](void* to, std::size_t bytes, cuda_queue_handle stream) -> int { return cudaMemsetAsync(to, 0, bytes, stream); };
+  all.launch = [](const cuda_launch& what, cuda_queue_handle stream) -> int {
+    void* arguments[] = {const_cast<void*>(what.argument)};
+    const dim3 blocks(static_cast<unsigned>(what.grid.x), static_cast<unsigned>(what.grid.y), static_cast<unsigned>(what.grid.z));
+    return cudaLaunchKernel(what.entry, blocks, dim3(static_cast<unsigned>(what.threads)), arguments, what.shared_bytes, stream);
+  };
+  all.begin_capture = [](cuda_queue_handle stream) -> int { return cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal); };
+  all.end_capture = [](cuda_queue_handle stream, void** graph) -> int { return cudaStreamEndCapture(stream, reinterpret_cast<cudaGraph_t*>(graph)); };
+  all.destroy_graph = [](void* graph) -> int { return cudaGraphDestroy(static_cast<cudaGraph_t>(graph)); };
+  all.instantiate = [](void** executable, void* graph) -> int {
+    return cudaGraphInstantiateWithFlags(reinterpret_cast<cudaGraphExec_t*>(executable), static_cast<cudaGraph_t>(graph), 0);
+  };
+  all.launch_graph = [](void* executable, cuda_queue_handle stream) -> int { return cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable), stream); };
+  all.destroy_executable = [](void* executable) -> int { return cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable)); };
+  all.last_error = []() -> int { return cudaGetLastError(); };
+  all.error_name = [](int status) { return cudaGetErrorName(static_cast<cudaError_t>(status)); };
+  all.error_text = [](int status) { return cudaGetErrorString(static_cast<cudaError_t>(status)); };
+  return all;
+}
+
+/// The driver's cuStreamWaitValue32, without linking the driver; null if it has none.
+[[nodiscard]] inline auto wait_value_of_driver() {
+  using function = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  if (cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &found, 12000, cudaEnableDefault, &result) != cudaSuccess) (void)cudaGetLastError();
+  return result == cudaDriverEntryPointSuccess ? reinterpret_cast<function>(found) : nullptr;
+}
+
+}  // namespace detail
+
+/// In every part of the library; the linker keeps one.
+[[gnu::weak]] const cuda_runtime& runtime() {
+  static const cuda_runtime all = [] {
+    cuda_runtime with = detail::make_runtime();
+    static const auto wait_value = detail::wait_value_of_driver();
+    if (wait_value != nullptr)
+      with.wait_value = [](cuda_queue_handle stream, void* address, std::uint32_t least) -> int {
+        // a driver's status has the number of the runtime's
+        return static_cast<int>(wait_value(stream, reinterpret_cast<CUdeviceptr>(address), least, CU_STREAM_WAIT_VALUE_GEQ));
+      };
+    return with;
+  }();
+  return all;
+}
+
+}  // namespace xtrain::cuda_kernels

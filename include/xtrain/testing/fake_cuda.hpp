@@ -1,0 +1,668 @@
+// A CUDA runtime without a GPU: the device `cuda` runs on it as on a GPU, with its kernels on the host. It works late, keeps the GPU's memory away from
+// host code, checks what the runtime's documentation asks of callers, and fails where a test wants it to.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/cuda/cuda.hpp>
+#include <xtrain/device/cuda/host_launch.hpp>
+
+namespace xtrain::testing {
+
+struct fake_cuda_config {
+  int devices = 1;
+  std::size_t memory = std::size_t{256} << 20;  ///< bytes of each device
+  int driver = 13000;                           ///< 0: there is none
+  int status = cuda_status::success;            ///< of cudaGetDeviceCount
+  int probe = cuda_status::success;             ///< whether the kernels have code for the devices
+  bool has_wait_value = true;                   ///< streams can wait for a word in memory
+  bool is_late = true;                          ///< work is done only when somebody waits for it; otherwise when it is queued, if it can
+  std::uint64_t seed = 1;                       ///< of the host runner
+};
+
+/// One exists at a time: the table's functions have no other argument to find it by.
+class fake_cuda {
+ public:
+  explicit fake_cuda(const fake_cuda_config& settings = {}) : settings_(settings), table_(make_table(settings)) {
+    for (int d = 0; d < settings.devices; ++d) memories_.push_back(std::make_unique<device_memory>(settings.memory));
+    self() = this;
+  }
+  ~fake_cuda() { self() = nullptr; }
+  fake_cuda(const fake_cuda&) = delete;
+  fake_cuda& operator=(const fake_cuda&) = delete;
+
+  [[nodiscard]] const cuda_runtime& runtime() const { return table_; }
+  [[nodiscard]] cuda_context open(int device = 0, std::size_t memory_limit = 0) const {
+    return cuda_context(cuda_config{.device = device, .memory_limit = memory_limit, .runtime = &table_});
+  }
+
+  /// The n-th call from now, counted from 1, returns this status. It does nothing, unless it releases or destroys.
+  void fail_call(std::size_t n, int status) {
+    const std::lock_guard lock(mutex_);
+    calls_ = 0;
+    failing_call_ = n;
+    call_status_ = status;
+  }
+  /// The n-th work that is done from now fails: the status is that of every later call.
+  void fail_work(std::size_t n, int status) {
+    const std::lock_guard lock(mutex_);
+    works_ = 0;
+    failing_work_ = n;
+    work_status_ = status;
+  }
+  /// Since fail_call or fail_work.
+  [[nodiscard]] std::size_t calls() const {
+    const std::lock_guard lock(mutex_);
+    return calls_;
+  }
+  [[nodiscard]] std::size_t works() const {
+    const std::lock_guard lock(mutex_);
+    return works_;
+  }
+  /// How often an entry was called, by the runtime's name.
+  [[nodiscard]] std::size_t calls_of(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = counts_.find(name);
+    return found == counts_.end() ? 0 : found->second;
+  }
+
+  /// What the runtime's documentation forbids and a caller did, a line each.
+  [[nodiscard]] std::string violations() const {
+    const std::lock_guard lock(mutex_);
+    return violations_;
+  }
+  /// What was created and not destroyed; empty if nothing.
+  [[nodiscard]] std::string leaks() const {
+    const std::lock_guard lock(mutex_);
+    std::size_t blocks = 0;
+    for (const auto& memory : memories_) blocks += memory->blocks.size();
+    std::string all;
+    const auto add = [&](std::size_t n, const char* what) {
+      if (n != 0) all += concat(n, " ", what, "; ");
+    };
+    add(blocks, "allocations");
+    add(pinned_.size(), "blocks of pinned memory");
+    add(queues_.size(), "streams");
+    add(events_.size(), "events");
+    add(graphs_.size(), "graphs");
+    add(executables_.size(), "executable graphs");
+    return all;
+  }
+
+ private:
+  static constexpr std::size_t guard_bytes = 256;
+  static constexpr unsigned char guard_byte = 0xA5, fresh_byte = 0xff, released_byte = 0xfe;  // both are NaN in every type
+
+  /// Memory that host code cannot touch while no work is being done.
+  struct device_memory {
+    explicit device_memory(std::size_t size) : bytes(size + (std::size_t{1} << 20)) {
+      void* const mapped = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (mapped == MAP_FAILED) throw std::bad_alloc();
+      base = static_cast<unsigned char*>(mapped);
+      limit = size;
+    }
+    ~device_memory() { ::munmap(base, bytes); }
+    device_memory(const device_memory&) = delete;
+    device_memory& operator=(const device_memory&) = delete;
+    [[nodiscard]] bool contains(const void* at) const { return at >= base && at < base + bytes; }
+    /// The block that holds the range; the end of `blocks` if none does.
+    [[nodiscard]] auto block_of(const void* at, std::size_t size) const {
+      const auto offset = static_cast<std::size_t>(static_cast<const unsigned char*>(at) - base);
+      auto after = blocks.upper_bound(offset);
+      if (after == blocks.begin()) return blocks.end();
+      --after;
+      return offset + size <= after->first + after->second ? after : blocks.end();
+    }
+    unsigned char* base = nullptr;
+    std::size_t bytes = 0, limit = 0, used = 0;
+    std::map<std::size_t, std::size_t> blocks{};  // offset, size
+  };
+  /// Device memory can be accessed while one exists.
+  class open_wall {
+   public:
+    explicit open_wall(fake_cuda& of) : of_(of) { protect(PROT_READ | PROT_WRITE); }
+    ~open_wall() { protect(PROT_NONE); }
+    open_wall(const open_wall&) = delete;
+    open_wall& operator=(const open_wall&) = delete;
+
+   private:
+    void protect(int how) {
+      for (const auto& memory : of_.memories_) ::mprotect(memory->base, memory->bytes, how);
+    }
+    fake_cuda& of_;
+  };
+
+  struct queue;
+  struct work {
+    std::function<int()> run{};
+    std::shared_ptr<queue> after{};  // or: until that queue has done `number` works
+    std::size_t number = 0;
+    std::uint32_t* word = nullptr;  // or: until the word is at least `least`
+    std::uint32_t least = 0;
+  };
+  struct queue {
+    int device = 0;
+    std::deque<work> items{};
+    std::size_t queued = 0, done = 0;
+    bool is_capturing = false, is_invalid = false;
+    std::thread::id capturer{};
+    std::vector<work> captured{};
+  };
+  struct event {
+    int device = 0;
+    std::shared_ptr<queue> of{};
+    std::size_t number = 0;
+  };
+  struct graph {
+    int device = 0;
+    std::vector<work> items{};
+  };
+
+  static fake_cuda*& self() {
+    static fake_cuda* one = nullptr;
+    return one;
+  }
+  static int& current() {
+    static thread_local int device = 0;
+    return device;
+  }
+
+  int violation(int status, const std::string& what) {
+    violations_ += concat(what, "\n");
+    return status;
+  }
+  /// Every entry begins with it; the caller holds the lock.
+  ///   returns  the status to return instead of doing the work
+  int enter(const char* name) {
+    ++counts_[name];
+    ++calls_;
+    if (calls_ == failing_call_) return call_status_;
+    return sticky_;
+  }
+  /// The same for a thread that captures and must not call this.
+  int enter_outside_capture(const char* name) {
+    if (const int status = enter(name)) return status;
+    for (const auto& [handle, q] : queues_) {
+      if (!q->is_capturing || q->capturer != std::this_thread::get_id()) continue;
+      q->is_invalid = true;
+      return violation(cuda_status::capture_unsupported, concat(name, " in a thread that captures"));
+    }
+    return cuda_status::success;
+  }
+  [[nodiscard]] std::shared_ptr<queue> queue_of(cuda_queue_handle stream, const char* name) {
+    const auto found = queues_.find(stream);
+    if (found == queues_.end()) {
+      (void)violation(0, concat(name, ": there is no such stream"));
+      return nullptr;
+    }
+    if (found->second->device != current()) {
+      (void)violation(0, concat(name, ": the stream is of device ", found->second->device, ", the thread's device is ", current()));
+      return nullptr;
+    }
+    return found->second;
+  }
+  [[nodiscard]] event* event_of(void* handle, const char* name) {
+    const auto found = events_.find(handle);
+    if (found != events_.end()) return found->second.get();
+    (void)violation(0, concat(name, ": there is no such event"));
+    return nullptr;
+  }
+  int add(queue& q, work item) {
+    if (q.is_capturing) {
+      if (q.capturer != std::this_thread::get_id()) return violation(cuda_status::capture_invalidated, "work is queued by a thread that did not begin the capture");
+      q.captured.push_back(std::move(item));
+      return cuda_status::success;
+    }
+    q.items.push_back(std::move(item));
+    ++q.queued;
+    if (!settings_.is_late) {
+      const open_wall open(*this);
+      while (advance(q)) {
+      }
+    }
+    return cuda_status::success;
+  }
+
+  /// Does the next work of a queue, or of the queue that it waits for. The wall is open.
+  bool advance(queue& q) {
+    if (q.items.empty()) return false;
+    if (sticky_ == cuda_status::success) {
+      work& next = q.items.front();
+      if (next.after && next.after->done < next.number) return advance(*next.after);
+      if (next.word != nullptr &&
+          static_cast<std::int32_t>(std::atomic_ref<std::uint32_t>(*next.word).load(std::memory_order_acquire) - next.least) < 0)
+        return false;
+      if (next.run) {
+        ++works_;
+        sticky_ = works_ == failing_work_ ? work_status_ : next.run();
+      }
+    }
+    q.items.pop_front();
+    ++q.done;
+    return true;
+  }
+  /// The host waits until the queue has done `number` works.
+  int wait_for(std::unique_lock<std::mutex>& lock, const std::shared_ptr<queue>& q, std::size_t number) {
+    auto since = std::chrono::steady_clock::now();
+    while (q->done < number) {
+      bool went_on = false;
+      {
+        const open_wall open(*this);
+        while (q->done < number && advance(*q)) went_on = true;
+      }
+      if (q->done >= number) break;
+      const auto now = std::chrono::steady_clock::now();
+      if (went_on) since = now;
+      if (now - since > std::chrono::seconds(60)) return violation(cuda_status::not_initialized, "nothing has gone on for a minute");
+      changed_.wait_for(lock, std::chrono::microseconds(100));  // a host function writes a word
+    }
+    return sticky_;
+  }
+
+  // memory
+
+  [[nodiscard]] device_memory* memory_of(const void* at) {
+    for (const auto& memory : memories_)
+      if (memory->contains(at)) return memory.get();
+    return nullptr;
+  }
+  [[nodiscard]] bool is_pinned(const void* at, std::size_t bytes) const {
+    const auto first = reinterpret_cast<std::uintptr_t>(at);
+    const auto after = pinned_.upper_bound(first);
+    return after != pinned_.begin() && first + bytes <= std::prev(after)->first + std::prev(after)->second;
+  }
+  /// Of a range that work reads or writes.
+  ///   returns  what is wrong; empty if nothing
+  [[nodiscard]] std::string problem_with(const void* at, std::size_t bytes, const char* what) {
+    device_memory* const memory = memory_of(at);
+    if (memory == nullptr || memory->block_of(at, bytes) != memory->blocks.end()) return {};
+    return concat(what, " of ", bytes, " bytes outside what is allocated");
+  }
+  int allocate(void** result, std::size_t bytes) {
+    device_memory& memory = *memories_[static_cast<std::size_t>(current())];
+    const std::size_t rounded = (bytes + 255) / 256 * 256;
+    std::size_t at = guard_bytes;
+    for (const auto& [offset, size] : memory.blocks) {
+      if (offset >= at + bytes + guard_bytes) break;
+      at = offset + (size + 255) / 256 * 256 + guard_bytes;
+    }
+    if (memory.used + rounded > memory.limit || at + rounded + guard_bytes > memory.bytes) return cuda_status::out_of_memory;
+    memory.used += rounded;
+    memory.blocks[at] = bytes;
+    const open_wall open(*this);
+    std::memset(memory.base + at - guard_bytes, guard_byte, guard_bytes);
+    std::memset(memory.base + at, fresh_byte, bytes);
+    std::memset(memory.base + at + bytes, guard_byte, rounded - bytes + guard_bytes);
+    *result = memory.base + at;
+    return cuda_status::success;
+  }
+  int release(void* raw) {
+    device_memory* const memory = memory_of(raw);
+    const auto found = memory == nullptr ? std::map<std::size_t, std::size_t>::iterator{}
+                                         : memory->blocks.find(static_cast<std::size_t>(static_cast<unsigned char*>(raw) - memory->base));
+    if (memory == nullptr || found == memory->blocks.end()) return violation(cuda_status::invalid_value, "cudaFree of what is not allocated");
+    const auto [at, bytes] = *found;
+    const std::size_t rounded = (bytes + 255) / 256 * 256;
+    const open_wall open(*this);
+    const auto is_guard = [](unsigned char byte) { return byte == guard_byte; };
+    if (!std::all_of(memory->base + at - guard_bytes, memory->base + at, is_guard))
+      (void)violation(0, concat("memory before an allocation of ", bytes, " bytes was written"));
+    if (!std::all_of(memory->base + at + bytes, memory->base + at + rounded + guard_bytes, is_guard))
+      (void)violation(0, concat("memory after an allocation of ", bytes, " bytes was written"));
+    std::memset(memory->base + at, released_byte, bytes);
+    memory->used -= rounded;
+    memory->blocks.erase(found);
+    return cuda_status::success;
+  }
+
+  int copy(void* to, const void* from, std::size_t bytes, queue& q) {
+    if (memory_of(to) == nullptr && memory_of(from) == nullptr) return violation(cuda_status::invalid_value, "cudaMemcpyAsync from host to host memory");
+    const auto problem = [this, to, from, bytes] {
+      const std::string of_source = problem_with(from, bytes, "a read");
+      return of_source.empty() ? problem_with(to, bytes, "a write") : of_source;
+    };
+    if (const std::string now = problem(); !now.empty()) return violation(cuda_status::invalid_value, concat("cudaMemcpyAsync: ", now));
+    for (const void* const side : {static_cast<const void*>(to), from})
+      if (q.is_capturing && memory_of(side) == nullptr && !is_pinned(side, bytes)) {
+        q.is_invalid = true;
+        return violation(cuda_status::capture_unsupported, "a captured copy from or to host memory that is not pinned");
+      }
+    return add(q, {.run = [this, problem, to, from, bytes] {
+                 if (const std::string later = problem(); !later.empty()) return violation(cuda_status::illegal_address, concat("a queued copy: ", later));
+                 std::memmove(to, from, bytes);
+                 return cuda_status::success;
+               }});
+  }
+  int launch(const cuda_launch& what, queue& q) {
+    const auto* const entry = static_cast<const cuda_host_entry*>(what.entry);
+    if (entry->is_entry != cuda_host_entry::mark) return violation(cuda_status::invalid_value, concat(what.kernel, ": not a kernel of the host runner"));
+    const auto [x, y, z] = what.grid;
+    const bool fits = x > 0 && y > 0 && z > 0 && y <= 65535 && z <= 65535 && what.threads > 0 && what.threads <= 1024 && what.argument_bytes <= 4096;
+    if (!fits)
+      return violation(cuda_status::invalid_configuration,
+                       concat(what.kernel, ": ", x, " x ", y, " x ", z, " blocks of ", what.threads, " threads, ", what.argument_bytes, " bytes of arguments"));
+    const auto* const bytes = static_cast<const std::byte*>(what.argument);
+    const auto argument = std::make_shared<std::vector<std::byte>>(bytes, bytes + what.argument_bytes);
+    return add(q, {.run = [this, entry, argument, grid = what.grid, name = std::string(what.kernel)] {
+                 try {
+                   entry->run(argument->data(), grid, settings_.seed + launches_++);
+                   return cuda_status::success;
+                 } catch (const std::exception& e) {
+                   return violation(cuda_status::launch_failure, concat(name, ": ", e.what()));
+                 }
+               }});
+  }
+
+  // what the table's entries have in common
+
+  /// f(fake) under the lock, unless the call fails.
+  template <class F>
+  static int call(const char* name, F&& f) {
+    fake_cuda& all = *self();
+    const std::lock_guard lock(all.mutex_);
+    if (const int status = all.enter(name)) return status;
+    return f(all);
+  }
+  template <class F>
+  static int call_outside_capture(const char* name, F&& f) {
+    fake_cuda& all = *self();
+    const std::lock_guard lock(all.mutex_);
+    if (const int status = all.enter_outside_capture(name)) return status;
+    return f(all);
+  }
+  /// f(fake) even if the call fails: it releases something.
+  template <class F>
+  static int call_always(const char* name, F&& f) {
+    fake_cuda& all = *self();
+    const std::lock_guard lock(all.mutex_);
+    const int status = all.enter(name), done = f(all);
+    return status != cuda_status::success ? status : done;
+  }
+  /// f(fake, queue) for a stream.
+  template <class F>
+  static int call_on(cuda_queue_handle stream, const char* name, F&& f) {
+    return call(name, [&](fake_cuda& all) {
+      const auto q = all.queue_of(stream, name);
+      return q ? f(all, q) : cuda_status::invalid_handle;
+    });
+  }
+
+  [[nodiscard]] static cuda_runtime make_table(const fake_cuda_config& settings) {
+    cuda_runtime t;
+    t.version = 13000;
+    t.architectures = "900";
+    t.driver_version = [](int* version) {
+      return call("cudaDriverGetVersion", [&](fake_cuda& all) { return *version = all.settings_.driver, cuda_status::success; });
+    };
+    t.device_count = [](int* count) {
+      return call("cudaGetDeviceCount", [&](fake_cuda& all) { return *count = all.settings_.devices, all.settings_.status; });
+    };
+    t.set_device = [](int device) {
+      return call("cudaSetDevice", [&](fake_cuda& all) {
+        if (device < 0 || device >= all.settings_.devices) return all.violation(101, concat("cudaSetDevice(", device, ")"));
+        current() = device;
+        return cuda_status::success;
+      });
+    };
+    t.device_name = [](char* name, std::size_t bytes, int) {
+      return call("cudaGetDeviceProperties", [&](fake_cuda&) { return std::snprintf(name, bytes, "fake GPU"), cuda_status::success; });
+    };
+    t.device_attribute = [](int* value, int attribute, int) {
+      return call("cudaDeviceGetAttribute", [&](fake_cuda&) {
+        *value = attribute == cuda_attribute::architecture_major ? 9 : attribute == cuda_attribute::multiprocessors ? 4 : 0;
+        return cuda_status::success;
+      });
+    };
+    t.probe_kernels = [] { return call("cudaFuncGetAttributes", [](fake_cuda& all) { return all.settings_.probe; }); };
+    t.memory_info = [](std::size_t* free, std::size_t* total) {
+      return call("cudaMemGetInfo", [&](fake_cuda& all) {
+        const device_memory& memory = *all.memories_[static_cast<std::size_t>(current())];
+        *free = memory.limit - memory.used;
+        *total = memory.limit;
+        return cuda_status::success;
+      });
+    };
+    t.allocate = [](void** memory, std::size_t bytes) {
+      return call_outside_capture("cudaMalloc", [&](fake_cuda& all) { return all.allocate(memory, bytes); });
+    };
+    t.release = [](void* memory) { return call_always("cudaFree", [&](fake_cuda& all) { return all.release(memory); }); };
+    t.allocate_pinned = [](void** memory, std::size_t bytes) {
+      return call_outside_capture("cudaHostAlloc", [&](fake_cuda& all) {
+        *memory = ::operator new(bytes, std::align_val_t{4096});
+        all.pinned_[reinterpret_cast<std::uintptr_t>(*memory)] = bytes;
+        return cuda_status::success;
+      });
+    };
+    t.release_pinned = [](void* memory) {
+      return call_always("cudaFreeHost", [&](fake_cuda& all) {
+        if (all.pinned_.erase(reinterpret_cast<std::uintptr_t>(memory)) == 0) return all.violation(cuda_status::invalid_value, "cudaFreeHost of what is not pinned");
+        ::operator delete(memory, std::align_val_t{4096});
+        return cuda_status::success;
+      });
+    };
+    t.device_address = [](void** address, void* pinned) {
+      return call("cudaHostGetDevicePointer", [&](fake_cuda& all) {
+        if (!all.is_pinned(pinned, 1)) return all.violation(cuda_status::invalid_value, "cudaHostGetDevicePointer of what is not pinned");
+        *address = pinned;
+        return cuda_status::success;
+      });
+    };
+    t.create_stream = [](cuda_queue_handle* stream) {
+      return call("cudaStreamCreateWithFlags", [&](fake_cuda& all) {
+        auto fresh = std::make_shared<queue>();
+        fresh->device = current();
+        *stream = reinterpret_cast<cuda_queue_handle>(fresh.get());
+        all.queues_[*stream] = std::move(fresh);
+        return cuda_status::success;
+      });
+    };
+    t.destroy_stream = [](cuda_queue_handle stream) {
+      return call_always("cudaStreamDestroy", [&](fake_cuda& all) {
+        const auto q = all.queue_of(stream, "cudaStreamDestroy");
+        if (!q) return cuda_status::invalid_handle;
+        if (q->is_capturing) (void)all.violation(0, "cudaStreamDestroy of a stream that captures");
+        all.queues_.erase(stream);
+        return cuda_status::success;
+      });
+    };
+    t.synchronize_stream = [](cuda_queue_handle stream) {
+      fake_cuda& all = *self();
+      std::unique_lock lock(all.mutex_);
+      if (const int status = all.enter_outside_capture("cudaStreamSynchronize")) return status;
+      const auto q = all.queue_of(stream, "cudaStreamSynchronize");
+      return q ? all.wait_for(lock, q, q->queued) : cuda_status::invalid_handle;
+    };
+    t.create_event = [](void** handle) {
+      return call("cudaEventCreateWithFlags", [&](fake_cuda& all) {
+        auto fresh = std::make_unique<event>();
+        fresh->device = current();
+        *handle = fresh.get();
+        all.events_[*handle] = std::move(fresh);
+        return cuda_status::success;
+      });
+    };
+    t.destroy_event = [](void* handle) {
+      return call_always("cudaEventDestroy", [&](fake_cuda& all) {
+        return all.events_.erase(handle) == 1 ? cuda_status::success : all.violation(cuda_status::invalid_handle, "cudaEventDestroy: there is no such event");
+      });
+    };
+    t.record_event = [](void* handle, cuda_queue_handle stream) {
+      return call_on(stream, "cudaEventRecord", [&](fake_cuda& all, const std::shared_ptr<queue>& q) {
+        event* const e = all.event_of(handle, "cudaEventRecord");
+        if (e == nullptr) return cuda_status::invalid_handle;
+        if (e->device != q->device) return all.violation(cuda_status::invalid_handle, "cudaEventRecord: the event and the stream are of different devices");
+        if (q->is_capturing) return all.violation(cuda_status::capture_unsupported, "cudaEventRecord on a stream that captures");
+        e->of = q;
+        e->number = q->queued;
+        return cuda_status::success;
+      });
+    };
+    t.synchronize_event = [](void* handle) {
+      fake_cuda& all = *self();
+      std::unique_lock lock(all.mutex_);
+      if (const int status = all.enter_outside_capture("cudaEventSynchronize")) return status;
+      const event* const e = all.event_of(handle, "cudaEventSynchronize");
+      if (e == nullptr) return cuda_status::invalid_handle;
+      if (!e->of) return all.violation(cuda_status::invalid_value, "cudaEventSynchronize of an event that was not recorded");
+      return all.wait_for(lock, std::shared_ptr<queue>(e->of), std::size_t{e->number});
+    };
+    t.wait_event = [](cuda_queue_handle stream, void* handle) {
+      return call_on(stream, "cudaStreamWaitEvent", [&](fake_cuda& all, const std::shared_ptr<queue>& q) {
+        const event* const e = all.event_of(handle, "cudaStreamWaitEvent");
+        if (e == nullptr) return cuda_status::invalid_handle;
+        if (!e->of) return all.violation(cuda_status::invalid_value, "cudaStreamWaitEvent for an event that was not recorded");
+        if (q->is_capturing) return all.violation(cuda_status::capture_unsupported, "cudaStreamWaitEvent on a stream that captures");
+        return all.add(*q, {.after = e->of, .number = e->number});
+      });
+    };
+    if (settings.has_wait_value)
+      t.wait_value = [](cuda_queue_handle stream, void* address, std::uint32_t least) {
+        return call_on(stream, "cuStreamWaitValue32", [&](fake_cuda& all, const std::shared_ptr<queue>& q) {
+          if (!all.is_pinned(address, 4) || reinterpret_cast<std::uintptr_t>(address) % 4 != 0)
+            return all.violation(cuda_status::invalid_value, "cuStreamWaitValue32 for a word that is not pinned and aligned");
+          if (q->is_capturing) return all.violation(cuda_status::capture_unsupported, "cuStreamWaitValue32 on a stream that captures");
+          return all.add(*q, {.word = static_cast<std::uint32_t*>(address), .least = least});
+        });
+      };
+    t.copy = [](void* to, const void* from, std::size_t bytes, cuda_queue_handle stream) {
+      return call_on(stream, "cudaMemcpyAsync", [&](fake_cuda& all, const std::shared_ptr<queue>& q) { return all.copy(to, from, bytes, *q); });
+    };
+    t.fill_zero = [](void* to, std::size_t bytes, cuda_queue_handle stream) {
+      return call_on(stream, "cudaMemsetAsync", [&](fake_cuda& all, const std::shared_ptr<queue>& q) {
+        if (all.memory_of(to) == nullptr) return all.violation(cuda_status::invalid_value, "cudaMemsetAsync of host memory");
+        if (const std::string problem = all.problem_with(to, bytes, "a write"); !problem.empty())
+          return all.violation(cuda_status::invalid_value, concat("cudaMemsetAsync: ", problem));
+        return all.add(*q, {.run = [&all, to, bytes] {
+                         if (const std::string later = all.problem_with(to, bytes, "a write"); !later.empty())
+                           return all.violation(cuda_status::illegal_address, concat("a queued fill: ", later));
+                         std::memset(to, 0, bytes);
+                         return cuda_status::success;
+                       }});
+      });
+    };
+    t.launch = [](const cuda_launch& what, cuda_queue_handle stream) {
+      return call_on(stream, "cudaLaunchKernel", [&](fake_cuda& all, const std::shared_ptr<queue>& q) { return all.launch(what, *q); });
+    };
+    t.begin_capture = [](cuda_queue_handle stream) {
+      return call_on(stream, "cudaStreamBeginCapture", [&](fake_cuda& all, const std::shared_ptr<queue>& q) {
+        if (q->is_capturing) return all.violation(cuda_status::invalid_value, "cudaStreamBeginCapture on a stream that captures");
+        q->is_capturing = true;
+        q->is_invalid = false;
+        q->capturer = std::this_thread::get_id();
+        q->captured.clear();
+        return cuda_status::success;
+      });
+    };
+    t.end_capture = [](cuda_queue_handle stream, void** handle) {
+      return call_always("cudaStreamEndCapture", [&](fake_cuda& all) {
+        const auto q = all.queue_of(stream, "cudaStreamEndCapture");
+        if (!q) return cuda_status::invalid_handle;
+        if (!q->is_capturing) return all.violation(cuda_status::invalid_value, "cudaStreamEndCapture on a stream that does not capture");
+        if (q->capturer != std::this_thread::get_id()) return all.violation(906, "cudaStreamEndCapture in another thread than began it");
+        q->is_capturing = false;
+        *handle = nullptr;
+        if (q->is_invalid) return cuda_status::capture_invalidated;
+        auto fresh = std::make_shared<graph>(graph{q->device, std::move(q->captured)});
+        *handle = fresh.get();
+        all.graphs_[*handle] = std::move(fresh);
+        return cuda_status::success;
+      });
+    };
+    t.destroy_graph = [](void* handle) {
+      return call_always("cudaGraphDestroy", [&](fake_cuda& all) {
+        return all.graphs_.erase(handle) == 1 ? cuda_status::success : all.violation(cuda_status::invalid_value, "cudaGraphDestroy: there is no such graph");
+      });
+    };
+    t.instantiate = [](void** executable, void* handle) {
+      return call_outside_capture("cudaGraphInstantiate", [&](fake_cuda& all) {
+        const auto found = all.graphs_.find(handle);
+        if (found == all.graphs_.end()) return all.violation(cuda_status::invalid_value, "cudaGraphInstantiate: there is no such graph");
+        auto fresh = std::make_shared<graph>(*found->second);
+        *executable = fresh.get();
+        all.executables_[*executable] = std::move(fresh);
+        return cuda_status::success;
+      });
+    };
+    t.launch_graph = [](void* executable, cuda_queue_handle stream) {
+      return call_on(stream, "cudaGraphLaunch", [&](fake_cuda& all, const std::shared_ptr<queue>& q) {
+        const auto found = all.executables_.find(executable);
+        if (found == all.executables_.end()) return all.violation(cuda_status::invalid_value, "cudaGraphLaunch: there is no such graph");
+        if (found->second->device != q->device) return all.violation(cuda_status::invalid_value, "cudaGraphLaunch: the graph is of another device");
+        for (const work& item : found->second->items)
+          if (const int status = all.add(*q, item)) return status;
+        return cuda_status::success;
+      });
+    };
+    t.destroy_executable = [](void* executable) {
+      return call_always("cudaGraphExecDestroy", [&](fake_cuda& all) {
+        return all.executables_.erase(executable) == 1 ? cuda_status::success
+                                                       : all.violation(cuda_status::invalid_value, "cudaGraphExecDestroy: there is no such graph");
+      });
+    };
+    t.last_error = [] {
+      const std::lock_guard lock(self()->mutex_);
+      return self()->sticky_;
+    };
+    t.error_name = [](int status) { return text_of(status).first; };
+    t.error_text = [](int status) { return text_of(status).second; };
+    return t;
+  }
+  [[nodiscard]] static std::pair<const char*, const char*> text_of(int status) {
+    switch (status) {
+      case cuda_status::success: return {"cudaSuccess", "no error"};
+      case cuda_status::invalid_value: return {"cudaErrorInvalidValue", "invalid argument"};
+      case cuda_status::out_of_memory: return {"cudaErrorMemoryAllocation", "out of memory"};
+      case cuda_status::invalid_configuration: return {"cudaErrorInvalidConfiguration", "invalid configuration argument"};
+      case cuda_status::driver_too_old: return {"cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"};
+      case cuda_status::no_device: return {"cudaErrorNoDevice", "no CUDA-capable device is detected"};
+      case cuda_status::invalid_handle: return {"cudaErrorInvalidResourceHandle", "invalid resource handle"};
+      case cuda_status::illegal_address: return {"cudaErrorIllegalAddress", "an illegal memory access was encountered"};
+      case cuda_status::launch_failure: return {"cudaErrorLaunchFailure", "unspecified launch failure"};
+      case cuda_status::capture_unsupported: return {"cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"};
+      case cuda_status::capture_invalidated:
+        return {"cudaErrorStreamCaptureInvalidated", "operation failed due to a previous error during capture"};
+      default: return {"cudaErrorUnknown", "unknown error"};
+    }
+  }
+
+  fake_cuda_config settings_;
+  cuda_runtime table_;
+  mutable std::mutex mutex_{};
+  std::condition_variable changed_{};
+  std::vector<std::unique_ptr<device_memory>> memories_{};
+  std::map<std::uintptr_t, std::size_t> pinned_{};
+  std::map<cuda_queue_handle, std::shared_ptr<queue>> queues_{};
+  std::map<void*, std::unique_ptr<event>> events_{};
+  std::map<void*, std::shared_ptr<graph>> graphs_{}, executables_{};
+  std::map<std::string, std::size_t> counts_{};
+  std::string violations_{};
+  int sticky_ = cuda_status::success;
+  std::size_t calls_ = 0, failing_call_ = 0, works_ = 0, failing_work_ = 0;
+  int call_status_ = 0, work_status_ = 0;
+  std::uint64_t launches_ = 0;
+};
+
+}  // namespace xtrain::testing

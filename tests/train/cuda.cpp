@@ -1,0 +1,123 @@
+// Training on the device `cuda`, on a runtime that stands in for a GPU's: the kernels of device/simt/, run on the host.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <xtrain/device/cuda/cuda.hpp>
+#include <xtrain/io.hpp>
+#include <xtrain/testing/fake_cuda.hpp>
+
+using namespace xtrain;
+using testing::fake_cuda;
+
+namespace {
+
+struct on_cpu : defaults {
+  using precision = bf16_mixed;
+};
+struct on_cuda : defaults {
+  using device = cuda;
+  using precision = bf16_mixed;
+};
+
+const dataset& data() {
+  static const dataset all = [] {
+    dataset d("numbers", sequence_layout::stream);
+    std::vector<token> tokens;
+    for (token i = 0; i < 400; ++i) tokens.push_back(i * i % 61);
+    d.add(tokens);
+    d.finish();
+    return d;
+  }();
+  return all;
+}
+
+const decoder_config llama_sizes{.vocab_size = 61,
+                                 .hidden_size = 32,
+                                 .num_layers = 2,
+                                 .num_heads = 4,
+                                 .num_kv_heads = 2,
+                                 .intermediate_size = 48,
+                                 .max_position_embeddings = 24};
+const decoder_config gpt2_sizes{.vocab_size = 61, .hidden_size = 32, .num_layers = 2, .num_heads = 4, .max_position_embeddings = 24};
+
+/// The losses of some steps, and of an evaluation.
+template <class Model>
+std::vector<double> losses(Model& model, bool captures) {
+  trainer trainer(model,
+                  {.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .capture_steps = captures, .learning_rate = 3e-3});
+  history seen;
+  trainer.attach(seen);
+  trainer.fit(data());
+  std::vector<double> all(seen.losses().begin(), seen.losses().end());
+  all.push_back(trainer.evaluate(data()).loss);
+  return all;
+}
+
+template <template <class> class Family>
+void check(const decoder_config& sizes) {
+  Family<on_cpu> expected(sizes);
+  const auto right = losses(expected, false);
+  std::vector<std::vector<double>> got;
+  for (const bool captures : {false, true}) {
+    const fake_cuda gpu({.seed = 3});
+    {
+      Family<on_cuda> model(sizes, gpu.open());
+      got.push_back(losses(model, captures));
+    }
+    CHECK(gpu.violations() == "");
+    CHECK(gpu.leaks() == "");
+    if (captures) CHECK(gpu.calls_of("cudaGraphLaunch") == 4);
+  }
+  CHECK(got[0] == got[1]);
+  REQUIRE(got[0].size() == right.size());
+  // as in simt.cpp: a rounding to bf16 that falls the other way
+  for (std::size_t i = 0; i < right.size(); ++i) CHECK(std::abs(got[0][i] - right[i]) < right[i] * 0x1p-9);
+}
+
+}  // namespace
+
+TEST_CASE("a LLaMA and a GPT-2 in bf16 train on cuda to the cpu's losses, captured and not") {
+  check<llama>(llama_sizes);
+  check<gpt2>(gpt2_sizes);
+}
+
+TEST_CASE("wherever the runtime or the GPU fails in a run, the run ends in an error of ours, and nothing is lost") {
+  const auto run = [](const fake_cuda& gpu) {
+    llama<on_cuda> model(llama_sizes, gpu.open());
+    trainer trainer(model, {.max_steps = 2, .micro_batch_size = 1, .capture_steps = true, .learning_rate = 3e-3});
+    trainer.fit(data());
+  };
+  std::size_t calls = 0, works = 0;
+  {
+    fake_cuda gpu;
+    gpu.fail_call(0, 0);
+    gpu.fail_work(0, 0);
+    run(gpu);
+    calls = gpu.calls();
+    works = gpu.works();
+  }
+  const auto check = [&](auto&& inject) {
+    fake_cuda gpu;
+    inject(gpu);
+    std::string said = "nothing";
+    try {
+      run(gpu);
+    } catch (const error& e) {
+      said = e.what();
+    }
+    INFO(said);
+    CHECK(gpu.violations() == "");
+    CHECK(gpu.leaks() == "");
+    return said;
+  };
+  // a prime number of places in the run, each at another kind of call
+  for (std::size_t i = 1; i < 17; ++i) {
+    const std::size_t at = calls * i / 17;
+    CHECK(check([&](fake_cuda& gpu) { gpu.fail_call(at, cuda_status::out_of_memory); }).substr(0, 6) == "cuda: ");
+    CHECK(check([&](fake_cuda& gpu) { gpu.fail_work(works * i / 17, cuda_status::illegal_address); }).find("illegal memory access") != std::string::npos);
+  }
+}
