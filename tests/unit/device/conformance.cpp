@@ -2,6 +2,8 @@
 // the build asks for it, on the same device with isolated memory.
 #include <doctest/doctest.h>
 
+#include <type_traits>
+
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/device/cpu/kernels.hpp>
 #include <xtrain/testing/conformance.hpp>
@@ -21,7 +23,7 @@ void check_device() {
   suite.template check<CONFORMANCE_DTYPE>();
   INFO(suite.text());
   CHECK(suite.passed());
-  CHECK(suite.results().size() == 89);
+  CHECK(suite.results().size() == 89 + (std::is_same_v<CONFORMANCE_DTYPE, float> ? 2 : 0));  // tokens are chosen from fp32
 }
 
 }  // namespace

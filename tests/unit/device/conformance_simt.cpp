@@ -1,6 +1,8 @@
 // The conformance suite for one dtype, chosen by the build, on the GPU's kernels run on the host.
 #include <doctest/doctest.h>
 
+#include <type_traits>
+
 #include <xtrain/device/simt/simt.hpp>
 #include <xtrain/testing/conformance.hpp>
 
@@ -19,6 +21,6 @@ TEST_CASE("every kernel of the simt device agrees with the reference device") {
   suite.check<CONFORMANCE_DTYPE>();
   INFO(suite.text());
   CHECK(suite.passed());
-  CHECK(suite.results().size() == 89);
+  CHECK(suite.results().size() == 89 + (std::is_same_v<CONFORMANCE_DTYPE, float> ? 2 : 0));  // tokens are chosen from fp32
   CHECK(simt::host::runner::here().counts.bank_conflicts == 0);
 }

@@ -120,6 +120,7 @@ void check_large(Suite& suite, const model_sizes& s) {
     static constexpr kernel::step_scalars scalars{.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3};
     kernel::adamw<host_memory, T, T, acc, acc> step{
         .n = s.v * s.c, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1, .scalars_1 = span_of(&scalars, 1)};
+    step.correction_2 = mem.numbers<double>(2, 3.0, 30.0);
     step.gradient_n = device_span<const T, host_memory>(head.dweight_vc);
     step.master_n = mem.numbers<acc>(step.n);
     step.parameter_n = mem.numbers<T>(step.n);
