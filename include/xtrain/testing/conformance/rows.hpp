@@ -31,7 +31,8 @@ void check_on_rows(Suite& suite, case_memory& mem, const Kernel& whole, std::siz
 template <class T, class Suite>
 void check_rows(Suite& suite) {
   // width that vectors divide, and one that they do not
-  for (const auto& [n, f] : sizes_of({{1, 1}, {7, 5}, {6, 64}, {50, 24}})) {
+  for (const auto& one : sizes_of({{1, 1}, {7, 5}, {6, 64}, {50, 24}})) {
+    const std::size_t n = one.rows, f = one.columns;
     case_memory mem;
     const std::size_t total = n, width = f, elements = n * f;
     const auto numbers = [&](std::size_t size) { return mem.numbers<T>(size, -6.0, 6.0); };
@@ -106,7 +107,8 @@ void check_rows(Suite& suite) {
   struct size {
     std::size_t rows, in, out, gap;
   };
-  for (const auto [rows, in, out, gap] : {size{1, 3, 5, 0}, size{40, 19, 33, 3}, size{210, 24, 16, 8}}) {
+  for (const size& one : {size{1, 3, 5, 0}, size{40, 19, 33, 3}, size{210, 24, 16, 8}}) {
+    const std::size_t rows = one.rows, in = one.in, out = one.out, gap = one.gap;
     case_memory mem;
     const auto product = [&]<class C>(bool ta, bool tb, bool accumulate, bool bias) {
       const std::size_t m = ta ? out : rows, n = ta || !tb ? in : out, k = ta ? rows : tb ? in : out;
