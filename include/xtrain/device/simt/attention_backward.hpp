@@ -16,7 +16,7 @@ namespace simt {
 /// delta_bht = Σ do · o of each query and head: a warp each, which reads Width neighbours a lane. It has the places of lse.
 template <class T, int Width>
 struct attention_delta {
-  static constexpr int threads = 256, blocks_at_once = 4;
+  static constexpr int threads = 256;
   struct shared {};
   const T *o, *d_o;
   float* delta;
@@ -27,6 +27,7 @@ struct attention_delta {
     if (i >= all.queries.count) return;  // the whole warp
     const T *const o_d = o + all.output(b, i, head), *const do_d = d_o + all.output(b, i, head);
     float sum = 0;
+    XTRAIN_SIMT_UNROLL_BY(1)
     for (int j = lane() * Width; j < all.d; j += warp_width * Width) {
       const auto o_n = load<Width>(o_d + j), do_n = load<Width>(do_d + j);
       XTRAIN_SIMT_UNROLL

@@ -140,7 +140,8 @@ struct norm_forward {
 ///   part   null: no sums
 template <class T, class Rows, bool Centered>
 struct norm_backward {
-  static constexpr int threads = norm_threads, width = Rows::width, vectors = Rows::most_channels == 0 ? 1 : norm_vectors;
+  static constexpr int threads = norm_threads, blocks_at_once = Centered ? 1 : 2, width = Rows::width,
+                       vectors = Rows::most_channels == 0 ? 1 : norm_vectors;
   static constexpr bool keeps = Rows::most_channels != 0;
   static constexpr int sum_rows = Rows::rows_of_block;
   struct shared : norm_shared {
