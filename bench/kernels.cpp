@@ -230,6 +230,7 @@ struct adamw {
               .beta2 = 0.999,
               .epsilon = 1e-8,
               .scalars_1 = span_of(&scalars, 1),
+              .correction_2 = span_of(corrections.data(), 2),
               .gradient_n = read(gradient),
               .parameter_n = write(weight),
               .m_n = write(m),
@@ -237,6 +238,7 @@ struct adamw {
     if (!master.empty()) kernel.master_n = write(master);
   }
   static constexpr xtrain::kernel::step_scalars scalars{.learning_rate = 1e-3};
+  static constexpr std::array<double, 2> corrections{1.0, 1.0};
   std::vector<T> gradient, weight;
   std::vector<float> m, v, master;
   xtrain::kernel::adamw<host_memory, T, T, float, float> kernel;
@@ -259,6 +261,7 @@ struct adamw_8bit {
               .beta2 = 0.999,
               .epsilon = 1e-8,
               .scalars_1 = span_of(&scalars, 1),
+              .correction_2 = span_of(corrections.data(), 2),
               .gradient_n = read(gradient),
               .parameter_n = write(weight),
               .m_code_n = write(m_code),
@@ -268,6 +271,7 @@ struct adamw_8bit {
     if (!master.empty()) kernel.master_n = write(master);
   }
   static constexpr xtrain::kernel::step_scalars scalars{.learning_rate = 1e-3};
+  static constexpr std::array<double, 2> corrections{1.0, 1.0};
   std::vector<T> gradient, weight;
   std::vector<float> master;
   std::vector<std::uint8_t> m_code, v_code;

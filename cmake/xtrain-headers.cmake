@@ -31,6 +31,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/mesh.hpp
     xtrain/comm/message_scratch.hpp
     xtrain/comm/native_collectives.hpp
+    xtrain/comm/native_lane.hpp
     xtrain/comm/part.hpp
     xtrain/comm/point_to_point.hpp
     xtrain/comm/recursive_halving.hpp
@@ -127,6 +128,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/row_integers.hpp
     xtrain/device/cpu/simd.hpp
     xtrain/device/cpu/slim.hpp
+    xtrain/device/cpu/sample.hpp
     xtrain/device/cpu/split_loss.hpp
     xtrain/device/cpu/step_scalars.hpp
     xtrain/device/cpu/stream.hpp
@@ -154,6 +156,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/embedding.hpp
     xtrain/device/kernel/experts.hpp
     xtrain/device/kernel/fake_quantize.hpp
+    xtrain/device/kernel/grouped_matmul.hpp
     xtrain/device/kernel/grpo.hpp
     xtrain/device/kernel/kernel.hpp
     xtrain/device/kernel/kernel_list.hpp
@@ -166,12 +169,14 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/optimizer.hpp
     xtrain/device/kernel/preference.hpp
     xtrain/device/kernel/row_integers.hpp
+    xtrain/device/kernel/sample.hpp
     xtrain/device/kernel/split_loss.hpp
     xtrain/device/kernel/step_scalars.hpp
     xtrain/device/kernel/value_loss.hpp
     xtrain/device/memory.hpp
     xtrain/device/offload.hpp
     xtrain/device/pinned_memory.hpp
+    xtrain/device/pinned_pipe.hpp
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
     xtrain/device/reference/attention_block.hpp
@@ -190,6 +195,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/preference.hpp
     xtrain/device/reference/reference.hpp
     xtrain/device/reference/row_integers.hpp
+    xtrain/device/reference/sample.hpp
     xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/step_scalars.hpp
     xtrain/device/reference/stream.hpp
@@ -215,15 +221,18 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/simt/optimizer.hpp
     xtrain/device/simt/random.hpp
     xtrain/device/simt/experts.hpp
+    xtrain/device/simt/grouped_matmul.hpp
     xtrain/device/simt/matrix_optimizer.hpp
     xtrain/device/simt/objectives.hpp
     xtrain/device/simt/quantized.hpp
     xtrain/device/simt/softmax_row.hpp
+    xtrain/device/simt/sample.hpp
     xtrain/device/simt/split_loss.hpp
     xtrain/device/simt/simt.hpp
     xtrain/device/simt/step_scalars.hpp
     xtrain/device/simt/two_stage_sum.hpp
     xtrain/device/stream_drain.hpp
+    xtrain/device/token_selection.hpp
     xtrain/device/with_host_fallback.hpp
     xtrain/eval/accuracy.hpp
     xtrain/eval/answer_filter.hpp
@@ -377,6 +386,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/step_scalars.hpp
     xtrain/ops/value_loss.hpp
     xtrain/optim/adafactor.hpp
+    xtrain/optim/adam_corrections.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/adamw_8bit.hpp
     xtrain/optim/checked_betas.hpp
@@ -471,12 +481,17 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/elementwise.hpp
     xtrain/testing/conformance/embeddings.hpp
     xtrain/testing/conformance/experts.hpp
+    xtrain/testing/conformance/large.hpp
     xtrain/testing/conformance/losses.hpp
     xtrain/testing/conformance/matrix_optimizers.hpp
     xtrain/testing/conformance/norms.hpp
     xtrain/testing/conformance/objectives.hpp
     xtrain/testing/conformance/optimizers.hpp
     xtrain/testing/conformance/products.hpp
+    xtrain/testing/conformance/rows.hpp
+    xtrain/testing/conformance/sampling.hpp
+    xtrain/testing/conformance/step_scalars.hpp
+    xtrain/testing/conformance/streams.hpp
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/isolated.hpp

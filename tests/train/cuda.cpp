@@ -48,7 +48,7 @@ const decoder_config gpt2_sizes{.vocab_size = 61, .hidden_size = 32, .num_layers
 template <class Model>
 std::vector<double> losses(Model& model, bool captures) {
   trainer trainer(model,
-                  {.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .capture_steps = captures, .learning_rate = 3e-3});
+                  {.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 3e-3, .capture_steps = captures});
   history seen;
   trainer.attach(seen);
   trainer.fit(data());
@@ -88,7 +88,7 @@ TEST_CASE("a LLaMA and a GPT-2 in bf16 train on cuda to the cpu's losses, captur
 TEST_CASE("wherever the runtime or the GPU fails in a run, the run ends in an error of ours, and nothing is lost") {
   const auto run = [](const fake_cuda& gpu) {
     llama<on_cuda> model(llama_sizes, gpu.open());
-    trainer trainer(model, {.max_steps = 2, .micro_batch_size = 1, .capture_steps = true, .learning_rate = 3e-3});
+    trainer trainer(model, {.max_steps = 2, .micro_batch_size = 1, .learning_rate = 3e-3, .capture_steps = true});
     trainer.fit(data());
   };
   std::size_t calls = 0, works = 0;

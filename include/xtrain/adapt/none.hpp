@@ -34,6 +34,7 @@ struct no_adapter {
     void declare(Builder&, const Parts&, const Inputs&) {}
     [[nodiscard]] bool needs_input() const { return false; }
     [[nodiscard]] bool works_on_rows() const { return true; }
+    [[nodiscard]] bool adds_nothing() const { return true; }
     template <class Pass, class X, class Y>
     void forward(Pass&, const X&, const Y&) const {}
     template <class Pass, class X, class DY, class DX>

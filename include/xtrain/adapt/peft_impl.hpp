@@ -144,7 +144,8 @@ XTRAIN_INLINE void require_same_head(adapter_tensors& tensors, const std::string
   require<config_error>(given != nullptr, tensors.folder(), ": changes the embedding and leaves the head as it was ('", peft_prefix, head,
                         "' is missing); the model's head is tied to the embedding (tie_word_embeddings is true)");
   bool same = given->shape == embedding.shape;
-  std::vector<float> left(std::min(numbers_at_once, embedding.size())), right(left.size());
+  constexpr std::size_t at_once = std::size_t{1} << 20;
+  std::vector<float> left(std::min(at_once, embedding.size())), right(left.size());
   for (std::size_t first = 0; same && first < embedding.size(); first += left.size()) {
     const std::size_t count = std::min(left.size(), embedding.size() - first);
     read_numbers<float>(*given, first, std::span(left).first(count));

@@ -50,6 +50,28 @@ inline void require_in(const point_to_point& ranks, const message_part& part, st
                        " ranks' and in an array of ", rows, " rows; given rank ", part.rank, ", row ", part.first, " and ", part.count, " rows");
 }
 
+/// throws shape_error when a part is outside its array
+inline void require_parts(const point_to_point& ranks, std::span<const message_part> sends, std::size_t sent, std::span<const message_part> receives,
+                          std::size_t received, std::size_t length) {
+  for (const message_part& part : sends) require_in(ranks, part, sent, length);
+  for (const message_part& part : receives) require_in(ranks, part, received, length);
+}
+/// copy(part sent, part received) for each part that this rank sends to itself, in list order.
+///   throws  shape_error when this rank does not receive what it sends to itself
+template <class Copy>
+void for_own_parts(const point_to_point& ranks, std::span<const message_part> sends, std::span<const message_part> receives, Copy&& copy) {
+  const std::size_t rank = ranks.rank();
+  auto mine = receives.begin();
+  for (const message_part& part : sends) {
+    if (part.rank != rank) continue;
+    mine = std::find_if(mine, receives.end(), [&](const message_part& other) { return other.rank == rank; });
+    require<shape_error>(mine != receives.end() && mine->count == part.count, "group: rank ", rank, " must receive what it sends to itself; ",
+                         part.count, " rows");
+    copy(part, *mine);
+    ++mine;
+  }
+}
+
 /// Each part in `sends` goes to its rank and each part in `receives` comes from its rank, one message per part; between a pair of
 /// ranks, in list order. A row has `length` elements.
 ///   throws  shape_error when a part is outside its array, or when this rank does not receive what it sends to itself
@@ -57,25 +79,19 @@ template <class T>
 void exchange(point_to_point& ranks, std::span<const T> from, std::span<const message_part> sends, std::span<T> to,
               std::span<const message_part> receives, std::size_t length) {
   const std::size_t rank = ranks.rank();
-  for (const message_part& part : sends) require_in(ranks, part, from.size(), length);
-  for (const message_part& part : receives) require_in(ranks, part, to.size(), length);
+  require_parts(ranks, sends, from.size(), receives, to.size(), length);
   if (ranks.size() > 1) ranks.count({0, 0, 1, 1});
   std::vector<pending_message> all;
   for (const message_part& part : receives)
     if (part.rank != rank && part.count != 0) all.push_back(ranks.begin_receive(part.rank, to.subspan(part.first * length, part.count * length)));
   for (const message_part& part : sends)
     if (part.rank != rank && part.count != 0) all.push_back(ranks.begin_send(part.rank, from.subspan(part.first * length, part.count * length)));
-  auto mine = receives.begin();
-  for (const message_part& part : sends) {
-    if (part.rank != rank || !ranks.carries()) continue;
-    mine = std::find_if(mine, receives.end(), [&](const message_part& other) { return other.rank == rank; });
-    require<shape_error>(mine != receives.end() && mine->count == part.count, "group: rank ", rank, " must receive what it sends to itself; ",
-                         part.count, " rows");
-    const T* const own = from.data() + part.first * length;
-    T* const place = to.data() + mine->first * length;
-    if (own != place) std::copy_n(own, part.count * length, place);  // in place, other ranks are reading it
-    ++mine;
-  }
+  if (ranks.carries())
+    for_own_parts(ranks, sends, receives, [&](const message_part& part, const message_part& place) {
+      const T* const own = from.data() + part.first * length;
+      T* const there = to.data() + place.first * length;
+      if (own != there) std::copy_n(own, part.count * length, there);  // in place, other ranks are reading it
+    });
   ranks.wait_all(all);
 }
 

@@ -51,6 +51,9 @@ class group : private detail::point_to_point {
   using point_to_point::receive;
   using point_to_point::send;
 
+  /// The same beside the main stream, for device memory.
+  using point_to_point::lane;
+
   /// Host memory for messages of device memory.
   [[nodiscard]] detail::message_staging& staging() { return staging_; }
 
@@ -183,13 +186,13 @@ class group : private detail::point_to_point {
   template <class Stream, class T, class Memory>
   void all_reduce(Stream& stream, device_span<T, Memory> values, reduction how) {
     if (size() == 1) return;
-    if (on_device<T>(stream, [&](auto& native) { native.all_reduce(&stream, array(values), how); })) return;
+    if (on_device<T>(stream, [&](auto& native) { native.all_reduce(&stream, detail::array_of(values), how); })) return;
     detail::on_host(stream, staging_, values, true, [this, how](std::span<T> host) { all_reduce(host, how); });
   }
   template <class Stream, class T, class Memory>
   void all_gather(Stream& stream, device_span<const T, Memory> part, device_span<T, Memory> whole) {
     require_parts(part.size(), whole.size());
-    if (size() > 1 && on_device<T>(stream, [&](auto& native) { native.all_gather(&stream, part.raw(), array(whole)); })) return;
+    if (size() > 1 && on_device<T>(stream, [&](auto& native) { native.all_gather(&stream, part.raw(), detail::array_of(whole)); })) return;
     const auto mine = whole.subspan(rank() * part.size(), part.size());
     if (mine.raw() != part.raw()) copy_within(stream, mine, part);
     if (size() == 1) return;
@@ -203,7 +206,7 @@ class group : private detail::point_to_point {
     if (size() == 1) return;
     if (values.size() % size() == 0) {
       const auto mine = values.subspan(rank() * (values.size() / size()), values.size() / size());
-      if (on_device<T>(stream, [&](auto& native) { native.all_gather(&stream, mine.raw(), array(values)); })) return;
+      if (on_device<T>(stream, [&](auto& native) { native.all_gather(&stream, mine.raw(), detail::array_of(values)); })) return;
     }
     detail::on_host(stream, staging_, values, true, [this](std::span<T> host) { share_ranges(host); });
   }
@@ -214,27 +217,29 @@ class group : private detail::point_to_point {
       if (part.raw() != whole.raw()) copy_within(stream, part, whole);
       return;
     }
-    if (on_device<T>(stream, [&](auto& native) {
-          native.reduce_scatter(&stream, array(device_span<T, Memory>(device_ptr<T, Memory>(const_cast<T*>(whole.raw())), whole.size())), part.raw(), how);
-        }))
-      return;
+    if (on_device<T>(stream, [&](auto& native) { native.reduce_scatter(&stream, detail::array_of(whole), part.raw(), how); })) return;
     detail::on_host(stream, staging_, whole, part, [this, how](std::span<const T> all, std::span<T> mine) { reduce_scatter(all, mine, how); });
   }
   /// Part i of `from` goes to rank i; part i of `to` comes from rank i.
   ///   throws  shape_error
   template <class Stream, class T, class Memory>
   void all_to_all(Stream& stream, device_span<const T, Memory> from, device_span<T, Memory> to) {
+    if (size() > 1 && from.size() == to.size() && from.size() % size() == 0 && on_device<T>(stream, [&](auto& native) {
+          native.all_to_all(&stream, detail::array_of(from), detail::array_of(to), size(), sizeof(T));
+        }))
+      return;
     detail::on_host(stream, staging_, from, to, [this](std::span<const T> sent, std::span<T> received) { all_to_all(sent, received); });
   }
   template <class Stream, class T, class Memory>
   void broadcast(Stream& stream, device_span<T, Memory> values, std::size_t root) {
     if (size() == 1) return;
-    if (on_device<T>(stream, [&](auto& native) { native.broadcast(&stream, array(values), root); })) return;
+    if (on_device<T>(stream, [&](auto& native) { native.broadcast(&stream, detail::array_of(values), root); })) return;
     detail::on_host(stream, staging_, values, true, [this, root](std::span<T> host) { broadcast(host, root); });
   }
   template <class Stream, class T, class Memory>
   void exchange(Stream& stream, device_span<const T, Memory> from, std::span<const message_part> sends, device_span<T, Memory> to,
                 std::span<const message_part> receives, std::size_t length) {
+    if (size() > 1 && on_device<T>(stream, [&](auto& native) { exchange_natively(native, stream, from, sends, to, receives, length); })) return;
     if constexpr (!detail::is_staged<Memory>) {
       stream.synchronize();
       return exchange(std::span<const T>(from.raw(), from.size()), sends, detail::host_span(to), receives, length);
@@ -247,18 +252,45 @@ class group : private detail::point_to_point {
   }
   template <class Stream, class T, class Memory>
   void send(Stream& stream, std::size_t to, device_span<const T, Memory> values) {
+    if (on_device<T>(stream, [&](auto& native) { native.send(&stream, detail::array_of(values), to); })) return;
     detail::on_host(stream, staging_, device_span<T, Memory>(device_ptr<T, Memory>(const_cast<T*>(values.raw())), values.size()), false,
                     [this, to](std::span<T> host) { send(to, std::span<const T>(host)); });
   }
   template <class Stream, class T, class Memory>
   void receive(Stream& stream, std::size_t from, device_span<T, Memory> values) {
+    if (on_device<T>(stream, [&](auto& native) { native.receive(&stream, detail::array_of(values), from); })) return;
     detail::on_host(stream, staging_, values, true, [this, from](std::span<T> host) { receive(from, host); });
+  }
+  /// Both together: each of two ranks may send to the other.
+  template <class Stream, class T, class Memory>
+  void send_receive(Stream& stream, device_span<const T, Memory> sent, std::size_t to, device_span<T, Memory> received, std::size_t from) {
+    if (on_device<T>(stream, [&](auto& native) { native.send_receive(&stream, detail::array_of(sent), to, detail::array_of(received), from); })) return;
+    detail::on_host(stream, staging_, sent, received, [this, to, from](std::span<const T> s, std::span<T> r) {
+      const pending_message coming = begin_receive(from, r);
+      const pending_message going = begin_send(to, s);
+      wait(coming);
+      wait(going);
+    });
   }
 
  private:
-  template <class T, class Memory>
-  [[nodiscard]] static device_array array(device_span<T, Memory> values) {
-    return {values.raw(), values.size(), dtype_traits<T>::name};
+  template <class Stream, class T, class Memory>
+  void exchange_natively(native_collectives& native, Stream& stream, device_span<const T, Memory> from, std::span<const message_part> sends,
+                         device_span<T, Memory> to, std::span<const message_part> receives, std::size_t length) {
+    detail::require_parts(*this, sends, from.size(), receives, to.size(), length);
+    std::vector<device_message> all;
+    for (const message_part& part : receives)
+      if (part.rank != rank() && part.count != 0)
+        all.push_back({part.rank, detail::array_of(to.subspan(part.first * length, part.count * length)), false});
+    for (const message_part& part : sends)
+      if (part.rank != rank() && part.count != 0)
+        all.push_back({part.rank, detail::array_of(from.subspan(part.first * length, part.count * length)), true});
+    native.exchange(&stream, all);
+    detail::for_own_parts(*this, sends, receives, [&](const message_part& own, const message_part& place) {
+      const auto source = from.subspan(own.first * length, own.count * length);
+      const auto target = to.subspan(place.first * length, place.count * length);
+      if (source.raw() != target.raw()) copy_within(stream, target, source);
+    });
   }
   /// Queues call(native collectives), if there are any for this stream and dtype.
   template <class T, class Stream, class Call>

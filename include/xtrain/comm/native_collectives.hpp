@@ -1,10 +1,12 @@
 // Where the collectives of an accelerator's own library (NCCL, MCCL, HCCL) plug in: a transport gives them to groups, and a group then queues its
-// collectives on device memory there instead of sending messages by way of the host.
+// collectives and messages of device memory there instead of sending them by way of the host.
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <typeinfo>
+#include <vector>
 
 #include <xtrain/comm/concepts.hpp>
 
@@ -17,8 +19,15 @@ struct device_array {
   std::string_view dtype{};
 };
 
-/// The collectives of one group on one rank. Calls are queued on the stream and return; all ranks of the group make the same calls in the same
-/// order. Reductions should be in an order that depends on the number of ranks alone: otherwise runs are not reproducible bit for bit.
+/// A message of device memory, to or from another rank of the group.
+struct device_message {
+  std::size_t rank = 0;
+  device_array values{};
+  bool is_sent = false;  ///< otherwise received
+};
+
+/// The collectives of one group on one rank. Calls are queued on the stream and return; all ranks of the group make the same collective calls in the
+/// same order. Reductions should be in an order that depends on the number of ranks alone: otherwise runs are not reproducible bit for bit.
 class native_collectives {
  public:
   virtual ~native_collectives() = default;
@@ -31,6 +40,65 @@ class native_collectives {
   /// part: this rank's part of the reduction; it may be its position in `whole`.
   virtual void reduce_scatter(void* stream, const device_array& whole, void* part, reduction how) = 0;
   virtual void broadcast(void* stream, const device_array& values, std::size_t root) = 0;
+
+  // ---- messages: those between two ranks arrive in the order in which they were queued, and both ranks give the same size ----
+
+  /// Outside of group_start() and group_end(), holds the stream until the other rank receives.
+  virtual void send(void* stream, const device_array& values, std::size_t to) = 0;
+  /// Outside of group_start() and group_end(), holds the stream until the other rank has sent.
+  virtual void receive(void* stream, const device_array& values, std::size_t from) = 0;
+  /// Calls from here to group_end() are made together: messages do not wait for each other, and a rank may send to itself. Not nested.
+  virtual void group_start() = 0;
+  virtual void group_end() = 0;
+
+  /// Messages that are sent and received together, without an order between different ranks.
+  virtual void exchange(void* stream, std::span<const device_message> messages);
+  /// Part i of `from` goes to rank i, part i of `to` comes from it; `ranks` parts of equal length.
+  virtual void all_to_all(void* stream, const device_array& from, const device_array& to, std::size_t ranks, std::size_t element_bytes);
+
+  void send_receive(void* stream, const device_array& from, std::size_t to_rank, const device_array& to, std::size_t from_rank) {
+    const device_message both[] = {{from_rank, to, false}, {to_rank, from, true}};
+    exchange(stream, both);
+  }
 };
+
+/// Makes the calls of work() together.
+///   throws  what work() or group_end() throws; the group is ended
+template <class Work>
+void in_native_group(native_collectives& calls, Work&& work) {
+  calls.group_start();
+  try {
+    work();
+  } catch (...) {
+    try {
+      calls.group_end();
+    } catch (...) {  // work()'s exception is the cause
+    }
+    throw;
+  }
+  calls.group_end();
+}
+
+inline void native_collectives::exchange(void* stream, std::span<const device_message> messages) {
+  in_native_group(*this, [&] {
+    for (const device_message& one : messages) {
+      if (one.is_sent) send(stream, one.values, one.rank);
+      else receive(stream, one.values, one.rank);
+    }
+  });
+}
+
+inline void native_collectives::all_to_all(void* stream, const device_array& from, const device_array& to, std::size_t ranks, std::size_t element_bytes) {
+  std::vector<device_message> all;
+  const std::size_t part = from.elements / ranks;
+  const auto part_of = [&](const device_array& whole, std::size_t rank) {
+    return device_array{static_cast<std::byte*>(whole.data) + rank * part * element_bytes, part, whole.dtype};
+  };
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    all.push_back({rank, part_of(to, rank), false});
+    all.push_back({rank, part_of(from, rank), true});
+  }
+  exchange(stream, all);
+}
 
 }  // namespace xtrain

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <xtrain/comm/message_scratch.hpp>
+#include <xtrain/comm/native_lane.hpp>
 #include <xtrain/comm/traffic.hpp>
 #include <xtrain/comm/transport.hpp>
 #include <xtrain/core/error.hpp>
@@ -42,6 +43,35 @@ class point_to_point {
     if (!has_asked_) native_ = network_->native(members_, channel_);
     has_asked_ = true;
     return native_ && native_->stream_type() == typeid(Stream) ? native_.get() : nullptr;
+  }
+  /// Messages between members beside the main stream; null: there are no native collectives for such streams, or no second stream can be opened.
+  template <class Stream>
+  [[nodiscard]] native_lane<Stream>* lane(Stream& main) {
+    if constexpr (opens_beside<Stream>) {
+      if (native<Stream>() == nullptr) return nullptr;
+      return &lane_of(main, size(), size(), [&] { return native_; });
+    } else {
+      return nullptr;
+    }
+  }
+  /// The same for messages from one member to another, of which this rank is one. They have a communicator of their own: they must not wait for
+  /// messages of others. All neighbors are connected at the first message, in an order that is the same on all ranks: connecting may wait for the other.
+  template <class Stream>
+  [[nodiscard]] native_lane<Stream>* lane(Stream& main, std::size_t from, std::size_t to) {
+    if constexpr (opens_beside<Stream>) {
+      if (native<Stream>() == nullptr) return nullptr;
+      const std::size_t unconnected = has_pairs_ ? 0 : size();
+      has_pairs_ = true;
+      for (std::size_t one = 0; one < unconnected; ++one) {
+        const std::size_t next = (one + 1) % size();
+        if ((one != rank_ && next != rank_) || one == next) continue;
+        (void)pair_lane(main, one, next);
+        (void)pair_lane(main, next, one);
+      }
+      return &pair_lane(main, from, to);
+    } else {
+      return nullptr;
+    }
   }
   /// False in a dry run: messages are counted but nothing arrives, and scratch memory is empty.
   [[nodiscard]] bool carries() const { return network_->carries(); }
@@ -114,12 +144,36 @@ class point_to_point {
   }
 
  private:
+  static constexpr std::uint32_t pair_channels = 2048;  // those of pairs; groups of one transport use fewer
+
+  template <class Stream>
+  [[nodiscard]] native_lane<Stream>& pair_lane(Stream& main, std::size_t from, std::size_t to) {
+    return lane_of(main, from, to, [&] {
+      const std::size_t pair[] = {members_[from], members_[to]};
+      return std::shared_ptr<native_collectives>(network_->native(pair, pair_channels + channel_));
+    });
+  }
+  template <class Stream, class Make>
+  [[nodiscard]] native_lane<Stream>& lane_of(Stream& main, std::size_t from, std::size_t to, Make&& make) {
+    for (const lane_between& one : lanes_)
+      if (one.from == from && one.to == to && *one.stream == typeid(Stream)) return *static_cast<native_lane<Stream>*>(one.lane.get());
+    const auto made = std::make_shared<native_lane<Stream>>(make(), main);
+    lanes_.push_back({from, to, &typeid(Stream), made});
+    return *made;
+  }
+  struct lane_between {
+    std::size_t from = 0, to = 0;
+    const std::type_info* stream = nullptr;
+    std::shared_ptr<void> lane{};
+  };
+
   std::shared_ptr<transport> network_;
   std::vector<std::size_t> members_;
   std::uint32_t channel_;
   std::size_t rank_ = 0;
   std::shared_ptr<native_collectives> native_{};
-  bool has_asked_ = false;
+  bool has_asked_ = false, has_pairs_ = false;
+  std::vector<lane_between> lanes_;
   traffic sent_{};
   message_scratch scratch_;
 };

@@ -6,6 +6,7 @@
 #include <span>
 
 #include <xtrain/comm/host_staging.hpp>
+#include <xtrain/comm/native_lane.hpp>
 #include <xtrain/comm/transport.hpp>
 #include <xtrain/device/concepts.hpp>
 
@@ -22,6 +23,13 @@ class ring_shift {
   /// may be queued on the stream. All ranks of the group must begin the same shifts in the same order.
   template <class Stream, class Group>
   void begin(Stream& stream, Group& ranks, device_span<const T, Memory> from, device_span<T, Memory> to) {
+    if (auto* const lane = ranks.lane(stream); lane != nullptr) {
+      using event = decltype(stream.record());
+      natively_ = std::make_shared<event>(lane->begin(stream, [&](native_collectives& native, void* beside) {
+        native.send_receive(beside, detail::array_of(from), next(ranks), detail::array_of(to), previous(ranks));
+      }));
+      return;
+    }
     if constexpr (!detail::is_staged<Memory>) {
       stream.synchronize();
       begin_messages(ranks, messages_, {from.raw(), from.size()}, {to.raw(), to.size()});
@@ -39,6 +47,10 @@ class ring_shift {
   /// What is queued next finds `to` filled and may write `from`.
   template <class Stream>
   void finish(Stream& stream) {
+    if (natively_ != nullptr) {
+      stream.wait(*static_cast<decltype(stream.record())*>(natively_.get()));
+      return natively_.reset();
+    }
     if constexpr (!detail::is_staged<Memory>) {
       messages_.wait();
     } else {
@@ -61,12 +73,20 @@ class ring_shift {
   };
   template <class Group>
   static void begin_messages(Group& ranks, messages& begun, std::span<const T> sent, std::span<T> received) {
-    const std::size_t next = (ranks.rank() + 1) % ranks.size(), previous = (ranks.rank() + ranks.size() - 1) % ranks.size();
-    begun.receives = ranks.begin_receive(previous, received);
-    begun.sends = ranks.begin_send(next, sent);
+    begun.receives = ranks.begin_receive(previous(ranks), received);
+    begun.sends = ranks.begin_send(next(ranks), sent);
+  }
+  template <class Group>
+  [[nodiscard]] static std::size_t next(const Group& ranks) {
+    return (ranks.rank() + 1) % ranks.size();
+  }
+  template <class Group>
+  [[nodiscard]] static std::size_t previous(const Group& ranks) {
+    return (ranks.rank() + ranks.size() - 1) % ranks.size();
   }
 
   std::size_t first_slot_;
+  std::shared_ptr<void> natively_{};  // event of the stream: the end of native messages
   device_span<T, Memory> to_{};
   detail::staged_span<T> sent_{}, received_{};
   std::shared_ptr<messages> in_flight_{};  // through host memory

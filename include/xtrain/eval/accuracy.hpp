@@ -9,6 +9,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/sentence_loader.hpp>
+#include <xtrain/device/pinned_memory.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/models/pass_memory.hpp>
@@ -36,22 +37,24 @@ struct label_memory {
   using accumulate = typename Model::accumulate;
 
   batch_memory<typename Model::device> batch;
+  batch_staging<typename Model::device> staging;
   buffer<typename Model::device> logits;
-  std::vector<accumulate> host;
+  pinned_memory<typename Model::device> on_host;
 
   label_memory(const Model& model, std::size_t rows, std::size_t num_tokens)
-      : batch(model.context(), num_tokens, attention_mask_of(model)),
+      : batch(model.context(), num_tokens, attention_mask_of(model)), staging(model.context(), num_tokens, 1, attention_mask_of(model)),
         logits(model.context(), rows * model.config().labels.size() * sizeof(accumulate), memory_role::batch),
-        host(rows * model.config().labels.size()) {}
+        on_host(model.context(), rows * model.config().labels.size() * sizeof(accumulate)) {}
 
-  /// Writes the logits [batch size, labels] to `host`.
+  [[nodiscard]] std::span<accumulate> host() const { return on_host.template as<accumulate>(); }
+  /// Writes the logits [batch size, labels] to host().
   void run(Model& model, pass_memory<Model>& passes, const host_batch& rows) {
     const std::size_t labels = model.config().labels.size();
     auto p = passes.new_pass(pass_mode::evaluation);
-    p.batch = batch.upload(model.stream(), rows);
+    p.batch = batch.upload(model.stream(), rows, &staging);
     const auto on_device = logits.template as<accumulate>().subspan(0, rows.b * labels);
     model.label_logits(p, passes.layer_inputs(), {on_device, {rows.b, labels}});
-    copy_to_host(model.stream(), std::span<accumulate>(host.data(), rows.b * labels), on_device);
+    copy_to_host(model.stream(), host().first(rows.b * labels), on_device);
     model.stream().synchronize();
   }
 };
@@ -90,7 +93,7 @@ template <class Model>
       memory.run(model, passes, batch);
       for (std::size_t r = 0; r < batch.b; ++r) {
         if (batch.labels.empty() || batch.labels[r] < 0) continue;
-        const auto first = memory.host.begin() + static_cast<std::ptrdiff_t>(r * labels);
+        const auto first = memory.host().begin() + static_cast<std::ptrdiff_t>(r * labels);
         const auto likeliest = std::max_element(first, first + static_cast<std::ptrdiff_t>(labels)) - first;
         found.right += static_cast<token>(likeliest) == batch.labels[r] ? 1 : 0;
         ++found.rows;

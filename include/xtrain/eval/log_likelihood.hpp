@@ -12,6 +12,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/pinned_memory.hpp>
 #include <xtrain/eval/language_model.hpp>
 #include <xtrain/layers/attention_mask.hpp>
 #include <xtrain/layers/batch.hpp>
@@ -37,7 +38,7 @@ class softmax_statistics final : public pass_objective<Recipe> {
   softmax_statistics(const typename device::context& on, std::size_t num_tokens, std::size_t alternatives, std::size_t shards)
       : shards_(shards), targets_(on, (alternatives - 1) * num_tokens * sizeof(token), memory_role::batch),
         parts_(on, alternatives * values * shards * num_tokens * sizeof(accumulate), memory_role::batch),
-        host_(alternatives * values * shards * num_tokens) {}
+        others_(on, (alternatives - 1) * num_tokens * sizeof(token)), on_host_(on, alternatives * values * shards * num_tokens * sizeof(accumulate)) {}
 
   /// Before a pass.
   ///   others_kn   targets beside those of the batch, [alternatives − 1, n]; shorter: fewer
@@ -46,7 +47,10 @@ class softmax_statistics final : public pass_objective<Recipe> {
     used_ = 1 + others_kn.size() / n;
     computed_ = false;
     n_ = n;
-    if (used_ > 1) copy_to_device(stream, targets_.template as<token>().subspan(0, others_kn.size()), others_kn);
+    if (used_ == 1) return;
+    const auto sent = others_.template as<token>().first(others_kn.size());  // fetch() has waited for the batch before
+    std::copy(others_kn.begin(), others_kn.end(), sent.begin());
+    copy_to_device(stream, targets_.template as<token>().subspan(0, sent.size()), std::span<const token>(sent));
   }
   void compute(pass<Recipe>& p, const head_pass<Recipe>& head, typename head_pass<Recipe>::sums loss_n) override {
     const auto scope = p.scope();
@@ -84,7 +88,7 @@ class softmax_statistics final : public pass_objective<Recipe> {
   template <class Stream>
   [[nodiscard]] bool fetch(Stream& stream) {
     if (computed_)
-      copy_to_host(stream, std::span<accumulate>(host_).first(used_ * values * shards_ * n_),
+      copy_to_host(stream, on_host_.template as<accumulate>().first(used_ * values * shards_ * n_),
                    device_span<const accumulate, memory>(parts_.template as<accumulate>().subspan(0, used_ * values * shards_ * n_)));
     stream.synchronize();
     return computed_;
@@ -92,7 +96,7 @@ class softmax_statistics final : public pass_objective<Recipe> {
   /// log p(target) of one token, and whether no token of the vocabulary is more probable.
   [[nodiscard]] token_score score(std::size_t alternative, std::size_t index) const {
     const std::size_t begin = index / at_once_ * at_once_, rows = std::min(at_once_, n_ - begin);
-    const accumulate* parts = host_.data() + values * shards_ * (alternative * n_ + begin) + (index - begin);
+    const accumulate* parts = on_host_.template as<accumulate>().data() + values * shards_ * (alternative * n_ + begin) + (index - begin);
     double largest = -INFINITY, sum = 0, at_target = 0;
     for (std::size_t r = 0; r < ranks_; ++r) largest = std::max(largest, static_cast<double>(parts[r * values * rows]));
     for (std::size_t r = 0; r < ranks_; ++r) {
@@ -113,7 +117,7 @@ class softmax_statistics final : public pass_objective<Recipe> {
   std::size_t shards_, used_ = 1, n_ = 0, at_once_ = 1, ranks_ = 1;
   bool computed_ = false;
   buffer<device> targets_, parts_;
-  std::vector<accumulate> host_;
+  pinned_memory<device> others_, on_host_;
 };
 
 /// Scores continuations with a model's forward passes (forward_only): in batches sorted by length, whose memory is measured and allocated once.

@@ -8,6 +8,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/eval/concepts.hpp>
+#include <xtrain/device/pinned_memory.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/models/pass_memory.hpp>
@@ -27,21 +28,23 @@ struct loss_memory {
   using accumulate = typename Model::accumulate;
 
   batch_memory<typename Model::device> batch;
+  batch_staging<typename Model::device> staging;
   buffer<typename Model::device> losses;
-  std::vector<accumulate> host;
+  pinned_memory<typename Model::device> on_host;
 
   loss_memory(const Model& model, std::size_t num_tokens)
-      : batch(model.context(), num_tokens, attention_mask_of(model)),
-        losses(model.context(), num_tokens * sizeof(accumulate), memory_role::batch), host(num_tokens) {}
+      : batch(model.context(), num_tokens, attention_mask_of(model)), staging(model.context(), num_tokens, 1, attention_mask_of(model)),
+        losses(model.context(), num_tokens * sizeof(accumulate), memory_role::batch), on_host(model.context(), num_tokens * sizeof(accumulate)) {}
 
   /// The sum over a batch's targets, in a fixed order.
   [[nodiscard]] double sum(Model& model, pass_memory<Model>& passes, const host_batch& rows) {
     const std::size_t n = rows.b * rows.t;
     auto p = passes.new_pass(pass_mode::evaluation);
-    p.batch = batch.upload(model.stream(), rows);
+    p.batch = batch.upload(model.stream(), rows, &staging);
     const auto on_device = losses.template as<accumulate>().subspan(0, n);
     model.forward(p, passes.layer_inputs(), {on_device, {n}});
-    copy_to_host(model.stream(), std::span<accumulate>(host.data(), n), on_device);
+    const auto host = on_host.template as<accumulate>().first(n);
+    copy_to_host(model.stream(), host, on_device);
     model.stream().synchronize();
     double total = 0;
     for (std::size_t i = 0; i < n; ++i) total += static_cast<double>(host[i]);

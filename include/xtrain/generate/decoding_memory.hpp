@@ -1,18 +1,28 @@
-// The device memory of a generator, and one pass through the model with the KV cache.
+// The device memory of a generator; passes through the model with the KV cache, whose tokens the host chooses, or the device by itself.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <map>
+#include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/device/capture.hpp>
+#include <xtrain/device/dry_run.hpp>
+#include <xtrain/device/kernel/sample.hpp>
+#include <xtrain/device/memory.hpp>
+#include <xtrain/device/pinned_memory.hpp>
 #include <xtrain/layers/attention_mask.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/kv_cache.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/models/pass_memory.hpp>
+#include <xtrain/ops/launch.hpp>
 #include <xtrain/parallel/pipeline/stage_message.hpp>
 #include <xtrain/tensor/shard_spec.hpp>
 #include <xtrain/tensor/tensor.hpp>
@@ -48,6 +58,15 @@ template <class Model>
   }
 }
 
+/// Decoding steps of a device that captures work, by their number of sequences.
+template <class Device>
+struct captured_decoding {};
+template <clause::device_captures_work Device>
+struct captured_decoding<Device> {
+  std::map<std::size_t, std::optional<typename Device::stream::graph>> steps{};  // empty: has run once
+  bool works = true;
+};
+
 /// Device memory for `slots` sequences of up to `capacity` tokens, for any model, including one on the dry-run device.
 template <class Model>
 class decoding_memory {
@@ -56,13 +75,24 @@ class decoding_memory {
   using memory = typename Model::memory;
   using compute = typename Model::compute;
   using accumulate = typename Model::accumulate;
+  /// Tokens can be chosen, and rows go on with them, without the host.
+  static constexpr bool device_chooses = !model_has_stages<Model> && std::is_same_v<accumulate, float> && runs_kernel<device, kernel::sample<memory>> &&
+                                         runs_kernel<device, kernel::advance<memory>>;
+  static constexpr std::size_t most_steps = 64;  // of a chunk
 
   decoding_memory(const Model& model, std::size_t slots, std::size_t capacity, std::size_t piece)
       : slots_(slots), capacity_(capacity), layers_(own_layers_of(model)), batch_(model.context(), slots * piece, attention_mask_of(model)),
         keys_(model.context(), model.cache_shape(layers_.count, slots, capacity), memory_role::cache),
         values_(model.context(), model.cache_shape(layers_.count, slots, capacity), memory_role::cache),
         lengths_(model.context(), {slots}, memory_role::cache), chosen_(model.context(), {slots}, memory_role::batch),
-        logits_(model.context(), {slots, model.config().vocab_size}, memory_role::batch), host_logits_(slots * model.config().vocab_size) {}
+        logits_(model.context(), {slots, model.config().vocab_size}, memory_role::batch),
+        rows_(model.context(), device_chooses ? (field_arrays + most_steps + capacity) * slots * sizeof(token) : 0, memory_role::batch),
+        staging_(model.context(), slots * piece, 1, attention_mask_of(model)),
+        host_rows_(model.context(), is_dry_run(model.context()) ? 0 : (2 * field_arrays + most_steps + capacity) * slots * sizeof(token)),
+        host_logits_(model.context(),
+                     is_dry_run(model.context()) || reads_host_batches<device> ? 0 : slots * model.config().vocab_size * sizeof(accumulate)) {
+    std::ranges::fill(host_rows_.template as<token>(), token{0});
+  }
 
   /// b sequences with t new tokens each, after the cached lengths; row r of the logits is for position chosen[r].
   struct decode_batch {
@@ -77,21 +107,21 @@ class decoding_memory {
   /// returns  logits [chosen, vocabulary]; of a pipeline, and of tensor-parallel ranks, on every rank
   std::span<const accumulate> run(Model& model, pass_memory<Model>& passes, const decode_batch& rows) {
     auto& stream = model.stream();
-    const std::size_t chosen = rows.chosen.size(), vocab_size = model.config().vocab_size;
+    const std::size_t chosen = rows.chosen.size();
     const auto lengths_b = lengths_.view().rows(0, rows.b);
     const auto chosen_r = chosen_.view().rows(0, chosen);
     const auto logits_rv = logits_.view().rows(0, chosen);
-    copy_to_device(stream, lengths_b.span(), rows.lengths);
-    copy_to_device(stream, chosen_r.span(), rows.chosen);
-    const auto batch = batch_.upload(stream, rows);
-    const cache_view<device, compute> cache{.capacity = capacity_,
-                                            .slots = slots_,
-                                            .first_slot = rows.first_slot,
-                                            .lengths_b = lengths_b,
-                                            .keys = keys_.view(),
-                                            .values = values_.view(),
-                                            .is_empty = rows.cache_is_empty,
-                                            .layers = layers_.indices};
+    if (!is_dry_run(model.context())) {
+      const auto staged = [&](const std::vector<token>& values, std::size_t at) {
+        const std::span<token> to = host_rows_.template as<token>().subspan(at, values.size());
+        std::copy(values.begin(), values.end(), to.begin());
+        return std::span<const token>(to);
+      };
+      copy_to_device(stream, lengths_b.span(), staged(rows.lengths, 0));
+      copy_to_device(stream, chosen_r.span(), staged(rows.chosen, slots_));
+    }
+    const auto batch = batch_.upload(stream, rows, &staging_);
+    const cache_view<device, compute> cache = cache_of(rows.first_slot, lengths_b, rows.cache_is_empty);
     const auto new_pass = [&] {
       auto p = passes.new_pass(pass_mode::evaluation);
       p.batch = batch;
@@ -104,10 +134,102 @@ class decoding_memory {
       auto p = new_pass();
       model.logits(p, passes.layer_inputs(), chosen_r, logits_rv);
     }
-    const std::span<accumulate> host = std::span(host_logits_).first(chosen * vocab_size);
-    copy_to_host(stream, host, logits_rv.span());
+    return on_host(stream, 0, chosen);
+  }
+
+  /// What a row of a chunk of decoding steps is. The first three are of its next pass.
+  enum field : std::size_t {
+    next,      // its last token, which is not cached yet
+    position,  // of that token, in the text
+    cached,    // tokens before it, in the cache
+    place,     // number of tokens generated so far
+    number,    // of the sequence: site of its random numbers
+    room,      // tokens that it may take in this chunk
+    itself,    // the row
+    count,     // tokens that it has taken in this chunk
+    choice,    // of the last step; kernel::undecided: the host has to choose from the logits
+    field_arrays
+  };
+  /// Sets a row before a chunk.
+  void put(field what, std::size_t row, std::size_t value) { host_rows_.template as<token>()[what * slots_ + row] = static_cast<token>(value); }
+  /// A row without a sequence takes no tokens.
+  void put_nothing(std::size_t row) {
+    for (std::size_t what = 0; what <= room; ++what) put(static_cast<field>(what), row, 0);
+  }
+  /// Its text, which a repetition penalty needs; later chunks add the tokens that they take.
+  void put_text(Model& model, std::size_t row, std::span<const token> text) {
+    const std::span<token> staged = host_rows_.template as<token>().subspan((2 * field_arrays + most_steps) * slots_ + row * capacity_, text.size());
+    std::copy(text.begin(), text.end(), staged.begin());
+    copy_to_device(model.stream(), texts().subspan(row * capacity_, text.size()), std::span<const token>(staged));
+  }
+  /// Decodes the first n rows of b, all of which are set, for some steps; the host waits once, at the end. A row without a choice stays where it is, so
+  /// that its logits are those of its next token when this returns.
+  ///   how    settings
+  void run_chunk(Model& model, pass_memory<Model>& passes, std::size_t n, std::size_t b, std::size_t steps, const kernel::sample<memory>& how) {
+    auto& stream = model.stream();
+    const std::span<token> host = host_rows_.template as<token>();
+    for (std::size_t r = 0; r < b; ++r) {
+      put(itself, r, r);
+      put(count, r, 0);
+    }
+    const std::size_t up = choice * slots_;
+    copy_to_device(stream, rows_.template as<token>().subspan(0, up), std::span<const token>(host.first(up)));
+    for (std::size_t i = 0; i < steps; ++i) step(model, passes, n, b, how);
+    const std::size_t down = (field_arrays - count + most_steps) * slots_;
+    copy_to_host(stream, host.subspan(field_arrays * slots_, down),
+                 device_span<const token, memory>(rows_.template as<token>().subspan(count * slots_, down)));
     stream.synchronize();
-    return host;
+  }
+  /// The tokens that a row has taken in the last chunk.
+  [[nodiscard]] std::span<const token> taken(std::size_t row) const {
+    const std::span<const token> host = host_rows_.template as<token>().subspan(field_arrays * slots_);
+    return host.subspan((field_arrays - count) * slots_ + row * most_steps, static_cast<std::size_t>(host[row]));
+  }
+  /// Logits of the last step; the host waits.
+  [[nodiscard]] std::span<const accumulate> logits_of(Model& model, std::size_t row) { return on_host(model.stream(), row, 1); }
+  /// Captured steps are of one number of sequences and one set of settings.
+  void forget_captured_steps() { captured_ = {}; }
+
+  /// Queues a step of a chunk.
+  void queue_step([[maybe_unused]] Model& model, [[maybe_unused]] pass_memory<Model>& passes, [[maybe_unused]] std::size_t n, [[maybe_unused]] std::size_t b,
+                  [[maybe_unused]] kernel::sample<memory> how) {
+    if constexpr (device_chooses) {
+      device_batch<device> batch = batch_.upload(model.stream(), decode_batch{.b = b, .t = 1});
+      batch.tokens_n = values_of(next, b);
+      batch.positions_n = values_of(position, b);
+      const cache_view<device, compute> cache = cache_of(0, values_of(cached, b), false);
+      auto p = passes.new_pass(pass_mode::evaluation);
+      p.batch = batch;
+      p.internal.cache = &cache;
+      model.logits(p, passes.layer_inputs(), values_of(itself, b), logits_.view().rows(0, b));
+      how.n = n;
+      how.v = model.config().vocab_size;
+      how.capacity = capacity_;
+      how.logits_nv = device_span<const float, memory>(logits_.view().rows(0, n).span());
+      const bool needs_text = how.repetition_penalty != 1.0, draws = how.temperature != 0.0;
+      if (needs_text) {
+        how.text_nc = device_span<const token, memory>(texts().subspan(0, n * capacity_));
+        how.last_n = values_of(position, n).span();
+      }
+      if (draws) {
+        how.place_n = values_of(place, n).span();
+        how.sequence_n = values_of(number, n).span();
+      }
+      how.token_n = of(choice, n);
+      auto on = passes.execution_on();
+      ops::launch(on, how);
+      kernel::advance<memory> advance{.n = n, .most = most_steps, .capacity = capacity_};
+      advance.token_n = values_of(choice, n).span();
+      advance.room_n = values_of(room, n).span();
+      advance.count_n = of(count, n);
+      advance.taken_nm = rows_.template as<token>().subspan(field_arrays * slots_, n * most_steps);
+      advance.next_n = of(next, n);
+      advance.position_n = of(position, n);
+      advance.cached_n = of(cached, n);
+      advance.place_n = of(place, n);
+      if (needs_text) advance.text_nc = texts().subspan(0, n * capacity_);
+      ops::launch(on, advance);
+    }
   }
 
   /// Of this rank.
@@ -153,13 +275,75 @@ class decoding_memory {
     if (ranks > 1) stages.between().broadcast(stream, logits_rv.span(), ranks - 1);
   }
 
+  [[nodiscard]] cache_view<device, compute> cache_of(std::size_t first_slot, vector_view<const token, memory> lengths_b, bool is_empty) {
+    return {.capacity = capacity_,
+            .slots = slots_,
+            .first_slot = first_slot,
+            .lengths_b = lengths_b,
+            .keys = keys_.view(),
+            .values = values_.view(),
+            .is_empty = is_empty,
+            .layers = layers_.indices};
+  }
+  /// Waits for the stream. Where the host can read logits, they are not copied.
+  [[nodiscard]] std::span<const accumulate> on_host(typename device::stream& stream, std::size_t first, std::size_t n) {
+    const auto logits = logits_.view().rows(first, n).span();
+    if constexpr (reads_host_batches<device>) {
+      stream.synchronize();
+      return {logits.raw(), logits.size()};
+    } else {
+      const std::span<accumulate> host = host_logits_.template as<accumulate>().first(host_logits_.bytes() == 0 ? 0 : logits.size());
+      copy_to_host(stream, host, device_span<const accumulate, memory>(host.empty() ? logits.subspan(0, 0) : logits));
+      stream.synchronize();
+      return host;
+    }
+  }
+  [[nodiscard]] device_span<token, memory> of(field what, std::size_t n) const { return rows_.template as<token>().subspan(what * slots_, n); }
+  [[nodiscard]] vector_view<const token, memory> values_of(field what, std::size_t n) const {
+    return {device_span<const token, memory>(of(what, n)), {n}};
+  }
+  [[nodiscard]] device_span<token, memory> texts() const {
+    return rows_.template as<token>().subspan((field_arrays + most_steps) * slots_, capacity_ * slots_);
+  }
+
+  /// Queues a step, captured where that works: the second of its kind is captured, the first has loaded what it needs.
+  void step(Model& model, pass_memory<Model>& passes, std::size_t n, std::size_t b, const kernel::sample<memory>& how) {
+    if constexpr (clause::device_captures_work<device>) {
+      auto& stream = model.stream();
+      if (captured_.works && model.parallel().everyone().size() == 1) {
+        const auto [known, is_first] = captured_.steps.try_emplace(n);
+        if (!is_first && !known->second) {
+          stream.begin_capture();
+          try {
+            queue_step(model, passes, n, b, how);
+            known->second = stream.end_capture();
+          } catch (const config_error&) {  // something of this model cannot be captured
+            stream.cancel_capture();
+            passes.forget();
+            captured_.works = false;
+          } catch (...) {
+            stream.cancel_capture();
+            throw;
+          }
+        }
+        if (known->second) return stream.replay(*known->second);
+      }
+    }
+    queue_step(model, passes, n, b, how);
+  }
+
   std::size_t slots_, capacity_;
   own_layers layers_;
   batch_memory<device> batch_;
   tensor<compute, 2, device> keys_, values_;
   tensor<token, 1, device> lengths_, chosen_;
   tensor<accumulate, 2, device> logits_;
-  std::vector<accumulate> host_logits_;
+  // for each field a number per slot, then `most_steps` taken tokens per slot, then texts
+  buffer<device> rows_;
+  batch_staging<device> staging_;
+  // the fields as they are uploaded; `count`, `choice` and taken tokens as they come back; texts
+  pinned_memory<device> host_rows_, host_logits_;
+  captured_decoding<device> captured_{};
   stage_message<device, compute> message_;
 };
 

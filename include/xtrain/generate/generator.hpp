@@ -37,6 +37,7 @@ struct generate_config {
   bool log_probs = false;                 ///< log p of the chosen tokens; see generated_sequence
   logits_processor processor = {};        ///< changes logits before temperature and top-k; on several ranks, the same on all
   beam_search_config beams = {};          ///< with num_beams > 1: beam search
+  std::size_t tokens_per_wait = 0;        ///< tokens of each sequence that a device decodes before the host waits for it; 0: see README.md
   std::size_t first_sequence = 0;         ///< sequence i is sampled as sequence first_sequence + i: calls that share work give the same as one call
 };
 
@@ -93,6 +94,8 @@ class generator {
   using clock = std::chrono::steady_clock;
   using accumulate = typename Model::accumulate;
   static constexpr std::size_t tokens_at_once = 256;  // prefill chunk size per prompt
+  // A device that computes before it returns gains nothing from more.
+  static constexpr std::size_t steps_at_once = detail::reads_host_batches<typename Model::device> ? 1 : 8;
   // Kernels may sum in another order where a matrix or a chunk has few rows. So that a sequence's bits do not depend on what runs beside it, a chunk of
   // a prompt never has fewer tokens, and a step of a generator for more rows never fewer rows.
   static constexpr std::size_t least_tokens_at_once = 16, few_rows = 8;
@@ -110,6 +113,10 @@ class generator {
     std::vector<sequence> sequences{};
     std::size_t next = 0;               // the first sequence that has not begun
     std::vector<std::size_t> active{};  // the sequence in each of the first slots
+    struct known_text {
+      std::size_t sequence = 0, size = 0;
+    };
+    std::vector<known_text> on_device{};  // of each slot, where the device chooses with a repetition penalty
   };
   /// Sequences that begin with the same prompt, which is computed once, in the first one's slot.
   struct shared_prompt {
@@ -140,6 +147,9 @@ class generator {
         }
         (void)memory.run(like, passes, full);
       }
+      // with all settings that take scratch memory
+      if (attention_mask_of(like).kind == attention_mask::rule::causal)
+        memory.queue_step(like, passes, rows, rows, {.temperature = 1.0, .repetition_penalty = 2.0});
     });
     planned.add(memory_role::stash, sizes.layer_inputs + sizes.saved);
     planned.add(memory_role::workspace, sizes.workspace);
@@ -162,6 +172,12 @@ class generator {
   void close_gaps(state& s);
   /// One more token for every active sequence.
   void decode_one(state& s);
+  /// Some more, chosen by the device.
+  void decode_chunk(state& s);
+  /// The device can choose tokens with these settings.
+  [[nodiscard]] bool device_chooses(const generate_config& settings) const;
+  /// A step of decoding has read this: `cached` tokens of all its sequences together.
+  void count_step(std::size_t sequences, std::size_t cached);
   std::span<const accumulate> decode(state& s);
 
   void make_batch(std::size_t first_slot, std::size_t b, std::size_t t);
@@ -171,6 +187,7 @@ class generator {
 
   /// Samples the sequence's next token and decides whether it is the last.
   void take(state& s, std::size_t i, std::span<const accumulate> logits);
+  void take_token(state& s, std::size_t i, token next);
 
   /// Bytes of the weights that every step reads: all except the embedding table, unless the head is tied to it.
   [[nodiscard]] double bytes_per_step() const;
@@ -228,6 +245,8 @@ auto generator<Model>::generate_sequences(std::span<const std::vector<token>> pr
   state s{.settings = settings,
           .choose = sampler(settings.sampling, {.min_new_tokens = settings.min_new_tokens, .stop = settings.stop, .processor = settings.processor})};
   s.choose.require_vocabulary(model_->config().vocab_size);
+  s.on_device.resize(rows_);
+  decoding_.forget_captured_steps();
   for (const std::vector<token>& prompt : prompts)
     for (std::size_t i = 0; i < settings.num_return_sequences; ++i) {
       sequence one;
@@ -278,6 +297,8 @@ void generator<Model>::check(std::span<const std::vector<token>> prompts, const 
 template <class Model>
 void generator<Model>::check(const generate_config& settings) const {
   const std::size_t beams = settings.beams.num_beams, each = settings.num_return_sequences;
+  require<config_error>(settings.tokens_per_wait <= decoding::most_steps, "generate: tokens_per_wait must be at most ", decoding::most_steps, "; given ",
+                        settings.tokens_per_wait);
   require<config_error>(beams > 0 && each > 0, "generate: num_beams and num_return_sequences must be positive; given ", beams, " and ", each);
   if (beams == 1) {
     require<config_error>(each == 1 || settings.sampling.temperature > 0.0, "generate: num_return_sequences must be 1 if temperature is 0, where all ",
@@ -302,7 +323,8 @@ void generator<Model>::sample_all(state& s) {
     admit(s);
     close_gaps(s);
     if (s.active.empty()) return;
-    decode_one(s);
+    if (device_chooses(s.settings)) decode_chunk(s);
+    else decode_one(s);
   }
 }
 
@@ -404,10 +426,74 @@ auto generator<Model>::decode(state& s) -> std::span<const accumulate> {
     cached += model_->tokens_before() + one.text.size();
   }
   std::iota(to_run_.chosen.begin(), to_run_.chosen.end(), token{0});
-  statistics_.decode_steps += s.active.size();
+  count_step(s.active.size(), cached);
+  return decoding_.run(*model_, passes_, to_run_);
+}
+
+template <class Model>
+void generator<Model>::count_step(std::size_t sequences, std::size_t cached) {
+  statistics_.decode_steps += sequences;
   statistics_.decode_bytes += bytes_per_step() + static_cast<double>(2 * cached * decoding_.layers() * model_->kv_heads() * model_->config().head_dim *
                                                                      sizeof(typename Model::compute));
-  return decoding_.run(*model_, passes_, to_run_);
+}
+
+template <class Model>
+bool generator<Model>::device_chooses(const generate_config& settings) const {
+  const sampling_config& s = settings.sampling;
+  return decoding::device_chooses && mask_.kind == attention_mask::rule::causal && !settings.processor && !settings.log_probs &&
+         settings.min_new_tokens == 0 && s.frequency_penalty == 0.0 && s.presence_penalty == 0.0 && s.no_repeat_ngram_size == 0 && s.bad_words.empty() &&
+         s.biases.empty();
+}
+
+template <class Model>
+void generator<Model>::decode_chunk(state& s) {
+  const auto begin = clock::now();
+  const sampling_config& sampling = s.settings.sampling;
+  const std::size_t n = s.active.size(), b = padded(n), most = s.settings.tokens_per_wait != 0 ? s.settings.tokens_per_wait : steps_at_once;
+  std::size_t steps = 0;
+  std::vector<std::size_t> room(n);
+  for (std::size_t r = 0; r < b; ++r) {
+    if (r >= n) {  // computed, and not used
+      decoding_.put_nothing(r);
+      continue;
+    }
+    const sequence& one = s.sequences[s.active[r]];
+    room[r] = std::min({most, s.settings.max_new_tokens - one.fresh(), longest_ - one.text.size()});
+    steps = std::max(steps, room[r]);
+    decoding_.put(decoding::next, r, static_cast<std::size_t>(one.text.back()));
+    decoding_.put(decoding::position, r, one.text.size() - 1);
+    decoding_.put(decoding::cached, r, model_->tokens_before() + one.text.size() - 1);
+    decoding_.put(decoding::place, r, one.fresh());
+    decoding_.put(decoding::number, r, s.settings.first_sequence + s.active[r]);
+    decoding_.put(decoding::room, r, room[r]);
+    if (sampling.repetition_penalty == 1.0) continue;
+    typename state::known_text& known = s.on_device[r];
+    if (known.sequence != s.active[r] || known.size != one.text.size()) decoding_.put_text(*model_, r, std::span<const token>(one.text));
+    known = {s.active[r], one.text.size()};
+  }
+  decoding_.run_chunk(*model_, passes_, n, b, steps,
+                      {.temperature = sampling.temperature,
+                       .top_k = sampling.top_k,
+                       .top_p = sampling.top_p,
+                       .min_p = sampling.min_p,
+                       .repetition_penalty = sampling.repetition_penalty,
+                       .seed = sampling.seed});
+  for (std::size_t r = 0; r < n; ++r) s.on_device[r].size += decoding_.taken(r).size();
+  // tokens behind the last one of a sequence are dropped
+  for (std::size_t i = 0; i < steps; ++i) {
+    std::size_t sequences = 0, cached = 0;
+    for (std::size_t r = 0; r < n; ++r) {
+      const sequence& one = s.sequences[s.active[r]];
+      const std::span<const token> taken = decoding_.taken(r);
+      if (one.done || i >= room[r] || i > taken.size()) continue;
+      ++sequences;
+      cached += model_->tokens_before() + one.text.size();
+      if (i < taken.size()) take_token(s, s.active[r], taken[i]);
+      else take(s, s.active[r], decoding_.logits_of(*model_, r));  // the device has left it to the host
+    }
+    if (sequences > 0) count_step(sequences, cached);
+  }
+  statistics_.decode_seconds += std::chrono::duration<double>(clock::now() - begin).count();
 }
 
 template <class Model>
@@ -455,6 +541,12 @@ void generator<Model>::take(state& s, std::size_t i, std::span<const accumulate>
   sequence& one = s.sequences[i];
   const token next = s.choose.choose(logits, std::span<const token>(one.text), s.settings.first_sequence + i, one.fresh());
   if (s.settings.log_probs) one.result.log_probs.push_back(log_prob_of(logits, next));
+  take_token(s, i, next);
+}
+
+template <class Model>
+void generator<Model>::take_token(state& s, std::size_t i, token next) {
+  sequence& one = s.sequences[i];
   if (std::find(s.settings.stop.begin(), s.settings.stop.end(), next) != s.settings.stop.end()) {
     one.result.stop = next;
     one.done = true;

@@ -13,6 +13,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/device/token_selection.hpp>
 
 namespace xtrain {
 
@@ -59,13 +60,13 @@ class sampler {
   ///   throws  non_finite_error when a logit is NaN, data_error when every token is banned
   template <class Logit>
   [[nodiscard]] token choose(std::span<const Logit> logits, std::span<const token> seen, std::size_t row, std::size_t place) {
-    scores_.assign(logits.begin(), logits.end());
+    selection_.scores().assign(logits.begin(), logits.end());
     return choose(seen, row, place);
   }
   /// The probability with which choose() returns each token.
   template <class Logit>
   [[nodiscard]] std::vector<double> distribution(std::span<const Logit> logits, std::span<const token> seen, std::size_t place) {
-    scores_.assign(logits.begin(), logits.end());
+    selection_.scores().assign(logits.begin(), logits.end());
     return distribution(seen, place);
   }
   /// throws config_error when bad_words or biases have a token outside a vocabulary of this size; all functions below and above do
@@ -84,34 +85,16 @@ class sampler {
   void ban_repeated_ngrams(std::vector<double>& scores, std::span<const token> seen) const;
   void ask_processor(std::vector<double>& scores, std::span<const token> seen);
 
-  /// The score of the k-th most likely token; -infinity without top-k.
-  double least_of_top_k();
-  /// Draws among tokens of at least this score without sorting them, where rounding cannot change the choice; nothing: sort them.
-  std::optional<token> select(double least, double uniform);
-  /// Sorts the tokens of at least this score by likelihood; returns their number.
-  std::size_t likeliest_first(double least);
-  /// Their weights, with temperature; returns how many remain after top-p and min-p.
-  std::size_t cut_tail(std::size_t kept);
-
-  /// Distributes scores down to `range` below the largest over buckets of equal width, the most likely first; those further below are in the last one.
-  void fill_buckets(double range);
-  /// The first token, by likelihood, at which the sum of weights reaches `target`.
-  struct crossing {
-    std::size_t token = 0;
-    double before = 0, sum = 0;  // of weights before the token, and with it
-  };
-  std::optional<crossing> crossing_of(double target);
+  /// throws data_error when every token is banned
+  void require_choice();
 
   sampling_config settings_;
+  detail::token_choice choice_;
   sampling_rules rules_;
-  std::vector<double> scores_;
-  std::vector<double> weights_;  // in the order of order_, or of the vocabulary
-  std::vector<std::size_t> order_;
-  std::vector<std::uint16_t> buckets_;  // of tokens
-  std::vector<double> bucket_sums_;     // of their weights
+  detail::token_selection selection_;
+  detail::score_range range_{};  // of the processed scores
   std::vector<token> seen_;
   std::vector<float> for_processor_;
-  double largest_ = 0, smallest_ = 0;   // of the processed scores above -infinity
   std::size_t vocab_size_ = 0;  // for which the settings have been checked
 };
 

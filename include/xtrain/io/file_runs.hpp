@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include <xtrain/device/pinned_pipe.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
 namespace xtrain {
@@ -71,29 +72,33 @@ void for_each_file_run(const parameter_spec& spec, std::size_t first, std::size_
 /// among them in blocks of rows, round robin.
 ///   kept          what this rank stores of it, and where in the array
 ///   turn          different for every parameter, so that small ones are distributed too
-template <class T, class Stream, class Span>
-void write_kept(Stream& stream, const parameter_spec& spec, const stored_range& kept, Span array, bool as_in_files, std::size_t turn,
+template <class T, class Device, class Span>
+void write_kept(pinned_pipe<Device>& pipe, typename Device::stream& stream, const parameter_spec& spec, const stored_range& kept, Span array, bool as_in_files, std::size_t turn,
                 const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
   constexpr std::size_t numbers_in_turn = std::size_t{1} << 18;
   const std::size_t columns = spec.shape.size() > 1 ? spec.shape[1] : 1;
   const std::size_t block = std::max<std::size_t>(1, numbers_in_turn / columns) * columns;
-  std::vector<T> host, run;
+  using piece = typename pinned_pipe<Device>::piece;
+  std::vector<piece> pieces;
   for (std::size_t begin = kept.first / block * block; begin < kept.first + kept.count; begin += block) {
     if ((begin / block + turn) % kept.copies != kept.copy) continue;
     const std::size_t first = std::max(begin, kept.first), last = std::min(begin + block, kept.first + kept.count);
-    host.resize(last - first);
-    copy_to_host(stream, std::span<T>(host), array.subspan(kept.at + (first - kept.first), last - first));
-    stream.synchronize();
-    for_each_file_run(spec, first, last - first, as_in_files, [&](const file_run& part) {
-      const T* from = host.data() + (part.from - first);
-      if (part.stride != 1) {
-        run.resize(part.count);
-        for (std::size_t i = 0; i < part.count; ++i) run[i] = from[i * part.stride];
-        from = run.data();
-      }
-      sink(part.to * sizeof(T), from, part.count * sizeof(T));
-    });
+    pieces.push_back({first, last - first});
   }
+  std::vector<T> run;
+  pipe.template to_host<T>(
+      stream, std::span<const piece>(pieces), [&](const piece& one) { return array.subspan(kept.at + (one.first - kept.first), one.count); },
+      [&](const piece& one, std::span<const T> host) {
+        for_each_file_run(spec, one.first, one.count, as_in_files, [&](const file_run& part) {
+          const T* from = host.data() + (part.from - one.first);
+          if (part.stride != 1) {
+            run.resize(part.count);
+            for (std::size_t i = 0; i < part.count; ++i) run[i] = from[i * part.stride];
+            from = run.data();
+          }
+          sink(part.to * sizeof(T), from, part.count * sizeof(T));
+        });
+      });
 }
 
 }  // namespace xtrain

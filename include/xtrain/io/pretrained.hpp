@@ -118,9 +118,6 @@ template <class Family>
 
 namespace detail {
 
-/// Number of elements copied at a time between file and device.
-inline constexpr std::size_t numbers_at_once = std::size_t{1} << 20;
-
 /// The tensor of a parameter under any of its names; null when the file has none.
 template <class Info, class Find>
 [[nodiscard]] const file_tensor* find_tensor(const Info& family, const std::string& name, const Find& find) {
@@ -229,12 +226,10 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
     numbers.read(0, host);
     return write();
   }
-  for (std::size_t first = 0; first < entry.size(); first += numbers_at_once) {
-    host.resize(std::min(numbers_at_once, entry.size() - first));
-    numbers.read(first, host);
-    model.parameters().write(model.stream(), entry, first, host);
-    model.stream().synchronize();
-  }
+  pinned_pipe<typename Model::device> pipe(model.context());
+  pipe.template to_device<dtype>(
+      model.stream(), entry.size(), [&](std::size_t first, std::span<dtype> piece) { numbers.read(first, piece); },
+      [&](std::size_t first, std::span<const dtype> piece) { model.parameters().write(model.stream(), entry, first, piece); });
 }
 
 /// A strategy of several ranks that tells what each rank stores, so they can write a file together.
@@ -258,31 +253,24 @@ template <class Model, class Entry>
     const std::size_t size = entry.whole_size();
     const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || entry.spec.blocks_in_files || store.sharding().values ||
                        entry.spec.cut.exists() || !store.all_here();
-    std::vector<dtype> host(whole ? size : std::min(size, numbers_at_once));
-    for (std::size_t first = 0; first < size; first += host.size()) {
-      const std::span<dtype> piece(host.data(), std::min(host.size(), size - first));
-      if (whole) {
-        model.parallel().collect(model.stream(), store, entry, store.stored_values(), piece);
-      } else {
-        copy_to_host(model.stream(), piece, store.value(entry).subspan(first, piece.size()));
-        model.stream().synchronize();
-      }
-      if (entry.spec.transposed_in_files) {
-        const std::size_t rows = entry.spec.whole_shape()[0], columns = entry.spec.whole_shape()[1];
-        std::vector<dtype> turned(size);
-        for (std::size_t i = 0; i < rows; ++i)
-          for (std::size_t j = 0; j < columns; ++j) turned[j * rows + i] = piece[i * columns + j];
-        sink(turned.data(), turned.size() * sizeof(dtype));
-      } else if (entry.spec.rows_in_files) {
-        const std::vector<dtype> sorted = reordered<dtype>(piece, *entry.spec.rows_in_files, true);
-        sink(sorted.data(), sorted.size() * sizeof(dtype));
-      } else if (entry.spec.blocks_in_files) {
-        const std::vector<dtype> spread = blocks_to_file<dtype>(piece, *entry.spec.blocks_in_files, entry.spec.shape[1]);
-        sink(spread.data(), spread.size() * sizeof(dtype));
-      } else {
-        sink(piece.data(), piece.size_bytes());
-      }
+    if (!whole) {
+      pinned_pipe<typename Model::device> pipe(model.context());
+      return pipe.to_host(model.stream(), store.value(entry), [&](std::span<const dtype> piece) { sink(piece.data(), piece.size_bytes()); });
     }
+    std::vector<dtype> host(size);
+    model.parallel().collect(model.stream(), store, entry, store.stored_values(), std::span<dtype>(host));
+    if (entry.spec.transposed_in_files) {
+      const std::size_t rows = entry.spec.whole_shape()[0], columns = entry.spec.whole_shape()[1];
+      std::vector<dtype> turned(size);
+      for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t j = 0; j < columns; ++j) turned[j * rows + i] = host[i * columns + j];
+      host = std::move(turned);
+    } else if (entry.spec.rows_in_files) {
+      host = reordered<dtype>(host, *entry.spec.rows_in_files, true);
+    } else if (entry.spec.blocks_in_files) {
+      host = blocks_to_file<dtype>(host, *entry.spec.blocks_in_files, entry.spec.shape[1]);
+    }
+    sink(host.data(), host.size() * sizeof(dtype));
   };
   using strategy = std::remove_cvref_t<decltype(model.parallel())>;
   if constexpr (tells_what_is_kept<strategy, typename Model::store>)
@@ -298,7 +286,8 @@ template <class Model, class Entry>
       }
       const auto& store = model.parameters();
       const auto array = store.stored_values();
-      write_kept<dtype>(model.stream(), entry.spec, model.parallel().kept(store, entry, array.size()), array, true,
+      pinned_pipe<typename Model::device> pipe(model.context());
+      write_kept<dtype>(pipe, model.stream(), entry.spec, model.parallel().kept(store, entry, array.size()), array, true,
                          static_cast<std::size_t>(&entry - store.entries().data()), sink);
     };
   return tensor;

@@ -25,7 +25,8 @@ namespace xtrain {
 
 /// y = Σ over the chosen experts of weight · W2 · f(W1 · x). Dropless: an expert takes every token that is routed to it. Copies of tokens
 /// are sorted by expert, so each expert is a matmul over a contiguous range, and the saved size does not depend on the routing.
-/// How many tokens an expert has is known on the device alone: its matmuls are confined to its rows (execution::confined). Under
+/// How many tokens an expert has is known on the device alone: the products of all experts are one launch (kernel::grouped_matmul); where an expert has
+/// more than products, such as an adapter, its kernels are confined to its rows (execution::confined). Under
 /// expert parallelism, tokens are dispatched to the rank that owns their expert, and the results are combined back. The counts are the sizes of
 /// messages: on a device that is asynchronous, messages are made when its stream gets to them, and there is room for all rows that may come; where the
 /// device has computed when it returns, and where that much memory is not wanted, the host reads the counts, once per forward. It also waits where an
@@ -129,6 +130,9 @@ class mixture_of_experts {
   using sums = matrix_view<accumulate_t<compute>, memory>;
   using matrix = matrix_view<compute, memory>;
   using routes_type = ops::expert_routes<device, accumulate_t<compute>>;
+  using gradient = typename pass<Recipe>::gradient_type;
+  static constexpr bool groups_products =
+      runs_kernel<device, kernel::grouped_matmul<memory, compute>> && runs_kernel<device, kernel::grouped_matmul<memory, compute, gradient>>;
 
   /// Which rows each expert has.
   struct rows_of_experts {
@@ -219,15 +223,11 @@ class mixture_of_experts {
   /// x read; u, a, out written
   void experts_forward(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, const expert_rows& at) const {
     // u = x · W1ᵀ
-    each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
-      one.up.forward(p, at.x.rows(first, rows), at.u.rows(first, rows));
-    });
+    forward_of(p, n, all, &expert::up, at.x, at.u);
     // a = f(u)
     if (at.u.shape(0) > 0) in_all_rows(p, n, all, [&] { activation_.forward(p, at.u, at.a); });
     // out = a · W2ᵀ
-    each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
-      one.down.forward(p, at.a.rows(first, rows), at.out.rows(first, rows));
-    });
+    forward_of(p, n, all, &expert::down, at.a, at.out);
   }
 
   /// out   on entry its gradient; on return that of x
@@ -242,18 +242,70 @@ class mixture_of_experts {
     const bool any = at.u.shape(0) > 0;
     if (any && recomputes && down_needs_input_) in_all_rows(p, n, all, [&] { activation_.forward(p, at.u, at.a); });
     // forward: out = a · W2ᵀ
-    each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
-      one.down.backward(p, down_needs_input_ ? at.a.rows(first, rows) : at.a, at.out.rows(first, rows), at.da.rows(first, rows));
-    });
+    backward_of(p, n, all, &expert::down, down_needs_input_, at.a, at.out, at.da);
     // forward: a = f(u); the gradient overwrites u
     if (any) in_all_rows(p, n, all, [&] { activation_.backward(p, at.u, at.da, at.u); });
     // forward: u = x · W1ᵀ; the gradient of x overwrites that of out
     matrix x{};
     if (up_needs_input_) x = input();
-    each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
-      one.up.backward(p, up_needs_input_ ? x.rows(first, rows) : x, at.u.rows(first, rows), at.out.rows(first, rows));
-    });
+    backward_of(p, n, all, &expert::up, up_needs_input_, x, at.u, at.out);
     p.internal.deferred = deferred;
+  }
+
+  /// A layer of every expert, `expert::up` or `expert::down`: y = x · Wᵀ
+  template <class Layer>
+  void forward_of(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Layer expert::*layer, matrix x, matrix y) const {
+    if constexpr (groups_products) {
+      if (const auto weights = values_of(p, all, layer); weights.exists())
+        return ops::grouped_linear(p, x, weights, matrix_view<const token, memory>(all.range_e2), y);
+    }
+    each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
+      (one.*layer).forward(p, x.rows(first, rows), y.rows(first, rows));
+    });
+  }
+  ///   x   read if needs_input
+  template <class Layer>
+  void backward_of(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Layer expert::*layer, bool needs_input, matrix x, matrix dy, matrix dx) const {
+    if constexpr (groups_products) {
+      tensor_view<gradient, 3, memory> gradients{};
+      const auto weights = values_of(p, all, layer);
+      if (weights.exists() && needs_input) gradients = matrices_of<gradient>(layer, [&](parameter w) { return p.matrix_gradient(w); });
+      if (weights.exists() && needs_input == gradients.exists()) {
+        const matrix_view<const token, memory> ranges = all.range_e2;
+        if (needs_input) ops::grouped_linear_backward_weight(p, dy, read(x), ranges, gradients);
+        return ops::grouped_linear_backward_input(p, dy, weights, ranges, dx);
+      }
+    }
+    each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
+      (one.*layer).backward(p, needs_input ? x.rows(first, rows) : x, dy.rows(first, rows), dx.rows(first, rows));
+    });
+  }
+  /// The weights of all experts, if the products with them can be one launch: only the device knows the rows, all experts are on this rank, they have
+  /// nothing but products, and the weights are at equal distances.
+  template <class Layer>
+  [[nodiscard]] tensor_view<const compute, 3, memory> values_of(pass<Recipe>& p, const rows_of_experts& all, Layer expert::*layer) const {
+    if (!all.range_e2.exists() || all.later != nullptr) return {};
+    for (const expert& one : experts_)
+      if (!(one.*layer).is_product()) return {};
+    return matrices_of<const compute>(layer, [&](parameter w) { return p.matrix(w); });
+  }
+  /// of(weight) of every expert as one view, if all exist and are at equal distances.
+  template <class T, class Layer, class Of>
+  [[nodiscard]] tensor_view<T, 3, memory> matrices_of(Layer expert::*layer, Of&& of) const {
+    const matrix_view<T, memory> first = of((experts_.front().*layer).weight());
+    if (!first.exists()) return {};
+    T* last = first.data().raw();
+    auto distance = static_cast<std::ptrdiff_t>(first.size());
+    for (std::size_t e = 1; e < experts_.size(); ++e) {
+      const matrix_view<T, memory> next = of((experts_[e].*layer).weight());
+      if (!next.exists() || next.shape() != first.shape()) return {};
+      if (e == 1) distance = std::max(distance, next.data().raw() - last);
+      if (next.data().raw() - last != distance) return {};
+      last = next.data().raw();
+    }
+    const auto apart = static_cast<std::size_t>(distance);
+    return tensor_view<T, 3, memory>::strided(span_of<T, memory>(first.data().raw(), (experts_.size() - 1) * apart + first.size()),
+                                              {experts_.size(), first.shape(0), first.shape(1)}, apart);
   }
 
   /// y = Σ weight · out, summed over the tensor-parallel ranks

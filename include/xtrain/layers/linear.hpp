@@ -53,6 +53,12 @@ class linear {
     else return false;
   }
 
+  /// Whether forward and backward are the products with the weight alone: no bias, and an adapter that says so.
+  [[nodiscard]] bool is_product() const {
+    if constexpr (requires { adapter_.adds_nothing(); }) return adapter_.adds_nothing() && !bias_.exists();
+    else return false;
+  }
+
   /// x [n, in] read, y [n, out] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces) const {

@@ -42,6 +42,9 @@ class column_parallel_linear {
   [[nodiscard]] bool needs_input() const { return local_.needs_input(); }
   [[nodiscard]] bool drops_input() const { return local_.drops_input(); }
   [[nodiscard]] bool works_on_rows() const { return local_.works_on_rows(); }
+  /// Whether a layer that does not communicate is its product alone.
+  [[nodiscard]] bool is_product() const { return local_.is_product(); }
+  [[nodiscard]] parameter weight() const { return local_.weight(); }
 
   /// x [n or this rank's tokens, in] read, y [n, this rank's outputs] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
@@ -98,6 +101,9 @@ class row_parallel_linear {
   [[nodiscard]] bool needs_input() const { return local_.needs_input(); }
   [[nodiscard]] bool drops_input() const { return local_.drops_input(); }
   [[nodiscard]] bool works_on_rows() const { return local_.works_on_rows(); }
+  /// Whether a layer that does not communicate is its product alone.
+  [[nodiscard]] bool is_product() const { return local_.is_product(); }
+  [[nodiscard]] parameter weight() const { return local_.weight(); }
 
   /// x [n, this rank's inputs] read, y [n or this rank's tokens, out] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <xtrain/device/kernel/experts.hpp>
+#include <xtrain/device/kernel/grouped_matmul.hpp>
 #include <xtrain/ops/launch.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/tensor/view.hpp>
@@ -164,6 +165,77 @@ template <class Device>
 void expert_ranges(execution<Device>& on, in_vector<token, Device> count_e, matrix<token, Device> range_e2) {
   require_shape("expert_ranges: range_e2", range_e2.shape(), {count_e.shape(0), 2});
   launch(on, kernel::expert_ranges<typename Device::memory>{.experts = count_e.shape(0), .count_e = count_e.span(), .range_e2 = range_e2.span()});
+}
+
+/// For each expert e, on its rows range_e2[e]: y = x · w_eᵀ.
+///   x_ni, w_eoi, range_e2 read, y_no written; matrices of experts may be further apart than they are large
+///   throws  shape_error unless the shapes match
+template <class Device, class T>
+void grouped_linear(execution<Device>& on, in_matrix<T, Device> x_ni, in_tensor<T, 3, Device> w_eoi, in_matrix<token, Device> range_e2,
+                    matrix<T, Device> y_no) {
+  const std::size_t n = x_ni.shape(0), e = w_eoi.shape(0), o = w_eoi.shape(1), i = w_eoi.shape(2);
+  require_shape("grouped_linear: x_ni", x_ni.shape(), {n, i});
+  require_shape("grouped_linear: range_e2", range_e2.shape(), {e, 2});
+  require_shape("grouped_linear: y_no", y_no.shape(), {n, o});
+  launch(on, kernel::grouped_matmul<typename Device::memory, T, T>{.experts = e,
+                                                                   .m = n,
+                                                                   .n = o,
+                                                                   .k = i,
+                                                                   .lda = x_ni.stride(),
+                                                                   .ldb = i,
+                                                                   .ldc = y_no.stride(),
+                                                                   .distance = w_eoi.stride(),
+                                                                   .transpose_b = true,
+                                                                   .range_e2 = range_e2.span(),
+                                                                   .a = x_ni.extent(),
+                                                                   .b = w_eoi.extent(),
+                                                                   .c = y_no.extent()});
+}
+
+/// forward: y = x · w_eᵀ.   dx = dy · w_e
+template <class Device, class T>
+void grouped_linear_backward_input(execution<Device>& on, in_matrix<T, Device> dy_no, in_tensor<T, 3, Device> w_eoi, in_matrix<token, Device> range_e2,
+                                   matrix<T, Device> dx_ni) {
+  const std::size_t n = dy_no.shape(0), e = w_eoi.shape(0), o = w_eoi.shape(1), i = w_eoi.shape(2);
+  require_shape("grouped_linear_backward_input: dy_no", dy_no.shape(), {n, o});
+  require_shape("grouped_linear_backward_input: range_e2", range_e2.shape(), {e, 2});
+  require_shape("grouped_linear_backward_input: dx_ni", dx_ni.shape(), {n, i});
+  launch(on, kernel::grouped_matmul<typename Device::memory, T, T>{.experts = e,
+                                                                   .m = n,
+                                                                   .n = i,
+                                                                   .k = o,
+                                                                   .lda = dy_no.stride(),
+                                                                   .ldb = i,
+                                                                   .ldc = dx_ni.stride(),
+                                                                   .distance = w_eoi.stride(),
+                                                                   .range_e2 = range_e2.span(),
+                                                                   .a = dy_no.extent(),
+                                                                   .b = w_eoi.extent(),
+                                                                   .c = dx_ni.extent()});
+}
+
+/// forward: y = x · w_eᵀ.   dw_e += dyᵀ · x
+template <class Device, class T, class G>
+void grouped_linear_backward_weight(execution<Device>& on, in_matrix<T, Device> dy_no, matrix_view<const T, typename Device::memory> x_ni,
+                                    in_matrix<token, Device> range_e2, tensor_of<G, 3, Device> dw_eoi) {
+  const std::size_t n = dy_no.shape(0), e = dw_eoi.shape(0), o = dw_eoi.shape(1), i = dw_eoi.shape(2);
+  require_shape("grouped_linear_backward_weight: dy_no", dy_no.shape(), {n, o});
+  require_shape("grouped_linear_backward_weight: x_ni", x_ni.shape(), {n, i});
+  require_shape("grouped_linear_backward_weight: range_e2", range_e2.shape(), {e, 2});
+  launch(on, kernel::grouped_matmul<typename Device::memory, T, G>{.experts = e,
+                                                                   .m = o,
+                                                                   .n = i,
+                                                                   .k = n,
+                                                                   .lda = dy_no.stride(),
+                                                                   .ldb = x_ni.stride(),
+                                                                   .ldc = i,
+                                                                   .distance = dw_eoi.stride(),
+                                                                   .transpose_a = true,
+                                                                   .accumulate = true,
+                                                                   .range_e2 = range_e2.span(),
+                                                                   .a = dy_no.extent(),
+                                                                   .b = x_ni.extent(),
+                                                                   .c = dw_eoi.extent()});
 }
 
 }  // namespace xtrain::ops

@@ -17,7 +17,21 @@ void require_step_scalars(const Kernel& step) {
   require<shape_error>(step.scalars_1.size() == 1, Kernel::name, ": scalars_1 must have 1 element; given ", step.scalars_1.size());
 }
 
+template <class Kernel>
+void require_corrections(const Kernel& step) {
+  require<shape_error>(step.correction_2.size() == 2, Kernel::name, ": correction_2 must have 2 elements; given ", step.correction_2.size());
+}
+
 }  // namespace detail
+
+/// The corrections of a step, which adamw and adamw_8bit read.
+///   throws  shape_error unless scalars_1 has one element and correction_2 two
+template <class Device, class M>
+void adam_corrections(execution<Device>& on, const kernel::adam_corrections<M>& step) {
+  detail::require_step_scalars(step);
+  detail::require_corrections(step);
+  launch(on, step);
+}
 
 /// One step of AdamW over flat memory; kernel::adamw has the formula and describes each operand.
 ///   throws  shape_error unless all operands have the same number of elements, and the scalars one
@@ -25,6 +39,7 @@ template <class Device, class M, class P, class G, class W, class S>
 void adamw(execution<Device>& on, const kernel::adamw<M, P, G, W, S>& step) {
   const std::size_t n = step.n;
   detail::require_step_scalars(step);
+  detail::require_corrections(step);
   require<shape_error>(step.gradient_n.size() == n && step.parameter_n.size() == n && step.m_n.size() == n && step.v_n.size() == n &&
                            (step.master_n.empty() || step.master_n.size() == n),
                        "adamw: gradient, parameter, master, m and v must all have ", n, " elements; given ", step.gradient_n.size(), ", ",
@@ -61,6 +76,7 @@ template <class Device, class M, class P, class G, class W>
 void adamw_8bit(execution<Device>& on, const kernel::adamw_8bit<M, P, G, W>& step) {
   const std::size_t n = step.n, blocks = dynamic_code::blocks(n);
   detail::require_step_scalars(step);
+  detail::require_corrections(step);
   require<shape_error>(step.gradient_n.size() == n && step.parameter_n.size() == n && step.m_code_n.size() == n &&
                            step.v_code_n.size() == n && (step.master_n.empty() || step.master_n.size() == n),
                        "adamw_8bit: gradient, parameter, master, codes of m and codes of v must all have ", n, " elements; given ",

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <xtrain/ops/optimizer.hpp>
+#include <xtrain/optim/adam_corrections.hpp>
 #include <xtrain/optim/checked_betas.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/master.hpp>
@@ -39,6 +40,8 @@ struct adamw {
     }
 
     void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step<Device>& how) {
+      const typename arena<Device>::scope scope(on.workspace);
+      const auto corrections = detail::adam_corrections(on, settings_.beta1, settings_.beta2, how);
       for (const decay_run& run : store.decay_runs()) {
         const std::size_t n = run.size();
         ops::adamw(
@@ -53,6 +56,7 @@ struct adamw {
                     .stochastic = Precision::update == rounding::stochastic,
                     .random = {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element},
                     .scalars_1 = how.scalars,
+                    .correction_2 = corrections,
                     .gradient_n = store.gradients_of(run),
                     .master_n = master_.of(run),
                     .parameter_n = store.values_of(run),

@@ -11,6 +11,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/kernel/dynamic_code.hpp>
 #include <xtrain/ops/optimizer.hpp>
+#include <xtrain/optim/adam_corrections.hpp>
 #include <xtrain/optim/checked_betas.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/master.hpp>
@@ -54,6 +55,8 @@ struct adamw_8bit {
           v_scale_(zeros<float>(on, store.stepped() / dynamic_code::block)), m_(zeros<wide>(on, small_)), v_(zeros<wide>(on, small_)) {}
 
     void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how) {
+      const typename arena<Device>::scope scope(on.workspace);
+      const auto corrections = detail::adam_corrections(on, settings_.beta1, settings_.beta2, how);
       for (const piece& one : pieces_) {
         const decay_run& run = one.run;
         const double weight_decay = run.decays ? settings_.weight_decay : 0.0;
@@ -71,6 +74,7 @@ struct adamw_8bit {
                                                                  .stochastic = Precision::update == rounding::stochastic,
                                                                  .random = random,
                                                                  .scalars_1 = how.scalars,
+                                                                 .correction_2 = corrections,
                                                                  .gradient_n = store.gradients_of(run),
                                                                  .master_n = master_.of(run),
                                                                  .parameter_n = store.values_of(run),
@@ -89,6 +93,7 @@ struct adamw_8bit {
                                                                          .stochastic = Precision::update == rounding::stochastic,
                                                                          .random = random,
                                                                          .scalars_1 = how.scalars,
+                                                                         .correction_2 = corrections,
                                                                          .gradient_n = store.gradients_of(run),
                                                                          .master_n = master_.of(run),
                                                                          .parameter_n = store.values_of(run),

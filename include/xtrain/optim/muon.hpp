@@ -17,6 +17,7 @@
 #include <xtrain/ops/launch.hpp>
 #include <xtrain/ops/matrix_optimizer.hpp>
 #include <xtrain/ops/optimizer.hpp>
+#include <xtrain/optim/adam_corrections.hpp>
 #include <xtrain/optim/adamw.hpp>
 #include <xtrain/optim/checked_betas.hpp>
 #include <xtrain/optim/concepts.hpp>
@@ -125,10 +126,12 @@ struct muon {
     template <class Strategy>
     requires clause::combines_matrices<Strategy, Device, parameter_store<Device, Precision>>
     void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy) {
+      const typename arena<Device>::scope scope(on.workspace);
+      const auto corrections = detail::adam_corrections(on, settings_.adamw.beta1, settings_.adamw.beta2, how);
       for (const parameter_piece& piece : pieces_) {
         const auto& entry = store.entries()[piece.entry];
         if (is_hidden(store, entry)) step_matrix(on, store, how, strategy, piece, entry);
-        else if (piece.run.size() > 0) step_element_wise(on, store, how, piece);
+        else if (piece.run.size() > 0) step_element_wise(on, store, how, piece, corrections);
       }
     }
 
@@ -183,7 +186,8 @@ struct muon {
       return {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element};
     }
 
-    void step_element_wise(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, const parameter_piece& piece) {
+    void step_element_wise(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, const parameter_piece& piece,
+                           device_span<const double, memory> corrections) {
       const decay_run& run = piece.run;
       ops::adamw(on, kernel::adamw<memory, typename Precision::parameter, typename Precision::gradient, typename Precision::master, dtype>{
                          .n = run.size(),
@@ -195,6 +199,7 @@ struct muon {
                          .stochastic = Precision::update == rounding::stochastic,
                          .random = random_of(how, run),
                          .scalars_1 = how.scalars,
+                         .correction_2 = corrections,
                          .gradient_n = store.gradients_of(run),
                          .master_n = master_.of(run),
                          .parameter_n = store.values_of(run),

@@ -8,6 +8,7 @@
 
 #include <xtrain/comm/self.hpp>
 #include <xtrain/device/concepts.hpp>
+#include <xtrain/device/pinned_pipe.hpp>
 #include <xtrain/parallel/concepts.hpp>
 
 namespace xtrain {
@@ -45,9 +46,8 @@ struct single {
     template <class Stream, class Store>
     void weights_changed(Stream&, Store&) {}
     template <class Stream, class Store, class Entry, class Span, class T>
-    void collect(Stream& stream, const Store&, const Entry& entry, Span array, std::span<T> whole, std::optional<std::size_t> at = std::nullopt) {
-      copy_to_host(stream, whole, array.subspan(at.value_or(entry.offset), entry.size()));
-      stream.synchronize();
+    void collect(Stream& stream, const Store& store, const Entry& entry, Span array, std::span<T> whole, std::optional<std::size_t> at = std::nullopt) {
+      copy_in_pieces<Device>(store.device(), stream, whole, array.subspan(at.value_or(entry.offset), entry.size()));
     }
 
     // one rank has whole matrices

@@ -19,6 +19,7 @@
 #include <xtrain/comm/side_stream.hpp>
 #include <xtrain/comm/threads.hpp>
 #include <xtrain/device/dry_run.hpp>
+#include <xtrain/device/pinned_pipe.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/ops/elementwise.hpp>
@@ -305,13 +306,11 @@ class zero_state {
                       std::span<Number> whole, std::optional<std::size_t> at) {
     const bool cut = store.sharding().parts > 1 && (at || array.size() != store.total());
     if (!cut) {
-      copy_to_host(stream, whole, array.subspan(at.value_or(entry.offset), entry.size()));
-      return stream.synchronize();
+      return copy_in_pieces<Device>(store.device(), stream, whole, array.subspan(at.value_or(entry.offset), entry.size()));
     }
     const auto mine = store.piece_of(entry);
     const std::span<Number> own = whole.subspan(mine.first, mine.count);
-    copy_to_host(stream, own, array.subspan(at.value_or(mine.kept), mine.count));
-    stream.synchronize();
+    copy_in_pieces<Device>(store.device(), stream, own, array.subspan(at.value_or(mine.kept), mine.count));
     if (host_.rank() != 0) {
       if (!own.empty()) host_.send(0, std::span<const Number>(own));
       return;

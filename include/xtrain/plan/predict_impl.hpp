@@ -29,7 +29,7 @@ XTRAIN_INLINE double predicted_step::share_of_peak(double operations, std::size_
 namespace detail {
 
 XTRAIN_INLINE bool is_product(std::string_view kernel) {
-  constexpr std::array<std::string_view, 7> products{"matmul",          "linear_cross_entropy",     "attention",       "attention_backward",
+  constexpr std::array<std::string_view, 8> products{"matmul",          "grouped_matmul",           "linear_cross_entropy", "attention", "attention_backward",
                                                      "attention_block", "attention_block_backward", "cached_attention"};
   return std::find(products.begin(), products.end(), kernel) != products.end();
 }

@@ -19,6 +19,7 @@
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/host_threads.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/pinned_pipe.hpp>
 #include <xtrain/precision/concepts.hpp>
 #include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/parameter.hpp>
@@ -210,9 +211,17 @@ class parameter_store : public parameter_list {
       copy_to_device(stream, to.scale_k, made.scale_k);
       copy_to_device(stream, to.outer, made.outer);
       stream.synchronize();
-    } else {
+    } else if constexpr (host_addressable<Device>) {
       write(stream, e, 0, host);
       stream.synchronize();
+    } else {
+      pinned_pipe<Device> pipe(device());
+      pipe.template to_device<parameter_type>(
+          stream, host.size(),
+          [&](std::size_t first, std::span<parameter_type> values) {
+            std::copy_n(host.begin() + static_cast<std::ptrdiff_t>(first), values.size(), values.begin());
+          },
+          [&](std::size_t first, std::span<const parameter_type> values) { write(stream, e, first, values); });
     }
   }
   /// Sets everything to zero, then every parameter whose name is `chosen` to its initial values, which are a function of (seed, name,
@@ -224,28 +233,37 @@ class parameter_store : public parameter_list {
     fill_zero(stream, codes_.template as<std::uint8_t>());
     fill_zero(stream, outer_scales_.template as<float>());
     std::vector<parameter_type> host;
+    pinned_pipe<Device> pipe(device());
     for (const entry& e : entries()) {
       if (!e.is_here || !chosen(e.spec.name)) continue;
       const initial_values& initial = e.spec.initial;
       if (initial.distribution == initial_values::kind::constant && initial.value == 0) continue;
-      host.resize(e.size());
       const random_site site{.seed = seed, .step = ~std::uint32_t{0}, .site = site_of_name(e.spec.name), .first = 0};
       if (e.spec.cut.exists()) {
+        host.resize(e.size());
         e.spec.for_each_range([&](std::size_t here, std::size_t whole, std::size_t n) {
           initial.draw(site, whole, std::span<parameter_type>(host).subspan(here, n));
         });
-        write(stream, e, 0, host);
-        stream.synchronize();
+        set(stream, e, std::span<const parameter_type>(host));
         continue;
       }
-      constexpr std::size_t chunk = 1 << 14;
-      const auto fill = [&](std::size_t part, std::size_t) {
-        const std::size_t begin = part * chunk, end = std::min(host.size(), begin + chunk);
-        initial.draw(site, begin, std::span<parameter_type>(host).subspan(begin, end - begin));
+      const auto draw = [&](std::size_t first, std::span<parameter_type> values) {
+        constexpr std::size_t chunk = 1 << 14;
+        const auto fill = [&](std::size_t part, std::size_t) {
+          const std::size_t begin = part * chunk, count = std::min(chunk, values.size() - begin);
+          initial.draw(site, first + begin, values.subspan(begin, count));
+        };
+        const auto pool = thread_pool::shared();
+        pool->run((values.size() + chunk - 1) / chunk, pool->threads(), fill);
       };
-      const auto pool = thread_pool::shared();
-      pool->run((host.size() + chunk - 1) / chunk, pool->threads(), fill);
-      set(stream, e, std::span<const parameter_type>(host));
+      if (e.spec.quantized) {
+        host.resize(e.size());
+        draw(0, host);
+        set(stream, e, std::span<const parameter_type>(host));
+      } else {
+        pipe.template to_device<parameter_type>(
+            stream, e.size(), draw, [&](std::size_t first, std::span<const parameter_type> values) { write(stream, e, first, values); });
+      }
     }
   }
 

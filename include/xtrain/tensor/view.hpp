@@ -38,6 +38,14 @@ class tensor_view {
     require<shape_error>(elements(shape) == span.size(), "tensor: the memory must hold the shape's elements; shape ", shape, " over ",
                          span.size(), " elements");
   }
+  /// Rows of the first dim that are `stride` elements apart; `span` holds everything from the first element to the last.
+  ///   throws  shape_error otherwise
+  [[nodiscard]] static constexpr tensor_view strided(device_span<T, Memory> span, const shape_of_rank<N>& shape, std::size_t stride) {
+    const tensor_view all(span.data(), shape, stride);
+    require<shape_error>(all.extent().size() <= span.size(), "tensor: the memory must hold the shape's elements; shape ", shape, " with rows ", stride,
+                         " elements apart over ", span.size(), " elements");
+    return all;
+  }
   /// A null view: an optional argument that is not given.
   [[nodiscard]] static constexpr tensor_view none() { return {}; }
 

@@ -6,12 +6,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <xtrain/comm/all_to_all.hpp>
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/text.hpp>
@@ -80,6 +82,10 @@ class communicator_check {
       ranks_->broadcast(main_, part_span, root);
       same("broadcast", got(part_span), values_of(root, n));
     }
+    if constexpr (requires { ranks_->all_to_all(main_, in(whole_span), whole_span); }) each_to_each(n);
+    if constexpr (requires { ranks_->send_receive(main_, in(part_span), me, part_span, me); }) around_the_ring(n);
+    if constexpr (requires(std::span<const message_part> parts) { ranks_->exchange(main_, in(part_span), parts, part_span, parts, n); }) in_ranges(n);
+    rounding(n);
     many_in_order(n);
     seen_by_another_stream(n);
   }
@@ -110,6 +116,84 @@ class communicator_check {
                                     static_cast<double>(found[i]), ", must be ", static_cast<double>(expected[i])));
         return;
       }
+  }
+
+  void each_to_each(std::size_t n) {
+    const std::size_t size = ranks_->size(), me = ranks_->rank();
+    const buffer<Device> from(on_, n * size * sizeof(T), memory_role::other), to(on_, n * size * sizeof(T), memory_role::other);
+    put(from.template as<T>(), values_of(me, n * size));
+    ranks_->all_to_all(main_, device_span<const T, memory>(from.template as<T>()), to.template as<T>());
+    std::vector<T> expected;
+    for (std::size_t r = 0; r < size; ++r) {
+      const std::vector<T> theirs = values_of(r, n * size);
+      expected.insert(expected.end(), theirs.begin() + static_cast<std::ptrdiff_t>(me * n), theirs.begin() + static_cast<std::ptrdiff_t>((me + 1) * n));
+    }
+    same("all_to_all", got(to.template as<T>()), expected);
+  }
+  void around_the_ring(std::size_t n) {
+    const std::size_t size = ranks_->size(), me = ranks_->rank();
+    if (size == 1) return;
+    const buffer<Device> from(on_, n * sizeof(T), memory_role::other), to(on_, n * sizeof(T), memory_role::other);
+    put(from.template as<T>(), values_of(me, n));
+    ranks_->send_receive(main_, device_span<const T, memory>(from.template as<T>()), (me + 1) % size, to.template as<T>(), (me + size - 1) % size);
+    same("send_receive", got(to.template as<T>()), values_of((me + size - 1) % size, n));
+  }
+  /// Ranks send each other ranges of different length, some of which are empty, in two parts; a row has n elements.
+  void in_ranges(std::size_t n) {
+    const std::size_t size = ranks_->size(), me = ranks_->rank();
+    const auto rows = [](std::size_t from, std::size_t to, std::size_t part) { return (from + 2 * to + part) % 3; };
+    std::vector<message_part> sends, receives;
+    std::size_t leave = 0, arrive = 0;
+    for (std::size_t part = 0; part < 2; ++part)
+      for (std::size_t r = 0; r < size; ++r) {
+        sends.push_back({r, leave, rows(me, r, part)});
+        receives.push_back({r, arrive, rows(r, me, part)});
+        leave += sends.back().count;
+        arrive += receives.back().count;
+      }
+    const buffer<Device> from(on_, leave * n * sizeof(T), memory_role::other), to(on_, arrive * n * sizeof(T), memory_role::other);
+    put(from.template as<T>(), values_of(me, leave * n));
+    ranks_->exchange(main_, device_span<const T, memory>(from.template as<T>()), std::span<const message_part>(sends), to.template as<T>(),
+                     std::span<const message_part>(receives), n);
+    std::vector<T> expected;
+    for (std::size_t part = 0; part < 2; ++part)
+      for (std::size_t r = 0; r < size; ++r) {
+        std::size_t first = 0;  // of this part, in what rank r sends
+        for (std::size_t p = 0; p < 2; ++p)
+          for (std::size_t to_rank = 0; to_rank < size && !(p == part && to_rank == me); ++to_rank) first += p <= part ? rows(r, to_rank, p) : 0;
+        for (std::size_t i = 0; i < rows(r, me, part) * n; ++i) expected.push_back(static_cast<T>(value(r, first * n + i)));
+      }
+    same("exchange", got(to.template as<T>()), expected);
+  }
+  /// A sum of values that are not exact: every hop of a ring may round to T, so r - 1 roundings of partial sums, each at most Σ|x| (1 + u)^(r-2) u, and
+  /// those of the expected value in double. u: half the distance from 1 to the next value.
+  void rounding(std::size_t n) {
+    const std::size_t size = ranks_->size();
+    const auto fraction = [](std::size_t rank, std::size_t i) { return static_cast<T>(1.0 / (1.0 + static_cast<double>((rank * 31 + i * 7) % 97))); };
+    std::vector<T> own(n);
+    for (std::size_t i = 0; i < n; ++i) own[i] = fraction(ranks_->rank(), i);
+    const buffer<Device> values(on_, n * sizeof(T), memory_role::other);
+    put(values.template as<T>(), own);
+    ranks_->all_reduce(main_, values.template as<T>(), reduction::sum);
+    const std::vector<T> found = got(values.template as<T>());
+    const double u = unit_roundoff();
+    for (std::size_t i = 0; i < n; ++i) {
+      double sum = 0, growth = 1;
+      for (std::size_t r = 0; r < size; ++r) sum += static_cast<double>(fraction(r, i));
+      for (std::size_t r = 1; r < size; ++r) growth *= 1 + u;
+      const double most = sum * (growth - 1) + sum * static_cast<double>(size) * 0x1p-53;
+      const double error = std::abs(static_cast<double>(found[i]) - sum);
+      if (error > most) {
+        problems_->push_back(concat("all_reduce, rounded, of ", n, " ", dtype_traits<T>::name, ", rank ", ranks_->rank(), ": element ", i, " is ",
+                                    static_cast<double>(found[i]), ", must be ", sum, " within ", most, ", a rounding per other rank"));
+        return;
+      }
+    }
+  }
+  [[nodiscard]] static double unit_roundoff() {
+    double u = 0.5;
+    while (static_cast<double>(static_cast<T>(1.0 + 2 * u)) > 1.0) u /= 2;  // ends below the spacing; halves are ties to even
+    return 2 * u;
   }
 
   /// Several collectives are queued before any result is looked at; each reads what the one before has written.

@@ -8,6 +8,7 @@
 // For every kernel and dtype it prints how many cases agreed and the largest error as a fraction of the tolerance, or
 // that the device does not have the kernel. A case fails when an element is wrong, when anything outside the operands was
 // written, or when a read-only operand was changed.
+// check_stream() checks what is not a kernel: copies, fills and events. check_large<T>() runs sizes of real models, for hardware.
 #pragma once
 
 #include <algorithm>
@@ -30,19 +31,24 @@
 #include <xtrain/testing/conformance/elementwise.hpp>
 #include <xtrain/testing/conformance/embeddings.hpp>
 #include <xtrain/testing/conformance/experts.hpp>
+#include <xtrain/testing/conformance/large.hpp>
 #include <xtrain/testing/conformance/losses.hpp>
 #include <xtrain/testing/conformance/matrix_optimizers.hpp>
 #include <xtrain/testing/conformance/norms.hpp>
 #include <xtrain/testing/conformance/objectives.hpp>
 #include <xtrain/testing/conformance/optimizers.hpp>
 #include <xtrain/testing/conformance/products.hpp>
+#include <xtrain/testing/conformance/rows.hpp>
+#include <xtrain/testing/conformance/sampling.hpp>
+#include <xtrain/testing/conformance/step_scalars.hpp>
+#include <xtrain/testing/conformance/streams.hpp>
 
 namespace xtrain::testing {
 
 /// Result of one kernel for one dtype.
 struct conformance_result {
-  std::string_view kernel = {};
-  std::string_view dtype = {};
+  std::string kernel = {};      // or what check_stream() checks
+  std::string_view dtype = {};  // empty: none
   bool missing = false;
   std::size_t cases = 0;
   std::size_t failed = 0;
@@ -53,13 +59,15 @@ struct conformance_result {
 };
 
 /// Checks Device. `guard` bytes before and after every operand must stay untouched.
-template <device Device>
+///   Truth   the device to compare with. Sizes of real models take hours on the reference: for them, a device in host memory that agrees with it
+template <device Device, host_addressable Truth = reference>
 class conformance {
  public:
   explicit conformance(const typename Device::context& context = typename Device::context{}) : context_(context), stream_(context_) {}
 
-  /// Every kernel for every dtype.
+  /// Every kernel for every dtype, and streams.
   void check_all() {
+    check_stream();
     check<float>();
     check<bf16>();
     check<fp16>();
@@ -85,6 +93,32 @@ class conformance {
     detail::check_distillation<T>(*this);
     detail::check_optimizers<T>(*this);
     detail::check_matrix_optimizers<T>(*this);
+    detail::check_step_scalars<T>(*this);
+    detail::check_rows<T>(*this);
+    detail::check_sampling<T>(*this);
+  }
+  /// Copies, fills and events.
+  void check_stream() {
+    detail::stream_checks<Device> checks(context_);
+    const auto one = [&](const char* what, auto&& check) {
+      conformance_result& result = entry(what, {});
+      check([&](const std::string& problem) {
+        ++result.cases;
+        if (!problem.empty() && result.failed++ == 0) result.first_problem = concat("case ", result.cases, ", ", problem);
+      });
+    };
+    one("copies", [&](auto&& report) { checks.copies(report); });
+    one("fill_zero", [&](auto&& report) { checks.fills(report); });
+    one("events", [&](auto&& report) { checks.events(report); });
+  }
+  /// The kernels of a step that take most of its time, at the sizes of a model: of real ones for hardware, as checks on a host take minutes each.
+  template <dtype T>
+  void check_large(const model_sizes& sizes) {
+    detail::check_large<T>(*this, sizes);
+  }
+  template <dtype T>
+  void check_large() {
+    for (const model_sizes& sizes : real_models) check_large<T>(sizes);
   }
 
   [[nodiscard]] const std::vector<conformance_result>& results() const { return results_; }
@@ -94,10 +128,10 @@ class conformance {
   }
   /// The report, one line per kernel and dtype.
   [[nodiscard]] std::string text() const {
-    std::string all = concat("conformance of device ", Device::name, " with reference\n");
+    std::string all = concat("conformance of device ", Device::name, " with ", Truth::name, "\n");
     std::size_t good = 0, bad = 0, missing = 0;
     for (const conformance_result& r : results_) {
-      std::string line = concat("  ", r.kernel, " ", r.dtype, " ");
+      std::string line = concat("  ", r.kernel, r.dtype.empty() ? "" : " ", r.dtype, " ");
       line.resize(std::max<std::size_t>(line.size(), 36), '.');
       (r.missing ? missing : r.failed != 0 ? bad : good) += 1;
       if (r.missing) all += line + " missing\n";
@@ -114,7 +148,7 @@ class conformance {
   /// accumulate type, with a factor of 8 for the longest excursion and for the functions (exp, tanh) inside.
   template <class T, class Kernel>
   void check_kernel(const Kernel& kernel, double terms, double magnitude) {
-    conformance_result& result = entry(Kernel::name, dtype_traits<T>::name);
+    conformance_result& result = entry(detail::name_of_kernel<Kernel>(), dtype_traits<T>::name);
     if constexpr (!runs_kernel<Device, decltype(kernel::moved_to<typename Device::memory>(kernel, to_device_span{}))>) {
       result.missing = true;
     } else {
@@ -144,8 +178,7 @@ class conformance {
 
       std::vector<std::vector<std::byte>> results;
       for (guarded& operand : operands) results.push_back(operand.fetch(stream_));
-      reference_stream reference;
-      run_kernel(reference, kernel, {});
+      run_truth(kernel);
 
       ++result.cases;
       std::string problem;  // the first
@@ -172,6 +205,12 @@ class conformance {
               report("operand ", index, ": the first that differs is at ", wrong - copy.begin(), ": got ", *wrong, ", expected ", *right);
           } else if constexpr (std::is_same_v<value, std::uint8_t>) {
             report_codes(report, index, copy, operand.raw());
+          } else if constexpr (!dtype<value>) {  // scalars of a step: what a device may round otherwise are functions such as pow
+            constexpr double few = 8.0 * dtype_traits<double>::unit_roundoff;
+            const auto expected = detail::numbers_in<value>(operand.raw(), operand.size());
+            const comparison found = compare<double, double>(detail::numbers_in<value>(copy.data(), copy.size()), expected, {few, few});
+            result.largest_error = std::max(result.largest_error, found.largest_error);
+            if (!found) report("operand ", index, ": ", found.problem);
           } else {
             const tolerance allowed{.absolute = walk, .relative = 2.0 * dtype_traits<value>::unit_roundoff};
             const comparison found =
@@ -196,6 +235,18 @@ class conformance {
       if (by > 1 || by < -1) return report("operand ", index, ": code ", i, ": got ", int{got[i]}, ", expected ", int{expected[i]});
     }
     if (differ * 1000 > got.size() + 999) report("operand ", index, ": ", differ, " of ", got.size(), " codes differ by one");
+  }
+
+  template <class Kernel>
+  void run_truth(const Kernel& kernel) {
+    const auto on_truth = kernel::moved_to<typename Truth::memory>(kernel, [](const auto& operand) {
+      using element = typename std::remove_cvref_t<decltype(operand)>::element_type;
+      return span_of<element, typename Truth::memory>(operand.raw(), operand.size());
+    });
+    using xtrain::scratch_bytes;
+    const buffer<Truth> scratch(truth_, scratch_bytes(truth_.properties(), on_truth), memory_role::workspace);
+    run_kernel(truth_stream_, on_truth, scratch.template as<std::byte>());
+    truth_stream_.synchronize();
   }
 
   struct to_device_span {
@@ -240,11 +291,13 @@ class conformance {
   conformance_result& entry(std::string_view kernel, std::string_view dtype) {
     for (conformance_result& known : results_)
       if (known.kernel == kernel && known.dtype == dtype) return known;
-    return results_.emplace_back(conformance_result{.kernel = kernel, .dtype = dtype});
+    return results_.emplace_back(conformance_result{.kernel = std::string(kernel), .dtype = dtype});
   }
 
   typename Device::context context_;
   typename Device::stream stream_;
+  typename Truth::context truth_{};
+  typename Truth::stream truth_stream_{truth_};
   std::vector<conformance_result> results_;
 };
 

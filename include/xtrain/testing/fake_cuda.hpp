@@ -232,7 +232,8 @@ class fake_cuda {
   }
   int add(queue& q, work item) {
     if (q.is_capturing) {
-      if (q.capturer != std::this_thread::get_id()) return violation(cuda_status::capture_invalidated, "work is queued by a thread that did not begin the capture");
+      if (q.capturer != std::this_thread::get_id())
+        return violation(cuda_status::capture_invalidated, "work is queued by a thread that did not begin the capture");
       q.captured.push_back(std::move(item));
       return cuda_status::success;
     }
@@ -458,7 +459,8 @@ class fake_cuda {
     };
     t.release_pinned = [](void* memory) {
       return call_always("cudaFreeHost", [&](fake_cuda& all) {
-        if (all.pinned_.erase(reinterpret_cast<std::uintptr_t>(memory)) == 0) return all.violation(cuda_status::invalid_value, "cudaFreeHost of what is not pinned");
+        if (all.pinned_.erase(reinterpret_cast<std::uintptr_t>(memory)) == 0)
+          return all.violation(cuda_status::invalid_value, "cudaFreeHost of what is not pinned");
         ::operator delete(memory, std::align_val_t{4096});
         return cuda_status::success;
       });

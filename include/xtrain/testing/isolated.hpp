@@ -131,6 +131,11 @@ class late_worker {
     const std::lock_guard lock(mutex_);
     return queued_;
   }
+  /// What is queued is done, although nobody waits for it.
+  void begin() {
+    const std::lock_guard lock(mutex_);
+    want(queued_);
+  }
   ///   throws  what an item before has thrown
   void finish(std::size_t number) {
     std::unique_lock lock(mutex_);
@@ -186,8 +191,12 @@ struct isolated_properties {
   typename Device::properties of_device;
 };
 
+/// The device's memory is the host's, whether or not its type lets host code address it.
+template <class Device>
+concept in_host_memory = host_addressable<Device> || (device<Device> && requires { requires Device::memory::lies_on_host; });
+
 /// `Device`, which must be in host memory, with that memory made inaccessible to host code. Fresh memory is filled with NaN.
-template <host_addressable Device>
+template <in_host_memory Device>
 struct isolated {
   static constexpr std::string_view name = "isolated";
   using memory = isolated_memory<Device>;
@@ -324,6 +333,8 @@ struct isolated {
       ++host_->drains;
       worker_->finish(worker_->queued());
     }
+    /// Begins what is queued: another rank may wait for it.
+    void begin() { worker_->begin(); }
     [[nodiscard]] const context& device() const { return device_; }
     [[nodiscard]] event record() { return {host_, worker_, worker_->queued()}; }
     void wait(const event& other) {

@@ -84,6 +84,8 @@ class recorded_group {
  public:
   recorded_group(std::shared_ptr<call_ledger> ledger, std::shared_ptr<transport> network, std::uint32_t channel = 0)
       : ledger_(std::move(ledger)), inner_(std::move(network), channel) {}
+  recorded_group(std::shared_ptr<call_ledger> ledger, std::shared_ptr<transport> network, std::vector<std::size_t> members, std::uint32_t channel)
+      : ledger_(std::move(ledger)), inner_(std::move(network), std::move(members), channel) {}
 
   [[nodiscard]] std::size_t rank() const { return inner_.rank(); }
   [[nodiscard]] std::size_t size() const { return inner_.size(); }
@@ -111,8 +113,21 @@ class recorded_group {
     inner_.broadcast(stream, values, root);
   }
 
+  /// Messages, made together.
+  template <class Stream, class T, class Memory>
+  void all_to_all(Stream& stream, device_span<const T, Memory> from, device_span<T, Memory> to) {
+    const std::size_t part = from.size() / size();
+    record<T>("all_to_all", from.size(), 0, reduction::sum);
+    begin_group();
+    for (std::size_t r = 0; r < size(); ++r) {
+      receive(stream, r, to.subspan(r * part, part));
+      send(stream, r, from.subspan(r * part, part));
+    }
+    end_group(stream);
+  }
+
   // Point to point. A call outside of begin_group and end_group holds the stream until the other rank has made its own; calls in between are
-  // made together, so that ranks may send to each other.
+  // made together, so that ranks may send to each other, and to themselves.
 
   void begin_group() {
     require<comm_error>(!grouped_, "recorded_group: begin_group must not be called twice without end_group");
@@ -120,7 +135,8 @@ class recorded_group {
   }
   template <class Stream, class T, class Memory>
   void send(Stream& stream, std::size_t to, device_span<const T, Memory> values) {
-    require<comm_error>(to < size() && to != rank(), "recorded_group: a rank must send to another of the ", size(), " ranks; rank ", rank(), " sends to ", to);
+    require<comm_error>(to < size() && (grouped_ || to != rank()), "recorded_group: a rank must send to another of the ", size(), " ranks; rank ",
+                        rank(), " sends to ", to);
     if (!grouped_) return inner_.send(stream, to, values);
     const auto staged = inner_.staging().template take<T>(stream, 2 + pending_.size(), values.size());
     copy_to_host(stream, staged.values, values);
@@ -128,12 +144,18 @@ class recorded_group {
   }
   template <class Stream, class T, class Memory>
   void receive(Stream& stream, std::size_t from, device_span<T, Memory> values) {
-    require<comm_error>(from < size() && from != rank(), "recorded_group: a rank must receive from another of the ", size(), " ranks; rank ", rank(),
-                        " receives from ", from);
+    require<comm_error>(from < size() && (grouped_ || from != rank()), "recorded_group: a rank must receive from another of the ", size(),
+                        " ranks; rank ", rank(), " receives from ", from);
     if (!grouped_) return inner_.receive(stream, from, values);
     const auto staged = inner_.staging().template take<T>(stream, 2 + pending_.size(), values.size());
     pending_.push_back({[this, from, held = staged] { return inner_.begin_receive(from, held.values); }, false});
     after_.push_back([&stream, values, held = staged] { copy_to_device(stream, values, std::span<const T>(held.values)); });
+    held_.push_back(staged.memory);
+  }
+  /// Of no calls.
+  void end_empty_group() {
+    require<comm_error>(grouped_ && pending_.empty(), "recorded_group: end_empty_group must follow begin_group");
+    grouped_ = false;
   }
   template <class Stream>
   void end_group(Stream& stream) {
@@ -150,7 +172,8 @@ class recorded_group {
     pending_.clear();
     for (const auto& copy : after_) copy();
     after_.clear();
-    xtrain::detail::hold(stream);
+    xtrain::detail::hold(stream, std::move(held_));
+    held_.clear();
   }
 
  private:
@@ -168,6 +191,7 @@ class recorded_group {
   bool grouped_ = false;
   std::vector<pending_call> pending_;
   std::vector<std::function<void()>> after_;
+  std::vector<std::shared_ptr<std::byte>> held_;  // until what has been received is copied
 };
 
 static_assert(communicator<recorded_group>);

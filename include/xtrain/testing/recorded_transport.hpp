@@ -2,6 +2,7 @@
 // the others gets an error that says which call differs.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -37,6 +38,10 @@ class call_ledgers {
     for (const auto& [key, ledger] : ledgers_) all += ledger->calls();
     return all;
   }
+  /// Messages of the host, and their bytes: those of native collectives do not count.
+  std::atomic<std::size_t> host_messages{0}, host_bytes{0};
+  /// Messages of device memory that did not go by way of the host.
+  std::atomic<std::size_t> native_messages{0};
   /// throws comm_error when a rank has made fewer calls than the others
   void require_complete() const {
     const std::lock_guard lock(mutex_);
@@ -48,43 +53,54 @@ class call_ledgers {
   std::map<std::pair<std::vector<std::size_t>, std::uint32_t>, std::shared_ptr<call_ledger>> ledgers_;
 };
 
-/// Records calls when they are queued, and makes them through a group.
+/// Records calls when they are queued, and makes them through a group on channels of its own.
 template <class Device>
-class recorded_collectives final : public native_collectives {
+class recorded_collectives : public native_collectives {
  public:
   using stream_of_device = typename Device::stream;
   using memory = typename Device::memory;
 
-  recorded_collectives(std::shared_ptr<call_ledger> ledger, const std::shared_ptr<transport>& network, std::vector<std::size_t> members,
+  recorded_collectives(std::shared_ptr<call_ledgers> ledgers, const std::shared_ptr<transport>& network, std::vector<std::size_t> members,
                        std::uint32_t channel)
-      : ledger_(std::move(ledger)), inner_(network, std::move(members), channel) {}
+      : ledgers_(std::move(ledgers)), inner_(ledgers_->of(members, channel), network, members, native_channels + channel) {}
 
   [[nodiscard]] const std::type_info& stream_type() const override { return typeid(stream_of_device); }
   void all_reduce(void* stream, const device_array& values, reduction how) override {
-    record("all_reduce", values, 0, how);
     typed(values, [&](auto span) { inner_.all_reduce(of(stream), span, how); });
   }
   void all_gather(void* stream, const void* part, const device_array& whole) override {
-    record("all_gather", whole, 0, reduction::sum);
     typed(whole, [&]<class T>(device_span<T, memory> span) {
       inner_.all_gather(of(stream), span_of<const T, memory>(static_cast<const T*>(part), span.size() / inner_.size()), span);
     });
   }
   void reduce_scatter(void* stream, const device_array& whole, void* part, reduction how) override {
-    record("reduce_scatter", whole, 0, how);
     typed(whole, [&]<class T>(device_span<T, memory> span) {
       inner_.reduce_scatter(of(stream), device_span<const T, memory>(span), span_of<T, memory>(static_cast<T*>(part), span.size() / inner_.size()), how);
     });
   }
   void broadcast(void* stream, const device_array& values, std::size_t root) override {
-    record("broadcast", values, root, reduction::sum);
     typed(values, [&](auto span) { inner_.broadcast(of(stream), span, root); });
   }
-
- private:
-  void record(std::string_view what, const device_array& values, std::size_t root, reduction how) {
-    ledger_->record(inner_.rank(), {what, values.dtype, values.elements, root, how});
+  void send(void* stream, const device_array& values, std::size_t to) override {
+    ++ledgers_->native_messages;
+    typed(values, [&]<class T>(device_span<T, memory> span) { inner_.send(of(stream), to, device_span<const T, memory>(span)); });
+    begun(stream);
   }
+  void receive(void* stream, const device_array& values, std::size_t from) override {
+    typed(values, [&](auto span) { inner_.receive(of(stream), from, span); });
+    begun(stream);
+  }
+  void group_start() override {
+    inner_.begin_group();
+    last_ = nullptr;
+  }
+  void group_end() override {
+    if (last_ == nullptr) return inner_.end_empty_group();
+    inner_.end_group(of(last_));
+    begun(last_);
+  }
+
+ protected:
   [[nodiscard]] static stream_of_device& of(void* stream) { return *static_cast<stream_of_device*>(stream); }
   template <class Call>
   static void typed(const device_array& array, Call&& call) {
@@ -97,13 +113,23 @@ class recorded_collectives final : public native_collectives {
                         "recorded_collectives: dtypes are fp32, fp64, bf16, fp16 and int32; given ", array.dtype);
   }
 
-  std::shared_ptr<call_ledger> ledger_;
-  group inner_;
+ private:
+  /// Messages are sent although this rank does not wait for them.
+  void begun(void* stream) {
+    last_ = stream;
+    if constexpr (requires { of(stream).begin(); }) of(stream).begin();
+  }
+
+  static constexpr std::uint32_t native_channels = std::uint32_t{1} << 24;  // where the host sends nothing
+
+  std::shared_ptr<call_ledgers> ledgers_;
+  recorded_group inner_;
+  void* last_ = nullptr;  // stream of the group's calls
 };
 
 /// Messages of the host go through `network`.
 template <class Device>
-class recorded_transport final : public transport {
+class recorded_transport : public transport {
  public:
   recorded_transport(std::shared_ptr<transport> network, std::shared_ptr<call_ledgers> ledgers)
       : network_(std::move(network)), ledgers_(std::move(ledgers)) {}
@@ -112,18 +138,19 @@ class recorded_transport final : public transport {
   [[nodiscard]] std::size_t rank() const override { return network_->rank(); }
   [[nodiscard]] std::size_t size() const override { return network_->size(); }
   [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override {
+    ++ledgers_->host_messages;
+    ledgers_->host_bytes += bytes.size();
     return network_->send(to, channel, bytes);
   }
   [[nodiscard]] pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override {
     return network_->receive(from, channel, bytes);
   }
   [[nodiscard]] std::unique_ptr<native_collectives> native(std::span<const std::size_t> members, std::uint32_t channel) override {
-    return std::make_unique<recorded_collectives<Device>>(ledgers_->of(members, channel), network_, std::vector<std::size_t>(members.begin(), members.end()),
-                                                          channel);
+    return std::make_unique<recorded_collectives<Device>>(ledgers_, network_, std::vector<std::size_t>(members.begin(), members.end()), channel);
   }
   [[nodiscard]] bool carries() const override { return network_->carries(); }
 
- private:
+ protected:
   std::shared_ptr<transport> network_;
   std::shared_ptr<call_ledgers> ledgers_;
 };

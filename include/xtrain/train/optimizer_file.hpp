@@ -77,27 +77,24 @@ template <class Model, class Span, class Entry>
                          .shape = entry.spec.whole_shape(),
                          .bytes = entry.whole_size() * sizeof(value)};
   tensor.produce = [&model, &entry, span, at](const std::function<void(const void*, std::size_t)>& sink) {
-    // if this rank has all of it, it is written in chunks
     const bool whole = model.parameters().sharding().parts > 1 || entry.spec.cut.exists() || !model.parameters().all_here();
     const std::size_t size = entry.whole_size();
-    std::vector<value> host(whole ? size : std::min(size, numbers_at_once));
-    for (std::size_t first = 0; first < size; first += host.size()) {
-      const std::span<value> piece(host.data(), std::min(host.size(), size - first));
-      if (whole) {
-        collect_optimizer_array(model, span, entry, at, piece);
-      } else {
-        copy_to_host(model.stream(), piece, span.subspan(at.value_or(entry.offset) + first, piece.size()));
-        model.stream().synchronize();
-      }
-      sink(piece.data(), piece.size_bytes());
+    if (!whole) {
+      pinned_pipe<typename Model::device> pipe(model.context());
+      return pipe.to_host(model.stream(), span.subspan(at.value_or(entry.offset), size),
+                          [&](std::span<const value> piece) { sink(piece.data(), piece.size_bytes()); });
     }
+    std::vector<value> host(size);
+    collect_optimizer_array(model, span, entry, at, std::span<value>(host));
+    sink(host.data(), host.size() * sizeof(value));
   };
   if constexpr (tells_what_is_kept<std::remove_cvref_t<decltype(model.parallel())>, typename Model::store>)
     tensor.produce_own = [&model, &entry, span, at](const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
       const auto& store = model.parameters();
       stored_range kept = model.parallel().kept(store, entry, at ? store.stepped() : span.size());
       kept.at = at.value_or(kept.at);
-      write_kept<value>(model.stream(), entry.spec, kept, span, false, static_cast<std::size_t>(&entry - store.entries().data()), sink);
+      pinned_pipe<typename Model::device> pipe(model.context());
+      write_kept<value>(pipe, model.stream(), entry.spec, kept, span, false, static_cast<std::size_t>(&entry - store.entries().data()), sink);
     };
   return tensor;
 }
@@ -179,6 +176,7 @@ void read_optimizer(Trainer& trainer, const std::string& path) {
   const safetensors_file file(path);
   auto& stream = trainer.model().stream();
   const auto& store = trainer.model().parameters();
+  pinned_pipe<typename std::remove_cvref_t<decltype(trainer.model())>::device> pipe(trainer.model().context());
   detail::for_each_optimizer_array(trainer, [&](const std::string& name, auto span, const auto& entry, const auto& part) {
     const detail::state_to_read own = detail::state_read_from(store, entry, part);
     using value = typename decltype(span)::element_type;
@@ -188,16 +186,19 @@ void read_optimizer(Trainer& trainer, const std::string& path) {
     require<config_error>(tensor->shape == own.shape && tensor->dtype == safetensors_dtype_of<value>(), path, ": '", name, "' must be ",
                           safetensors_dtype_of<value>(), " of shape ", std::span<const std::size_t>(own.shape), "; the file has ", tensor->dtype,
                           " of ", std::span<const std::size_t>(tensor->shape));
-    const bool is_cut = own.like_weight && entry.spec.cut.exists();
-    std::vector<value> host(is_cut ? entry.size() : own.count);
-    if (is_cut)
+    const auto to = span.subspan(own.at, own.count);
+    if (own.like_weight && entry.spec.cut.exists()) {
+      std::vector<value> shard(entry.size());
       entry.spec.for_each_range([&](std::size_t here, std::size_t whole, std::size_t count) {
-        read_elements(*tensor, whole, std::as_writable_bytes(std::span<value>(host).subspan(here, count)));
+        read_elements(*tensor, whole, std::as_writable_bytes(std::span<value>(shard).subspan(here, count)));
       });
-    else read_elements(*tensor, own.first, std::as_writable_bytes(std::span<value>(host)));
-    const auto piece = std::span<const value>(host).subspan(is_cut ? own.first : 0, own.count);
-    copy_to_device(stream, span.subspan(own.at, own.count), piece);
-    stream.synchronize();
+      pipe.to_device(stream, to, std::span<const value>(shard).subspan(own.first, own.count));
+    } else {
+      pipe.template to_device<value>(
+          stream, own.count,
+          [&](std::size_t first, std::span<value> piece) { read_elements(*tensor, own.first + first, std::as_writable_bytes(piece)); },
+          [&](std::size_t first, std::span<const value> piece) { copy_to_device(stream, to.subspan(first, piece.size()), piece); });
+    }
   });
 }
 

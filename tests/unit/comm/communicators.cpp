@@ -11,7 +11,10 @@
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/testing/communicator_conformance.hpp>
 #include <xtrain/testing/isolated.hpp>
+#include <xtrain/comm/ring_shift.hpp>
+#include <xtrain/parallel/pipeline/stage_message.hpp>
 #include <xtrain/testing/recorded_group.hpp>
+#include <xtrain/testing/recorded_transport.hpp>
 
 using namespace xtrain;
 
@@ -24,16 +27,57 @@ template <class Device>
 void conforms(std::size_t ranks) {
   CAPTURE(ranks);
   const auto ledger = std::make_shared<testing::call_ledger>(ranks);
+  const auto ledgers = std::make_shared<testing::call_ledgers>();
   run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
     const typename Device::context on;
     group plain(network, 0);
     CHECK(testing::communicator_conformance<Device>(on, plain) == problems{});
     testing::recorded_group recorded(ledger, network, 1);
     CHECK(testing::communicator_conformance<Device>(on, recorded) == problems{});
+    group native(std::make_shared<testing::recorded_transport<Device>>(network, ledgers), 2);
+    CHECK(testing::communicator_conformance<Device>(on, native) == problems{});
   });
   ledger->require_complete();
   CHECK(ledger->calls() > 0);
+  CHECK_NOTHROW(ledgers->require_complete());
+  CHECK(ledgers->host_messages == 0);
+  if (ranks > 1) CHECK(ledgers->native_messages > 0);
 }
+
+/// Native collectives whose all-reduce rounds the partial sum at every hop of a ring, as NCCL's does.
+class ring_sums final : public testing::recorded_collectives<isolated> {
+ public:
+  ring_sums(std::shared_ptr<testing::call_ledgers> ledgers, const std::shared_ptr<transport>& network, std::vector<std::size_t> members, std::uint32_t channel)
+      : recorded_collectives(std::move(ledgers), network, members, channel), ranks_(network, std::move(members), 100 + channel) {}
+
+  void all_reduce(void* stream, const device_array& values, reduction how) override {
+    typed(values, [&]<class T>(device_span<T, isolated::memory> span) {
+      xtrain::detail::on_host(of(stream), ranks_.staging(), span, true, [this, how](std::span<T> host) {
+        const std::size_t size = ranks_.size(), n = host.size();
+        std::vector<T> all(n * size);
+        ranks_.all_gather(std::span<const T>(host), std::span<T>(all));
+        for (std::size_t i = 0; i < n; ++i) {
+          const std::size_t first = i * size / n;  // of the chunk
+          host[i] = all[first * n + i];
+          for (std::size_t k = 1; k < size; ++k) {
+            const T next = all[(first + k) % size * n + i];
+            host[i] = static_cast<T>(how == reduction::sum ? host[i] + next : std::max(host[i], next));
+          }
+        }
+      });
+    });
+  }
+
+ private:
+  group ranks_;
+};
+class ring_sum_transport final : public testing::recorded_transport<isolated> {
+ public:
+  using recorded_transport::recorded_transport;
+  [[nodiscard]] std::unique_ptr<native_collectives> native(std::span<const std::size_t> members, std::uint32_t channel) override {
+    return std::make_unique<ring_sums>(ledgers_, network_, std::vector<std::size_t>(members.begin(), members.end()), channel);
+  }
+};
 
 }  // namespace
 
@@ -104,5 +148,74 @@ TEST_CASE("ranks that send to each other do it in a group") {
       CHECK_THROWS_WITH_AS(group.send(stream, group.rank(), device_span<const float, isolated::memory>(sent.as<float>())),
                            doctest::Contains("must send to another"), comm_error);
     });
+  }
+}
+
+TEST_CASE("a library that rounds the sum at every hop stays within the bound of the suite, and gives other bits than one that rounds once") {
+  constexpr std::size_t ranks = 5, n = 1000;
+  const auto ledgers = std::make_shared<testing::call_ledgers>();
+  std::vector<std::vector<float>> once(ranks), hops(ranks);
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
+    const isolated::context on;
+    isolated::stream stream(on);
+    group plain(network, 0), ring(std::make_shared<ring_sum_transport>(network, ledgers), 1);
+    CHECK(testing::communicator_conformance<isolated>(on, ring) == problems{});
+    const buffer<isolated> values(on, n * sizeof(bf16), memory_role::other);
+    const auto sum_of = [&](group& all) {
+      std::vector<bf16> host(n);
+      for (std::size_t i = 0; i < n; ++i) host[i] = static_cast<bf16>(1.0F / static_cast<float>(1 + (i * 7 + network->rank() * 31) % 97));
+      copy_to_device(stream, values.as<bf16>(), host);
+      all.all_reduce(stream, values.as<bf16>(), reduction::sum);
+      copy_to_host(stream, std::span<bf16>(host), values.as<bf16>());
+      stream.synchronize();
+      return std::vector<float>(host.begin(), host.end());
+    };
+    once[network->rank()] = sum_of(plain);
+    hops[network->rank()] = sum_of(ring);
+  });
+  CHECK(hops[0] == hops[4]);
+  CHECK(hops[0] != once[0]);
+}
+
+TEST_CASE("ring exchanges and messages between stages go through the accelerator's library beside the stream; the host sends nothing and does not wait") {
+  for (const std::size_t ranks : {2U, 3U, 4U}) {
+    CAPTURE(ranks);
+    const auto ledgers = std::make_shared<testing::call_ledgers>();
+    run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
+      const isolated::context on;
+      isolated::stream stream(on);
+      group all(std::make_shared<testing::recorded_transport<isolated>>(network, ledgers));
+      using in = device_span<const float, isolated::memory>;
+      const std::size_t me = all.rank(), next = (me + 1) % ranks, previous = (me + ranks - 1) % ranks;
+      const auto rank_value = [](std::size_t rank) { return std::vector<float>(64, static_cast<float>(rank)); };
+      std::vector<buffer<isolated>> arrays;
+      for (int i = 0; i < 6; ++i) arrays.emplace_back(on, 64 * sizeof(float), memory_role::other);
+      const auto at = [&](std::size_t i) { return arrays[i].as<float>(); };
+      const std::vector<float> own = rank_value(me);
+      copy_to_device(stream, at(0), own);
+      const testing::host_waits before = on.waits();
+      // two shifts in flight; both ranks of a pair send first, and wait for both messages later
+      ring_shift<float, isolated::memory> one(0), two(1);
+      one.begin(stream, all, in(at(0)), at(1));
+      two.begin(stream, all, in(at(0)), at(2));
+      one.finish(stream);
+      two.finish(stream);
+      stage_message<isolated, float> there, back, from_previous, from_next;
+      there.send(stream, all, next, in(at(1)));
+      back.send(stream, all, previous, in(at(2)));
+      from_next.receive(stream, all, next, at(4));
+      from_previous.receive(stream, all, previous, at(3));
+      for (auto* message : {&from_previous, &from_next, &there, &back}) message->wait(stream);
+      const testing::host_waits waits = on.waits().since(before);
+      CHECK(waits.synchronizations + waits.event_waits + waits.blocking_copies == 0);
+      for (const auto& [array, rank] : {std::pair{1, previous}, {2, previous}, {3, (me + ranks - 2) % ranks}, {4, me}}) {
+        std::vector<float> found(64);
+        copy_to_host(stream, std::span<float>(found), in(at(static_cast<std::size_t>(array))));
+        stream.synchronize();
+        CHECK(found == rank_value(rank));
+      }
+    });
+    CHECK(ledgers->host_messages == 0);
+    CHECK(ledgers->native_messages == ranks * 4);
   }
 }

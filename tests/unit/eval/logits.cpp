@@ -56,6 +56,22 @@ TEST_CASE("logits of a device that the host cannot touch are those of the cpu, b
   CHECK(*std::max_element(a.begin(), a.end()) > 1.0f);  // not all zero
 }
 
+TEST_CASE("an evaluation waits for the device once per batch, and copies between pinned memory and the device") {
+  dataset data("numbers", sequence_layout::stream);
+  std::vector<token> tokens;
+  for (token i = 0; i < 100; ++i) tokens.push_back(i * i % 29);
+  data.add(tokens);
+  data.finish();
+  llama<recipe> model(sizes());
+  llama<walled_recipe> walled(sizes());
+  const auto before = walled.context().waits();
+  const evaluation a = perplexity(model, data, {.micro_batch_size = 2}), b = perplexity(walled, data, {.micro_batch_size = 2});
+  const auto waits = walled.context().waits().since(before);
+  CHECK(a.loss == b.loss);
+  CHECK(waits.synchronizations == (a.targets + 23) / 24);  // 2 rows of 12 tokens
+  CHECK(waits.blocking_copies + waits.event_waits == 0);
+}
+
 TEST_CASE("a row's logits do not depend on the rows beside it, a place's not on the places behind it") {
   llama<recipe> model(sizes());
   const array<float, 3> all = logits(model, rows(3, 9));

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <set>
@@ -23,9 +24,22 @@ using namespace xtrain;
 
 namespace {
 
+/// The cpu, whose kernel leaves some choices to the host when told to.
+struct doubtful : cpu {
+  struct stream : cpu::stream {
+    using cpu::stream::stream;
+  };
+  static inline std::atomic<int> of_choices{0};  // every n-th; 0: none
+};
+void run_kernel(doubtful::stream& stream, const kernel::sample<host_memory>& k, scratch_span<host_memory> scratch) {
+  run_kernel(static_cast<cpu::stream&>(stream), k, scratch);
+  for (std::size_t i = 0; i < k.n && doubtful::of_choices > 0; ++i)
+    if ((k.place_n.raw()[i] + 2 * k.sequence_n.raw()[i]) % doubtful::of_choices == 0) k.token_n.raw()[i] = kernel::undecided;
+}
+
 struct plain : defaults {};
 struct walled : defaults {
-  using device = testing::isolated<cpu>;
+  using device = testing::isolated<doubtful>;
 };
 
 decoder_config sizes(std::size_t context = 40) {
@@ -210,6 +224,84 @@ TEST_CASE("isolated memory changes nothing") {
   generator in_reach(a);
   generator behind_a_wall(b);
   CHECK(in_reach.generate(prompt_of(4, 1), {.max_new_tokens = 10}) == behind_a_wall.generate(prompt_of(4, 1), {.max_new_tokens = 10}));
+}
+
+TEST_CASE("a device chooses tokens by itself: the host waits once for a chunk of them, and copies only from and to pinned memory") {
+  llama<walled> model(sizes());
+  generator gen(model, 2);
+  const std::vector<std::vector<token>> prompts{prompt_of(4, 1), prompt_of(7, 2)};
+  const auto counted = [&](generate_config how) {
+    how.max_new_tokens = 1 + 24;  // the first comes from the prompts' pass
+    const testing::host_waits before = model.context().waits();
+    CHECK(gen.generate(prompts, how)[1].size() == 25);
+    return model.context().waits().since(before);
+  };
+  for (const sampling_config& sampling : {sampling_config{}, sampling_config{.temperature = 1.2, .top_p = 0.9, .repetition_penalty = 1.3}})
+    for (const std::size_t chunk : {std::size_t{0}, std::size_t{1}, std::size_t{5}, std::size_t{24}}) {
+      CAPTURE(chunk);
+      const testing::host_waits waits = counted({.sampling = sampling, .tokens_per_wait = chunk});
+      const std::size_t chunks = chunk == 0 ? 3 : (24 + chunk - 1) / chunk;  // 0: 8
+      CHECK(waits.synchronizations == 1 + chunks);
+      CHECK(waits.event_waits == 0);
+      CHECK(waits.blocking_copies == 0);
+      CHECK(waits.replays == 23);  // the first step is queued kernel by kernel
+    }
+  // what the host has to see, it waits for: logits come through pinned memory, too
+  const testing::host_waits seen = counted({.log_probs = true});
+  CHECK(seen.synchronizations == 25);
+  CHECK(seen.blocking_copies == 0);
+  CHECK(seen.replays == 0);
+  CHECK_THROWS_WITH_AS((void)gen.generate(prompts, {.tokens_per_wait = 65}), "generate: tokens_per_wait must be at most 64; given 65", config_error);
+}
+
+TEST_CASE("chunks of any size have the tokens that the host chooses, whatever ends a sequence and whatever the device leaves to the host") {
+  llama<plain> a(sizes());
+  llama<walled> b(sizes());
+  generator host(a, 3), one(a, 3);
+  generator device(b, 3);
+  std::vector<std::vector<token>> prompts;
+  for (token i = 0; i < 8; ++i) prompts.push_back(prompt_of(static_cast<std::size_t>(1 + i * 3 % 7), i));
+  std::size_t stopped = 0, told = 0;
+  for (const sampling_config& sampling : {sampling_config{}, sampling_config{.temperature = 1.4, .top_k = 40, .seed = 8},
+                                          sampling_config{.temperature = 1.1, .top_p = 0.95, .repetition_penalty = 1.4, .min_p = 0.01},
+                                          sampling_config{.repetition_penalty = 1.2}}) {
+    std::vector<std::vector<token>> streamed;
+    generate_config how{.max_new_tokens = 21, .sampling = sampling, .stop = {7, 30}, .on_token = [&](std::size_t i, token t) {
+                          streamed[i].push_back(t);
+                          return !(i % 3 == 1 && t % 9 == 0);
+                        }};
+    const auto run = [&](auto& gen) {
+      streamed.assign(prompts.size(), {});
+      return gen.generate_sequences(prompts, how);
+    };
+    how.log_probs = true;  // on the host
+    const auto expected = run(host);
+    how.log_probs = false;
+    const auto check = [&](const std::vector<generated_sequence>& found) {
+      for (std::size_t i = 0; i < prompts.size(); ++i) {
+        CAPTURE(i);
+        CHECK(found[i].tokens == expected[i].tokens);
+        CHECK(found[i].stop == expected[i].stop);
+        CHECK(streamed[i] == expected[i].tokens);  // no surplus
+        stopped += found[i].stop >= 0 ? 1 : 0;
+        told += found[i].stop < 0 && found[i].tokens.size() < 21 ? 1 : 0;
+      }
+    };
+    for (const std::size_t chunk : {std::size_t{1}, std::size_t{4}, std::size_t{64}}) {
+      CAPTURE(chunk);
+      how.tokens_per_wait = chunk;
+      check(run(one));
+      CHECK(one.statistics().decode_steps == host.statistics().decode_steps);
+      for (const int doubts : {0, 1, 3, 5}) {
+        CAPTURE(doubts);
+        doubtful::of_choices = sampling.temperature > 0 ? doubts : 0;  // a greedy choice has no place
+        check(run(device));
+        doubtful::of_choices = 0;
+      }
+    }
+  }
+  CHECK(stopped > 50);
+  CHECK(told > 50);
 }
 
 TEST_CASE("a row ends at a stop token, when told to, at its length, or at the context's end") {

@@ -13,6 +13,10 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/device/cpu/cpu.hpp>
+#include <xtrain/device/reference/reference.hpp>
+#include <xtrain/device/simt/sample.hpp>
+#include <xtrain/device/simt/simt.hpp>
 #include <xtrain/generate/sampling.hpp>
 #include "golden.hpp"
 
@@ -69,6 +73,41 @@ token chosen_by_sorting(const std::vector<double>& logits, const sampling_config
   for (; i + 1 < kept; ++i)
     if ((left -= weights[i]) <= 0.0) break;
   return static_cast<token>(order[i]);
+}
+
+/// What the kernel chooses on a device.
+template <class Device>
+token chosen_on(const std::vector<float>& logits, const std::vector<token>& seen, const sampling_config& settings, std::size_t row, std::size_t place) {
+  const typename Device::context context;
+  typename Device::stream stream(context);
+  const std::size_t text = seen.size() + 4;
+  const buffer<Device> logits_memory(context, logits.size() * sizeof(float), memory_role::other), tokens(context, text * sizeof(token), memory_role::other);
+  std::vector<token> all = seen;
+  for (const std::size_t number : {seen.size() - 1, place, row, std::size_t{0}}) all.push_back(static_cast<token>(number));
+  stream.copy_from_host(logits_memory.template as<float>().raw(), logits.data(), logits_memory.bytes());
+  stream.copy_from_host(tokens.template as<token>().raw(), all.data(), tokens.bytes());
+  const auto tokens_at = [&](std::size_t first, std::size_t n) { return tokens.template as<token>().subspan(first, n); };
+  kernel::sample<typename Device::memory> k{.n = 1,
+                                            .v = logits.size(),
+                                            .capacity = seen.size(),
+                                            .temperature = settings.temperature,
+                                            .top_k = settings.top_k,
+                                            .top_p = settings.top_p,
+                                            .min_p = settings.min_p,
+                                            .repetition_penalty = settings.repetition_penalty,
+                                            .seed = settings.seed};
+  k.logits_nv = logits_memory.template as<float>();
+  k.text_nc = tokens_at(0, seen.size());
+  k.last_n = tokens_at(seen.size(), 1);
+  k.place_n = tokens_at(seen.size() + 1, 1);
+  k.sequence_n = tokens_at(seen.size() + 2, 1);
+  k.token_n = tokens_at(seen.size() + 3, 1);
+  const buffer<Device> scratch(context, scratch_bytes(context.properties(), k), memory_role::workspace);
+  run_kernel(stream, k, scratch.template as<std::byte>());
+  token chosen = 0;
+  stream.copy_to_host(&chosen, k.token_n.raw(), sizeof chosen);
+  stream.synchronize();
+  return chosen;
 }
 
 token greedy(const std::vector<float>& logits, const std::vector<token>& seen, double penalty) {
@@ -191,13 +230,14 @@ TEST_CASE("frequency and presence penalties count what was generated, not the pr
   CHECK_THROWS_AS(sampler({.biases = {{{}, 1.0}}}), config_error);
 }
 
-TEST_CASE("a draw by selection gives the token that sorting gives: ties, banned tokens, outliers, all settings") {
+TEST_CASE("a draw by selection, and by the kernel of every device, gives the token that sorting gives: ties, banned tokens, outliers, all settings") {
   std::mt19937_64 random(11);
   const auto one_of = [&](const auto& values) { return values[random() % values.size()]; };
   const std::vector<std::size_t> sizes{1, 2, 10, 1500, 5000, 9000}, ks{0, 0, 1, 5, 50, 4500};
   const std::vector<double> temperatures{1e-3, 0.3, 0.8, 1.0, 2.5, 100.0}, ps{1.0, 1.0, 0.999999, 0.95, 0.8, 0.5, 0.3, 1e-9},
       min_ps{0.0, 0.0, 0.0, 0.05, 0.3, 1.0}, penalties{1.0, 1.0, 1.3, 0.7};
   std::set<token> different;
+  int undecided = 0;  // left to the host by the GPU's kernel
   for (int i = 0; i < 500; ++i) {
     const std::size_t size = one_of(sizes);
     const int shape = static_cast<int>(random() % 6);
@@ -234,9 +274,20 @@ TEST_CASE("a draw by selection gives the token that sorting gives: ties, banned 
       const token expected = chosen_by_sorting(penalised, settings, place, 7 * place);
       different.insert(expected);
       REQUIRE(choices.choose<float>(logits, seen, place, 7 * place) == expected);
+      if (place > 0) continue;
+      REQUIRE(chosen_on<reference>(logits, seen, settings, place, 0) == expected);
+      REQUIRE(chosen_on<cpu>(logits, seen, settings, place, 0) == expected);
+      const token on_gpu = chosen_on<simt_device>(logits, seen, settings, place, 0);
+      if (on_gpu == kernel::undecided) {  // where equal weights reach top_p, or are near min_p
+        CHECK((settings.top_p < 1.0 || settings.min_p > 0.0));
+        ++undecided;
+      } else {
+        REQUIRE(on_gpu == expected);
+      }
     }
   }
   CHECK(different.size() > 150);
+  CHECK(undecided < 25);
   constexpr std::size_t largest = 1453509, smallest = 1837107;  // places whose random words are 1 and 2^-24
   std::vector<float> logits(5000);
   std::vector<double> wide;
@@ -257,7 +308,12 @@ TEST_CASE("where equal weights reach top_p exactly, rounding in the order of lik
         const sampling_config settings{.temperature = 0.7, .top_p = p};
         CAPTURE(size);
         CAPTURE(p);
-        CHECK(sampler(settings).choose<float>(logits, {}, 0, place) == chosen_by_sorting(same, settings, 0, place));
+        const token expected = chosen_by_sorting(same, settings, 0, place);
+        CHECK(sampler(settings).choose<float>(logits, {}, 0, place) == expected);
+        if (size == 6000 || place > 2) continue;
+        CHECK(chosen_on<cpu>(logits, {0}, settings, 0, place) == expected);
+        const token on_gpu = chosen_on<simt_device>(logits, {0}, settings, 0, place);
+        if (on_gpu != expected) CHECK(on_gpu == kernel::undecided);
       }
   }
 }

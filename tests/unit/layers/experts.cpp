@@ -3,12 +3,41 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include <xtrain/adapt/lora.hpp>
+#include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/device/kernel/activation.hpp>
 #include <xtrain/layers/experts.hpp>
 #include <xtrain/testing/check_gradient.hpp>
+
+// Two devices that are the cpu: one counts launches of grouped products, the other has none.
+namespace acme {
+
+using xtrain::host_memory;
+
+struct grouping : xtrain::cpu {
+  static inline int grouped = 0;
+  struct stream : xtrain::cpu_stream {
+    using xtrain::cpu_stream::cpu_stream;
+  };
+};
+template <class T, class C>
+void run_kernel(grouping::stream& stream, const xtrain::kernel::grouped_matmul<host_memory, T, C>& k, xtrain::scratch_span<host_memory> scratch) {
+  ++grouping::grouped;
+  run_kernel(static_cast<xtrain::cpu_stream&>(stream), k, scratch);
+}
+
+struct looping : xtrain::cpu {
+  struct stream : xtrain::cpu_stream {
+    using xtrain::cpu_stream::cpu_stream;
+  };
+};
+template <class T, class C>
+void run_kernel(looping::stream&, const xtrain::kernel::grouped_matmul<host_memory, T, C>&, xtrain::scratch_span<host_memory>) = delete;
+
+}  // namespace acme
 
 using namespace xtrain;
 using testing::check_gradient;
@@ -65,7 +94,70 @@ std::vector<double> output_of(const feed_forward_options& options, const std::ve
   return y;
 }
 
+template <class Device, class Adapter = no_adapter, class Recompute = recompute_none>
+struct recipe_on : gradient_recipe {
+  using device = Device;
+  using precision = fp32;
+  using adapter = Adapter;
+  using recompute = Recompute;
+};
+
+/// y, dx and all gradients of a layer on nine tokens.
+template <class Recipe, class Activation = swiglu_activation>
+std::vector<float> results_of(const feed_forward_options& options, const typename Recipe::adapter::config& adapter = {}) {
+  using device = typename Recipe::device;
+  const typename device::context on;
+  typename device::stream stream(on);
+  parameter_store<device, fp32> store(on);
+  builder<Recipe> build(store, adapter);
+  const mixture_of_experts<Recipe, Activation> layer(build, options);
+  store.allocate();
+  store.allocate_gradients();
+  std::size_t drawn = 0;
+  const auto draw = [&](std::span<float> values) {
+    for (float& value : values) value = static_cast<float>(++drawn * 2654435761U % 1021) / 510.0f - 1.0f;
+  };
+  for (const auto& entry : store.entries()) draw(store.value(entry).host());
+  draw(store.gradients().host());
+  single::state<device> parallel{single::config{}};
+  stash<device> kept(on, 1 << 16);
+  arena<device> workspace(on, 1 << 20, memory_role::workspace);
+  pass<Recipe> p({stream, workspace, on.properties()}, store, kept, parallel);
+  p.batch = {.b = 3, .t = 3};
+  std::vector<float> x(45), dy(45), all(90);
+  for (auto* values : {&x, &dy, &all}) draw(*values);
+  using view = matrix_view<float, host_memory>;
+  const view x_view(span_of(std::span<float>(x)), {9, 5}), y_view(span_of(all.data(), 45), {9, 5}), dx_view(span_of(all.data() + 45, 45), {9, 5});
+  layer.forward(p, x_view, y_view, ops::result::replaces);
+  layer.backward(p, x_view, view(span_of(std::span<float>(dy)), {9, 5}), dx_view, ops::result::is_added);
+  const auto gradients = store.gradients().host();
+  all.insert(all.end(), gradients.begin(), gradients.end());
+  return all;
+}
+
+/// Launches of grouped products; without them, results are the same to the bit.
+template <class Adapter = no_adapter, class Recompute = recompute_none>
+int launches_of(const feed_forward_options& options, const typename Adapter::config& adapter = {}) {
+  acme::grouping::grouped = 0;
+  const auto grouped = results_of<recipe_on<acme::grouping, Adapter, Recompute>>(options, adapter);
+  const int count = acme::grouping::grouped;
+  CHECK(grouped == results_of<recipe_on<acme::looping, Adapter, Recompute>>(options, adapter));
+  return count;
+}
+
 }  // namespace
+
+TEST_CASE("the products of all experts are one launch each, with the bits of a launch per expert") {
+  CHECK(launches_of<>(mixture(4, 2)) == 6);  // up and down: forward, the gradients of x and of the weights
+  CHECK(launches_of<>(mixture(40, 2)) == 6);  // most experts have no rows
+  CHECK(launches_of<>(mixture(1, 1)) == 6);
+  CHECK(launches_of<no_adapter, recompute_selective<activation_outputs>>(mixture(4, 2)) == 6);
+  // a bias and an adapter are launches for each expert, and so are the products then
+  feed_forward_options biased = mixture(4, 2);
+  biased.bias = true;
+  CHECK(launches_of<>(biased) == 0);
+  CHECK(launches_of<lora>(mixture(4, 2), {.rank = 2, .targets = {"up"}}) == 0);
+}
 
 TEST_CASE("the gradients of a mixture of experts are their difference quotients, also of experts that nobody chose") {
   check_mixture<gradient_recipe>(mixture(4, 2));

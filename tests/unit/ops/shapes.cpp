@@ -1,6 +1,7 @@
 // Every operation rejects mismatched shapes before computing anything, and names the argument.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -135,6 +136,16 @@ TEST_CASE("routing and its like name what does not fit") {
   refuses("expert_combine_backward: dx_sc", [&](bench& b) {
     ops::expert_combine_backward(b.where, slots(b, 2, 2), b.matrix(2, 2), b.matrix(4, 5), b.matrix(2, 5), b.matrix(2, 5), b.matrix(2, 2));
   });
+  const auto weights = [](bench& b, std::size_t e, std::size_t o, std::size_t i) { return b.vector(e * o * i).reshaped<3>({e, o, i}); };
+  refuses("grouped_linear: x_ni: must have shape [6, 5]; given [6, 4]",
+          [&](bench& b) { ops::grouped_linear(b.where, b.matrix(6, 4), weights(b, 2, 3, 5), slots(b, 2, 2), b.matrix(6, 3)); });
+  refuses("grouped_linear: range_e2: must have shape [2, 2]; given [3, 2]",
+          [&](bench& b) { ops::grouped_linear(b.where, b.matrix(6, 5), weights(b, 2, 3, 5), slots(b, 3, 2), b.matrix(6, 3)); });
+  refuses("grouped_linear_backward_input: dx_ni: must have shape [6, 5]; given [6, 3]",
+          [&](bench& b) { ops::grouped_linear_backward_input(b.where, b.matrix(6, 3), weights(b, 2, 3, 5), slots(b, 2, 2), b.matrix(6, 3)); });
+  refuses("grouped_linear_backward_weight: dy_no: must have shape [6, 3]; given [6, 5]", [&](bench& b) {
+    ops::grouped_linear_backward_weight(b.where, b.matrix(6, 5), matrix_view<const float, host_memory>(b.matrix(6, 5)), slots(b, 2, 2), weights(b, 2, 3, 5));
+  });
   refuses("expert_balance: loss_n: must have shape [2]; given [3]", [&](bench& b) {
     ops::expert_balance<float>(b.where, slots(b, 1, 3), b.matrix(1, 3), 1, b.tokens(2), 7, 0.1, 1.0, b.vector(3), b.vector(3));
   });
@@ -142,11 +153,16 @@ TEST_CASE("routing and its like name what does not fit") {
 
 TEST_CASE("an optimizer step over memory of different lengths is refused") {
   static constexpr kernel::step_scalars scalars;
+  static constexpr std::array<double, 2> corrections{1.0, 1.0};
   refuses("adamw: scalars_1 must have 1 element; given 0",
           [](bench& b) { ops::adamw(b.where, kernel::adamw<host_memory, float, float, float, float>{}); });
+  refuses("adamw: correction_2 must have 2 elements; given 0", [](bench& b) {
+    ops::adamw(b.where, kernel::adamw<host_memory, float, float, float, float>{.scalars_1 = span_of(&scalars, 1)});
+  });
   refuses("adamw: gradient, parameter, master, m and v must all have 4 elements; given 4, 3", [](bench& b) {
     ops::adamw(b.where, kernel::adamw<host_memory, float, float, float, float>{.n = 4,
                                                                                .scalars_1 = span_of(&scalars, 1),
+                                                                               .correction_2 = span_of(corrections.data(), 2),
                                                                                .gradient_n = b.vector(4).span(),
                                                                                .parameter_n = b.vector(3).span(),
                                                                                .m_n = b.vector(4).span(),
@@ -163,6 +179,7 @@ TEST_CASE("an optimizer step over memory of different lengths is refused") {
     const auto code_n = b.memory.take<std::uint8_t>(codes);
     ops::adamw_8bit(b.where, kernel::adamw_8bit<host_memory, float, float, float>{.n = 300,
                                                                                   .scalars_1 = span_of(&scalars, 1),
+                                                                                  .correction_2 = span_of(corrections.data(), 2),
                                                                                   .gradient_n = b.vector(300).span(),
                                                                                   .parameter_n = b.vector(300).span(),
                                                                                   .m_code_n = code_n,

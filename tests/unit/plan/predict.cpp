@@ -77,6 +77,9 @@ TEST_CASE("a kernel takes as long as its operations or its bytes, whichever is m
   CHECK_CLOSE(predict(r, {}, m, "fp32").seconds, 18.0);
   m.bf16 = 2 * m.fp32;  // products only
   CHECK_CLOSE(predict(r, {}, m, "bf16").seconds, 15.0);
+  dry_run of_experts;
+  of_experts.record.count("grouped_matmul", 3e6, 1);
+  CHECK_CLOSE(predict(of_experts, {}, m, "bf16").seconds, 3.0);
   const std::string text = prediction_text(predict(r, {}, m, "fp32"));
   CHECK(text == "step           18000.0 ms\n  passes       10000.0 ms  55.6 %\n  update       8000.0 ms  44.4 %\n");
 }

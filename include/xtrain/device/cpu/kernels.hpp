@@ -18,6 +18,7 @@
 #include <xtrain/device/cpu/optimizer.hpp>
 #include <xtrain/device/cpu/preference.hpp>
 #include <xtrain/device/cpu/row_integers.hpp>
+#include <xtrain/device/cpu/sample.hpp>
 #include <xtrain/device/cpu/split_loss.hpp>
 #include <xtrain/device/cpu/step_scalars.hpp>
 #include <xtrain/device/cpu/value_loss.hpp>

@@ -15,6 +15,7 @@
 #include <xtrain/device/cpu/slim.hpp>
 #include <xtrain/device/cpu/stream.hpp>
 #include <xtrain/device/cpu/tile.hpp>
+#include <xtrain/device/kernel/grouped_matmul.hpp>
 #include <xtrain/device/kernel/matmul.hpp>
 
 namespace xtrain {
@@ -228,6 +229,16 @@ void run_native(cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, 
     if (cpu_kernels::has_matrix_tiles()) return cpu_kernels::tile_product<C>(stream, k, scratch.raw()).run();
 #endif
   cpu_kernels::product<simd::native>(stream, k, scratch.raw());
+}
+
+/// One product after another: each is split among the threads.
+template <class T, class C>
+void run_native(cpu_stream& stream, const kernel::grouped_matmul<host_memory, T, C>& k, scratch_span<host_memory> scratch) {
+  kernel::for_each_product(k, [&](const kernel::matmul<host_memory, T, C>& product) { run_native(stream, product, scratch); });
+}
+template <class T, class C>
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::grouped_matmul<host_memory, T, C>& k) {
+  return native_scratch_bytes(cpu, k.of(0, 0, k.rows()));
 }
 
 template <class T, class G>

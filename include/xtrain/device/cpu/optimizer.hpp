@@ -30,9 +30,6 @@ concept summed_alike = std::is_same_v<accumulate_t<P>, accumulate_t<M>> && std::
   return at;
 }
 
-/// 1 / (1 − beta^update)
-[[nodiscard]] inline double bias_correction(double beta, double update) { return 1.0 / (1.0 - std::pow(beta, update)); }
-
 /// Stores lanes with stochastic rounding; `shift` selects the half of each random word.
 template <class T, class A, class Arch>
 void store_stochastic(T* to, const simd::batch<A, Arch>& x, const std::uint32_t* words, unsigned shift, std::size_t count) {
@@ -70,7 +67,7 @@ void adamw_elements(const cpu_stream& stream, const kernel::adamw<host_memory, P
               new2 = of(1.0 - k.beta2);
   const batch rate = of(scalars.learning_rate * k.learning_rate_factor), decay = of(scalars.learning_rate * k.learning_rate_factor * k.weight_decay),
               epsilon = of(k.epsilon);
-  const batch correction1 = of(bias_correction(k.beta1, scalars.update)), correction2 = of(bias_correction(k.beta2, scalars.update));
+  const batch correction1 = of(k.correction_2.raw()[0]), correction2 = of(k.correction_2.raw()[1]);
   const bool has_master = !k.master_n.empty();
   for_each_element<Arch, A>(
       stream, k.n, k.stochastic, kernel::random_of(k),
@@ -182,7 +179,7 @@ void adamw_8bit_blocks(const cpu_stream& stream, const kernel::adamw_8bit<host_m
               new2 = of(1.0 - k.beta2);
   const batch rate = of(scalars.learning_rate * k.learning_rate_factor), decay = of(scalars.learning_rate * k.learning_rate_factor * k.weight_decay),
               epsilon = of(k.epsilon);
-  const batch correction1 = of(bias_correction(k.beta1, scalars.update)), correction2 = of(bias_correction(k.beta2, scalars.update));
+  const batch correction1 = of(k.correction_2.raw()[0]), correction2 = of(k.correction_2.raw()[1]);
   const bool has_master = !k.master_n.empty();
   const random_site random_numbers = kernel::random_of(k);
   stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include <xtrain/device/cpu/stream.hpp>
+#include <xtrain/device/kernel/optimizer.hpp>
 #include <xtrain/device/kernel/step_scalars.hpp>
 
 namespace xtrain {
@@ -21,6 +22,10 @@ inline void run_native(cpu_stream&, const kernel::update_step_scalars<host_memor
 
 inline void run_native(cpu_stream&, const kernel::step_gradient_scale<host_memory>& k, scratch_span<host_memory>) {
   k.gradient_scale_1.raw()[0] = k.compute(k.inputs_1.raw()[0], k.state_1.raw()[0]);
+}
+
+inline void run_native(cpu_stream&, const kernel::adam_corrections<host_memory>& k, scratch_span<host_memory>) {
+  k.compute(*k.scalars_1.raw(), k.correction_2.raw());
 }
 
 }  // namespace xtrain

@@ -115,7 +115,7 @@ template <class Kernel>
 template <class Kernel>
 void run_native(cpu_stream& stream, const kernel::in_rows<Kernel, host_memory>& k, scratch_span<host_memory> scratch) {
   const auto first = static_cast<std::size_t>(k.range_2.raw()[0]), count = static_cast<std::size_t>(k.range_2.raw()[1]);
-  if (count > 0) run_kernel(stream, k.whole.rows(first, count, k.total), scratch);
+  if (count > 0 || kernel::writes_without_rows(k.whole)) run_kernel(stream, k.whole.rows(first, count, k.total), scratch);
 }
 template <class Kernel>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::in_rows<Kernel, host_memory>& k) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -178,6 +179,7 @@ class cuda_state {
 
   /// Released memory is kept for later requests, because the runtime may wait for the whole GPU when it releases it: a host function may release some.
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) {
+    if (is_dry_run_) return ::operator new(bytes);
     std::size_t rounded = 4096;
     while (rounded < bytes) rounded *= 2;
     const std::lock_guard lock(mutex_);
@@ -198,6 +200,7 @@ class cuda_state {
     return memory;
   }
   void release_pinned(void* memory) {
+    if (is_dry_run_) return ::operator delete(memory);
     const std::lock_guard lock(mutex_);
     const auto found = pinned_.find(reinterpret_cast<std::uintptr_t>(memory));
     if (found == pinned_.end()) return;

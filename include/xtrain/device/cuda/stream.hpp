@@ -320,7 +320,7 @@ class cuda_stream {
     require<config_error>(counts() == nullptr && !capturing_, "cuda: a capture must begin on a stream that has none, and not in a dry run");
     enter();
     check(state_->runtime().begin_capture(raw_), "cudaStreamBeginCapture");
-    capturing_.emplace();
+    capturing_ = graph{};
   }
   [[nodiscard]] graph end_capture() {
     require<config_error>(capturing_.has_value(), "cuda: a capture must have begun before it ends");

@@ -96,16 +96,35 @@ template <class To, class Kernel, class Convert>
   return to;
 }
 
+struct count_fields {
+  template <class... Field>
+  constexpr auto operator()(const Field&...) const {
+    return std::integral_constant<std::size_t, sizeof...(Field)>{};
+  }
+};
+/// The number of a kernel's fields: settings and operands.
+template <class Kernel>
+inline constexpr std::size_t arity = decltype(Kernel::fields(std::declval<const Kernel&>(), count_fields{}))::value;
+
+/// First line of a device's function for a kernel, which handles this many fields. A kernel that gets a new setting compiles on no device until
+/// each function was read again.
+template <std::size_t Fields, class Kernel>
+constexpr void check_arity(const Kernel&) {
+  static_assert(arity<Kernel> == Fields, "a kernel has more or fewer fields than this device's function handles");
+}
+
 /// Memory traffic of a kernel's field: an operand that is updated is read and written.
 template <class Field>
 [[nodiscard]] constexpr std::size_t bytes_moved_of(const Field& field) {
   if constexpr (is_operand<Field>) return field.bytes() * (Field::access == role::updated ? 2 : 1);
   return 0;
 }
-/// Minimum memory traffic of the kernel in bytes: read and written operands count once, updated ones twice.
+/// Minimum memory traffic of the kernel in bytes: read and written operands count once, updated ones twice. A kernel that does not touch all of an operand
+/// says it itself.
 template <class Kernel>
 [[nodiscard]] constexpr std::size_t bytes_moved(const Kernel& kernel) {
-  return Kernel::fields(kernel, [](const auto&... field) { return (bytes_moved_of(field) + ... + std::size_t{0}); });
+  if constexpr (requires { kernel.bytes_moved(); }) return kernel.bytes_moved();
+  else return Kernel::fields(kernel, [](const auto&... field) { return (bytes_moved_of(field) + ... + std::size_t{0}); });
 }
 
 /// A kernel on `count` of its `total` rows, for kernels whose operands have the same number of elements in every row.
@@ -124,6 +143,13 @@ template <class Kernel>
 concept works_on_rows = requires(const Kernel& kernel, std::size_t n) {
   { kernel.rows(n, n, n) } -> std::same_as<Kernel>;
 };
+
+/// Whether a kernel on no rows has something to write: zeros, if it writes a sum over rows.
+template <class Kernel>
+[[nodiscard]] constexpr bool writes_without_rows(const Kernel& kernel) {
+  if constexpr (requires { kernel.writes_without_rows(); }) return kernel.writes_without_rows();
+  else return false;
+}
 
 /// A kernel on some of its rows; which ones, is in device memory, and need not be known when it is launched.
 ///   whole     the kernel on all rows

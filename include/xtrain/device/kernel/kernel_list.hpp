@@ -10,6 +10,7 @@
 #include <xtrain/device/kernel/embedding.hpp>
 #include <xtrain/device/kernel/experts.hpp>
 #include <xtrain/device/kernel/fake_quantize.hpp>
+#include <xtrain/device/kernel/grouped_matmul.hpp>
 #include <xtrain/device/kernel/grpo.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 #include <xtrain/device/kernel/loss.hpp>
@@ -20,12 +21,14 @@
 #include <xtrain/device/kernel/optimizer.hpp>
 #include <xtrain/device/kernel/preference.hpp>
 #include <xtrain/device/kernel/row_integers.hpp>
+#include <xtrain/device/kernel/sample.hpp>
 #include <xtrain/device/kernel/split_loss.hpp>
 #include <xtrain/device/kernel/value_loss.hpp>
 
 // X(kernel type), for every kernel on memory M that a model with compute dtype T and gradient dtype T launches
 #define XTRAIN_KERNEL_LIST_OF(X, M, T) \
   X(kernel::matmul<M, T, T>) \
+  X(kernel::grouped_matmul<M, T, T>) \
   X(kernel::column_sum<M, T, T>) \
   X(kernel::rms_norm<M, T>) \
   X(kernel::rms_norm_backward<M, T, T>) \
@@ -79,6 +82,7 @@
 #define XTRAIN_KERNEL_LIST_OF_16_BITS(X, M, T) \
   XTRAIN_KERNEL_LIST_OF(X, M, T) \
   X(kernel::matmul<M, T, float>) \
+  X(kernel::grouped_matmul<M, T, float>) \
   X(kernel::cast<M, T, float>) \
   X(kernel::cast<M, float, T>) \
   X(kernel::adamw<M, T, T, float, float>) \
@@ -105,6 +109,8 @@
 #define XTRAIN_KERNEL_LIST(X, M) \
   XTRAIN_KERNEL_LIST_OF(X, M, float) \
   X(kernel::expert_ranges<M>) \
+  X(kernel::sample<M>) \
+  X(kernel::advance<M>) \
   X(kernel::softcap<M, float>) \
   X(kernel::softmax_part<M, float>) \
   X(kernel::distillation_part<M, float>) \

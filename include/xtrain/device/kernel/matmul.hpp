@@ -33,6 +33,7 @@ struct matmul {
   [[nodiscard]] constexpr double operations() const {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }
+  [[nodiscard]] constexpr bool writes_without_rows() const { return transpose_a && !accumulate; }
   /// Of a linear layer's batch: rows of a and c, or with transpose_a those of a and b, which are summed over.
   [[nodiscard]] constexpr matmul rows(std::size_t first, std::size_t count, std::size_t) const {
     const auto from = [&](auto& values, std::size_t stride) { values = values.subspan(first * stride, values.size() - first * stride); };

@@ -3,6 +3,7 @@
 // `learning_rate_factor`, multiplied in double.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -14,12 +15,39 @@
 
 namespace xtrain::kernel {
 
+/// Corrections of Adam's moments, which begin at zero: 1/(1 − beta1^update) and 1/(1 − beta2^update), in double, once a step.
+///                                                                                              [Kingma & Ba 2015, section 3]
+///   scalars_1      read      update
+///   correction_2   written
+template <class Memory>
+struct adam_corrections {
+  static constexpr std::string_view name = "adam_corrections";
+  template <class To>
+  using on = adam_corrections<To>;
+
+  double beta1 = 0, beta2 = 0;
+  read<step_scalars, Memory> scalars_1{};
+  written<double, Memory> correction_2{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.beta1, s.beta2, s.scalars_1, s.correction_2);
+  }
+  [[nodiscard]] constexpr double operations() const { return 0.0; }
+
+  /// The formula, for devices that run it on one thread.
+  constexpr void compute(const step_scalars& scalars, double* correction) const {
+    correction[0] = 1.0 / (1.0 - std::pow(beta1, scalars.update));
+    correction[1] = 1.0 / (1.0 - std::pow(beta2, scalars.update));
+  }
+};
+
 /// Adam with decoupled weight decay.                                 [Loshchilov & Hutter 2019, algorithm 2]
 ///   g = gradient · gradient_scale
 ///   m = beta1·m + (1−beta1)·g,   v = beta2·v + (1−beta2)·g²
 ///   w = w − learning_rate·weight_decay·w − learning_rate · (m·correction1) / (sqrt(v·correction2) + epsilon)
-/// correction1 = 1/(1 − beta1^update), correction2 = 1/(1 − beta2^update): computed in double, once.
-///   scalars_1     read      learning_rate, gradient_scale, update, applies
+///   scalars_1     read      learning_rate, gradient_scale, applies
+///   correction_2  read      correction1 and correction2, of adam_corrections
 ///   gradient_n    read
 ///   master_n      updated   the master weights in M; empty when the parameters are their own master copy
 ///   parameter_n   updated   w rounded once; if `stochastic`, with stochastic rounding, by `random`, element by element
@@ -37,6 +65,7 @@ struct adamw {
   bool stochastic = false;
   random_site random{};
   read<step_scalars, Memory> scalars_1{};
+  read<double, Memory> correction_2{};
   read<G, Memory> gradient_n{};
   updated<M, Memory> master_n{};
   updated<P, Memory> parameter_n{};
@@ -44,8 +73,8 @@ struct adamw {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.beta1, s.beta2, s.epsilon, s.weight_decay, s.learning_rate_factor, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n,
-             s.parameter_n, s.m_n, s.v_n);
+    return f(s.n, s.beta1, s.beta2, s.epsilon, s.weight_decay, s.learning_rate_factor, s.stochastic, s.random, s.scalars_1, s.correction_2,
+             s.gradient_n, s.master_n, s.parameter_n, s.m_n, s.v_n);
   }
   [[nodiscard]] constexpr double operations() const { return 14.0 * static_cast<double>(n); }
 };
@@ -120,7 +149,8 @@ struct lion {
 
 /// adamw with moments of eight bits each: codes relative to the largest magnitude of their block of 256. A step decodes the moments, updates
 /// moments and weights as adamw does, and encodes the moments again.       [Dettmers et al. 2022, "8-bit optimizers", section 2 and algorithm 1]
-///   scalars_1     read      learning_rate, gradient_scale, update, applies
+///   scalars_1     read      learning_rate, gradient_scale, applies
+///   correction_2  read      of adam_corrections
 ///   gradient_n    read
 ///   master_n      updated   empty when the parameters are their own master copy
 ///   parameter_n   updated   rounded as in adamw; the new moments are used as they are before they are encoded
@@ -141,6 +171,7 @@ struct adamw_8bit {
   bool stochastic = false;
   random_site random{};
   read<step_scalars, Memory> scalars_1{};
+  read<double, Memory> correction_2{};
   read<G, Memory> gradient_n{};
   updated<M, Memory> master_n{};
   updated<P, Memory> parameter_n{};
@@ -149,8 +180,8 @@ struct adamw_8bit {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.beta1, s.beta2, s.epsilon, s.weight_decay, s.learning_rate_factor, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n,
-             s.parameter_n, s.m_code_n, s.v_code_n, s.m_scale_k, s.v_scale_k);
+    return f(s.n, s.beta1, s.beta2, s.epsilon, s.weight_decay, s.learning_rate_factor, s.stochastic, s.random, s.scalars_1, s.correction_2,
+             s.gradient_n, s.master_n, s.parameter_n, s.m_code_n, s.v_code_n, s.m_scale_k, s.v_scale_k);
   }
   [[nodiscard]] constexpr double operations() const { return 20.0 * static_cast<double>(n); }
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <xtrain/device/kernel/grouped_matmul.hpp>
 #include <xtrain/device/kernel/matmul.hpp>
 #include <xtrain/device/reference/stream.hpp>
 
@@ -22,6 +23,11 @@ void run_kernel(reference_stream&, const kernel::matmul<host_memory, T, C>& k, s
       c_ij = static_cast<C>(k.accumulate ? static_cast<acc>(c_ij) + result : result);
     }
   }
+}
+
+template <class T, class C>
+void run_kernel(reference_stream& stream, const kernel::grouped_matmul<host_memory, T, C>& k, scratch_span<host_memory>) {
+  kernel::for_each_product(k, [&](const kernel::matmul<host_memory, T, C>& product) { run_kernel(stream, product, scratch_span<host_memory>{}); });
 }
 
 template <class T, class G>

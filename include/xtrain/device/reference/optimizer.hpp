@@ -26,9 +26,6 @@ template <class S, class A>
   return at;
 }
 
-/// 1 / (1 − beta^update)
-[[nodiscard]] inline double bias_correction(double beta, double update) { return 1.0 / (1.0 - std::pow(beta, update)); }
-
 /// The index of the fraction nearest to value / scale.
 [[nodiscard]] inline std::uint8_t dynamic_code_of(float value, float scale, bool is_signed) {
   const std::array<float, 256>& levels = is_signed ? dynamic_code::signed_levels : dynamic_code::unsigned_levels;
@@ -42,13 +39,16 @@ template <class S, class A>
 
 }  // namespace detail
 
+inline void run_kernel(reference_stream&, const kernel::adam_corrections<host_memory>& k, scratch_span<host_memory>) {
+  k.compute(*k.scalars_1.raw(), k.correction_2.raw());
+}
+
 template <class P, class G, class M, class S>
 void run_kernel(reference_stream&, const kernel::adamw<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<M>;
   const kernel::step_scalars& scalars = *k.scalars_1.raw();
   if (scalars.applies == 0) return;
-  const double correction1 = detail::bias_correction(k.beta1, scalars.update),
-               correction2 = detail::bias_correction(k.beta2, scalars.update);
+  const double correction1 = k.correction_2.raw()[0], correction2 = k.correction_2.raw()[1];
   const random_site random = kernel::random_of(k);
   const auto of = [](double setting) { return static_cast<acc>(setting); };
   for (std::size_t i = 0; i < k.n; ++i) {
@@ -116,8 +116,7 @@ void run_kernel(reference_stream&, const kernel::adamw_8bit<host_memory, P, G, M
   using acc = accumulate_t<M>;
   const kernel::step_scalars& scalars = *k.scalars_1.raw();
   if (scalars.applies == 0) return;
-  const double correction1 = detail::bias_correction(k.beta1, scalars.update),
-               correction2 = detail::bias_correction(k.beta2, scalars.update);
+  const double correction1 = k.correction_2.raw()[0], correction2 = k.correction_2.raw()[1];
   const random_site random = kernel::random_of(k);
   const auto of = [](double setting) { return static_cast<acc>(setting); };
   for (std::size_t begin = 0, b = 0; begin < k.n; begin += dynamic_code::block, ++b) {

@@ -21,6 +21,7 @@
 #include <xtrain/device/reference/optimizer.hpp>
 #include <xtrain/device/reference/preference.hpp>
 #include <xtrain/device/reference/row_integers.hpp>
+#include <xtrain/device/reference/sample.hpp>
 #include <xtrain/device/reference/split_loss.hpp>
 #include <xtrain/device/reference/step_scalars.hpp>
 #include <xtrain/device/reference/stream.hpp>

@@ -65,7 +65,7 @@ template <class A>
 template <class Kernel>
 void run_kernel(reference_stream& stream, const kernel::in_rows<Kernel, host_memory>& k, scratch_span<host_memory> scratch) {
   const auto first = static_cast<std::size_t>(k.range_2.data()[0]), count = static_cast<std::size_t>(k.range_2.data()[1]);
-  if (count > 0) run_kernel(stream, k.whole.rows(first, count, k.total), scratch);
+  if (count > 0 || kernel::writes_without_rows(k.whole)) run_kernel(stream, k.whole.rows(first, count, k.total), scratch);
 }
 
 }  // namespace xtrain

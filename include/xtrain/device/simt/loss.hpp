@@ -74,10 +74,12 @@ struct cross_entropy_rows {
   }
 };
 
-/// Rows of a chunk of logits: what 512 MiB of fp32 hold, in tiles of 128 rows. A chunk reads all weights twice and updates all their gradients: with fewer
+/// Elements of a chunk of logits: 512 MiB of fp32. Tests set less.
+inline std::size_t logit_elements = std::size_t{128} << 20;
+/// Rows of a chunk of logits, in tiles of 128 rows. A chunk reads all weights twice and updates all their gradients: with fewer
 /// rows a vocabulary of 150,000 takes more time for these than for its products, and dx has fewer tiles than a GPU has processors.
-[[nodiscard]] constexpr std::size_t logit_rows(std::size_t n, std::size_t v) {
-  const std::size_t rows = std::max<std::size_t>((std::size_t{128} << 20) / std::max<std::size_t>(v, 1) / 128 * 128, 128);
+[[nodiscard]] inline std::size_t logit_rows(std::size_t n, std::size_t v) {
+  const std::size_t rows = std::max<std::size_t>(logit_elements / std::max<std::size_t>(v, 1) / 128 * 128, 128);
   return std::min(n, rows);
 }
 /// Distance between rows of logits: a multiple of 16 elements, so that rows of any vocabulary are aligned.
@@ -88,7 +90,7 @@ struct head_scratch {
   std::size_t logits, dlogits, columns, bytes;
 };
 template <class T>
-[[nodiscard]] constexpr head_scratch head_scratch_of(std::size_t n, std::size_t v, bool with_gradient) {
+[[nodiscard]] head_scratch head_scratch_of(std::size_t n, std::size_t v, bool with_gradient) {
   const std::size_t elements = logit_rows(n, v) * logit_stride(v);
   head_scratch at{0, elements * sizeof(float), 0, 0};
   at.columns = at.dlogits + (with_gradient ? elements * sizeof(T) : 0);

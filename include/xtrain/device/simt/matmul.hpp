@@ -42,8 +42,13 @@ struct matmul_tiles {
       if (TransposeA) b_at += first * ldb, depth = range[1];
       else c_at += first * ldc, rows = range[1];
     }
-    const int m0 = block_y() * tile_m, n0 = block_x() * tile_n;
+    const int m0 = block_y() * tile_m;
     if (m0 >= rows) return;  // the whole block
+    multiply_tile(s, a_at, b_at, c_at, rows, depth, m0);
+  }
+  /// The tile of c from row m0 and this block's column on; c has `rows` rows.
+  XTRAIN_SIMT_FN void multiply_tile(shared& s, const T* a_at, const T* b_at, C* c_at, int rows, int depth, int m0) const {
+    const int n0 = block_x() * tile_n;
     const int row = warp() / warps_n * warp_m, column = warp() % warps_n * warp_n;
     const int steps = (depth + tile_k - 1) / tile_k;
     const auto bring = [&](int step) {
@@ -146,17 +151,20 @@ struct matmul_tiles {
   }
 };
 
+template <class Tiles, class M, class T, class C>
+[[nodiscard]] Tiles tiles_of(const kernel::matmul<M, T, C>& k, const token* range) {
+  return {k.a.raw(), k.b.raw(), k.bias_n.raw(), k.c.raw(), static_cast<int>(k.m), static_cast<int>(k.n), static_cast<int>(k.k),
+          k.lda, k.ldb, k.ldc, narrowed(k.alpha), k.accumulate, is_aligned(k.a.raw()) && k.lda % wide<T> == 0,
+          is_aligned(k.b.raw()) && k.ldb % wide<T> == 0, is_aligned(k.c.raw()) && k.ldc % wide<C> == 0, range};
+}
+
 template <launches Stream, class M, class T, class C>
 void launch_matmul(Stream& stream, const kernel::matmul<M, T, C>& k, const token* range) {
   if (k.m == 0 || k.n == 0) return;
   choose(k.transpose_a, [&](auto a) {
     choose(k.transpose_b, [&](auto b) {
       using tiles = matmul_tiles<T, C, decltype(a)::value, decltype(b)::value>;
-      stream.launch(
-          tiles{k.a.raw(), k.b.raw(), k.bias_n.raw(), k.c.raw(), static_cast<int>(k.m), static_cast<int>(k.n), static_cast<int>(k.k), k.lda,
-                k.ldb, k.ldc, narrowed(k.alpha), k.accumulate, is_aligned(k.a.raw()) && k.lda % wide<T> == 0,
-                is_aligned(k.b.raw()) && k.ldb % wide<T> == 0, is_aligned(k.c.raw()) && k.ldc % wide<C> == 0, range},
-          {blocks_of(k.n, tiles::tile_n), blocks_of(k.m, tiles::tile_m), 1});
+      stream.launch(tiles_of<tiles>(k, range), {blocks_of(k.n, tiles::tile_n), blocks_of(k.m, tiles::tile_m), 1});
     });
   });
 }

@@ -40,6 +40,7 @@ struct adamw_8bit_blocks {
     warp_parts<float, threads> parts;
   };
   const kernel::step_scalars* scalars;
+  const double* corrections;
   const G* gradient;
   weights<P, M> w;
   std::uint8_t *m_code, *v_code;
@@ -58,8 +59,7 @@ struct adamw_8bit_blocks {
     float m = 0, v = 0;
     if (exists) {
       const double rate = scalars->learning_rate * learning_rate_factor;
-      const auto correction1 = static_cast<float>(1.0 / (1.0 - ::pow(beta1, scalars->update)));
-      const auto correction2 = static_cast<float>(1.0 / (1.0 - ::pow(beta2, scalars->update)));
+      const auto correction1 = static_cast<float>(corrections[0]), correction2 = static_cast<float>(corrections[1]);
       const float g = widen(gradient[i]) * static_cast<float>(scalars->gradient_scale);
       m = static_cast<float>(beta1) * (signed_levels.level[m_code[i]] * m_scale[block]) + static_cast<float>(1.0 - beta1) * g;
       v = static_cast<float>(beta2) * (unsigned_levels.level[v_code[i]] * v_scale[block]) + static_cast<float>(1.0 - beta2) * g * g;
@@ -299,6 +299,7 @@ requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream,
                                                                       scratch_span<Memory>) {
   if (k.n == 0) return;
   stream.launch(simt::adamw_8bit_blocks<P, G, M>{k.scalars_1.raw(),
+                                                 k.correction_2.raw(),
                                                  k.gradient_n.raw(),
                                                  {k.master_n.raw(), k.parameter_n.raw()},
                                                  k.m_code_n.raw(),

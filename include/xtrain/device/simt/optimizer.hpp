@@ -9,7 +9,7 @@ namespace xtrain {
 
 namespace simt {
 
-/// Two powers in double take a thread longer than an update: blocks are few, and go through the elements in turns.
+/// Scalars in double take a thread longer than an update: blocks are few, and go through the elements in turns.
 inline constexpr int most_optimizer_blocks = 2048;
 
 /// What every element of a step needs, in fp32; computed in double by one thread.
@@ -54,7 +54,8 @@ struct optimizer_launch {
     shared_array<step_of_block, 1> step;
   };
   const kernel::step_scalars* scalars;
-  double learning_rate_factor, weight_decay, beta1, beta2;  // beta 0: no correction
+  const double* corrections;  // null: the rule has no corrections
+  double learning_rate_factor, weight_decay;
   std::size_t n;
   Rule rule;
 
@@ -67,8 +68,8 @@ struct optimizer_launch {
       step.gradient_scale = static_cast<float>(scalars->gradient_scale);
       step.applies = scalars->applies != 0;
       if constexpr (Rule::corrects) {
-        step.correction1 = static_cast<float>(1.0 / (1.0 - ::pow(beta1, scalars->update)));
-        step.correction2 = static_cast<float>(1.0 / (1.0 - ::pow(beta2, scalars->update)));
+        step.correction1 = static_cast<float>(corrections[0]);
+        step.correction2 = static_cast<float>(corrections[1]);
       }
       s.step[0] = step;
     }
@@ -145,9 +146,9 @@ struct lion_rule {
 };
 
 template <launches Stream, class Kernel, class Rule>
-void launch_optimizer(Stream& stream, const Kernel& k, const Rule& rule, double beta1 = 0, double beta2 = 0) {
+void launch_optimizer(Stream& stream, const Kernel& k, const Rule& rule, const double* corrections = nullptr) {
   if (k.n == 0) return;
-  stream.launch(optimizer_launch<Rule>{k.scalars_1.raw(), k.learning_rate_factor, k.weight_decay, beta1, beta2, k.n, rule},
+  stream.launch(optimizer_launch<Rule>{k.scalars_1.raw(), corrections, k.learning_rate_factor, k.weight_decay, k.n, rule},
                 {std::min(blocks_of(k.n, 256), most_optimizer_blocks), 1, 1});
 }
 
@@ -168,7 +169,7 @@ requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream,
                                                           narrowed(1.0 - k.beta2),
                                                           narrowed(k.epsilon),
                                                           {k.random, k.stochastic}},
-                         k.beta1, k.beta2);
+                         k.correction_2.raw());
 }
 template <simt::launches S, class Memory, class P, class G, class M, class State>
 requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream, const kernel::sgd<Memory, P, G, M, State>& k,

@@ -27,6 +27,7 @@ struct simt_config {
 struct simt_memory {
   static constexpr std::string_view name = "simt";
   static constexpr bool host_addressable = false;
+  static constexpr bool lies_on_host = true;  // testing::isolated may run it late
 };
 struct simt_properties {
   static constexpr bool is_simt = true;

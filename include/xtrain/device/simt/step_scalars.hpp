@@ -1,6 +1,7 @@
 // Scalars of a step: a thread each.
 #pragma once
 
+#include <xtrain/device/kernel/optimizer.hpp>
 #include <xtrain/device/kernel/step_scalars.hpp>
 #include <xtrain/device/simt/launch.hpp>
 #include <xtrain/device/simt/two_stage_sum.hpp>
@@ -49,6 +50,12 @@ struct step_scalars_work {
   }
 };
 
+template <class M>
+struct adam_corrections_work {
+  kernel::adam_corrections<M> kernel;
+  XTRAIN_SIMT_FN void operator()() const { kernel.compute(*kernel.scalars_1.raw(), kernel.correction_2.raw()); }
+};
+
 }  // namespace simt
 
 template <simt::launches S, class M, class T>
@@ -68,6 +75,10 @@ void run_kernel(S& stream, const kernel::step_gradient_scale<M>& k, scratch_span
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::update_step_scalars<M>& k, scratch_span<M>) {
   stream.launch(simt::one_thread<simt::step_scalars_work<M>>{{k}}, {1, 1, 1});
+}
+template <simt::launches S, class M>
+void run_kernel(S& stream, const kernel::adam_corrections<M>& k, scratch_span<M>) {
+  stream.launch(simt::one_thread<simt::adam_corrections_work<M>>{{k}}, {1, 1, 1});
 }
 
 }  // namespace xtrain

@@ -3,18 +3,21 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include <xtrain/comm/group.hpp>
 #include <xtrain/comm/host_staging.hpp>
+#include <xtrain/comm/native_lane.hpp>
 #include <xtrain/comm/transport.hpp>
 #include <xtrain/device/memory.hpp>
 
 namespace xtrain {
 
 /// One message at a time, begun where the action list says and waited for where it is needed. Until then its memory must stay unchanged.
-/// Where the host cannot access device memory, a host copy is sent: messages are begun and waited for in the order of the stream, and the
-/// host goes on.
+/// Native messages run on a stream beside the main one. Otherwise, where the host cannot access device memory, a host copy is sent: messages are begun
+/// and waited for in the order of the stream, and the host goes on.
 template <class Device, class T>
 class stage_message {
  public:
@@ -22,6 +25,10 @@ class stage_message {
   using memory = typename Device::memory;
 
   void send(stream& on, group& between, std::size_t to, device_span<const T, memory> values) {
+    if (auto* const lane = between.lane(on, between.rank(), to); lane != nullptr) {
+      natively_ = lane->begin(on, [&](native_collectives& native, void* beside) { native.send(beside, detail::array_of(values), 1); });
+      return;
+    }
     if constexpr (!detail::is_staged<memory>) {
       on.synchronize();
       begun_ = between.begin_send(to, std::span<const T>(values.raw(), values.size()));
@@ -34,6 +41,10 @@ class stage_message {
     }
   }
   void receive(stream& on, group& between, std::size_t from, device_span<T, memory> values) {
+    if (auto* const lane = between.lane(on, from, between.rank()); lane != nullptr) {
+      natively_ = lane->begin(on, [&](native_collectives& native, void* beside) { native.receive(beside, detail::array_of(values), 0); });
+      return;
+    }
     if constexpr (!detail::is_staged<memory>) {
       on.synchronize();  // previous users of the memory are done
       begun_ = between.begin_receive(from, std::span<T>(values.raw(), values.size()));
@@ -47,6 +58,10 @@ class stage_message {
   }
   /// What is queued on the stream next may overwrite sent memory, and finds received values.
   void wait([[maybe_unused]] stream& on) {
+    if (natively_) {
+      on.wait(*natively_);
+      return natively_.reset();
+    }
     if constexpr (!detail::is_staged<memory>) {
       if (begun_) begun_->wait();
       begun_.reset();
@@ -68,6 +83,7 @@ class stage_message {
   }
 
  private:
+  std::optional<decltype(std::declval<stream&>().record())> natively_{};  // the end of a native message
   detail::message_staging staging_;
   detail::staged_span<T> host_{};  // where the host cannot access device memory
   device_span<T, memory> received_{};

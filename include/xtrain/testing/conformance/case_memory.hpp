@@ -4,16 +4,39 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <initializer_list>
+#include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
 #include <xtrain/device/memory.hpp>
 
 namespace xtrain::testing::detail {
+
+/// The members of scalars in device memory, which are all double.
+template <class Scalars, class Struct>
+[[nodiscard]] auto numbers_in(Struct* from, std::size_t n) {
+  static_assert(sizeof(Scalars) % sizeof(double) == 0 && alignof(Scalars) == alignof(double) && std::is_trivially_copyable_v<Scalars>);
+  using number = std::conditional_t<std::is_const_v<Struct>, const double, double>;
+  return std::span<const double>(reinterpret_cast<number*>(from), n * sizeof(Scalars) / sizeof(double));
+}
+
+template <class Kernel>
+inline constexpr bool is_in_rows = false;
+template <class Kernel, class Memory>
+inline constexpr bool is_in_rows<kernel::in_rows<Kernel, Memory>> = true;
+/// A kernel whose rows are in device memory is another entry of the report than the kernel itself.
+template <class Kernel>
+[[nodiscard]] std::string name_of_kernel() {
+  return concat(Kernel::name, is_in_rows<Kernel> ? " in rows" : "");
+}
 
 /// Host memory for a case's operands, filled from a counter so that every run checks the same values.
 class case_memory {
@@ -24,6 +47,14 @@ class case_memory {
     const auto span = fresh<T>(n);
     for (std::size_t i = 0; i < n; ++i)
       span.raw()[i] = static_cast<T>(low + (high - low) * static_cast<double>(uniform_open(random_word(site(), drawn_++))));
+    return span;
+  }
+  /// Scalars of a step, of which every member is a number in [low, high].
+  template <class Scalars>
+  device_span<Scalars, host_memory> scalars(double low, double high) {
+    const auto values = numbers<double>(sizeof(Scalars) / sizeof(double), low, high);
+    const auto span = fresh<Scalars>(1);
+    std::memcpy(static_cast<void*>(span.raw()), values.raw(), sizeof(Scalars));
     return span;
   }
   /// Codes of eight bits.

@@ -67,11 +67,19 @@ void check_elementwise(Suite& suite) {
       rounded.x_n = mem.numbers<T>(n);
       rounded.y_n = mem.fresh<T>(n);
       suite.template check_kernel<T>(rounded, 0.0, 0.0);
+      auto in_place = rounded;
+      in_place.y_n = mem.copy(rounded.x_n);
+      in_place.x_n = in_place.y_n;
+      suite.template check_kernel<T>(in_place, 0.0, 0.0);
       for (const bool accumulate : {false, true}) {
         kernel::fake_quantize_backward<host_memory, T, T> back{.n = n, .group = group, .format = format, .accumulate = accumulate};
         back.x_n = rounded.x_n;
         back.dy_n = mem.numbers<T>(n);
         back.dx_n = mem.numbers<T>(n);
+        suite.template check_kernel<T>(back, 0.0, 0.0);
+        if (accumulate) continue;
+        back.dx_n = mem.copy(back.dy_n);  // in place
+        back.dy_n = back.dx_n;
         suite.template check_kernel<T>(back, 0.0, 0.0);
       }
     }
@@ -98,20 +106,6 @@ void check_elementwise(Suite& suite) {
     sum.x_n = mem.numbers<T>(n);
     sum.sum_1 = mem.numbers<double>(1);
     suite.template check_kernel<T>(sum, static_cast<double>(n), static_cast<double>(n));
-    if (n < 3) continue;
-    // some of three rows, which only the device knows
-    const std::size_t columns = n / 3;
-    kernel::in_rows<kernel::dropout<host_memory, T>, host_memory> some{
-        .whole = {.n = 3 * columns, .probability = 0.25, .random = {.seed = 5, .step = 1, .site = 2, .first = 7}}, .total = 3};
-    some.whole.x_n = mem.numbers<T>(3 * columns);
-    some.whole.y_n = mem.numbers<T>(3 * columns);
-    const auto range = mem.tokens(2, 2);
-    range.raw()[0] = 1;
-    some.range_2 = range;
-    for (const token rows : {0, 1, 2}) {
-      range.raw()[1] = rows;
-      suite.template check_kernel<T>(some, 1.0, 2.0);
-    }
   }
 }
 

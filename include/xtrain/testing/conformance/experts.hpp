@@ -5,15 +5,71 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
+#include <vector>
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/experts.hpp>
+#include <xtrain/device/kernel/grouped_matmul.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
 
 namespace xtrain::testing::detail {
 
+/// The three products of an expert layer, with experts that have no rows, one, more than a tile, all; and rows that no expert has.
+template <class T, class Suite>
+void check_grouped_products(Suite& suite) {
+  struct size {
+    std::size_t in, out, gap, distance;  // what lies between rows, and between matrices
+    std::vector<token> counts;
+    std::size_t first, rows;  // of the first expert; of the batch
+  };
+  const std::array<size, 5> sizes{{{3, 5, 0, 0, {1}, 0, 1},
+                                   {19, 33, 3, 7, {0, 6, 1, 0, 20}, 2, 31},
+                                   {24, 40, 8, 16, {131, 0, 1, 150}, 5, 290},
+                                   {16, 8, 0, 0, {0, 0, 40, 0}, 0, 40},
+                                   {9, 4, 1, 1, {0, 0, 0}, 0, 7}}};
+  for (const auto& s : sizes) {
+    case_memory mem;
+    const std::size_t experts = s.counts.size();
+    const auto range = mem.fresh<token>(2 * experts);
+    token next = static_cast<token>(s.first);
+    for (std::size_t e = 0; e < experts; ++e) {
+      range.raw()[2 * e] = next;
+      range.raw()[2 * e + 1] = s.counts[e];
+      next += s.counts[e];
+    }
+    const auto check = [&]<class C>(bool ta, bool tb, bool accumulate) {
+      kernel::grouped_matmul<host_memory, T, C> products{.experts = experts};
+      products.m = ta ? s.out : s.rows;
+      products.n = ta || !tb ? s.in : s.out;
+      products.k = ta ? s.rows : tb ? s.in : s.out;
+      products.lda = (ta ? products.m : products.k) + s.gap;
+      products.ldb = (tb ? products.k : products.n) + s.gap;
+      products.ldc = products.n + s.gap;
+      products.transpose_a = ta;
+      products.transpose_b = tb;
+      products.accumulate = accumulate;
+      const std::size_t weight_rows = ta ? products.m : tb ? products.n : products.k, row = ta ? products.ldc : products.ldb;
+      products.distance = weight_rows * row + s.distance;
+      const std::size_t of_weights = (experts - 1) * products.distance + weight_rows * row;
+      products.range_e2 = range;
+      products.a = mem.numbers<T>(s.rows * products.lda);
+      products.b = mem.numbers<T>(ta ? s.rows * products.ldb : of_weights);
+      products.c = mem.numbers<C>(ta ? of_weights : s.rows * products.ldc);
+      suite.template check_kernel<T>(products, static_cast<double>(products.k), std::sqrt(static_cast<double>(products.k)) + 2.0);
+    };
+    for (const bool accumulate : {false, true}) {
+      check.template operator()<T>(false, true, accumulate);
+      check.template operator()<T>(false, false, accumulate);
+      check.template operator()<T>(true, false, accumulate);
+      if constexpr (!std::is_same_v<T, accumulate_t<T>>) check.template operator()<accumulate_t<T>>(true, false, accumulate);
+    }
+  }
+}
+
 template <class T, class Suite>
 void check_experts(Suite& suite) {
+  check_grouped_products<T>(suite);
   using acc = accumulate_t<T>;
   struct size {
     std::size_t n, experts, choices, c;

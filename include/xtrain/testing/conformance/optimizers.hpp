@@ -19,6 +19,14 @@ void check_optimizers(Suite& suite) {
   static constexpr std::array<kernel::step_scalars, 2> all_scalars{
       {{.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3, .number = 2},
        {.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3, .applies = 0}}};
+  for (const double update : {1.0, 3.0, 100000.0}) {
+    const kernel::step_scalars scalars{.update = update};
+    case_memory mem;
+    suite.template check_kernel<T>(
+        kernel::adam_corrections<host_memory>{.beta1 = 0.9, .beta2 = 0.999, .scalars_1 = span_of(&scalars, 1), .correction_2 = mem.numbers<double>(2)}, 8.0,
+        2.0);
+  }
+  static constexpr std::array<double, 2> corrections{3.69, 33.67};  // about what they are of betas 0.9 and 0.99, update 3
   for (const std::size_t n : {std::size_t{1}, std::size_t{67}, std::size_t{20000}}) {
     for (const kernel::step_scalars& scalars : all_scalars) {
       for (const bool stochastic : {false, true}) {
@@ -33,7 +41,8 @@ void check_optimizers(Suite& suite) {
                                                         .learning_rate_factor = 1.5,
                                                         .stochastic = stochastic,
                                                         .random = random,
-                                                        .scalars_1 = span_of(&scalars, 1)};
+                                                        .scalars_1 = span_of(&scalars, 1),
+                                                        .correction_2 = span_of(corrections.data(), 2)};
           kernel.gradient_n = mem.numbers<G>(n);
           if (master) kernel.master_n = mem.numbers<M>(n);
           kernel.parameter_n = mem.numbers<T>(n);
@@ -78,7 +87,8 @@ void check_optimizers(Suite& suite) {
                                                           .weight_decay = 0.1,
                                                           .stochastic = stochastic,
                                                           .random = random,
-                                                          .scalars_1 = span_of(&scalars, 1)};
+                                                          .scalars_1 = span_of(&scalars, 1),
+                                                          .correction_2 = span_of(corrections.data(), 2)};
           kernel.gradient_n = mem.numbers<G>(n);
           if (master) kernel.master_n = mem.numbers<M>(n);
           kernel.parameter_n = mem.numbers<T>(n);

@@ -1,0 +1,56 @@
+// Messages of device memory beside the main stream, by an accelerator's own library, so that they overlap with compute.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include <xtrain/comm/native_collectives.hpp>
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/device/memory.hpp>
+
+namespace xtrain::detail {
+
+template <class T, class Memory>
+[[nodiscard]] device_array array_of(device_span<T, Memory> values) {
+  return {values.raw(), values.size(), dtype_traits<T>::name};
+}
+template <class T, class Memory>
+[[nodiscard]] device_array array_of(device_span<const T, Memory> values) {
+  return {const_cast<T*>(values.raw()), values.size(), dtype_traits<T>::name};
+}
+
+/// A second stream can be opened where this one was.
+template <class Stream>
+concept opens_beside = requires(const Stream& stream) { Stream(stream.device()); };
+
+/// Calls on a stream of their own.
+template <class Stream>
+class native_lane {
+ public:
+  using event = decltype(std::declval<Stream&>().record());
+
+  native_lane(std::shared_ptr<native_collectives> calls, const Stream& beside) : calls_(std::move(calls)), own_(beside.device()) {}
+  native_lane(const native_lane&) = delete;
+  native_lane& operator=(const native_lane&) = delete;
+  ~native_lane() {
+    try {
+      own_.synchronize();
+    } catch (...) {  // the main stream has waited for the event, and reports it
+    }
+  }
+
+  /// Queues call(native collectives, address of the stream) after what is on the main stream now.
+  template <class Call>
+  [[nodiscard]] event begin(Stream& main, Call&& call) {
+    own_.wait(main.record());
+    call(*calls_, static_cast<void*>(&own_));
+    return own_.record();
+  }
+
+ private:
+  std::shared_ptr<native_collectives> calls_;
+  Stream own_;
+};
+
+}  // namespace xtrain::detail
