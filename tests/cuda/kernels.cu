@@ -39,4 +39,8 @@ XTRAIN_COMPILE(step_gradient_scale<M>)
 XTRAIN_COMPILE(update_step_scalars<M>)
 XTRAIN_COMPILE(adamw<M, T, float, float, float>)
 
+// the largest tiles of fp32
+XTRAIN_COMPILE(attention<M, float>)
+XTRAIN_COMPILE(attention_backward<M, float>)
+
 }  // namespace xtrain::cuda_kernels

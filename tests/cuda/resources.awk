@@ -4,7 +4,7 @@
 function limit_of(name) {
   if (name ~ /^attention_(forward|dq|dkv)$/) return 255  # a block of 128 threads: two blocks on a multiprocessor
   if (name == "matmul_tiles") return wide ? 224 : 128     # two blocks of 256 threads, but for fp32
-  if (name ~ /^norm_/) return 176                        # rows are kept in registers
+  if (name ~ /^norm_/) return 192                        # rows are kept in registers
   return 96
 }
 /Compiling entry function/ {

@@ -17,9 +17,16 @@ namespace xtrain {
 
 namespace cuda_kernels {
 
-/// The one function that a GPU runs. One block on a multiprocessor is enough: without the 1, nvcc 13.0 spills registers that it has.
+/// Blocks of a kernel that a multiprocessor must hold at once: where a kernel says so, the compiler gives its threads fewer registers. Without any such
+/// number, nvcc 13.0 spills registers of kernels that could have 255.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::threads, 1) entry(const __grid_constant__ Kernel kernel) {
+inline constexpr int blocks_at_once = 1;
+template <class Kernel>
+requires(Kernel::blocks_at_once > 0) inline constexpr int blocks_at_once<Kernel> = Kernel::blocks_at_once;
+
+/// The one function that a GPU runs.
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::threads, blocks_at_once<Kernel>) entry(const __grid_constant__ Kernel kernel) {
   extern __shared__ __align__(128) unsigned char shared[];
   kernel(*reinterpret_cast<typename Kernel::shared*>(shared));
 }
@@ -37,12 +44,15 @@ void ask_for_shared_memory(std::string_view name) {
   const std::uint64_t bit = gpu < 64 ? std::uint64_t{1} << gpu : 0;
   if ((asked.load(std::memory_order_relaxed) & bit) != 0) return;
   constexpr int bytes = sizeof(typename Kernel::shared);
-  xtrain::detail::require_cuda(runtime(), cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cudaFuncSetAttribute", gpu, name);
+  xtrain::detail::require_cuda(runtime(), cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+                               "cudaFuncSetAttribute", gpu, name);
   asked.fetch_or(bit, std::memory_order_relaxed);
 }
 
 template <class Kernel>
-concept is_in_simt = requires(cuda_launcher& launcher, const Kernel& kernel, scratch_span<cuda_memory> scratch) { run_kernel(launcher, kernel, scratch); };
+concept is_in_simt = requires(cuda_launcher& launcher, const Kernel& kernel, scratch_span<cuda_memory> scratch) {
+  run_kernel(launcher, kernel, scratch);
+};
 
 template <class Kernel>
 void compiled<Kernel>::run(cuda_stream& stream, const Kernel& kernel, scratch_span<cuda_memory> scratch) {
@@ -62,7 +72,8 @@ template <class Kernel>
 void cuda_launcher::launch(const Kernel& kernel, simt::grid_size grid) {
   constexpr std::size_t shared_bytes = sizeof(typename Kernel::shared);
   static_assert(shared_bytes <= cuda_kernels::most_shared_bytes, "cuda: a block must share at most 99 KiB");
-  static_assert(Kernel::threads <= 1024 && Kernel::threads % simt::warp_width == 0, "cuda: a block must have whole warps, and at most 1024 threads");
+  static_assert(Kernel::threads <= 1024 && Kernel::threads % simt::warp_width == 0,
+                "cuda: a block must have whole warps, and at most 1024 threads");
   if constexpr (shared_bytes > cuda_kernels::shared_bytes_unasked) cuda_kernels::ask_for_shared_memory<Kernel>(stream_->last_kernel());
   stream_->launch({.kernel = stream_->last_kernel(),
                    .entry = reinterpret_cast<const void*>(&cuda_kernels::entry<Kernel>),

@@ -18,7 +18,8 @@ namespace simt {
 template <class T, int D, bool Drops, bool Caps, class Out>
 struct attention_forward {
   using tiles = attention_tiles<T, D, Drops>;
-  static constexpr int threads = tiles::threads, queries = tiles::rows, keys = tiles::forward_keys, stride = tiles::stride, columns = tiles::columns;
+  static constexpr int threads = tiles::threads, queries = tiles::rows, keys = tiles::forward_keys, stride = tiles::stride,
+                       columns = tiles::columns;
   static constexpr bool keeps_q = D <= 128 && is_16_bits<T>;
   static constexpr int slots = tensor_layout::row_slots;
   struct shared {
@@ -34,8 +35,8 @@ struct attention_forward {
 
   XTRAIN_SIMT_FN void operator()(shared& s) const {
     const own_queries<T, threads> own(all, s.bounds);
-    copy_tile<T, queries, D, stride, threads>(s.q.at(0), all.query(own.b, own.first, own.head), all.q_stride, all.queries.count - own.first, all.d,
-                                              all.aligned);
+    copy_tile<T, queries, D, stride, threads>(s.q.at(0), all.query(own.b, own.first, own.head), all.q_stride, all.queries.count - own.first,
+                                              all.d, all.aligned);
     commit_copies();
     for (int first_column = 0; first_column < D; first_column += columns) write_columns(s, own, first_column);
   }
@@ -47,8 +48,10 @@ struct attention_forward {
     const int first_tile = own.range.from / keys, end_tile = (own.range.to + keys - 1) / keys;
     const auto fetch = [&](int tile, int stage) {
       const int k0 = tile * keys, rows = own.k_count - k0;
-      copy_tile<T, keys, D, stride, threads>(s.k.at(stage * keys * stride), all.key(b, k0, own.kv_head), all.keys.stride, rows, all.d, all.aligned);
-      copy_tile<T, keys, D, stride, threads>(s.v.at(stage * keys * stride), all.value(b, k0, own.kv_head), all.keys.stride, rows, all.d, all.aligned);
+      copy_tile<T, keys, D, stride, threads>(s.k.at(stage * keys * stride), all.key(b, k0, own.kv_head), all.keys.stride, rows, all.d,
+                                             all.aligned);
+      copy_tile<T, keys, D, stride, threads>(s.v.at(stage * keys * stride), all.value(b, k0, own.kv_head), all.keys.stride, rows, all.d,
+                                             all.aligned);
     };
     if (first_tile < end_tile) fetch(first_tile, 0);
     commit_copies();
@@ -166,7 +169,8 @@ struct attention_forward {
       }
     } else {
       store_rows<T, D>(
-          s.q.at(own_rows * stride), stride, all.d, aligned_o, [&](int e, int x) { return o_part[x / 8].r[e] * share[tensor_layout::row_slot(e)]; },
+          s.q.at(own_rows * stride), stride, all.d, aligned_o,
+          [&](int e, int x) { return o_part[x / 8].r[e] * share[tensor_layout::row_slot(e)]; },
           [&](int i) {
             const int query = own.first + own_rows + i;
             return query < all.queries.count ? o + all.output(b, query, head) : nullptr;
@@ -176,8 +180,8 @@ struct attention_forward {
 };
 
 template <class Out, launches Stream, class T>
-void launch_attention(Stream& stream, const attention_arguments<T>& all, std::size_t b, bool drops, bool caps, Out* o, float* lse, bool is_merged,
-                      bool begins) {
+void launch_attention(Stream& stream, const attention_arguments<T>& all, std::size_t b, bool drops, bool caps, Out* o, float* lse,
+                      bool is_merged, bool begins) {
   if (b == 0 || all.queries.count == 0 || all.heads == 0) return;
   const bool aligned_o = all.d % wide<Out> == 0 && is_aligned(o);
   with_attention_variant<T>(static_cast<std::size_t>(all.d), drops, caps, [&]<int D, bool Drops, bool Caps>() {
@@ -219,8 +223,8 @@ void run_kernel(S& stream, const kernel::cached_attention<M, T>& k, scratch_span
   const std::size_t fresh = s.b * s.t * s.k * s.d;
   if (fresh == 0) return;
   simt::launch_items(stream,
-                     simt::append_to_cache<T>{k.qkv.raw(), k.length_b.raw(), k.k_cache.raw(), k.v_cache.raw(), s.t, s.k, s.d, k.capacity, s.row(),
-                                              s.key_offset(), s.value_offset()},
+                     simt::append_to_cache<T>{k.qkv.raw(), k.length_b.raw(), k.k_cache.raw(), k.v_cache.raw(), s.t, s.k, s.d, k.capacity,
+                                              s.row(), s.key_offset(), s.value_offset()},
                      fresh);
   auto all = simt::attention_arguments_of<T>(k);
   all.queries.before = k.length_b.raw();

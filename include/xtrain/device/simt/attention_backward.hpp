@@ -27,6 +27,7 @@ struct attention_delta {
     if (i >= all.queries.count) return;  // the whole warp
     const T *const o_d = o + all.output(b, i, head), *const do_d = d_o + all.output(b, i, head);
     float sum = 0;
+    XTRAIN_SIMT_UNROLL_BY(1)
     for (int j = lane() * Width; j < all.d; j += warp_width * Width) {
       const auto o_n = load<Width>(o_d + j), do_n = load<Width>(do_d + j);
       XTRAIN_SIMT_UNROLL
@@ -52,8 +53,8 @@ struct attention_gradients {
   ///   stage   room for 16 rows of T, of this warp alone
   ///   to(i)   where row i goes, or null
   template <int Columns, class To>
-  XTRAIN_SIMT_FN void write(const fragment_c (&sum)[Columns / 8], float scale, int first_column, int d, [[maybe_unused]] T* stage, int stride,
-                            const To& to) const {
+  XTRAIN_SIMT_FN void write(const fragment_c (&sum)[Columns / 8], float scale, int first_column, int d, [[maybe_unused]] T* stage,
+                            int stride, const To& to) const {
     if constexpr (adds) {
       XTRAIN_SIMT_UNROLL
       for (int e = 0; e < 4; ++e) {
@@ -78,7 +79,8 @@ struct attention_gradients {
 template <class T, int D, bool Drops, bool Caps, class Out>
 struct attention_dq {
   using tiles = attention_tiles<T, D, Drops>;
-  static constexpr int threads = tiles::threads, queries = tiles::rows, keys = tiles::backward_step, stride = tiles::stride, columns = tiles::columns;
+  static constexpr int threads = tiles::threads, queries = tiles::rows, keys = tiles::backward_step, stride = tiles::stride,
+                       columns = tiles::columns;
   static constexpr int slots = tensor_layout::row_slots, stages = tiles::backward_stages;
   struct shared {
     shared_array<T, queries * stride> q, d_o;
@@ -94,7 +96,8 @@ struct attention_dq {
     const std::size_t o_row = static_cast<std::size_t>(all.heads) * static_cast<std::size_t>(all.d);
     const int rows = all.queries.count - own.first;
     copy_tile<T, queries, D, stride, threads>(s.q.at(0), all.query(own.b, own.first, own.head), all.q_stride, rows, all.d, all.aligned);
-    copy_tile<T, queries, D, stride, threads>(s.d_o.at(0), gradients.d_o + all.output(own.b, own.first, own.head), o_row, rows, all.d, all.aligned);
+    copy_tile<T, queries, D, stride, threads>(s.d_o.at(0), gradients.d_o + all.output(own.b, own.first, own.head), o_row, rows, all.d,
+                                              all.aligned);
     commit_copies();
     float lse[slots], delta[slots];
     XTRAIN_SIMT_UNROLL
@@ -110,11 +113,14 @@ struct attention_dq {
  private:
   XTRAIN_SIMT_FN void write_columns(shared& s, const own_queries<T, threads>& own, const float (&lse)[slots], const float (&delta)[slots],
                                     int first_column) const {
-    const int b = own.b, head = own.head, own_rows = warp() * 16, first_tile = own.range.from / keys, end_tile = (own.range.to + keys - 1) / keys;
+    const int b = own.b, head = own.head, own_rows = warp() * 16, first_tile = own.range.from / keys,
+              end_tile = (own.range.to + keys - 1) / keys;
     const auto fetch = [&](int tile, int stage) {
       const int k0 = tile * keys, rows = own.k_count - k0;
-      copy_tile<T, keys, D, stride, threads>(s.k.at(stage * keys * stride), all.key(b, k0, own.kv_head), all.keys.stride, rows, all.d, all.aligned);
-      copy_tile<T, keys, D, stride, threads>(s.v.at(stage * keys * stride), all.value(b, k0, own.kv_head), all.keys.stride, rows, all.d, all.aligned);
+      copy_tile<T, keys, D, stride, threads>(s.k.at(stage * keys * stride), all.key(b, k0, own.kv_head), all.keys.stride, rows, all.d,
+                                             all.aligned);
+      copy_tile<T, keys, D, stride, threads>(s.v.at(stage * keys * stride), all.value(b, k0, own.kv_head), all.keys.stride, rows, all.d,
+                                             all.aligned);
     };
     const float slope = all.slope_of(head);
     const random_site site = Drops ? site_of_step(all.random, all.inputs) : random_site{};
@@ -158,7 +164,8 @@ struct attention_dq {
     gradients.template write<columns>(dq, all.scale, first_column, all.d, s.q.at(own_rows * stride), stride, [&](int i) -> Out* {
       const int query = own.first + own_rows + i;
       if (query >= all.queries.count) return nullptr;
-      return gradients.dq + all.queries.row(b, query) * gradients.dq_stride + static_cast<std::size_t>(head) * static_cast<std::size_t>(all.d);
+      return gradients.dq + all.queries.row(b, query) * gradients.dq_stride +
+             static_cast<std::size_t>(head) * static_cast<std::size_t>(all.d);
     });
   }
 };
@@ -168,7 +175,8 @@ struct attention_dq {
 template <class T, int D, bool Drops, bool Caps, class Out, bool WithK, bool WithV>
 struct attention_dkv {
   using tiles = attention_tiles<T, D, Drops>;
-  static constexpr int threads = tiles::threads, keys = tiles::rows, queries = tiles::backward_step, stride = tiles::stride, columns = tiles::columns;
+  static constexpr int threads = tiles::threads, keys = tiles::rows, queries = tiles::backward_step, stride = tiles::stride,
+                       columns = tiles::columns;
   static constexpr int stages = tiles::backward_stages;
   struct shared {
     shared_array<T, keys * stride> k, v;
@@ -206,7 +214,8 @@ struct attention_dkv {
   }
 
   XTRAIN_SIMT_FN void write_columns(shared& s, int b, int kv_head, int k0, int first_column) const {
-    const int q_count = all.queries.count, group = all.heads / all.kv_heads, own_rows = warp() * 16, offset = all.queries.first - all.keys.first;
+    const int q_count = all.queries.count, group = all.heads / all.kv_heads, own_rows = warp() * 16,
+              offset = all.queries.first - all.keys.first;
     const std::size_t o_row = static_cast<std::size_t>(all.heads) * static_cast<std::size_t>(all.d);
     const random_site site = Drops ? site_of_step(all.random, all.inputs) : random_site{};
     // queries that may attend to these keys: from the first key's position on where attention is causal, up to the last key's window
@@ -221,9 +230,10 @@ struct attention_dkv {
     };
     const auto fetch = [&](const place& at, int stage) {
       const int q0 = at.tile * queries;
-      copy_tile<T, queries, D, stride, threads>(s.q.at(stage * queries * stride), all.query(b, q0, at.head), all.q_stride, q_count - q0, all.d, all.aligned);
-      copy_tile<T, queries, D, stride, threads>(s.d_o.at(stage * queries * stride), gradients.d_o + all.output(b, q0, at.head), o_row, q_count - q0, all.d,
-                                                all.aligned);
+      copy_tile<T, queries, D, stride, threads>(s.q.at(stage * queries * stride), all.query(b, q0, at.head), all.q_stride, q_count - q0,
+                                                all.d, all.aligned);
+      copy_tile<T, queries, D, stride, threads>(s.d_o.at(stage * queries * stride), gradients.d_o + all.output(b, q0, at.head), o_row,
+                                                q_count - q0, all.d, all.aligned);
       const std::size_t of_head = all.of_head(b, at.head);
       for (int i = thread(); i < queries; i += threads) {
         const bool exists = q0 + i < q_count;
@@ -285,8 +295,10 @@ struct attention_dkv {
         return j < all.keys.count ? all_rows + gradients.keys.row(b, j, kv_head) : nullptr;
       };
     };
-    if constexpr (WithK) gradients.template write<columns>(dk, all.scale, first_column, all.d, s.k.at(own_rows * stride), stride, row_of(gradients.dk));
-    if constexpr (WithV) gradients.template write<columns>(dv, 1.0f, first_column, all.d, s.v.at(own_rows * stride), stride, row_of(gradients.dv));
+    if constexpr (WithK)
+      gradients.template write<columns>(dk, all.scale, first_column, all.d, s.k.at(own_rows * stride), stride, row_of(gradients.dk));
+    if constexpr (WithV)
+      gradients.template write<columns>(dv, 1.0f, first_column, all.d, s.v.at(own_rows * stride), stride, row_of(gradients.dv));
   }
 };
 
@@ -327,8 +339,8 @@ void run_kernel(S& stream, const kernel::attention_backward<M, T>& k, scratch_sp
   simt::take_keys_of_rows(all, s);
   all.aligned = all.aligned && simt::is_aligned(k.do_bthd.raw());
   T* const dqkv = k.dqkv.raw();
-  const simt::attention_gradients<T, T> gradients{k.do_bthd.raw(),         k.lse_bht.raw(), nullptr,  dqkv, dqkv + s.key_offset(),
-                                                  dqkv + s.value_offset(), s.row(),         all.keys, false,   false};
+  const simt::attention_gradients<T, T> gradients{k.do_bthd.raw(),         k.lse_bht.raw(), nullptr,  dqkv,  dqkv + s.key_offset(),
+                                                  dqkv + s.value_offset(), s.row(),         all.keys, false, false};
   simt::launch_attention_backward(stream, all, s.b, k.dropout > 0.0, k.softcap > 0.0, k.o_bthd.raw(), gradients,
                                   reinterpret_cast<float*>(scratch.raw()));
 }

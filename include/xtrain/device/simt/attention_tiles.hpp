@@ -52,8 +52,8 @@ struct attention_arguments {
   query_places queries;
   key_places keys;
   int t, heads, kv_heads, d, window;
-  std::size_t q_stride;                 // between rows of queries
-  std::uint64_t all_heads, first_head;  // of all ranks; of the first sequence, this rank's first among all
+  std::size_t q_stride;                         // between rows of queries
+  std::uint64_t all_heads, first_head;          // of all ranks; of the first sequence, this rank's first among all
   float scale, scale_in_powers, softcap, kept;  // the second: scale · log2(e)
   std::uint32_t threshold;
   random_site random;
@@ -136,10 +136,11 @@ struct attention_tiles {
   static constexpr int threads = is_16_bits<T> || !is_long ? 128 : 64;
   static constexpr int rows = threads / warp_width * 16;  // of the side that a block owns
   static constexpr int forward_keys = is_long || (!is_16_bits<T> && !is_short) ? 16 : !is_16_bits<T> || (Drops && !is_short) ? 32 : 64;
-  static constexpr int backward_step = is_16_bits<T> && is_short ? 32 : 16;    // of the side that passes by
-  static constexpr int backward_stages = is_16_bits<T> && !is_long ? 2 : 1;    // of that side's tiles: one is used while the next is on its way
-  static constexpr int columns = is_16_bits<T> || !is_long ? D : D / 2;        // of a result that registers hold: the others need another pass
-  static constexpr int stride = D + wide<T>;                                   // 16 bytes more: eight rows lie in different banks
+  static constexpr int backward_step = is_16_bits<T> && is_short ? 32 : 16;  // of the side that passes by
+  static constexpr int backward_stages =
+      is_16_bits<T> && !is_long ? 2 : 1;                                 // of that side's tiles: one is used while the next is on its way
+  static constexpr int columns = is_16_bits<T> || !is_long ? D : D / 2;  // of a result that registers hold: the others need another pass
+  static constexpr int stride = D + wide<T>;                             // 16 bytes more: eight rows lie in different banks
 };
 
 /// Keys that some query of a block attends to, and those that all do: [inner_from, inner_to), empty if that is larger.
@@ -202,7 +203,7 @@ struct own_queries {
 ///   a(x)   the operand A of columns x … x + 15
 template <class T, int D, int N, class A>
 XTRAIN_SIMT_FN void multiply_by_rows(fragment_c (&sum)[N / 8], const A& a, const T* tile, int stride) {
-  XTRAIN_SIMT_UNROLL
+  XTRAIN_SIMT_UNROLL_BY(D > 128 ? 2 : D / 16)  // of long heads, all operands at once would need more registers than there are
   for (int x = 0; x < D; x += 16) {
     const fragment_a<T> a_x = a(x);
     XTRAIN_SIMT_UNROLL

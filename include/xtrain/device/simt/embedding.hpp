@@ -61,8 +61,9 @@ template <class Keys>
 XTRAIN_SIMT_FN int place_in_merged(int i, int width, int n, const Keys& keys) {
   const int run = i / width, first = run / 2 * 2 * width, other = (run % 2 == 0 ? run + 1 : run - 1) * width;
   const int others = smaller(width, larger(n - other, 0));
-  return first + (i - run * width) + less_than(
-                                         keys(i), [&](int j) { return keys(other + j); }, others);
+  return first + (i - run * width) +
+         less_than(
+             keys(i), [&](int j) { return keys(other + j); }, others);
 }
 
 /// Keys of rows, ascending within each tile.
@@ -89,7 +90,8 @@ struct sort_tiles {
     for (int width = 1; width < count; width *= 2) {
       sync();
       const auto keys_of_tile = [&](int i) { return s.keys[from + i]; };
-      for (int i = thread(); i < count; i += threads) s.keys[tile - from + place_in_merged(i, width, count, keys_of_tile)] = s.keys[from + i];
+      for (int i = thread(); i < count; i += threads)
+        s.keys[tile - from + place_in_merged(i, width, count, keys_of_tile)] = s.keys[from + i];
       from = tile - from;
     }
     sync();
@@ -108,7 +110,8 @@ struct merge_runs {
 /// Sorts rows by the table's rows, stably, in 2 · n words.
 ///   returns   n ascending keys
 template <launches Stream>
-[[nodiscard]] const std::uint64_t* launch_sort(Stream& stream, const token* index, int n, std::int64_t v, token first, token padding, std::uint64_t* words) {
+[[nodiscard]] const std::uint64_t* launch_sort(Stream& stream, const token* index, int n, std::int64_t v, token first, token padding,
+                                               std::uint64_t* words) {
   stream.launch(sort_tiles{index, words, n, v, first, padding}, {blocks_of(static_cast<std::size_t>(n), sort_tiles::tile), 1, 1});
   std::uint64_t *from = words, *to = words + n;
   for (int width = sort_tiles::tile; width < n; width *= 2) {
@@ -208,7 +211,8 @@ template <simt::launches S, class M, class T, class G>
 requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::embedding_backward<M, T, G>& k,
                                                                       scratch_span<M> scratch) {
   if (k.n == 0 || k.c == 0) return;
-  require<config_error>(k.n <= 0x7fffffff && k.v < simt::no_table_row, "embedding: a pass must have less than 2^31 tokens, and a table less than 2^32 - 1 rows, ",
+  require<config_error>(k.n <= 0x7fffffff && k.v < simt::no_table_row,
+                        "embedding: a pass must have less than 2^31 tokens, and a table less than 2^32 - 1 rows, ",
                         "on this device; given ", k.n, " tokens, ", k.v, " rows");
   const int n = static_cast<int>(k.n);
   const std::uint64_t* const keys = simt::launch_sort(stream, k.index_n.raw(), n, static_cast<std::int64_t>(k.v), k.first, k.padding,
@@ -216,7 +220,8 @@ requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream,
   constexpr int width = 4;
   simt::choose(k.c % width == 0 && simt::all_aligned(k.dy_nc.raw(), k.dtable_vc.raw()), [&](auto vectors) {
     using rows = simt::embedding_backward_rows<T, G, decltype(vectors)::value ? width : 1>;
-    stream.launch(rows{keys, k.dy_nc.raw(), k.dtable_vc.raw(), n, k.c, simt::narrowed(k.scale)}, {n, simt::blocks_of(k.c, rows::columns), 1});
+    stream.launch(rows{keys, k.dy_nc.raw(), k.dtable_vc.raw(), n, k.c, simt::narrowed(k.scale)},
+                  {n, simt::blocks_of(k.c, rows::columns), 1});
   });
 }
 template <simt::of_simt_device P, class M, class T, class G>
@@ -229,10 +234,14 @@ void run_kernel(S& stream, const kernel::rotary<M, T>& k, scratch_span<M>) {
   const std::size_t half = k.d / 2;
   if (k.n == 0 || k.heads * half == 0) return;
   constexpr std::size_t width = simt::elements_of<T>;
-  const bool vectors = half % width == 0 && k.stride % width == 0 && k.head_stride % width == 0 && simt::all_aligned(k.x.raw(), k.cos_sin_pd.raw());
+  const bool vectors =
+      half % width == 0 && k.stride % width == 0 && k.head_stride % width == 0 && simt::all_aligned(k.x.raw(), k.cos_sin_pd.raw());
   simt::choose(vectors, [&](auto wide) {
-    stream.launch(simt::rotary_rows < T, decltype(wide)::value ? simt::elements_of<T> : 1 > {k.position_n.raw(), k.cos_sin_pd.raw(), k.x.raw(),
-                  static_cast<int>(k.heads), static_cast<int>(half), static_cast<int>(k.positions), k.stride, k.head_stride, k.inverse ? -1.0f : 1.0f},
+    stream.launch(simt::rotary_rows < T,
+                  decltype(wide)::value
+                      ? simt::elements_of<T>
+                      : 1 > {k.position_n.raw(), k.cos_sin_pd.raw(), k.x.raw(), static_cast<int>(k.heads), static_cast<int>(half),
+                             static_cast<int>(k.positions), k.stride, k.head_stride, k.inverse ? -1.0f : 1.0f},
                   {static_cast<int>(k.n), 1, 1});
   });
 }

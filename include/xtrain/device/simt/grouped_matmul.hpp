@@ -17,7 +17,7 @@ template <class T, class C, bool TransposeB>
 struct grouped_tiles {
   using product = matmul_tiles<T, C, false, TransposeB>;
   using shared = typename product::shared;
-  static constexpr int threads = product::threads;
+  static constexpr int threads = product::threads, blocks_at_once = product::blocks_at_once;
   product one;  // of the first expert
   const token* range_e2;
   int experts;
@@ -43,7 +43,7 @@ template <class T, class C>
 struct grouped_weight_tiles {
   using product = matmul_tiles<T, C, true, false>;
   using shared = typename product::shared;
-  static constexpr int threads = product::threads;
+  static constexpr int threads = product::threads, blocks_at_once = product::blocks_at_once;
   product one;  // of the first expert
   const token* range_e2;
   std::size_t distance;
@@ -67,7 +67,9 @@ requires(simt::up_to_float<T>&& simt::up_to_float<C>) void run_kernel(S& stream,
   const bool apart = k.distance % simt::wide<T> == 0;  // whether all matrices are aligned if the first is
   if (k.transpose_a) {
     using tiles = simt::grouped_weight_tiles<T, C>;
-    stream.launch(tiles{simt::tiles_of<typename tiles::product>(k.of(0, 0, k.k), nullptr), k.range_e2.raw(), k.distance},
+    auto one = simt::tiles_of<typename tiles::product>(k.of(0, 0, k.k), nullptr);
+    one.aligned_c = one.aligned_c && k.distance % simt::wide<C> == 0;
+    stream.launch(tiles{one, k.range_e2.raw(), k.distance},
                   {columns, simt::blocks_of(k.m, height), static_cast<int>(k.experts)});
     return;
   }

@@ -97,6 +97,13 @@ void launch_items(Stream& stream, const Work& work, std::size_t n) {
   if (n > 0) stream.launch(each_item<Work>{work, n}, {blocks_of(n, 128), 1, 1});
 }
 
+/// A block for each of n rows.
+inline constexpr int row_threads = 256;
+template <launches Stream, class Rows>
+void launch_rows(Stream& stream, const Rows& rows, std::size_t n) {
+  if (n > 0) stream.launch(rows, {static_cast<int>(n), 1, 1});
+}
+
 /// Whether a token is one of v.
 XTRAIN_SIMT_FN bool is_inside(token id, std::size_t v) { return id >= 0 && static_cast<std::size_t>(id) < v; }
 

@@ -13,21 +13,23 @@ namespace simt {
 
 template <class T, class C, bool TransposeA, bool TransposeB>
 struct matmul_tiles {
-  static constexpr int threads = 256, tile_m = 128, tile_n = 128, tile_k = is_16_bits<T> ? 32 : 16, stages = 3;
+  static constexpr int threads = 256, blocks_at_once = 2, tile_m = 128, tile_n = 128, tile_k = is_16_bits<T> ? 32 : 16, stages = 3;
   static constexpr int warp_m = 64, warp_n = 32, warps_n = tile_n / warp_n;
   static constexpr int a_rows = TransposeA ? tile_k : tile_m, a_columns = TransposeA ? tile_m : tile_k;
   static constexpr int b_rows = TransposeB ? tile_n : tile_k, b_columns = TransposeB ? tile_k : tile_n;
   static constexpr int a_stride = a_columns + wide<T>, b_stride = b_columns + wide<T>;  // 16 bytes more: eight rows lie in different banks
+  static constexpr int out_stride = warp_n + wide<float>;
   struct shared {
     shared_array<T, stages * a_rows * a_stride> a;
     shared_array<T, stages * b_rows * b_stride> b;
+    shared_array<float, threads / warp_width * 16 * out_stride> out;  // 16 rows of each warp, on their way from lanes to rows
   };
   const T *a, *b, *bias;
   C* c;
   int m, n, k;
   std::size_t lda, ldb, ldc;
   float alpha;
-  bool accumulate, aligned_a, aligned_b;
+  bool accumulate, aligned_a, aligned_b, aligned_c;
   const token* range;  // of rows of a and c, or with TransposeA of a and b; null: all
 
   XTRAIN_SIMT_FN void operator()(shared& s) const {
@@ -93,21 +95,57 @@ struct matmul_tiles {
       }
     }
     wait_for_copies<0>();
+    constexpr int width = wide<C>, pieces = warp_n / width;
+    const int out = warp() * 16 * out_stride;
     XTRAIN_SIMT_UNROLL
-    for (int i = 0; i < warp_m / 16; ++i) XTRAIN_SIMT_UNROLL
-    for (int j = 0; j < warp_n / 8; ++j) XTRAIN_SIMT_UNROLL
-    for (int e = 0; e < 4; ++e) {
-      const int y = m0 + row + i * 16 + c_row(e), x = n0 + column + j * 8 + c_column(e);
-      if (y >= rows || x >= n) continue;
-      C& to = c_at[static_cast<std::size_t>(y) * ldc + static_cast<std::size_t>(x)];
-      float value = alpha * sum[i][j].r[e];
-      if (bias != nullptr) value += widen(bias[x]);
-      if (accumulate) value += widen(to);
-      to = rounded<C>(value);
+    for (int i = 0; i < warp_m / 16; ++i) {
+      XTRAIN_SIMT_UNROLL
+      for (int j = 0; j < warp_n / 8; ++j) XTRAIN_SIMT_UNROLL
+      for (int e = 0; e < 4; ++e) s.out[out + c_row(e) * out_stride + j * 8 + c_column(e)] = sum[i][j].r[e];
+      sync_warp();
+      XTRAIN_SIMT_UNROLL
+      for (int q = 0; q < 16 * pieces / warp_width; ++q) {
+        const int piece = q * warp_width + lane(), of_warp_y = piece / pieces, of_warp_x = piece % pieces * width;
+        const int y = m0 + row + i * 16 + of_warp_y, x = n0 + column + of_warp_x;
+        if (y < rows && x < n)
+          write(c_at + static_cast<std::size_t>(y) * ldc + static_cast<std::size_t>(x), x,
+                s.out.at(out + of_warp_y * out_stride + of_warp_x));
+      }
+      sync_warp();  // before the next rows replace these
     }
   }
 
  private:
+  /// Neighbours of a row of C, from column x on.
+  XTRAIN_SIMT_FN void write(C* to, int x, const float* sums) const {
+    constexpr int width = wide<C>;
+    const int exist = smaller(width, n - x);
+    const bool at_once = aligned_c && exist == width;
+    vector_of<C, width> old{}, fresh;
+    if (accumulate) {
+      if (at_once) {
+        old = load<width>(static_cast<const C*>(to));
+      } else {
+        XTRAIN_SIMT_UNROLL
+        for (int e = 0; e < width; ++e)
+          if (e < exist) old.v[e] = to[e];
+      }
+    }
+    XTRAIN_SIMT_UNROLL
+    for (int e = 0; e < width; ++e) {
+      float value = alpha * sums[e];
+      if (bias != nullptr && e < exist) value += widen(bias[x + e]);
+      if (accumulate) value += widen(old.v[e]);
+      fresh.v[e] = rounded<C>(value);
+    }
+    if (at_once) {
+      store<width>(to, fresh);
+    } else {
+      XTRAIN_SIMT_UNROLL
+      for (int e = 0; e < width; ++e)
+        if (e < exist) to[e] = fresh.v[e];
+    }
+  }
   XTRAIN_SIMT_FN static const T* at(const T* from, int i, int j, std::size_t stride) {
     return from + static_cast<std::size_t>(i) * stride + static_cast<std::size_t>(j);
   }
@@ -117,7 +155,7 @@ template <class Tiles, class M, class T, class C>
 [[nodiscard]] Tiles tiles_of(const kernel::matmul<M, T, C>& k, const token* range) {
   return {k.a.raw(), k.b.raw(), k.bias_n.raw(), k.c.raw(), static_cast<int>(k.m), static_cast<int>(k.n), static_cast<int>(k.k),
           k.lda, k.ldb, k.ldc, narrowed(k.alpha), k.accumulate, is_aligned(k.a.raw()) && k.lda % wide<T> == 0,
-          is_aligned(k.b.raw()) && k.ldb % wide<T> == 0, range};
+          is_aligned(k.b.raw()) && k.ldb % wide<T> == 0, is_aligned(k.c.raw()) && k.ldc % wide<C> == 0, range};
 }
 
 template <launches Stream, class M, class T, class C>

@@ -1,9 +1,11 @@
 // Norms. A row belongs to a warp if it has up to 1024 channels, to a block if it has more. Rows in vectors are read once and kept in registers.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 
+#include <xtrain/core/error.hpp>
 #include <xtrain/device/kernel/norm.hpp>
 #include <xtrain/device/simt/column_sum.hpp>
 #include <xtrain/device/simt/language/sums.hpp>
@@ -138,7 +140,8 @@ struct norm_forward {
 ///   part   null: no sums
 template <class T, class Rows, bool Centered>
 struct norm_backward {
-  static constexpr int threads = norm_threads, width = Rows::width, vectors = Rows::most_channels == 0 ? 1 : norm_vectors;
+  static constexpr int threads = norm_threads, blocks_at_once = Centered ? 1 : 2, width = Rows::width,
+                       vectors = Rows::most_channels == 0 ? 1 : norm_vectors;
   static constexpr bool keeps = Rows::most_channels != 0;
   static constexpr int sum_rows = Rows::rows_of_block;
   struct shared : norm_shared {
@@ -296,62 +299,92 @@ void launch_norm_backward(Stream& stream, std::size_t n, std::size_t c, const T*
 // ---- the norm of query and key heads ----
 
 /// A warp per head of a row: h query heads, k key heads; value heads are copied. dx may alias dy.
-template <class T, bool Backward>
+template <class T, bool Backward, int Width>
 struct head_norm_launch {
   static constexpr int threads = 256, heads_of_block = threads / warp_width;
   struct shared {};
   const T *x, *query, *key, *dy;
   T* y;  // or dx
   std::conditional_t<Backward, const float, float>* rstd;
-  std::size_t n;
   int h, k, d;
   float epsilon;
 
   XTRAIN_SIMT_FN void operator()(shared&) const {
-    const std::size_t all = static_cast<std::size_t>(h + 2 * k);
-    const std::size_t number = static_cast<std::size_t>(block_x()) * heads_of_block + static_cast<std::size_t>(warp());
-    if (number >= n * all) return;
-    const std::size_t i = number / all;
-    const int head = static_cast<int>(number % all);
-    const std::size_t at = number * static_cast<std::size_t>(d);
+    const auto i = static_cast<std::size_t>(block_x());
+    const int head = block_y() * heads_of_block + warp(), heads = h + 2 * k;
+    if (head >= heads) return;  // the whole warp
+    const std::size_t at = (i * static_cast<std::size_t>(heads) + static_cast<std::size_t>(head)) * static_cast<std::size_t>(d);
     const T *const x_d = x + at, *const dy_d = dy + (Backward ? at : 0);
     T* const y_d = y + at;
     if (head >= h + k) {
-      for (int j = lane(); j < d; j += warp_width) y_d[j] = Backward ? dy_d[j] : x_d[j];
+      each([&](int j) { store<Width>(y_d + j, load<Width>((Backward ? dy_d : x_d) + j)); });
       return;
     }
     const T* const weight = head < h ? query : key;
     auto* const rstd_at = rstd + i * static_cast<std::size_t>(h + k) + static_cast<std::size_t>(head);
-    if constexpr (!Backward) {
-      float squares = 0;
-      for (int j = lane(); j < d; j += warp_width) squares += widen(x_d[j]) * widen(x_d[j]);
-      const float r = 1.0f / sqrt(warp_sum(squares) / static_cast<float>(d) + epsilon);
-      for (int j = lane(); j < d; j += warp_width) y_d[j] = rounded<T>(widen(x_d[j]) * r * widen(weight[j]));
-      if (lane() == 0) *rstd_at = r;
-    } else {
-      const float r = *rstd_at;
-      float gx = 0;
-      for (int j = lane(); j < d; j += warp_width) gx += widen(dy_d[j]) * widen(weight[j]) * widen(x_d[j]) * r;
-      gx = warp_sum(gx) / static_cast<float>(d);
-      for (int j = lane(); j < d; j += warp_width) {
-        const float hat = widen(x_d[j]) * r, g = widen(dy_d[j]) * widen(weight[j]);
-        y_d[j] = rounded<T>(r * (g - hat * gx));
+    float sum = 0;  // of x², or of dy · weight · x̂
+    float r = 0;
+    if constexpr (Backward) r = *rstd_at;
+    each([&](int j) {
+      const auto x_n = load<Width>(x_d + j);
+      vector_of<T, Width> dy_n{}, w{};
+      if constexpr (Backward) dy_n = load<Width>(dy_d + j), w = load<Width>(weight + j);
+      XTRAIN_SIMT_UNROLL
+      for (int e = 0; e < Width; ++e) {
+        if constexpr (Backward) sum += widen(dy_n.v[e]) * widen(w.v[e]) * widen(x_n.v[e]) * r;
+        else sum += widen(x_n.v[e]) * widen(x_n.v[e]);
       }
+    });
+    const float mean = warp_sum(sum) / static_cast<float>(d);
+    if constexpr (!Backward) {
+      r = 1.0f / sqrt(mean + epsilon);
+      if (lane() == 0) *rstd_at = r;
     }
+    each([&](int j) {
+      const auto x_n = load<Width>(x_d + j), w = load<Width>(weight + j);
+      vector_of<T, Width> dy_n{}, y_n;
+      if constexpr (Backward) dy_n = load<Width>(dy_d + j);
+      XTRAIN_SIMT_UNROLL
+      for (int e = 0; e < Width; ++e) {
+        const float hat = widen(x_n.v[e]) * r;
+        y_n.v[e] = rounded<T>(Backward ? r * (widen(dy_n.v[e]) * widen(w.v[e]) - hat * mean) : hat * widen(w.v[e]));
+      }
+      store<Width>(y_d + j, y_n);
+    });
+  }
+
+ private:
+  /// f(first element) for each of this lane's vectors.
+  template <class F>
+  XTRAIN_SIMT_FN void each(F&& f) const {
+    for (int j = lane() * Width; j < d; j += warp_width * Width) f(j);
   }
 };
+/// Launches it: vectors of 4 elements, of which 32 lanes hold a head of 128.
+template <bool Backward, launches Stream, class T, class R>
+void launch_head_norm(Stream& stream, std::size_t n, std::size_t h, std::size_t k, std::size_t d, const T* x, const T* query, const T* key,
+                      const T* dy, T* y, R* rstd, double epsilon) {
+  constexpr int width = 4;
+  choose(d % width == 0 && all_aligned(x, query, key, dy, static_cast<const T*>(y)), [&](auto vectors) {
+    using launch = head_norm_launch<T, Backward, decltype(vectors)::value ? width : 1>;
+    stream.launch(launch{x, query, key, dy, y, rstd, static_cast<int>(h), static_cast<int>(k), static_cast<int>(d), narrowed(epsilon)},
+                  {static_cast<int>(n), blocks_of(h + 2 * k, launch::heads_of_block), 1});
+  });
+}
 
 /// dy · x̂ of heads: row i of the sum is head i mod `heads` of row i / heads.
 template <class T>
 struct head_gradient_term {
   const T *x, *dy;
   const float* rstd;
-  std::size_t heads, first, h_and_k, row, d;
+  unsigned heads;  // divided by in 32 bits
+  std::size_t first, h_and_k, row, d;
   template <int N>
   XTRAIN_SIMT_FN vector_of<float, N> of(std::size_t i, std::size_t j) const {
-    const std::size_t head = first + i % heads, at = i / heads * row + head * d + j;
+    const unsigned number = static_cast<unsigned>(i) / heads;
+    const std::size_t head = first + static_cast<unsigned>(i) % heads, at = number * row + head * d + j;
     const auto x_n = load<N>(x + at), dy_n = load<N>(dy + at);
-    const float r = rstd[i / heads * h_and_k + head];
+    const float r = rstd[number * h_and_k + head];
     vector_of<float, N> values;
     XTRAIN_SIMT_UNROLL
     for (int e = 0; e < N; ++e) values.v[e] = widen(dy_n.v[e]) * widen(x_n.v[e]) * r;
@@ -400,17 +433,18 @@ template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::head_norm<M, T>& k, scratch_span<M>) {
   if (k.n == 0) return;
-  using launch = simt::head_norm_launch<T, false>;
-  stream.launch(launch{k.x_nr.raw(), k.query_d.raw(), k.key_d.raw(), nullptr, k.y_nr.raw(), k.rstd_nh.raw(), k.n, static_cast<int>(k.h),
-                       static_cast<int>(k.k), static_cast<int>(k.d), simt::narrowed(k.epsilon)},
-                {simt::blocks_of(k.n * (k.h + 2 * k.k), launch::heads_of_block), 1, 1});
+  simt::launch_head_norm<false>(stream, k.n, k.h, k.k, k.d, k.x_nr.raw(), k.query_d.raw(), k.key_d.raw(), static_cast<const T*>(nullptr),
+                                k.y_nr.raw(), k.rstd_nh.raw(), k.epsilon);
 }
 template <simt::launches S, class M, class T, class G>
 requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::head_norm_backward<M, T, G>& k,
                                                                       scratch_span<M> scratch) {
   if (k.n == 0) return;
+  require<config_error>(k.n * k.h < std::size_t{1} << 32, "head_norm: a pass must have less than 2^32 heads on this device; given ", k.n,
+                        " rows of ", k.h);
   const auto sum = [&](std::size_t heads, std::size_t first, G* dweight) {  // before dx, which may replace dy
-    const simt::head_gradient_term<T> term{k.x_nr.raw(), k.dy_nr.raw(), k.rstd_nh.raw(), heads, first, k.h + k.k, k.row(), k.d};
+    const simt::head_gradient_term<T> term{k.x_nr.raw(), k.dy_nr.raw(), k.rstd_nh.raw(), static_cast<unsigned>(heads),
+                                           first,        k.h + k.k,     k.row(),         k.d};
     simt::launch_column_sum<simt::elements_of<T>>(stream, term, k.n * heads, k.d, simt::all_aligned(k.x_nr.raw(), k.dy_nr.raw()), dweight,
                                                   scratch.raw());
   };
@@ -418,10 +452,8 @@ requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream,
     sum(k.h, 0, k.dquery_d.raw());
     sum(k.k, k.h, k.dkey_d.raw());
   }
-  using launch = simt::head_norm_launch<T, true>;
-  stream.launch(launch{k.x_nr.raw(), k.query_d.raw(), k.key_d.raw(), k.dy_nr.raw(), k.dx_nr.raw(), k.rstd_nh.raw(), k.n,
-                       static_cast<int>(k.h), static_cast<int>(k.k), static_cast<int>(k.d), 0.0f},
-                {simt::blocks_of(k.n * (k.h + 2 * k.k), launch::heads_of_block), 1, 1});
+  simt::launch_head_norm<true>(stream, k.n, k.h, k.k, k.d, k.x_nr.raw(), k.query_d.raw(), k.key_d.raw(), k.dy_nr.raw(), k.dx_nr.raw(),
+                               k.rstd_nh.raw(), 0.0);
 }
 template <simt::of_simt_device P, class M, class T, class G>
 requires simt::up_to_float<T>

@@ -250,9 +250,7 @@ struct grpo_rows {
 
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::sequence_sums<M, float>& k, scratch_span<M>) {
-  if (k.b == 0) return;
-  stream.launch(simt::sequence_sums_rows{k.loss_n.raw(), k.target_n.raw(), k.logp_b.raw(), k.count_b.raw(), k.t, k.v},
-                {static_cast<int>(k.b), 1, 1});
+  simt::launch_rows(stream, simt::sequence_sums_rows{k.loss_n.raw(), k.target_n.raw(), k.logp_b.raw(), k.count_b.raw(), k.t, k.v}, k.b);
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::preference_loss<M>& k, scratch_span<M>) {
@@ -277,7 +275,7 @@ void run_kernel(S& stream, const kernel::value_loss<M>& k, scratch_span<M>) {
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::grpo_loss<M, float>& k, scratch_span<M>) {
-  if (k.b > 0) stream.launch(simt::grpo_rows<M>{k}, {static_cast<int>(k.b), 1, 1});
+  simt::launch_rows(stream, simt::grpo_rows<M>{k}, k.b);
 }
 
 }  // namespace xtrain

@@ -76,7 +76,8 @@ struct optimizer_launch {
     sync();
     const step_of_block step = s.step[0];
     if (!step.applies) return;
-    for (std::size_t i = thread_of_grid(threads); i < n; i += static_cast<std::size_t>(blocks_x()) * threads) rule.update(i, step, *scalars);
+    for (std::size_t i = thread_of_grid(threads); i < n; i += static_cast<std::size_t>(blocks_x()) * threads)
+      rule.update(i, step, *scalars);
   }
 };
 

@@ -14,12 +14,14 @@ namespace xtrain {
 
 namespace simt {
 
-inline constexpr int row_threads = 256;
-
 /// gradient_scale times its factor in device memory.
 struct scale_of_gradient {
   double scale;
   const double* factor;  // null: 1
+  template <class Kernel>
+  [[nodiscard]] static scale_of_gradient of(const Kernel& k) {
+    return {k.gradient_scale, k.gradient_factor_1.raw()};
+  }
   XTRAIN_SIMT_FN float operator()() const { return static_cast<float>(factor != nullptr ? scale * *factor : scale); }
 };
 /// factor · difference, and 0 for a factor of 0, whatever the difference is.
@@ -302,98 +304,61 @@ struct topk_distillation_of_parts_rows {
 
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::softmax_part<M, float>& k, scratch_span<M>) {
-  if (k.n == 0) return;
-  stream.launch(simt::softmax_part_rows{k.logits_nv.raw(), k.target_n.raw(), k.parts_pn.raw(), k.n, static_cast<int>(k.v),
-                                        static_cast<int>(k.parts), k.first},
-                {static_cast<int>(k.n), 1, 1});
+  simt::launch_rows(stream,
+                    simt::softmax_part_rows{k.logits_nv.raw(), k.target_n.raw(), k.parts_pn.raw(), k.n, static_cast<int>(k.v),
+                                            static_cast<int>(k.parts), k.first},
+                    k.n);
 }
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::softmax_of_parts<M, float, T>& k, scratch_span<M>) {
-  if (k.n == 0) return;
-  stream.launch(simt::softmax_of_parts_rows<T>{k.parts_rpn.raw(),
-                                               k.token_weight_n.raw(),
-                                               k.logits_nv.raw(),
-                                               k.target_n.raw(),
-                                               k.loss_n.raw(),
-                                               k.dlogits_nv.raw(),
-                                               k.n,
-                                               static_cast<int>(k.v),
-                                               static_cast<int>(k.rank),
-                                               static_cast<int>(k.ranks),
-                                               static_cast<int>(kernel::softmax_parts(k.label_smoothing)),
-                                               static_cast<int>(k.vocab_size),
-                                               k.first,
-                                               simt::narrowed(1.0 - k.label_smoothing),
-                                               simt::narrowed(k.label_smoothing / static_cast<double>(k.vocab_size)),
-                                               simt::narrowed(k.z_loss),
-                                               simt::narrowed(k.log_z_loss),
-                                               {k.gradient_scale, k.gradient_factor_1.raw()}},
-                {static_cast<int>(k.n), 1, 1});
+  simt::launch_rows(stream,
+                    simt::softmax_of_parts_rows<T>{k.parts_rpn.raw(), k.token_weight_n.raw(), k.logits_nv.raw(), k.target_n.raw(),
+                                                   k.loss_n.raw(), k.dlogits_nv.raw(), k.n, static_cast<int>(k.v), static_cast<int>(k.rank),
+                                                   static_cast<int>(k.ranks), static_cast<int>(kernel::softmax_parts(k.label_smoothing)),
+                                                   static_cast<int>(k.vocab_size), k.first, simt::narrowed(1.0 - k.label_smoothing),
+                                                   simt::narrowed(k.label_smoothing / static_cast<double>(k.vocab_size)),
+                                                   simt::narrowed(k.z_loss), simt::narrowed(k.log_z_loss), simt::scale_of_gradient::of(k)},
+                    k.n);
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::distillation_part<M, float>& k, scratch_span<M>) {
-  if (k.n == 0) return;
-  stream.launch(simt::distillation_part_rows{k.student_nv.raw(), k.teacher_nv.raw(), k.parts_5n.raw(), k.n, static_cast<int>(k.v),
-                                             simt::narrowed(1.0 / k.temperature), k.kind == kernel::divergence_kind::forward},
-                {static_cast<int>(k.n), 1, 1});
+  simt::launch_rows(stream,
+                    simt::distillation_part_rows{k.student_nv.raw(), k.teacher_nv.raw(), k.parts_5n.raw(), k.n, static_cast<int>(k.v),
+                                                 simt::narrowed(1.0 / k.temperature), k.kind == kernel::divergence_kind::forward},
+                    k.n);
 }
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::distillation_of_parts<M, float, T>& k, scratch_span<M>) {
-  if (k.n == 0) return;
-  stream.launch(simt::distillation_of_parts_rows<T>{k.parts_r5n.raw(),
-                                                    k.token_weight_n.raw(),
-                                                    k.student_nv.raw(),
-                                                    k.teacher_nv.raw(),
-                                                    k.target_n.raw(),
-                                                    k.loss_n.raw(),
-                                                    k.dstudent_nv.raw(),
-                                                    k.n,
-                                                    static_cast<int>(k.v),
-                                                    static_cast<int>(k.ranks),
-                                                    static_cast<int>(k.vocab_size),
-                                                    simt::narrowed(k.factor),
-                                                    simt::narrowed(1.0 / k.temperature),
-                                                    {k.gradient_scale, k.gradient_factor_1.raw()},
-                                                    k.kind == kernel::divergence_kind::forward,
-                                                    k.accumulate},
-                {static_cast<int>(k.n), 1, 1});
+  simt::launch_rows(stream,
+                    simt::distillation_of_parts_rows<T>{k.parts_r5n.raw(), k.token_weight_n.raw(), k.student_nv.raw(), k.teacher_nv.raw(),
+                                                        k.target_n.raw(), k.loss_n.raw(), k.dstudent_nv.raw(), k.n, static_cast<int>(k.v),
+                                                        static_cast<int>(k.ranks), static_cast<int>(k.vocab_size), simt::narrowed(k.factor),
+                                                        simt::narrowed(1.0 / k.temperature), simt::scale_of_gradient::of(k),
+                                                        k.kind == kernel::divergence_kind::forward, k.accumulate},
+                    k.n);
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::topk_distillation_part<M, float>& k, scratch_span<M>) {
-  if (k.n == 0) return;
-  stream.launch(
+  simt::launch_rows(
+      stream,
       simt::topk_distillation_part_rows{k.student_nv.raw(), k.teacher_nk.raw(), k.id_nk.raw(), k.parts_3n.raw(), k.n, static_cast<int>(k.v),
                                         static_cast<int>(k.top), k.first, simt::narrowed(1.0 / k.temperature)},
-      {static_cast<int>(k.n), 1, 1});
+      k.n);
 }
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::topk_distillation_of_parts<M, float, T>& k, scratch_span<M>) {
-  if (k.n == 0) return;
   require<config_error>(k.top <= static_cast<std::size_t>(simt::most_top), "distillation: a teacher must store at most ", simt::most_top,
                         " tokens per position on this device; given ", k.top);
-  stream.launch(simt::topk_distillation_of_parts_rows<T>{k.parts_r3n.raw(),
-                                                         k.token_weight_n.raw(),
-                                                         k.student_nv.raw(),
-                                                         k.teacher_nk.raw(),
-                                                         k.target_n.raw(),
-                                                         k.id_nk.raw(),
-                                                         k.loss_n.raw(),
-                                                         k.dstudent_nv.raw(),
-                                                         k.n,
-                                                         static_cast<int>(k.v),
-                                                         static_cast<int>(k.top),
-                                                         static_cast<int>(k.ranks),
-                                                         static_cast<int>(k.vocab_size),
-                                                         k.first,
-                                                         simt::narrowed(k.factor),
-                                                         simt::narrowed(1.0 / k.temperature),
-                                                         {k.gradient_scale, k.gradient_factor_1.raw()},
-                                                         k.renormalize,
-                                                         k.accumulate},
-                {static_cast<int>(k.n), 1, 1});
+  simt::launch_rows(stream,
+                    simt::topk_distillation_of_parts_rows<T>{
+                        k.parts_r3n.raw(), k.token_weight_n.raw(), k.student_nv.raw(), k.teacher_nk.raw(), k.target_n.raw(), k.id_nk.raw(),
+                        k.loss_n.raw(), k.dstudent_nv.raw(), k.n, static_cast<int>(k.v), static_cast<int>(k.top), static_cast<int>(k.ranks),
+                        static_cast<int>(k.vocab_size), k.first, simt::narrowed(k.factor), simt::narrowed(1.0 / k.temperature),
+                        simt::scale_of_gradient::of(k), k.renormalize, k.accumulate},
+                    k.n);
 }
 
 }  // namespace xtrain

@@ -5,6 +5,8 @@
 #define XTRAIN_SIMT_GPU 1
 #define XTRAIN_SIMT_FN __device__ __forceinline__
 #define XTRAIN_SIMT_UNROLL _Pragma("unroll")
+#define XTRAIN_SIMT_PRAGMA(...) _Pragma(#__VA_ARGS__)
+#define XTRAIN_SIMT_UNROLL_BY(n) XTRAIN_SIMT_PRAGMA(unroll(n))
 #if defined(__CUDACC__) && !defined(__MUSA__)
 #define XTRAIN_SIMT_PTX 1
 #else
@@ -17,6 +19,7 @@
 #define XTRAIN_SIMT_GPU 0
 #define XTRAIN_SIMT_FN inline
 #define XTRAIN_SIMT_UNROLL
+#define XTRAIN_SIMT_UNROLL_BY(n)
 #define XTRAIN_SIMT_PTX 0
 #endif
 

@@ -359,7 +359,7 @@ template <class T, int Rows, int Columns, int Stride, int Threads>
 XTRAIN_SIMT_FN void copy_tile(T* to, const T* from, std::size_t from_stride, int rows, int columns, bool aligned) {
   constexpr int width = wide<T>, pieces = Columns / width;
   static_assert(Columns % width == 0 && Rows * pieces % Threads == 0);
-  XTRAIN_SIMT_UNROLL
+  XTRAIN_SIMT_UNROLL_BY(Rows * pieces / Threads < 8 ? Rows * pieces / Threads : 8)
   for (int q = 0; q < Rows * pieces / Threads; ++q) {
     const int piece = q * Threads + thread(), i = piece / pieces, j = piece % pieces * width;
     const int left = i < rows ? columns - j : 0, valid = left < 0 ? 0 : left > width ? width : left;
