@@ -2,6 +2,7 @@
 #include <xtrain/core/gguf_file.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/io/gguf.hpp>
+#include <xtrain/models/families.hpp>
 #include <xtrain/text/gguf_tokenizer.hpp>
 
 #include "weights.hpp"
