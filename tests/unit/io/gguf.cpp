@@ -214,7 +214,7 @@ TEST_CASE("a GGUF file that lies is refused with the place") {
   check_refused(entry(text("") + u32(4) + u32(1)), "keys must have a name");
   check_refused(entry(text("k") + u32(13) + u64(0)), "'k' must have a type from 0 to 12; it has 13");
   check_refused(entry(text("k") + u32(9) + u32(9) + u64(1) + u32(4) + u64(0)), "'k' must be an array of scalars or strings");
-  check_refused(entry(text("k") + u32(9) + u32(4) + u64(std::uint64_t{1} << 62)), "'k' must lie inside the file; it claims 4611686018427387904 elements");
+  check_refused(entry(text("k") + u32(9) + u32(4) + u64(1000)), "'k' must lie inside the file; it claims 1000 elements");
   check_refused(entry(text("k") + u32(9) + u32(8) + u64(1) + u64(100)), "element 0 of 'k' must lie inside the file");
   check_refused(entry(text("k") + u32(7) + "\2" + u64(0)), "'k' must be true or false");
   check_refused(file({of_u32("k", 1), of_u32("k", 1)}, {}, ""), "'k' must be there once");
