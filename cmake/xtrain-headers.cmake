@@ -179,6 +179,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/offload.hpp
     xtrain/device/pinned_memory.hpp
     xtrain/device/pinned_pipe.hpp
+    xtrain/device/prepared_kernels.hpp
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
     xtrain/device/reference/attention_block.hpp

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <mutex>
@@ -25,6 +26,8 @@ struct on_device : defaults {
   using adapter = Adapter;
 };
 using isolated = testing::isolated<cpu>;
+static_assert(clause::device_prepares_kernels<isolated> && clause::device_marks_host_failures<isolated>);
+static_assert(!clause::device_prepares_kernels<cpu> && !clause::device_marks_host_failures<cpu>);
 
 /// A few steps by hand on one rank of several, and how often the host waited in the last one.
 struct steps_taken {
@@ -130,30 +133,161 @@ TEST_CASE("sharded layers and sequences") {
 }
 
 TEST_CASE("collectives of an accelerator's own library, which a transport provides: the same calls on every rank, and the same results") {
-  const auto run = [&]<class Parallel>(Parallel, std::size_t ranks, const rank_layout& layout) {
-    using model_type = llama<on_device<isolated, Parallel>>;
+  // most_host_bytes: what all ranks together may send by way of the host in 3 steps: a few counts, and no array
+  const auto run = [&]<class Model>(const Model*, std::size_t ranks, const decoder_config& shape, typename Model::recipe::parallel::config layout,
+                                    std::size_t most_host_bytes, std::size_t waits = 1) {
+    using model_type = Model;
+    CAPTURE(std::string(Model::recipe::parallel::name));
     std::vector<steps_taken> sent(ranks), native(ranks);
     const auto ledgers = std::make_shared<testing::call_ledgers>();
     run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
-      rank_layout own = layout;
+      auto own = layout;
       own.ranks = network;
-      sent[network->rank()] = take_steps<model_type>(sizes(false), {.parallel = own}, 4);
+      sent[network->rank()] = take_steps<model_type>(shape, {.parallel = own}, 4);
       own.ranks = std::make_shared<testing::recorded_transport<isolated>>(network, ledgers);
-      native[network->rank()] = take_steps<model_type>(sizes(false), {.parallel = own}, 4);
+      native[network->rank()] = take_steps<model_type>(shape, {.parallel = own}, 4);
     });
-    CHECK(ledgers->calls() >= 3);  // at least one per step
+    CHECK(ledgers->calls() + ledgers->native_messages >= 3);  // at least one per step
     CHECK_NOTHROW(ledgers->require_complete());
+    CHECK(ledgers->host_bytes.load() <= most_host_bytes);
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       CHECK(native[rank].losses == sent[rank].losses);
       CHECK(native[rank].weights == sent[rank].weights);
-      CHECK(native[rank].waits.synchronizations + native[rank].waits.event_waits == 1);
+      CHECK(native[rank].waits.synchronizations + native[rank].waits.event_waits == waits);
     }
   };
-  run(data_parallel{}, 2, {});
-  run(zero<2>{}, 2, {});
-  run(zero<3>{}, 3, {});
-  run(tensor_parallel{}, 2, {.tensor_parallel_size = 2});
-  run(parallel<zero<2>, sequence_parallel>{}, 4, {.tensor_parallel_size = 2});
+  const auto llama_on = [&]<class Parallel>(Parallel, std::size_t ranks, const typename Parallel::config& layout, std::size_t most_host_bytes) {
+    run(static_cast<const llama<on_device<isolated, Parallel>>*>(nullptr), ranks, sizes(false), layout, most_host_bytes);
+  };
+  llama_on(data_parallel{}, 2, {}, 4096);
+  llama_on(zero<2>{}, 2, {}, 4096);
+  llama_on(zero<3>{}, 3, {}, 4096);
+  llama_on(tensor_parallel{}, 2, {.tensor_parallel_size = 2}, 0);
+  llama_on(parallel<zero<2>, sequence_parallel>{}, 4, {.tensor_parallel_size = 2}, 4096);
+  llama_on(context_parallel{}, 2, {.context_parallel_size = 2}, 0);
+  llama_on(ring_context_parallel{}, 2, {.context_parallel_size = 2}, 0);
+  llama_on(ring_context_parallel{}, 4, {.context_parallel_size = 4}, 0);
+  llama_on(pipeline<one_forward_one_backward>{}, 2, {}, 0);
+  llama_on(pipeline<zero_bubble, zero<1>>{}, 4, {.data_parallel_size = 2}, 4096);
+  // a library takes the sizes of messages from the host, which waits for the counts: of 2 experts of the other rank, in each of 3 layers and 4 micro-batches
+  run(static_cast<const mixtral<on_device<isolated, expert_parallel>>*>(nullptr), 2, experts(), {.expert_parallel_size = 2, .expert_waits = true},
+      4096, 1 + 3 * 4);
+}
+
+namespace {
+
+/// A network that fails: from some message on, nothing can be sent.
+class failing_transport final : public transport {
+ public:
+  explicit failing_transport(std::shared_ptr<transport> of) : of_(std::move(of)) {}
+
+  void fail_after(int messages) { left_ = messages; }
+  [[nodiscard]] std::string_view name() const override { return "failing"; }
+  [[nodiscard]] std::size_t rank() const override { return of_->rank(); }
+  [[nodiscard]] std::size_t size() const override { return of_->size(); }
+  [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override {
+    if (left_ >= 0 && left_-- == 0) {
+      left_ = 0;
+      throw comm_error("the network has failed");
+    }
+    return of_->send(to, channel, bytes);
+  }
+  [[nodiscard]] pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override {
+    return of_->receive(from, channel, bytes);
+  }
+
+ private:
+  std::shared_ptr<transport> of_;
+  std::atomic<int> left_{-1};
+};
+
+using device_state = std::vector<std::vector<std::byte>>;
+/// Weights and optimizer state, read or written through another stream: the model's may have failed.
+template <class Model, class Trainer, class Visit>
+void visit_state(Model& model, Trainer& trainer, Visit&& visit) {
+  isolated::stream beside(model.context());
+  std::size_t index = 0;
+  const auto one = [&](auto span) { visit(beside, index++, span_of<std::byte, isolated::memory>(reinterpret_cast<std::byte*>(span.raw()), span.bytes())); };
+  one(model.parameters().trained_values());
+  trainer.visit_optimizer([&](std::string_view, const auto& array, const auto&...) { one(array); });
+  beside.synchronize();
+}
+template <class Model, class Trainer>
+[[nodiscard]] device_state state_of(Model& model, Trainer& trainer) {
+  device_state all;
+  visit_state(model, trainer, [&](isolated::stream& beside, std::size_t, auto bytes) {
+    copy_to_host(beside, std::span<std::byte>(all.emplace_back(bytes.size())), bytes);
+    beside.synchronize();
+  });
+  return all;
+}
+
+/// A step of two ranks fails, because rank 1 sends `messages` messages of it and no more.
+template <template <class> class Family, class Parallel>
+void step_fails(int messages, const decoder_config& shape, const typename Parallel::config& layout = {}) {
+  using model_type = Family<on_device<isolated, Parallel>>;
+  CAPTURE(std::string(Parallel::name));
+  CAPTURE(messages);
+  const training_config<adamw> settings{.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .seq_length = 16, .max_grad_norm = 0.5};
+  const auto step = [](auto& trainer, std::size_t rank, std::size_t number) {
+    const std::vector<host_batch> batches = batches_of(2, number + 5 * rank);
+    return trainer.step(std::span<const host_batch>(batches), 1e-2).loss;
+  };
+  const auto on_ranks = [&](auto&& work) {
+    run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+      const auto failing = std::make_shared<failing_transport>(network);
+      auto own = layout;
+      own.ranks = failing;
+      model_type model(shape, isolated::context{}, {.parallel = own});
+      trainer trainer(model, settings);
+      work(*failing, model, trainer, model.parallel().data().rank());
+    });
+  };
+  device_state saved[2];
+  training_progress progress[2];
+  std::vector<double> losses[2], uninterrupted[2], weights[2], uninterrupted_weights[2];
+  on_ranks([&](failing_transport& network, model_type& model, auto& trainer, std::size_t data) {
+    const std::size_t rank = network.rank();
+    losses[rank].push_back(step(trainer, data, 0));
+    (void)all_weights(model);  // weights may still be gathered beside the stream
+    saved[rank] = state_of(model, trainer);
+    progress[rank] = trainer.progress();
+    if (rank == 1) network.fail_after(messages);
+    CHECK_THROWS_WITH_AS(step(trainer, data, 1), doctest::Contains(rank == 1 ? "the network has failed" : "that rank has returned"), comm_error);
+    CHECK(state_of(model, trainer) == saved[rank]);
+    CHECK(trainer.progress().step == 1);
+    CHECK(trainer.progress().updates == 1);
+    CHECK_THROWS_WITH_AS(step(trainer, data, 1), doctest::Contains("Create new ranks, and load the last checkpoint"), comm_error);
+  });
+  // resumed from the memory of the ranks that failed, a run is like one that has not failed
+  on_ranks([&](failing_transport& network, model_type& model, auto& trainer, std::size_t data) {
+    const std::size_t rank = network.rank();
+    visit_state(model, trainer, [&](isolated::stream& beside, std::size_t index, auto bytes) {
+      copy_to_device(beside, bytes, std::span<const std::byte>(saved[rank][index]));
+      beside.synchronize();
+    });
+    trainer.restore(progress[rank]);
+    for (std::size_t number = 1; number < 3; ++number) losses[rank].push_back(step(trainer, data, number));
+    weights[rank] = all_weights(model);
+  });
+  on_ranks([&](failing_transport& network, model_type& model, auto& trainer, std::size_t data) {
+    for (std::size_t number = 0; number < 3; ++number) uninterrupted[network.rank()].push_back(step(trainer, data, number));
+    uninterrupted_weights[network.rank()] = all_weights(model);
+  });
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    CHECK(losses[rank] == uninterrupted[rank]);
+    CHECK(weights[rank] == uninterrupted_weights[rank]);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a step whose messages fail changes nothing, although the device goes on with it, and the run can be resumed") {
+  for (const int messages : {1, 2, 3}) step_fails<llama, data_parallel>(messages, sizes(false));
+  step_fails<llama, zero<2>>(2, sizes(false));
+  step_fails<llama, tensor_parallel>(5, sizes(false), {.tensor_parallel_size = 2});
+  step_fails<llama, pipeline<one_forward_one_backward>>(1, sizes(false));
+  for (const int messages : {2, 3, 9}) step_fails<mixtral, expert_parallel>(messages, experts(), {.expert_parallel_size = 2});
 }
 
 TEST_CASE("pipelines") {
@@ -339,6 +473,16 @@ steps_taken steps_in_turn(const decoder_config& shape, const typename Model::opt
     while (trainer.queued_steps() > left) add(trainer.finish_step());
   }
   taken.weights = all_weights(model);
+  const testing::kernel_preparation kernels = model.context().prepared();
+  if (captures) {
+    CHECK(kernels.captured > 100);
+    CHECK(kernels.prepared > 10);
+    CHECK(4 * kernels.prepared < kernels.captured);  // there are two captures for each of two slots, and layers are alike
+  } else {
+    CHECK(kernels.prepared == 0);
+  }
+  CHECK(kernels.unprepared == 0);
+  CHECK(kernels.again == 0);
   return taken;
 }
 
@@ -361,6 +505,30 @@ TEST_CASE("a step that is captured once and replayed is the same step, in one la
   compare(static_cast<llama<on_device<isolated, single, bf16_pure, lora>>*>(nullptr), "with stochastic rounding, and LoRA", sizes(true),
           {.adapter = {.rank = 2, .dropout = 0.1}});
   compare(static_cast<mixtral<on_device<isolated, single>>*>(nullptr), "experts", experts());
+}
+
+TEST_CASE("kernels are prepared before a capture, once for each shape, also those of a layout that comes later") {
+  llama<on_device<isolated, single>> model(sizes(false));
+  trainer trainer(model, {.max_steps = 8, .micro_batch_size = 2, .seq_length = 16, .capture_steps = true});
+  const auto prepared_by = [&](std::size_t t, std::size_t step) {
+    std::vector<host_batch> batches = batches_of(1, step);
+    batches[0].t = t;
+    for (auto* values : {&batches[0].tokens, &batches[0].targets, &batches[0].positions, &batches[0].starts}) values->resize(2 * t);
+    for (std::size_t i = 0; i < 2 * t; ++i) batches[0].positions[i] = static_cast<token>(i % t);
+    batches[0].target_count = batches[0].token_count = 2 * t;
+    const testing::kernel_preparation before = model.context().prepared();
+    (void)trainer.step(std::span<const host_batch>(batches), 1e-2);
+    const testing::kernel_preparation after = model.context().prepared();
+    CHECK(after.unprepared == 0);
+    CHECK(after.again == 0);
+    return after.prepared - before.prepared;
+  };
+  CHECK(prepared_by(16, 0) > 10);
+  CHECK(prepared_by(16, 1) <= 2);  // the other slot: only what has other operands there, of another alignment
+  CHECK(prepared_by(16, 2) == 0);
+  CHECK(prepared_by(8, 3) > 10);
+  CHECK(prepared_by(8, 4) <= 2);
+  CHECK(prepared_by(16, 5) == 0);
 }
 
 TEST_CASE("steps are captured for each layout of batches, beside evaluations") {

@@ -114,15 +114,20 @@ void on_host(Stream& stream, message_staging& staging, device_span<T, Memory> va
   }
 }
 
-/// work(from, to) on memory of the host: `from` is read, `to` written.
+/// work(from, to) on memory of the host: `from` is read, `to` written. If an error before keeps work() from running, `to` has any values, or zeros.
 template <class Stream, class T, class Memory, class Work>
-void on_host(Stream& stream, message_staging& staging, device_span<const T, Memory> from, device_span<T, Memory> to, Work work) {
+void on_host(Stream& stream, message_staging& staging, device_span<const T, Memory> from, device_span<T, Memory> to, Work work,
+             [[maybe_unused]] bool zeros_after_errors = false) {
   if constexpr (!is_staged<Memory>) {
     stream.synchronize();
     work(host_span(from), host_span(to));
   } else {
     const staged_span<T> sent = staging.take<T>(stream, 0, from.size()), received = staging.take<T>(stream, 1, to.size());
     copy_to_host(stream, sent.values, from);
+    if (zeros_after_errors) {
+      fill_zero(stream, to);
+      copy_to_host(stream, received.values, to);
+    }
     in_stream_order(stream, [work = std::move(work), s = sent.values, r = received.values]() { work(std::span<const T>(s), r); },
                     sent.memory, received.memory);
     copy_to_device(stream, to, std::span<const T>(received.values));

@@ -21,12 +21,16 @@ struct kernel_count {
   double bytes = 0;       // minimum memory traffic in bytes
 };
 
+/// Of a dry run that is made to know them; see prepared_kernels.hpp.
+class launched_kernels {};
+
 /// What a program would have done.
 struct dry_record {
   std::vector<kernel_count> kernels;
   std::size_t synchronisations = 0;
   double bytes_from_host = 0;
   double bytes_to_host = 0;
+  launched_kernels* launched = nullptr;  // where kernels themselves are noted
 
   [[nodiscard]] double operations() const {
     double all = 0;

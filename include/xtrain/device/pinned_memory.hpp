@@ -1,6 +1,7 @@
 // Host memory that a device copies from and to without making the host wait (page-locked, pinned).
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <new>
 #include <span>
@@ -20,11 +21,19 @@ concept device_has_pinned_memory = requires(const typename D::context& opened, s
 };
 
 /// Optional: stream.queue_host_function(f) runs f() on the host in the order of the stream, without holding up other streams. Required of devices
-/// whose memory the host cannot access, to communicate without making the host wait. f() may throw: nothing that is queued on the stream after it is
-/// run then, and the next synchronize() of the stream or of its events throws that.
+/// whose memory the host cannot access, to communicate without making the host wait. f() may throw: no host function that is queued on the stream after it
+/// is run then (it is destroyed in its turn), and every later synchronize() of the stream or of its later events throws that. Kernels and copies may run.
 template <class D>
 concept device_runs_host_functions = requires(typename D::stream& stream, void (*f)()) {
   stream.queue_host_function(f);
+};
+
+/// Optional, required of devices that go on with kernels and copies after a host function has thrown: stream.host_failure() is pinned memory, 0 until a
+/// host function of this stream, or of a stream whose event it has waited for, has thrown; then 1, before anything that was queued after it runs. It is
+/// copied to the device before a step's scalars are computed: weights and optimizer state then stay as they are.
+template <class D>
+concept device_marks_host_failures = requires(const typename D::stream& stream) {
+  { stream.host_failure() } -> std::same_as<const double*>;
 };
 
 }  // namespace clause

@@ -111,7 +111,7 @@ class expert_exchange {
                             ", which it has memory for; those of rank ", ranks.rank(), " are given ", later.rows(),
                             ". Make expert_capacity larger, or 0; see parallel/README.md");
       later.write_ranges(how, ranges);
-    });
+    }, true);  // kernels go on after an error, and must find ranges that are inside their arrays
   }
   /// Queues dispatch(): slots read, there written, of which the rows that come are the first.
   template <class Stream, class Ranks, class T, class Memory>

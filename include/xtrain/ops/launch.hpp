@@ -7,6 +7,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
+#include <xtrain/device/prepared_kernels.hpp>
 #include <xtrain/tensor/arena.hpp>
 #include <xtrain/tensor/view.hpp>
 
@@ -38,6 +39,7 @@ void launch_in_rows(execution<Device>& on, const Kernel& kernel) {
     if (dry_record* const counts = counts_of(on.stream)) {
       const typename arena<Device>::scope scope(on.workspace);
       (void)on.workspace.template take<std::byte>(scratch_bytes(on.properties, kernel));
+      note_launch<Device>(*counts, kernel::in_rows<Kernel, typename Device::memory>{kernel, on.confined.total, on.confined.range_2});
       const Kernel some = kernel.rows(0, on.confined.expected, on.confined.total);
       return counts->count(Kernel::name, some.operations(), static_cast<double>(kernel::bytes_moved(some)));
     }
@@ -62,8 +64,10 @@ void launch(execution<Device>& on, const Kernel& kernel) {
   const typename arena<Device>::scope scope(on.workspace);
   const auto scratch = on.workspace.template take<std::byte>(scratch_bytes(on.properties, kernel));
   if constexpr (clause::device_has_dry_run<Device>) {
-    if (dry_record* const counts = on.stream.counts())
+    if (dry_record* const counts = on.stream.counts()) {
+      note_launch<Device>(*counts, kernel);
       return counts->count(Kernel::name, kernel.operations(), static_cast<double>(kernel::bytes_moved(kernel)));
+    }
   }
   run_kernel(on.stream, kernel, scratch);
 }

@@ -14,11 +14,12 @@ void sum(execution<Device>& on, device_span<X, M> x, device_span<double, M> sum_
 }
 
 /// kernel::update_step_scalars has the formula.
-///   throws  shape_error unless every operand has one element (inputs_1: at most one)
+///   throws  shape_error unless every operand has one element (inputs_1, host_failure_1: at most one)
 template <class Device, class M>
 void update_step_scalars(execution<Device>& on, const kernel::update_step_scalars<M>& step) {
   require<shape_error>(step.loss_1.size() == 1 && step.squares_1.size() == 1 && step.state_1.size() == 1 && step.scalars_1.size() == 1 &&
-                           step.report_1.size() == 1 && step.inputs_1.size() <= 1 && step.statistics_s.size() <= kernel::max_statistics,
+                           step.report_1.size() == 1 && step.inputs_1.size() <= 1 && step.host_failure_1.size() <= 1 &&
+                           step.statistics_s.size() <= kernel::max_statistics,
                        "update_step_scalars: every operand must have one element, and statistics at most ", kernel::max_statistics);
   launch(on, step);
 }

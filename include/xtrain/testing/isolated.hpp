@@ -61,6 +61,14 @@ struct host_waits {
   }
 };
 
+/// Kernels that were prepared before they were captured.
+struct kernel_preparation {
+  std::size_t prepared = 0;
+  std::size_t again = 0;  ///< of these, of a shape that had been prepared
+  std::size_t captured = 0;
+  std::size_t unprepared = 0;  ///< of these, of a shape that had not been prepared
+};
+
 /// When an isolated device does its work.
 struct isolated_timing {
   bool is_late = true;                      ///< only when somebody waits for it; otherwise as soon as possible
@@ -97,17 +105,46 @@ class isolated_host {
     ++launches;
     if (!is_pinned(host, bytes)) ++blocking_copies;
   }
+  void note_prepared(kernel::launch_record what) {
+    const std::lock_guard lock(mutex_);
+    ++preparation_.prepared;
+    if (is_known(what)) ++preparation_.again;
+    else known_.push_back(std::move(what));
+  }
+  void count_captured(const kernel::launch_record& what) {
+    const std::lock_guard lock(mutex_);
+    ++preparation_.captured;
+    if (!is_known(what)) ++preparation_.unprepared;
+  }
+  [[nodiscard]] kernel_preparation prepared() {
+    const std::lock_guard lock(mutex_);
+    return preparation_;
+  }
 
  private:
+  [[nodiscard]] bool is_known(const kernel::launch_record& what) const {
+    return std::any_of(known_.begin(), known_.end(), [&](const kernel::launch_record& one) { return one.same_shape(what); });
+  }
+
   isolated_timing timing_;
   std::mutex mutex_;
   std::map<const std::byte*, std::size_t> pinned_;
+  std::vector<kernel::launch_record> known_;
+  kernel_preparation preparation_{};
 };
 
-/// A queue of work and the thread that executes it, in order, and only when somebody waits for it.
+/// A queue of work and the thread that executes it, in order, and only when somebody waits for it. As on a GPU, work that was queued after a host
+/// function that throws is done; later host functions are not.
 class late_worker {
  public:
-  explicit late_worker(bool is_late) : is_late_(is_late), thread_([this] { work(); }) {}
+  enum class kind : std::uint8_t {
+    work,           ///< if it throws, nothing else is done
+    host_function,  ///< if it throws, the failure is marked, and no other host function runs
+    wait            ///< for another stream, whose failure is this one's too
+  };
+
+  /// failure: set to 1 when a host function has thrown
+  late_worker(bool is_late, std::shared_ptr<double> failure) : is_late_(is_late), failure_(std::move(failure)), thread_([this] { run(); }) {}
   ~late_worker() {
     {
       const std::lock_guard lock(mutex_);
@@ -120,9 +157,9 @@ class late_worker {
   late_worker& operator=(const late_worker&) = delete;
 
   /// Returns the number of the item: finish(number) waits for it.
-  std::size_t queue(std::function<void()> item) {
+  std::size_t queue(kind of, std::function<void()> work) {
     const std::lock_guard lock(mutex_);
-    items_.push_back(std::move(item));
+    items_.push_back({of, std::move(work)});
     ++queued_;
     if (!is_late_) want(queued_);
     return queued_;
@@ -136,51 +173,63 @@ class late_worker {
     const std::lock_guard lock(mutex_);
     want(queued_);
   }
-  ///   throws  what an item before has thrown
+  [[nodiscard]] const double* failure() const { return failure_.get(); }
+  ///   throws  what this item, or one before, has thrown first
   void finish(std::size_t number) {
     std::unique_lock lock(mutex_);
     want(number);
     const auto mine = awaited_.insert(number);
     finished_.wait(lock, [&] { return done_ >= number; });
     awaited_.erase(mine);
-    if (problem_) std::rethrow_exception(problem_);
+    if (problem_ && number >= first_problem_) std::rethrow_exception(problem_);
   }
 
  private:
+  struct item {
+    kind of;
+    std::function<void()> work;
+  };
   void want(std::size_t number) {
     if (number <= wanted_) return;
     wanted_ = number;
     changed_.notify_all();
   }
-  void work() {
+  void run() {
     std::unique_lock lock(mutex_);
     while (true) {
       changed_.wait(lock, [&] { return stopping_ || (done_ < wanted_ && !items_.empty()); });
       if (stopping_) return;
-      const std::function<void()> item = std::move(items_.front());
+      item one = std::move(items_.front());
       items_.pop_front();
-      const bool runs = !problem_;
+      const bool runs = !is_broken_ && (!problem_ || one.of != kind::host_function);
       lock.unlock();
       std::exception_ptr problem;
       try {
-        if (runs) item();
+        if (runs) one.work();
       } catch (...) {
         problem = std::current_exception();
+        if (one.of != kind::work) *failure_ = 1.0;
       }
+      one.work = {};
       lock.lock();
-      if (problem) problem_ = problem;
       ++done_;
+      if (problem && one.of == kind::work) is_broken_ = true;
+      if (problem && !problem_) {
+        problem_ = problem;
+        first_problem_ = done_;
+      }
       if (!awaited_.empty() && done_ >= *awaited_.begin()) finished_.notify_all();  // nobody is woken for an item before the one awaited
     }
   }
 
   std::mutex mutex_;
   std::condition_variable changed_, finished_;
-  std::deque<std::function<void()>> items_;
+  std::deque<item> items_;
   std::multiset<std::size_t> awaited_;
-  std::size_t queued_ = 0, wanted_ = 0, done_ = 0;
-  std::exception_ptr problem_;  // what follows in this stream is not run
-  bool stopping_ = false, is_late_;
+  std::size_t queued_ = 0, wanted_ = 0, done_ = 0, first_problem_ = 0;
+  std::exception_ptr problem_;
+  bool stopping_ = false, is_broken_ = false, is_late_;
+  std::shared_ptr<double> failure_;
   std::thread thread_;
 };
 
@@ -230,6 +279,8 @@ struct isolated {
       return {host_->synchronizations, host_->event_waits, host_->drains, host_->blocking_copies, host_->launches, host_->host_functions,
               host_->replays, 1e-9 * static_cast<double>(host_->kernel_nanoseconds)};
     }
+    /// Kernels that streams have prepared and captured.
+    [[nodiscard]] kernel_preparation prepared() const { return host_->prepared(); }
     [[nodiscard]] const std::shared_ptr<detail::isolated_host>& host() const { return host_; }
 
    private:
@@ -279,7 +330,7 @@ struct isolated {
 
     explicit stream(const context& device)
         : device_(device), host_(device.host()), inner_(std::make_shared<typename Device::stream>(static_cast<const typename Device::context&>(device))),
-          worker_(std::make_shared<detail::late_worker>(host_->timing().is_late)) {}
+          worker_(std::make_shared<detail::late_worker>(host_->timing().is_late, failure_of(device))) {}
     ~stream() {
       if (!worker_) return;
       try {
@@ -339,26 +390,39 @@ struct isolated {
     [[nodiscard]] event record() { return {host_, worker_, worker_->queued()}; }
     void wait(const event& other) {
       refuse_in_capture("the stream waited for an event");
-      queue([worker = other.worker_, number = other.number_](auto&) { worker->finish(number); });
+      queue([worker = other.worker_, number = other.number_](auto&) { worker->finish(number); }, kind::wait);
     }
-    /// Runs f() on the host, in the order of the stream. It may block, and does not hold up other streams.
+    /// Runs f() on the host, in the order of the stream. It may block, and does not hold up other streams. If it throws, what is queued after it is done,
+    /// but for host functions.
     template <class Function>
     void queue_host_function(Function f) {
       refuse_in_capture("a host function was queued");
       ++host_->host_functions;
-      queue([f = std::move(f)](auto&) { f(); });
+      queue([f = std::move(f)](auto&) { f(); }, kind::host_function);
     }
+    /// Remembers the kernel: what is captured should have been prepared.
+    template <class Kernel>
+    void prepare(const Kernel& kernel) {
+      refuse_in_capture("a kernel was prepared");
+      host_->note_prepared(kernel::launch_record(kernel));
+    }
+    /// Pinned: 1 after a host function has failed.
+    [[nodiscard]] const double* host_failure() const { return worker_->failure(); }
 
-    void queue(std::function<void(typename Device::stream&)> work) {
+    using kind = detail::late_worker::kind;
+    void queue(std::function<void(typename Device::stream&)> work, kind of = kind::work) {
       if (counts() != nullptr) return work(*inner_);
-      worker_->queue([inner = inner_, work = std::move(work)] { work(*inner); });
+      worker_->queue(of, [inner = inner_, work = std::move(work)] { work(*inner); });
     }
     /// The same for a kernel.
     ///   inside   the kernel with operands in the wrapped device's memory
     template <class Kernel, class Inside>
     void launch(const Kernel& kernel, const Inside& inside, device_span<std::byte, typename Device::memory> scratch) {
       const kernel_work work{host_, kernel::copy_of(inside), run<Inside>, scratch};
-      if (capturing_) return capturing_->items_.push_back({kernel::launch_record(kernel), work});
+      if (capturing_) {
+        capturing_->items_.push_back({kernel::launch_record(kernel), work});
+        return host_->count_captured(capturing_->items_.back().what);
+      }
       queue_kernel(work);
     }
 
@@ -386,6 +450,12 @@ struct isolated {
       ++host_->launches;
       if (const auto time = host_->timing().launch; time.count() > 0) busy_wait(time);
       queue(work);
+    }
+
+    [[nodiscard]] static std::shared_ptr<double> failure_of(const context& device) {
+      double* const flag = static_cast<double*>(device.allocate_pinned(sizeof(double)));
+      *flag = 0;
+      return {flag, [device](double* memory) { device.release_pinned(memory); }};
     }
 
     /// What is queued beside kernels.

@@ -14,6 +14,7 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/capture.hpp>
+#include <xtrain/device/prepared_kernels.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/train/checked_recipe.hpp>
 
@@ -41,7 +42,7 @@ class captured_steps {
 
   /// Stages the batches of a step, and captures its work if there is none for their layout.
   ///   slot            of this step: 0 or 1
-  ///   queue(batches, number)   queues the work of the whole step; number: of its random numbers
+  ///   queue(batches, number)   queues the work of the whole step; number: of its random numbers. Called for each capture
   ///   throws  config_error when two steps would queue different work; nothing has run then
   template <class Queue>
   void prepare(stream& on, const batch_memory<Device>& memory, batch_staging<Device>& staging, std::size_t slot, std::span<const batch_view> batches,
@@ -52,6 +53,13 @@ class captured_steps {
     auto& known = known_[slot];
     now_ = std::find_if(known.begin(), known.end(), [&](const one& other) { return other.layout == layout_; }) - known.begin();
     if (static_cast<std::size_t>(now_) < known.size()) return;
+    if constexpr (clause::device_prepares_kernels<Device>) {
+      find_kernels(on, [&] {
+        staging.restart(slot);
+        queue(batches, number);
+      });
+      kernels_.prepare(on);
+    }
     const auto capture = [&](std::span<const batch_view> all, std::uint32_t with_number) {
       staging.restart(slot);
       on.begin_capture();
@@ -84,6 +92,21 @@ class captured_steps {
     graph work;
   };
 
+  /// A dry run of work(), which queues on the stream.
+  template <class Work>
+  void find_kernels(stream& on, Work&& work) {
+    auto dry = Device::context::for_dry_run(on.device().properties());
+    dry.record().launched = &kernels_;
+    stream beside(dry);
+    std::swap(on, beside);
+    try {
+      work();
+    } catch (...) {
+      std::swap(on, beside);
+      throw;
+    }
+    std::swap(on, beside);
+  }
   /// All of a batch that the host knows when it queues kernels.
   void add(const device_batch<Device>& batch) {
     const std::array<std::size_t, 5> sizes{batch.b, batch.t, batch.first_sequence, batch.whole_t, std::size_t{batch.is_packed}};
@@ -113,7 +136,18 @@ class captured_steps {
     return views_;
   }
 
+  struct nothing {};
+  template <class D>
+  struct kernels_of {
+    using type = nothing;
+  };
+  template <clause::device_prepares_kernels D>
+  struct kernels_of<D> {
+    using type = kernels_to_prepare<stream>;
+  };
+
   std::vector<one> known_[2];
+  [[no_unique_address]] typename kernels_of<Device>::type kernels_{};
   std::ptrdiff_t now_ = 0;
   std::vector<std::uintptr_t> layout_;
   std::vector<std::vector<token>> targets_;

@@ -46,7 +46,7 @@ struct step_memory {
   batch_memory<device> batch;
   batch_staging<device> staging;  // of two steps, one of which may be in flight, and twice: a reference may see the batches first; by chunk
   buffer<device> losses;
-  buffer<device> step;                                // step_values
+  buffer<device> step;                                // step_values, and host_failure_1
   pinned_memory<device> reports;                      // of two steps
   pinned_memory<device> inputs;                       // of two steps, if steps are captured
 
@@ -56,7 +56,8 @@ struct step_memory {
         passes(of, strategy_runs<Model> ? pass_sizes{.workspace = sizes.workspace} : sizes),  // the runner has its own stashes
         batch(of.context(), strategy_runs<Model> ? 0 : runner.num_tokens(), attention_mask_of(of), context_shard_of(of.parallel())),
         staging(of.context(), runner.num_tokens(), 4 * c.gradient_accumulation_steps * runner.chunks(), attention_mask_of(of)),
-        losses(of.context(), local_tokens_of(of) * sizeof(accumulate), memory_role::batch), step(of.context(), sizeof(step_values), memory_role::batch),
+        losses(of.context(), local_tokens_of(of) * sizeof(accumulate), memory_role::batch),
+        step(of.context(), sizeof(step_values) + (marks_failures ? sizeof(double) : 0), memory_role::batch),
         reports(of.context(), 2 * sizeof(kernel::step_report)),
         inputs(of.context(), captures(c) && !is_dry_run(of.context()) ? 2 * sizeof(kernel::step_inputs) : 0) {
     if constexpr (strategy_runs<Model> && requires { c.rampup_batch_size; })
@@ -80,6 +81,10 @@ struct step_memory {
   [[nodiscard]] device_span<const double, memory> loss_scale_1() const {
     return value<const double>(offsetof(step_values, state) + offsetof(kernel::step_state, loss_scale));
   }
+
+  /// A copy of the stream's mark, on devices that have one.
+  static constexpr bool marks_failures = clause::device_marks_host_failures<device>;
+  [[nodiscard]] device_span<double, memory> host_failure_1() const { return value<double>(sizeof(step_values)); }
 
   // For steps that are captured.
   [[nodiscard]] device_span<kernel::step_inputs, memory> inputs_1() const { return value<kernel::step_inputs>(offsetof(step_values, inputs)); }

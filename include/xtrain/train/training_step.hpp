@@ -560,6 +560,11 @@ void training_step<Model>::queue_update(double learning_rate, std::uint32_t step
     scalars.learning_rate = scalars.targets = 0;
     scalars.inputs_1 = memory_->inputs_1();
   }
+  if constexpr (step_memory<Model>::marks_failures) {
+    if (!is_dry_run(model_->context()))
+      copy_to_device(model_->stream(), memory_->host_failure_1(), std::span<const double>(model_->stream().host_failure(), 1));
+    scalars.host_failure_1 = memory_->host_failure_1();
+  }
   ops::update_step_scalars(on, scalars);
   // where steps are captured, kernels add the step's number, which is in device memory
   const std::uint32_t number = precision::update == rounding::stochastic ? (captures_ ? 0 : step_number) + 1 : 0;

@@ -2,14 +2,17 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 
+#include <xtrain/core/random.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 
@@ -26,7 +29,9 @@ template <class Object>
 class launch_record {
  public:
   template <class Kernel>
-  explicit launch_record(const Kernel& kernel) : name_(Kernel::name), kernel_(copy_of(kernel)), is_same_(&is_same<Kernel>) {}
+  explicit launch_record(const Kernel& kernel)
+      : name_(Kernel::name), kernel_(copy_of(kernel)), is_same_([](const void* x, const void* y) { return is_same<Kernel>(x, y, false); }),
+        is_same_shape_([](const void* x, const void* y) { return is_same<Kernel>(x, y, true); }) {}
   /// Of what is not a kernel: a copy, for example.
   template <class Other>
   launch_record(std::string_view name, const Other& other)
@@ -34,28 +39,39 @@ class launch_record {
         is_same_([](const void* x, const void* y) { return *static_cast<const Other*>(x) == *static_cast<const Other*>(y); }) {}
 
   [[nodiscard]] std::string_view name() const { return name_; }
+  /// The copy.
+  [[nodiscard]] const void* kernel() const { return kernel_.get(); }
+  /// The same type of kernel and settings, but for random numbers, and the same sizes and alignments of operands.
+  [[nodiscard]] bool same_shape(const launch_record& other) const {
+    return is_same_shape_ != nullptr && is_same_shape_ == other.is_same_shape_ && is_same_shape_(kernel_.get(), other.kernel_.get());
+  }
   /// The same type of kernel, settings, and addresses and sizes of operands.
   [[nodiscard]] friend bool operator==(const launch_record& x, const launch_record& y) {
     return x.is_same_ == y.is_same_ && x.is_same_(x.kernel_.get(), y.kernel_.get());
   }
 
  private:
+  /// Its lowest bit is the alignment, at most 256.
+  [[nodiscard]] static std::uintptr_t alignment_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address) | 256U; }
   template <class Field>
-  [[nodiscard]] static bool is_same_field(const Field& x, const Field& y) {
+  [[nodiscard]] static bool is_same_field(const Field& x, const Field& y, bool shape_only) {
     if constexpr (is_operand<Field>) {
-      return x.raw() == y.raw() && x.size() == y.size();
+      const bool same_place = shape_only ? std::countr_zero(alignment_of(x.raw())) == std::countr_zero(alignment_of(y.raw())) : x.raw() == y.raw();
+      return same_place && x.size() == y.size();
+    } else if constexpr (std::is_same_v<Field, random_site>) {
+      return shape_only || x == y;
     } else {
       static_assert(std::equality_comparable<Field>, "launch_record: settings of a kernel must be comparable");
       return x == y;
     }
   }
   template <class Kernel>
-  [[nodiscard]] static bool is_same(const void* one, const void* other) {
+  [[nodiscard]] static bool is_same(const void* one, const void* other, bool shape_only) {
     const Kernel& x = *static_cast<const Kernel*>(one);
     const Kernel& y = *static_cast<const Kernel*>(other);
     bool same = true;
     Kernel::fields(x, [&](const auto&... of_x) {
-      Kernel::fields(y, [&](const auto&... of_y) { same = (is_same_field(of_x, of_y) && ...); });
+      Kernel::fields(y, [&](const auto&... of_y) { same = (is_same_field(of_x, of_y, shape_only) && ...); });
     });
     return same;
   }
@@ -63,6 +79,7 @@ class launch_record {
   std::string_view name_;
   std::shared_ptr<const void> kernel_;
   bool (*is_same_)(const void*, const void*);
+  bool (*is_same_shape_)(const void*, const void*) = nullptr;  // of kernels
 };
 
 /// Empty if both are the same; otherwise a sentence about the first launch that differs.

@@ -133,13 +133,15 @@ struct step_gradient_scale {
 /// The scalars of an optimizer step, from the sums of a step:
 ///   loss = loss_sum / targets, or 0 without targets,   norm = sqrt(squares) / loss_scale
 ///   clip = min(1, max_grad_norm / (norm + 1e-6)), or 1 if max_grad_norm is 0,   gradient_scale = clip / loss_scale
-/// A step whose loss or norm is not finite does not apply; if the loss is finite and the scale above its minimum, it is an overflow.
+/// A step whose loss or norm is not finite does not apply; if the loss is finite and the scale above its minimum, it is an overflow. Nor does one whose
+/// messages failed, whatever its numbers are.
 ///   loss_1, squares_1   read      Σ of losses; Σ of squares of the gradients, which are those of the loss times the loss scale
 ///   statistics_s        read      Σ of other numbers over the same losses, at most max_statistics; may be empty
 ///   inputs_1            read      learning rate, targets and number of the step, if they are not in the kernel: then those are not used
 ///   state_1             updated   loss scale and number of updates
 ///   scalars_1           written   for the optimizer's kernels
 ///   report_1            written   for the host
+///   host_failure_1      read      not 0: a host function has failed; may be empty
 template <class Memory>
 struct update_step_scalars {
   static constexpr std::string_view name = "update_step_scalars";
@@ -155,11 +157,12 @@ struct update_step_scalars {
   updated<step_state, Memory> state_1{};
   written<step_scalars, Memory> scalars_1{};
   written<step_report, Memory> report_1{};
+  read<double, Memory> host_failure_1{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
     return f(s.learning_rate, s.targets, s.max_grad_norm, s.rule, s.loss_1, s.squares_1, s.statistics_s, s.inputs_1, s.state_1, s.scalars_1,
-             s.report_1);
+             s.report_1, s.host_failure_1);
   }
   [[nodiscard]] constexpr double operations() const { return 0.0; }
 
@@ -173,8 +176,9 @@ struct update_step_scalars {
     report.loss = known.targets > 0 ? loss_sum / known.targets : 0.0;
     report.gradient_norm = std::sqrt(squares) / state.loss_scale;
     report.loss_scale = state.loss_scale;
-    const bool applies = std::isfinite(report.loss) && std::isfinite(report.gradient_norm);
-    const bool overflow = !applies && rule.is_used && std::isfinite(report.loss) && state.loss_scale > rule.min_scale;
+    const bool failed = !host_failure_1.empty() && *host_failure_1.raw() != 0;
+    const bool applies = !failed && std::isfinite(report.loss) && std::isfinite(report.gradient_norm);
+    const bool overflow = !applies && !failed && rule.is_used && std::isfinite(report.loss) && state.loss_scale > rule.min_scale;
     report.is_skipped = applies ? 0 : 1;
     report.is_overflow = overflow ? 1 : 0;
     const double clip = max_grad_norm > 0 ? std::fmin(1.0, max_grad_norm / (report.gradient_norm + 1e-6)) : 1.0;
