@@ -6,6 +6,7 @@
 #include <xtrain/comm/threads_impl.hpp>
 #include <xtrain/core/checksum_impl.hpp>
 #include <xtrain/core/file_impl.hpp>
+#include <xtrain/core/gguf_file_impl.hpp>
 #include <xtrain/core/pattern_impl.hpp>
 #include <xtrain/data/dataset_impl.hpp>
 #include <xtrain/data/gpt_dataset_impl.hpp>

@@ -3,8 +3,10 @@
 #include <xtrain/adapt/peft_config_impl.hpp>
 #include <xtrain/adapt/peft_impl.hpp>
 #include <xtrain/adapt/prefix_folder_impl.hpp>
+#include <xtrain/io/block_dtypes_impl.hpp>
 #include <xtrain/io/folder_impl.hpp>
 #include <xtrain/io/folder_lock_impl.hpp>
+#include <xtrain/io/gguf_impl.hpp>
 #include <xtrain/io/model_card_impl.hpp>
 #include <xtrain/io/override_settings_impl.hpp>
 #include <xtrain/io/pretrained_impl.hpp>
@@ -16,6 +18,7 @@
 #include <xtrain/io/weight_file_impl.hpp>
 #include <xtrain/io/write_together_impl.hpp>
 #include <xtrain/plan/machine_file_impl.hpp>
+#include <xtrain/text/gguf_tokenizer_files_impl.hpp>
 #include <xtrain/train/checkpoint_state_impl.hpp>
 #include <xtrain/io.hpp>
 

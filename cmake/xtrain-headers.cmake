@@ -53,6 +53,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/file.hpp
     xtrain/core/file_impl.hpp
     xtrain/core/file_ranges.hpp
+    xtrain/core/gguf_file.hpp
+    xtrain/core/gguf_file_impl.hpp
     xtrain/core/header_inline.hpp
     xtrain/core/library.hpp
     xtrain/core/named_settings.hpp
@@ -503,6 +505,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/text/byte_tokenizer_impl.hpp
     xtrain/text/encode_batch.hpp
     xtrain/text/part_visitor.hpp
+    xtrain/text/split_patterns.hpp
     xtrain/text/text_span.hpp
     xtrain/text/tokenizer.hpp
     xtrain/text/tokenizer_class.hpp
@@ -613,6 +616,8 @@ set(XTRAIN_IO_HEADERS
     xtrain/eval/wikitext103.hpp
     xtrain/eval/wikitext103_impl.hpp
     xtrain/io.hpp
+    xtrain/io/block_dtypes.hpp
+    xtrain/io/block_dtypes_impl.hpp
     xtrain/io/file_runs.hpp
     xtrain/io/file_tensor.hpp
     xtrain/io/file_writers.hpp
@@ -620,6 +625,8 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/folder_impl.hpp
     xtrain/io/folder_lock.hpp
     xtrain/io/folder_lock_impl.hpp
+    xtrain/io/gguf.hpp
+    xtrain/io/gguf_impl.hpp
     xtrain/io/llama2c.hpp
     xtrain/io/llmc.hpp
     xtrain/io/meta_llama.hpp
@@ -670,7 +677,9 @@ set(XTRAIN_IO_HEADERS
     xtrain/train/checkpoint_state_impl.hpp
     xtrain/train/optimizer_file.hpp
     xtrain/train/recorded_run.hpp
-    xtrain/train/recorded_settings.hpp)
+    xtrain/train/recorded_settings.hpp
+    xtrain/text/gguf_tokenizer_files.hpp
+    xtrain/text/gguf_tokenizer_files_impl.hpp)
 
 set(XTRAIN_TEXT_HEADERS
     xtrain/text.hpp
@@ -685,6 +694,8 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/text/chatglm_tokens.hpp
     xtrain/text/class_steps.hpp
     xtrain/text/companion_files.hpp
+    xtrain/text/gguf_tokenizer.hpp
+    xtrain/text/gguf_tokenizer_impl.hpp
     xtrain/text/load_tokenizer.hpp
     xtrain/text/load_tokenizer_impl.hpp
     xtrain/text/merges.hpp

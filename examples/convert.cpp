@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <xtrain/adapt/peft.hpp>
+#include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/io/llama2c.hpp>
 #include <xtrain/io/llmc.hpp>
@@ -38,7 +39,7 @@ struct convert_flags {
   command_line::config_flags replaced{};
 
   void add(CLI::App& app) {
-    app.add_option("--from", from, "folder, or a file of safetensors, PyTorch, llm.c or llama2.c")->required()->type_name("PATH");
+    app.add_option("--from", from, "folder, or a file of safetensors, PyTorch, GGUF, llm.c or llama2.c")->required()->type_name("PATH");
     app.add_option("--to", to, "folder for hf, file for the others")->required()->type_name("PATH");
     app.add_option("--adapter", adapter, "folder of a LoRA adapter, merged first into the weights of --from, its base model, as PEFT's merge_and_unload() does")
         ->type_name("DIR");
@@ -192,6 +193,12 @@ quantization quantization_for(const convert_flags& flags, const model_source& so
   return q;
 }
 
+/// The dtype of what is written of a tensor: its own where --dtype is not given, fp32 for blocks of GGUF.
+std::string_view stored_as(const xtrain::file_tensor& tensor, const std::string& dtype) {
+  if (!dtype.empty()) return dtype;
+  return xtrain::find_block_dtype(tensor.dtype) == nullptr ? std::string_view(tensor.dtype) : "F32";
+}
+
 /// Writes a Hugging Face folder, the weights last.
 void write_folder(const convert_flags& flags, const model_source& source, const std::string& dtype, const quantization& q) {
   xtrain::require<command_line::usage_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
@@ -200,7 +207,8 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
           ? xtrain::save_options{}.shard_bytes
           : command_line::for_flag("--max-shard-size", flags.shard_size, [&] { return command_line::bytes_of(flags.shard_size); });
   xtrain::make_folder(flags.to);
-  xtrain::copy_tokenizer(!flags.tokenizer.empty() ? flags.tokenizer : xtrain::is_directory(flags.from) ? flags.from : "", flags.to);
+  const bool has_tokenizer = xtrain::is_directory(flags.from) || xtrain::gguf_file::is_one(flags.from);
+  xtrain::copy_tokenizer(!flags.tokenizer.empty() ? flags.tokenizer : has_tokenizer ? flags.from : "", flags.to);
   xtrain::json config = source.config->object(), generation = xtrain::json::object();
   if (!dtype.empty())
     config[config.contains("dtype") ? "dtype" : "torch_dtype"] = dtype == "F32" ? "float32" : dtype == "BF16" ? "bfloat16" : "float16";
@@ -214,7 +222,7 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
   if (!flags.adapter.empty()) xtrain::align_special_tokens(flags.to);  // what an adapter was trained with may be more than the base model's
   std::vector<xtrain::tensor_to_write> tensors;
   for (const auto& [name, tensor] : source.weights->tensors()) {
-    const std::string_view to = dtype.empty() ? std::string_view(tensor->dtype) : std::string_view(dtype);
+    const std::string_view to = stored_as(*tensor, dtype);
     if (!q.has(name)) tensors.push_back(rewritten(*tensor, to));
     else if (!q.packs) tensors.push_back(with_quantized_values(*tensor, q.transposed, q.how, to));
     else
@@ -316,10 +324,10 @@ void convert(convert_flags flags) {
   for (const auto& entry : source.weights->tensors()) {
     const xtrain::file_tensor& tensor = *entry.second;
     numbers += tensor.size();
-    bytes += tensor.size() * xtrain::bits_of(tensor.dtype) / 8;
+    bytes += xtrain::bits_of(tensor.dtype) == 0 ? tensor.bytes.size() : tensor.size() * xtrain::bits_of(tensor.dtype) / 8;
     if (q.has(entry.first))
       command_line::for_flag("--from", flags.from,
-                             [&] { measure_quantization(tensor, q.transposed, q.how, q.packs ? "F32" : dtype.empty() ? tensor.dtype : dtype, lost); });
+                             [&] { measure_quantization(tensor, q.transposed, q.how, q.packs ? "F32" : stored_as(tensor, dtype), lost); });
     if (dtype.empty() || tensor.dtype == dtype || !xtrain::is_floating(tensor.dtype)) continue;
     command_line::for_flag("--from", flags.from, [&] { measure_rounding(tensor, dtype, error); });
     ++converted[tensor.dtype];

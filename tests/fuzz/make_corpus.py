@@ -749,6 +749,65 @@ def model_file():
     llmc("refused-llama3-epsilon", newer, numbers(count), struct.pack("<3f", 1.3, float("nan"), 5e5).ljust(1024, b"\0"))
 
 
+def gguf():
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    def value(key, kind, contents):
+        return text(key) + struct.pack("<I", kind) + contents
+
+    def word(key, number):
+        return value(key, 4, struct.pack("<I", number))
+
+    def place(name, dims, kind, offset):
+        return text(name) + struct.pack("<I%dQIQ" % len(dims), len(dims), *dims, kind, offset)
+
+    def g(name, entries, tensors=(), data=b"", version=3, counts=None):
+        head = b"GGUF" + struct.pack("<IQQ", version, *(counts or (len(tensors), len(entries)))) + b"".join(entries) + b"".join(tensors)
+        put("gguf", name, (head + b"\0" * (-len(head) % 32) if tensors else head) + data)
+
+    strings = value("t", 9, struct.pack("<IQ", 8, 2) + text("a") + text(""))
+    scalars = [value("k%d" % kind, kind, b"\1".ljust(width, b"\0")) for kind, width in enumerate((1, 1, 2, 2, 4, 4, 4, 1, 8, 0, 8, 8, 8)) if kind not in (8, 9)]
+    g("valid-nothing", [])
+    g("valid-metadata", [*scalars, value("s", 8, text("text")), strings, value("n", 9, struct.pack("<IQ3h", 3, 3, 1, -2, 3)), value("e", 9, struct.pack("<IQ", 6, 0))])
+    g("valid-tensors", [], [place("a", (2, 3), 0, 0), place("b", (), 30, 32), place("c", (32,), 8, 64), place("d", (0, 5), 0, 128)], bytes(range(24)) + bytes(8) + bytes(32) + bytes(64))
+    for name, number, block, size in (("q4_1", 3, 32, 20), ("q5_0", 6, 32, 22), ("q2_k", 10, 256, 84), ("q3_k", 11, 256, 110), ("q4_k", 12, 256, 144), ("q5_k", 13, 256, 176),
+                                      ("q6_k", 14, 256, 210), ("iq4_nl", 20, 32, 18), ("mxfp4", 39, 32, 17), ("iq4_xs", 23, 256, 136)):
+        g("valid-" + name, [], [place("a", (block,), number, 0)], bytes(i % 251 for i in range(size)))
+    llama = [value("general.architecture", 8, text("llama")), value("llama.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)), word("llama.block_count", 1),
+             word("llama.context_length", 4), word("llama.embedding_length", 2), word("llama.feed_forward_length", 3), word("llama.attention.head_count", 1)]
+    names = [("token_embd", (2, 5)), ("output_norm", (2,)), ("blk.0.attn_norm", (2,)), ("blk.0.attn_q", (2, 2)), ("blk.0.attn_k", (2, 2)), ("blk.0.attn_v", (2, 2)),
+             ("blk.0.attn_output", (2, 2)), ("blk.0.ffn_norm", (2,)), ("blk.0.ffn_gate", (2, 3)), ("blk.0.ffn_up", (2, 3)), ("blk.0.ffn_down", (3, 2))]
+    tensors, at = [], 0
+    for name, dims in names:
+        tensors.append(place(name + ".weight", dims, 0, at))
+        at += -(-4 * math.prod(dims) // 32) * 32
+    g("valid-llama", llama, tensors, bytes(at))
+    g("valid-llama-that-lies", [*llama[:2], word("llama.block_count", 4096), *llama[3:]], tensors, bytes(at))
+    g("refused-cut", llama, tensors, bytes(at - 32))
+    g("refused-longer", llama, tensors, bytes(at + 1))
+    put("gguf", "refused-empty", b"")
+    put("gguf", "refused-magic", b"GGUF")
+    g("refused-version-1", [], version=1)
+    g("refused-big-endian", [], version=3 << 24)
+    g("refused-many-tensors", [], counts=(1 << 60, 0))
+    g("refused-many-entries", [], counts=(0, 1 << 60))
+    g("refused-long-key", [struct.pack("<Q", 1 << 63) + bytes(20)])
+    g("refused-long-string", [value("s", 8, struct.pack("<Q", 1 << 62))])
+    g("refused-long-array", [value("s", 9, struct.pack("<IQ", 4, 1000))])
+    g("refused-long-array-of-strings", [value("s", 9, struct.pack("<IQ", 8, 1 << 61))])
+    g("refused-array-of-arrays", [value("s", 9, struct.pack("<IQIQ", 9, 1, 4, 0))])
+    g("refused-value-type", [value("s", 13, bytes(8))])
+    g("refused-flag", [value("s", 7, b"\2")])
+    g("refused-twice", [word("a", 1), word("a", 1)])
+    g("refused-alignment", [word("general.alignment", 0)])
+    one = place("a", (2,), 0, 0)
+    for name, second in (("twice", place("a", (2,), 0, 32)), ("overlap", place("b", (2,), 0, 0)), ("gap", place("b", (2,), 0, 64)), ("misaligned", place("b", (2,), 0, 36)),
+                         ("dims", place("b", (1, 1, 1, 1, 2), 0, 32)), ("type", place("b", (2,), 4, 32)), ("blocks", place("b", (33,), 8, 32)),
+                         ("huge", place("b", (1 << 40, 1 << 40), 0, 32)), ("far", place("b", (2,), 0, (1 << 64) - 32))):
+        g("refused-tensor-" + name, [], [one, second], bytes(128))
+
+
 def chat_template():
     def t(name, text, messages=None, tools=None):
         parts = {"template": text}
@@ -928,5 +987,5 @@ def yaml():
 
 
 for write in (safetensors, config, tokenizer, tiktoken, sentencepiece, dataset, preferences, indexed_dataset, checkpoint, adapter_config, prefix_folder, pickles,
-              torch_file, model_file, chat_template, schedule, machine, run_log, yaml):
+              torch_file, model_file, gguf, chat_template, schedule, machine, run_log, yaml):
     write()

@@ -18,7 +18,6 @@ wanted=" $* "
 begin=$(date +%s)
 mkdir -p "$OUT"
 summary="$OUT/summary.txt"
-: > "$summary"
 
 note() { echo "$*" | tee -a "$summary"; }
 
@@ -86,13 +85,14 @@ tool() {
   "$@"
 }
 
-# what functions of this script do, as commands
+# functions above, as commands of stages
 if [ "${1:-}" = --do ]; then
   shift
   "$@"
   exit $?
 fi
 this="$0"
+: > "$summary"
 torch="$root/tests/gpu/pytorch.py"
 python="${XTRAIN_GPU_PYTHON:-python3}"
 

@@ -72,7 +72,7 @@ class chat_template {
   ///   throws  config_error, with the line, if the text is not a valid template
   [[nodiscard]] static chat_template from_text(std::string_view text, std::string who = "chat template");
 
-  /// The template of a Hugging Face folder: chat_template.jinja, or the one in tokenizer_config.json; with the special tokens
+  /// The template of a GGUF file, or of a Hugging Face folder: chat_template.jinja, or the one in tokenizer_config.json; with the special tokens
   /// named in tokenizer_config.json and special_tokens_map.json. Chats with tools have the one of the name tool_use, if there is one: in
   /// tokenizer_config.json, or beside chat_template.jinja in additional_chat_templates/.
   ///   throws  file_error, config_error

@@ -22,8 +22,10 @@
 #include <xtrain/core/checksum.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
+#include <xtrain/text/gguf_tokenizer_files.hpp>
 
 namespace xtrain {
 
@@ -45,6 +47,14 @@ XTRAIN_INLINE chat_template chat_template::from_text(std::string_view text, std:
 }
 
 XTRAIN_INLINE chat_template chat_template::from_folder(const std::string& folder) {
+  if (gguf_file::is_one(folder)) {
+    const json settings = detail::gguf_tokenizer_settings(gguf_file(folder));
+    require<config_error>(settings.contains("chat_template"), folder, ": must have a tokenizer.chat_template; it has none");
+    chat_template made;
+    made.read_templates(settings["chat_template"], folder);
+    made.read_tokens(settings);
+    return made;
+  }
   const std::string config_path = folder + "/tokenizer_config.json", alone = folder + "/chat_template.jinja",
                     map_path = folder + "/special_tokens_map.json";
   chat_template made;
@@ -70,6 +80,7 @@ XTRAIN_INLINE chat_template chat_template::from_folder(const std::string& folder
 }
 
 XTRAIN_INLINE bool chat_template::is_in(const std::string& folder) {
+  if (gguf_file::is_one(folder)) return gguf_file(folder).has("tokenizer.chat_template");
   if (!is_directory(folder)) return false;
   if (file_exists(folder + "/chat_template.jinja")) return true;
   const std::string config_path = folder + "/tokenizer_config.json";

@@ -16,6 +16,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/io/block_dtypes.hpp>
 
 namespace xtrain {
 
@@ -55,8 +56,8 @@ requires dtype<T> || std::same_as<T, std::uint8_t>
 }
 
 /// Whether tensors of that dtype can be loaded as weights.
-[[nodiscard]] constexpr bool is_floating(std::string_view dtype) {
-  return dtype == "F32" || dtype == "BF16" || dtype == "F16" || dtype == "F64";
+[[nodiscard]] inline bool is_floating(std::string_view dtype) {
+  return dtype == "F32" || dtype == "BF16" || dtype == "F16" || dtype == "F64" || find_block_dtype(dtype) != nullptr;
 }
 
 /// A dim of a layout: its size and its stride in elements.
@@ -67,7 +68,7 @@ struct file_dim {
 
 struct file_tensor {
   std::string name{};
-  std::string dtype{};  // the safetensors name of the dtype: "F32"
+  std::string dtype{};  // the safetensors name of the dtype: "F32"; or a block_dtype's, whose blocks are those of rows in the file
   std::vector<std::size_t> shape{};
   std::span<const std::byte> bytes{};
   /// The memory layout unless it is row-major and contiguous: dims, outermost first, that traverse the elements in the order of
@@ -115,10 +116,43 @@ void for_each_run(const file_tensor& tensor, std::size_t first, std::size_t all,
   }
 }
 
+/// Elements of blocks, converted. Of each place in the innermost dim the last block is kept decoded, since neighbours in the next dim are often in it.
+template <dtype T>
+void read_blocks(const file_tensor& from, const block_dtype& type, std::size_t first, std::span<T> to) {
+  struct slot {
+    std::size_t block = static_cast<std::size_t>(-1);
+    std::array<float, longest_block> numbers;
+  };
+  std::vector<slot> slots(1);
+  const auto decoded = [&](slot& kept, std::size_t block) -> const std::array<float, longest_block>& {
+    if (block != kept.block) {
+      type.decode(from.bytes.data() + block * type.bytes, kept.numbers.data());
+      kept.block = block;
+    }
+    return kept.numbers;
+  };
+  T* next = to.data();
+  for_each_run(from, first, to.size(), [&](std::size_t where, std::size_t count, std::size_t stride) {
+    if (stride != 1) {
+      if (slots.size() < count) slots.resize(count);
+      for (std::size_t i = 0; i < count; ++i, where += stride) *next++ = static_cast<T>(decoded(slots[i], where / type.numbers)[where % type.numbers]);
+      return;
+    }
+    while (count > 0) {
+      const std::size_t begin = where % type.numbers, of_block = std::min(count, type.numbers - begin);
+      const float* numbers = decoded(slots[0], where / type.numbers).data() + begin;
+      for (std::size_t i = 0; i < of_block; ++i) next[i] = static_cast<T>(numbers[i]);
+      next += of_block;
+      where += of_block;
+      count -= of_block;
+    }
+  });
+}
+
 }  // namespace detail
 
 /// Copies elements first … first + to.size() − 1, converted (rounded to nearest).
-///   throws  file_error when the file's dtype is not one of F64, F32, F16, BF16
+///   throws  file_error when the file's dtype is neither F64, F32, F16, BF16 nor a block_dtype
 template <dtype T>
 void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
   const auto convert = [&]<class F>(F) {
@@ -142,12 +176,15 @@ void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
   if (from.dtype == "BF16") return convert(bf16{});
   if (from.dtype == "F16") return convert(fp16{});
   if (from.dtype == "F64") return convert(double{});
-  fail<file_error>("tensor '", from.name, "': must be F64, F32, F16 or BF16 to be loaded; it is ", from.dtype);
+  if (const block_dtype* type = find_block_dtype(from.dtype)) return detail::read_blocks(from, *type, first, to);
+  fail<file_error>("tensor '", from.name, "': must be F64, F32, F16 or BF16 to be loaded, or a type of GGUF that can be dequantized; it is ", from.dtype);
 }
 
-/// Copies elements from `first` on without conversion, for any dtype; `to` holds whole elements.
+/// Copies elements from `first` on without conversion, for any dtype of safetensors; `to` holds whole elements.
+///   throws  file_error for another dtype
 inline void read_elements(const file_tensor& from, std::size_t first, std::span<std::byte> to) {
   const std::size_t bits = bits_of(from.dtype);
+  require<file_error>(bits != 0, "tensor '", from.name, "': must have elements of its own to be copied; it has blocks of ", from.dtype);
   if (from.layout.empty()) {
     if (!to.empty()) std::memcpy(to.data(), from.bytes.data() + first * bits / 8, to.size());
     return;
@@ -171,11 +208,11 @@ namespace detail {
 }  // namespace detail
 
 /// Whether two tensors have the same shape and, bit for bit, the same values; of different dtypes, when each is rounded to the other's.
-///   throws  file_error when their dtypes differ and one is not F64, F32, F16 or BF16
+///   throws  file_error when their dtypes differ and one cannot be loaded as weights
 [[nodiscard]] inline bool same_values(const file_tensor& a, const file_tensor& b) {
   if (a.shape != b.shape) return false;
-  const bool same_dtype = a.dtype == b.dtype;
-  if (same_dtype && a.layout == b.layout && a.bytes.data() == b.bytes.data()) return true;
+  if (a.dtype == b.dtype && a.layout == b.layout && a.bytes.data() == b.bytes.data()) return true;
+  const bool same_dtype = a.dtype == b.dtype && bits_of(a.dtype) != 0;  // equal numbers may be stored in different blocks
   if (same_dtype && a.layout.empty() && b.layout.empty())
     return a.bytes.size() == b.bytes.size() && (a.bytes.empty() || std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0);
   constexpr std::size_t at_once = std::size_t{1} << 16;

@@ -41,8 +41,8 @@ namespace xtrain {
 template <class Model>
 struct pretrained_tag;
 
-/// The settings in a folder's config.json, or those that a folder of Meta's stands for (meta_llama_folder). Where the folder's weights have a head that
-/// differs from the embedding, tie_word_embeddings is false, whatever the file says: transformers 5 does not tie such a head either.
+/// The settings in a folder's config.json, or those that a folder of Meta's or a GGUF file stands for (meta_llama_folder, gguf_model). Where the folder's
+/// weights have a head that differs from the embedding, tie_word_embeddings is false, whatever the file says: transformers 5 does not tie such a head either.
 ///   throws  file_error, config_error; also if there is a generation_config.json that cannot be read
 [[nodiscard]] json_settings read_config(const std::string& folder);
 
@@ -50,7 +50,7 @@ struct pretrained_tag;
 ///   throws  file_error if the file is not JSON, config_error if they are no tokens
 [[nodiscard]] std::vector<token> generation_stop_tokens(const std::string& folder);
 
-/// The tensors of a folder with a model: a weight_folder, or a meta_llama_folder.
+/// The tensors of a folder with a model: a weight_folder, or a meta_llama_folder; or of a GGUF file: a gguf_model.
 ///   throws  file_error, config_error
 [[nodiscard]] std::shared_ptr<const tensor_source> open_weights(const std::string& folder);
 
@@ -420,7 +420,7 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   if constexpr (requires { model.on_weights_loaded(); }) model.on_weights_loaded();
   model.parameters().note_merged_adapter(false);
 }
-/// The same from a folder: see weight_folder and meta_llama_folder for the supported files.
+/// The same from a folder or GGUF file: see weight_folder, meta_llama_folder and gguf_model for the supported files.
 template <class Model>
 void load_weights(Model& model, const std::string& folder, const load_options& how = {}) {
   load_weights(model, *open_weights(folder), folder, how);
@@ -439,7 +439,7 @@ template <class Model>
   return model;
 }
 
-/// A model from a Hugging Face folder, with the config of its config.json.
+/// A model from a Hugging Face folder, with the config of its config.json, or from a GGUF file.
 ///   throws  file_error, config_error, memory_error
 template <class Model>
 [[nodiscard]] Model load_pretrained(pretrained_tag<Model>, const std::string& folder,
@@ -449,13 +449,13 @@ template <class Model>
   return load_as<Model>(folder, sizes_of(config, Model::family_of(config)), on, options);
 }
 
-/// A model from one file of llm.c or llama2.c, which also contain the model config.
+/// A model from one file of GGUF, llm.c or llama2.c, which also contain the model config.
 ///   throws  file_error, config_error, memory_error
 template <class Model>
 [[nodiscard]] Model load_model_file(const std::string& path, const typename Model::context_type& on = typename Model::context_type{},
                                     const typename Model::options& options = {}) {
   const weight_file file(path);
-  require<config_error>(file.config().has_value(), path, ": must be a file of llm.c or llama2.c, which hold a model's sizes; it is a ",
+  require<config_error>(file.config().has_value(), path, ": must be a file of GGUF, llm.c or llama2.c, which hold a model's sizes; it is a ",
                         name_of(file.format()), " file. Load the folder it is in");
   Model model(typename Model::uninitialised_t{}, sizes_of(*file.config(), Model::family_of(*file.config())), on, options);
   model.initialise_adapter();
@@ -485,7 +485,7 @@ struct save_options {
 };
 
 /// Copies a tokenizer's files: all of a folder's, or the one given file (under the name that it has in folders), with those beside it that name
-/// its tokens. What was copied is loaded as what it was copied from.
+/// its tokens; of a GGUF file those that its tokenizer stands for (write_gguf_tokenizer). What was copied is loaded as what it was copied from.
 void copy_tokenizer(const std::string& from, const std::string& to);
 
 namespace detail {

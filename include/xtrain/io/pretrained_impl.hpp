@@ -21,6 +21,7 @@
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/core/named_settings.hpp>
@@ -29,6 +30,7 @@
 #include <xtrain/io/file_runs.hpp>
 #include <xtrain/io/file_writers.hpp>
 #include <xtrain/io/folder.hpp>
+#include <xtrain/io/gguf.hpp>
 #include <xtrain/io/meta_llama.hpp>
 #include <xtrain/io/model_card.hpp>
 #include <xtrain/io/pretrained.hpp>
@@ -38,6 +40,7 @@
 #include <xtrain/io/tensor_source.hpp>
 #include <xtrain/io/vocabulary_rows.hpp>
 #include <xtrain/io/weight_file.hpp>
+#include <xtrain/text/gguf_tokenizer_files.hpp>
 #include <xtrain/text/tokenizer_class.hpp>
 
 namespace xtrain {
@@ -76,7 +79,9 @@ inline constexpr std::array<std::string_view, 4> head_tensors{"lm_head.weight", 
 }  // namespace detail
 
 XTRAIN_INLINE json_settings read_config(const std::string& folder) {
-  require<file_error>(is_directory(folder), folder, ": must be a folder with a model; no such folder");
+  if (gguf_file::is_one(folder)) return gguf_model(folder).config();
+  require<file_error>(is_directory(folder), folder, ": must be a folder with a model, or a GGUF file; ",
+                      file_exists(folder) ? "it is another file" : "no such folder");
   if (meta_llama_folder::is_one(folder)) return meta_llama_folder(folder).config();
   const std::string path = folder + "/config.json";
   if (!file_exists(path)) {
@@ -115,6 +120,7 @@ XTRAIN_INLINE std::vector<token> generation_stop_tokens(const std::string& folde
 }
 
 XTRAIN_INLINE std::shared_ptr<const tensor_source> open_weights(const std::string& folder) {
+  if (gguf_file::is_one(folder)) return std::make_shared<const gguf_model>(folder);
   if (meta_llama_folder::is_one(folder)) return std::make_shared<const meta_llama_folder>(folder);
   return std::make_shared<const weight_folder>(folder);
 }
@@ -205,6 +211,7 @@ XTRAIN_INLINE void copy_tokenizer(const std::string& from, const std::string& to
   namespace fs = std::filesystem;
   std::error_code same;
   if (from.empty() || fs::equivalent(from, to, same)) return;
+  if (gguf_file::is_one(from)) return write_gguf_tokenizer(from, to);
   const auto copy = [&](const std::string& source, const std::string& name) { write_file(to + "/" + name, mapped_file(source).text()); };
   if (!is_directory(from)) {
     const std::string folder = fs::path(from).parent_path().string();

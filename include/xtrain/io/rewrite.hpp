@@ -9,7 +9,7 @@
 
 namespace xtrain {
 
-/// A tensor to be written with the given dtype, or unchanged if it is not floating point. Its file must stay open until it is
+/// A tensor to be written with the given dtype (F32 for a block_dtype), or unchanged if it is not floating point. Its file must stay open until it is
 /// written.
 [[nodiscard]] tensor_to_write rewritten(const file_tensor& tensor, std::string_view dtype);
 

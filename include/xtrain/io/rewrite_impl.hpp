@@ -44,6 +44,7 @@ void for_each_piece(const file_tensor& tensor, Use&& use) {
 }  // namespace detail
 
 XTRAIN_INLINE tensor_to_write rewritten(const file_tensor& tensor, std::string_view dtype) {
+  if (find_block_dtype(dtype) != nullptr) dtype = "F32";
   const bool converted = is_floating(tensor.dtype) && dtype != tensor.dtype;
   tensor_to_write result{.name = tensor.name, .dtype = converted ? std::string(dtype) : tensor.dtype, .shape = tensor.shape};
   result.bytes = tensor.size() * bits_of(result.dtype) / 8;

@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-enum class weight_format { safetensors, torch, llmc, llama2c };
+enum class weight_format { safetensors, torch, llmc, llama2c, gguf };
 
 /// A readable name of a format.
 [[nodiscard]] constexpr std::string_view name_of(weight_format format) {
@@ -21,6 +21,8 @@ enum class weight_format { safetensors, torch, llmc, llama2c };
       return "PyTorch";
     case weight_format::llmc:
       return "llm.c";
+    case weight_format::gguf:
+      return "GGUF";
     default:
       return "llama2.c";
   }
@@ -36,7 +38,7 @@ class weight_file : public tensor_source {
   explicit weight_file(const std::string& path);
 
   [[nodiscard]] weight_format format() const { return format_; }
-  /// The equivalent config.json of an llm.c or llama2.c file.
+  /// The equivalent config.json of a GGUF, llm.c or llama2.c file.
   [[nodiscard]] const std::optional<json_settings>& config() const { return config_; }
 
  private:

@@ -9,7 +9,9 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/library.hpp>
+#include <xtrain/io/gguf.hpp>
 #include <xtrain/io/llama2c.hpp>
 #include <xtrain/io/llmc.hpp>
 #include <xtrain/io/safetensors.hpp>
@@ -21,6 +23,7 @@
 namespace xtrain {
 
 XTRAIN_INLINE std::optional<weight_format> format_of(std::string_view file) {
+  if (gguf_file::begins_as_one(file)) return weight_format::gguf;
   if (torch_file::begins_as_one(file)) return weight_format::torch;
   if (llmc_file::begins_as_one(file)) return weight_format::llmc;
   std::uint64_t header = 0;
@@ -36,8 +39,14 @@ XTRAIN_INLINE weight_file::weight_file(const std::string& path) {
                       detail::gather_zero);
   const std::optional<weight_format> format = format_of(mapped_file(path).text());
   require<file_error>(format.has_value(), path,
-                      ": must be a file of weights: safetensors, PyTorch's, llm.c's or llama2.c's; it begins as none of them");
+                      ": must be a file of weights: safetensors, PyTorch's, GGUF, llm.c's or llama2.c's; it begins as none of them");
   format_ = *format;
+  if (format_ == weight_format::gguf) {
+    const gguf_model& model = keep<gguf_model>(path);
+    for (const auto& entry : model.tensors()) add(*entry.second, path);
+    config_ = model.config();
+    return;
+  }
   const auto open = [&]<class File>(const File& file) {
     add_all(file);
     if constexpr (requires { file.config(); }) config_ = file.config();

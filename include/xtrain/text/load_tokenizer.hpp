@@ -29,7 +29,7 @@ enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ra
 }  // namespace detail
 
 /// Loads a tokenizer from "byte", a folder of tokenizer files, or one such file: tokenizer.json, a SentencePiece *.model, vocab.json (with
-/// merges.txt beside it), tiktoken ranks (*.tiktoken, LLaMA-3's tokenizer.model), or BERT's vocab.txt. The contents tell the format.
+/// merges.txt beside it), tiktoken ranks (*.tiktoken, LLaMA-3's tokenizer.model), BERT's vocab.txt, or a GGUF file. The contents tell the format.
 ///   throws  file_error, config_error
 [[nodiscard]] tokenizer load_tokenizer(const std::string& path);
 

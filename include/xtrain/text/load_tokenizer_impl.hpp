@@ -14,6 +14,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/text/byte_level_files.hpp>
@@ -21,6 +22,7 @@
 #include <xtrain/text/chatglm_tokens.hpp>
 #include <xtrain/text/class_steps.hpp>
 #include <xtrain/text/companion_files.hpp>
+#include <xtrain/text/gguf_tokenizer.hpp>
 #include <xtrain/text/load_tokenizer.hpp>
 #include <xtrain/text/sentencepiece_tokenizer.hpp>
 #include <xtrain/text/tokenizer.hpp>
@@ -136,6 +138,7 @@ XTRAIN_INLINE tokenizer_form form_of(std::string_view text) {
 }
 
 [[nodiscard]] inline tokenizer load_tokenizer_file(const std::string& path) {
+  if (gguf_file::is_one(path)) return load_gguf_tokenizer(path);
   const tokenizer_form form = [&] {
     const mapped_file file(path);
     return form_of(file.text());
@@ -159,8 +162,8 @@ XTRAIN_INLINE tokenizer_form form_of(std::string_view text) {
   if (path.ends_with(".json")) return load_tokenizer_json(path);
   if (path.ends_with(".model")) return load_sentencepiece(path);
   fail<file_error>(path,
-                   ": must be a tokenizer.json, a vocab.json with merges.txt, a SentencePiece model, a file of tiktoken's ranks, or "
-                   "BERT's vocab.txt; it is none of them");
+                   ": must be a tokenizer.json, a vocab.json with merges.txt, a SentencePiece model, a file of tiktoken's ranks, "
+                   "BERT's vocab.txt, or a GGUF file; it is none of them");
 }
 
 /// The only file of a folder whose name ends in `ending`; empty if there is none or more than one.

@@ -94,8 +94,10 @@ struct sentencepiece_options {
 class sentencepiece_model final : public tokenizer_model {
  public:
   ///   throws   file_error if the file is missing or not a SentencePiece model, config_error for invalid added tokens
-  explicit sentencepiece_model(const std::string& path, sentencepiece_options o = {})
-      : path_(path), bytes_(contents_of(path)), file_(read(bytes_, path, o.normalizes)), numbers_(file_, path),
+  explicit sentencepiece_model(const std::string& path, sentencepiece_options o = {}) : sentencepiece_model(contents_of(path), path, std::move(o)) {}
+  /// The same of a file's bytes; `path` names them in errors.
+  sentencepiece_model(std::string bytes, const std::string& path, sentencepiece_options o)
+      : path_(path), bytes_(std::move(bytes)), file_(read(bytes_, path, o.normalizes)), numbers_(file_, path),
         user_defined_(detail::user_defined_pieces(file_, path)),
         normalizer_(file_.normalization, user_defined_.empty() ? nullptr : &user_defined_, file_.whitespace_as_suffix, path),
         cutter_(detail::make_piece_cutter(file_, user_defined_, numbers_, path)), beside_(std::move(o.beside)), prefix_(o.prefix) {

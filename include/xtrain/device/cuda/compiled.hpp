@@ -53,6 +53,7 @@ inline constexpr bool listed = false;
   X(kernel::sum<cuda_memory, bf16>)                                             \
   X(kernel::sum<cuda_memory, fp16>)                                             \
   X(kernel::sum<cuda_memory, double>)                                           \
+  X(kernel::cast<cuda_memory, float, float>)                                    \
   X(kernel::adam_corrections<cuda_memory>)                                      \
   X(kernel::step_gradient_scale<cuda_memory>)                                   \
   X(kernel::update_step_scalars<cuda_memory>)

@@ -26,20 +26,26 @@ void check_sampling(Suite& suite) {
       k.capacity = 11;
       k.seed = 20240229 + v;
       const auto logits_nv = mem.numbers<float>(k.n * v, -4.0, 4.0);
-      // ties, both zeros, and a row each with banned tokens, only banned tokens, NaN and infinity
+      // ties, and a row each with banned tokens, only banned tokens, NaN, infinity, and only zeros of both signs
       for (std::size_t j = 0; j < v; ++j) {
         if (j % 3 == 0) logits_nv.raw()[j] = std::round(logits_nv.raw()[j]);
-        if (j % 5 == 0) logits_nv.raw()[j] = j % 2 == 0 ? 0.0f : -0.0f;
         if (j % 4 != 1) logits_nv.raw()[v + j] = -infinity;
         logits_nv.raw()[2 * v + j] = -infinity;
+        logits_nv.raw()[5 * v + j] = j % 7 == 0 ? -infinity : j % 2 == 0 ? 0.0f : -0.0f;
       }
       logits_nv.raw()[4 * v - 1] = std::numeric_limits<float>::quiet_NaN();
       logits_nv.raw()[4 * v] = infinity;
       k.logits_nv = device_span<const float, host_memory>(logits_nv);
       if (k.repetition_penalty != 1.0) {
-        k.text_nc = mem.tokens(k.n * k.capacity, v);  // the first row has tokens that do not exist
+        const auto text_nc = mem.tokens(k.n * k.capacity, v);
+        k.text_nc = device_span<const token, host_memory>(text_nc);  // the first row has tokens that do not exist
         const auto last_n = mem.tokens(k.n, k.capacity);
-        for (std::size_t i : {1U, 3U}) last_n.raw()[i] = 5;
+        for (const std::size_t i : {std::size_t{1}, std::size_t{3}, std::size_t{6}}) last_n.raw()[i] = 5;
+        // in the last row, token 0 is the most likely one if it is penalised once, and the text's last token if that is not
+        for (std::size_t j = 0; j < v; ++j) logits_nv.raw()[6 * v + j] = std::min(logits_nv.raw()[6 * v + j], 2.0f);
+        logits_nv.raw()[6 * v] = 4.3f;
+        logits_nv.raw()[7 * v - 1] = 4.1f;
+        for (std::size_t j = 0; j < 6; ++j) text_nc.raw()[6 * k.capacity + j] = j < 5 ? 0 : static_cast<token>(v - 1);
         k.last_n = device_span<const token, host_memory>(last_n);
       }
       if (k.temperature != 0.0) {

@@ -1,0 +1,46 @@
+// A model in a GGUF file: tensors with Hugging Face's names and layout, and the equivalent config.json.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <xtrain/core/gguf_file.hpp>
+#include <xtrain/io/file_tensor.hpp>
+#include <xtrain/io/settings.hpp>
+#include <xtrain/io/tensor_source.hpp>
+
+namespace xtrain {
+
+/// A model in a GGUF file, or in several (NAME-00001-of-0000N.gguf): the first is given.
+///
+///   general.architecture   llama (with experts: mixtral; with a sliding window: mistral), qwen2, qwen3, gemma, gemma2, phi3, gpt2, bloom, chatglm
+///   rows of q and k        llama's rotate in adjacent pairs in these files: returned in Hugging Face's order
+///   tensors of experts     one per expert
+///   Gemma's norms          these files hold 1 + weight: the weight is returned
+///   tied head              no output.weight, or one equal to token_embd.weight
+///   rope_freqs.weight      frequency factors: of LLaMA 3's rule, or refused
+///
+/// What these files do not hold has no effect: dropout is 0. Gemma 2's query_pre_attn_scalar is llama.cpp's.
+class gguf_model : public tensor_source {
+ public:
+  /// throws file_error when a file is damaged or missing, config_error when it holds another model than the above or contradicts itself
+  explicit gguf_model(const std::string& path);
+
+  /// The equivalent config.json.
+  [[nodiscard]] const json_settings& config() const { return config_; }
+  /// The file with metadata and tokenizer.
+  [[nodiscard]] const gguf_file& file() const { return *file_; }
+  [[nodiscard]] const std::string& path() const { return file_->path(); }
+
+ private:
+  json_settings config_;
+  const gguf_file* file_ = nullptr;
+  std::vector<file_tensor> tensors_;
+};
+
+}  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/io/gguf_impl.hpp>
+#endif
