@@ -3,14 +3,15 @@
 #   least   kernels that there must be at least
 function limit_of(name) {
   if (name ~ /^attention_(forward|dq|dkv)$/) return 255  # a block of 128 threads: two blocks on a multiprocessor
-  if (name == "matmul_tiles") return wide ? 224 : 128     # two blocks of 256 threads, but for fp32
+  if (name ~ /^(matmul|grouped|grouped_weight)_tiles$/) return wide ? 255 : 128  # two blocks of 256 threads, but for fp32
   if (name ~ /^norm_/) return 192                        # rows are kept in registers
   return 96
 }
 /Compiling entry function/ {
   name = $0
   sub(/.*function ./, "", name)
-  wide = name ~ /matmul_tilesIf/
+  wide = name ~ /_tilesIf/
+  if (name !~ /4simt/) { name = "other"; next }
   # the mangled name holds the struct after its namespace: N...4simt<length><name>
   sub(/.*4simt/, "", name)
   length_of = name + 0

@@ -13,7 +13,7 @@ namespace simt {
 
 template <class T, class C, bool TransposeA, bool TransposeB>
 struct matmul_tiles {
-  static constexpr int threads = 256, blocks_at_once = 2, tile_m = 128, tile_n = 128, tile_k = is_16_bits<T> ? 32 : 16, stages = 3;
+  static constexpr int threads = 256, blocks_at_once = is_16_bits<T> ? 2 : 1, tile_m = 128, tile_n = 128, tile_k = is_16_bits<T> ? 32 : 16, stages = 3;
   static constexpr int warp_m = 64, warp_n = 32, warps_n = tile_n / warp_n;
   static constexpr int a_rows = TransposeA ? tile_k : tile_m, a_columns = TransposeA ? tile_m : tile_k;
   static constexpr int b_rows = TransposeB ? tile_n : tile_k, b_columns = TransposeB ? tile_k : tile_n;
