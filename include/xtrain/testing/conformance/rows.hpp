@@ -31,8 +31,7 @@ void check_on_rows(Suite& suite, case_memory& mem, const Kernel& whole, std::siz
 template <class T, class Suite>
 void check_rows(Suite& suite) {
   // width that vectors divide, and one that they do not
-  for (const auto& one : sizes_of({{1, 1}, {7, 5}, {6, 64}, {50, 24}})) {
-    const std::size_t n = one.rows, f = one.columns;
+  for (const auto& [n, f] : sizes_of({{1, 1}, {7, 5}, {6, 64}, {50, 24}})) {
     case_memory mem;
     const std::size_t total = n, width = f, elements = n * f;
     const auto numbers = [&](std::size_t size) { return mem.numbers<T>(size, -6.0, 6.0); };
@@ -94,11 +93,11 @@ void check_rows(Suite& suite) {
       check_on_rows<T>(suite, mem, drop, total, 1.0, 16.0);
     }
     const auto column_sum = [&]<class G>() {
-      const std::size_t stride = width + (n == 50 ? 8 : 3);
+      const std::size_t stride = width + (total == 50 ? 8 : 3);
       kernel::column_sum<host_memory, T, G> sum{.n = total, .c = width, .stride = stride};
       sum.x_nc = mem.numbers<T>((total - 1) * stride + width);
       sum.sum_c = mem.numbers<G>(width);
-      check_on_rows<T>(suite, mem, sum, total, static_cast<double>(n), 4.0 * std::sqrt(static_cast<double>(n)) + 1.0);
+      check_on_rows<T>(suite, mem, sum, total, static_cast<double>(total), 4.0 * std::sqrt(static_cast<double>(total)) + 1.0);
     };
     column_sum.template operator()<T>();
     if constexpr (!std::is_same_v<T, accumulate_t<T>>) column_sum.template operator()<accumulate_t<T>>();
@@ -107,8 +106,8 @@ void check_rows(Suite& suite) {
   struct size {
     std::size_t rows, in, out, gap;
   };
-  for (const size& one : {size{1, 3, 5, 0}, size{40, 19, 33, 3}, size{210, 24, 16, 8}}) {
-    const std::size_t rows = one.rows, in = one.in, out = one.out, gap = one.gap;
+  for (const size& s : {size{1, 3, 5, 0}, size{40, 19, 33, 3}, size{210, 24, 16, 8}}) {
+    const std::size_t rows = s.rows, in = s.in, out = s.out, gap = s.gap;
     case_memory mem;
     const auto product = [&]<class C>(bool ta, bool tb, bool accumulate, bool bias) {
       const std::size_t m = ta ? out : rows, n = ta || !tb ? in : out, k = ta ? rows : tb ? in : out;
