@@ -34,7 +34,7 @@ using group = std::array<float, 32>;
 
 /// to = products + offset, each rounded: the compiler must not fuse a product with the sum.
 inline void add_offset(group& products, float offset, std::size_t count, float* to) {
-  asm volatile("" : "+m"(products));
+  asm volatile("" : : "r"(products.data()) : "memory");
   for (std::size_t i = 0; i < count; ++i) to[i] = products[i] + offset;
 }
 

@@ -177,7 +177,7 @@ void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
   if (from.dtype == "F16") return convert(fp16{});
   if (from.dtype == "F64") return convert(double{});
   if (const block_dtype* type = find_block_dtype(from.dtype)) return detail::read_blocks(from, *type, first, to);
-  fail<file_error>("tensor '", from.name, "': must be F64, F32, F16 or BF16 to be loaded, or a type of GGUF that can be dequantized; it is ", from.dtype);
+  fail<file_error>("tensor '", from.name, "': must be F64, F32, F16 or BF16 to be loaded, or blocks of GGUF; it is ", from.dtype);
 }
 
 /// Copies elements from `first` on without conversion, for any dtype of safetensors; `to` holds whole elements.

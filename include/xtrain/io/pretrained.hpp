@@ -485,7 +485,7 @@ struct save_options {
 };
 
 /// Copies a tokenizer's files: all of a folder's, or the one given file (under the name that it has in folders), with those beside it that name
-/// its tokens; of a GGUF file those that its tokenizer stands for (write_gguf_tokenizer). What was copied is loaded as what it was copied from.
+/// its tokens; of a GGUF file those that its tokenizer, if it has one, stands for (write_gguf_tokenizer). What was copied is loaded as what it was copied from.
 void copy_tokenizer(const std::string& from, const std::string& to);
 
 namespace detail {

@@ -211,7 +211,10 @@ XTRAIN_INLINE void copy_tokenizer(const std::string& from, const std::string& to
   namespace fs = std::filesystem;
   std::error_code same;
   if (from.empty() || fs::equivalent(from, to, same)) return;
-  if (gguf_file::is_one(from)) return write_gguf_tokenizer(from, to);
+  if (gguf_file::is_one(from)) {
+    if (gguf_file(from).has("tokenizer.ggml.tokens")) write_gguf_tokenizer(from, to);
+    return;
+  }
   const auto copy = [&](const std::string& source, const std::string& name) { write_file(to + "/" + name, mapped_file(source).text()); };
   if (!is_directory(from)) {
     const std::string folder = fs::path(from).parent_path().string();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <xtrain/core/gguf_file.hpp>
+#include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/io/gguf.hpp>
 #include <xtrain/models/families.hpp>

@@ -171,7 +171,7 @@ TEST_CASE("a GPT-2 that is written for llm.c and read again is the same, in fp32
   CHECK_THROWS_WITH_AS((void)load_model_file<llama<plain>>(path),
                        doctest::Contains("must describe a 'llama' model; its model_type is 'gpt2'"), config_error);
   CHECK_THROWS_WITH_AS((void)load_model_file<gpt2<plain>>(folder / "model.safetensors"),
-                       doctest::Contains("must be a file of llm.c or llama2.c, which hold a model's sizes; it is a safetensors file"),
+                       doctest::Contains("must be a file of GGUF, llm.c or llama2.c, which hold a model's sizes; it is a safetensors file"),
                        config_error);
 }
 

@@ -117,7 +117,7 @@ TEST_CASE("integers are checked but not loaded as weights") {
   put_file(folder / "x.safetensors", file_of(R"({"a":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}})", "12345678"));
   const safetensors_file file(folder / "x.safetensors");
   std::vector<float> values(2);
-  CHECK_THROWS_WITH_AS(read_numbers<float>(*file.find("a"), 0, values), "tensor 'a': must be F64, F32, F16 or BF16 to be loaded; it is I32",
+  CHECK_THROWS_WITH_AS(read_numbers<float>(*file.find("a"), 0, values), "tensor 'a': must be F64, F32, F16 or BF16 to be loaded, or blocks of GGUF; it is I32",
                        file_error);
 }
 
