@@ -112,7 +112,7 @@ class nccl_collectives final : public native_collectives {
     detail::nccl_call what{};
     std::function<int(const nccl_library&, nccl_handle, cuda_queue_handle)> make{};
   };
-  static constexpr std::size_t most_scratch_bytes = std::size_t{64} << 20;
+  static constexpr std::size_t least_scratch_bytes = std::size_t{64} << 10, most_scratch_bytes = std::size_t{64} << 20;
 
   [[nodiscard]] static cuda_stream& of(void* stream) { return *static_cast<cuda_stream*>(stream); }
   [[nodiscard]] static int operation(reduction how) { return how == reduction::sum ? nccl_operation::sum : nccl_operation::largest; }
@@ -143,13 +143,16 @@ class nccl_collectives final : public native_collectives {
     if (values.dtype == dtype_traits<bf16>::name) f(span_of<bf16, cuda_memory>(static_cast<bf16*>(values.data), values.elements));
     else f(span_of<fp16, cuda_memory>(static_cast<fp16*>(values.data), values.elements));
   }
+  /// What is queued may use the memory: it is replaced by more only after that is done. It starts large enough that this is rare.
+  void grow(cuda_stream& stream, std::optional<buffer<cuda>>& memory, std::size_t bytes) {
+    if (memory && memory->template as<std::byte>().size() >= bytes) return;
+    if (memory) stream.synchronize();
+    memory.reset();
+    memory.emplace(ranks_.device(), std::max(bytes, least_scratch_bytes), memory_role::other);
+  }
   template <class T>
-  [[nodiscard]] device_span<T, cuda_memory> scratch(std::size_t elements) {
-    if (!scratch_ || scratch_->template as<T>().size() < elements) {
-      if (scratch_) ranks_.device().state()->enter();
-      scratch_.reset();
-      scratch_.emplace(ranks_.device(), elements * sizeof(T), memory_role::other);
-    }
+  [[nodiscard]] device_span<T, cuda_memory> scratch(cuda_stream& stream, std::size_t elements) {
+    grow(stream, scratch_, elements * sizeof(T));
     return scratch_->template as<T>().subspan(0, elements);
   }
   /// `mine`, `part` elements, becomes the sum of the parts of all ranks, which are at whole + rank · stride.
@@ -158,7 +161,7 @@ class nccl_collectives final : public native_collectives {
     const std::size_t size = ranks_.size(), most = std::max<std::size_t>(1, most_scratch_bytes / sizeof(T) / size);
     for (std::size_t first = 0; first < part; first += most) {
       const std::size_t n = std::min(most, part - first);
-      const auto received = scratch<T>(std::min(most, part) * size).subspan(0, n * size);
+      const auto received = scratch<T>(stream, std::min(most, part) * size).subspan(0, n * size);
       std::vector<device_message> messages;
       for (std::size_t rank = 0; rank < size; ++rank) {
         messages.push_back({rank, {received.raw() + rank * n, n, dtype_traits<T>::name}, false});
@@ -174,10 +177,7 @@ class nccl_collectives final : public native_collectives {
     const kernel::column_sum<cuda_memory, T, T> add{
         .n = ranks_.size(), .c = sum.size(), .stride = sum.size(), .x_nc = device_span<const T, cuda_memory>(rows), .sum_c = sum};
     const std::size_t bytes = scratch_bytes(stream.properties(), add);
-    if (bytes > (for_sums_ ? for_sums_->template as<std::byte>().size() : 0)) {
-      for_sums_.reset();
-      for_sums_.emplace(ranks_.device(), bytes, memory_role::other);
-    }
+    if (bytes != 0) grow(stream, for_sums_, bytes);
     run_kernel(stream, add, for_sums_ ? scratch_span<cuda_memory>(for_sums_->template as<std::byte>()) : scratch_span<cuda_memory>());
   }
   template <class T>
@@ -194,7 +194,7 @@ class nccl_collectives final : public native_collectives {
       all_gather(&stream, mine, {values.raw(), part * size, dtype_traits<T>::name});
     }
     if (rest == 0) return;
-    const auto last = values.subspan(part * size, rest), all = scratch<T>(std::max(part, rest) * size).subspan(0, rest * size);
+    const auto last = values.subspan(part * size, rest), all = scratch<T>(stream, rest * size).subspan(0, rest * size);
     all_gather(&stream, last.raw(), {all.raw(), rest * size, dtype_traits<T>::name});
     sum_rows<T>(stream, all, last);
   }
