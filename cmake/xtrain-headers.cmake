@@ -32,6 +32,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/message_scratch.hpp
     xtrain/comm/native_collectives.hpp
     xtrain/comm/native_lane.hpp
+    xtrain/comm/nccl/communicator.hpp
+    xtrain/comm/nccl/library.hpp
+    xtrain/comm/nccl/nccl.hpp
     xtrain/comm/part.hpp
     xtrain/comm/point_to_point.hpp
     xtrain/comm/recursive_halving.hpp
@@ -497,6 +500,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/streams.hpp
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/fake_cuda.hpp
+    xtrain/testing/fake_nccl.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp
     xtrain/testing/recorded_transport.hpp

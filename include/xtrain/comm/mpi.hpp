@@ -34,6 +34,8 @@ class mpi_transport final : public transport {
     return std::make_unique<mpi_receive>(network_, from, channel, bytes);
   }
 
+  [[nodiscard]] std::string stopped() const override { return network_->world.look(); }
+
  private:
   std::shared_ptr<mpi_network> network_;
 };

@@ -123,6 +123,16 @@ class mpi_world {
     } catch (...) {  // ranks that get no notice stop at their timeout
     }
   }
+  /// Reads pending notices, then returns what stopped() returns.
+  [[nodiscard]] std::string look() noexcept {
+    try {
+      const std::lock_guard lock(mutex_);
+      read_notices();
+      return stopped_here();
+    } catch (...) {
+      return {};
+    }
+  }
   /// Which rank has stopped, and why; empty when none has.
   [[nodiscard]] std::string stopped() {
     const std::lock_guard lock(mutex_);
@@ -223,17 +233,6 @@ class mpi_world {
                           "mpi_session: MPI must let several threads communicate (MPI_THREAD_MULTIPLE or MPI_THREAD_SERIALIZED); ",
                           ours_ ? "this MPI cannot" : "the program has initialized it with less");
     serialised_ = level < MPI_THREAD_MULTIPLE;
-  }
-
-  /// Reads pending notices, then returns what stopped() returns.
-  [[nodiscard]] std::string look() noexcept {
-    try {
-      const std::lock_guard lock(mutex_);
-      read_notices();
-      return stopped_here();
-    } catch (...) {
-      return {};
-    }
   }
 
   // with mutex_ held

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -44,6 +45,7 @@ class transport_part final : public transport {
     for (const std::size_t member : members) of_network.push_back(members_[member]);
     return network_->native(of_network, first_channel_ + channel);
   }
+  [[nodiscard]] std::string stopped() const override { return network_->stopped(); }
   [[nodiscard]] bool carries() const override { return network_->carries(); }
 
  private:

@@ -59,6 +59,9 @@ class thread_world {
 
   void take_back(const address& where, const std::shared_ptr<message>& mine);
 
+  /// Which rank has stopped, and why; empty: none.
+  [[nodiscard]] std::string stopped();
+
   /// The rank will not send or receive any more.
   void leave(std::size_t rank, std::string reason);
 
@@ -81,6 +84,7 @@ class thread_world {
   std::deque<mailbox> boxes_;
   std::mutex gone_mutex_;
   std::vector<std::string> gone_;
+  std::string stopped_{};  // the first
 };
 
 class thread_message final : public message {
@@ -111,6 +115,7 @@ class thread_transport final : public transport {
   [[nodiscard]] std::size_t size() const override { return world_->size(); }
   [[nodiscard]] XTRAIN_HEADER_INLINE pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override;
   [[nodiscard]] XTRAIN_HEADER_INLINE pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override;
+  [[nodiscard]] std::string stopped() const override { return world_->stopped(); }
 
  private:
   std::shared_ptr<thread_world> world_;

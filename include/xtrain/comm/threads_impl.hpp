@@ -84,12 +84,18 @@ XTRAIN_INLINE void thread_world::take_back(const address& where, const std::shar
 XTRAIN_INLINE void thread_world::leave(std::size_t rank, std::string reason) {
   {
     const std::lock_guard lock(gone_mutex_);
+    if (stopped_.empty() && reason.starts_with("has stopped")) stopped_ = concat("rank ", rank, " ", reason);
     gone_[rank] = std::move(reason);
   }
   for (mailbox& box : boxes_) {
     { const std::lock_guard lock(box.mutex); }  // no thread is between its check and its wait
     box.changed.notify_all();
   }
+}
+
+XTRAIN_INLINE std::string thread_world::stopped() {
+  const std::lock_guard lock(gone_mutex_);
+  return stopped_;
 }
 
 XTRAIN_INLINE std::string thread_world::reason_of(std::size_t rank) {

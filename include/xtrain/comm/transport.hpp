@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <xtrain/comm/native_collectives.hpp>
@@ -41,6 +42,9 @@ class transport {
                                                                    [[maybe_unused]] std::uint32_t channel) {
     return nullptr;
   }
+
+  /// Which other rank of the run has stopped with an error, and why, as far as this rank knows: "rank 1 has stopped: disk: full". Empty: none.
+  [[nodiscard]] virtual std::string stopped() const { return {}; }
 
   /// false: messages are counted but nothing arrives (a dry run); spans have sizes but no memory.
   [[nodiscard]] virtual bool carries() const { return true; }

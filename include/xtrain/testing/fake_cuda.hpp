@@ -112,6 +112,38 @@ class fake_cuda {
     return all;
   }
 
+  // for the fake of a library that queues work on streams
+
+  /// Of the calling thread.
+  [[nodiscard]] static int current_device() { return current(); }
+  /// f(), while no other thread calls the runtime or does work.
+  template <class F>
+  auto locked(F&& f) {
+    const std::lock_guard lock(mutex_);
+    return f();
+  }
+  /// In locked(): queues work that is done once is_done() says so, which then has access to the devices' memory.
+  ///   returns  what is wrong; empty if nothing
+  [[nodiscard]] std::string queue_outside_work(cuda_queue_handle stream, int device, std::function<bool()> is_done) {
+    const auto found = queues_.find(stream);
+    if (found == queues_.end()) return "there is no such stream";
+    if (found->second->device != device) return concat("the stream is of device ", found->second->device, ", the work of device ", device);
+    if (found->second->is_capturing) return "the stream captures";
+    (void)add(*found->second, {.until = std::move(is_done)});
+    return {};
+  }
+  /// In is_done(): a queue does its next work, if it can.
+  bool go_on(cuda_queue_handle stream) {
+    const auto found = queues_.find(stream);
+    return found != queues_.end() && advance(*std::shared_ptr<queue>(found->second));
+  }
+  /// In locked(), of a range on that device; empty if nothing is wrong.
+  [[nodiscard]] std::string problem_of(const void* at, std::size_t bytes, int device, const char* what) {
+    if (bytes == 0) return {};
+    if (memory_of(at) != memories_[static_cast<std::size_t>(device)].get()) return concat(what, " of memory that is not of device ", device);
+    return problem_with(at, bytes, what);
+  }
+
  private:
   static constexpr std::size_t guard_bytes = 256;
   static constexpr unsigned char guard_byte = 0xA5, fresh_byte = 0xff, released_byte = 0xfe;  // both are NaN in every type
@@ -162,9 +194,11 @@ class fake_cuda {
     std::size_t number = 0;
     std::uint32_t* word = nullptr;  // or: until the word is at least `least`
     std::uint32_t least = 0;
+    std::function<bool()> until{};  // or: until it returns true
   };
   struct queue {
     int device = 0;
+    bool is_advancing = false;  // a queue may wait for one that waits for it
     std::deque<work> items{};
     std::size_t queued = 0, done = 0;
     bool is_capturing = false, is_invalid = false;
@@ -249,13 +283,20 @@ class fake_cuda {
 
   /// Does the next work of a queue, or of the queue that it waits for. The wall is open.
   bool advance(queue& q) {
-    if (q.items.empty()) return false;
+    if (q.items.empty() || q.is_advancing) return false;
+    q.is_advancing = true;
+    const bool has_advanced = advance_one(q);
+    q.is_advancing = false;
+    return has_advanced;
+  }
+  bool advance_one(queue& q) {
     if (sticky_ == cuda_status::success) {
       work& next = q.items.front();
       if (next.after && next.after->done < next.number) return advance(*next.after);
       if (next.word != nullptr &&
           static_cast<std::int32_t>(std::atomic_ref<std::uint32_t>(*next.word).load(std::memory_order_acquire) - next.least) < 0)
         return false;
+      if (next.until && !next.until()) return false;
       if (next.run) {
         ++works_;
         sticky_ = works_ == failing_work_ ? work_status_ : next.run();
@@ -530,6 +571,18 @@ class fake_cuda {
       if (e == nullptr) return cuda_status::invalid_handle;
       if (!e->of) return all.violation(cuda_status::invalid_value, "cudaEventSynchronize of an event that was not recorded");
       return all.wait_for(lock, std::shared_ptr<queue>(e->of), std::size_t{e->number});
+    };
+    t.query_event = [](void* handle) {  // does not count: a thread that watches asks at any time
+      fake_cuda& all = *self();
+      const std::lock_guard lock(all.mutex_);
+      const event* const e = all.event_of(handle, "cudaEventQuery");
+      if (e == nullptr || !e->of) return cuda_status::invalid_handle;
+      const std::shared_ptr<queue> q = e->of;
+      const std::size_t number = e->number;
+      const open_wall open(all);
+      while (q->done < number && all.advance(*q)) {
+      }
+      return q->done < number ? cuda_status::not_ready : all.sticky_;
     };
     t.wait_event = [](cuda_queue_handle stream, void* handle) {
       return call_on(stream, "cudaStreamWaitEvent", [&](fake_cuda& all, const std::shared_ptr<queue>& q) {

@@ -22,7 +22,7 @@ class cuda_error : public error {
 namespace cuda_status {
 inline constexpr int success = 0, invalid_value = 1, out_of_memory = 2, not_initialized = 3, invalid_configuration = 9, stub_library = 34,
                      driver_too_old = 35, devices_unavailable = 46, no_device = 100, no_kernel_image = 209, unsupported_ptx = 222, invalid_handle = 400,
-                     illegal_address = 700, launch_failure = 719, driver_mismatch = 803, capture_unsupported = 900, capture_invalidated = 901;
+                     not_ready = 600, illegal_address = 700, launch_failure = 719, driver_mismatch = 803, capture_unsupported = 900, capture_invalidated = 901;
 }
 
 /// A launch of a kernel of the dialect.
@@ -64,6 +64,7 @@ struct cuda_runtime {
   int (*destroy_event)(void* event) = nullptr;
   int (*record_event)(void* event, cuda_queue_handle stream) = nullptr;
   int (*synchronize_event)(void* event) = nullptr;
+  int (*query_event)(void* event) = nullptr;  ///< cuda_status::not_ready: the stream has not reached it
   int (*wait_event)(cuda_queue_handle stream, void* event) = nullptr;
   int (*wait_value)(cuda_queue_handle stream, void* address, std::uint32_t least) = nullptr;  ///< until the word is at least that; null: the driver cannot
 

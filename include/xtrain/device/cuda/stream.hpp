@@ -174,6 +174,19 @@ class cuda_stream {
       state_->check(state_->runtime().synchronize_event(raw_.get()), "cudaEventSynchronize");
       if (const std::exception_ptr problem = problem_->before(functions_)) std::rethrow_exception(problem);
     }
+    /// Whether the GPU has reached it; true after an error of the GPU too. The host does not wait.
+    [[nodiscard]] bool is_done() const {
+      if (!raw_) return true;
+      const cuda_runtime& runtime = state_->runtime();
+      if (runtime.set_device(state_->ordinal()) != cuda_status::success) return true;
+      if (runtime.query_event(raw_.get()) != cuda_status::not_ready) return true;
+      (void)runtime.last_error();
+      return false;
+    }
+    /// Of record_outside_work(): that work has failed. The effect is that of a host function that throws this.
+    void fail(std::exception_ptr problem) const {
+      if (problem_) problem_->set(std::move(problem), functions_);
+    }
 
    private:
     friend class cuda_stream;
@@ -314,6 +327,20 @@ class cuda_stream {
     if (!host_functions_) host_functions_ = std::make_unique<detail::cuda_host_functions>(state_, problem_);
     functions_ = number;
     host_functions_->queue(raw_, std::function<void()>(std::move(f)), number);
+  }
+
+  /// Another library queues work on raw() next.
+  ///   returns  false if it must not
+  [[nodiscard]] bool begin_outside_work() {
+    if (counts() != nullptr) return false;
+    refuse_in_capture("another library queued work");
+    return begin_work();
+  }
+  /// The end of that work, for the one who finds out whether it fails.
+  [[nodiscard]] event record_outside_work() {
+    ++functions_;
+    may_be_told_ = true;
+    return record();
   }
 
   void begin_capture() {

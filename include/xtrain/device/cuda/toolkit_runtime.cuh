@@ -56,6 +56,7 @@ __global__ void probed() {}
   all.destroy_event = [](void* event) -> int { return cudaEventDestroy(static_cast<cudaEvent_t>(event)); };
   all.record_event = [](void* event, cuda_queue_handle stream) -> int { return cudaEventRecord(static_cast<cudaEvent_t>(event), stream); };
   all.synchronize_event = [](void* event) -> int { return cudaEventSynchronize(static_cast<cudaEvent_t>(event)); };
+  all.query_event = [](void* event) -> int { return cudaEventQuery(static_cast<cudaEvent_t>(event)); };
   all.wait_event = [](cuda_queue_handle stream, void* event) -> int { return cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event), 0); };
   all.copy = [](void* to, const void* from, std::size_t bytes, cuda_queue_handle stream) -> int {
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
