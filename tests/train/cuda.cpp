@@ -6,9 +6,13 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/comm/nccl/nccl.hpp>
+#include <xtrain/comm/threads.hpp>
 #include <xtrain/device/cuda/cuda.hpp>
 #include <xtrain/io.hpp>
+#include <xtrain/parallel.hpp>
 #include <xtrain/testing/fake_cuda.hpp>
+#include <xtrain/testing/fake_nccl.hpp>
 
 using namespace xtrain;
 using testing::fake_cuda;
@@ -17,6 +21,12 @@ namespace {
 
 struct on_cpu : defaults {
   using precision = bf16_mixed;
+};
+struct on_cpus : on_cpu {
+  using parallel = data_parallel;
+};
+struct on_gpus : on_cpus {
+  using device = cuda;
 };
 struct on_cuda : defaults {
   using device = cuda;
@@ -120,4 +130,46 @@ TEST_CASE("wherever the runtime or the GPU fails in a run, the run ends in an er
     CHECK(check([&](fake_cuda& gpu) { gpu.fail_call(at, cuda_status::out_of_memory); }).substr(0, 6) == "cuda: ");
     CHECK(check([&](fake_cuda& gpu) { gpu.fail_work(works * i / 17, cuda_status::illegal_address); }).find("illegal memory access") != std::string::npos);
   }
+}
+
+TEST_CASE("two ranks with a GPU each train over NCCL to the losses of two ranks on the cpu; a rank that stops ends the other's training") {
+  std::vector<std::vector<double>> right(2), got(2);
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+    llama<on_cpus> model(llama_sizes, {}, {.parallel = {.ranks = network}});
+    right[network->rank()] = losses(model, false);
+  });
+  fake_cuda gpus({.devices = 2});
+  testing::fake_nccl nccl(gpus);
+  const auto train = [&](const std::shared_ptr<transport>& network, auto&& work) {
+    const cuda_context gpu = gpus.open(static_cast<int>(network->rank()));
+    llama<on_gpus> model(llama_sizes, gpu, {.parallel = {.ranks = with_nccl(network, gpu, {.library = &nccl.library()})}});
+    work(model, network->rank());
+  };
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+    train(network, [&](auto& model, std::size_t rank) { got[rank] = losses(model, false); });
+  });
+  CHECK(nccl.calls_of("ncclAllReduce") > 0);
+  CHECK(got[0] == got[1]);
+  for (std::size_t i = 0; i < right[0].size(); ++i) CHECK(std::abs(got[0][i] - right[0][i]) < right[0][i] * 0x1p-9);
+
+  std::string said;
+  try {
+    run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+      train(network, [&](auto& model, std::size_t rank) {
+        try {
+          if (rank == 1) throw config_error("disk: full");
+          (void)losses(model, false);
+        } catch (const error& e) {
+          if (rank == 0) said = e.what();
+          throw;
+        }
+      });
+    });
+  } catch (const error&) {
+  }
+  CHECK(said.find("has stopped: disk: full") != std::string::npos);
+  CHECK(gpus.violations() == "");
+  CHECK(gpus.leaks() == "");
+  CHECK(nccl.violations() == "");
+  CHECK(nccl.leaks() == "");
 }
