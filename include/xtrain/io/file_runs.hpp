@@ -73,8 +73,8 @@ void for_each_file_run(const parameter_spec& spec, std::size_t first, std::size_
 ///   kept          what this rank stores of it, and where in the array
 ///   turn          different for every parameter, so that small ones are distributed too
 template <class T, class Device, class Span>
-void write_kept(pinned_pipe<Device>& pipe, typename Device::stream& stream, const parameter_spec& spec, const stored_range& kept, Span array, bool as_in_files, std::size_t turn,
-                const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
+void write_kept(pinned_pipe<Device>& pipe, typename Device::stream& stream, const parameter_spec& spec, const stored_range& kept, Span array,
+                bool as_in_files, std::size_t turn, const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
   constexpr std::size_t numbers_in_turn = std::size_t{1} << 18;
   const std::size_t columns = spec.shape.size() > 1 ? spec.shape[1] : 1;
   const std::size_t block = std::max<std::size_t>(1, numbers_in_turn / columns) * columns;

@@ -229,50 +229,62 @@ void geglu_backward_rows(const cpu_stream& stream, const kernel::geglu_backward<
 
 template <class T>
 void run_native(cpu_stream& stream, const kernel::gelu_tanh<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<3>(k);
   cpu_kernels::gelu_elements<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::gelu_tanh_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   cpu_kernels::gelu_backward_elements<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::gelu_erf<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<3>(k);
   cpu_kernels::gelu_erf_elements<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::gelu_erf_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   cpu_kernels::gelu_erf_backward_elements<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::tanh<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<3>(k);
   cpu_kernels::tanh_elements<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::tanh_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   cpu_kernels::tanh_backward_elements<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::softcap<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   cpu_kernels::softcap_elements<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::softcap_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   cpu_kernels::softcap_backward_elements<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::swiglu<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   cpu_kernels::swiglu_rows<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::swiglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   cpu_kernels::swiglu_backward_rows<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::geglu<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   cpu_kernels::geglu_rows<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::geglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   cpu_kernels::geglu_backward_rows<simd::native>(stream, k);
 }
 

@@ -701,6 +701,7 @@ template <class T>
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<13>(k);
   const kernel::attention_shape& s = k.shape;
   const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k, s.t, false).bytes;
   cpu_kernels::attend_all<simd::native, T>(stream, k, s.t, bytes, scratch.raw(),
@@ -713,6 +714,7 @@ template <class T>
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<15>(k);
   const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k, k.shape.t, true).bytes;
   cpu_kernels::attend_all_backward<simd::native, T>(stream, k, bytes, scratch.raw());
 }
@@ -723,6 +725,7 @@ template <class T>
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::attention_block<host_memory, T>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<17>(k);
   const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k, k.keys.count, false).bytes;
   cpu_kernels::attend_all<simd::native, T>(stream, k, k.queries.count, bytes, scratch.raw(),
                                            [&](std::size_t b, std::size_t group) { return cpu_kernels::keys_of<T>(k, b, group); });
@@ -734,6 +737,7 @@ template <class T>
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::attention_block_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<19>(k);
   const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k, k.keys.count, true).bytes;
   cpu_kernels::attend_all_backward<simd::native, T>(stream, k, bytes, scratch.raw());
 }
@@ -744,6 +748,7 @@ template <class T>
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::cached_attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<12>(k);
   const kernel::attention_shape& s = k.shape;
   const std::size_t bytes = cpu_kernels::cache_worker_bytes<simd::native>(k);
   if (s.t < cpu_kernels::queries_worth_packing)

@@ -235,14 +235,17 @@ void distill_stored_rows(const cpu_stream& stream, const kernel::topk_distillati
 
 template <class A>
 void run_native(cpu_stream& stream, const kernel::distillation_part<host_memory, A>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   cpu_kernels::divergence_of_rows<simd::native>(stream, k);
 }
 template <class A, class T>
 void run_native(cpu_stream& stream, const kernel::distillation_of_parts<host_memory, A, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<17>(k);
   cpu_kernels::distill_rows<simd::native>(stream, k);
 }
 template <class A>
 void run_native(cpu_stream& stream, const kernel::topk_distillation_part<host_memory, A>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   cpu_kernels::topk_part_of_rows<simd::native>(stream, k);
 }
 template <class A, class T>
@@ -251,6 +254,7 @@ template <class A, class T>
 }
 template <class A, class T>
 void run_native(cpu_stream& stream, const kernel::topk_distillation_of_parts<host_memory, A, T>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<20>(k);
   cpu_kernels::distill_stored_rows<simd::native>(stream, k, reinterpret_cast<A*>(scratch.raw()));
 }
 

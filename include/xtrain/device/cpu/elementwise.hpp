@@ -127,22 +127,27 @@ void square_elements(const cpu_stream& stream, const kernel::sum_of_squares<host
 
 template <class T>
 void run_native(cpu_stream& stream, const kernel::add<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   cpu_kernels::add_elements<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::copy_rows<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   cpu_kernels::copy_all_rows<simd::native>(stream, k);
 }
 template <class From, class To>
 void run_native(cpu_stream& stream, const kernel::cast<host_memory, From, To>& k, scratch_span<host_memory>) {
+  kernel::check_arity<3>(k);
   cpu_kernels::cast_elements<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::dropout<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   cpu_kernels::drop_elements<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::uniform_noise<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   cpu_kernels::add_noise<simd::native>(stream, k);
 }
 template <class T>
@@ -151,6 +156,7 @@ template <class T>
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::sum_of_squares<host_memory, T>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<3>(k);
   cpu_kernels::square_elements<simd::native>(stream, k, reinterpret_cast<double*>(scratch.raw()));
 }
 

@@ -109,14 +109,17 @@ void rotate_rows(const cpu_stream& stream, const kernel::rotary<host_memory, T>&
 
 template <class T>
 void run_native(cpu_stream& stream, const kernel::embedding<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   cpu_kernels::embed_rows<simd::native>(stream, k);
 }
 template <class T, class G>
 void run_native(cpu_stream& stream, const kernel::embedding_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   cpu_kernels::scatter_rows<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::rotary<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<10>(k);
   cpu_kernels::rotate_rows<simd::native>(stream, k);
 }
 

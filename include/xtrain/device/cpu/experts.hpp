@@ -135,6 +135,7 @@ void combine_backward_rows(const cpu_stream& stream, const kernel::expert_combin
 
 template <class T>
 void run_native(cpu_stream& stream, const kernel::expert_routing<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<13>(k);
   stream.parallel_ranges(k.n, cpu_kernels::routed_rows_per_part, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) cpu_kernels::route_row(k, i);
   });
@@ -155,6 +156,7 @@ template <class T>
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::expert_routing_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<10>(k);
   constexpr std::size_t at_once = cpu_kernels::routed_rows_per_part;
   stream.parallel((k.n + at_once - 1) / at_once, [&](std::size_t part, std::size_t worker) {
     auto* const dprobability = reinterpret_cast<accumulate_t<T>*>(scratch.raw()) + worker * k.experts;
@@ -164,15 +166,18 @@ void run_native(cpu_stream& stream, const kernel::expert_routing_backward<host_m
 
 template <class T>
 void run_native(cpu_stream& stream, const kernel::expert_combine<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<8>(k);
   cpu_kernels::combine_rows<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::expert_combine_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   cpu_kernels::combine_backward_rows<simd::native>(stream, k);
 }
 
 template <class T>
 void run_native(cpu_stream&, const kernel::expert_balance<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<13>(k);
   using A = accumulate_t<T>;
   std::size_t slots = 0;
   for (std::size_t i = 0; i < k.layers * k.experts; ++i) slots += static_cast<std::size_t>(k.count_le.raw()[i]);
@@ -204,6 +209,7 @@ void run_native(cpu_stream&, const kernel::expert_balance<host_memory, T>& k, sc
 }
 
 inline void run_native(cpu_stream&, const kernel::expert_ranges<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<3>(k);
   token first = 0;
   for (std::size_t e = 0; e < k.experts; ++e) {
     k.range_e2.raw()[2 * e] = first;

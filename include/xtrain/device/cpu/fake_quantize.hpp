@@ -26,6 +26,7 @@ void for_each_group(const cpu_stream& stream, const Kernel& k, Work&& work) {
 
 template <class T>
 void run_native(cpu_stream& stream, const kernel::fake_quantize<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   cpu_kernels::for_each_group(stream, k, [&](std::size_t first, const auto& of_group) {
     const T* x = k.x_n.raw() + first;
     T* y = k.y_n.raw() + first;
@@ -35,6 +36,7 @@ void run_native(cpu_stream& stream, const kernel::fake_quantize<host_memory, T>&
 
 template <class T, class G>
 void run_native(cpu_stream& stream, const kernel::fake_quantize_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   using sum = accumulate_t<G>;
   cpu_kernels::for_each_group(stream, k, [&](std::size_t first, const auto& of_group) {
     const T* x = k.x_n.raw() + first;

@@ -69,6 +69,7 @@ void grpo_sequence(const kernel::grpo_loss<host_memory, A>& k, std::size_t i) {
 
 template <class A>
 void run_native(cpu_stream& stream, const kernel::grpo_loss<host_memory, A>& k, scratch_span<host_memory>) {
+  kernel::check_arity<17>(k);
   stream.parallel_ranges(k.b, 1, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) cpu_kernels::grpo_sequence(k, i);
   });

@@ -172,6 +172,7 @@ template <class T, class G>
 
 template <class T, class G>
 void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<19>(k);
   using products_type = cpu_kernels::loss_products<T, G>;
   using A = accumulate_t<T>;
   const std::size_t chunk = cpu_kernels::loss_chunk<T>(k.n, k.v);

@@ -218,6 +218,7 @@ template <class T, class C>
 
 template <class T, class C>
 void run_native(cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<14>(k);
   using slim = cpu_kernels::slim_product<simd::native, T, C>;
   if (k.m <= cpu_kernels::few_rows && k.transpose_b && !k.transpose_a) return cpu_kernels::few_rows_product<simd::native>(stream, k);
   if (const auto side = slim::side(k); side != cpu_kernels::slim_side::none) {
@@ -234,6 +235,7 @@ void run_native(cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, 
 /// One product after another: each is split among the threads.
 template <class T, class C>
 void run_native(cpu_stream& stream, const kernel::grouped_matmul<host_memory, T, C>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<15>(k);
   kernel::for_each_product(k, [&](const kernel::matmul<host_memory, T, C>& product) { run_native(stream, product, scratch); });
 }
 template <class T, class C>
@@ -243,6 +245,7 @@ template <class T, class C>
 
 template <class T, class G>
 void run_native(cpu_stream& stream, const kernel::column_sum<host_memory, T, G>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   cpu_kernels::sum_columns<simd::native>(stream, k);
 }
 

@@ -234,24 +234,29 @@ void adafactor_elements(const cpu_stream& stream, const kernel::adafactor<host_m
 template <class G, class S, class U>
 requires std::is_same_v<accumulate_t<G>, accumulate_t<S>> && std::is_same_v<accumulate_t<U>, accumulate_t<S>>
 void run_native(cpu_stream& stream, const kernel::muon_momentum<host_memory, G, S, U>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   cpu_kernels::muon_momentum_elements<simd::native>(stream, k);
 }
 template <class U, class T>
 requires std::is_same_v<accumulate_t<T>, accumulate_t<U>>
 void run_native(cpu_stream& stream, const kernel::muon_normalise<host_memory, U, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   cpu_kernels::muon_normalise_elements<simd::native>(stream, k);
 }
 template <class P, class M>
 requires std::is_same_v<accumulate_t<P>, accumulate_t<M>>
 void run_native(cpu_stream& stream, const kernel::muon<host_memory, P, M>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   cpu_kernels::muon_elements<simd::native>(stream, k);
 }
 template <class G>
 void run_native(cpu_stream& stream, const kernel::adafactor_squares<host_memory, G>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   cpu_kernels::adafactor_square_sums(stream, k);
 }
 template <class F>
 void run_native(cpu_stream&, const kernel::adafactor_factors<host_memory, F>& k, scratch_span<host_memory>) {
+  kernel::check_arity<10>(k);
   cpu_kernels::adafactor_step_factors(k);
 }
 template <class G, class F>
@@ -260,6 +265,7 @@ template <class G, class F>
 }
 template <class G, class F>
 void run_native(cpu_stream& stream, const kernel::adafactor_vector<host_memory, G, F>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<7>(k);
   cpu_kernels::adafactor_step_vector(stream, k, reinterpret_cast<double*>(scratch.raw()));
 }
 template <class G, class F>
@@ -268,11 +274,13 @@ template <class G, class F>
 }
 template <class G, class F>
 void run_native(cpu_stream& stream, const kernel::adafactor_update_squares<host_memory, G, F>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<9>(k);
   cpu_kernels::adafactor_sum_updates(stream, k, reinterpret_cast<double*>(scratch.raw()));
 }
 template <class P, class G, class M, class S>
 requires cpu_kernels::summed_alike<P, G, M, S>
 void run_native(cpu_stream& stream, const kernel::adafactor<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+  kernel::check_arity<19>(k);
   cpu_kernels::adafactor_elements<simd::native>(stream, k);
 }
 

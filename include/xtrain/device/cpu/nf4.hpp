@@ -47,6 +47,7 @@ void nf4_elements(const cpu_stream& stream, const kernel::dequantize_nf4<host_me
 
 template <class T>
 void run_native(cpu_stream& stream, const kernel::dequantize_nf4<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   cpu_kernels::nf4_elements<simd::native>(stream, k);
 }
 

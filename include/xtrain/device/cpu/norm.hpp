@@ -258,6 +258,7 @@ void layer_norm_backward_rows(const cpu_stream& stream, const kernel::layer_norm
 
 template <class T>
 void run_native(cpu_stream& stream, const kernel::rms_norm<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<8>(k);
   cpu_kernels::rms_norm_rows<simd::native>(stream, k);
 }
 
@@ -267,11 +268,13 @@ template <class T, class G>
 }
 template <class T, class G>
 void run_native(cpu_stream& stream, const kernel::rms_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<9>(k);
   cpu_kernels::rms_norm_backward_rows<simd::native>(stream, k, scratch.raw());
 }
 
 template <class T>
 void run_native(cpu_stream& stream, const kernel::head_norm<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<10>(k);
   cpu_kernels::head_norm_rows<simd::native>(stream, k);
 }
 
@@ -281,11 +284,13 @@ template <class T, class G>
 }
 template <class T, class G>
 void run_native(cpu_stream& stream, const kernel::head_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<12>(k);
   cpu_kernels::head_norm_backward_rows<simd::native>(stream, k, scratch.raw());
 }
 
 template <class T>
 void run_native(cpu_stream& stream, const kernel::layer_norm<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   cpu_kernels::layer_norm_rows<simd::native>(stream, k);
 }
 
@@ -295,6 +300,7 @@ template <class T, class G>
 }
 template <class T, class G>
 void run_native(cpu_stream& stream, const kernel::layer_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+  kernel::check_arity<10>(k);
   cpu_kernels::layer_norm_backward_rows<simd::native>(stream, k, scratch.raw());
 }
 

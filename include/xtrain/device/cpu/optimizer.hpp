@@ -236,21 +236,25 @@ void adamw_8bit_blocks(const cpu_stream& stream, const kernel::adamw_8bit<host_m
 template <class P, class G, class M, class S>
 requires cpu_kernels::summed_alike<P, G, M, S>
 void run_native(cpu_stream& stream, const kernel::adamw<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+  kernel::check_arity<15>(k);
   cpu_kernels::adamw_elements<simd::native>(stream, k);
 }
 template <class P, class G, class M, class S>
 requires cpu_kernels::summed_alike<P, G, M, S>
 void run_native(cpu_stream& stream, const kernel::sgd<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+  kernel::check_arity<11>(k);
   cpu_kernels::sgd_elements<simd::native>(stream, k);
 }
 template <class P, class G, class M, class S>
 requires cpu_kernels::summed_alike<P, G, M, S>
 void run_native(cpu_stream& stream, const kernel::lion<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+  kernel::check_arity<12>(k);
   cpu_kernels::lion_elements<simd::native>(stream, k);
 }
 template <class P, class G, class M>
 requires cpu_kernels::summed_alike<P, G, M, M>
 void run_native(cpu_stream& stream, const kernel::adamw_8bit<host_memory, P, G, M>& k, scratch_span<host_memory>) {
+  kernel::check_arity<17>(k);
   cpu_kernels::adamw_8bit_blocks<simd::native>(stream, k);
 }
 

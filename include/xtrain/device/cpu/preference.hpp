@@ -50,6 +50,7 @@ struct loss_and_slope {
 
 template <class A>
 void run_native(cpu_stream& stream, const kernel::sequence_sums<host_memory, A>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   stream.parallel_ranges(k.b, 1, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       const A* loss = k.loss_n.raw() + i * k.t;
@@ -68,6 +69,7 @@ void run_native(cpu_stream& stream, const kernel::sequence_sums<host_memory, A>&
 }
 
 inline void run_native(cpu_stream&, const kernel::preference_loss<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<15>(k);
   for (std::size_t i = 0; i < k.pairs; ++i) {
     const double *logp = k.logp_b.raw() + 2 * i, *count = k.count_b.raw() + 2 * i;
     double* const statistics = k.statistics_4p.empty() ? nullptr : k.statistics_4p.raw() + i;
@@ -116,6 +118,7 @@ inline void run_native(cpu_stream&, const kernel::preference_loss<host_memory>& 
 }
 
 inline void run_native(cpu_stream&, const kernel::kto_loss<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<12>(k);
   const double *logp = k.logp_b.raw(), *count = k.count_b.raw(), *reference = k.reference_b.empty() ? nullptr : k.reference_b.raw();
   const auto log_ratio = [&](std::size_t j) { return logp[j] - (reference == nullptr ? 0.0 : reference[j]); };
   double z = 0.0;
@@ -150,6 +153,7 @@ inline void run_native(cpu_stream&, const kernel::kto_loss<host_memory>& k, scra
 
 template <class A>
 void run_native(cpu_stream& stream, const kernel::sequence_weights<host_memory, A>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   stream.parallel_ranges(k.b, 1, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       if (!k.token_weight_n.empty()) {
@@ -169,6 +173,7 @@ void run_native(cpu_stream& stream, const kernel::sequence_weights<host_memory, 
 
 template <class T>
 void run_native(cpu_stream&, const kernel::score_gradients<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   const double scale = kernel::gradient_scale_of(k);
   for (std::size_t i = 0; i < k.b; ++i) k.dlogit_b.raw()[i] = static_cast<T>(k.dscore_b.raw()[i] * scale);
 }

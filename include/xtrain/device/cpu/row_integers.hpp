@@ -43,6 +43,7 @@ void dequantize_rows(const cpu_stream& stream, const kernel::dequantize_rows<hos
 
 template <class T>
 void run_native(cpu_stream& stream, const kernel::dequantize_rows<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<6>(k);
   cpu_kernels::dequantize_rows(stream, k);
 }
 

@@ -50,6 +50,7 @@ inline token sampled_token(const kernel::sample<host_memory>& k, std::size_t i, 
 }  // namespace cpu_kernels
 
 inline void run_native(cpu_stream& stream, const kernel::sample<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<15>(k);
   stream.parallel(k.n, [&](std::size_t i, std::size_t) {
     static thread_local detail::token_selection selection;  // its memory stays
     k.token_n.raw()[i] = cpu_kernels::sampled_token(k, i, selection);
@@ -57,6 +58,7 @@ inline void run_native(cpu_stream& stream, const kernel::sample<host_memory>& k,
 }
 
 inline void run_native(cpu_stream&, const kernel::advance<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<12>(k);
   for (std::size_t i = 0; i < k.n; ++i) k.compute(i);
 }
 

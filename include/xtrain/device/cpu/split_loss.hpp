@@ -92,10 +92,12 @@ void loss_of_rows(const cpu_stream& stream, const kernel::softmax_of_parts<host_
 
 template <class A>
 void run_native(cpu_stream& stream, const kernel::softmax_part<host_memory, A>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   cpu_kernels::part_of_rows<simd::native>(stream, k);
 }
 template <class A, class T>
 void run_native(cpu_stream& stream, const kernel::softmax_of_parts<host_memory, A, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<17>(k);
   cpu_kernels::loss_of_rows<simd::native>(stream, k);
 }
 

@@ -10,6 +10,7 @@
 namespace xtrain {
 
 inline void run_native(cpu_stream&, const kernel::value_loss<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   for (std::size_t i = 0; i < k.n; ++i) {
     double loss = 0.0, dvalue = 0.0, is_clipped = 0.0;
     if (k.token_n.raw()[i] >= 0) {

@@ -22,6 +22,7 @@ inline constexpr A normal_peak = static_cast<A>(0.39894228040143267794);  // 1/â
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::gelu_tanh<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<3>(k);
   using acc = accumulate_t<T>;
   const auto x = detail::values<acc>(k.x_n, k.n);
   const array<acc, 1> u = detail::gelu_slope<acc> * (x + detail::gelu_cubic<acc> * x * x * x);
@@ -30,6 +31,7 @@ void run_kernel(reference_stream&, const kernel::gelu_tanh<host_memory, T>& k, s
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::gelu_tanh_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   using acc = accumulate_t<T>;
   const auto x = detail::values<acc>(k.x_n, k.n);
   const auto dy = detail::values<acc>(k.dy_n, k.n);
@@ -41,6 +43,7 @@ void run_kernel(reference_stream&, const kernel::gelu_tanh_backward<host_memory,
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::gelu_erf<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<3>(k);
   using acc = accumulate_t<T>;
   array<acc, 1> y = detail::values<acc>(k.x_n, k.n);
   for (acc& x : y) x = acc(0.5) * x * (acc{1} + std::erf(x * detail::root_half<acc>));
@@ -49,6 +52,7 @@ void run_kernel(reference_stream&, const kernel::gelu_erf<host_memory, T>& k, sc
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::gelu_erf_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   using acc = accumulate_t<T>;
   array<acc, 1> dx = detail::values<acc>(k.x_n, k.n);
   for (acc& x : dx)
@@ -58,11 +62,13 @@ void run_kernel(reference_stream&, const kernel::gelu_erf_backward<host_memory, 
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::tanh<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<3>(k);
   detail::store<1>(k.y_n, xt::tanh(detail::values<accumulate_t<T>>(k.x_n, k.n)));
 }
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::tanh_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   using acc = accumulate_t<T>;
   const auto y = detail::values<acc>(k.y_n, k.n);
   detail::store<1>(k.dx_n, detail::values<acc>(k.dy_n, k.n) * (acc{1} - y * y));
@@ -70,6 +76,7 @@ void run_kernel(reference_stream&, const kernel::tanh_backward<host_memory, T>& 
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::softcap<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   using acc = accumulate_t<T>;
   const acc cap = static_cast<acc>(k.cap);
   detail::store<1>(k.y_n, cap * xt::tanh(detail::values<acc>(k.x_n, k.n) / cap));
@@ -77,6 +84,7 @@ void run_kernel(reference_stream&, const kernel::softcap<host_memory, T>& k, scr
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::softcap_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   using acc = accumulate_t<T>;
   const array<acc, 1> part = detail::values<acc>(k.y_n, k.n) / static_cast<acc>(k.cap);
   detail::store<1>(k.d_n, detail::values<acc>(k.d_n, k.n) * (acc{1} - part * part));
@@ -84,6 +92,7 @@ void run_kernel(reference_stream&, const kernel::softcap_backward<host_memory, T
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::swiglu<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   using acc = accumulate_t<T>;
   const auto gate_up = detail::values<acc>(k.gate_up_n2f, k.n, 2 * k.f);
   const auto gate = xt::view(gate_up, xt::all(), xt::range(std::size_t{0}, k.f));
@@ -93,6 +102,7 @@ void run_kernel(reference_stream&, const kernel::swiglu<host_memory, T>& k, scra
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::swiglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   using acc = accumulate_t<T>;
   const auto gate_up = detail::values<acc>(k.gate_up_n2f, k.n, 2 * k.f);
   const auto dy = detail::values<acc>(k.dy_nf, k.n, k.f);
@@ -107,6 +117,7 @@ void run_kernel(reference_stream&, const kernel::swiglu_backward<host_memory, T>
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::geglu<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   using acc = accumulate_t<T>;
   const auto gate_up = detail::values<acc>(k.gate_up_n2f, k.n, 2 * k.f);
   const array<acc, 2> gate = xt::view(gate_up, xt::all(), xt::range(std::size_t{0}, k.f));
@@ -117,6 +128,7 @@ void run_kernel(reference_stream&, const kernel::geglu<host_memory, T>& k, scrat
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::geglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   using acc = accumulate_t<T>;
   const auto gate_up = detail::values<acc>(k.gate_up_n2f, k.n, 2 * k.f);
   const auto dy = detail::values<acc>(k.dy_nf, k.n, k.f);

@@ -74,6 +74,7 @@ template <class T, class Kernel>
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::attention<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<13>(k);
   using acc = accumulate_t<T>;
   const kernel::attention_shape& s = k.shape;
   for (std::size_t b = 0; b < s.b; ++b) {
@@ -90,6 +91,7 @@ void run_kernel(reference_stream&, const kernel::attention<host_memory, T>& k, s
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<15>(k);
   using acc = accumulate_t<T>;
   const kernel::attention_shape& s = k.shape;
   const std::size_t rows = s.b * s.t;
@@ -127,6 +129,7 @@ void run_kernel(reference_stream&, const kernel::attention_backward<host_memory,
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::cached_attention<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<12>(k);
   using acc = accumulate_t<T>;
   const kernel::attention_shape& s = k.shape;
   for (std::size_t b = 0; b < s.b; ++b) {

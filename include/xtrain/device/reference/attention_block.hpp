@@ -85,6 +85,7 @@ void for_each_block_query(const Kernel& k, Work&& work) {
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::attention_block<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<17>(k);
   using acc = accumulate_t<T>;
   const std::size_t d = k.shape.d;
   detail::for_each_block_query<T>(k, [&](const auto& query) {
@@ -110,6 +111,7 @@ void run_kernel(reference_stream&, const kernel::attention_block<host_memory, T>
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::attention_block_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<19>(k);
   using acc = accumulate_t<T>;
   const std::size_t d = k.shape.d;
   detail::for_each_block_query<T>(k, [&](const auto& query) {

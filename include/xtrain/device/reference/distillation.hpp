@@ -35,6 +35,7 @@ void put(bool accumulate, T& to, A value) {
 
 template <class A>
 void run_kernel(reference_stream&, const kernel::distillation_part<host_memory, A>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   const bool is_forward = k.kind == kernel::divergence_kind::forward;
   const A scale = static_cast<A>(1.0 / k.temperature);
   for (std::size_t i = 0; i < k.n; ++i) {
@@ -59,6 +60,7 @@ void run_kernel(reference_stream&, const kernel::distillation_part<host_memory, 
 
 template <class A, class T>
 void run_kernel(reference_stream&, const kernel::distillation_of_parts<host_memory, A, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<17>(k);
   const bool is_forward = k.kind == kernel::divergence_kind::forward;
   const A scale = static_cast<A>(1.0 / k.temperature);
   for (std::size_t i = 0; i < k.n; ++i) {
@@ -94,6 +96,7 @@ void run_kernel(reference_stream&, const kernel::distillation_of_parts<host_memo
 
 template <class A>
 void run_kernel(reference_stream&, const kernel::topk_distillation_part<host_memory, A>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   const A scale = static_cast<A>(1.0 / k.temperature);
   for (std::size_t i = 0; i < k.n; ++i) {
     const A* const student = k.student_nv.raw() + i * k.v;
@@ -112,6 +115,7 @@ void run_kernel(reference_stream&, const kernel::topk_distillation_part<host_mem
 
 template <class A, class T>
 void run_kernel(reference_stream&, const kernel::topk_distillation_of_parts<host_memory, A, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<20>(k);
   const A scale = static_cast<A>(1.0 / k.temperature);
   std::vector<A> p_v(k.v);
   for (std::size_t i = 0; i < k.n; ++i) {

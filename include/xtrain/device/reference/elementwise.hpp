@@ -7,12 +7,14 @@ namespace xtrain {
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::add<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   using acc = accumulate_t<T>;
   detail::store_added<1>(k.y_n, static_cast<acc>(k.factor) * detail::values<acc>(k.x_n, k.n));
 }
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::copy_rows<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   using acc = accumulate_t<T>;
   for (std::size_t row = 0; row < k.rows; ++row)
     for (std::size_t column = 0; column < k.columns; ++column) {
@@ -24,11 +26,13 @@ void run_kernel(reference_stream&, const kernel::copy_rows<host_memory, T>& k, s
 
 template <class From, class To>
 void run_kernel(reference_stream&, const kernel::cast<host_memory, From, To>& k, scratch_span<host_memory>) {
+  kernel::check_arity<3>(k);
   detail::store<1>(k.y_n, detail::values<accumulate_t<From>>(k.x_n, k.n));
 }
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::dropout<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   using acc = accumulate_t<T>;
   const std::uint32_t threshold = dropout_threshold(k.probability);
   const acc scale = k.probability < 1.0 ? static_cast<acc>(1.0 / (1.0 - k.probability)) : acc{0};
@@ -44,6 +48,7 @@ void run_kernel(reference_stream&, const kernel::dropout<host_memory, T>& k, scr
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::uniform_noise<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   using acc = accumulate_t<T>;
   const random_site random = kernel::random_of(k);
   array<acc, 1> noise = detail::values<acc>(k.y_n, k.n);
@@ -54,6 +59,7 @@ void run_kernel(reference_stream&, const kernel::uniform_noise<host_memory, T>& 
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::sum_of_squares<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<3>(k);
   double sum = 0.0;
   for (std::size_t i = 0; i < k.n; ++i) {
     const auto x = static_cast<accumulate_t<T>>(k.x_n.data()[i]);

@@ -13,6 +13,7 @@ namespace detail {
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::embedding<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   using acc = accumulate_t<T>;
   for (std::size_t i = 0; i < k.n; ++i) {
     const token row = k.index_n.data()[i] - k.first;
@@ -27,6 +28,7 @@ void run_kernel(reference_stream&, const kernel::embedding<host_memory, T>& k, s
 
 template <class T, class G>
 void run_kernel(reference_stream&, const kernel::embedding_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   using acc = accumulate_t<T>;
   for (std::size_t i = 0; i < k.n; ++i) {
     const token row = k.index_n.data()[i] - k.first;
@@ -40,6 +42,7 @@ void run_kernel(reference_stream&, const kernel::embedding_backward<host_memory,
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::rotary<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<10>(k);
   using acc = accumulate_t<T>;
   const std::size_t half = k.d / 2;
   for (std::size_t i = 0; i < k.n; ++i) {

@@ -11,6 +11,7 @@ namespace xtrain {
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::expert_routing<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<13>(k);
   using acc = accumulate_t<T>;
   const auto logits_ne = detail::values<acc>(k.logits_ne, k.n, k.experts);
   const array<acc, 1> largest_n = xt::amax(logits_ne, {1});
@@ -59,6 +60,7 @@ void run_kernel(reference_stream&, const kernel::expert_routing<host_memory, T>&
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::expert_routing_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<10>(k);
   using acc = accumulate_t<T>;
   const auto probability_ne = detail::values<acc>(k.probability_ne, k.n, k.experts);
   array<acc, 2> dprobability_ne(std::array<std::size_t, 2>{k.n, k.experts});
@@ -80,6 +82,7 @@ void run_kernel(reference_stream&, const kernel::expert_routing_backward<host_me
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::expert_combine<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<8>(k);
   using acc = accumulate_t<T>;
   for (std::size_t i = 0; i < k.n; ++i) {
     for (std::size_t j = 0; j < k.c; ++j) {
@@ -96,6 +99,7 @@ void run_kernel(reference_stream&, const kernel::expert_combine<host_memory, T>&
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::expert_combine_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   using acc = accumulate_t<T>;
   for (std::size_t assignment = 0; assignment < k.n * k.choices; ++assignment) {
     const std::size_t i = assignment / k.choices, slot = static_cast<std::size_t>(k.slot_nk.raw()[assignment]);
@@ -112,6 +116,7 @@ void run_kernel(reference_stream&, const kernel::expert_combine_backward<host_me
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::expert_balance<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<13>(k);
   using acc = accumulate_t<T>;
   const array<acc, 1> count_e = xt::sum(detail::values<acc>(k.count_le, k.layers, k.experts), {0});
   const array<acc, 1> load_e = xt::sum(detail::values<acc>(k.load_le, k.layers, k.experts), {0});
@@ -133,6 +138,7 @@ void run_kernel(reference_stream&, const kernel::expert_balance<host_memory, T>&
 }
 
 inline void run_kernel(reference_stream&, const kernel::expert_ranges<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<3>(k);
   token first = 0;
   for (std::size_t e = 0; e < k.experts; ++e) {
     k.range_e2.data()[2 * e] = first;

@@ -7,6 +7,7 @@ namespace xtrain {
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::fake_quantize<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   using acc = accumulate_t<T>;
   for (std::size_t begin = 0; begin < k.n; begin += k.group)
     k.format.of_values(k.x_n.raw() + begin, k.group, [&](const auto& of_group) {
@@ -16,6 +17,7 @@ void run_kernel(reference_stream&, const kernel::fake_quantize<host_memory, T>& 
 
 template <class T, class G>
 void run_kernel(reference_stream&, const kernel::fake_quantize_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   using acc = accumulate_t<T>;
   using sum = accumulate_t<G>;
   for (std::size_t begin = 0; begin < k.n; begin += k.group)

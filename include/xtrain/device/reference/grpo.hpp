@@ -12,6 +12,7 @@ namespace xtrain {
 
 template <class A>
 void run_kernel(reference_stream&, const kernel::grpo_loss<host_memory, A>& k, scratch_span<host_memory>) {
+  kernel::check_arity<17>(k);
   using kind = kernel::grpo_kind;
   for (std::size_t i = 0; i < k.b; ++i) {
     const double advantage = k.advantage_b.data()[i];

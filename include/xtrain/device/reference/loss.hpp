@@ -8,6 +8,7 @@ namespace xtrain {
 
 template <class T, class G>
 void run_kernel(reference_stream&, const kernel::linear_cross_entropy<host_memory, T, G>& k, scratch_span<host_memory>) {
+  kernel::check_arity<19>(k);
   using acc = accumulate_t<T>;
   const auto x_nc = detail::values<acc>(k.x_nc, k.n, k.c);
   const auto weight_vc = detail::values<acc>(k.weight_vc, k.v, k.c);

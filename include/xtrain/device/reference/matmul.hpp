@@ -8,6 +8,7 @@ namespace xtrain {
 
 template <class T, class C>
 void run_kernel(reference_stream&, const kernel::matmul<host_memory, T, C>& k, scratch_span<host_memory>) {
+  kernel::check_arity<14>(k);
   using acc = accumulate_t<T>;
   for (std::size_t i = 0; i < k.m; ++i) {
     for (std::size_t j = 0; j < k.n; ++j) {
@@ -27,11 +28,13 @@ void run_kernel(reference_stream&, const kernel::matmul<host_memory, T, C>& k, s
 
 template <class T, class C>
 void run_kernel(reference_stream& stream, const kernel::grouped_matmul<host_memory, T, C>& k, scratch_span<host_memory>) {
+  kernel::check_arity<15>(k);
   kernel::for_each_product(k, [&](const kernel::matmul<host_memory, T, C>& product) { run_kernel(stream, product, scratch_span<host_memory>{}); });
 }
 
 template <class T, class G>
 void run_kernel(reference_stream&, const kernel::column_sum<host_memory, T, G>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   using acc = accumulate_t<T>;
   const auto x_nc = detail::strided_values<acc>(k.x_nc, k.n, k.c, k.stride);
   detail::store_added<1>(k.sum_c, xt::sum(x_nc, {0}));

@@ -13,6 +13,7 @@ namespace xtrain {
 
 template <class G, class S, class U>
 void run_kernel(reference_stream&, const kernel::muon_momentum<host_memory, G, S, U>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   using acc = accumulate_t<S>;
   const kernel::step_scalars& scalars = k.scalars_1.data()[0];
   const random_site random = kernel::random_of(k);
@@ -32,6 +33,7 @@ void run_kernel(reference_stream&, const kernel::muon_momentum<host_memory, G, S
 
 template <class U, class T>
 void run_kernel(reference_stream&, const kernel::muon_normalise<host_memory, U, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   using acc = accumulate_t<U>;
   const acc factor = static_cast<acc>(1.0 / std::max(std::sqrt(k.squares_1.data()[0]), k.epsilon));
   for (std::size_t i = 0; i < k.n; ++i) k.x_n.data()[i] = static_cast<T>(static_cast<acc>(k.u_n.data()[i]) * factor);
@@ -39,6 +41,7 @@ void run_kernel(reference_stream&, const kernel::muon_normalise<host_memory, U, 
 
 template <class P, class M>
 void run_kernel(reference_stream&, const kernel::muon<host_memory, P, M>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   using acc = accumulate_t<M>;
   const kernel::step_scalars& scalars = k.scalars_1.data()[0];
   if (scalars.applies == 0) return;
@@ -56,6 +59,7 @@ void run_kernel(reference_stream&, const kernel::muon<host_memory, P, M>& k, scr
 
 template <class G>
 void run_kernel(reference_stream&, const kernel::adafactor_squares<host_memory, G>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   for (std::size_t i = 0; i < k.n; ++i) {
     const double g = static_cast<double>(k.gradient_n.data()[i]) * k.scalars_1.data()[0].gradient_scale;
     k.row_sum_r.data()[(k.first + i) / k.columns - k.first / k.columns] += g * g;
@@ -65,6 +69,7 @@ void run_kernel(reference_stream&, const kernel::adafactor_squares<host_memory, 
 
 template <class F>
 void run_kernel(reference_stream&, const kernel::adafactor_factors<host_memory, F>& k, scratch_span<host_memory>) {
+  kernel::check_arity<10>(k);
   const kernel::step_scalars& scalars = k.scalars_1.data()[0];
   const double added = std::pow(scalars.update, k.decay_rate);  // 1 − beta2
   const auto step = [&](F& factor, double mean) {
@@ -81,6 +86,7 @@ void run_kernel(reference_stream&, const kernel::adafactor_factors<host_memory, 
 
 template <class G, class F>
 void run_kernel(reference_stream&, const kernel::adafactor_vector<host_memory, G, F>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   const kernel::step_scalars& scalars = k.scalars_1.data()[0];
   if (scalars.applies == 0) return;
   const double added = std::pow(scalars.update, k.decay_rate);
@@ -96,6 +102,7 @@ void run_kernel(reference_stream&, const kernel::adafactor_vector<host_memory, G
 
 template <class G, class F>
 void run_kernel(reference_stream&, const kernel::adafactor_update_squares<host_memory, G, F>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   const kernel::step_scalars& scalars = k.scalars_1.data()[0];
   if (scalars.applies == 0) return;
   double sum = 0;
@@ -109,6 +116,7 @@ void run_kernel(reference_stream&, const kernel::adafactor_update_squares<host_m
 
 template <class P, class G, class M, class S>
 void run_kernel(reference_stream&, const kernel::adafactor<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+  kernel::check_arity<19>(k);
   using acc = accumulate_t<M>;
   const kernel::step_scalars& scalars = k.scalars_1.data()[0];
   if (scalars.applies == 0) return;

@@ -7,6 +7,7 @@ namespace xtrain {
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::dequantize_nf4<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   for (std::size_t i = 0; i < k.n; ++i) {
     const std::uint8_t both = k.code_n2.data()[i / 2];
     const float level = nf4::levels[i % 2 == 0 ? both >> 4 : both & 15];

@@ -21,6 +21,7 @@ template <class A>
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::rms_norm<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<8>(k);
   using acc = accumulate_t<T>;
   const auto x_nc = detail::values<acc>(k.x_nc, k.n, k.c);
   const array<acc, 1> weight_c = static_cast<acc>(k.offset) + detail::values<acc>(k.weight_c, k.c);
@@ -31,6 +32,7 @@ void run_kernel(reference_stream&, const kernel::rms_norm<host_memory, T>& k, sc
 
 template <class T, class G>
 void run_kernel(reference_stream&, const kernel::rms_norm_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   using acc = accumulate_t<T>;
   const array<acc, 1> weight_c = static_cast<acc>(k.offset) + detail::values<acc>(k.weight_c, k.c);
   const auto rstd_n = detail::values<acc>(k.rstd_n, k.n);
@@ -45,6 +47,7 @@ void run_kernel(reference_stream&, const kernel::rms_norm_backward<host_memory, 
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::head_norm<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<10>(k);
   using acc = accumulate_t<T>;
   for (std::size_t i = 0; i < k.n; ++i) {
     const T* x = k.x_nr.raw() + i * k.row();
@@ -63,6 +66,7 @@ void run_kernel(reference_stream&, const kernel::head_norm<host_memory, T>& k, s
 
 template <class T, class G>
 void run_kernel(reference_stream&, const kernel::head_norm_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+  kernel::check_arity<12>(k);
   using acc = accumulate_t<T>;
   std::vector<acc> dquery(k.d, acc{0}), dkey(k.d, acc{0});
   for (std::size_t i = 0; i < k.n; ++i) {
@@ -93,6 +97,7 @@ void run_kernel(reference_stream&, const kernel::head_norm_backward<host_memory,
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::layer_norm<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   using acc = accumulate_t<T>;
   const auto x_nc = detail::values<acc>(k.x_nc, k.n, k.c);
   const auto weight_c = detail::values<acc>(k.weight_c, k.c);
@@ -107,6 +112,7 @@ void run_kernel(reference_stream&, const kernel::layer_norm<host_memory, T>& k, 
 
 template <class T, class G>
 void run_kernel(reference_stream&, const kernel::layer_norm_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+  kernel::check_arity<10>(k);
   using acc = accumulate_t<T>;
   const auto weight_c = detail::values<acc>(k.weight_c, k.c);
   const auto mean_n = detail::values<acc>(k.mean_n, k.n);

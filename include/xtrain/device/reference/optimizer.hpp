@@ -40,11 +40,13 @@ template <class S, class A>
 }  // namespace detail
 
 inline void run_kernel(reference_stream&, const kernel::adam_corrections<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<4>(k);
   k.compute(*k.scalars_1.raw(), k.correction_2.raw());
 }
 
 template <class P, class G, class M, class S>
 void run_kernel(reference_stream&, const kernel::adamw<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+  kernel::check_arity<15>(k);
   using acc = accumulate_t<M>;
   const kernel::step_scalars& scalars = *k.scalars_1.raw();
   if (scalars.applies == 0) return;
@@ -69,6 +71,7 @@ void run_kernel(reference_stream&, const kernel::adamw<host_memory, P, G, M, S>&
 
 template <class P, class G, class M, class S>
 void run_kernel(reference_stream&, const kernel::sgd<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+  kernel::check_arity<11>(k);
   using acc = accumulate_t<M>;
   const kernel::step_scalars& scalars = *k.scalars_1.raw();
   if (scalars.applies == 0) return;
@@ -92,6 +95,7 @@ void run_kernel(reference_stream&, const kernel::sgd<host_memory, P, G, M, S>& k
 
 template <class P, class G, class M, class S>
 void run_kernel(reference_stream&, const kernel::lion<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+  kernel::check_arity<12>(k);
   using acc = accumulate_t<M>;
   const kernel::step_scalars& scalars = *k.scalars_1.raw();
   if (scalars.applies == 0) return;
@@ -113,6 +117,7 @@ void run_kernel(reference_stream&, const kernel::lion<host_memory, P, G, M, S>& 
 
 template <class P, class G, class M>
 void run_kernel(reference_stream&, const kernel::adamw_8bit<host_memory, P, G, M>& k, scratch_span<host_memory>) {
+  kernel::check_arity<17>(k);
   using acc = accumulate_t<M>;
   const kernel::step_scalars& scalars = *k.scalars_1.raw();
   if (scalars.applies == 0) return;

@@ -11,6 +11,7 @@ namespace xtrain {
 
 template <class A>
 void run_kernel(reference_stream&, const kernel::sequence_sums<host_memory, A>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   for (std::size_t i = 0; i < k.b; ++i) {
     double sum = 0.0, count = 0.0;
     for (std::size_t j = i * k.t; j < (i + 1) * k.t; ++j) {
@@ -24,6 +25,7 @@ void run_kernel(reference_stream&, const kernel::sequence_sums<host_memory, A>& 
 }
 
 inline void run_kernel(reference_stream&, const kernel::preference_loss<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<15>(k);
   using kind = kernel::preference_kind;
   const auto sigmoid = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
   const auto log_sigmoid = [](double x) { return std::min(x, 0.0) - std::log1p(std::exp(-std::abs(x))); };
@@ -79,6 +81,7 @@ inline void run_kernel(reference_stream&, const kernel::preference_loss<host_mem
 }
 
 inline void run_kernel(reference_stream&, const kernel::kto_loss<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<12>(k);
   const auto sigmoid = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
   const auto log_ratio = [&](std::size_t j) { return k.logp_b.data()[j] - (k.reference_b.empty() ? 0.0 : k.reference_b.data()[j]); };
   double sum = 0.0, count = 0.0;
@@ -106,6 +109,7 @@ inline void run_kernel(reference_stream&, const kernel::kto_loss<host_memory>& k
 
 template <class A>
 void run_kernel(reference_stream&, const kernel::sequence_weights<host_memory, A>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   for (std::size_t j = 0; j < k.b * k.t; ++j) {
     const std::size_t sequence = j / k.t;
     if (!k.token_weight_n.empty())
@@ -118,6 +122,7 @@ void run_kernel(reference_stream&, const kernel::sequence_weights<host_memory, A
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::score_gradients<host_memory, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<5>(k);
   for (std::size_t i = 0; i < k.b; ++i) k.dlogit_b.data()[i] = static_cast<T>(k.dscore_b.data()[i] * kernel::gradient_scale_of(k));
 }
 

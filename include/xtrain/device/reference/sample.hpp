@@ -15,6 +15,7 @@
 namespace xtrain {
 
 inline void run_kernel(reference_stream&, const kernel::sample<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<15>(k);
   constexpr double infinity = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < k.n; ++i) {
     const float* const logits = k.logits_nv.raw() + i * k.v;
@@ -61,6 +62,7 @@ inline void run_kernel(reference_stream&, const kernel::sample<host_memory>& k, 
 }
 
 inline void run_kernel(reference_stream&, const kernel::advance<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<12>(k);
   for (std::size_t i = 0; i < k.n; ++i) k.compute(i);
 }
 

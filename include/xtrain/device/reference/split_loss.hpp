@@ -12,6 +12,7 @@ namespace xtrain {
 
 template <class A>
 void run_kernel(reference_stream&, const kernel::softmax_part<host_memory, A>& k, scratch_span<host_memory>) {
+  kernel::check_arity<7>(k);
   for (std::size_t i = 0; i < k.n; ++i) {
     const A* logits = k.logits_nv.raw() + i * k.v;
     const A largest = *std::max_element(logits, logits + k.v);
@@ -27,6 +28,7 @@ void run_kernel(reference_stream&, const kernel::softmax_part<host_memory, A>& k
 
 template <class A, class T>
 void run_kernel(reference_stream&, const kernel::softmax_of_parts<host_memory, A, T>& k, scratch_span<host_memory>) {
+  kernel::check_arity<17>(k);
   const std::size_t parts = kernel::softmax_parts(k.label_smoothing);
   const A kept = static_cast<A>(1.0 - k.label_smoothing), spread = static_cast<A>(k.label_smoothing / static_cast<double>(k.vocab_size));
   for (std::size_t i = 0; i < k.n; ++i) {

@@ -9,6 +9,7 @@
 namespace xtrain {
 
 inline void run_kernel(reference_stream&, const kernel::value_loss<host_memory>& k, scratch_span<host_memory>) {
+  kernel::check_arity<9>(k);
   for (std::size_t i = 0; i < k.n; ++i) {
     k.loss_n.data()[i] = k.dvalue_n.data()[i] = k.is_clipped_n.data()[i] = 0.0;
     if (k.token_n.data()[i] < 0) continue;

@@ -164,37 +164,45 @@ template <class T, class Op>
 
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::gelu_tanh<M, T>& k) {
+  kernel::check_arity<3>(k);
   return elementwise<T>(function_op<gelu_tanh_function, T>{k.x_n.raw(), k.y_n.raw()}, k.n, 0, all_aligned(k.x_n.raw(), k.y_n.raw()));
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::gelu_erf<M, T>& k) {
+  kernel::check_arity<3>(k);
   return elementwise<T>(function_op<gelu_erf_function, T>{k.x_n.raw(), k.y_n.raw()}, k.n, 0, all_aligned(k.x_n.raw(), k.y_n.raw()));
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::tanh<M, T>& k) {
+  kernel::check_arity<3>(k);
   return elementwise<T>(function_op<tanh_function, T>{k.x_n.raw(), k.y_n.raw()}, k.n, 0, all_aligned(k.x_n.raw(), k.y_n.raw()));
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::gelu_tanh_backward<M, T>& k) {
+  kernel::check_arity<4>(k);
   return elementwise<T>(slope_op<gelu_tanh_function, T>{k.x_n.raw(), k.dy_n.raw(), k.dx_n.raw()}, k.n, 0,
                         all_aligned(k.x_n.raw(), k.dy_n.raw(), k.dx_n.raw()));
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::gelu_erf_backward<M, T>& k) {
+  kernel::check_arity<4>(k);
   return elementwise<T>(slope_op<gelu_erf_function, T>{k.x_n.raw(), k.dy_n.raw(), k.dx_n.raw()}, k.n, 0,
                         all_aligned(k.x_n.raw(), k.dy_n.raw(), k.dx_n.raw()));
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::tanh_backward<M, T>& k) {
+  kernel::check_arity<4>(k);
   return elementwise<T>(tanh_backward_op<T>{k.y_n.raw(), k.dy_n.raw(), k.dx_n.raw()}, k.n, 0,
                         all_aligned(k.y_n.raw(), k.dy_n.raw(), k.dx_n.raw()));
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::softcap<M, T>& k) {
+  kernel::check_arity<4>(k);
   return elementwise<T>(softcap_op<T>{k.x_n.raw(), k.y_n.raw(), narrowed(k.cap)}, k.n, 0, all_aligned(k.x_n.raw(), k.y_n.raw()));
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::softcap_backward<M, T>& k) {
+  kernel::check_arity<4>(k);
   return elementwise<T>(softcap_backward_op<T>{k.y_n.raw(), k.d_n.raw(), narrowed(k.cap)}, k.n, 0, all_aligned(k.y_n.raw(), k.d_n.raw()));
 }
 template <class Function, class T, class Kernel>
@@ -209,18 +217,22 @@ template <class Function, class T, class Kernel>
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::swiglu<M, T>& k) {
+  kernel::check_arity<4>(k);
   return gated_of<silu_function, T>(k);
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::geglu<M, T>& k) {
+  kernel::check_arity<4>(k);
   return gated_of<gelu_tanh_function, T>(k);
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::swiglu_backward<M, T>& k) {
+  kernel::check_arity<5>(k);
   return gated_backward_of<silu_function, T>(k);
 }
 template <class M, class T>
 [[nodiscard]] auto op_of(const kernel::geglu_backward<M, T>& k) {
+  kernel::check_arity<5>(k);
   return gated_backward_of<gelu_tanh_function, T>(k);
 }
 

@@ -211,6 +211,7 @@ struct append_to_cache {
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::attention<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<13>(k);
   auto all = simt::attention_arguments_of<T>(k);
   simt::take_keys_of_rows(all, k.shape);
   simt::launch_attention(stream, all, k.shape.b, k.dropout > 0.0, k.softcap > 0.0, k.o_bthd.raw(), k.lse_bht.raw(), false, true);
@@ -219,6 +220,7 @@ void run_kernel(S& stream, const kernel::attention<M, T>& k, scratch_span<M>) {
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::cached_attention<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<12>(k);
   const auto& s = k.shape;
   const std::size_t fresh = s.b * s.t * s.k * s.d;
   if (fresh == 0) return;
@@ -242,6 +244,7 @@ void run_kernel(S& stream, const kernel::cached_attention<M, T>& k, scratch_span
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::attention_block<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<17>(k);
   auto all = simt::attention_arguments_of<T>(k);
   simt::take_blocks(all, k);
   simt::launch_attention(stream, all, k.shape.b, k.dropout > 0.0, k.softcap > 0.0, k.o_bthd.raw(), k.lse_bht.raw(), true, k.begins);

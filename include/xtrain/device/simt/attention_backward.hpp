@@ -334,6 +334,7 @@ void launch_attention_backward(Stream& stream, const attention_arguments<T>& all
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::attention_backward<M, T>& k, scratch_span<M> scratch) {
+  kernel::check_arity<15>(k);
   const auto& s = k.shape;
   auto all = simt::attention_arguments_of<T>(k);
   simt::take_keys_of_rows(all, s);
@@ -353,6 +354,7 @@ requires simt::up_to_float<T>
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::attention_block_backward<M, T>& k, scratch_span<M> scratch) {
+  kernel::check_arity<19>(k);
   const auto& s = k.shape;
   auto all = simt::attention_arguments_of<T>(k);
   simt::take_blocks(all, k);

@@ -118,6 +118,7 @@ void launch_column_sum_of(Stream& stream, const kernel::column_sum<M, T, G>& k, 
 template <simt::launches S, class M, class T, class G>
 requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::column_sum<M, T, G>& k,
                                                                       scratch_span<M> scratch) {
+  kernel::check_arity<5>(k);
   simt::launch_column_sum_of(stream, k, scratch.raw(), nullptr);
 }
 template <simt::launches S, class M, class T, class G>

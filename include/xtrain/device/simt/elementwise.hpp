@@ -154,12 +154,14 @@ void launch_dropout(launches auto& stream, const kernel::dropout<M, T>& k, row_r
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::add<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<4>(k);
   simt::launch_each<simt::elements_of<T>>(stream, simt::add_op<T>{k.x_n.raw(), k.y_n.raw(), simt::narrowed(k.factor)}, k.n,
                                           simt::all_aligned(k.x_n.raw(), k.y_n.raw()));
 }
 
 template <simt::launches S, class M, class From, class To>
 requires(simt::up_to_float<From>&& simt::up_to_float<To>) void run_kernel(S& stream, const kernel::cast<M, From, To>& k, scratch_span<M>) {
+  kernel::check_arity<3>(k);
   constexpr int width = 8;
   simt::launch_each<width>(stream, simt::cast_op<From, To>{k.x_n.raw(), k.y_n.raw()}, k.n, simt::all_aligned(k.x_n.raw(), k.y_n.raw()));
 }
@@ -167,6 +169,7 @@ requires(simt::up_to_float<From>&& simt::up_to_float<To>) void run_kernel(S& str
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::copy_rows<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<7>(k);
   if (k.rows == 0 || k.columns == 0) return;
   constexpr int width = simt::elements_of<T>;
   const int row_step = static_cast<int>(std::min<std::size_t>(k.rows, 65535));
@@ -182,7 +185,10 @@ void run_kernel(S& stream, const kernel::copy_rows<M, T>& k, scratch_span<M>) {
 
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
-void run_kernel(S& stream, const kernel::dropout<M, T>& k, scratch_span<M>) { simt::launch_dropout(stream, k, {}); }
+void run_kernel(S& stream, const kernel::dropout<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<9>(k);
+  simt::launch_dropout(stream, k, {});
+}
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::in_rows<kernel::dropout<M, T>, M>& k, scratch_span<M>) {
@@ -192,6 +198,7 @@ void run_kernel(S& stream, const kernel::in_rows<kernel::dropout<M, T>, M>& k, s
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::uniform_noise<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<5>(k);
   const simt::uniform_noise_op<T> op{k.y_n.raw(), simt::narrowed(k.magnitude), k.random, k.inputs_1.raw()};
   simt::launch_each<simt::elements_of<T>>(stream, op, k.n, simt::all_aligned(k.y_n.raw()));
 }
@@ -199,6 +206,7 @@ void run_kernel(S& stream, const kernel::uniform_noise<M, T>& k, scratch_span<M>
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::sum_of_squares<M, T>& k, scratch_span<M> scratch) {
+  kernel::check_arity<3>(k);
   simt::launch_sum<simt::elements_of<T>>(stream, simt::square_of<T>{k.x_n.raw()}, k.n, simt::is_aligned(k.x_n.raw()), k.sum_1.raw(), false,
                                          scratch.raw());
 }

@@ -202,6 +202,7 @@ struct rotary_rows {
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::embedding<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<9>(k);
   const simt::embedding_op<T> op{k.index_n.raw(), k.table_vc.raw(), k.y_nc.raw(), k.v, k.c, k.first, simt::narrowed(k.scale), k.accumulate};
   simt::launch_each<simt::elements_of<T>>(stream, op, k.n * k.c,
                                           k.c % simt::elements_of<T> == 0 && simt::all_aligned(k.table_vc.raw(), k.y_nc.raw()));
@@ -210,6 +211,7 @@ void run_kernel(S& stream, const kernel::embedding<M, T>& k, scratch_span<M>) {
 template <simt::launches S, class M, class T, class G>
 requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::embedding_backward<M, T, G>& k,
                                                                       scratch_span<M> scratch) {
+  kernel::check_arity<9>(k);
   if (k.n == 0 || k.c == 0) return;
   require<config_error>(k.n <= 0x7fffffff && k.v < simt::no_table_row,
                         "embedding: a pass must have less than 2^31 tokens, and a table less than 2^32 - 1 rows, ",
@@ -231,6 +233,7 @@ requires simt::up_to_float<T>
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::rotary<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<10>(k);
   const std::size_t half = k.d / 2;
   if (k.n == 0 || k.heads * half == 0) return;
   constexpr std::size_t width = simt::elements_of<T>;

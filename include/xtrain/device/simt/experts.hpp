@@ -293,6 +293,7 @@ struct balance_block {
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::expert_routing<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<13>(k);
   if (k.experts == 0) return;
   const int experts = static_cast<int>(k.experts);
   using route = simt::route_rows<M, T>;
@@ -302,17 +303,20 @@ void run_kernel(S& stream, const kernel::expert_routing<M, T>& k, scratch_span<M
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::expert_ranges<M>& k, scratch_span<M>) {
+  kernel::check_arity<3>(k);
   simt::launch_items(stream, simt::ranges_work<M>{k}, k.experts);
 }
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::expert_routing_backward<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<10>(k);
   using rows = simt::routing_backward_rows<M, T>;
   if (k.n > 0) stream.launch(rows{k}, {simt::blocks_of(k.n, rows::rows_of_block), 1, 1});
 }
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::expert_combine<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<8>(k);
   const simt::combine_op<T> op{k.slot_nk.raw(), k.weight_nk.raw(), k.x_sc.raw(), k.y_nc.raw(), k.c, k.choices, k.accumulate};
   simt::launch_each<simt::elements_of<T>>(stream, op, k.n * k.c,
                                           k.c % simt::elements_of<T> == 0 && simt::all_aligned(k.x_sc.raw(), k.y_nc.raw()));
@@ -320,6 +324,7 @@ void run_kernel(S& stream, const kernel::expert_combine<M, T>& k, scratch_span<M
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::expert_combine_backward<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<9>(k);
   if (k.n * k.choices == 0) return;
   stream.launch(simt::combine_backward_rows<T>{k.slot_nk.raw(), k.weight_nk.raw(), k.x_sc.raw(), k.dy_nc.raw(), k.dx_sc.raw(),
                                                k.dweight_nk.raw(), k.c, k.choices},
@@ -328,6 +333,7 @@ void run_kernel(S& stream, const kernel::expert_combine_backward<M, T>& k, scrat
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::expert_balance<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<13>(k);
   stream.launch(simt::balance_block<M, T>{k}, {1, 1, 1});
 }
 

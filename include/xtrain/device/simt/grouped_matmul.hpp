@@ -61,6 +61,7 @@ struct grouped_weight_tiles {
 
 template <simt::launches S, class M, class T, class C>
 requires(simt::up_to_float<T>&& simt::up_to_float<C>) void run_kernel(S& stream, const kernel::grouped_matmul<M, T, C>& k, scratch_span<M>) {
+  kernel::check_arity<15>(k);
   if (k.experts == 0 || k.m == 0 || k.n == 0) return;
   const int columns = simt::blocks_of(k.n, simt::matmul_tiles<T, C, false, false>::tile_n);
   constexpr std::size_t height = simt::matmul_tiles<T, C, false, false>::tile_m;

@@ -104,6 +104,7 @@ template <class T>
 template <simt::launches S, class M, class T, class G>
 requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::linear_cross_entropy<M, T, G>& k,
                                                                       scratch_span<M> scratch) {
+  kernel::check_arity<19>(k);
   using simt::narrowed;
   const auto at = simt::head_scratch_of<T>(k.n, k.v, k.with_gradient);
   const std::size_t chunk = simt::logit_rows(k.n, k.v), stride = simt::logit_stride(k.v);

@@ -173,6 +173,7 @@ void launch_matmul(Stream& stream, const kernel::matmul<M, T, C>& k, const token
 
 template <simt::launches S, class M, class T, class C>
 requires(simt::up_to_float<T>&& simt::up_to_float<C>) void run_kernel(S& stream, const kernel::matmul<M, T, C>& k, scratch_span<M>) {
+  kernel::check_arity<14>(k);
   simt::launch_matmul(stream, k, nullptr);
 }
 template <simt::launches S, class M, class T, class C>

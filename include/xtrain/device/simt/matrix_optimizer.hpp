@@ -297,6 +297,7 @@ inline constexpr std::size_t most_square_groups = 64;
 template <simt::launches S, class Memory, class P, class G, class M>
 requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream, const kernel::adamw_8bit<Memory, P, G, M>& k,
                                                                       scratch_span<Memory>) {
+  kernel::check_arity<17>(k);
   if (k.n == 0) return;
   stream.launch(simt::adamw_8bit_blocks<P, G, M>{k.scalars_1.raw(),
                                                  k.correction_2.raw(),
@@ -320,21 +321,25 @@ requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream,
 template <simt::launches S, class M, class G, class State, class U>
 requires(simt::up_to_float<G>&& simt::up_to_float<State>) void run_kernel(S& stream, const kernel::muon_momentum<M, G, State, U>& k,
                                                                           scratch_span<M>) {
+  kernel::check_arity<9>(k);
   simt::launch_items(stream, simt::muon_momentum_work<M, G, State, U>{k}, k.n);
 }
 template <simt::launches S, class M, class U, class T>
 requires(simt::up_to_float<U>&& simt::up_to_float<T>) void run_kernel(S& stream, const kernel::muon_normalise<M, U, T>& k,
                                                                       scratch_span<M>) {
+  kernel::check_arity<5>(k);
   simt::launch_items(stream, simt::muon_normalise_work<M, U, T>{k}, k.n);
 }
 template <simt::launches S, class M, class P, class Master>
 requires(simt::up_to_float<P>&& simt::up_to_float<Master>) void run_kernel(S& stream, const kernel::muon<M, P, Master>& k,
                                                                            scratch_span<M>) {
+  kernel::check_arity<9>(k);
   simt::launch_items(stream, simt::muon_work<M, P, Master>{k}, k.n);
 }
 template <simt::launches S, class M, class G>
 requires simt::up_to_float<G>
 void run_kernel(S& stream, const kernel::adafactor_squares<M, G>& k, scratch_span<M> scratch) {
+  kernel::check_arity<7>(k);
   if (k.n == 0) return;
   const simt::matrix_range range{k.n, k.columns, k.first};
   const std::size_t rows = range.rows(), of_group = simt::parts_of(rows, simt::most_square_groups);
@@ -352,11 +357,13 @@ requires simt::up_to_float<G>
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::adafactor_factors<M, float>& k, scratch_span<M>) {
+  kernel::check_arity<10>(k);
   stream.launch(simt::factors_block<M, float>{k}, {1, 1, 1});
 }
 template <simt::launches S, class M, class G>
 requires simt::up_to_float<G>
 void run_kernel(S& stream, const kernel::adafactor_vector<M, G, float>& k, scratch_span<M> scratch) {
+  kernel::check_arity<7>(k);
   simt::launch_sum<1>(stream, simt::vector_term<G, float>{k.scalars_1.raw(), k.gradient_n.raw(), k.v_n.raw(), k.decay_rate, k.epsilon}, k.n,
                       false, k.squares_1.raw(), true, scratch.raw());
 }
@@ -366,6 +373,7 @@ requires simt::up_to_float<G>
 template <simt::launches S, class M, class G>
 requires simt::up_to_float<G>
 void run_kernel(S& stream, const kernel::adafactor_update_squares<M, G, float>& k, scratch_span<M> scratch) {
+  kernel::check_arity<9>(k);
   simt::launch_sum<1>(
       stream,
       simt::update_square_term<G, float>{
@@ -378,6 +386,7 @@ requires simt::up_to_float<G>
 template <simt::launches S, class M, class P, class G, class Master, class State>
 requires(simt::up_to_float<P>&& simt::up_to_float<Master>) void run_kernel(S& stream, const kernel::adafactor<M, P, G, Master, State>& k,
                                                                            scratch_span<M>) {
+  kernel::check_arity<19>(k);
   if (k.n > 0) stream.launch(simt::adafactor_launch<M, P, G, Master, State>{k}, {simt::blocks_of(k.n, 256), 1, 1});
 }
 

@@ -397,24 +397,28 @@ struct head_gradient_term {
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::rms_norm<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<8>(k);
   simt::launch_norm<false, T>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), static_cast<const T*>(nullptr), k.y_nc.raw(),
                               static_cast<float*>(nullptr), k.rstd_n.raw(), k.epsilon, k.offset);
 }
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::layer_norm<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<9>(k);
   simt::launch_norm<true, T>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), k.bias_c.raw(), k.y_nc.raw(), k.mean_n.raw(), k.rstd_n.raw(),
                              k.epsilon, 0.0);
 }
 template <simt::launches S, class M, class T, class G>
 requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::rms_norm_backward<M, T, G>& k,
                                                                       scratch_span<M> scratch) {
+  kernel::check_arity<9>(k);
   simt::launch_norm_backward<false>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), k.dy_nc.raw(), static_cast<const float*>(nullptr),
                                     k.rstd_n.raw(), k.dx_nc.raw(), k.dweight_c.raw(), static_cast<G*>(nullptr), k.offset, scratch.raw());
 }
 template <simt::launches S, class M, class T, class G>
 requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::layer_norm_backward<M, T, G>& k,
                                                                       scratch_span<M> scratch) {
+  kernel::check_arity<10>(k);
   simt::launch_norm_backward<true>(stream, k.n, k.c, k.x_nc.raw(), k.weight_c.raw(), k.dy_nc.raw(), k.mean_n.raw(), k.rstd_n.raw(),
                                    k.dx_nc.raw(), k.dweight_c.raw(), k.dbias_c.raw(), 0.0, scratch.raw());
 }
@@ -432,6 +436,7 @@ requires simt::up_to_float<T>
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::head_norm<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<10>(k);
   if (k.n == 0) return;
   simt::launch_head_norm<false>(stream, k.n, k.h, k.k, k.d, k.x_nr.raw(), k.query_d.raw(), k.key_d.raw(), static_cast<const T*>(nullptr),
                                 k.y_nr.raw(), k.rstd_nh.raw(), k.epsilon);
@@ -439,6 +444,7 @@ void run_kernel(S& stream, const kernel::head_norm<M, T>& k, scratch_span<M>) {
 template <simt::launches S, class M, class T, class G>
 requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::head_norm_backward<M, T, G>& k,
                                                                       scratch_span<M> scratch) {
+  kernel::check_arity<12>(k);
   if (k.n == 0) return;
   require<config_error>(k.n * k.h < std::size_t{1} << 32, "head_norm: a pass must have less than 2^32 heads on this device; given ", k.n,
                         " rows of ", k.h);

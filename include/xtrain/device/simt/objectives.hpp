@@ -250,31 +250,38 @@ struct grpo_rows {
 
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::sequence_sums<M, float>& k, scratch_span<M>) {
+  kernel::check_arity<7>(k);
   simt::launch_rows(stream, simt::sequence_sums_rows{k.loss_n.raw(), k.target_n.raw(), k.logp_b.raw(), k.count_b.raw(), k.t, k.v}, k.b);
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::preference_loss<M>& k, scratch_span<M>) {
+  kernel::check_arity<15>(k);
   simt::launch_items(stream, simt::preference_work<M>{k}, k.pairs);
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::kto_loss<M>& k, scratch_span<M>) {
+  kernel::check_arity<12>(k);
   if (k.answers > 0) stream.launch(simt::kto_block<M>{k}, {1, 1, 1});
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::sequence_weights<M, float>& k, scratch_span<M>) {
+  kernel::check_arity<9>(k);
   simt::launch_items(stream, simt::sequence_weights_work<M>{k}, k.b * k.t);
 }
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::score_gradients<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<5>(k);
   simt::launch_items(stream, simt::score_gradients_work<M, T>{k}, k.b);
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::value_loss<M>& k, scratch_span<M>) {
+  kernel::check_arity<9>(k);
   simt::launch_items(stream, simt::value_work<M>{k}, k.n);
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::grpo_loss<M, float>& k, scratch_span<M>) {
+  kernel::check_arity<17>(k);
   simt::launch_rows(stream, simt::grpo_rows<M>{k}, k.b);
 }
 

@@ -157,6 +157,7 @@ void launch_optimizer(Stream& stream, const Kernel& k, const Rule& rule, const d
 template <simt::launches S, class Memory, class P, class G, class M, class State>
 requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream, const kernel::adamw<Memory, P, G, M, State>& k,
                                                                       scratch_span<Memory>) {
+  kernel::check_arity<15>(k);
   using simt::narrowed;
   simt::launch_optimizer(stream, k,
                          simt::adamw_rule<P, G, M, State>{k.gradient_n.raw(),
@@ -174,6 +175,7 @@ requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream,
 template <simt::launches S, class Memory, class P, class G, class M, class State>
 requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream, const kernel::sgd<Memory, P, G, M, State>& k,
                                                                       scratch_span<Memory>) {
+  kernel::check_arity<11>(k);
   simt::launch_optimizer(stream, k,
                          simt::sgd_rule<P, G, M, State>{k.gradient_n.raw(),
                                                         {k.master_n.raw(), k.parameter_n.raw()},
@@ -184,6 +186,7 @@ requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream,
 template <simt::launches S, class Memory, class P, class G, class M, class State>
 requires(simt::up_to_float<P>&& simt::up_to_float<M>) void run_kernel(S& stream, const kernel::lion<Memory, P, G, M, State>& k,
                                                                       scratch_span<Memory>) {
+  kernel::check_arity<12>(k);
   using simt::narrowed;
   simt::launch_optimizer(stream, k,
                          simt::lion_rule<P, G, M, State>{k.gradient_n.raw(),

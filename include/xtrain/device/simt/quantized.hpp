@@ -139,6 +139,7 @@ struct fake_quantize_backward_groups {
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::dequantize_nf4<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<5>(k);
   simt::dequantize_nf4_op<T> op{k.code_n2.raw(), k.scale_k.raw(), k.outer.raw(), k.y_n.raw(), {}, simt::table_of(nf4::scale_levels)};
   for (std::size_t i = 0; i < 16; ++i) op.level[i] = nf4::levels[i];
   simt::launch_each<simt::elements_of<T>>(stream, op, k.n, simt::is_aligned(k.y_n.raw()));
@@ -146,6 +147,7 @@ void run_kernel(S& stream, const kernel::dequantize_nf4<M, T>& k, scratch_span<M
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::dequantize_rows<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<6>(k);
   const simt::dequantize_rows_op<T> op{k.code.raw(), k.scale_r.raw(), k.y_n.raw(), k.columns, row_integers::row_bytes(k.columns, k.bits),
                                        k.bits == 8};
   simt::launch_each<simt::elements_of<T>>(stream, op, k.rows * k.columns, simt::is_aligned(k.y_n.raw()));
@@ -153,6 +155,7 @@ void run_kernel(S& stream, const kernel::dequantize_rows<M, T>& k, scratch_span<
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::fake_quantize<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<5>(k);
   using groups = simt::fake_quantize_groups<T>;
   if (k.n == 0) return;
   const std::size_t number = k.n / k.group;
@@ -161,6 +164,7 @@ void run_kernel(S& stream, const kernel::fake_quantize<M, T>& k, scratch_span<M>
 template <simt::launches S, class M, class T, class G>
 requires(simt::up_to_float<T>&& simt::up_to_float<G>) void run_kernel(S& stream, const kernel::fake_quantize_backward<M, T, G>& k,
                                                                       scratch_span<M>) {
+  kernel::check_arity<7>(k);
   using groups = simt::fake_quantize_backward_groups<T, G>;
   if (k.n == 0) return;
   const std::size_t number = k.n / k.group;

@@ -237,6 +237,7 @@ struct advance_work {
 
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::sample<M>& k, scratch_span<M> scratch) {
+  kernel::check_arity<15>(k);
   if (k.n == 0) return;
   auto* const all = reinterpret_cast<double*>(scratch.raw());
   double* const scores = k.repetition_penalty == 1.0 ? nullptr : all;
@@ -252,6 +253,7 @@ template <simt::of_simt_device P, class M>
 
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::advance<M>& k, scratch_span<M>) {
+  kernel::check_arity<12>(k);
   simt::launch_items(stream, simt::advance_work<M>{k}, k.n);
 }
 

@@ -304,6 +304,7 @@ struct topk_distillation_of_parts_rows {
 
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::softmax_part<M, float>& k, scratch_span<M>) {
+  kernel::check_arity<7>(k);
   simt::launch_rows(stream,
                     simt::softmax_part_rows{k.logits_nv.raw(), k.target_n.raw(), k.parts_pn.raw(), k.n, static_cast<int>(k.v),
                                             static_cast<int>(k.parts), k.first},
@@ -312,6 +313,7 @@ void run_kernel(S& stream, const kernel::softmax_part<M, float>& k, scratch_span
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::softmax_of_parts<M, float, T>& k, scratch_span<M>) {
+  kernel::check_arity<17>(k);
   simt::launch_rows(stream,
                     simt::softmax_of_parts_rows<T>{k.parts_rpn.raw(), k.token_weight_n.raw(), k.logits_nv.raw(), k.target_n.raw(),
                                                    k.loss_n.raw(), k.dlogits_nv.raw(), k.n, static_cast<int>(k.v), static_cast<int>(k.rank),
@@ -323,6 +325,7 @@ void run_kernel(S& stream, const kernel::softmax_of_parts<M, float, T>& k, scrat
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::distillation_part<M, float>& k, scratch_span<M>) {
+  kernel::check_arity<7>(k);
   simt::launch_rows(stream,
                     simt::distillation_part_rows{k.student_nv.raw(), k.teacher_nv.raw(), k.parts_5n.raw(), k.n, static_cast<int>(k.v),
                                                  simt::narrowed(1.0 / k.temperature), k.kind == kernel::divergence_kind::forward},
@@ -331,6 +334,7 @@ void run_kernel(S& stream, const kernel::distillation_part<M, float>& k, scratch
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::distillation_of_parts<M, float, T>& k, scratch_span<M>) {
+  kernel::check_arity<17>(k);
   simt::launch_rows(stream,
                     simt::distillation_of_parts_rows<T>{k.parts_r5n.raw(), k.token_weight_n.raw(), k.student_nv.raw(), k.teacher_nv.raw(),
                                                         k.target_n.raw(), k.loss_n.raw(), k.dstudent_nv.raw(), k.n, static_cast<int>(k.v),
@@ -341,6 +345,7 @@ void run_kernel(S& stream, const kernel::distillation_of_parts<M, float, T>& k, 
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::topk_distillation_part<M, float>& k, scratch_span<M>) {
+  kernel::check_arity<9>(k);
   simt::launch_rows(
       stream,
       simt::topk_distillation_part_rows{k.student_nv.raw(), k.teacher_nk.raw(), k.id_nk.raw(), k.parts_3n.raw(), k.n, static_cast<int>(k.v),
@@ -350,6 +355,7 @@ void run_kernel(S& stream, const kernel::topk_distillation_part<M, float>& k, sc
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::topk_distillation_of_parts<M, float, T>& k, scratch_span<M>) {
+  kernel::check_arity<20>(k);
   require<config_error>(k.top <= static_cast<std::size_t>(simt::most_top), "distillation: a teacher must store at most ", simt::most_top,
                         " tokens per position on this device; given ", k.top);
   simt::launch_rows(stream,

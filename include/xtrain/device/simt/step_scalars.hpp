@@ -60,6 +60,7 @@ struct adam_corrections_work {
 
 template <simt::launches S, class M, class T>
 void run_kernel(S& stream, const kernel::sum<M, T>& k, scratch_span<M> scratch) {
+  kernel::check_arity<3>(k);
   constexpr int width = simt::elements_of<T>;
   simt::launch_sum<width>(stream, simt::value_of<T>{k.x_n.raw()}, k.n, simt::is_aligned(k.x_n.raw()), k.sum_1.raw(), true, scratch.raw());
 }
@@ -70,14 +71,17 @@ template <simt::of_simt_device P, class M, class T>
 
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::step_gradient_scale<M>& k, scratch_span<M>) {
+  kernel::check_arity<3>(k);
   stream.launch(simt::one_thread<simt::gradient_scale_work<M>>{{k}}, {1, 1, 1});
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::update_step_scalars<M>& k, scratch_span<M>) {
+  kernel::check_arity<12>(k);
   stream.launch(simt::one_thread<simt::step_scalars_work<M>>{{k}}, {1, 1, 1});
 }
 template <simt::launches S, class M>
 void run_kernel(S& stream, const kernel::adam_corrections<M>& k, scratch_span<M>) {
+  kernel::check_arity<4>(k);
   stream.launch(simt::one_thread<simt::adam_corrections_work<M>>{{k}}, {1, 1, 1});
 }
 
