@@ -556,13 +556,15 @@ TEST_CASE("work that is not the same in two steps is not captured, and says whic
   batch_staging<isolated> staging(on, 32, 2);
   xtrain::detail::captured_steps<isolated> steps;
   const buffer<isolated> values(on, 64 * sizeof(float), memory_role::other);
+  arena<isolated> workspace(on, 64, memory_role::workspace);
   const auto x_n = values.template as<float>();
   fill_zero(stream, x_n);
   const std::vector<host_batch> batches = batches_of(1, 0);
   const batch_view view(batches[0]);
   const auto queue = [&](std::span<const batch_view>, std::uint32_t number) {  // the step's number is in a setting
     const kernel::dropout<isolated::memory, float> drops{.n = 64, .probability = 0.5, .random = {.step = number}, .x_n = x_n, .y_n = x_n};
-    run_kernel(stream, drops, scratch_span<isolated::memory>{});
+    execution<isolated> where{stream, workspace, on.properties()};
+    ops::launch(where, drops);
   };
   for (int time = 0; time < 2; ++time)
     CHECK_THROWS_WITH_AS(steps.prepare(stream, staged, staging, 0, std::span(&view, 1), 7, queue),
