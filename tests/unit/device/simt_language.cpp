@@ -255,7 +255,7 @@ TEST_CASE("an optimizer updates every element once, whatever the number of block
   std::vector<int> updates(2001, 0);
   const kernel::step_scalars scalars;
   for (const int blocks : {1, 3, 8})
-    simt::host::runner::here().run(simt::optimizer_launch<counting_rule>{&scalars, 1.0, 0.0, 0.0, 0.0, 2000, {updates.data()}}, {blocks, 1, 1}, 1);
+    simt::host::runner::here().run(simt::optimizer_launch<counting_rule>{&scalars, nullptr, 1.0, 0.0, 2000, {updates.data()}}, {blocks, 1, 1}, 1);
   CHECK(std::count(updates.begin(), updates.end() - 1, 3) == 2000);
   CHECK(updates.back() == 0);
 }

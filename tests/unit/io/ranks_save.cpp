@@ -33,7 +33,8 @@ void count_writers(const Model& model, bool optimizer, std::vector<std::vector<s
     using dtype = typename Model::precision::parameter;
     if (optimizer && !entries[i].spec.trainable) continue;
     const stored_range kept = model.parallel().kept(store, entries[i], array.size());
-    write_kept<dtype>(model.stream(), entries[i].spec, kept, array, !optimizer, i, [&](std::size_t first, const void*, std::size_t bytes) {
+    pinned_pipe<typename Model::device> pipe(model.context());
+    write_kept<dtype>(pipe, model.stream(), entries[i].spec, kept, array, !optimizer, i, [&](std::size_t first, const void*, std::size_t bytes) {
       const std::scoped_lock lock(mutex);
       times[i].resize(entries[i].whole_size());
       for (std::size_t at = first / sizeof(dtype); at < (first + bytes) / sizeof(dtype); ++at) ++times[i][at];
