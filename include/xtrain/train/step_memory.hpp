@@ -57,7 +57,7 @@ struct step_memory {
         batch(of.context(), strategy_runs<Model> ? 0 : runner.num_tokens(), attention_mask_of(of), context_shard_of(of.parallel())),
         staging(of.context(), runner.num_tokens(), 4 * c.gradient_accumulation_steps * runner.chunks(), attention_mask_of(of)),
         losses(of.context(), local_tokens_of(of) * sizeof(accumulate), memory_role::batch),
-        step(of.context(), sizeof(step_values) + (marks_failures ? sizeof(double) : 0), memory_role::batch),
+        step(of.context(), sizeof(step_values) + sizeof(double), memory_role::batch),
         reports(of.context(), 2 * sizeof(kernel::step_report)),
         inputs(of.context(), captures(c) && !is_dry_run(of.context()) ? 2 * sizeof(kernel::step_inputs) : 0) {
     if constexpr (strategy_runs<Model> && requires { c.rampup_batch_size; })
@@ -82,7 +82,7 @@ struct step_memory {
     return value<const double>(offsetof(step_values, state) + offsetof(kernel::step_state, loss_scale));
   }
 
-  /// A copy of the stream's mark, on devices that have one.
+  /// A copy of the stream's mark, on devices that have one. There is room for it on all: a dry run of another type must plan the same.
   static constexpr bool marks_failures = clause::device_marks_host_failures<device>;
   [[nodiscard]] device_span<double, memory> host_failure_1() const { return value<double>(sizeof(step_values)); }
 
