@@ -52,9 +52,9 @@ class native_collectives {
   virtual void group_end() = 0;
 
   /// Messages that are sent and received together, without an order between different ranks.
-  virtual void exchange(void* stream, std::span<const device_message> messages);
+  inline virtual void exchange(void* stream, std::span<const device_message> messages);
   /// Part i of `from` goes to rank i, part i of `to` comes from it; `ranks` parts of equal length.
-  virtual void all_to_all(void* stream, const device_array& from, const device_array& to, std::size_t ranks, std::size_t element_bytes);
+  inline virtual void all_to_all(void* stream, const device_array& from, const device_array& to, std::size_t ranks, std::size_t element_bytes);
 
   void send_receive(void* stream, const device_array& from, std::size_t to_rank, const device_array& to, std::size_t from_rank) {
     const device_message both[] = {{from_rank, to, false}, {to_rank, from, true}};
