@@ -13,7 +13,9 @@ namespace {
 
 /// Every value is inside the file, and can be read as what its type says.
 void check_metadata(const gguf_file& file, std::size_t file_size) {
-  for (const auto& [key, value] : file.metadata()) {
+  for (const auto& entry : file.metadata()) {
+    const auto& key = entry.first;
+    const auto& value = entry.second;
     fuzz::must(file.find(key) == &value, "a value must be found by its key");
     fuzz::must(value.bytes.size() <= file_size, "a value must lie inside the file");
     const bool number = value.type != gguf_value_type::string && value.type != gguf_value_type::boolean;
