@@ -240,6 +240,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/stream_drain.hpp
     xtrain/device/token_selection.hpp
     xtrain/device/with_host_fallback.hpp
+    xtrain/elsewhere.hpp
     xtrain/eval/accuracy.hpp
     xtrain/eval/answer_filter.hpp
     xtrain/eval/answer_filter_impl.hpp

@@ -1,6 +1,12 @@
 // Component 'io': safetensors, Hugging Face and PEFT folders, checkpoints, JSON data sets. Needs nlohmann-json.
 #pragma once
 
+namespace xtrain::detail {
+
+struct io_header {};  // before the headers, which call functions of elsewhere.hpp
+
+}  // namespace xtrain::detail
+
 #include <xtrain/adapt/lora.hpp>
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/adapt/prefix_folder.hpp>

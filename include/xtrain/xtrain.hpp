@@ -1,6 +1,5 @@
-// All of xtrain that needs nothing but xtensor, xsimd and a C++20 compiler. What needs more libraries has headers of its
-// own: <xtrain/io.hpp> (JSON), <xtrain/text.hpp> (PCRE2, utf8proc), <xtrain/mpi.hpp>,
-// <xtrain/openmp.hpp>.
+// Models, policies, training on one rank, generation: needs xtensor, xsimd and a C++20 compiler. The table of include/xtrain/README.md says which header
+// has what else.
 #pragma once
 
 #include <xtrain/adapt/freeze.hpp>
@@ -13,13 +12,13 @@
 #include <xtrain/data/text_dataset.hpp>
 #include <xtrain/device/cpu/peak.hpp>
 #include <xtrain/device/with_host_fallback.hpp>
+#include <xtrain/elsewhere.hpp>
 #include <xtrain/eval/logits.hpp>
 #include <xtrain/eval/perplexity.hpp>
 #include <xtrain/generate/generator.hpp>
 #include <xtrain/generate/stop_text.hpp>
-#include <xtrain/models/family_list.hpp>
-#include <xtrain/models/gpt2.hpp>
-#include <xtrain/models/llama.hpp>
+#include <xtrain/models/encoder_families.hpp>
+#include <xtrain/models/families.hpp>
 #include <xtrain/objective/distillation.hpp>
 #include <xtrain/objective/dpo.hpp>
 #include <xtrain/objective/grpo.hpp>
