@@ -92,7 +92,9 @@ function(xtrain_add_trainer)
       if(family STREQUAL "internlm2")
         set(header internlm)
       endif()
-      foreach(room "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../include" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../../include")
+      # of a checkout, an installed package, and one that vcpkg has moved
+      foreach(room "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../include" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../../include"
+                   "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../include")
         if(EXISTS "${room}/xtrain/models/${header}.hpp")
           set(found TRUE)
         endif()

@@ -31,3 +31,6 @@ install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp 
               DESTINATION "${package}/examples")
 install(DIRECTORY include/xtrain/device/cuda DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/xtrain/device" FILES_MATCHING PATTERN "*.cuh")  # for nvcc alone
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/xtrain")
+if(PROJECT_IS_TOP_LEVEL)
+  include(packaging/debian.cmake)
+endif()
