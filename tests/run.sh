@@ -23,7 +23,7 @@ finish() {
 trap finish EXIT
 
 # shellcheck disable=SC2086  # a list of words
-set_up $build_packages clang libomp-dev libopenmpi-dev openmpi-bin doctest-dev libbenchmark-dev libdnnl-dev libopenblas-dev
+set_up $build_packages clang libomp-dev libopenmpi-dev openmpi-bin doctest-dev libbenchmark-dev libdnnl-dev libopenblas-dev doxygen
 [ -n "${XTRAIN_TEST_DATA:-}" ] || echo "XTRAIN_TEST_DATA is not set: what needs real models and texts is skipped"
 for preset in $presets; do
   step="building and testing the preset '$preset'"

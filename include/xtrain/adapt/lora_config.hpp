@@ -19,6 +19,7 @@ namespace xtrain {
 
 /// Names of the parameters that LoRA adds to a module.
 namespace lora_names {
+/// Matrices of an adapted linear layer.
 inline constexpr std::string_view a = ".lora_A.weight", b = ".lora_B.weight";
 inline constexpr std::string_view table_a = ".lora_embedding_A", table_b = ".lora_embedding_B";
 inline constexpr std::string_view magnitude = ".lora_magnitude_vector";

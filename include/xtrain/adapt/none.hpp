@@ -9,6 +9,7 @@
 
 namespace xtrain {
 
+/// All weights are trained.
 struct no_adapter {
   static constexpr std::string_view name = "none";
   static constexpr bool freezes_weights = false;

@@ -67,6 +67,7 @@ struct rendered_chat {
 
 }  // namespace detail
 
+/// A chat template: Jinja that renders messages, and the loss mask of the answers.
 class chat_template {
  public:
   ///   throws  config_error, with the line, if the text is not a valid template

@@ -9,6 +9,7 @@
 
 namespace xtrain {  // namespace detail
 
+/// The names of the templates that come with the library.
 [[nodiscard]] std::vector<std::string> chat_template_names();
 
 /// A template by name. Texts begin with "<s>" and end with "</s>" if the format has such tokens; set_token changes them.

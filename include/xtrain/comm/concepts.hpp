@@ -8,6 +8,7 @@
 
 namespace xtrain {
 
+/// How values of several ranks become one.
 enum class reduction : std::uint8_t { sum, largest };
 
 namespace clause {
@@ -36,6 +37,7 @@ concept communicator_moves_device_memory = requires(C& comm, Stream& stream, Spa
 
 }  // namespace clause
 
+/// What layers and strategies ask of a group of ranks.
 template <class C>
 concept communicator = clause::communicator_knows_its_ranks<C> && clause::communicator_reduces_host_numbers<C>;
 

@@ -21,6 +21,7 @@ namespace xtrain {
 /// the same sequences. expert: other experts.
 enum class axis : std::uint8_t { data, tensor, pipeline, context, expert };
 
+/// The number of axes.
 inline constexpr std::size_t mesh_axes = 5;
 
 [[nodiscard]] constexpr std::string_view name_of(axis a) {
@@ -48,6 +49,7 @@ using axis_order = std::array<axis, mesh_axes>;
 /// Axes with the most communication are innermost: tensor parallelism within a machine, data and pipeline parallelism across machines.
 inline constexpr axis_order usual_order{axis::tensor, axis::context, axis::expert, axis::data, axis::pipeline};
 
+/// The ranks of a run, by their coordinates on the axes.
 class mesh {
  public:
   /// throws config_error when the product of the sizes is not the number of ranks, or the order names an axis twice

@@ -12,6 +12,7 @@
 
 namespace xtrain {
 
+/// The communicator of a single rank.
 class self {
  public:
   static constexpr std::string_view name = "self";

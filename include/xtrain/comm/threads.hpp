@@ -25,6 +25,7 @@
 
 namespace xtrain {
 
+/// Settings of ranks that are threads.
 struct thread_ranks_options {
   /// Timeout: a rank that waits longer than this for another rank stops, and names the rank it waited for.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);

@@ -21,6 +21,7 @@ class message {
   ///   throws  comm_error when the other rank has stopped, sent another size, or timed out
   virtual void wait() = 0;
 };
+/// A message that is on its way.
 using pending_message = std::unique_ptr<message>;
 
 /// One rank's endpoint for messages to and from all ranks of a run. Safe to use from several threads, each with its own channels.

@@ -171,6 +171,7 @@ struct dtype_traits<std::int32_t> {
 template <class T>
 concept dtype = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, bf16> || std::same_as<T, fp16>;
 
+/// The dtype in which sums of T are accumulated.
 template <class T>
 using accumulate_t = typename dtype_traits<T>::accumulate;
 

@@ -136,7 +136,9 @@ class atomic_file {
 /// Writes a whole file in one call, atomically.
 void write_file(const std::string& path, std::string_view contents);
 
+/// Whether there is a file of that name.
 [[nodiscard]] bool file_exists(const std::string& path);
+/// Whether there is a folder of that name.
 [[nodiscard]] bool is_directory(const std::string& path);
 
 /// The names of all entries of a folder, sorted; nothing if it cannot be read.

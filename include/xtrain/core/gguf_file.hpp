@@ -38,6 +38,7 @@ struct gguf_value {
   std::string_view bytes{};    ///< of a string without its length; of an array's strings with their lengths
 };
 
+/// A tensor of a GGUF file.
 struct gguf_tensor {
   std::string_view name{};
   std::string_view type{};           ///< "Q4_K"

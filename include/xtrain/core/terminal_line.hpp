@@ -13,6 +13,7 @@
 
 namespace xtrain {
 
+/// A line of a terminal that is written again and again.
 class terminal_line {
  public:
   explicit terminal_line(std::FILE* to) : to_(to), shows_(::isatty(::fileno(to)) == 1) {}

@@ -86,6 +86,7 @@ struct gpt_source {
   double weight = 1;
 };
 
+/// Settings of gpt_dataset.
 struct gpt_options {
   std::size_t seq_length = 0;
   std::size_t vocab_size = 0;           ///< of the model: larger tokens are refused where they are read

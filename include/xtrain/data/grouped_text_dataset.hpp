@@ -10,6 +10,7 @@
 
 namespace xtrain {
 
+/// Settings of grouped_text_dataset.
 struct grouped_text_options {
   std::string field = "text";     ///< of records
   std::size_t block_size = 1024;  ///< tokens of a sample

@@ -62,6 +62,7 @@ class instruction_writer {
   std::vector<token> labels_, mask_;
 };
 
+/// Settings of indexed_instruction_dataset.
 struct indexed_instruction_options {
   bool packed = false;  ///< several samples per sequence: layout `packed`, else `separate`
   overlong when_too_long = overlong::refuse;

@@ -21,6 +21,7 @@ struct json_text_options {
 /// The texts of all records, each a document.
 ///   throws  file_error, data_error with the line if a record is malformed
 [[nodiscard]] dataset json_text_dataset(const std::vector<std::string>& paths, const tokenizer& with, const json_text_options& options = {});
+/// The same for one file.
 [[nodiscard]] dataset json_text_dataset(const std::string& path, const tokenizer& with, const json_text_options& options = {});
 [[nodiscard]] dataset json_text_dataset(std::initializer_list<std::string> paths, const tokenizer& with, const json_text_options& options = {});
 

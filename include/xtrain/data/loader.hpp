@@ -56,6 +56,7 @@ struct unused_samples {
   std::size_t without_targets = 0;  ///< in the sequences, but the loss mask, or the sequence length, leaves them no target
 };
 
+/// How a loader makes batches of a dataset.
 struct loader_config {
   std::size_t micro_batch_size = 8;             ///< in sequences
   std::size_t gradient_accumulation_steps = 1;  ///< micro-batches per step

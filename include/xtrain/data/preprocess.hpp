@@ -29,6 +29,7 @@ struct preprocess_progress {
   friend bool operator==(const preprocess_progress&, const preprocess_progress&) = default;
 };
 
+/// Settings of preprocess_data.
 struct preprocess_options {
   std::string output_prefix{};
   record_options records{};

@@ -24,6 +24,7 @@ namespace xtrain {
 /// Whether a text begins with a begin-of-text token.
 enum class text_beginning : std::uint8_t { as_tokenizer, always, never };
 
+/// Settings of make_record_handler.
 struct handler_options {
   std::vector<std::string> keys{"text"};  ///< of texts: the fields of a record, each of which becomes a dataset
   bool append_eod = false;                ///< the end-of-text token ends a document

@@ -43,6 +43,7 @@ struct source_record {
 /// Takes the records of a file, in order.
 using record_visitor = std::function<void(source_record&&)>;
 
+/// Settings of read records.
 struct record_options {
   bool whole_files = false;  ///< of text: a file is a document, not a line; it arrives in pieces of at most 1 MiB
 };

@@ -35,6 +35,7 @@ void add_document(dataset& to, const tokenizer& with, std::string_view text);
 /// Each file is one document. All documents are concatenated and cut into sequences; eos marks their ends.
 ///   throws  file_error if a path cannot be read, data_error if all files are empty
 [[nodiscard]] dataset text_dataset(const std::vector<std::string>& paths, const tokenizer& with);
+/// The same for one file.
 [[nodiscard]] dataset text_dataset(const std::string& path, const tokenizer& with);
 [[nodiscard]] dataset text_dataset(std::initializer_list<std::string> paths, const tokenizer& with);
 

@@ -68,6 +68,7 @@ concept device = clause::device_has_a_name<D> && clause::device_has_typed_memory
     clause::device_opens<D> && clause::device_allocates<D> && clause::device_orders_work_in_streams<D> &&
     clause::device_stream_moves_memory<D> && clause::device_has_events<D>;
 
+/// A device whose memory the host reads and writes in place.
 template <class D>
 concept host_addressable = device<D> && clause::memory_is_host_addressable<typename D::memory>;
 
@@ -83,11 +84,13 @@ void copy_to_host(Stream& stream, std::span<std::remove_const_t<T>> to, device_s
   stream.copy_to_host(to.data(), from.raw(), to.size_bytes());
 }
 
+/// Queues a copy inside the device's memory.
 template <class Stream, class T, class Memory>
 void copy_within(Stream& stream, device_span<T, Memory> to, device_span<const std::type_identity_t<T>, Memory> from) {
   stream.copy_within(to.raw(), from.raw(), from.bytes());
 }
 
+/// Queues zeros.
 template <class Stream, class T, class Memory>
 void fill_zero(Stream& stream, device_span<T, Memory> to) {
   stream.fill_zero(to.raw(), to.bytes());

@@ -84,6 +84,7 @@ class device_span {
   std::size_t size_ = 0;
 };
 
+/// A span over raw memory, or over host memory.
 template <class T, class Memory = host_memory>
 [[nodiscard]] constexpr device_span<T, Memory> span_of(T* raw, std::size_t size) {
   return {device_ptr<T, Memory>(raw), size};
@@ -96,6 +97,7 @@ template <class T, std::size_t N>
 /// What a block of device memory is used for. Memory is counted, planned and reported by role.
 enum class memory_role : std::uint8_t { weights, gradients, optimizer, stash, workspace, batch, cache, other };
 
+/// The number of memory roles.
 inline constexpr std::size_t memory_roles = 8;
 
 [[nodiscard]] constexpr std::string_view name_of(memory_role role) {

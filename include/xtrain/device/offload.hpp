@@ -28,6 +28,7 @@ concept offload_has_settings = std::default_initializable<typename O::config>;
 
 }  // namespace clause
 
+/// A policy of the axis offload.
 template <class O>
 concept offload_policy = clause::offload_has_a_name<O> && clause::offload_says_what_moves<O> && clause::offload_has_settings<O>;
 

@@ -16,6 +16,7 @@
 
 namespace xtrain {
 
+/// Settings of accuracy.
 struct accuracy_config {
   std::size_t micro_batch_size = 8;  ///< sequences per batch
   std::size_t seq_length = 0;        ///< maximum sequence length; 0: the longest in the data

@@ -14,6 +14,7 @@
 
 namespace xtrain {
 
+/// Settings of run_benchmark.
 struct benchmark_settings {
   std::string data_dir = ".";                  ///< folder of the benchmarks' folders
   std::optional<std::size_t> num_fewshot = {};  ///< examples in a prompt; none: the task's default
@@ -31,6 +32,7 @@ struct benchmark_metric {
   std::optional<double> standard_error{};  ///< sample standard deviation / sqrt(n); none: not a mean over at least two documents
 };
 
+/// What a benchmark found.
 struct benchmark_result {
   std::string name{}, file{};  ///< of the task, and of its documents
   std::vector<std::string> groups{};

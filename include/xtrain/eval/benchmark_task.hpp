@@ -36,6 +36,7 @@ struct benchmark_document {
   friend bool operator==(const benchmark_document&, const benchmark_document&) = default;
 };
 
+/// How a benchmark's files are written.
 enum class benchmark_format : std::uint8_t {
   records,     ///< JSON Lines, a JSON list, an object with the list 'examples', or CSV
   six_lines,   ///< of a document: the prompt, the number of the correct ending, four endings
@@ -48,6 +49,7 @@ enum class few_shot_sampling : std::uint8_t {
   python_random  ///< drawn for every document, as by random.Random(seed).sample
 };
 
+/// A benchmark: its data, prompts and metrics.
 struct benchmark_task {
   std::string name{};                 ///< lm-evaluation-harness's, where it has the task
   std::string subject{};              ///< its name in the data and in few-shot templates

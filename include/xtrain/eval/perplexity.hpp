@@ -15,6 +15,7 @@
 
 namespace xtrain {
 
+/// Settings of perplexity.
 struct perplexity_config {
   std::size_t micro_batch_size = 8;  ///< sequences per batch
   std::size_t seq_length = 0;        ///< maximum sequence length in tokens; 0: the model's

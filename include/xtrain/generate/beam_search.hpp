@@ -21,6 +21,7 @@ enum class early_stopping : std::uint8_t {
   never,  ///< when no running text can become better than the worst finished one, at the greatest length if length_penalty is positive ("never")
 };
 
+/// Settings of beam search.
 struct beam_search_config {
   std::size_t num_beams = 1;
   double length_penalty = 1.0;  ///< a finished text's score is its log-probability / (new tokens)^length_penalty, a stop token counted

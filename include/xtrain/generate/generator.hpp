@@ -26,6 +26,7 @@
 
 namespace xtrain {
 
+/// Settings of a generation.
 struct generate_config {
   std::size_t max_new_tokens = 128;
   sampling_config sampling = {};

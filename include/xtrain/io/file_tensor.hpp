@@ -45,6 +45,7 @@ inline constexpr std::array<stored_dtype, 22> stored_dtypes{
   return 0;
 }
 
+/// The name of a dtype in safetensors files.
 template <class T>
 requires dtype<T> || std::same_as<T, std::uint8_t>
 [[nodiscard]] constexpr std::string_view safetensors_dtype_of() {
@@ -66,6 +67,7 @@ struct file_dim {
   friend bool operator==(const file_dim&, const file_dim&) = default;
 };
 
+/// A tensor in a file: name, dtype, shape, and where its bytes are.
 struct file_tensor {
   std::string name{};
   std::string dtype{};  // the safetensors name of the dtype: "F32"; or a block_dtype's, whose blocks are those of rows in the file

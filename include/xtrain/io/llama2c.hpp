@@ -29,6 +29,7 @@
 
 namespace xtrain {
 
+/// The two layouts of llama2.c's files.
 enum class llama2c_version : std::int32_t { legacy = 0, v1 = 1 };
 
 namespace detail {

@@ -7,6 +7,7 @@
 
 namespace xtrain {
 
+/// What a saved model's README.md says.
 struct model_card {
   std::string base_model{};                  ///< name or path of the model that it was trained from; empty: trained from scratch
   std::string library = "transformers";      ///< what loads it: transformers or peft

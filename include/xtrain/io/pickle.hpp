@@ -32,6 +32,7 @@
 
 namespace xtrain {
 
+/// A value of a pickle.
 struct pickle_value {
   enum class kind : std::uint8_t { none, truth, whole, long_whole, real, text, tuple, list, dictionary, global, call, reference };
   using index = std::uint32_t;  ///< index of a value in its pickle
@@ -42,6 +43,7 @@ struct pickle_value {
   std::vector<index> items{};  ///< of a tuple or a list; a dictionary's keys and values alternating; a call's function and arguments
 };
 
+/// Values of a pickle, of which no code is run.
 class pickle {
  public:
   using index = pickle_value::index;

@@ -10,6 +10,7 @@
 
 namespace xtrain {
 
+/// Formats of weights in one file.
 enum class weight_format { safetensors, torch, llmc, llama2c, gguf };
 
 /// A readable name of a format.

@@ -46,6 +46,7 @@ struct token_loss {
   double label_smoothing = 0.0, log_z_loss = 0.0;
 };
 
+/// The part of a pass that only the library's layers use.
 template <class Recipe>
 struct pass_internal {
   using device = typename Recipe::device;

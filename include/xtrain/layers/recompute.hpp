@@ -38,6 +38,7 @@ concept recompute_says_what_is_dropped = requires {
 
 }  // namespace clause
 
+/// A policy of the axis recompute.
 template <class R>
 concept recompute_policy = clause::recompute_has_a_name<R> && clause::recompute_says_what_is_dropped<R>;
 

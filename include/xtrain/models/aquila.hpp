@@ -21,6 +21,7 @@ struct aquila_family : llama_family {
   }
 };
 
+/// An Aquila.
 template <class Recipe>
 using aquila = decoder<Recipe, aquila_family>;
 

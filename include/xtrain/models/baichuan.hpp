@@ -25,6 +25,7 @@ struct baichuan_family : llama_family {
   static void write(const decoder_config& c, named_settings& s);
 };
 
+/// A Baichuan or Baichuan 2.
 template <class Recipe>
 using baichuan = decoder<Recipe, baichuan_family>;
 

@@ -171,10 +171,13 @@ struct bert_classification_family : bert_family {
   static void write(const encoder_config& c, named_settings& s);
 };
 
+/// A BERT with both heads of its pre-training.
 template <class Recipe>
 using bert_pretraining = encoder<Recipe, bert_pretraining_family>;
+/// A BERT that predicts masked tokens.
 template <class Recipe>
 using bert_masked_lm = encoder<Recipe, bert_masked_lm_family>;
+/// A BERT that classifies sequences.
 template <class Recipe>
 using bert_classifier = encoder<Recipe, bert_classification_family>;
 

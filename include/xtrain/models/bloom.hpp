@@ -30,6 +30,7 @@ struct bloom_family : decoder_family {
   static void write(const decoder_config& c, named_settings& s);
 };
 
+/// A Bloom.
 template <class Recipe>
 using bloom = decoder<Recipe, bloom_family>;
 

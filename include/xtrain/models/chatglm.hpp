@@ -29,6 +29,7 @@ struct chatglm_family : llama_family {
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c);
 };
 
+/// A ChatGLM2 or ChatGLM3.
 template <class Recipe>
 using chatglm = decoder<Recipe, chatglm_family>;
 

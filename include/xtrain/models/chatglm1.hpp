@@ -39,6 +39,7 @@ struct chatglm1_family : decoder_family {
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c);
 };
 
+/// A ChatGLM-6B.
 template <class Recipe>
 using chatglm1 = decoder<Recipe, chatglm1_family>;
 

@@ -12,6 +12,7 @@
 
 namespace xtrain {
 
+/// All encoder families of the library.
 using encoder_families = family_list<bert_pretraining_family, bert_masked_lm_family, bert_classification_family>;
 
 namespace detail {

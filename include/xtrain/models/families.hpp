@@ -24,6 +24,7 @@
 
 namespace xtrain {
 
+/// All decoder families of the library.
 using all_families = family_list<gpt2_family, llama_family, mistral_family, mixtral_family, qwen2_family, bloom_family, baichuan_family,
                                  internlm_family, internlm2_family, aquila_family, chatglm_family, chatglm1_family, qwen3_family, gemma_family, phi3_family,
                                  gemma2_family>;

@@ -11,6 +11,7 @@
 
 namespace xtrain {
 
+/// A family as the argument of a function.
 template <class Family>
 struct family_tag {
   using type = Family;

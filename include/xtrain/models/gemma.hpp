@@ -37,6 +37,7 @@ struct gemma_family : llama_family {
   static void write(const decoder_config& c, named_settings& s);
 };
 
+/// A Gemma, the first.
 template <class Recipe>
 using gemma = decoder<Recipe, gemma_family>;
 

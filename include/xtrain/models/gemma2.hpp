@@ -36,6 +36,7 @@ struct gemma2_family : gemma_family {
   static void write(const decoder_config& c, named_settings& s);
 };
 
+/// A Gemma 2.
 template <class Recipe>
 using gemma2 = decoder<Recipe, gemma2_family>;
 

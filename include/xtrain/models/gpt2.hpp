@@ -35,6 +35,7 @@ struct gpt2_family : decoder_family {
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c);
 };
 
+/// A GPT-2.
 template <class Recipe>
 using gpt2 = decoder<Recipe, gpt2_family>;
 

@@ -34,8 +34,10 @@ struct internlm2_family : llama_family {
   static void write(const decoder_config& c, named_settings& s);
 };
 
+/// An InternLM.
 template <class Recipe>
 using internlm = decoder<Recipe, internlm_family>;
+/// An InternLM2.
 template <class Recipe>
 using internlm2 = decoder<Recipe, internlm2_family>;
 

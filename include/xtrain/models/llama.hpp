@@ -58,6 +58,7 @@ struct llama_family : decoder_family {
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c);
 };
 
+/// A LLaMA: 1, 2 or 3.
 template <class Recipe>
 using llama = decoder<Recipe, llama_family>;
 

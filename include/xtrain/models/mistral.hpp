@@ -55,6 +55,7 @@ struct mistral_family : llama_family {
   }
 };
 
+/// A Mistral.
 template <class Recipe>
 using mistral = decoder<Recipe, mistral_family>;
 

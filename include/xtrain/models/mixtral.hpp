@@ -35,6 +35,7 @@ struct mixtral_family : mistral_family {
   static void write(const decoder_config& c, named_settings& s);
 };
 
+/// A Mixtral.
 template <class Recipe>
 using mixtral = decoder<Recipe, mixtral_family>;
 

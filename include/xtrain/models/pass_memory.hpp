@@ -61,6 +61,7 @@ template <class Model>
   return dry_model<Model>(typename dry_model<Model>::uninitialised_t{}, sizes, detail::dry_run_of<Model>::opened(properties), options);
 }
 
+/// The memory of a model's passes: measured by a dry run, allocated once.
 template <class Model>
 class pass_memory {
  public:

@@ -33,6 +33,7 @@ struct phi3_family : llama_family {
   static void write(const decoder_config& c, named_settings& s);
 };
 
+/// A Phi-3 or Phi-4.
 template <class Recipe>
 using phi3 = decoder<Recipe, phi3_family>;
 

@@ -62,6 +62,7 @@ struct qwen2_family : llama_family {
   }
 };
 
+/// A Qwen1.5, Qwen2 or Qwen2.5.
 template <class Recipe>
 using qwen2 = decoder<Recipe, qwen2_family>;
 

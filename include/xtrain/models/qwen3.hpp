@@ -35,6 +35,7 @@ struct qwen3_family : qwen2_family {
   }
 };
 
+/// A Qwen3.
 template <class Recipe>
 using qwen3 = decoder<Recipe, qwen3_family>;
 

@@ -81,6 +81,7 @@ concept objective = clause::objective_has_a_name<O> && clause::objective_config_
     clause::objective_checks_batches<O> && clause::objective_says_what_it_refers_to<O> && clause::objective_says_what_it_compares<O> &&
     clause::objective_names_its_statistics<O>;
 
+/// An objective whose state works with this recipe.
 template <class O, class Recipe>
 concept objective_for = objective<O> && clause::objective_state_prepares_passes<O, Recipe>;
 

@@ -14,16 +14,22 @@
 namespace xtrain::ops {
 
 // Arguments of operations. Dtypes are deduced from the outputs; inputs may be const or not.
+/// Written by an operation: a vector in the device's memory.
 template <class T, class Device>
 using vector = vector_view<T, typename Device::memory>;
+/// Written by an operation: a matrix.
 template <class T, class Device>
 using matrix = matrix_view<T, typename Device::memory>;
+/// Read by an operation: a vector.
 template <class T, class Device>
 using in_vector = std::type_identity_t<vector_view<const T, typename Device::memory>>;
+/// Written by an operation: N dims.
 template <class T, std::size_t N, class Device>
 using tensor_of = tensor_view<T, N, typename Device::memory>;
+/// Read by an operation: N dims.
 template <class T, std::size_t N, class Device>
 using in_tensor = std::type_identity_t<tensor_view<const T, N, typename Device::memory>>;
+/// Read by an operation: a matrix.
 template <class T, class Device>
 using in_matrix = std::type_identity_t<matrix_view<const T, typename Device::memory>>;
 

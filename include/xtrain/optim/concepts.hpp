@@ -68,6 +68,7 @@ concept optimizer_state_shows_its_arrays = requires(state_of<O, Device, Precisio
 template <class O>
 concept optimizer = clause::optimizer_has_a_name<O> && clause::optimizer_config_is_default_initializable<O>;
 
+/// An optimizer that can step the parameters of this device and precision.
 template <class O, class Device, class Precision>
 concept optimizer_for = optimizer<O> && clause::optimizer_state_opens_on_a_store<O, Device, Precision> &&
     clause::optimizer_state_steps<O, Device, Precision> && clause::optimizer_state_shows_its_arrays<O, Device, Precision>;

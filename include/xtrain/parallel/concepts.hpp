@@ -102,6 +102,7 @@ concept strategy_runs_steps = requires {
 template <class P>
 concept parallel_strategy = clause::strategy_has_a_name<P> && clause::strategy_is_sized_at_run_time<P>;
 
+/// A strategy whose state works with this device and parameter store.
 template <class P, class Device, class Store>
 concept parallel_strategy_for = parallel_strategy<P> && clause::strategy_opens<P, Device> &&
     clause::strategy_has_communicators<P, Device, typename Store::precision::compute> &&

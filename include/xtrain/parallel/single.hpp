@@ -13,6 +13,7 @@
 
 namespace xtrain {
 
+/// One rank: nothing is distributed.
 struct single {
   static constexpr std::string_view name = "single";
 

@@ -27,6 +27,7 @@ enum class traffic_role : std::uint8_t {
   scalars
 };
 
+/// The number of traffic roles.
 inline constexpr std::size_t traffic_roles = 10;
 
 [[nodiscard]] constexpr std::string_view name_of(traffic_role role) {

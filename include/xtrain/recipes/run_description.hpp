@@ -31,6 +31,7 @@ struct model_description {
   friend bool operator==(const model_description&, const model_description&) = default;
 };
 
+/// The tokenizer of a described run.
 struct run_tokenizer_description {
   std::string path{};           ///< "byte", a folder or a file; empty: the model's folder
   std::string merges{};         ///< the merges file, where `path` is a vocabulary alone
@@ -123,6 +124,7 @@ struct parallel_description {
   friend bool operator==(const parallel_description&, const parallel_description&) = default;
 };
 
+/// The optimizer of a described run.
 struct optimizer_description {
   std::string kind = "adamw";        ///< adamw, adamw_8bit, sgd, lion, muon, adafactor
   json settings = json::object();    ///< of the kind, by the names of its config: beta1, beta2, epsilon, weight_decay, momentum, ...
@@ -138,6 +140,7 @@ struct optimizer_description {
   friend bool operator==(const optimizer_description&, const optimizer_description&) = default;
 };
 
+/// The lr schedule of a described run.
 struct schedule_description {
   /// constant, linear, cosine, cosine_with_restarts, polynomial, inverse_sqrt, inverse_square_root, warmup_stable_decay, cosine_warmup_with_min_lr
   std::string kind = "constant";
@@ -159,6 +162,7 @@ struct schedule_description {
   friend bool operator==(const schedule_description&, const schedule_description&) = default;
 };
 
+/// The objective of a described run.
 struct objective_description {
   std::string kind = "next_token";  ///< next_token, dpo, kto, orpo, simpo, distillation, ppo
   json settings = json::object();   ///< of the kind, by the names of its config: beta, label_smoothing, ...
@@ -207,6 +211,7 @@ struct rollouts_description {
   friend bool operator==(const rollouts_description&, const rollouts_description&) = default;
 };
 
+/// The adapter of a described run.
 struct adapter_description {
   std::string kind = "none";  ///< none, lora, dora, qlora, qdora, qat, qat_lora, prefix
   std::size_t rank = 8;

@@ -10,6 +10,7 @@
 
 namespace xtrain {
 
+/// Settings of report_page.
 struct report_options {
   std::string title = "Training report";
 };

@@ -68,6 +68,7 @@ struct reward_statistics {
   return rewards;
 }
 
+/// Advantages and returns of an answer's tokens.
 struct token_advantages {
   std::vector<double> advantages{}, returns{};  // returns: advantage + value, what the value should have been
 };

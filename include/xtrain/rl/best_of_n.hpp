@@ -17,6 +17,7 @@
 
 namespace xtrain {
 
+/// Settings of best_of_n.
 struct best_of_n_config {
   std::size_t n = 8;  ///< answers to each prompt
   std::size_t max_completion_length = 256;

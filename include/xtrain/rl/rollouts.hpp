@@ -25,6 +25,7 @@
 
 namespace xtrain {
 
+/// Settings of rollouts.
 struct rollouts_config {
   std::size_t num_generations = 8;          ///< answers to each prompt: a group, whose rewards are compared
   std::size_t max_completion_length = 256;  ///< of an answer, in tokens

@@ -7,6 +7,7 @@
 
 namespace xtrain {
 
+/// Memory whose size cannot be planned: it grows on demand.
 template <class Device>
 class growing_memory {
  public:

@@ -18,6 +18,7 @@
 
 namespace xtrain {
 
+/// Where parameters are in one flat array: offsets, blocks, shards, windows.
 class parameter_layout {
  public:
   using entry = parameter_entry;

@@ -10,9 +10,11 @@
 
 namespace xtrain {
 
+/// The sizes of N dims.
 template <std::size_t N>
 using shape_of_rank = std::array<std::size_t, N>;
 
+/// The product of the dims.
 template <std::size_t N>
 [[nodiscard]] constexpr std::size_t elements(const shape_of_rank<N>& shape) {
   std::size_t product = 1;
@@ -100,8 +102,10 @@ class tensor_view {
   std::size_t stride_ = 0;
 };
 
+/// A view with one dim.
 template <class T, class Memory>
 using vector_view = tensor_view<T, 1, Memory>;
+/// A view with two dims.
 template <class T, class Memory>
 using matrix_view = tensor_view<T, 2, Memory>;
 

@@ -23,6 +23,7 @@ template <class T, std::size_t N, class Memory>
       "xtrain as_xtensor: the memory must be host-addressable; this device's is not; copy it with to_xtensor; see tensor/README.md");
   if constexpr (clause::memory_is_host_addressable<Memory>) return adapted(view.span().host(), view.shape());
 }
+/// The same for a tensor.
 template <class T, std::size_t N, class Device>
 [[nodiscard]] auto as_xtensor(tensor<T, N, Device>& owner) {
   return as_xtensor(owner.view());

@@ -14,6 +14,7 @@
 
 namespace xtrain::testing {
 
+/// Memory that the host cannot reach.
 struct bare_memory {
   static constexpr std::string_view name = "bare";
   static constexpr bool host_addressable = false;

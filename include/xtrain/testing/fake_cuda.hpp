@@ -32,6 +32,7 @@
 
 namespace xtrain::testing {
 
+/// What the fake pretends.
 struct fake_cuda_config {
   int devices = 1;
   std::size_t memory = std::size_t{256} << 20;  ///< bytes of each device

@@ -32,6 +32,7 @@
 
 namespace xtrain::testing {
 
+/// Memory of another type than the device's, which the host cannot reach.
 template <class Device>
 struct isolated_memory {
   static constexpr std::string_view name = "isolated";
@@ -235,6 +236,7 @@ class late_worker {
 
 }  // namespace detail
 
+/// The device's properties.
 template <class Device>
 struct isolated_properties {
   typename Device::properties of_device;

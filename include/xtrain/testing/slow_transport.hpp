@@ -20,6 +20,7 @@
 
 namespace xtrain::testing {
 
+/// Latency and bandwidth of a network.
 struct slow_network {
   std::chrono::duration<double> latency{0};  ///< of every message
   double bytes_per_second = 0;               ///< send bandwidth of a rank; 0: unlimited

@@ -45,6 +45,7 @@ namespace detail {
 
 }  // namespace detail
 
+/// Byte-pair encoding.
 class bpe final : public detail::word_model {
  public:
   /// throws config_error if vocabulary and merges contradict each other

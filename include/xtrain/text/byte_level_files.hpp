@@ -143,6 +143,7 @@ struct tiktoken_family {
   std::string_view first = {};  ///< every text begins with it
 };
 
+/// The vocabularies of tiktoken that are known.
 inline constexpr std::array<tiktoken_family, 6> tiktoken_families{{{"gpt2", 50256, gpt2_pattern},
                                                                    {"p50k_base", 50280, gpt2_pattern},
                                                                    {"cl100k_base", 100256, cl100k_pattern},

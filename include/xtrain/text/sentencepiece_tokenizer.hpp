@@ -91,6 +91,7 @@ struct sentencepiece_options {
   named_files beside{};              ///< files that save() writes besides the model
 };
 
+/// A SentencePiece model.
 class sentencepiece_model final : public tokenizer_model {
  public:
   ///   throws   file_error if the file is missing or not a SentencePiece model, config_error for invalid added tokens

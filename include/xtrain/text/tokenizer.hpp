@@ -71,6 +71,7 @@ struct special_tokens {
   [[nodiscard]] token first() const { return bos >= 0 ? bos : usual_bos >= 0 ? usual_bos : eos; }
 };
 
+/// Text to tokens and back: a model, and the special tokens around it.
 class tokenizer {
  public:
   tokenizer(std::shared_ptr<const tokenizer_model> model, special_tokens special, std::vector<std::string> notes = {})

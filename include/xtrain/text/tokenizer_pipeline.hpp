@@ -44,6 +44,7 @@ struct saved_tokenizer {
   std::function<std::string()> tokenizer_json{};
 };
 
+/// A tokenizer's model made of the steps of a tokenizer.json.
 class tokenizer_pipeline final : public tokenizer_model {
  public:
   ///   throws  config_error if the steps contradict each other

@@ -29,6 +29,7 @@ struct unigram_options {
   std::string who = "tokenizer";
 };
 
+/// SentencePiece's unigram model in a tokenizer.json.
 class unigram final : public detail::word_model {
  public:
   /// throws config_error

@@ -25,6 +25,7 @@ struct word_piece_options {
   std::string who = "tokenizer";
 };
 
+/// BERT's WordPiece.
 class word_piece final : public detail::word_model {
  public:
   /// throws config_error

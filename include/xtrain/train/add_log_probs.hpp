@@ -31,10 +31,12 @@
 
 namespace xtrain {
 
+/// Settings of add_reference_log_probs.
 struct reference_log_prob_options {
   std::size_t micro_batch_size = 8;  ///< sequences
   std::size_t seq_length = 0;        ///< that of the training run; 0: the model's. Samples that are longer: see dataset::when_too_long
 };
+/// Settings of add_teacher_log_probs.
 struct teacher_log_prob_options {
   std::size_t top_k = 0;             ///< tokens kept per token
   std::size_t micro_batch_size = 8;  ///< sequences

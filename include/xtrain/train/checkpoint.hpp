@@ -35,6 +35,7 @@
 
 namespace xtrain {
 
+/// Settings of a checkpoint_folder.
 struct checkpoint_options {
   std::size_t save_steps = 0;        ///< steps between checkpoints; 0: only when the run is stopped
   std::size_t save_total_limit = 0;  ///< the newest checkpoints that are not removed; 0: all

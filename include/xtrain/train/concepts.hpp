@@ -123,8 +123,10 @@ concept trainer_has_dry_run = requires(const typename T::model_type::config_type
 
 }  // namespace clause
 
+/// A trainer that tells what its dry run found.
 template <class T>
 concept trainer_with_dry_run = clause::trainer_has_dry_run<T>;
+/// A second model that tells what its dry run found.
 template <class T>
 concept second_model_with_dry_run = clause::second_model_has_dry_run<T>;
 

@@ -71,6 +71,7 @@ struct step_skipped {
   std::size_t in_a_row = 0;
 };
 
+/// An evaluation of the held-out data is done.
 struct evaluation_done {
   std::size_t step = 0;
   double loss = 0;
@@ -86,6 +87,7 @@ struct checkpoint_written {
   std::size_t writers = 1;  ///< ranks that wrote the arrays: all of them, or only the first
 };
 
+/// A run has ended, or was stopped.
 struct run_ended {
   std::size_t step = 0;  ///< steps done
   std::size_t steps = 0;

@@ -17,6 +17,7 @@
 
 namespace xtrain {
 
+/// Kinds and their names.
 template <class Kind, std::size_t N>
 using named_kinds = std::array<std::pair<std::string_view, Kind>, N>;
 
@@ -67,11 +68,13 @@ struct kind_names<muon_rate> {
       {{"original", muon_rate::original}, {"match_rms_adamw", muon_rate::match_rms_adamw}, {"spectral", muon_rate::spectral}}};
 };
 
+/// An enumeration whose values have names.
 template <class Kind>
 concept kind_with_names = requires {
   kind_names<Kind>::all.size();
 };
 
+/// The name of a kind.
 template <kind_with_names Kind>
 [[nodiscard]] constexpr std::string_view name_of_kind(Kind kind) {
   for (const auto& [name, known] : kind_names<Kind>::all)

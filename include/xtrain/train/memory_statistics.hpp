@@ -23,6 +23,7 @@ namespace xtrain {
   return concat(text, "  peak       ", bytes_text(count.total_peak), "\n");
 }
 
+/// An observer: the memory that a run took, by role.
 class memory_statistics final : public observer {
  public:
   /// `device`: its name in the report, e.g. "CPU".

@@ -36,6 +36,7 @@ enum class sums_of_16_bits : std::uint8_t {
   by_nccl,  ///< rounded at every hop
 };
 
+/// Settings of collectives by NCCL.
 struct nccl_options {
   /// What is queued must be done so long after it was queued, or after what was queued before it was done. Includes the work of the stream before it.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);

@@ -24,6 +24,7 @@
 
 namespace xtrain {
 
+/// Collectives of device memory by NCCL.
 class nccl_collectives final : public native_collectives {
  public:
   /// All members construct it at the same point.

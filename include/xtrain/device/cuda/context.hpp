@@ -21,6 +21,7 @@
 
 namespace xtrain {
 
+/// Memory of an NVIDIA GPU.
 struct cuda_memory {
   static constexpr std::string_view name = "cuda";
   static constexpr bool host_addressable = false;
@@ -32,6 +33,7 @@ struct cuda_properties {
   int multiprocessors = 132;
 };
 
+/// Which GPU is opened, and how.
 struct cuda_config {
   static constexpr int local = -1;
   int device = local;                     ///< number of the GPU; local: this process's rank on its machine, as mpirun, srun or torchrun say, else 0

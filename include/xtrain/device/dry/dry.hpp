@@ -20,6 +20,7 @@ struct dry_memory {
   static constexpr bool host_addressable = false;
 };
 
+/// The properties of the device for which a dry run counts.
 template <class Device>
 struct dry_properties {
   typename Device::properties of_device;
@@ -53,6 +54,7 @@ class dry_context {
   dry_properties<Device> properties_;
 };
 
+/// Counts the work that is queued.
 template <class Device>
 class dry_stream {
  public:
@@ -91,10 +93,12 @@ struct dry {
   using stream = dry_stream<Device>;
 };
 
+/// Whether a device counts, and computes nothing.
 template <class Device>
 inline constexpr bool is_dry = false;
 template <class Device>
 inline constexpr bool is_dry<dry<Device>> = true;
+/// Whether a memory is of such a device.
 template <class Memory>
 inline constexpr bool is_dry_memory = false;
 template <class Device>

@@ -20,6 +20,7 @@ namespace xtrain {
 ///   floating  unsigned, with scale and zero point in bf16, as the int4 kernels of tinygemm take them; zero need not be among the values
 enum class zero_points : std::uint8_t { none, integer, floating };
 
+/// How values are rounded as by a quantization.
 struct fake_quantization {
   std::size_t bits = 4;
   zero_points zeros = zero_points::none;

@@ -13,7 +13,9 @@ namespace xtrain {
 /// 2j + 1 in the lower. A row's scale is a number of fp16, and so is what an integer stands for.
 namespace row_integers {
 
+/// Bytes of a row of integers.
 [[nodiscard]] constexpr std::size_t row_bytes(std::size_t columns, std::size_t bits) { return bits == 8 ? columns : (columns + 1) / 2; }
+/// The largest integer of that many bits.
 [[nodiscard]] constexpr std::int32_t largest(std::size_t bits) { return bits == 8 ? 127 : 7; }
 
 /// The integer of a column.

@@ -29,6 +29,7 @@
 
 namespace xtrain {
 
+/// The oracle: each kernel as its formula reads, one element after the other, in host memory.
 struct reference {
   static constexpr std::string_view name = "reference";
   using memory = host_memory;

@@ -11,6 +11,7 @@
 
 namespace xtrain {
 
+/// A stream of the reference device: a kernel runs when it is queued.
 class reference_stream : public host_stream {
  public:
   reference_stream() = default;

@@ -24,15 +24,18 @@ struct simt_config {
   std::uint64_t seed = 1;
 };
 
+/// Host memory that stands for a GPU's.
 struct simt_memory {
   static constexpr std::string_view name = "simt";
   static constexpr bool host_addressable = false;
   static constexpr bool lies_on_host = true;  // testing::isolated may run it late
 };
+/// Says that the kernels of device/simt run on it.
 struct simt_properties {
   static constexpr bool is_simt = true;
 };
 
+/// An opened simt_device.
 class simt_context {
  public:
   explicit simt_context(simt_config settings = {}) : state_(std::make_shared<state>()) { state_->settings = settings; }
@@ -68,6 +71,7 @@ class simt_context {
   std::shared_ptr<state> state_;
 };
 
+/// A stream of this device: a kernel runs when it is queued.
 class simt_stream {
  public:
   static constexpr bool launches_simt = true;

@@ -26,6 +26,7 @@ enum class action_kind : std::uint8_t {
   receive_backward,
   reduce
 };
+/// The number of action kinds.
 inline constexpr std::size_t action_kinds = 9;
 
 [[nodiscard]] constexpr std::string_view name_of(action_kind kind) {
@@ -35,10 +36,13 @@ inline constexpr std::size_t action_kinds = 9;
   return static_cast<std::size_t>(kind) < action_kinds ? names[static_cast<std::size_t>(kind)] : "unknown kind of action";
 }
 
+/// Whether an action sends.
 [[nodiscard]] constexpr bool is_send(action_kind kind) { return kind == action_kind::send_forward || kind == action_kind::send_backward; }
+/// Whether an action receives.
 [[nodiscard]] constexpr bool is_receive(action_kind kind) {
   return kind == action_kind::receive_forward || kind == action_kind::receive_backward;
 }
+/// Whether an action sends or receives.
 [[nodiscard]] constexpr bool is_message(action_kind kind) { return is_send(kind) || is_receive(kind); }
 /// Forwards and backwards: what a rank computes.
 [[nodiscard]] constexpr bool is_work(action_kind kind) { return static_cast<std::size_t>(kind) <= 3; }
@@ -51,6 +55,7 @@ inline constexpr std::size_t action_kinds = 9;
   return kind == action_kind::backward || kind == action_kind::backward_weight;
 }
 
+/// One action of a rank.
 struct pipeline_action {
   action_kind kind = action_kind::forward;
   std::size_t micro_batch = 0;  // 0 for reduce

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Every link of a page to a file of this project leads to one, and where it names a section, the page has it. Web addresses are not followed.
+#
+#   links.sh SOURCE
+set -eu
+cd "$1"
+pages=$(find . -name '*.md' ! -path './build/*' ! -path './.git/*' | sort)
+# shellcheck disable=SC2086  # a list of pages, whose names have no spaces
+awk '
+  function anchor_of(title) {
+    gsub(/\]\([^)]*\)/, "", title)  # the text of a link
+    title = tolower(title)
+    gsub(/[^a-z0-9 _-]/, "", title)
+    gsub(/ /, "-", title)
+    return title
+  }
+  function folder_of(path) { sub(/[^\/]*$/, "", path); return path }
+  function normal(path) {
+    while (sub(/\/\.\//, "/", path)) {}
+    while (match(path, /\/[^\/]+\/\.\.\//) && substr(path, RSTART, 4) != "/../") path = substr(path, 1, RSTART) substr(path, RSTART + RLENGTH)
+    return path
+  }
+  FNR == 1 { in_code = 0 }
+  /^```/ { in_code = !in_code; next }
+  in_code { next }
+  match($0, /<a id="[^"]+"/) { sections[FILENAME "#" substr($0, RSTART + 7, RLENGTH - 8)] = 1 }
+  /^#+ / {
+    title = $0
+    sub(/^#+ /, "", title)
+    anchor = anchor_of(title)
+    sections[FILENAME "#" anchor (seen[FILENAME, anchor]++ ? "-" (seen[FILENAME, anchor] - 1) : "")] = 1
+  }
+  {
+    text = $0
+    gsub(/`[^`]*`/, "", text)
+    while (match(text, /\]\([^() ]+\)/)) {
+      link = substr(text, RSTART + 2, RLENGTH - 3)
+      text = substr(text, RSTART + RLENGTH)
+      if (link ~ /^[a-z]+:/) continue
+      ++links
+      where[links] = FILENAME ":" FNR
+      given[links] = link
+      section = ""
+      if (match(link, /#/)) { section = substr(link, RSTART + 1); link = substr(link, 1, RSTART - 1) }
+      target[links] = link == "" ? FILENAME : normal(folder_of(FILENAME) link)
+      wanted[links] = section
+    }
+  }
+  END {
+    for (i = 1; i <= links; ++i) {
+      file = target[i]
+      if (system("test -e \"" file "\"") != 0) { print where[i] ": there is no file " given[i]; ++broken }
+      else if (wanted[i] != "" && file ~ /[.]md$/ && !((file "#" wanted[i]) in sections)) { print where[i] ": there is no section " given[i]; ++broken }
+    }
+    if (links < 100) { print "only " links + 0 " links were found: are pages still read?"; ++broken }
+    if (broken) exit 1
+    print links " links lead to files and sections"
+  }' $pages
