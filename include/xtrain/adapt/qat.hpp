@@ -39,6 +39,7 @@ struct qat {
 
   [[nodiscard]] static bool is_own(std::string_view) { return false; }
 
+  /// Rounds the weight in the forward pass.
   template <class Recipe>
   class on_linear {
    public:

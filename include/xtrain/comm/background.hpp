@@ -12,6 +12,7 @@
 
 namespace xtrain {
 
+/// A thread for work that is queued: it runs in order.
 class background {
  public:
   background() = default;

@@ -85,6 +85,7 @@ struct benchmark_task {
 ///   data_dir   folder of the benchmark's folders
 ///   throws     file_error when no file is there; data_error, with file and line, for records that are not as the benchmark publishes them
 [[nodiscard]] std::vector<benchmark_document> read_documents(const benchmark_task& task, const std::string& data_dir);
+/// The documents from which a task takes its few shots.
 [[nodiscard]] std::vector<benchmark_document> read_examples(benchmark_task& task, const std::string& data_dir);
 
 /// The file that has them.

@@ -40,6 +40,7 @@ struct weight_quantization {
 struct quantization_error {
   double squares = 0, of_squares = 0;  ///< Σ (after − before)², Σ before²
 };
+/// Adds the error of this tensor.
 void measure_quantization(const file_tensor& tensor, bool transposed, const weight_quantization& how, std::string_view dtype, quantization_error& error);
 
 }  // namespace xtrain

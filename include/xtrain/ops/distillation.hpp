@@ -21,6 +21,7 @@ struct distillation_settings {
   bool accumulate = false;                          ///< adds to loss and gradient instead of writing them
 };
 
+/// throws  config_error unless the temperature is positive
 inline void require_temperature(std::string_view who, double temperature) {
   require<config_error>(temperature > 0.0, who, ": temperature must be positive; given ", temperature);
 }

@@ -20,7 +20,9 @@ namespace nf4 {
 inline constexpr std::size_t block = 64;             // elements per scale
 inline constexpr std::size_t scales_together = 256;  // scales per outer scale
 
+/// Bytes of the codes of n weights.
 [[nodiscard]] constexpr std::size_t code_bytes(std::size_t n) { return (n + 1) / 2; }
+/// Scales of n weights.
 [[nodiscard]] constexpr std::size_t scales(std::size_t n) { return (n + block - 1) / block; }
 /// The mean of all scales, then one outer scale per 256.
 [[nodiscard]] constexpr std::size_t outer_scales(std::size_t n) { return 1 + (scales(n) + scales_together - 1) / scales_together; }

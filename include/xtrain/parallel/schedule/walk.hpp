@@ -13,10 +13,12 @@ namespace xtrain {
 /// buffered: a send completes at once. rendezvous: it waits for its receive, like a message without a buffer. A receive always blocks.
 enum class send_mode : std::uint8_t { buffered, rendezvous };
 
+/// An action of a schedule: its rank, and its index among the rank's actions.
 struct action_place {
   std::size_t rank, index;
 };
 
+/// The order of a walk through a schedule, and where each rank stopped.
 struct schedule_walk {
   std::vector<action_place> order;   // in rendezvous mode, a send is followed by its receive
   std::vector<std::size_t> stopped;  // the index each rank has reached at the end
