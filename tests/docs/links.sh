@@ -1,5 +1,6 @@
 #!/bin/sh
 # Every link of a page to a file of this project leads to one, and where it names a section, the page has it. Web addresses are not followed.
+# Each name in a list of examples/walk_through.md is in the source that is the list's title.
 #
 #   links.sh SOURCE
 set -eu
@@ -56,3 +57,15 @@ awk '
     if (broken) exit 1
     print links " links lead to files and sections"
   }' $pages
+awk '
+  /^## / { source = "examples/" $2; text = ""; while ((getline line < source) > 0) text = text line "\n"; close(source); ++sources; next }
+  source != "" && /^([0-9]+[.]|  )/ {
+    line = $0
+    while (match(line, /`[^`]+`/)) {
+      name = substr(line, RSTART + 1, RLENGTH - 2)
+      line = substr(line, RSTART + RLENGTH)
+      ++names
+      if (index(text, name) == 0) { print "examples/walk_through.md:" FNR ": " source " has no " name; broken = 1 }
+    }
+  }
+  END { if (broken || sources < 5 || names < 50) exit 1; print names " names of the walk-through are in their sources" }' examples/walk_through.md
