@@ -1,6 +1,6 @@
 # Checks the table of headers of include/xtrain/README.md: each header exists and belongs to the component that is linked. Writes a page whose code names all
 # that the table names, for check_snippets.sh.
-#   cmake -D SOURCE=<checkout> -D OUTPUT=<page.md> -D "COMPONENTS=mpi;openmp;parquet" -P headers.cmake
+#   cmake -D SOURCE=<checkout> -D OUTPUT=<page.md> -D COMPILER=... -D "COMPONENTS=mpi;openmp;parquet" -P headers.cmake
 # Of these components only the given ones are compiled.
 cmake_minimum_required(VERSION 3.25)
 include("${SOURCE}/cmake/xtrain-headers.cmake")
@@ -51,6 +51,15 @@ foreach(row IN LISTS rows)
     math(EXPR names_seen "${names_seen} + 1")
   endforeach()
   string(APPEND code "}\n")
+endforeach()
+
+# A header of another library that is not found is named with what to link. The preprocessor is given no folder but the library's.
+foreach(header tensor/xt device/cpu/simd core/json core/json_fwd text/word_pattern text/unicode comm/mpi_world data/arrow_records recipes/yaml_impl)
+  execute_process(COMMAND "${COMPILER}" -E -nostdinc -nostdinc++ -x c++ -std=c++20 "-I${SOURCE}/include" "${SOURCE}/include/xtrain/${header}.hpp"
+                  OUTPUT_QUIET ERROR_VARIABLE said)
+  if(NOT said MATCHES "#?error \"?xtrain[ a-z]*: [^\n]* must be found; link xtrain::[a-z]+")
+    string(APPEND problems "  ${header}.hpp must say what to link where its library is not found; the preprocessor said: ${said}\n")
+  endif()
 endforeach()
 if(count LESS 20 OR names_seen LESS 100)
   string(APPEND problems "  the table has ${count} headers and ${names_seen} names; fewer than there were: is it still read?\n")

@@ -2,6 +2,10 @@
 // only header that includes MPI's.
 #pragma once
 
+#if !__has_include(<mpi.h>)
+#error "xtrain mpi: an MPI must be found; link xtrain::mpi (Debian and Ubuntu: libopenmpi-dev)"
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>

@@ -1,6 +1,10 @@
 // JSON; the only header that includes nlohmann-json. Component 'io': no other header in core includes it.
 #pragma once
 
+#if !__has_include(<nlohmann/json.hpp>)
+#error "xtrain io: nlohmann-json must be found; link xtrain::io (Debian and Ubuntu: nlohmann-json3-dev)"
+#endif
+
 #include <algorithm>
 #include <cstddef>
 #include <string>

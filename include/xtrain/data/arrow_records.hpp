@@ -1,6 +1,10 @@
 // Records of Parquet, Arrow IPC and Feather files, by Apache Arrow's C++ library. Component 'parquet'; no other header includes this one.
 #pragma once
 
+#if !__has_include(<arrow/api.h>)
+#error "xtrain parquet: Apache Arrow's C++ library must be found; link xtrain::parquet"
+#endif
+
 #include <arrow/api.h>
 #include <arrow/io/api.h>
 #include <arrow/ipc/api.h>

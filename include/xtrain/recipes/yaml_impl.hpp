@@ -1,6 +1,10 @@
 // Definitions of yaml.hpp; the only header that includes yaml-cpp.
 #pragma once
 
+#if !__has_include(<yaml-cpp/parser.h>)
+#error "xtrain recipes: yaml-cpp must be found; link xtrain::recipes (Debian and Ubuntu: libyaml-cpp-dev)"
+#endif
+
 #include <algorithm>
 #include <array>
 #include <cctype>

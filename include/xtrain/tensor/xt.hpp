@@ -4,6 +4,10 @@
 // exception: its kernels are xtensor expressions.
 #pragma once
 
+#if !__has_include(<xtensor/containers/xtensor.hpp>) && !__has_include(<xtensor/xtensor.hpp>)
+#error "xtrain: xtensor 0.24 or newer must be found; link xtrain::xtrain (Debian and Ubuntu: libxtensor-dev)"
+#endif
+
 #if __has_include(<xtensor/containers/xtensor.hpp>)
 #include <xtensor/containers/xadapt.hpp>
 #include <xtensor/containers/xtensor.hpp>

@@ -2,6 +2,10 @@
 // Component 'text'.
 #pragma once
 
+#if !__has_include(<utf8proc.h>)
+#error "xtrain text: utf8proc must be found; link xtrain::text (Debian and Ubuntu: libutf8proc-dev)"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,10 @@
 // Regular expressions by PCRE2, for splitting text; the only header that uses it. Component 'text'.
 #pragma once
 
+#if !__has_include(<pcre2.h>)
+#error "xtrain text: PCRE2 must be found; link xtrain::text (Debian and Ubuntu: libpcre2-dev)"
+#endif
+
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 

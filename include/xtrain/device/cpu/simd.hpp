@@ -3,6 +3,10 @@
 // argument, so that code compiled with different flags has different symbols and can be linked into one program.
 #pragma once
 
+#if !__has_include(<xsimd/xsimd.hpp>)
+#error "xtrain: xsimd 8.1 or newer must be found; link xtrain::xtrain (Debian and Ubuntu: libxsimd-dev)"
+#endif
+
 #if defined(__x86_64__) || defined(_M_X64)
 // g++ 12 warns about the deliberately undefined registers in its own intrinsics, wherever they are inlined.
 #if defined(__GNUC__) && !defined(__clang__)
