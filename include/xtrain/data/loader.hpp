@@ -22,29 +22,29 @@ namespace xtrain {
 struct host_batch {
   std::size_t b = 0, t = 0;
   std::vector<token> tokens{};
-  std::vector<token> targets{};  // next token to predict; negative: ignored by the loss; padding_target: of padding
+  std::vector<token> targets{};  ///< next token to predict; negative: ignored by the loss; padding_target: of padding
   std::vector<token> positions{};
   std::vector<token> starts{};
-  std::vector<token> ends{};      // for bidirectional attention: end of the attended range of each token, within its sequence
-  std::vector<token> segments{};  // token type ids: which sentence of its sequence each token belongs to
-  std::vector<token> labels{};    // per sequence: its label; negative: none
-  std::vector<float> token_weights{};         // per token: weight of its loss; empty: all 1
-  std::vector<token> teacher_tokens{};        // per token: the k most probable next tokens by a teacher; empty: not in the data
-  std::vector<float> teacher_log_probs{};     // and their log-probabilities
-  std::vector<double> reference_log_probs{};  // per sequence: log-probability by a reference model; empty: not in the data
-  std::vector<double> advantages{};           // per sequence, for grpo, or per token, for ppo; empty: not in the data
-  std::vector<float> old_log_probs{};         // per token: log-probability of its target by the model that generated it; empty: not in the data
-  std::vector<float> reference_token_log_probs{};  // per token: the same by a reference model; empty: not in the data
-  std::vector<float> old_values{}, returns{};      // per token, for ppo_value: values before this step, and what they should be; empty: not in the data
-  std::size_t target_count = 0;    // targets that are not negative: the loss is the mean over so many, and a step refuses another number
-  std::size_t token_count = 0;     // without padding
-  std::size_t first_sequence = 0;  // within the step
+  std::vector<token> ends{};      ///< for bidirectional attention: end of the attended range of each token, within its sequence
+  std::vector<token> segments{};  ///< token type ids: which sentence of its sequence each token belongs to
+  std::vector<token> labels{};    ///< per sequence: its label; negative: none
+  std::vector<float> token_weights{};         ///< per token: weight of its loss; empty: all 1
+  std::vector<token> teacher_tokens{};        ///< per token: the k most probable next tokens by a teacher; empty: not in the data
+  std::vector<float> teacher_log_probs{};     ///< and their log-probabilities
+  std::vector<double> reference_log_probs{};  ///< per sequence: log-probability by a reference model; empty: not in the data
+  std::vector<double> advantages{};           ///< per sequence, for grpo, or per token, for ppo; empty: not in the data
+  std::vector<float> old_log_probs{};         ///< per token: log-probability of its target by the model that generated it; empty: not in the data
+  std::vector<float> reference_token_log_probs{};  ///< per token: the same by a reference model; empty: not in the data
+  std::vector<float> old_values{}, returns{};      ///< per token, for ppo_value: values before this step, and what they should be; empty: not in the data
+  std::size_t target_count = 0;    ///< targets that are not negative: the loss is the mean over so many, and a step refuses another number
+  std::size_t token_count = 0;     ///< without padding
+  std::size_t first_sequence = 0;  ///< within the step
 };
 
 /// A loader's position in the data: enough to resume from.
 struct loader_state {
   std::size_t epoch = 0;
-  std::size_t step = 0;  // within the epoch
+  std::size_t step = 0;  ///< within the epoch
 
   friend bool operator==(const loader_state&, const loader_state&) = default;
 };

@@ -39,7 +39,7 @@ class xtensor_batch {
   std::span<const token> tokens;
   std::span<const token> targets;
   std::vector<token> positions;
-  std::vector<token> starts;  // empty: every sequence is one sample
+  std::vector<token> starts;  ///< empty: every sequence is one sample
   std::size_t target_count = 0;
   std::size_t token_count = 0;
   std::size_t first_sequence;

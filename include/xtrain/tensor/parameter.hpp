@@ -20,8 +20,8 @@ namespace xtrain {
 struct initial_values {
   enum class kind : std::uint8_t { constant, normal, uniform };
   kind distribution = kind::constant;
-  double value = 0;  // the constant, the standard deviation (mean zero), or the bound of [-value, value]
-  std::size_t zeros_begin = 0, zeros_end = 0;  // elements in this range are zero regardless of the distribution
+  double value = 0;  ///< the constant, the standard deviation (mean zero), or the bound of [-value, value]
+  std::size_t zeros_begin = 0, zeros_end = 0;  ///< elements in this range are zero regardless of the distribution
 
   [[nodiscard]] static constexpr initial_values constant(double value) { return {.distribution = kind::constant, .value = value}; }
   [[nodiscard]] static constexpr initial_values normal(double deviation) { return {.distribution = kind::normal, .value = deviation}; }
@@ -66,14 +66,14 @@ struct row_range {
 /// A matrix that is blocks of a wider one in files, zero elsewhere: rows in memory are those of the blocks, one after the other; in files block i has the
 /// rows `blocks[i]` and the i-th group of columns.
 struct blocks_of_file {
-  std::size_t rows = 0;  // of the matrix in files
+  std::size_t rows = 0;  ///< of the matrix in files
   std::vector<row_range> blocks{};
 };
 
 /// The shard of a whole parameter that a tensor-parallel rank has: some row ranges, some columns.
 struct parameter_cut {
-  std::vector<std::size_t> whole{};  // shape of the whole parameter; empty: not sharded
-  std::vector<row_range> rows{};     // in memory order; empty: all rows
+  std::vector<std::size_t> whole{};  ///< shape of the whole parameter; empty: not sharded
+  std::vector<row_range> rows{};     ///< in memory order; empty: all rows
   std::size_t first_column = 0;
 
   [[nodiscard]] bool exists() const { return !whole.empty(); }
@@ -81,15 +81,15 @@ struct parameter_cut {
 
 /// One named parameter.
 struct parameter_spec {
-  std::string name{};                // name in files, e.g. "model.layers.0.self_attn.q_proj.weight"
-  std::vector<std::size_t> shape{};  // of this rank's shard: one or two dims; matrices are [out, in]
+  std::string name{};                ///< name in files, e.g. "model.layers.0.self_attn.q_proj.weight"
+  std::vector<std::size_t> shape{};  ///< of this rank's shard: one or two dims; matrices are [out, in]
   initial_values initial{};
   bool trainable = true;
-  bool transposed_in_files = false;  // files store [in, out]
+  bool transposed_in_files = false;  ///< files store [in, out]
   file_order rows_in_files{};
-  std::shared_ptr<const blocks_of_file> blocks_in_files{};  // null: files store the matrix as it is
-  bool quantized = false;        // stored in four bits (NF4), or as integers; not trained
-  std::size_t integer_bits = 0;  // of a quantized matrix: integers of 4 or 8 bits with a scale per row; 0: NF4
+  std::shared_ptr<const blocks_of_file> blocks_in_files{};  ///< null: files store the matrix as it is
+  bool quantized = false;        ///< stored in four bits (NF4), or as integers; not trained
+  std::size_t integer_bits = 0;  ///< of a quantized matrix: integers of 4 or 8 bits with a scale per row; 0: NF4
   parameter_cut cut{};
   /// With tensor parallelism: how many adjacent ranks have the same values (0: all of them), and whether their
   /// gradients are partial and must be summed.

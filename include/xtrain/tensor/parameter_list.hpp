@@ -23,10 +23,10 @@ namespace xtrain {
 struct parameter_entry {
   parameter_spec spec{};
   std::size_t block = 0;
-  std::size_t offset = 0;   // trained: in the flat array of trained parameters; frozen: in the same array, after the trained ones;
-                            // quantized: index among the quantized parameters. Set by parameter_layout
-  std::uint32_t group = 0;  // index of the first of the parameters that are declared together
-  bool is_here = true;      // false: on another rank, no memory allocated here
+  std::size_t offset = 0;   ///< trained: in the flat array of trained parameters; frozen: in the same array, after the trained ones;
+                            ///< quantized: index among the quantized parameters. Set by parameter_layout
+  std::uint32_t group = 0;  ///< index of the first of the parameters that are declared together
+  bool is_here = true;      ///< false: on another rank, no memory allocated here
 
   [[nodiscard]] std::size_t size() const {
     std::size_t product = 1;
