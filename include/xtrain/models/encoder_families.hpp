@@ -37,7 +37,7 @@ void load_encoder(const std::string& folder, Visit&& visit, const typename Recip
       "xtrain load_encoder: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
   const auto settings = pretrained_settings(pretrained_tag<Recipe>{}, folder);
   const std::vector<std::string> architectures = settings.texts({"architectures"});
-  bool found = false;  // not const: cudafe++ 13.0 cannot copy the generic function of its value
+  bool found = false;  // not const: nvcc cannot read require<Error>(found) then, see findings/nvcc_const_of_lambda.sh
   found = detail::choose_architecture(encoder_families{}, architectures, [&](auto family) {
     auto model = encoder<Recipe, typename decltype(family)::type>::from_pretrained(folder, on, options);
     visit(model);
