@@ -107,7 +107,7 @@ if wants conformance && starts; then
   for dtype in bf16 fp32 fp16; do stage "conformance $dtype" conformance.txt 60 "$program" conformance $dtype; done
   stage "conformance bf16, our products" conformance.txt 60 env XTRAIN_CUDA_PRODUCTS=own "$program" conformance bf16
 fi
-if wants parity && starts; then stage parity parity.txt 60 "$program" parity "$root/tests/golden"; fi
+if wants parity && starts; then stage parity parity.txt 60 env XTRAIN_CUDA_PRODUCTS=proposed "$program" parity "$root/tests/golden"; fi
 if wants speed; then
   # model, rows, context, steps
   while read -r model rows context steps; do

@@ -235,6 +235,7 @@ class cuda_state {
     const std::lock_guard lock(products_mutex_);
     return products_.get();
   }
+  [[nodiscard]] cuda_product_choice product_choice() const { return product_choice_; }
   [[nodiscard]] const std::string& why_own_products() const { return why_own_products_; }
 
   [[nodiscard]] void* take_event() {
@@ -264,8 +265,15 @@ class cuda_state {
   }
 
   void find_products(const cuda_config& settings) {
-    const char* const asked = std::getenv("XTRAIN_CUDA_PRODUCTS");
-    if (settings.products == cuda_product_choice::own_kernels || (asked != nullptr && std::string_view(asked) == "own")) {
+    const char* const variable = std::getenv("XTRAIN_CUDA_PRODUCTS");
+    const std::string_view asked = variable == nullptr ? "" : variable;
+    require<config_error>(asked.empty() || asked == "timed" || asked == "proposed" || asked == "own",
+                          "cuda: XTRAIN_CUDA_PRODUCTS must be timed, proposed or own; it is '", asked, "'");
+    product_choice_ = asked == "own"        ? cuda_product_choice::own_kernels
+                      : asked == "proposed" ? cuda_product_choice::proposed
+                      : asked == "timed"    ? cuda_product_choice::timed
+                                            : settings.products;
+    if (product_choice_ == cuda_product_choice::own_kernels) {
       why_own_products_ = "our kernels were asked for";
       return;
     }
@@ -284,6 +292,7 @@ class cuda_state {
 
   const cuda_runtime* runtime_ = nullptr;
   std::optional<cublaslt_library> cublaslt_{};
+  cuda_product_choice product_choice_ = cuda_product_choice::timed;
   std::string why_own_products_{}, product_cache_{};
   std::mutex products_mutex_{};
   std::unique_ptr<cuda_products> products_{};

@@ -16,7 +16,8 @@ class cuda_stream;
 
 /// Who computes the products of matrices that are large enough to matter.
 enum class cuda_product_choice : std::uint8_t {
-  timed,       ///< the fastest of cuBLASLt's kernels and ours, as timed on this GPU
+  timed,       ///< before captures the fastest of cuBLASLt's kernels and ours, as timed on this GPU; else as `proposed`
+  proposed,    ///< the kernel that cuBLASLt thinks fastest
   own_kernels  ///< ours
 };
 

@@ -1,5 +1,6 @@
-// Products by cuBLASLt. For each shape its proposals and our kernel are timed once, on memory of their own and outside captures; the fastest is used from
-// then on, and remembered in a file for this card, library and version of ours.
+// Products by cuBLASLt. Before a shape is captured, the library's proposals and our kernel are timed, on memory of their own; the fastest is used from then
+// on, and remembered in a file for this card, library and version of ours. Products that are not captured are given to the first proposal: several ranks
+// must choose alike, because some of what they compute must have the same bits on all.
 #pragma once
 
 #include <fcntl.h>
@@ -305,18 +306,18 @@ class cublaslt_trial {
   cuda_workspace workspace_{};
 };
 
-/// Of one GPU. Products whose shape is not known are timed where they are first queued or prepared, on a stream beside; in a capture they are left to our
-/// kernel. A failure before a product is queued means our kernel; of the call that queues it, cuda_error.
+/// Of one GPU. In a capture, products of a shape that was neither prepared nor queued before are left to our kernel. A failure before a product is queued
+/// means our kernel; of the call that queues it, cuda_error.
 class cublaslt_products final : public cuda_products {
  public:
   cublaslt_products(cuda_state& state, const cublaslt_library& library, const std::string& folder)
-      : state_(state), library_(library), choices_(folder.empty() ? std::string() : file_in(folder)) {
+      : state_(state), library_(library), is_timed_(state.product_choice() == cuda_product_choice::timed),
+        choices_(folder.empty() ? std::string() : file_in(folder)) {
     state.enter();
     if (const int status = library.create(&handle_); status != cublaslt_status::success)
       refused_ = concat("cublasLtCreate: ", library.get_status_string(status));
   }
   ~cublaslt_products() override {
-    for (const auto& [memory, bytes] : kept_) state_.release(memory, bytes, memory_role::other);
     known_.clear();
     if (handle_ != nullptr && refused_.empty()) (void)library_.destroy(handle_);
   }
@@ -349,6 +350,7 @@ class cublaslt_products final : public cuda_products {
  private:
   struct choice {
     cuda_product_shape shape{};
+    bool is_prepared = false;
     std::unique_ptr<cublaslt_problem> problem{};
     std::optional<cublaslt_algorithm> algorithm{};  // none: our kernel
     std::size_t workspace_bytes = 0;
@@ -371,13 +373,13 @@ class cublaslt_products final : public cuda_products {
   }
   /// Null: a capture has not prepared it.
   [[nodiscard]] choice* choice_of(cuda_stream& stream, const cuda_product& product, bool only_prepare) {
-    for (choice& one : known_)
-      if (one.shape == product.shape) return &one;
+    const auto known = std::find_if(known_.begin(), known_.end(), [&](const choice& one) { return one.shape == product.shape; });
+    if (known != known_.end() && (known->is_prepared || !only_prepare)) return &*known;
     if (stream.is_capturing()) {
       ++unprepared_;
       return nullptr;
     }
-    choice made{.shape = product.shape};
+    choice made{.shape = product.shape, .is_prepared = only_prepare};
     try {
       decide(stream, product, only_prepare, made);
     } catch (const cublaslt_refusal& refusal) {
@@ -387,6 +389,7 @@ class cublaslt_products final : public cuda_products {
       made.text = "our kernel; there is no memory to time it";
       made.algorithm.reset();
     }
+    if (known != known_.end()) return &(*known = std::move(made));
     known_.push_back(std::move(made));
     return &known_.back();
   }
@@ -400,18 +403,17 @@ class cublaslt_products final : public cuda_products {
       made.algorithm = proposals[index].algorithm;
       made.workspace_bytes = proposals[index].workspace_bytes;
     };
-    const std::string key = product.shape.key(), earlier = choices_.of(key);
+    if (!only_prepare) {
+      take(0);
+      return void(made.text = concat("cuBLASLt's proposal 1 of ", proposals.size()));
+    }
+    const std::string key = product.shape.key(), earlier = is_timed_ ? choices_.of(key) : choices_.text_of(proposals[0].algorithm);
     if (earlier == "own") return void(made.text = "our kernel; known from an earlier run");
     const auto same = std::find_if(proposals.begin(), proposals.end(),
                                    [&](const cublaslt_proposal& one) { return choices_.text_of(one.algorithm) == earlier; });
-    const bool is_known = same != proposals.end();
-    if (is_known && !only_prepare) {
-      take(static_cast<std::size_t>(same - proposals.begin()));
-      return void(made.text = concat("cuBLASLt's proposal ", same - proposals.begin() + 1, "; known from an earlier run"));
-    }
 
-    cublaslt_trial trial(product, nullptr, workspace);
-    const kept_memory memory(*this, trial.bytes(), only_prepare);
+    cublaslt_trial trial(product, reinterpret_cast<std::byte*>(std::uintptr_t{256}), workspace);
+    const trial_memory memory(state_, trial.bytes());
     trial = cublaslt_trial(product, memory.raw, workspace);
     const std::size_t pattern = 65280;  // not a power of two: rows differ
     const std::shared_ptr<void> pinned(state_.allocate_pinned(pattern), [this](void* raw) { state_.release_pinned(raw); });
@@ -427,14 +429,16 @@ class cublaslt_products final : public cuda_products {
       return made.problem->multiply(handle_, proposals[candidate - 1].algorithm, trial.product(), trial.workspace(), beside.raw()) ==
              cublaslt_status::success;
     };
-    if (is_known) {  // loads its code
+    if (same != proposals.end()) {  // loads its code
       const auto index = static_cast<std::size_t>(same - proposals.begin());
       const bool runs = run(index + 1);
       beside.synchronize();
       if (runs) {
         take(index);
-        return void(made.text = concat("cuBLASLt's proposal ", index + 1, "; known from an earlier run"));
+        return void(made.text = concat("cuBLASLt's proposal ", index + 1, " of ", proposals.size(),
+                                       is_timed_ ? "; known from an earlier run" : ""));
       }
+      if (!is_timed_) return void(made.text = "our kernel; cuBLASLt's proposal 1 does not run");
     }
     wait_a_little(stream);
     (void)run(0);
@@ -514,38 +518,25 @@ class cublaslt_products final : public cuda_products {
     return true;
   }
 
-  /// Memory to time products on. Releasing it may wait for the whole GPU, which may wait for other ranks: but for a capture's, whose steps have one rank, it
-  /// is kept while the GPU is open.
-  struct kept_memory {
-    kept_memory(cublaslt_products& all, std::size_t bytes, bool only_prepare) : of(all), size(bytes), is_released(only_prepare) {
-      for (const auto& [memory, has] : of.kept_)
-        if (has >= bytes) {
-          raw = static_cast<std::byte*>(memory);
-          is_released = false;
-          return;
-        }
-      raw = static_cast<std::byte*>(of.state_.allocate(bytes, memory_role::other));
-      if (!is_released) of.kept_.emplace_back(raw, bytes);
-    }
-    ~kept_memory() {
-      if (is_released) of.state_.release(raw, size, memory_role::other);
-    }
-    kept_memory(const kept_memory&) = delete;
-    kept_memory& operator=(const kept_memory&) = delete;
-    cublaslt_products& of;
-    std::byte* raw = nullptr;
+  struct trial_memory {
+    trial_memory(cuda_state& state, std::size_t bytes)
+        : of(state), size(bytes), raw(static_cast<std::byte*>(state.allocate(bytes, memory_role::other))) {}
+    ~trial_memory() { of.release(raw, size, memory_role::other); }
+    trial_memory(const trial_memory&) = delete;
+    trial_memory& operator=(const trial_memory&) = delete;
+    cuda_state& of;
     std::size_t size;
-    bool is_released;
+    std::byte* raw;
   };
 
   cuda_state& state_;
   const cublaslt_library& library_;
+  bool is_timed_;
   cublaslt_choices choices_;
   cublaslt_handle handle_ = nullptr;
   std::string refused_{};
   mutable std::mutex mutex_{};
   std::deque<choice> known_{};
-  std::vector<std::pair<void*, std::size_t>> kept_{};
   std::size_t unprepared_ = 0;
 };
 
