@@ -142,8 +142,12 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/value_loss.hpp
     xtrain/device/cuda/compiled.hpp
     xtrain/device/cuda/context.hpp
+    xtrain/device/cuda/cublaslt/library.hpp
+    xtrain/device/cuda/cublaslt/products.hpp
     xtrain/device/cuda/cuda.hpp
     xtrain/device/cuda/host_launch.hpp
+    xtrain/device/cuda/multiply.hpp
+    xtrain/device/cuda/products.hpp
     xtrain/device/cuda/runtime.hpp
     xtrain/device/cuda/stream.hpp
     xtrain/device/dry/dry.hpp
@@ -500,6 +504,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/step_scalars.hpp
     xtrain/testing/conformance/streams.hpp
     xtrain/testing/delayed_schedule.hpp
+    xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/fake_nccl.hpp
     xtrain/testing/isolated.hpp

@@ -40,6 +40,7 @@ struct fake_cuda_config {
   int status = cuda_status::success;            ///< of cudaGetDeviceCount
   int probe = cuda_status::success;             ///< whether the kernels have code for the devices
   bool has_wait_value = true;                   ///< streams can wait for a word in memory
+  double kernel_ms = 1;                         ///< how long a launch takes, as timed events say
   bool is_late = true;                          ///< work is done only when somebody waits for it; otherwise when it is queued, if it can
   std::uint64_t seed = 1;                       ///< of the host runner
 };
@@ -113,6 +114,12 @@ class fake_cuda {
     return all;
   }
 
+  /// Captured launches of kernels whose code was not loaded before, which a GPU's driver does then.
+  [[nodiscard]] std::size_t loads_in_captures() const {
+    const std::lock_guard lock(mutex_);
+    return loads_in_captures_;
+  }
+
   // for the fake of a library that queues work on streams
 
   /// Of the calling thread.
@@ -132,6 +139,28 @@ class fake_cuda {
     if (found->second->is_capturing) return "the stream captures";
     (void)add(*found->second, {.until = std::move(is_done)});
     return {};
+  }
+  /// In locked(): queues work that takes so long, or captures it.
+  ///   code      of the kernel: a captured one must have run before
+  ///   run()     has access to the devices' memory; returns what is wrong, or an empty string
+  ///   returns   what is wrong; empty if nothing
+  [[nodiscard]] std::string queue_library_work(cuda_queue_handle stream, int device, const void* code, double milliseconds, std::function<std::string()> run) {
+    const auto found = queues_.find(stream);
+    if (found == queues_.end()) return "there is no such stream";
+    queue& q = *found->second;
+    if (q.device != device) return concat("the stream is of device ", q.device, ", the work of device ", device);
+    note_load(code, device, q.is_capturing);
+    (void)add(q, {.run = [this, run = std::move(run)] {
+                    const std::string problem = run();
+                    return problem.empty() ? cuda_status::success : violation(cuda_status::illegal_address, problem);
+                  },
+                  .milliseconds = milliseconds});
+    return {};
+  }
+  /// In locked(): whether this thread captures.
+  [[nodiscard]] bool thread_captures() const {
+    return std::any_of(queues_.begin(), queues_.end(),
+                       [](const auto& one) { return one.second->is_capturing && one.second->capturer == std::this_thread::get_id(); });
   }
   /// In is_done(): a queue does its next work, if it can.
   bool go_on(cuda_queue_handle stream) {
@@ -196,12 +225,14 @@ class fake_cuda {
     std::uint32_t* word = nullptr;  // or: until the word is at least `least`
     std::uint32_t least = 0;
     std::function<bool()> until{};  // or: until it returns true
+    double milliseconds = 0;
   };
   struct queue {
     int device = 0;
     bool is_advancing = false;  // a queue may wait for one that waits for it
     std::deque<work> items{};
     std::size_t queued = 0, done = 0;
+    double clock = 0;  // milliseconds
     bool is_capturing = false, is_invalid = false;
     std::thread::id capturer{};
     std::vector<work> captured{};
@@ -210,6 +241,7 @@ class fake_cuda {
     int device = 0;
     std::shared_ptr<queue> of{};
     std::size_t number = 0;
+    std::shared_ptr<double> reached{};  // of a timed event: when
   };
   struct graph {
     int device = 0;
@@ -303,6 +335,7 @@ class fake_cuda {
         sticky_ = works_ == failing_work_ ? work_status_ : next.run();
       }
     }
+    q.clock += q.items.front().milliseconds;
     q.items.pop_front();
     ++q.done;
     return true;
@@ -407,6 +440,7 @@ class fake_cuda {
     if (!fits)
       return violation(cuda_status::invalid_configuration,
                        concat(what.kernel, ": ", x, " x ", y, " x ", z, " blocks of ", what.threads, " threads, ", what.argument_bytes, " bytes of arguments"));
+    note_load(entry, q.device, q.is_capturing);
     const auto* const bytes = static_cast<const std::byte*>(what.argument);
     const auto argument = std::make_shared<std::vector<std::byte>>(bytes, bytes + what.argument_bytes);
     return add(q, {.run = [this, entry, argument, grid = what.grid, name = std::string(what.kernel)] {
@@ -416,7 +450,12 @@ class fake_cuda {
                  } catch (const std::exception& e) {
                    return violation(cuda_status::launch_failure, concat(name, ": ", e.what()));
                  }
-               }});
+               },
+                .milliseconds = settings_.kernel_ms});
+  }
+
+  void note_load(const void* code, int device, bool is_captured) {
+    if (loaded_.emplace(code, device).second && is_captured) ++loads_in_captures_;
   }
 
   // what the table's entries have in common
@@ -548,6 +587,26 @@ class fake_cuda {
         return cuda_status::success;
       });
     };
+    t.create_timed_event = [](void** handle) {
+      return call("cudaEventCreate", [&](fake_cuda& all) {
+        auto fresh = std::make_unique<event>();
+        fresh->device = current();
+        fresh->reached = std::make_shared<double>(0);
+        *handle = fresh.get();
+        all.events_[*handle] = std::move(fresh);
+        return cuda_status::success;
+      });
+    };
+    t.elapsed = [](float* milliseconds, void* begin, void* end) {
+      return call("cudaEventElapsedTime", [&](fake_cuda& all) {
+        const event *const b = all.event_of(begin, "cudaEventElapsedTime"), *const e = all.event_of(end, "cudaEventElapsedTime");
+        if (b == nullptr || e == nullptr || !b->reached || !e->reached || !b->of || !e->of)
+          return all.violation(cuda_status::invalid_handle, "cudaEventElapsedTime of events that are not timed, or were not recorded");
+        if (b->of->done < b->number || e->of->done < e->number) return cuda_status::not_ready;
+        *milliseconds = static_cast<float>(*e->reached - *b->reached);
+        return cuda_status::success;
+      });
+    };
     t.destroy_event = [](void* handle) {
       return call_always("cudaEventDestroy", [&](fake_cuda& all) {
         return all.events_.erase(handle) == 1 ? cuda_status::success : all.violation(cuda_status::invalid_handle, "cudaEventDestroy: there is no such event");
@@ -560,6 +619,11 @@ class fake_cuda {
         if (e->device != q->device) return all.violation(cuda_status::invalid_handle, "cudaEventRecord: the event and the stream are of different devices");
         if (q->is_capturing) return all.violation(cuda_status::capture_unsupported, "cudaEventRecord on a stream that captures");
         e->of = q;
+        if (e->reached)
+          (void)all.add(*q, {.run = [at = e->reached, of = q.get()] {
+                          *at = of->clock;
+                          return cuda_status::success;
+                        }});
         e->number = q->queued;
         return cuda_status::success;
       });
@@ -621,6 +685,12 @@ class fake_cuda {
     };
     t.launch = [](const cuda_launch& what, cuda_queue_handle stream) {
       return call_on(stream, "cudaLaunchKernel", [&](fake_cuda& all, const std::shared_ptr<queue>& q) { return all.launch(what, *q); });
+    };
+    t.load_kernel = [](const cuda_launch& what) {
+      return call_outside_capture("cudaFuncGetAttributes", [&](fake_cuda& all) {
+        all.note_load(what.entry, current(), false);
+        return cuda_status::success;
+      });
     };
     t.begin_capture = [](cuda_queue_handle stream) {
       return call_on(stream, "cudaStreamBeginCapture", [&](fake_cuda& all, const std::shared_ptr<queue>& q) {
@@ -714,6 +784,8 @@ class fake_cuda {
   std::map<void*, std::unique_ptr<event>> events_{};
   std::map<void*, std::shared_ptr<graph>> graphs_{}, executables_{};
   std::map<std::string, std::size_t> counts_{};
+  std::set<std::pair<const void*, int>> loaded_{};  // code, device
+  std::size_t loads_in_captures_ = 0;
   std::string violations_{};
   int sticky_ = cuda_status::success;
   std::size_t calls_ = 0, failing_call_ = 0, works_ = 0, failing_work_ = 0;

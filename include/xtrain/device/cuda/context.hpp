@@ -15,6 +15,8 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/device/cuda/cublaslt/library.hpp>
+#include <xtrain/device/cuda/products.hpp>
 #include <xtrain/device/cuda/runtime.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
@@ -31,6 +33,7 @@ struct cuda_memory {
 struct cuda_properties {
   int architecture = 90;  ///< compute capability, 10 · major + minor
   int multiprocessors = 132;
+  std::size_t product_workspace = 0;  ///< bytes of scratch memory that a library's products have; 0: our kernels compute all
 };
 
 /// Which GPU is opened, and how.
@@ -39,6 +42,10 @@ struct cuda_config {
   int device = local;                     ///< number of the GPU; local: this process's rank on its machine, as mpirun, srun or torchrun say, else 0
   std::size_t memory_limit = 0;           ///< bytes; 0: what is free on the GPU when it is opened
   const cuda_runtime* runtime = nullptr;  ///< null: the toolkit's
+  cuda_product_choice products = cuda_product_choice::timed;
+  const cublaslt_library* cublaslt = nullptr;  ///< null: the toolkit's runtime has that of its version, if it is installed
+  std::string product_cache{};                 ///< folder of the choices among timed products; empty: the user's cache
+  std::size_t product_workspace = std::size_t{32} << 20;  ///< bytes of scratch memory that cuBLASLt may use; it wants that much on Hopper
 };
 
 namespace detail {
@@ -117,6 +124,7 @@ class cuda_state {
     std::size_t free = 0, total = 0;
     check(runtime_->memory_info(&free, &total), "cudaMemGetInfo");
     limit_ = settings.memory_limit == 0 ? free : settings.memory_limit;
+    find_products(settings);
   }
   /// For a dry run.
   explicit cuda_state(const cuda_properties& like) : properties_(like), limit_(~std::size_t{0}), is_dry_run_(true) {}
@@ -125,6 +133,7 @@ class cuda_state {
   ~cuda_state() {
     if (is_dry_run_ || runtime_ == nullptr) return;
     (void)runtime_->set_device(ordinal_);
+    products_.reset();
     for (void* const event : events_) (void)runtime_->destroy_event(event);
     for (const auto& [bytes, memory] : unused_pinned_) (void)runtime_->release_pinned(memory);
   }
@@ -216,6 +225,21 @@ class cuda_state {
     return after != pinned_.begin() && std::prev(after)->first + std::prev(after)->second >= first + bytes;
   }
 
+  /// What computes products; null: our kernels, and why_own_products() says why. make(library, folder) makes it when it is first asked for.
+  template <class Make>
+  [[nodiscard]] cuda_products* products(Make&& make) {
+    if (!cublaslt_) return nullptr;
+    const std::lock_guard lock(products_mutex_);
+    if (!products_) products_ = make(*cublaslt_, product_cache_);
+    return products_.get();
+  }
+  [[nodiscard]] cuda_products* products() {
+    const std::lock_guard lock(products_mutex_);
+    return products_.get();
+  }
+  [[nodiscard]] cuda_product_choice product_choice() const { return product_choice_; }
+  [[nodiscard]] const std::string& why_own_products() const { return why_own_products_; }
+
   [[nodiscard]] void* take_event() {
     {
       const std::lock_guard lock(mutex_);
@@ -242,7 +266,38 @@ class cuda_state {
     return value;
   }
 
+  void find_products(const cuda_config& settings) {
+    const char* const variable = std::getenv("XTRAIN_CUDA_PRODUCTS");
+    const std::string_view asked = variable == nullptr ? "" : variable;
+    require<config_error>(asked.empty() || asked == "timed" || asked == "proposed" || asked == "own",
+                          "cuda: XTRAIN_CUDA_PRODUCTS must be timed, proposed or own; it is '", asked, "'");
+    product_choice_ = asked == "own"        ? cuda_product_choice::own_kernels
+                      : asked == "proposed" ? cuda_product_choice::proposed
+                      : asked == "timed"    ? cuda_product_choice::timed
+                                            : settings.products;
+    if (product_choice_ == cuda_product_choice::own_kernels) {
+      why_own_products_ = "our kernels were asked for";
+      return;
+    }
+    if (settings.cublaslt != nullptr) {
+      cublaslt_ = *settings.cublaslt;
+    } else if (settings.runtime == nullptr) {
+      cublaslt_found found = load_cublaslt(concat("libcublasLt.so.", runtime_->version / 1000));
+      cublaslt_ = found.library;
+      why_own_products_ = found.why;
+    } else {
+      why_own_products_ = "the runtime is not the toolkit's";
+    }
+    if (cublaslt_) properties_.product_workspace = settings.product_workspace;
+    product_cache_ = settings.product_cache;
+  }
+
   const cuda_runtime* runtime_ = nullptr;
+  std::optional<cublaslt_library> cublaslt_{};
+  cuda_product_choice product_choice_ = cuda_product_choice::timed;
+  std::string why_own_products_{}, product_cache_{};
+  std::mutex products_mutex_{};
+  std::unique_ptr<cuda_products> products_{};
   int ordinal_ = 0;
   std::string name_{};
   cuda_properties properties_{};
@@ -283,6 +338,13 @@ class cuda_context {
   /// "cuda, NVIDIA H200, device 0, sm_90, 132 multiprocessors"
   [[nodiscard]] std::string description() const {
     return concat("cuda, ", state_->name(), ", device ", ordinal(), ", sm_", properties().architecture, ", ", properties().multiprocessors, " multiprocessors");
+  }
+  /// Who computes products, and what each was given to, a line each.
+  [[nodiscard]] std::string products_text() const {
+    if (const cuda_products* const products = state_->products()) return products->text();
+    const std::string& why = state_->why_own_products();
+    if (!why.empty()) return concat("products are our kernels': ", why, "\n");
+    return is_dry_run() ? "" : "products are not known yet: none was queued\n";
   }
   [[nodiscard]] const std::shared_ptr<detail::cuda_state>& state() const { return state_; }
 

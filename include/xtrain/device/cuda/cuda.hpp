@@ -3,15 +3,20 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include <xtrain/device/capture.hpp>
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/cuda/context.hpp>
+#include <xtrain/device/cuda/cublaslt/products.hpp>
 #include <xtrain/device/cuda/stream.hpp>
 #include <xtrain/device/dry_run.hpp>
+#include <xtrain/device/kernel/loss.hpp>
+#include <xtrain/device/kernel/matmul.hpp>
 #include <xtrain/device/pinned_memory.hpp>
+#include <xtrain/device/prepared_kernels.hpp>
 #if defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)
 #include <xtrain/device/cuda/compiled.hpp>
 #else
@@ -39,7 +44,7 @@ struct cuda {
 };
 
 static_assert(device<cuda> && clause::device_has_dry_run<cuda> && clause::device_captures_work<cuda> && clause::device_has_pinned_memory<cuda> &&
-              clause::device_runs_host_functions<cuda>);
+              clause::device_runs_host_functions<cuda> && clause::device_marks_host_failures<cuda> && clause::device_prepares_kernels<cuda>);
 
 namespace cuda_kernels {
 
@@ -51,28 +56,74 @@ template <class Kernel>
 concept available = requires(cuda_launcher& launcher, const Kernel& kernel, scratch_span<cuda_memory> scratch) { run_kernel(launcher, kernel, scratch); };
 #endif
 
-}  // namespace cuda_kernels
+/// A kernel whose products another library may compute.
+template <class Kernel>
+inline constexpr bool multiplies = false;
+template <class T, class C>
+inline constexpr bool multiplies<kernel::matmul<cuda_memory, T, C>> = true;
+template <class T, class G>
+inline constexpr bool multiplies<kernel::linear_cross_entropy<cuda_memory, T, G>> = true;
 
-template <std::derived_from<cuda_stream> Stream, class Kernel>
-requires cuda_kernels::available<Kernel>
-void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<cuda_memory> scratch) {
-  if (!stream.begin_kernel(kernel)) return;
+/// Bytes of scratch memory behind a kernel's own, for products.
+template <class Kernel>
+[[nodiscard]] std::size_t more_scratch_bytes(const cuda_properties& device) {
+  return multiplies<Kernel> && device.product_workspace != 0 ? device.product_workspace + 255 : 0;
+}
+
+/// The launches of a kernel.
+template <class Kernel>
+void launch(cuda_stream& stream, const Kernel& kernel, scratch_span<cuda_memory> scratch) {
+  if constexpr (multiplies<Kernel>) {
+    const std::size_t more = more_scratch_bytes<Kernel>(stream.properties());
+    stream.set_workspace({});
+    if (more != 0 && xtrain::detail::products_of(stream) != nullptr && scratch.size() >= more) {
+      const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(scratch.raw()) + scratch.size() - more + 255;
+      stream.set_workspace({reinterpret_cast<void*>(end / 256 * 256), stream.properties().product_workspace});
+      scratch = scratch.subspan(0, scratch.size() - more);
+    }
+  }
 #if defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)
-  cuda_kernels::compiled<Kernel>::run(stream, kernel, scratch);
+  compiled<Kernel>::run(stream, kernel, scratch);
 #else
   cuda_launcher launcher(stream);
   run_kernel(launcher, kernel, scratch);
 #endif
 }
 
+}  // namespace cuda_kernels
+
+template <std::derived_from<cuda_stream> Stream, class Kernel>
+requires cuda_kernels::available<Kernel>
+void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<cuda_memory> scratch) {
+  if (stream.begin_kernel(kernel)) cuda_kernels::launch(static_cast<cuda_stream&>(stream), kernel, scratch);
+}
+
 template <class Kernel>
 requires cuda_kernels::available<Kernel>
 [[nodiscard]] std::size_t scratch_bytes(const cuda_properties& device, const Kernel& kernel) {
+  const std::size_t more = cuda_kernels::more_scratch_bytes<Kernel>(device);
 #if defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)
-  return cuda_kernels::compiled<Kernel>::scratch_bytes(device, kernel);
+  return more + cuda_kernels::compiled<Kernel>::scratch_bytes(device, kernel);
 #else
-  return scratch_bytes(cuda_launcher::properties{device}, kernel);
+  return more + scratch_bytes(cuda_launcher::properties{device}, kernel);
 #endif
+}
+
+template <class Kernel>
+void cuda_stream::prepare(const Kernel& kernel) {
+  refuse_in_capture("a kernel was prepared");
+  enter();
+  last_kernel_ = Kernel::name;
+  is_preparing_ = true;
+  try {
+    // scratch memory that nobody accesses
+    auto* const nowhere = reinterpret_cast<std::byte*>(std::uintptr_t{256});
+    cuda_kernels::launch(*this, kernel, span_of<std::byte, cuda_memory>(nowhere, scratch_bytes(properties(), kernel)));
+  } catch (...) {
+    is_preparing_ = false;
+    throw;
+  }
+  is_preparing_ = false;
 }
 
 }  // namespace xtrain

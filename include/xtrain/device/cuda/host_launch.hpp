@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <xtrain/device/cuda/multiply.hpp>
 #include <xtrain/device/cuda/stream.hpp>
 #include <xtrain/device/simt/kernels.hpp>
 #include <xtrain/device/simt/language/host_runner.hpp>

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include <xtrain/device/cuda/compiled.hpp>
+#include <xtrain/device/cuda/multiply.hpp>
 #include <xtrain/device/cuda/stream.hpp>
 #include <xtrain/device/cuda/toolkit_runtime.cuh>
 #include <xtrain/device/simt/kernels.hpp>

@@ -61,6 +61,8 @@ struct cuda_runtime {
   int (*destroy_stream)(cuda_queue_handle stream) = nullptr;
   int (*synchronize_stream)(cuda_queue_handle stream) = nullptr;
   int (*create_event)(void** event) = nullptr;  ///< without timing
+  int (*create_timed_event)(void** event) = nullptr;
+  int (*elapsed)(float* milliseconds, void* begin, void* end) = nullptr;  ///< between two timed events that the streams have reached
   int (*destroy_event)(void* event) = nullptr;
   int (*record_event)(void* event, cuda_queue_handle stream) = nullptr;
   int (*synchronize_event)(void* event) = nullptr;
@@ -71,6 +73,7 @@ struct cuda_runtime {
   int (*copy)(void* to, const void* from, std::size_t bytes, cuda_queue_handle stream) = nullptr;
   int (*fill_zero)(void* to, std::size_t bytes, cuda_queue_handle stream) = nullptr;
   int (*launch)(const cuda_launch& what, cuda_queue_handle stream) = nullptr;
+  int (*load_kernel)(const cuda_launch& what) = nullptr;  ///< loads its code for the current device
 
   int (*begin_capture)(cuda_queue_handle stream) = nullptr;  ///< in thread-local mode: what other threads do is not captured, and does not disturb
   int (*end_capture)(cuda_queue_handle stream, void** graph) = nullptr;

@@ -20,6 +20,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/cuda/context.hpp>
+#include <xtrain/device/cuda/products.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 #include <xtrain/device/kernel/launch_record.hpp>
 
@@ -28,23 +29,49 @@ namespace xtrain {
 namespace detail {
 
 /// What a host function of a stream threw, or one of another stream that this one has waited for. Outlives the stream: its events refer to it.
-class cuda_problem {
+class cuda_problem : public std::enable_shared_from_this<cuda_problem> {
  public:
-  /// Of the host function with that number, counted from 1.
+  explicit cuda_problem(std::shared_ptr<cuda_state> state)
+      : state_(std::move(state)), mark_(static_cast<double*>(state_->allocate_pinned(sizeof(double)))) {
+    *mark_ = 0;
+  }
+  ~cuda_problem() { state_->release_pinned(mark_); }
+  cuda_problem(const cuda_problem&) = delete;
+  cuda_problem& operator=(const cuda_problem&) = delete;
+
+  /// Of the host function with that number, counted from 1. The caller lets the GPU go on afterwards: it finds the mark.
   void set(std::exception_ptr problem, std::uint32_t number) {
-    const std::lock_guard lock(mutex_);
-    if (problem_) return;
-    problem_ = std::move(problem);
-    number_ = number;
+    {
+      const std::lock_guard lock(mutex_);
+      if (problem_) return;
+      problem_ = std::move(problem);
+      number_ = number;
+    }
+    mark(number);
   }
   /// What is queued from now on follows that of another stream, of which `functions` host functions were queued.
   void follow(const std::shared_ptr<cuda_problem>& other, std::uint32_t functions) {
     if (other.get() == this) return;
-    const std::lock_guard lock(mutex_);
-    for (auto& [known, count] : followed_)
-      if (known == other) return void(count = functions);
-    followed_.emplace_back(other, functions);
+    {
+      const std::lock_guard lock(mutex_);
+      note(followed_, other, functions);
+    }
+    {
+      const std::lock_guard lock(other->mutex_);
+      std::erase_if(other->followers_, [](const auto& one) { return one.first.expired(); });
+      note(other->followers_, weak_from_this(), functions);
+    }
+    if (other->before(functions)) mark(0);
   }
+  /// Nothing more is queued, and what was queued is done: what became of the streams that it follows is known. They may follow this one.
+  void settle() {
+    const std::exception_ptr inherited = before(0);
+    const std::lock_guard lock(mutex_);
+    inherited_ = inherited;
+    followed_.clear();
+  }
+  /// Pinned: 1 after a host function of this stream, or of one that it follows, has thrown.
+  [[nodiscard]] const double* failure() const { return mark_; }
   /// Null unless one of the first `functions` host functions of the stream, or of those that it follows, threw.
   [[nodiscard]] std::exception_ptr before(std::uint32_t functions) const {
     std::vector<const cuda_problem*> visited;
@@ -52,6 +79,24 @@ class cuda_problem {
   }
 
  private:
+  /// Remembers one of several streams, with the latest number.
+  template <class Pointer>
+  static void note(std::vector<std::pair<Pointer, std::uint32_t>>& all, const Pointer& other, std::uint32_t functions) {
+    for (auto& [known, count] : all)
+      if (!known.owner_before(other) && !other.owner_before(known)) return void(count = functions);
+    all.emplace_back(other, functions);
+  }
+  /// This stream, and those that wait for something after the host function with that number.
+  void mark(std::uint32_t number) {
+    if (std::atomic_ref<double>(*mark_).exchange(1.0, std::memory_order_acq_rel) != 0 && number == 0) return;
+    std::vector<std::pair<std::weak_ptr<cuda_problem>, std::uint32_t>> followers;
+    {
+      const std::lock_guard lock(mutex_);
+      followers = followers_;
+    }
+    for (const auto& [follower, functions] : followers)
+      if (const auto later = number <= functions ? follower.lock() : nullptr) later->mark(0);
+  }
   [[nodiscard]] std::exception_ptr before(std::uint32_t functions, std::vector<const cuda_problem*>& visited) const {
     for (const cuda_problem* const one : visited)
       if (one == this) return nullptr;
@@ -60,6 +105,7 @@ class cuda_problem {
     {
       const std::lock_guard lock(mutex_);
       if (problem_ && number_ <= functions) return problem_;
+      if (inherited_) return inherited_;
       followed = followed_;
     }
     for (const auto& [other, count] : followed)
@@ -67,10 +113,13 @@ class cuda_problem {
     return nullptr;
   }
 
+  std::shared_ptr<cuda_state> state_;
+  double* mark_;
   mutable std::mutex mutex_{};
-  std::exception_ptr problem_{};
+  std::exception_ptr problem_{}, inherited_{};
   std::uint32_t number_ = 0;
   std::vector<std::pair<std::shared_ptr<cuda_problem>, std::uint32_t>> followed_{};
+  std::vector<std::pair<std::weak_ptr<cuda_problem>, std::uint32_t>> followers_{};
 };
 
 /// An event of the runtime, which goes back to the context's when nobody refers to it.
@@ -224,7 +273,7 @@ class cuda_stream {
     std::shared_ptr<handles> handles_{};
   };
 
-  explicit cuda_stream(const cuda_context& device) : device_(device), state_(device.state()), problem_(std::make_shared<detail::cuda_problem>()) {
+  explicit cuda_stream(const cuda_context& device) : device_(device), state_(device.state()), problem_(std::make_shared<detail::cuda_problem>(device.state())) {
     if (state_->is_dry_run()) return;
     state_->enter();
     state_->check(state_->runtime().create_stream(&raw_), "cudaStreamCreateWithFlags");
@@ -329,6 +378,9 @@ class cuda_stream {
     host_functions_->queue(raw_, std::function<void()>(std::move(f)), number);
   }
 
+  /// Pinned: 1 after a host function of this stream, or of one that it has waited for, has thrown. What the GPU does after it finds the 1.
+  [[nodiscard]] const double* host_failure() const { return problem_->failure(); }
+
   /// Another library queues work on raw() next.
   ///   returns  false if it must not
   [[nodiscard]] bool begin_outside_work() {
@@ -391,7 +443,22 @@ class cuda_stream {
   }
   /// One launch of it.
   ///   throws  cuda_error with the kernel's name
-  void launch(const cuda_launch& what) { check(state_->runtime().launch(what, raw_), "cudaLaunchKernel"); }
+  void launch(const cuda_launch& what) {
+    if (is_preparing_) return check(state_->runtime().load_kernel(what), "cudaFuncGetAttributes");
+    check(state_->runtime().launch(what, raw_), "cudaLaunchKernel");
+  }
+  /// Loads what a launch of this kernel needs, so that the launch, which is captured, does not. Defined in cuda.hpp.
+  template <class Kernel>
+  void prepare(const Kernel& kernel);
+  /// Where products of the next kernel may have scratch memory.
+  void set_workspace(cuda_workspace workspace) { workspace_ = workspace; }
+  /// Has the product queued by what computes products on this GPU.
+  ///   returns  false: our kernel is to be launched
+  [[nodiscard]] bool multiply(const cuda_product& product) {
+    cuda_products* const by = state_->products();
+    return by != nullptr && by->multiply(*this, product, workspace_, is_preparing_);
+  }
+  [[nodiscard]] bool is_capturing() const { return capturing_.has_value(); }
   /// The kernel of the library that was launched last.
   [[nodiscard]] std::string_view last_kernel() const { return last_kernel_; }
 
@@ -438,6 +505,7 @@ class cuda_stream {
     (void)runtime.set_device(state_->ordinal());
     (void)runtime.synchronize_stream(raw_);  // who waits for the result reports what it throws
     host_functions_.reset();
+    problem_->settle();
     (void)runtime.destroy_stream(std::exchange(raw_, nullptr));
   }
 
@@ -450,6 +518,8 @@ class cuda_stream {
   std::unique_ptr<detail::cuda_host_functions> host_functions_{};
   std::optional<graph> capturing_{};
   std::string_view last_kernel_{};
+  bool is_preparing_ = false;
+  cuda_workspace workspace_{};
 };
 
 /// A stream as the kernels of device/simt/ see it.
@@ -460,6 +530,7 @@ class cuda_launcher {
     static constexpr bool is_simt = true;
   };
   explicit cuda_launcher(cuda_stream& stream) : stream_(&stream) {}
+  [[nodiscard]] cuda_stream& stream() const { return *stream_; }
   /// Defined where kernels are compiled: in host_launch.hpp, or, for nvcc, launch.cuh.
   template <class Kernel>
   void launch(const Kernel& kernel, simt::grid_size grid);

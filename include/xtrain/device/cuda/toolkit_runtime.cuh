@@ -21,6 +21,20 @@ __global__ void probed() {}
 #define XTRAIN_CUDA_TEXT_OF(...) #__VA_ARGS__
 #define XTRAIN_CUDA_TEXT(...) XTRAIN_CUDA_TEXT_OF(__VA_ARGS__)
 
+/// A function of the driver, without linking the driver; null if it has none.
+template <class F>
+[[nodiscard]] F* of_driver(const char* name, unsigned version) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  if (cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result) != cudaSuccess) (void)cudaGetLastError();
+  return result == cudaDriverEntryPointSuccess ? reinterpret_cast<F*>(found) : nullptr;
+}
+/// Loads a kernel that has been found; drivers older than CUDA 12.4 load it with its attributes.
+[[nodiscard]] inline auto load_function() {
+  static auto* const load = of_driver<CUresult(CUfunction)>("cuFuncLoad", 12040);
+  return load;
+}
+
 [[nodiscard]] inline cuda_runtime make_runtime() {
   cuda_runtime all;
   all.version = CUDART_VERSION;
@@ -53,6 +67,10 @@ __global__ void probed() {}
   all.destroy_stream = [](cuda_queue_handle stream) -> int { return cudaStreamDestroy(stream); };
   all.synchronize_stream = [](cuda_queue_handle stream) -> int { return cudaStreamSynchronize(stream); };
   all.create_event = [](void** event) -> int { return cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t*>(event), cudaEventDisableTiming); };
+  all.create_timed_event = [](void** event) -> int { return cudaEventCreate(reinterpret_cast<cudaEvent_t*>(event)); };
+  all.elapsed = [](float* milliseconds, void* begin, void* end) -> int {
+    return cudaEventElapsedTime(milliseconds, static_cast<cudaEvent_t>(begin), static_cast<cudaEvent_t>(end));
+  };
   all.destroy_event = [](void* event) -> int { return cudaEventDestroy(static_cast<cudaEvent_t>(event)); };
   all.record_event = [](void* event, cuda_queue_handle stream) -> int { return cudaEventRecord(static_cast<cudaEvent_t>(event), stream); };
   all.synchronize_event = [](void* event) -> int { return cudaEventSynchronize(static_cast<cudaEvent_t>(event)); };
@@ -66,6 +84,14 @@ __global__ void probed() {}
     void* arguments[] = {const_cast<void*>(what.argument)};
     const dim3 blocks(static_cast<unsigned>(what.grid.x), static_cast<unsigned>(what.grid.y), static_cast<unsigned>(what.grid.z));
     return cudaLaunchKernel(what.entry, blocks, dim3(static_cast<unsigned>(what.threads)), arguments, what.shared_bytes, stream);
+  };
+  all.load_kernel = [](const cuda_launch& what) -> int {
+    cudaFuncAttributes attributes{};
+    const int status = cudaFuncGetAttributes(&attributes, what.entry);
+    cudaFunction_t function = nullptr;
+    if (status != cudaSuccess || load_function() == nullptr) return status;
+    const int found = cudaGetFuncBySymbol(&function, what.entry);
+    return found != cudaSuccess ? found : static_cast<int>(load_function()(reinterpret_cast<CUfunction>(function)));
   };
   all.begin_capture = [](cuda_queue_handle stream) -> int { return cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal); };
   all.end_capture = [](cuda_queue_handle stream, void** graph) -> int { return cudaStreamEndCapture(stream, reinterpret_cast<cudaGraph_t*>(graph)); };
@@ -81,22 +107,13 @@ __global__ void probed() {}
   return all;
 }
 
-/// The driver's cuStreamWaitValue32, without linking the driver; null if it has none.
-[[nodiscard]] inline auto wait_value_of_driver() {
-  using function = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  if (cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &found, 12000, cudaEnableDefault, &result) != cudaSuccess) (void)cudaGetLastError();
-  return result == cudaDriverEntryPointSuccess ? reinterpret_cast<function>(found) : nullptr;
-}
-
 }  // namespace detail
 
 /// In every part of the library; the linker keeps one.
 [[gnu::weak]] const cuda_runtime& runtime() {
   static const cuda_runtime all = [] {
     cuda_runtime with = detail::make_runtime();
-    static const auto wait_value = detail::wait_value_of_driver();
+    static auto* const wait_value = detail::of_driver<CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned)>("cuStreamWaitValue32", 12000);
     if (wait_value != nullptr)
       with.wait_value = [](cuda_queue_handle stream, void* address, std::uint32_t least) -> int {
         // a driver's status has the number of the runtime's

@@ -1,0 +1,553 @@
+// Products by cuBLASLt. Before a shape is captured, the library's proposals and our kernel are timed, on memory of their own; the fastest is used from then
+// on, and remembered in a file for this card, library and version of ours. Products that are not captured are given to the first proposal: several ranks
+// must choose alike, because some of what they compute must have the same bits on all.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/cuda/cublaslt/library.hpp>
+#include <xtrain/device/cuda/products.hpp>
+#include <xtrain/device/cuda/stream.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// A call of cuBLASLt that failed while a product was made ready: our kernel computes it.
+struct cublaslt_refusal {
+  std::string why;
+};
+
+/// A product of some shape, as cuBLASLt describes it. Its matrices have contiguous columns, ours contiguous rows: it computes c transposed, from b and a.
+class cublaslt_problem {
+ public:
+  ///   throws  cublaslt_refusal
+  cublaslt_problem(const cublaslt_library& library, const cuda_product_shape& shape) : library_(library) {
+    const int of = type_of(shape.operands);
+    // tensor cores round fp32 operands unless they are told not to
+    check(library.product_create(&product_.raw,
+                                 shape.operands == cuda_number::fp32 ? cublaslt_compute::fp32_pedantic : cublaslt_compute::fp32,
+                                 cublaslt_type::fp32),
+          "cublasLtMatmulDescCreate");
+    product_.destroy = library.product_destroy;
+    set(cublaslt_product::transpose_a, std::int32_t{shape.transpose_b ? cublaslt_transpose::yes : cublaslt_transpose::no});
+    set(cublaslt_product::transpose_b, std::int32_t{shape.transpose_a ? cublaslt_transpose::yes : cublaslt_transpose::no});
+    set(cublaslt_product::epilogue, shape.has_bias ? cublaslt_epilogue::bias : cublaslt_epilogue::none);
+    layout(b_, of, shape.transpose_b ? shape.k : shape.n, shape.transpose_b ? shape.n : shape.k, shape.ldb);
+    layout(a_, of, shape.transpose_a ? shape.m : shape.k, shape.transpose_a ? shape.k : shape.m, shape.lda);
+    layout(c_, type_of(shape.result), shape.n, shape.m, shape.ldc);
+  }
+
+  /// The library's proposals, the one that it thinks fastest first, which round sums once and need no more scratch memory than that.
+  ///   bias   an address of the alignment that it has
+  ///   throws  cublaslt_refusal
+  [[nodiscard]] std::vector<cublaslt_proposal> proposals(cublaslt_handle handle, const cuda_product_shape& shape, const void* bias,
+                                                         std::size_t workspace) {
+    set_bias(shape, bias);
+    owned preference;
+    check(library_.preference_create(&preference.raw), "cublasLtMatmulPreferenceCreate");
+    preference.destroy = library_.preference_destroy;
+    const auto prefer = [&](int attribute, auto value) {
+      check(library_.preference_set(preference.raw, attribute, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
+    };
+    prefer(cublaslt_preference::workspace_bytes, std::uint64_t{workspace});
+    prefer(cublaslt_preference::reduction_schemes, cublaslt_reduction::compute_type);  // or none
+    prefer(cublaslt_preference::alignment_a, std::uint32_t{shape.b_alignment});
+    prefer(cublaslt_preference::alignment_b, std::uint32_t{shape.a_alignment});
+    prefer(cublaslt_preference::alignment_c, std::uint32_t{shape.c_alignment});
+    prefer(cublaslt_preference::alignment_d, std::uint32_t{shape.c_alignment});
+    std::vector<cublaslt_proposal> all(most_proposals);
+    int count = 0;
+    check(library_.propose(handle, product_.raw, b_.raw, a_.raw, c_.raw, c_.raw, preference.raw, static_cast<int>(most_proposals),
+                           all.data(), &count),
+          "cublasLtMatmulAlgoGetHeuristic");
+    all.resize(static_cast<std::size_t>(std::clamp(count, 0, static_cast<int>(most_proposals))));
+    std::erase_if(all, [&](const cublaslt_proposal& one) {
+      return one.status != cublaslt_status::success || one.workspace_bytes > workspace || !rounds_once(one.algorithm);
+    });
+    return all;
+  }
+  /// Queues c = alpha · a · b, with bias, or added to c.
+  ///   returns  a status
+  [[nodiscard]] int multiply(cublaslt_handle handle, const cublaslt_algorithm& algorithm, const cuda_product& what,
+                             cuda_workspace workspace, cuda_queue_handle stream) {
+    if (what.shape.has_bias)
+      if (const int status = library_.product_set(product_.raw, cublaslt_product::bias_pointer, &what.bias, sizeof what.bias))
+        return status;
+    const float alpha = static_cast<float>(what.alpha), beta = what.shape.accumulate ? 1.0F : 0.0F;
+    return library_.multiply(handle, product_.raw, &alpha, what.b, b_.raw, what.a, a_.raw, &beta, what.c, c_.raw, what.c, c_.raw,
+                             &algorithm, workspace.memory, workspace.bytes, stream);
+  }
+
+ private:
+  static constexpr std::size_t most_proposals = 8;
+  struct owned {
+    owned() = default;
+    owned(const owned&) = delete;
+    owned& operator=(const owned&) = delete;
+    ~owned() {
+      if (raw != nullptr) (void)destroy(raw);
+    }
+    void* raw = nullptr;
+    int (*destroy)(void*) = nullptr;
+  };
+
+  [[nodiscard]] static int type_of(cuda_number number) {
+    return number == cuda_number::fp32 ? cublaslt_type::fp32 : number == cuda_number::bf16 ? cublaslt_type::bf16 : cublaslt_type::fp16;
+  }
+  void check(int status, const char* call) const {
+    if (status != cublaslt_status::success) throw cublaslt_refusal{concat(call, ": ", library_.get_status_string(status))};
+  }
+  template <class T>
+  void set(int attribute, const T& value) {
+    check(library_.product_set(product_.raw, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+  }
+  void set_bias(const cuda_product_shape& shape, const void* bias) {
+    if (shape.has_bias) set(cublaslt_product::bias_pointer, bias);
+  }
+  void layout(owned& made, int type, std::size_t rows, std::size_t columns, std::size_t stride) {
+    check(library_.layout_create(&made.raw, type, rows, columns, static_cast<std::int64_t>(stride)), "cublasLtMatrixLayoutCreate");
+    made.destroy = library_.layout_destroy;
+  }
+  /// Its sums are not rounded to 16 bits, and are added in an order that is always the same.
+  [[nodiscard]] bool rounds_once(const cublaslt_algorithm& algorithm) const {
+    std::uint32_t scheme = 0;
+    std::size_t written = 0;
+    check(library_.algorithm_get(&algorithm, cublaslt_algorithm_attribute::reduction_scheme, &scheme, sizeof scheme, &written),
+          "cublasLtMatmulAlgoConfigGetAttribute");
+    return written == sizeof scheme && (scheme == cublaslt_reduction::none || scheme == cublaslt_reduction::compute_type);
+  }
+
+  const cublaslt_library& library_;
+  owned product_{}, a_{}, b_{}, c_{};
+};
+
+/// What was chosen earlier: a line for each shape, its key and "own" or the words of an algorithm. What a file says is compared with what the library
+/// proposes, and not given to it. Whatever goes wrong with the file, products are timed again.
+class cublaslt_choices {
+ public:
+  explicit cublaslt_choices(std::string file) : file_(std::move(file)) {}
+
+  [[nodiscard]] std::string of(const std::string& key) {
+    read();
+    const auto found = known_.find(key);
+    return found == known_.end() ? std::string() : found->second;
+  }
+  void add(const std::string& key, const std::string& choice) {
+    if (file_.empty()) return;
+    is_read_ = false;  // other processes add to it
+    const auto mine = known_;
+    known_.clear();
+    read();
+    known_.insert(mine.begin(), mine.end());
+    known_[key] = choice;
+    std::string all = concat(first_line, "\n");
+    for (const auto& [name, value] : known_) all += concat(name, " ", value, "\n");
+    try {
+      for (std::size_t slash = file_.find('/', 1); slash != std::string::npos; slash = file_.find('/', slash + 1))
+        (void)::mkdir(file_.substr(0, slash).c_str(), 0777);
+      write_file(file_, all);
+    } catch (const error&) {
+    }
+  }
+  [[nodiscard]] static std::string text_of(const cublaslt_algorithm& algorithm) {
+    std::string all;
+    for (const std::uint64_t word : algorithm.words)
+      for (int digit = 15; digit >= 0; --digit) all += "0123456789abcdef"[word >> (4 * digit) & 15U];
+    return all;
+  }
+  /// XTRAIN_CACHE, or xtrain in XDG_CACHE_HOME or ~/.cache; empty if there is none of them.
+  [[nodiscard]] static std::string folder_of_user() {
+    const auto in = [](const char* variable, const char* below) {
+      const char* const value = std::getenv(variable);
+      return value == nullptr || *value == '\0' ? std::string() : std::string(value) + below;
+    };
+    if (std::string own = in("XTRAIN_CACHE", ""); !own.empty()) return own;
+    if (std::string cache = in("XDG_CACHE_HOME", "/xtrain"); !cache.empty()) return cache;
+    return in("HOME", "/.cache/xtrain");
+  }
+
+ private:
+  static constexpr std::string_view first_line = "xtrain products 1";
+  static constexpr std::size_t most_bytes = std::size_t{4} << 20;
+
+  void read() {
+    if (std::exchange(is_read_, true) || file_.empty()) return;
+    const descriptor from(::open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    std::string all;
+    char part[4096];
+    for (ssize_t got = 1; from.valid() && got > 0 && all.size() < most_bytes;)
+      if (got = ::read(from.get(), part, sizeof part); got > 0) all.append(part, static_cast<std::size_t>(got));
+    std::string_view left = all;
+    bool is_first = true;
+    for (std::size_t end = left.find('\n'); end != std::string_view::npos; end = left.find('\n')) {
+      const std::string_view line = left.substr(0, end);
+      left.remove_prefix(end + 1);
+      if (std::exchange(is_first, false)) {
+        if (line != first_line) return;
+        continue;
+      }
+      const std::size_t space = line.find(' ');
+      if (space != std::string_view::npos && line.size() < 300) known_[std::string(line.substr(0, space))] = line.substr(space + 1);
+    }
+  }
+
+  std::string file_;
+  bool is_read_ = false;
+  std::map<std::string, std::string> known_{};
+};
+
+/// Memory on which products are timed: operands with the alignments of the real ones, full of numbers between -2 and 2.
+class cublaslt_trial {
+ public:
+  /// `memory` is that large, at a multiple of 256.
+  cublaslt_trial(const cuda_product& real, std::byte* memory, std::size_t workspace) : product_(real) {
+    const cuda_product_shape& shape = real.shape;
+    std::size_t at = 0;
+    const auto place = [&](std::size_t rows, std::size_t stride, std::size_t columns, std::size_t element, unsigned alignment) {
+      std::byte* const begin = memory + at + (alignment < cuda_most_alignment ? alignment : 0);
+      at += (((rows - 1) * stride + columns) * element + 256 + 255) / 256 * 256;
+      return begin;
+    };
+    const std::size_t of = bytes_of(shape.operands), result = bytes_of(shape.result);
+    product_.a = place(shape.transpose_a ? shape.k : shape.m, shape.lda, shape.transpose_a ? shape.m : shape.k, of, shape.a_alignment);
+    product_.b = place(shape.transpose_b ? shape.n : shape.k, shape.ldb, shape.transpose_b ? shape.k : shape.n, of, shape.b_alignment);
+    if (shape.has_bias) product_.bias = place(1, 0, shape.n, of, shape.bias_alignment);
+    inputs_ = at;
+    c_elements_ = (shape.m - 1) * shape.ldc + shape.n;
+    product_.c = place(shape.m, shape.ldc, shape.n, result, shape.c_alignment);
+    memory_ = memory;
+    workspace_ = {memory + at, workspace};
+    bytes_ = at + workspace;
+  }
+  /// What it needs.
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] const cuda_product& product() const { return product_; }
+  [[nodiscard]] cuda_workspace workspace() const { return workspace_; }
+
+  void fill(cuda_stream& stream, std::span<std::byte> pinned) {
+    for (std::size_t i = 0; i + 1 < pinned.size(); i += 2) {
+      // as bf16, and as the upper half of an fp32: 2^-8 to 2, of either sign; as fp16: 0.9 to 2
+      const std::uint32_t random = static_cast<std::uint32_t>(i * 2654435761U) ^ static_cast<std::uint32_t>(i * 40503U << 7);
+      const auto bits = static_cast<std::uint16_t>((random >> 16 & 0x8000U) | (0x3b80U + (random >> 8) % 0x480U));
+      std::memcpy(pinned.data() + i, &bits, 2);
+    }
+    const std::size_t all = static_cast<std::size_t>(static_cast<std::byte*>(workspace_.memory) - memory_);
+    std::size_t done = std::min(all, pinned.size() / 2 * 2);
+    stream.copy_from_host(memory_, pinned.data(), done);
+    while (done < all) {
+      const std::size_t more = std::min(done, all - done);
+      stream.copy_within(memory_ + done, memory_, more);
+      done += more;
+    }
+  }
+  /// c as it was at first.
+  void refill_c(cuda_stream& stream) {
+    const std::size_t all = static_cast<std::size_t>(static_cast<std::byte*>(workspace_.memory) - memory_) - inputs_;
+    for (std::size_t done = 0; done < all; done += std::min(inputs_, all - done))
+      stream.copy_within(memory_ + inputs_ + done, memory_, std::min(inputs_, all - done));
+  }
+  /// Some rows of c, as floats: its first elements, some in the middle, and its last.
+  [[nodiscard]] std::vector<float> fetch_c(cuda_stream& stream, std::span<std::byte> pinned) {
+    const std::size_t element = bytes_of(product_.shape.result), piece = std::min(c_elements_, pinned.size() / element);
+    std::vector<float> some;
+    for (const std::size_t first : {std::size_t{0}, (c_elements_ - piece) / 2, c_elements_ - piece}) {
+      stream.copy_to_host(pinned.data(), static_cast<const std::byte*>(product_.c) + first * element, piece * element);
+      stream.synchronize();
+      for (std::size_t i = 0; i < piece; ++i) some.push_back(value_at(pinned.data() + i * element));
+    }
+    return some;
+  }
+
+ private:
+  [[nodiscard]] float value_at(const std::byte* at) const {
+    if (product_.shape.result == cuda_number::fp32) {
+      float value = 0;
+      std::memcpy(&value, at, 4);
+      return value;
+    }
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, at, 2);
+    return product_.shape.result == cuda_number::bf16 ? static_cast<float>(bf16::from_bits(bits))
+                                                      : static_cast<float>(fp16::from_bits(bits));
+  }
+
+  cuda_product product_;
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0, inputs_ = 0, c_elements_ = 0;
+  cuda_workspace workspace_{};
+};
+
+/// Of one GPU. In a capture, products of a shape that was neither prepared nor queued before are left to our kernel. A failure before a product is queued
+/// means our kernel; of the call that queues it, cuda_error.
+class cublaslt_products final : public cuda_products {
+ public:
+  cublaslt_products(cuda_state& state, const cublaslt_library& library, const std::string& folder)
+      : state_(state), library_(library), is_timed_(state.product_choice() == cuda_product_choice::timed),
+        choices_(folder.empty() ? std::string() : file_in(folder)) {
+    state.enter();
+    if (const int status = library.create(&handle_); status != cublaslt_status::success)
+      refused_ = concat("cublasLtCreate: ", library.get_status_string(status));
+  }
+  ~cublaslt_products() override {
+    known_.clear();
+    if (handle_ != nullptr && refused_.empty()) (void)library_.destroy(handle_);
+  }
+
+  [[nodiscard]] bool multiply(cuda_stream& stream, const cuda_product& product, cuda_workspace workspace, bool only_prepare) override {
+    if (!refused_.empty() || !is_possible(product.shape)) return false;
+    const std::lock_guard lock(mutex_);
+    choice* const known = choice_of(stream, product, only_prepare);
+    if (known == nullptr || !known->algorithm ||
+        known->workspace_bytes > (only_prepare ? state_.properties().product_workspace : workspace.bytes))
+      return false;
+    if (only_prepare) return true;
+    state_.enter();
+    const int status = known->problem->multiply(handle_, *known->algorithm, product, workspace, stream.raw());
+    if (status == cublaslt_status::success) return true;
+    stream.cancel_capture();
+    (void)state_.runtime().last_error();
+    fail<cuda_error>("cuda: cublasLtMatmul of ", product.shape.text(), " on device ", state_.ordinal(),
+                     " failed: ", library_.get_status_string(status));
+  }
+  [[nodiscard]] std::string text() const override {
+    const std::lock_guard lock(mutex_);
+    std::string all = concat("cuBLASLt ", cublaslt_version_text(library_.get_version()),
+                             refused_.empty() ? "" : concat(" is not used: ", refused_), "\n");
+    for (const choice& one : known_) all += concat("product ", one.shape.text(), ": ", one.text, "\n");
+    if (unprepared_ != 0) all += concat(unprepared_, " captured products were not prepared: our kernel\n");
+    return all;
+  }
+
+ private:
+  struct choice {
+    cuda_product_shape shape{};
+    bool is_prepared = false;
+    std::unique_ptr<cublaslt_problem> problem{};
+    std::optional<cublaslt_algorithm> algorithm{};  // none: our kernel
+    std::size_t workspace_bytes = 0;
+    std::string text{};
+  };
+
+  /// By card, library, and version of our kernels.
+  [[nodiscard]] std::string file_in(const std::string& folder) const {
+    std::string card = state_.name();
+    for (char& letter : card)
+      if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
+    return concat(folder, "/products/", card, "-", state_.properties().architecture, "-", state_.properties().multiprocessors, "-cublaslt-",
+                  library_.get_version(), "-1");
+  }
+  [[nodiscard]] static bool is_possible(const cuda_product_shape& shape) {
+    const auto fits = [](std::size_t n) { return n > 0 && n < std::size_t{1} << 31; };
+    return fits(shape.m) && fits(shape.n) && fits(shape.k) && shape.lda >= (shape.transpose_a ? shape.m : shape.k) &&
+           shape.ldb >= (shape.transpose_b ? shape.k : shape.n) && shape.ldc >= shape.n &&
+           (!shape.has_bias || shape.operands == shape.result);
+  }
+  /// Null: a capture has not prepared it.
+  [[nodiscard]] choice* choice_of(cuda_stream& stream, const cuda_product& product, bool only_prepare) {
+    const auto known = std::find_if(known_.begin(), known_.end(), [&](const choice& one) { return one.shape == product.shape; });
+    if (known != known_.end() && (known->is_prepared || !only_prepare)) return &*known;
+    if (stream.is_capturing()) {
+      ++unprepared_;
+      return nullptr;
+    }
+    choice made{.shape = product.shape, .is_prepared = only_prepare};
+    try {
+      decide(stream, product, only_prepare, made);
+    } catch (const cublaslt_refusal& refusal) {
+      made.text = concat("our kernel; ", refusal.why);
+      made.algorithm.reset();
+    } catch (const memory_error&) {
+      made.text = "our kernel; there is no memory to time it";
+      made.algorithm.reset();
+    }
+    if (known != known_.end()) return &(*known = std::move(made));
+    known_.push_back(std::move(made));
+    return &known_.back();
+  }
+  void decide(cuda_stream& stream, const cuda_product& product, bool only_prepare, choice& made) {
+    const std::size_t workspace = state_.properties().product_workspace;
+    state_.enter();
+    made.problem = std::make_unique<cublaslt_problem>(library_, product.shape);
+    const std::vector<cublaslt_proposal> proposals = made.problem->proposals(handle_, product.shape, product.bias, workspace);
+    if (proposals.empty()) return void(made.text = "our kernel; cuBLASLt proposes none");
+    const auto take = [&](std::size_t index) {
+      made.algorithm = proposals[index].algorithm;
+      made.workspace_bytes = proposals[index].workspace_bytes;
+    };
+    if (!only_prepare) {
+      take(0);
+      return void(made.text = concat("cuBLASLt's proposal 1 of ", proposals.size()));
+    }
+    const std::string key = product.shape.key(), earlier = is_timed_ ? choices_.of(key) : choices_.text_of(proposals[0].algorithm);
+    if (earlier == "own") return void(made.text = "our kernel; known from an earlier run");
+    const auto same = std::find_if(proposals.begin(), proposals.end(),
+                                   [&](const cublaslt_proposal& one) { return choices_.text_of(one.algorithm) == earlier; });
+
+    cublaslt_trial trial(product, reinterpret_cast<std::byte*>(std::uintptr_t{256}), workspace);
+    const trial_memory memory(state_, trial.bytes());
+    trial = cublaslt_trial(product, memory.raw, workspace);
+    const std::size_t pattern = 65280;  // not a power of two: rows differ
+    const std::shared_ptr<void> pinned(state_.allocate_pinned(pattern), [this](void* raw) { state_.release_pinned(raw); });
+    const std::span<std::byte> staging(static_cast<std::byte*>(pinned.get()), pattern);
+    cuda_stream beside(stream.device());  // ends before its memory
+    trial.fill(beside, staging);
+    trial.refill_c(beside);
+    const auto run = [&](std::size_t candidate) {
+      if (candidate == 0) {
+        trial.product().own(beside, trial.product());
+        return true;
+      }
+      return made.problem->multiply(handle_, proposals[candidate - 1].algorithm, trial.product(), trial.workspace(), beside.raw()) ==
+             cublaslt_status::success;
+    };
+    if (same != proposals.end()) {  // loads its code
+      const auto index = static_cast<std::size_t>(same - proposals.begin());
+      const bool runs = run(index + 1);
+      beside.synchronize();
+      if (runs) {
+        take(index);
+        return void(made.text = concat("cuBLASLt's proposal ", index + 1, " of ", proposals.size(),
+                                       is_timed_ ? "; known from an earlier run" : ""));
+      }
+      if (!is_timed_) return void(made.text = "our kernel; cuBLASLt's proposal 1 does not run");
+    }
+    wait_a_little(stream);
+    (void)run(0);
+    const std::vector<float> right = trial.fetch_c(beside, staging);
+    double best_ms = timed(beside, [&] { return run(0); });
+    const double own_ms = best_ms;
+    std::size_t best = 0, wrong = 0;
+    for (std::size_t candidate = 1; candidate <= proposals.size(); ++candidate) {
+      trial.refill_c(beside);
+      if (!run(candidate)) continue;
+      if (!agrees(trial.fetch_c(beside, staging), right, product)) {
+        ++wrong;
+        continue;
+      }
+      const double ms = timed(beside, [&] { return run(candidate); });
+      if (ms < clearly * best_ms) best = candidate, best_ms = ms;
+    }
+    const std::string failures = wrong == 0 ? std::string() : concat("; ", wrong, " of ", proposals.size(), " proposals are wrong");
+    if (best == 0) {
+      made.text = concat("our kernel, ", milliseconds(own_ms), failures);
+    } else {
+      take(best - 1);
+      made.text = concat("cuBLASLt's proposal ", best, " of ", proposals.size(), ", ", milliseconds(best_ms), "; our kernel ",
+                         milliseconds(own_ms), failures);
+    }
+    choices_.add(key, best == 0 ? std::string("own") : choices_.text_of(*made.algorithm));
+  }
+
+  /// A later candidate replaces an earlier one only if it is faster than noise.
+  static constexpr double clearly = 0.97;
+
+  [[nodiscard]] static std::string milliseconds(double ms) { return concat(std::round(ms * 1e4) / 1e4, " ms"); }
+  /// What the stream does would disturb the clock. But it may wait for other ranks, and these for this one.
+  static void wait_a_little(cuda_stream& stream) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    const auto now = stream.record();
+    while (!now.is_done() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  /// The shortest of some times, in milliseconds.
+  template <class Run>
+  [[nodiscard]] double timed(cuda_stream& beside, Run&& run) {
+    const cuda_runtime& runtime = state_.runtime();
+    struct events {
+      const cuda_runtime& of;
+      void *begin = nullptr, *end = nullptr;
+      ~events() {
+        for (void* const one : {begin, end})
+          if (one != nullptr) (void)of.destroy_event(one);
+      }
+    } clock{runtime};
+    state_.check(runtime.create_timed_event(&clock.begin), "cudaEventCreate");
+    state_.check(runtime.create_timed_event(&clock.end), "cudaEventCreate");
+    const auto measure = [&](int runs) {
+      state_.check(runtime.record_event(clock.begin, beside.raw()), "cudaEventRecord");
+      for (int i = 0; i < runs; ++i)
+        if (!run()) return std::numeric_limits<double>::infinity();
+      state_.check(runtime.record_event(clock.end, beside.raw()), "cudaEventRecord");
+      state_.check(runtime.synchronize_event(clock.end), "cudaEventSynchronize");
+      float ms = 0;
+      state_.check(runtime.elapsed(&ms, clock.begin, clock.end), "cudaEventElapsedTime");
+      return static_cast<double>(ms) / runs;
+    };
+    const double first = measure(1);
+    const int runs = std::clamp(static_cast<int>(0.5 / std::max(first, 1e-3)), 1, 20);
+    double best = first;
+    for (int i = 0; i < 3; ++i) best = std::min(best, measure(runs));
+    return best;
+  }
+  /// Both add k products of numbers below 2, in any order; then each rounds once.
+  [[nodiscard]] static bool agrees(const std::vector<float>& got, const std::vector<float>& right, const cuda_product& product) {
+    const double unit = product.shape.result == cuda_number::fp32 ? 0x1p-24 : product.shape.result == cuda_number::bf16 ? 0x1p-8 : 0x1p-11;
+    const double sum = (4.0 * static_cast<double>(product.shape.k) * std::abs(product.alpha) + 4.0) * 0x1p-22;
+    for (std::size_t i = 0; i < right.size(); ++i)
+      if (!(std::abs(got[i] - right[i]) <= sum + 2 * unit * std::abs(right[i])) &&
+          std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(right[i]))
+        return false;
+    return true;
+  }
+
+  struct trial_memory {
+    trial_memory(cuda_state& state, std::size_t bytes)
+        : of(state), size(bytes), raw(static_cast<std::byte*>(state.allocate(bytes, memory_role::other))) {}
+    ~trial_memory() { of.release(raw, size, memory_role::other); }
+    trial_memory(const trial_memory&) = delete;
+    trial_memory& operator=(const trial_memory&) = delete;
+    cuda_state& of;
+    std::size_t size;
+    std::byte* raw;
+  };
+
+  cuda_state& state_;
+  const cublaslt_library& library_;
+  bool is_timed_;
+  cublaslt_choices choices_;
+  cublaslt_handle handle_ = nullptr;
+  std::string refused_{};
+  mutable std::mutex mutex_{};
+  std::deque<choice> known_{};
+  std::size_t unprepared_ = 0;
+};
+
+/// Of a stream's GPU; null: our kernels compute all products.
+[[nodiscard]] inline cuda_products* products_of(const cuda_stream& stream) {
+  cuda_state& state = *stream.device().state();
+  return state.products([&](const cublaslt_library& library, const std::string& folder) {
+    return std::make_unique<cublaslt_products>(state, library, folder.empty() ? cublaslt_choices::folder_of_user() : folder);
+  });
+}
+
+}  // namespace detail
+
+}  // namespace xtrain
