@@ -85,7 +85,7 @@ inline int start(const xtrain::run_description& run, const options& asked, const
   const xtrain::launched_process process = xtrain::launched();
   const bool terminal = ::isatty(2) == 1;
   double told = 0;
-  const xtrain::trainer_cache trainers({.programs = program_folder(), .progress = [&](const std::string& key, double seconds, bool done) {
+  const xtrain::trainer_cache trainers({.programs = program_folder(), .only_plan = asked.plan, .progress = [&](const std::string& key, double seconds, bool done) {
                                           if (process.rank != 0) return;
                                           if (done)
                                             std::fprintf(stderr, "%scompiled the trainer %s in %.0f s; it is kept\n", terminal ? "\r" : "", key.c_str(),

@@ -106,6 +106,15 @@ refused("xtrain_add_front_ends: NAMES must be among tune, megatron, hf_train, ma
 refused("xtrain_add_front_ends: what starts trainers (tune, megatron) needs the component 'recipes'; call find_package(xtrain COMPONENTS text recipes)" ${text}
         "-DFRONT_ENDS=NAMES convert tune megatron")
 refused("xtrain_add_front_ends: the programs' command lines need CLI11 (Debian and Ubuntu: libcli11-dev)" ${text} "-DFRONT_ENDS=NAMES convert" ${no_cli11})
+refused("xtrain_add_front_ends: DEVICES must be among cpu, cuda; given was also: npu" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune DEVICES npu")
+refused("xtrain_add_front_ends: DEVICES cuda ${cuda_missing}" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune DEVICES cuda" ${no_cuda})
+if(nvcc)
+  accepted(${text_and_recipes} "-DFRONT_ENDS=NAMES tune DEVICES cuda" -D XTRAIN_CUDA_ARCHITECTURES=90)
+  file(READ "${SCRATCH}/asking/trainers.txt" told)
+  if(NOT told MATCHES "cuda=nvcc [0-9.]+ for 90\ncuda_definitions=XTRAIN_CUDA_KERNELS\ncuda_libraries=/[^\n]*/libxtrain_cuda_kernels[.]a;/[^\n]*cudart_static")
+    message(FATAL_ERROR "trainers.txt must say how trainers for cuda are compiled; it says: ${told}")
+  endif()
+endif()
 refused("LIBRARIES must be targets; there is no 'xtrain::library'" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune LIBRARIES xtrain::library")
 refused("trainers that are compiled on demand link no others; given was: PCRE2::8BIT" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune LIBRARIES PCRE2::8BIT")
 
