@@ -4,7 +4,7 @@
 #
 #   NAME       of the target and the executable
 #   SOURCE     a source file of yours, or the name of an example: pretrain.cpp, finetune.cpp, generate.cpp, evaluate.cpp, train_encoder.cpp, plan.cpp,
-#              or train.cpp, which needs the component 'recipes'
+#              describe.cpp, or train.cpp, which needs the component 'recipes'
 #   DEVICE     cpu (default), cuda, or a type of yours. cuda needs nvcc: the trainer links xtrain::cuda_kernels, which xtrain_add_cuda_kernels makes
 #              (called here if it was not before; 25 minutes of a processor, once). With the variable XTRAIN_GPU_REHEARSAL it needs neither nvcc nor a GPU: the
 #              kernels run on the host, slowly, under a runtime that checks every call

@@ -3,7 +3,8 @@
 #   xtrain_add_cuda_kernels([ARCHITECTURES <number>...])
 #   target_link_libraries(my_program PRIVATE xtrain::xtrain xtrain::cuda_kernels)
 #
-#   ARCHITECTURES  compute capabilities, times ten; default: the variable XTRAIN_CUDA_ARCHITECTURES, or 80 90. A GPU newer than the last compiles the kernels when it is first used.
+#   ARCHITECTURES  compute capabilities, times ten; default: the variable XTRAIN_CUDA_ARCHITECTURES, or 80 90. A GPU newer
+#                  than the last compiles the kernels when it is first used.
 #
 # nvcc is called directly: the project need not enable CUDA as a language. It compiles 30 parts, each with one processor and 0.5 GB.
 

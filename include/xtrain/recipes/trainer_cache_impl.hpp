@@ -109,7 +109,8 @@ class waiting_lock {
   const bool runs_on_gpu = with.cuda.empty() || !with.cuda_libraries.empty();  // and not on the runtime of a rehearsal
   if (settings.only_plan || !runs_on_gpu) return all;
   if (void* const driver = ::dlopen(settings.cuda_driver.c_str(), RTLD_LAZY | RTLD_LOCAL); driver != nullptr) ::dlclose(driver);
-  else add("an NVIDIA driver, of which this machine has none that can be loaded (", settings.cuda_driver, "): Debian's nvidia-driver, or NVIDIA's cuda-drivers");
+  else add("an NVIDIA driver, of which this machine has none that can be loaded (", settings.cuda_driver,
+           "): Debian's nvidia-driver, or NVIDIA's cuda-drivers");
   return all;
 }
 
