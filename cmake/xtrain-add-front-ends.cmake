@@ -13,6 +13,9 @@
 #   LIBRARIES  targets that the programs link, and with which trainers are compiled: xtrain::native, xtrain::library, xtrain::cpu_kernels, or interface
 #              targets of yours that have options and definitions
 #
+#   DEVICES    cuda: the trainers that they compile may be for an NVIDIA GPU too. Needs nvcc: they are built with xtrain::cuda_kernels, which
+#              xtrain_add_cuda_kernels makes (called here if it was not before; 25 minutes of a processor, once)
+#
 # The first four start trainers: one beside them, named train-KEY, or one that they compile when a run asks for it, as the file trainers.txt beside them says,
 # which this function writes: with the compiler and flags of this build. Without xtrain::library a trainer is compiled with -O3 unless these flags say
 # otherwise, because it contains the kernels. With the component 'mpi' its ranks may be processes. These four need the component 'recipes', all programs
@@ -20,16 +23,17 @@
 # xtrain_add_trainer(NAME generate SOURCE generate.cpp), generate_bf16, evaluate.
 
 include("${CMAKE_CURRENT_LIST_DIR}/xtrain-example-programs.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/xtrain-cuda-toolkit.cmake")
 
 set_property(GLOBAL PROPERTY XTRAIN_VERSION "${xtrain_VERSION}")
 
 function(xtrain_add_front_ends)
   set(start_trainers tune megatron hf_train main_hf)
   set(all ${start_trainers} preprocess_data convert)
-  cmake_parse_arguments(T "" "" "NAMES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(T "" "" "NAMES;LIBRARIES;DEVICES" ${ARGN})
   if(T_UNPARSED_ARGUMENTS)
     list(JOIN T_UNPARSED_ARGUMENTS " " unknown)
-    message(FATAL_ERROR "xtrain_add_front_ends: arguments are NAMES and LIBRARIES; given was also: ${unknown}")
+    message(FATAL_ERROR "xtrain_add_front_ends: arguments are NAMES, LIBRARIES and DEVICES; given was also: ${unknown}")
   endif()
   if(T_KEYWORDS_MISSING_VALUES)
     list(JOIN T_KEYWORDS_MISSING_VALUES " " empty)
@@ -42,6 +46,11 @@ function(xtrain_add_front_ends)
     if(NOT name IN_LIST all)
       list(JOIN all ", " there)
       message(FATAL_ERROR "xtrain_add_front_ends: NAMES must be among ${there}; given was also: ${name}")
+    endif()
+  endforeach()
+  foreach(device ${T_DEVICES})
+    if(NOT device STREQUAL "cuda" AND NOT device STREQUAL "cpu")
+      message(FATAL_ERROR "xtrain_add_front_ends: DEVICES must be among cpu, cuda; given was also: ${device}")
     endif()
   endforeach()
   set(starting ${T_NAMES})
@@ -122,6 +131,23 @@ function(xtrain_add_front_ends)
 mpi_libraries=$<TARGET_PROPERTY:MPI::MPI_CXX,INTERFACE_LINK_LIBRARIES>
 ")
   endif()
+  set(cuda_lines "")
+  if(cuda IN_LIST T_DEVICES AND XTRAIN_GPU_REHEARSAL)
+    set(cuda_lines "cuda=rehearsal\ncuda_definitions=XTRAIN_GPU_REHEARSAL\n")
+  elseif(cuda IN_LIST T_DEVICES)
+    _xtrain_find_cuda(missing)
+    if(missing)
+      message(FATAL_ERROR "xtrain_add_front_ends: DEVICES cuda ${missing}")
+    endif()
+    xtrain_add_cuda_kernels()
+    foreach(name ${starting})
+      add_dependencies(${name} xtrain_cuda_kernels)
+    endforeach()
+    set(cuda_lines "cuda=$<TARGET_PROPERTY:xtrain_cuda_kernels,XTRAIN_COMPILED_BY>
+cuda_definitions=XTRAIN_CUDA_KERNELS
+cuda_libraries=$<TARGET_FILE:xtrain_cuda_kernels>;$<TARGET_FILE:CUDA::cudart_static>;-lrt;-ldl
+")
+  endif()
   get_property(version GLOBAL PROPERTY XTRAIN_VERSION)
   file(GENERATE OUTPUT "$<TARGET_FILE_DIR:${like}>/trainers.txt" CONTENT
 "compiler=${CMAKE_CXX_COMPILER}
@@ -131,5 +157,5 @@ options=${options}
 definitions=${definitions}
 includes=$<REMOVE_DUPLICATES:${folder};$<TARGET_PROPERTY:${like},INCLUDE_DIRECTORIES>>
 libraries=${libraries}
-${mpi_lines}" TARGET ${like})
+${mpi_lines}${cuda_lines}" TARGET ${like})
 endfunction()

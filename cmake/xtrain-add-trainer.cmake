@@ -4,8 +4,10 @@
 #
 #   NAME       of the target and the executable
 #   SOURCE     a source file of yours, or the name of an example: pretrain.cpp, finetune.cpp, generate.cpp, evaluate.cpp, train_encoder.cpp, plan.cpp,
-#              or train.cpp, which needs the component 'recipes'
-#   DEVICE     cpu (default), or a type of yours
+#              describe.cpp, or train.cpp, which needs the component 'recipes'
+#   DEVICE     cpu (default), cuda, or a type of yours. cuda needs nvcc: the trainer links xtrain::cuda_kernels, which xtrain_add_cuda_kernels makes
+#              (called here if it was not before; 25 minutes of a processor, once). With the variable XTRAIN_GPU_REHEARSAL it needs neither nvcc nor a GPU: the
+#              kernels run on the host, slowly, under a runtime that checks every call
 #   PRECISION  fp32 (default), bf16_mixed, bf16_gradients, bf16_pure, fp16_mixed, or a type of yours
 #   PARALLEL   single (default), data_parallel, zero<1>, zero<2>, zero<3>, tensor_parallel, sequence_parallel, parallel<zero<2>, tensor_parallel>, or a type of
 #              yours; all but the first have ranks: --ranks N makes them threads of one process
@@ -23,6 +25,7 @@
 # The source includes "recipe.hpp", which this function writes: struct recipe, with the policies chosen.
 
 include("${CMAKE_CURRENT_LIST_DIR}/xtrain-example-programs.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/xtrain-cuda-toolkit.cmake")
 
 function(xtrain_add_trainer)
   set(axes DEVICE PRECISION PARALLEL OPTIMIZER OBJECTIVE RECOMPUTE OFFLOAD ADAPTER)
@@ -65,6 +68,16 @@ function(xtrain_add_trainer)
   set(includes "#include <xtrain/text.hpp>\n")
   if(T_PARALLEL)
     string(APPEND includes "#include <xtrain/parallel.hpp>\n")
+  endif()
+  if(T_DEVICE STREQUAL "cuda")
+    string(APPEND includes "#include <xtrain/comm/nccl/nccl.hpp>\n#include <xtrain/device/cuda/cuda.hpp>\n")
+    if(NOT XTRAIN_GPU_REHEARSAL)
+      _xtrain_find_cuda(missing)
+      if(missing)
+        message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): DEVICE cuda ${missing}")
+      endif()
+      xtrain_add_cuda_kernels()
+    endif()
   endif()
   set(processes void)
   if(T_MPI)
@@ -139,6 +152,13 @@ using processes = ${processes};
   target_link_libraries(${T_NAME} PRIVATE xtrain::text CLI11::CLI11)
   if(T_MPI)
     target_link_libraries(${T_NAME} PRIVATE xtrain::mpi)
+  endif()
+  if(T_DEVICE STREQUAL "cuda")
+    if(XTRAIN_GPU_REHEARSAL)
+      target_compile_definitions(${T_NAME} PRIVATE XTRAIN_GPU_REHEARSAL)
+    else()
+      target_link_libraries(${T_NAME} PRIVATE xtrain::cuda_kernels)
+    endif()
   endif()
   _xtrain_has(recipes recipes)  # train.cpp reads run descriptions
   if(recipes)

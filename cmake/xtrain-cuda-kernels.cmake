@@ -3,9 +3,12 @@
 #   xtrain_add_cuda_kernels([ARCHITECTURES <number>...])
 #   target_link_libraries(my_program PRIVATE xtrain::xtrain xtrain::cuda_kernels)
 #
-#   ARCHITECTURES  compute capabilities, times ten; default 80 90. A GPU newer than the last compiles the kernels when it is first used.
+#   ARCHITECTURES  compute capabilities, times ten; default: the variable XTRAIN_CUDA_ARCHITECTURES, or 80 90. A GPU newer
+#                  than the last compiles the kernels when it is first used.
 #
 # nvcc is called directly: the project need not enable CUDA as a language. It compiles 30 parts, each with one processor and 0.5 GB.
+
+include("${CMAKE_CURRENT_LIST_DIR}/xtrain-cuda-toolkit.cmake")
 
 function(xtrain_add_cuda_kernels)
   if(TARGET xtrain::cuda_kernels)
@@ -17,6 +20,9 @@ function(xtrain_add_cuda_kernels)
   endif()
   if(NOT T_ARCHITECTURES)
     set(T_ARCHITECTURES 80 90)
+    if(XTRAIN_CUDA_ARCHITECTURES)
+      set(T_ARCHITECTURES ${XTRAIN_CUDA_ARCHITECTURES})
+    endif()
   endif()
   foreach(number ${T_ARCHITECTURES})
     if(NOT number MATCHES "^[0-9]+$" OR number LESS 80)
@@ -28,13 +34,9 @@ function(xtrain_add_cuda_kernels)
   endforeach()
   list(APPEND generate "-gencode=arch=compute_${last},code=compute_${last}")
 
-  find_package(CUDAToolkit QUIET)
-  if(NOT CUDAToolkit_NVCC_EXECUTABLE OR NOT TARGET CUDA::cudart_static)
-    message(FATAL_ERROR "xtrain_add_cuda_kernels: needs nvcc and CUDA's runtime library (NVIDIA's packages: cuda-nvcc-13-0, cuda-cudart-dev-13-0, "
-                        "cuda-crt-13-0); pass -D CUDAToolkit_ROOT=<folder> if they are in an unusual folder")
-  endif()
-  if(CUDAToolkit_VERSION VERSION_LESS 12.0)
-    message(FATAL_ERROR "xtrain_add_cuda_kernels: nvcc must be 12.0 or newer, for C++20; found: ${CUDAToolkit_VERSION}")
+  _xtrain_find_cuda(missing)
+  if(missing)
+    message(FATAL_ERROR "xtrain_add_cuda_kernels: ${missing}")
   endif()
 
   set(options -std=c++20 --expt-relaxed-constexpr -O3 ${generate})
@@ -69,5 +71,6 @@ function(xtrain_add_cuda_kernels)
   set_target_properties(xtrain_cuda_kernels PROPERTIES LINKER_LANGUAGE CXX)
   target_link_libraries(xtrain_cuda_kernels PUBLIC xtrain::xtrain CUDA::cudart_static)
   target_compile_definitions(xtrain_cuda_kernels INTERFACE XTRAIN_CUDA_KERNELS)
+  set_target_properties(xtrain_cuda_kernels PROPERTIES XTRAIN_COMPILED_BY "nvcc ${CUDAToolkit_VERSION} for ${T_ARCHITECTURES}")
   add_library(xtrain::cuda_kernels ALIAS xtrain_cuda_kernels)
 endfunction()

@@ -6,6 +6,8 @@
 # A dependency whose target a program's own build has made already is taken from there. It is a macro, because packages set variables
 # that a program may read, as it would after its own find_package.
 
+include("${CMAKE_CURRENT_LIST_DIR}/xtrain-cuda-toolkit.cmake")
+
 macro(_xtrain_missing sentence)
   string(APPEND _xtrain_problem "${sentence} ")
 endmacro()
@@ -88,8 +90,18 @@ macro(xtrain_find_dependencies result)
       if(NOT TARGET yaml-cpp AND NOT TARGET yaml-cpp::yaml-cpp)
         _xtrain_missing("The component 'recipes' needs yaml-cpp (Debian and Ubuntu: libyaml-cpp-dev).")
       endif()
+    elseif(_xtrain_component STREQUAL "cuda")
+      _xtrain_find_cuda(_xtrain_of_nvidia)
+      if(_xtrain_of_nvidia)
+        _xtrain_missing("The component 'cuda' ${_xtrain_of_nvidia}.")
+      endif()
+    elseif(_xtrain_component STREQUAL "nccl")
+      _xtrain_find_nccl(_xtrain_of_nvidia)
+      if(_xtrain_of_nvidia)
+        _xtrain_missing("The component 'nccl' ${_xtrain_of_nvidia}.")
+      endif()
     elseif(NOT _xtrain_component STREQUAL "io" AND NOT _xtrain_component STREQUAL "native")
-      _xtrain_missing("There is no component '${_xtrain_component}'; there are io, text, mpi, openmp, parquet, recipes and native.")
+      _xtrain_missing("There is no component '${_xtrain_component}'; there are io, text, mpi, openmp, parquet, recipes, native, cuda and nccl.")
     endif()
   endforeach()
   string(STRIP "${_xtrain_problem}" ${result})

@@ -243,6 +243,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/simt/two_stage_sum.hpp
     xtrain/device/stream_drain.hpp
     xtrain/device/token_selection.hpp
+    xtrain/device/unsupported.hpp
     xtrain/device/with_host_fallback.hpp
     xtrain/elsewhere.hpp
     xtrain/eval/accuracy.hpp

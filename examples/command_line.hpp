@@ -18,6 +18,10 @@
 #include <type_traits>
 #include <vector>
 
+#include <xtrain/plan/machines.hpp>
+#ifdef XTRAIN_GPU_REHEARSAL
+#include <xtrain/testing/fake_cuda.hpp>
+#endif
 #include <xtrain/text.hpp>
 
 #include "described_files.hpp"
@@ -214,23 +218,93 @@ inline std::size_t bytes_of(const std::string& text) {
   return static_cast<std::size_t>(number * factor);
 }
 
+/// A GPU that is opened by its number.
+template <class Device>
+concept has_numbered_devices = requires(typename Device::config settings) {
+  settings.device;
+  settings.runtime;
+};
+
 /// The device, as set by flags.
 struct device_flags {
   std::size_t threads = 0;
-  std::string memory{};
+  std::string memory{}, device{};
 
   void add(CLI::App& app) {
-    app.add_option("--threads", threads, "threads to use; 0: all")->check(whole_number())->type_name("N");
+    app.add_option("--device", device, "the device, which must be the one that the program is compiled for; cuda:N: the GPU of that number")
+        ->type_name("NAME");
+    app.add_option("--threads", threads, "threads of the cpu to use; 0: all")->check(whole_number())->type_name("N");
     app.add_option("--max-memory", memory, "maximum memory of the device, e.g. 8G; a run that needs more is refused")->type_name("SIZE");
   }
+  /// only_plan  nothing will be computed: where there is no GPU, the context is one for dry runs
+  /// rank       of threads of one process: each opens the GPU of its number
+  ///   throws   usage_error for flags that this device cannot honour; config_error with a sentence when a GPU cannot be used
   template <class Device>
-  [[nodiscard]] typename Device::context open() const {
+  [[nodiscard]] typename Device::context open([[maybe_unused]] bool only_plan = false, [[maybe_unused]] std::optional<std::size_t> rank = {}) const {
     typename Device::config settings;
-    settings.threads = threads;
+    [[maybe_unused]] const std::optional<int> number = number_of<Device>();
+    if constexpr (requires { settings.threads; }) settings.threads = threads;
+    else
+      xtrain::require<usage_error>(threads == 0, "--threads ", threads, ": must be left out: it is for the cpu, and this program's device is ", Device::name);
     if (!memory.empty()) settings.memory_limit = for_flag("--max-memory", memory, [&] { return bytes_of(memory); });
+    if constexpr (has_numbered_devices<Device>) {
+      xtrain::require<usage_error>(!number || !rank, "--device ", device, ": must be without a number: each rank has a GPU of its own");
+      if (number) settings.device = *number;
+      if (rank) settings.device = static_cast<int>(*rank);
+#ifdef XTRAIN_GPU_REHEARSAL
+      static const xtrain::testing::fake_cuda gpus({.devices = 8, .memory = std::size_t{2} << 30});
+      settings.runtime = &gpus.runtime();
+#else
+      if (only_plan && !Device::is_available()) return Device::context::for_dry_run(typename Device::properties{});
+#endif
+    }
     return typename Device::context(settings);
   }
+  /// What a plan is compared with: the memory that is free on the device; where there is no GPU --max-memory, or an H100's.
+  ///   print  says which GPU that is
+  template <class Context>
+  [[nodiscard]] std::size_t limit(const Context& on, [[maybe_unused]] bool print) const {
+    if constexpr (requires { on.ordinal(); on.is_dry_run(); }) {
+      const bool is_h100 = on.is_dry_run() && memory.empty();
+      const std::size_t bytes = is_h100            ? xtrain::h100().memory
+                                : on.is_dry_run() ? for_flag("--max-memory", memory, [&] { return bytes_of(memory); })
+                                                  : on.memory_limit();
+      if (print)
+        std::printf("GPU        %s, %s%s\n", on.is_dry_run() ? "none here" : on.description().c_str(), xtrain::bytes_text(bytes).c_str(),
+                    is_h100 ? ", as an H100 has; --max-memory says another size" : on.is_dry_run() || !memory.empty() ? ", of --max-memory" : " free");
+      return bytes;
+    }
+    return on.memory_limit();
+  }
+
+ private:
+  /// throws  usage_error
+  template <class Device>
+  [[nodiscard]] std::optional<int> number_of() const {
+    if (device.empty() || device == Device::name) return {};
+    const std::size_t colon = device.find(':');
+    if constexpr (has_numbered_devices<Device>) {
+      int number = -1;
+      if (device.substr(0, colon) == Device::name && colon != std::string::npos) {
+        const char* const last = device.data() + device.size();
+        const auto [end, problem] = std::from_chars(device.data() + colon + 1, last, number);
+        if (problem == std::errc{} && end == last && number >= 0) return number;
+      }
+    }
+    xtrain::fail<usage_error>("--device ", device, ": must be ", Device::name, has_numbered_devices<Device> ? xtrain::concat(" or ", Device::name, ":N") : "",
+                              ", which this program is compiled for", device.substr(0, colon) != "cuda" || Device::name == "cuda" ? "" : cuda_advice);
+  }
+  static constexpr const char* cuda_advice =
+      ". A program for an NVIDIA GPU is made with xtrain_add_trainer(... DEVICE cuda), and needs nvcc (NVIDIA's packages cuda-nvcc-13-0, "
+      "cuda-cudart-dev-13-0, cuda-crt-13-0) and a driver (Debian's nvidia-driver or NVIDIA's cuda-drivers)";
 };
+
+/// FLOP/s of the device, for the share of them that a run uses; 0, with which no share is recorded, for a device that is not the cpu.
+template <class Context>
+[[nodiscard]] double peak_of(const Context& on) {
+  if constexpr (std::is_constructible_v<xtrain::cpu_stream, const Context&>) return xtrain::measure_peak(on);
+  else return 0;
+}
 
 /// A model's config.json with some settings replaced: --override-config, which several programs have.
 struct config_flags {

@@ -126,7 +126,7 @@ void list_tasks() {
 
 template <class Model>
 void evaluate(evaluate_flags flags, const std::vector<xtrain::benchmark_task>& tasks, const xtrain::json_settings& settings,
-              const typename Model::recipe::parallel::config& layout, bool first_rank) {
+              typename Model::recipe::parallel::config layout, bool first_rank) {
   if (first_rank) flags.check_output();
   for (const xtrain::benchmark_task& task : tasks) (void)xtrain::documents_file(task, flags.how.data_dir);
   if (!flags.wikitext103.empty())
@@ -135,7 +135,7 @@ void evaluate(evaluate_flags flags, const std::vector<xtrain::benchmark_task>& t
   const command_line::tokenizer_place place = command_line::tokenizer_place_of(flags.tokenizer, flags.adapter, flags.model);
   const auto tokenizer = command_line::tokenizer_of(place.flag, place.path);
   if (first_rank) command_line::warn_of_tokenizer(tokenizer);
-  const auto on = flags.device.open<typename Model::device>();
+  const auto on = command_line::open_device<typename Model::device>(flags.device, flags.parallel, layout, first_rank);
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
   sizes.vocab_size = flags.vocabulary.size(sizes.vocab_size, tokenizer);

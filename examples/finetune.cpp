@@ -302,7 +302,7 @@ struct no_model_beside {
 
 /// returns the exit status: see train()
 template <class Model>
-int finetune(finetune_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
+int finetune(finetune_flags flags, const xtrain::json_settings& settings, typename Model::recipe::parallel::config layout,
              bool first_rank, shared_things& shared) {
   using device = typename Model::device;
   std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
@@ -345,7 +345,7 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, const 
 
   if (flags.second.is_teacher && !flags.second.file.empty()) flags.use_top_k(data.top_k() > 0 ? data.top_k() : flags.second.top_k);
 
-  const auto on = flags.device.open<device>();
+  const auto on = command_line::open_device<device>(flags.device, flags.parallel, layout, first_rank, flags.plan);
   typename Model::options options{.parallel = layout, .seed = flags.seed};
   if constexpr (Model::recipe::adapter::freezes_weights) options.adapter = flags.lora;
   std::conditional_t<command_line::second_model_flags<objective>::exists, model_beside<second_model>, no_model_beside> beside;

@@ -85,17 +85,16 @@ inline int start(const xtrain::run_description& run, const options& asked, const
   const xtrain::launched_process process = xtrain::launched();
   const bool terminal = ::isatty(2) == 1;
   double told = 0;
-  const xtrain::trainer_cache trainers({.programs = program_folder(), .progress = [&](const std::string& key, double seconds, bool done) {
-                                          if (process.rank != 0) return;
-                                          if (done)
-                                            std::fprintf(stderr, "%scompiled the trainer %s in %.0f s; it is kept\n", terminal ? "\r" : "", key.c_str(),
-                                                         seconds);
-                                          else if (seconds < 0) std::fprintf(stderr, "compiling the trainer %s, once%s", key.c_str(), terminal ? "" : "\n");
-                                          else if (terminal && seconds >= told + 1.0) {
-                                            told = seconds;
-                                            std::fprintf(stderr, "\rcompiling the trainer %s, once: %.0f s", key.c_str(), seconds);
-                                          }
-                                        }});
+  const auto tell = [&](const std::string& key, double seconds, bool done) {
+    if (process.rank != 0) return;
+    if (done) std::fprintf(stderr, "%scompiled the trainer %s in %.0f s; it is kept\n", terminal ? "\r" : "", key.c_str(), seconds);
+    else if (seconds < 0) std::fprintf(stderr, "compiling the trainer %s, once%s", key.c_str(), terminal ? "" : "\n");
+    else if (terminal && seconds >= told + 1.0) {
+      told = seconds;
+      std::fprintf(stderr, "\rcompiling the trainer %s, once: %.0f s", key.c_str(), seconds);
+    }
+  };
+  const xtrain::trainer_cache trainers({.programs = program_folder(), .only_plan = asked.plan, .progress = tell});
   const std::string program = trainers.find_or_compile(type, !process.alone());
   // the run description reaches the trainer as a file, which also is what it is resumed by
   const bool beside = !run.output.folder.empty() && !asked.plan;  // a plan writes nothing

@@ -178,7 +178,7 @@ std::string line_of(const generate_flags& flags, std::size_t i, const xtrain::ge
 }
 
 template <class Model, class Layout>
-void generate(const generate_flags& flags, const xtrain::json_settings& settings, const Layout& layout, bool first_rank, shared_things& shared) {
+void generate(const generate_flags& flags, const xtrain::json_settings& settings, Layout layout, bool first_rank, shared_things& shared) {
   const auto& family = command_line::for_flag("--model", flags.model, [&]() -> const auto& { return Model::family_of(settings); });
   command_line::chat_flags chat = flags.chat;
   if (flags.is_chat) chat.find({flags.adapter, flags.tokenizer, flags.model});
@@ -187,7 +187,7 @@ void generate(const generate_flags& flags, const xtrain::json_settings& settings
     return command_line::tokenizer_of(place.flag, place.path);
   });
   if (first_rank) command_line::warn_of_tokenizer(tokenizer);
-  const auto on = flags.device.open<typename Model::device>();
+  const auto on = command_line::open_device<typename Model::device>(flags.device, flags.parallel, layout, first_rank);
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
   sizes.vocab_size = flags.vocabulary.size(sizes.vocab_size, tokenizer);

@@ -48,7 +48,10 @@ int main(int argc, char** argv) {
       return 0;
     }
     const xtrain::run_description& run = command.run;
-    if (process.rank == 0) python_program::print_notes(run);
+    if (process.rank == 0) {
+      python_program::print_notes(run);
+      python_program::print_device(run, words);
+    }
     if (!asked.print_run && !asked.print_recipe) python_program::require_local_folder("--model_name_or_path", run.model.folder);
     const bool alpaca = run.data.front().max_prompt_tokens == 0;  // otherwise ChatGLM's main.py
     return front_end::start(run, asked,

@@ -26,7 +26,10 @@ int main(int argc, char** argv) {
     const bool overrides = xtrain::file_exists("override_config.json");
     const auto [run, lines] =
         xtrain::read_musa_demo(words, overrides ? std::string(xtrain::mapped_file("override_config.json").text()) : std::string());
-    if (process.rank == 0) python_program::print_notes(run);
+    if (process.rank == 0) {
+      python_program::print_notes(run);
+      python_program::print_device(run, words);
+    }
     if (!asked.print_run && !asked.print_recipe) {
       python_program::require_local_folder("--model_name_or_path", run.model.folder);
       for (const std::string& file : run.data.front().files)

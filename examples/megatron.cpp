@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
     for (const std::string& note : command.notes)
       if (first) std::fprintf(stderr, "note: %s\n", note.c_str());
     if (command.trains) {
+      if (first) python_program::print_device(command.run, words);
       const auto given = [&](const std::string& flag) {
         return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
           std::string name = word.substr(0, word.find('='));

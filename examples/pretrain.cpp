@@ -150,7 +150,7 @@ xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::decoder_fam
 /// returns the exit status: see train()
 template <class Model>
 int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool context_given,
-             const typename Model::recipe::parallel::config& layout, bool first_rank, shared_things& shared,
+             typename Model::recipe::parallel::config layout, bool first_rank, shared_things& shared,
              command_line::interruption& interrupt) {
   using device = typename Model::device;
   const auto& tokenizer = shared.tokenizer.get(
@@ -163,7 +163,7 @@ int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool con
                                              ": must be that of --config ", flags.config, ", ", family.name);
   const auto sizes = complete(flags, family, config, tokenizer, context_given, first_rank);
   command_line::for_flags([&] { command_line::require_kept(sizes, family); });
-  const auto on = flags.device.open<device>();
+  const auto on = command_line::open_device<device>(flags.device, flags.parallel, layout, first_rank, flags.plan);
   const typename Model::options options{.parallel = layout, .seed = flags.seed};
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
   if (flags.plan) return 0;

@@ -16,7 +16,7 @@ namespace python_program {
 
 inline constexpr const char* own_flags =
     "  --device cpu|cuda|npu|musa\n"
-    "                   the device; the programs as they are built have trainers for the cpu\n"
+    "                   the device, cpu by default. A build with DEVICES cuda has trainers for an NVIDIA GPU; other devices are classes of your own\n"
     "  --print-run      print the run description (JSON), and exit\n"
     "  --print-recipe   print the recipe type that the run asks for, and exit\n"
     "  --plan           print the memory and operations that the run needs, and exit\n";
@@ -75,6 +75,15 @@ inline void add_ranks_of(const xtrain::launched_process& process, const std::str
     line += "'";
   }
   return line;
+}
+
+/// What these programs do on a GPU is done on the cpu unless the command line names a device: says so.
+inline void print_device(const xtrain::run_description& run, const std::vector<std::string>& words) {
+  const auto names = [](const std::string& word) {
+    return word.starts_with("--device") || word.starts_with("--no_cuda") || word.starts_with("--use_cpu");
+  };
+  if (run.device == "cpu" && std::none_of(words.begin(), words.end(), names))
+    std::fprintf(stderr, "note: on the cpu; --device cuda asks for an NVIDIA GPU\n");
 }
 
 inline void print_notes(const xtrain::run_description& run) {

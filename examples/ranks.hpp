@@ -34,6 +34,7 @@ struct rank_flags {
   std::size_t ranks = 1, tensor_parallel_size = 1, context_parallel_size = 1, expert_parallel_size = 1, shards = 0, data_parallel_size = 1,
               chunks = 1, ranks_every = 0;
   double timeout = 600.0;
+  std::string collectives = "auto";
   std::vector<std::size_t> stage_layers{}, micro_batch_sizes{};
 
   /// Adds the flags that the strategy supports.
@@ -47,6 +48,10 @@ struct rank_flags {
       app.add_option("--timeout", timeout, "seconds that a rank waits for another one; then the run fails and names it")
           ->check(number_from<double>(0.1, 1e9, "a number of seconds from 0.1 to 1e9"))
           ->type_name("SECONDS")
+          ->capture_default_str();
+      app.add_option("--collectives", collectives,
+                     "what moves data between GPUs: nccl, the library of NVIDIA; host, messages by way of the host; auto: nccl where it is installed")
+          ->check(one_of({"auto", "nccl", "host"}))
           ->capture_default_str();
       ranks_every = 10;
       app.add_option("--rank-logging-steps", ranks_every, "steps between records of every rank in --metrics; 0: never")
@@ -139,6 +144,36 @@ void on_ranks(const rank_flags& flags, Run&& run) {
     }
     xtrain::run_ranks(flags.ranks, one, {.timeout = flags.timeout_duration()});
   }
+}
+
+/// Opens this rank's device, and gives the ranks of the layout NCCL if --collectives says so.
+///   first_rank  says why messages between GPUs go by way of the host
+///   throws      usage_error, config_error when a GPU, or NCCL, cannot be used
+template <class Device, class Layout>
+[[nodiscard]] typename Device::context open_device(const device_flags& flags, const rank_flags& ranks, Layout& layout, bool first_rank,
+                                                   bool only_plan = false) {
+  std::size_t rank = 0, size = 1;
+  if constexpr (requires { layout.ranks; }) {
+    if (layout.ranks) rank = layout.ranks->rank(), size = layout.ranks->size();
+  }
+  const bool are_threads = size > 1 && xtrain::launched().alone();
+  const auto on = flags.open<Device>(only_plan, are_threads && !only_plan && has_numbered_devices<Device> ? std::optional(rank) : std::nullopt);
+#ifdef XTRAIN_GPU_REHEARSAL
+  constexpr bool can = false;  // NCCL knows real GPUs alone
+#else
+  constexpr bool can = requires { with_nccl(layout.ranks, on); };
+#endif
+  xtrain::require<usage_error>(can || ranks.collectives != "nccl", "--collectives nccl: needs ranks on NVIDIA GPUs; this program's device is ", Device::name);
+  if constexpr (can) {
+    if (size == 1 || only_plan || ranks.collectives == "host") return on;
+    try {
+      layout.ranks = with_nccl(layout.ranks, on);
+    } catch (const xtrain::config_error& problem) {
+      if (ranks.collectives == "nccl") throw;
+      if (first_rank) std::fprintf(stderr, "note: messages between GPUs go by way of the host, which is slow; %s\n", problem.what());
+    }
+  }
+  return on;
 }
 
 /// What all ranks of a process use, and the first of them that asks makes: a tokenizer. The others wait for it.

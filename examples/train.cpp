@@ -372,7 +372,7 @@ int fit(Model& model, const run_description& run, const run_description& given, 
     }
     if (!output.metrics.empty()) {
       command_line::for_flag("output.metrics", output.metrics, [&] {
-        record.emplace(output.metrics, xtrain::measure_peak(model.context()), command_line::warn_of_log);
+        record.emplace(output.metrics, command_line::peak_of(model.context()), command_line::warn_of_log);
       });
       record->describe(xtrain::recorded_run(trainer));
       trainer.attach(*record);
@@ -423,7 +423,7 @@ int fit(Model& model, const run_description& run, const run_description& given, 
 
 /// returns the exit status
 template <class Model>
-int train(run_description run, const train_flags& flags, const command_line::rank_flags& ranks, const typename Model::recipe::parallel::config& layout,
+int train(run_description run, const train_flags& flags, const command_line::rank_flags& ranks, typename Model::recipe::parallel::config layout,
           bool first_rank, shared_things& shared, command_line::chat_flags& chat) {
   const run_description given = run;  // what is saved: `run` gets numbers that depend on the data
   const bool torchtune = run.output.log_style == "torchtune";
@@ -515,7 +515,7 @@ int train(run_description run, const train_flags& flags, const command_line::ran
     run.seq_length = std::min(run.seq_length, longest);
   }
 
-  const auto on = flags.device.open<typename Model::device>();
+  const auto on = command_line::open_device<typename Model::device>(flags.device, ranks, layout, first_rank, flags.plan);
   typename Model::options options{.parallel = layout, .seed = run.seed};
   set_adapter(options, run.adapter);
   if constexpr (requires { options.offload.folder; }) options.offload.folder = run.offload_folder;
@@ -535,7 +535,7 @@ int train(run_description run, const train_flags& flags, const command_line::ran
       if (second && stays) frozen_model::add_to(plan, second->sizes, on, layout, second_batches);
     }
     if (flags.plan && first_rank) std::printf("%s%s", xtrain::describe<recipe>().c_str(), plan_text(plan).c_str());
-    xtrain::require_fit(plan, on.memory_limit());
+    xtrain::require_fit(plan, flags.device.limit(on, flags.plan && first_rank));
     if (!flags.plan) xtrain::require_host_fit<typename Model::device>(plan);
   });
   if (flags.plan) return 0;
@@ -675,8 +675,8 @@ int main(int argc, char** argv) {
       const int one = [&] {
         if constexpr (!std::is_same_v<objective, xtrain::ppo>) return train<model_of<recipe>>(run, flags, ranks, layout, first_rank, shared, chat);
         else
-          return described_ppo::train<model_of<recipe>, model_of<value_recipe>>(run, flags.device.open<typename model_of<recipe>::device>(), layout, flags.plan,
-                                                                                chat, shared.interrupt, require_agreement);
+          return described_ppo::train<model_of<recipe>, model_of<value_recipe>>(run, flags.device.open<typename model_of<recipe>::device>(flags.plan), layout,
+                                                                                flags.plan, chat, shared.interrupt, require_agreement);
       }();
       if (one != 0) status = one;
     });

@@ -127,7 +127,7 @@ xtrain::sentence_dataset read_data(const char* flag, const std::vector<std::stri
 
 /// returns the exit status: see train()
 template <class Model>
-int train_encoder(encoder_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
+int train_encoder(encoder_flags flags, const xtrain::json_settings& settings, typename Model::recipe::parallel::config layout,
                    bool first_rank, shared_things& shared) {
   using family = typename Model::family;
   if (!flags.plan) flags.check_output(flags.model);
@@ -164,7 +164,7 @@ int train_encoder(encoder_flags flags, const xtrain::json_settings& settings, co
   if (flags.seq_length == 0)
     flags.seq_length = std::min(sizes.max_position_embeddings, (std::max(data.longest(), held_out ? held_out->longest() : 0) + 7) / 8 * 8);
 
-  const auto on = flags.device.open<typename Model::device>();
+  const auto on = command_line::open_device<typename Model::device>(flags.device, flags.parallel, layout, first_rank, flags.plan);
   const typename Model::options options{.parallel = layout, .seed = flags.seed};
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
   if (flags.plan) return 0;

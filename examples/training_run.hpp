@@ -268,7 +268,7 @@ int train(Model& model, const Flags& flags, const Data& data, const Data* held_o
   }
   std::optional<xtrain::json_lines_record> record;
   if (first_rank && !flags.metrics.empty()) {
-    for_flag("--metrics", flags.metrics, [&] { record.emplace(flags.metrics, xtrain::measure_peak(model.context()), warn_of_log); });
+    for_flag("--metrics", flags.metrics, [&] { record.emplace(flags.metrics, peak_of(model.context()), warn_of_log); });
     record->describe(xtrain::recorded_run(trainer));
     trainer.attach(*record);
   }
@@ -347,7 +347,7 @@ void show_plan(const typename Model::config_type& sizes, const typename Model::o
                                                                            on.properties());
     complete(plan);
     if (print) std::printf("%s%s", xtrain::describe<typename Model::recipe>().c_str(), plan_text(plan).c_str());
-    xtrain::require_fit(plan, on.memory_limit());
+    xtrain::require_fit(plan, flags.device.limit(on, print));
     if (!flags.plan) xtrain::require_host_fit<typename Model::device>(plan);  // a plan may be for another machine
   });
 }

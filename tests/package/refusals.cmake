@@ -10,7 +10,8 @@ file(REMOVE_RECURSE "${SCRATCH}/asking" "${SCRATCH}/asking_folder")
 # Every case sets everything, since the build folders are used again.
 set(everything -D ASK= -D EXPECT= -D LINK= -D TRAINER= -D FRONT_ENDS= -D CMAKE_DISABLE_FIND_PACKAGE_PCRE2=OFF -D CMAKE_DISABLE_FIND_PACKAGE_Utf8proc=OFF
     -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=OFF -D CMAKE_DISABLE_FIND_PACKAGE_xtensor=OFF -D CMAKE_DISABLE_FIND_PACKAGE_CLI11=OFF
-    -D CMAKE_DISABLE_FIND_PACKAGE_MPI=OFF -D CMAKE_DISABLE_FIND_PACKAGE_yaml-cpp=OFF)
+    -D CMAKE_DISABLE_FIND_PACKAGE_MPI=OFF -D CMAKE_DISABLE_FIND_PACKAGE_yaml-cpp=OFF
+    -D CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=OFF -D XTRAIN_GPU_REHEARSAL=OFF -D CMAKE_FIND_ROOT_PATH= -D CMAKE_FIND_ROOT_PATH_MODE_LIBRARY=)
 macro(accepted)
   configures("${consumers}/asking" asking -D xtrain_ROOT=${prefix} ${everything} ${ARGN})
 endmacro()
@@ -45,7 +46,7 @@ refused("${pcre2_missing}" ${text} ${no_pcre2})
 refused("The component 'text' needs utf8proc (Debian and Ubuntu: libutf8proc-dev)." ${text} ${no_utf8proc})
 refused("The component 'text' needs nlohmann-json (Debian and Ubuntu: nlohmann-json3-dev)." ${text} ${no_json})
 refused("xtrain needs xtensor 0.24 or newer (Debian and Ubuntu: libxtensor-dev)." ${text} ${no_xtensor})
-refused("There is no component 'txt'; there are io, text, mpi, openmp, parquet, recipes and native." "-DASK=REQUIRED COMPONENTS txt")
+refused("There is no component 'txt'; there are io, text, mpi, openmp, parquet, recipes, native, cuda and nccl." "-DASK=REQUIRED COMPONENTS txt")
 if(MPI)
   accepted("-DASK=REQUIRED COMPONENTS mpi" "-DEXPECT=xtrain_mpi_FOUND AND TARGET xtrain::mpi AND NOT TARGET xtrain::io" -D LINK=xtrain::mpi)
 endif()
@@ -54,6 +55,19 @@ set(recipes "-DASK=REQUIRED COMPONENTS recipes")
 accepted(${recipes} "-DEXPECT=xtrain_recipes_FOUND AND xtrain_io_FOUND AND TARGET xtrain::recipes AND NOT TARGET xtrain::text" -D LINK=xtrain::recipes)
 refused("The component 'recipes' needs yaml-cpp (Debian and Ubuntu: libyaml-cpp-dev)." ${recipes} ${no_yaml})
 refused("The component 'recipes' needs nlohmann-json (Debian and Ubuntu: nlohmann-json3-dev)." ${recipes} ${no_json})
+set(no_cuda -D CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
+set(cuda_missing "needs nvcc and CUDA's runtime library (NVIDIA's packages: cuda-nvcc-13-0, cuda-cudart-dev-13-0, cuda-crt-13-0)")
+refused("The component 'cuda' ${cuda_missing}" "-DASK=REQUIRED COMPONENTS cuda" ${no_cuda})
+accepted("-DASK=REQUIRED OPTIONAL_COMPONENTS cuda nccl" "-DEXPECT=NOT xtrain_cuda_FOUND AND NOT xtrain_nccl_FOUND" -D LINK=xtrain::xtrain ${no_cuda}
+         -D XTRAIN_NCCL_LIBRARY=XTRAIN_NCCL_LIBRARY-NOTFOUND -D CMAKE_FIND_ROOT_PATH=${SCRATCH} -D CMAKE_FIND_ROOT_PATH_MODE_LIBRARY=ONLY)
+string(FIND "${said}" "xtrain without 'nccl': The component 'nccl' needs NCCL's library, libnccl.so.2 (Debian's non-free and NVIDIA's package: libnccl2)." at)
+if(at EQUAL -1)
+  message(FATAL_ERROR "the configuration must say why 'nccl' was left out; it said: ${said}")
+endif()
+find_program(nvcc nvcc HINTS /usr/local/cuda/bin)
+if(nvcc)
+  accepted("-DASK=REQUIRED COMPONENTS text cuda" -DEXPECT=xtrain_cuda_FOUND "-DTRAINER=NAME mine SOURCE pretrain.cpp DEVICE cuda")
+endif()
 
 # An optional component is left out when it cannot be had, and the program can tell.
 set(text_is_optional "-DASK=REQUIRED COMPONENTS io OPTIONAL_COMPONENTS text txt")
@@ -81,6 +95,8 @@ refused("HEADERS must be files of yours; there is no '${consumers}/asking/nowher
 refused("the trainers need the component 'text'; call find_package(xtrain COMPONENTS text)" "-DASK=REQUIRED COMPONENTS io"
         "-DTRAINER=NAME mine SOURCE program.cpp")
 refused("the trainers' command lines need CLI11 (Debian and Ubuntu: libcli11-dev)" ${text} "-DTRAINER=NAME mine SOURCE program.cpp" ${no_cli11})
+refused("xtrain_add_trainer(mine): DEVICE cuda ${cuda_missing}" ${text} "-DTRAINER=NAME mine SOURCE program.cpp DEVICE cuda" ${no_cuda})
+accepted(${text} "-DTRAINER=NAME mine SOURCE program.cpp DEVICE cuda" -D XTRAIN_GPU_REHEARSAL=ON ${no_cuda})
 
 # xtrain_add_front_ends.
 set(text_and_recipes "-DASK=REQUIRED COMPONENTS text recipes")
@@ -90,6 +106,15 @@ refused("xtrain_add_front_ends: NAMES must be among tune, megatron, hf_train, ma
 refused("xtrain_add_front_ends: what starts trainers (tune, megatron) needs the component 'recipes'; call find_package(xtrain COMPONENTS text recipes)" ${text}
         "-DFRONT_ENDS=NAMES convert tune megatron")
 refused("xtrain_add_front_ends: the programs' command lines need CLI11 (Debian and Ubuntu: libcli11-dev)" ${text} "-DFRONT_ENDS=NAMES convert" ${no_cli11})
+refused("xtrain_add_front_ends: DEVICES must be among cpu, cuda; given was also: npu" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune DEVICES npu")
+refused("xtrain_add_front_ends: DEVICES cuda ${cuda_missing}" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune DEVICES cuda" ${no_cuda})
+if(nvcc)
+  accepted(${text_and_recipes} "-DFRONT_ENDS=NAMES tune DEVICES cuda" -D XTRAIN_CUDA_ARCHITECTURES=90)
+  file(READ "${SCRATCH}/asking/trainers.txt" told)
+  if(NOT told MATCHES "cuda=nvcc [0-9.]+ for 90\ncuda_definitions=XTRAIN_CUDA_KERNELS\ncuda_libraries=/[^\n]*/libxtrain_cuda_kernels[.]a;/[^\n]*cudart_static")
+    message(FATAL_ERROR "trainers.txt must say how trainers for cuda are compiled; it says: ${told}")
+  endif()
+endif()
 refused("LIBRARIES must be targets; there is no 'xtrain::library'" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune LIBRARIES xtrain::library")
 refused("trainers that are compiled on demand link no others; given was: PCRE2::8BIT" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune LIBRARIES PCRE2::8BIT")
 

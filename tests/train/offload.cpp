@@ -7,8 +7,10 @@
 
 #include <string>
 
+#include <xtrain/device/cuda/cuda.hpp>
 #include <xtrain/parallel/zero.hpp>
 #include <xtrain/plan/plan.hpp>
+#include <xtrain/testing/fake_cuda.hpp>
 #include "ranks.hpp"
 #include "scratch.hpp"
 
@@ -106,4 +108,55 @@ TEST_CASE("a process that the system allows less memory than the run has trains 
   // 12.7 million weights, 16 bytes each: 203 MB
   CHECK_FALSE(trains_within(no_offload{}, std::size_t{160} << 20));
   CHECK(trains_within(everything{}, std::size_t{160} << 20));
+}
+
+namespace {
+
+template <class Offload>
+struct on_gpu : offloading<Offload> {
+  using device = cuda;
+};
+
+}  // namespace
+
+TEST_CASE("a GPU's optimizer state, weights and activations in pinned host memory: the same bits, planned, and no pageable copy in a step") {
+  const dataset data = sentences();
+  std::vector<double> expected;
+  const auto run = [&]<class Offload>(Offload) {
+    const testing::fake_cuda gpu({.seed = 5});
+    std::vector<double> losses;
+    {
+      const cuda_context on = gpu.open();
+      llama<on_gpu<Offload>> model(sizes(false), on);
+      auto captured = settings;
+      captured.max_steps = 2;
+      captured.gradient_accumulation_steps = 1;
+      captured.capture_steps = true;  // a captured copy from or to pageable memory is a violation
+      trainer trainer(model, captured);
+      history seen;
+      trainer.attach(seen);
+      trainer.fit(data);
+      losses.assign(seen.losses().begin(), seen.losses().end());
+      const dry_run& plan = trainer.plan();
+      CHECK(on.memory().total_peak == plan.total());
+      CHECK(on.memory_on_host().total_peak == plan.total_in_files());
+      for (const memory_role role : {memory_role::weights, memory_role::gradients, memory_role::optimizer, memory_role::stash}) {
+        if (!Offload::roles.has(role)) continue;
+        CHECK(on.memory().of(role) == 0);
+        CHECK(on.memory_on_host().peak_of(role) == plan.of(role));
+      }
+      const bool offloads = plan.total_in_files() > 0;
+      CHECK((plan_text(plan).find(" on the host\n  ") != std::string::npos) == offloads);
+      CHECK(plan.total_host() >= plan.total_in_files());
+    }
+    CHECK(gpu.violations() == "");
+    CHECK(gpu.leaks() == "");
+    if (expected.empty()) expected = losses;
+    else
+      CHECK(losses == expected);
+  };
+  run(no_offload{});
+  REQUIRE(expected.size() == 2);
+  run(offload_to_host<memory_role::optimizer>{});
+  run(offload_to_host<memory_role::weights, memory_role::gradients, memory_role::optimizer, memory_role::stash>{});
 }

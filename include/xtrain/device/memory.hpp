@@ -136,7 +136,8 @@ struct memory_count {
 /// Bytes of memory that something will need, by role, before it is allocated.
 struct planned_memory {
   std::array<std::size_t, memory_roles> bytes{};
-  memory_role_set in_files{};  ///< roles that are offloaded to files
+  memory_role_set in_files{};  ///< roles that are offloaded to files, or to pinned host memory
+  bool is_on_host = false;     ///< to pinned host memory
   std::size_t host = 0;        ///< bytes of host memory in addition
 
   /// Bytes of device memory.

@@ -53,6 +53,23 @@ struct offload_to_file {
   };
 };
 
-static_assert(offload_policy<no_offload> && offload_policy<offload_to_file<memory_role::optimizer>>);
+/// Keeps the memory of the given roles in pinned host memory, which the device's kernels address: for devices whose memory is not the host's.
+///   offload_to_host<memory_role::optimizer>   each byte is read and written once per step, while the host and the device do nothing else with it
+/// Weights and activations are read several times in a step, each time over the bus.
+template <memory_role... Roles>
+struct offload_to_host {
+  static_assert(sizeof...(Roles) > 0, "xtrain offload_to_host<Roles...>: must name a role of memory, e.g. memory_role::optimizer; see device/README.md");
+  static constexpr std::string_view name = "to host";
+  static constexpr memory_role_set roles{Roles...};
+  static constexpr bool keeps_on_host = true;
+  struct config {};
+};
+
+/// What is not in the device's memory is in pinned memory of the host, not in files.
+template <class Offload>
+inline constexpr bool keeps_on_host = requires { Offload::keeps_on_host; };
+
+static_assert(offload_policy<no_offload> && offload_policy<offload_to_file<memory_role::optimizer>> &&
+              offload_policy<offload_to_host<memory_role::optimizer>>);
 
 }  // namespace xtrain

@@ -17,11 +17,15 @@ struct model_options {
   typename Offload::config offload = {};
 };
 
-/// The device as a model with this recipe uses it: what the recipe offloads is in files.
+/// The device as a model with this recipe uses it: what the recipe offloads is in files, or in pinned memory.
 template <class Recipe, class Context, class Options>
 [[nodiscard]] Context with_offload(Context on, const Options& options) {
   using offload = typename Recipe::offload;
-  if constexpr (!offload::roles.empty() && !is_dry<typename Recipe::device>) {
+  if constexpr (!offload::roles.empty() && keeps_on_host<offload> && !is_dry<typename Recipe::device>) {
+    static_assert(requires { on.keep_on_host(offload::roles); },
+                  "xtrain recipe: 'offload' must not be offload_to_host on this device: its context cannot keep memory on the host; see device/README.md");
+    on.keep_on_host(offload::roles);
+  } else if constexpr (!offload::roles.empty() && !is_dry<typename Recipe::device>) {
     static_assert(requires { on.keep_in_files(offload::roles, options.offload.folder); },
                   "xtrain recipe: 'offload' must be no_offload on this device: its context cannot keep memory in files; see device/README.md");
     on.keep_in_files(offload::roles, options.offload.folder);

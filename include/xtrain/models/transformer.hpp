@@ -404,7 +404,7 @@ void transformer<Recipe, Parts>::keep_own_blocks() {
 
 template <class Recipe, class Parts>
 void transformer<Recipe, Parts>::prefetch_next(std::size_t block, block_visit visit) const {
-  if constexpr (Recipe::offload::roles.has(memory_role::weights) && !is_dry<device>) {
+  if constexpr (Recipe::offload::roles.has(memory_role::weights) && !keeps_on_host<typename Recipe::offload> && !is_dry<device>) {
     const bool back = goes_back(visit);
     if (back ? block == 0 : block + 1 == parameter_blocks()) return;
     for (const bool frozen : {false, true}) {

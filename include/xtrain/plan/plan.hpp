@@ -40,7 +40,8 @@ template <second_model_with_dry_run Second>
   const auto add_roles = [&](const planned_memory& memory, const char* indent) {
     for (std::size_t r = 0; r < memory_roles; ++r)
       if (const auto role = static_cast<memory_role>(r); memory.bytes[r] > 0)
-        text += concat(indent, padded(std::string(name_of(role)), 13), bytes_text(memory.bytes[r]), memory.in_files.has(role) ? " in a file\n" : "\n");
+        text += concat(indent, padded(std::string(name_of(role)), 13), bytes_text(memory.bytes[r]),
+                       !memory.in_files.has(role) ? "\n" : memory.is_on_host ? " on the host\n" : " in a file\n");
   };
   add_roles(plan, "  ");
   for (const planned_beside& one : plan.beside) {
@@ -49,7 +50,7 @@ template <second_model_with_dry_run Second>
     add_roles(one.memory, "    ");
   }
   text += concat("  total        ", bytes_text(plan.total()), "\n");
-  if (plan.total_in_files() > 0) text += concat("  in files     ", bytes_text(plan.total_in_files()), "\n");
+  if (plan.total_in_files() > 0) text += concat(plan.is_on_host ? "  offloaded    " : "  in files     ", bytes_text(plan.total_in_files()), "\n");
   if (plan.total_host() > 0) text += concat("  host         ", bytes_text(plan.total_host()), "\n");
   text += concat("a step of ", plan.num_tokens, " tokens\n");
   text += concat("  operations   ", count_text(plan.record.operations()), "FLOP in ", plan.record.runs(), " kernels\n");

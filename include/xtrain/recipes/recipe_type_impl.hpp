@@ -91,8 +91,9 @@ XTRAIN_INLINE recipe_type recipe_of(const run_description& run) {
   type.optimizer = run.optimizer.kind;
   type.objective = run.objective.kind;
   type.recompute = run.recompute == "selective" ? "recompute_selective<attention_outputs>" : "recompute_" + run.recompute;
-  if (run.offload == "optimizer") type.offload = "offload_to_file<memory_role::optimizer>";
-  if (run.offload == "optimizer+weights") type.offload = "offload_to_file<memory_role::optimizer, memory_role::weights>";
+  const std::string where = run.device == "cpu" ? "offload_to_file" : "offload_to_host";
+  if (run.offload == "optimizer") type.offload = where + "<memory_role::optimizer>";
+  if (run.offload == "optimizer+weights") type.offload = where + "<memory_role::optimizer, memory_role::weights>";
 
   if (run.adapter.kind == "lora" || run.adapter.kind == "dora") type.adapter = "lora";
   else if (run.adapter.kind == "qlora" || run.adapter.kind == "qdora") type.adapter = "qlora";

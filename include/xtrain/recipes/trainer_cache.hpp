@@ -15,6 +15,8 @@ struct trainer_build {
   std::string compiler{}, source{}, version{};
   std::vector<std::string> options{}, definitions{}, includes{}, libraries{};
   std::vector<std::string> mpi_includes{}, mpi_libraries{};  ///< empty: the build found no MPI
+  std::string cuda{};                                        ///< "nvcc 13.0.88 for 80;90": what compiled the kernels; empty: the build has none
+  std::vector<std::string> cuda_definitions{}, cuda_libraries{};
 
   /// throws  file_error, with the line
   [[nodiscard]] static trainer_build load(const std::string& path);
@@ -27,6 +29,8 @@ class trainer_cache {
     std::string programs{};  ///< folder of the project's programs: prebuilt trainers train-KEY, and trainers.txt
     std::string folder{};    ///< where compiled trainers are kept; empty: XTRAIN_CACHE, or xtrain in XDG_CACHE_HOME or ~/.cache
     std::string processor = "/proc/cpuinfo";  ///< what says which instructions the processor has: trainers may be compiled for them
+    std::string cuda_driver = "libcuda.so.1";  ///< what a trainer for cuda loads when it runs
+    bool only_plan = false;                    ///< the trainer will compute nothing, and needs no driver
     /// Told while a trainer is compiled, several times a second, and once when it is there (seconds < 0: the compiler has begun).
     std::function<void(const std::string& key, double seconds, bool done)> progress{};
   };
@@ -34,9 +38,10 @@ class trainer_cache {
 
   /// The program, an absolute path. A trainer that is not there is compiled, which takes about a minute: into a temporary file, which gets its name when it
   /// is whole. Processes that ask for the same one wait for the first. A cached trainer is one of the same type, library (version and headers), compiler
-  /// and options, and with -march=native of the same processor. The compiler ends with this process.
+  /// and options, and with -march=native of the same processor; for cuda, of the same nvcc, architectures and kernels. The compiler ends with this process.
   ///   mpi     its ranks may be processes of a launcher
-  ///   throws  config_error when it cannot be compiled: there is no compiler (with the type and the trainers that are there), or it fails (with what it says)
+  ///   throws  config_error when it cannot be compiled: there is no compiler (with the type and the trainers that are there), or it fails (with what it
+  ///           says); when the device is cuda, and the build has no kernels for it or the machine no driver (with all that is missing, and its packages)
   [[nodiscard]] std::string find_or_compile(const recipe_type& type, bool mpi = false) const;
   /// Keys of the prebuilt trainers.
   [[nodiscard]] std::vector<std::string> prebuilt() const;

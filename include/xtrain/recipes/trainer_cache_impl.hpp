@@ -1,6 +1,7 @@
 // Definitions of trainer_cache.hpp.
 #pragma once
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -68,7 +69,7 @@ class waiting_lock {
     for (const auto& file : std::filesystem::recursive_directory_iterator(headers, problem))
       if (file.is_regular_file(problem)) add(file.path());
   }
-  for (const auto* libraries : {&with.libraries, &with.mpi_libraries})
+  for (const auto* libraries : {&with.libraries, &with.mpi_libraries, &with.cuda_libraries})
     for (const std::string& library : *libraries)
       if (library.front() == '/') add(library);
   std::sort(lines.begin(), lines.end());
@@ -94,6 +95,23 @@ class waiting_lock {
   for (const std::string& line : split_list(text, '\n'))
     if (line.starts_with("flags") || line.starts_with("Features")) return line;
   return {};
+}
+
+/// All that is missing to compile and run a trainer for cuda, and where to get it; empty: nothing.
+[[nodiscard]] inline std::string what_cuda_lacks(const trainer_build& with, const trainer_cache::config& settings) {
+  std::string all;
+  const auto add = [&](const auto&... text) { all += concat(all.empty() ? "" : ", and ", text...); };
+  if (with.cuda.empty())
+    add("kernels that nvcc compiled, which this build has not: xtrain_add_front_ends(DEVICES cuda), with nvcc of NVIDIA's packages cuda-nvcc-13-0, "
+        "cuda-cudart-dev-13-0, cuda-crt-13-0");
+  for (const std::string& library : with.cuda_libraries)
+    if (library.front() == '/' && !file_exists(library)) add("the library ", library, ", which the build makes with its programs");
+  const bool runs_on_gpu = with.cuda.empty() || !with.cuda_libraries.empty();  // and not on the runtime of a rehearsal
+  if (settings.only_plan || !runs_on_gpu) return all;
+  if (void* const driver = ::dlopen(settings.cuda_driver.c_str(), RTLD_LAZY | RTLD_LOCAL); driver != nullptr) ::dlclose(driver);
+  else add("an NVIDIA driver, of which this machine has none that can be loaded (", settings.cuda_driver,
+           "): Debian's nvidia-driver, or NVIDIA's cuda-drivers");
+  return all;
 }
 
 /// Runs a command with its output in a file. It is ended with this process.
@@ -144,6 +162,9 @@ XTRAIN_INLINE trainer_build trainer_build::load(const std::string& path) {
     else if (name == "libraries") result.libraries = detail::split_list(value, ';');
     else if (name == "mpi_includes") result.mpi_includes = detail::split_list(value, ';');
     else if (name == "mpi_libraries") result.mpi_libraries = detail::split_list(value, ';');
+    else if (name == "cuda") result.cuda = value;
+    else if (name == "cuda_definitions") result.cuda_definitions = detail::split_list(value, ';');
+    else if (name == "cuda_libraries") result.cuda_libraries = detail::split_list(value, ';');
     else if (name == "options") {
       const auto take = [&](std::string& one) {
         if (!detail::asks_for_warnings(one)) result.options.push_back(std::move(one));
@@ -162,7 +183,8 @@ XTRAIN_INLINE trainer_build trainer_build::load(const std::string& path) {
 XTRAIN_INLINE std::string recipe_header(const recipe_type& type, bool mpi) {
   const auto include = [](const char* header) { return concat("#", "include <xtrain/", header, ".hpp>\n"); };
   return concat("// The policies of a trainer, as a run description asks for them.\n#pragma once\n\n", include("models/families"),
-                mpi ? include("mpi") : std::string(), include("parallel"), include("text"), "\n", type.text(),
+                type.device == "cuda" ? include("comm/nccl/nccl") + include("device/cuda/cuda") : std::string(), mpi ? include("mpi") : std::string(),
+                include("parallel"), include("text"), "\n", type.text(),
                 "\nusing families = xtrain::all_families;\ntemplate <class Recipe>\nusing model_of = xtrain::any_decoder_of<Recipe, families>;\n",
                 "using processes = ", mpi ? "xtrain::mpi_session" : "void", ";\n");
 }
@@ -193,10 +215,15 @@ XTRAIN_INLINE std::string trainer_cache::find_or_compile(const recipe_type& type
   for (const std::string& one : prebuilt()) others += (others.empty() ? "" : ", ") + one;
   require<config_error>(file_exists(description), "trainer ", key, ": is not built, and nothing says how to compile it: ", description,
                         " is missing; there are: ", others.empty() ? "none" : others);
-  require<config_error>(type.device == "cpu", "trainer ", key, ": this build has no device '", type.device,
+  require<config_error>(type.device == "cpu" || type.device == "cuda", "trainer ", key, ": this build has no device '", type.device,
                         "': its trainers are for cpu (there are: ", others.empty() ? "none" : others,
                         "); give the device cpu, or build a trainer for a device of your own: --print-recipe shows its recipe ", "and CMake call");
-  const trainer_build with = trainer_build::load(description);
+  trainer_build with = trainer_build::load(description);
+  if (type.device != "cuda") with.cuda_libraries.clear();
+  else {
+    const std::string missing = detail::what_cuda_lacks(with, settings_);
+    require<config_error>(missing.empty(), "trainer ", key, ": the device cuda needs ", missing, "; or give the device cpu");
+  }
   require<config_error>(!mpi || !with.mpi_libraries.empty(), "trainer ", key, ": needs MPI, which this build has not found");
   return compile(type, mpi, with);
 }
@@ -210,6 +237,9 @@ XTRAIN_INLINE std::string trainer_cache::compile(const recipe_type& type, bool m
   std::vector<std::string> command{with.compiler, "-std=c++20", "-w"};  // -w: no warnings, of headers of dependencies either
   for (const std::string& one : with.options) command.push_back(one);
   for (const std::string& one : with.definitions) command.push_back("-D" + one);
+  const bool cuda = type.device == "cuda";
+  if (cuda)
+    for (const std::string& one : with.cuda_definitions) command.push_back("-D" + one);
   command.push_back(concat("-DXTRAIN_RECIPE_KEY=\"", type.key(), "\""));
   for (const std::string& one : with.includes) command.push_back("-I" + one);
   if (mpi)
@@ -219,6 +249,10 @@ XTRAIN_INLINE std::string trainer_cache::compile(const recipe_type& type, bool m
   for (const std::string& one : with.libraries) settings += one + "\n";
   if (mpi)
     for (const std::string& one : with.mpi_libraries) settings += one + "\n";
+  if (cuda) {
+    settings += with.cuda + "\n";
+    for (const std::string& one : with.cuda_libraries) settings += one + "\n";
+  }
   if (std::any_of(with.options.begin(), with.options.end(), [](const std::string& one) { return one.ends_with("=native"); }))
     settings += detail::processor_features(settings_.processor);
   const std::string name = concat("train-", key, "-", checksum_text(settings));
@@ -238,6 +272,8 @@ XTRAIN_INLINE std::string trainer_cache::compile(const recipe_type& type, bool m
   std::filesystem::create_directories(recipe, problem);
   write_file(recipe + "/recipe.hpp", recipe_header(type, mpi));
   command.insert(command.end(), {"-I" + recipe, with.source, "-o", part});
+  if (cuda)
+    for (const std::string& one : with.cuda_libraries) command.push_back(one);
   for (const std::string& one : with.libraries) command.push_back(one);
   if (mpi)
     for (const std::string& one : with.mpi_libraries) command.push_back(one);

@@ -415,7 +415,8 @@ class fake_cuda {
   }
 
   int copy(void* to, const void* from, std::size_t bytes, queue& q) {
-    if (memory_of(to) == nullptr && memory_of(from) == nullptr) return violation(cuda_status::invalid_value, "cudaMemcpyAsync from host to host memory");
+    const bool host_only = memory_of(to) == nullptr && memory_of(from) == nullptr;
+    if (host_only && !is_pinned(to, bytes) && !is_pinned(from, bytes)) return violation(cuda_status::invalid_value, "cudaMemcpyAsync from host to host memory");
     const auto problem = [this, to, from, bytes] {
       const std::string of_source = problem_with(from, bytes, "a read");
       return of_source.empty() ? problem_with(to, bytes, "a write") : of_source;
@@ -672,7 +673,7 @@ class fake_cuda {
     };
     t.fill_zero = [](void* to, std::size_t bytes, cuda_queue_handle stream) {
       return call_on(stream, "cudaMemsetAsync", [&](fake_cuda& all, const std::shared_ptr<queue>& q) {
-        if (all.memory_of(to) == nullptr) return all.violation(cuda_status::invalid_value, "cudaMemsetAsync of host memory");
+        if (all.memory_of(to) == nullptr && !all.is_pinned(to, bytes)) return all.violation(cuda_status::invalid_value, "cudaMemsetAsync of host memory");
         if (const std::string problem = all.problem_with(to, bytes, "a write"); !problem.empty())
           return all.violation(cuda_status::invalid_value, concat("cudaMemsetAsync: ", problem));
         return all.add(*q, {.run = [&all, to, bytes] {

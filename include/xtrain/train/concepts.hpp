@@ -53,8 +53,8 @@ struct dry_run : planned_memory {
     return all;
   }
   [[nodiscard]] std::size_t total_host() const {
-    std::size_t all = host;
-    for (const planned_beside& one : beside) all += one.memory.host;
+    std::size_t all = host + (is_on_host ? planned_memory::total_in_files() : 0);
+    for (const planned_beside& one : beside) all += one.memory.host + (one.memory.is_on_host ? one.memory.total_in_files() : 0);
     return all;
   }
   /// Plans one more thing beside the trained model, or another one of that name in its place.

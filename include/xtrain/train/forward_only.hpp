@@ -184,6 +184,7 @@ class forward_only {
     found.memory.add(memory_role::stash, memory.stash_bytes(found.passes));
     found.memory.add(memory_role::workspace, found.passes.workspace);
     found.memory.in_files = recipe::offload::roles;
+    found.memory.is_on_host = keeps_on_host<typename recipe::offload>;
     found.memory.host = memory.staging.bytes();
     return found;
   }

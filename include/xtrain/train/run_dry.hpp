@@ -64,6 +64,7 @@ template <class Model, class Optimizer, class Objective>
   for (std::size_t r = 0; r < memory_roles; ++r) found.bytes[r] = counted.now[r];
   found.bytes[static_cast<std::size_t>(memory_role::stash)] += step.stash_bytes(found.passes);
   found.bytes[static_cast<std::size_t>(memory_role::workspace)] += found.passes.workspace;
+  found.is_on_host = keeps_on_host<typename recipe::offload>;
   return found;
 }
 

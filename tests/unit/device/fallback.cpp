@@ -7,6 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include <xtrain/device/cuda/cuda.hpp>
+#include <xtrain/device/simt/simt.hpp>
+#include <xtrain/device/unsupported.hpp>
 #include <xtrain/device/with_host_fallback.hpp>
 #include <xtrain/testing/isolated.hpp>
 #include <xtrain/xtrain.hpp>
@@ -156,4 +159,33 @@ TEST_CASE("a fallback gives back what it writes, and leaves what it reads") {
     CHECK(lse[h * s.t] == doctest::Approx(score));
   }
   CHECK(on.fallbacks().size() == 1);
+}
+
+TEST_CASE("what a device lacks is named before a run: nothing of cpu, simt and cuda; of another, its kernels by dtype, or those that fall back") {
+  const auto lacks_nothing = [](const unsupported_kernels& all) {
+    CHECK(all.known > 180);
+    CHECK(all.missing == std::vector<std::string>{});
+    CHECK(all.fall_back == std::vector<std::string>{});
+  };
+  lacks_nothing(find_unsupported<cpu>());
+  lacks_nothing(find_unsupported<simt_device>());
+  lacks_nothing(find_unsupported<cuda>());
+  lacks_nothing(find_unsupported<testing::isolated<cpu>>());
+
+  const std::vector<std::string> kernels{"attention<float>", "attention_backward<float>", "adamw<float, float, float, float>"};
+  const auto has_each = [&](const std::vector<std::string>& of) {
+    for (const std::string& one : kernels) CHECK_MESSAGE(std::count(of.begin(), of.end(), one) == 1, one);
+    CHECK(std::all_of(of.begin(), of.end(), [](const std::string& one) { return one.starts_with("attention") || one.starts_with("adamw<"); }));
+    CHECK(std::count(of.begin(), of.end(), "attention_block<float>") == 0);
+  };
+  has_each(find_unsupported<far_device>().missing);
+  CHECK(find_unsupported<far_device>().fall_back.empty());
+  CHECK(find_unsupported<whole_device>().missing.empty());
+  CHECK(find_unsupported<whole_device>().fall_back == find_unsupported<far_device>().missing);
+
+  const std::string said = describe_unsupported<half::device>();
+  CHECK(said.starts_with("half runs "));
+  CHECK(said.find("does not compile, unless the device is with_host_fallback of this one:\n") != std::string::npos);
+  CHECK(said.find("\n  attention<bf16>\n") != std::string::npos);
+  CHECK(describe_unsupported<whole_device>().find("leaves ") != std::string::npos);
 }

@@ -195,6 +195,9 @@ TEST_CASE("a recipe type follows from a description") {
   CHECK(type.parallel == "pipeline<interleaved, parallel<zero<2>, sequence_parallel>>");
   CHECK(type.recompute == "recompute_selective<attention_outputs>");
   CHECK(type.offload == "offload_to_file<memory_role::optimizer>");
+  run_description on_gpu = run;
+  on_gpu.device = "cuda";
+  CHECK(recipe_of(on_gpu).offload == "offload_to_host<memory_role::optimizer>");
   CHECK(type.adapter == "qlora");
 
   run = run_description{};

@@ -182,8 +182,8 @@ TEST_CASE("without a compiler the type and the trainers that are there are named
                        "struct recipe : xtrain::defaults {\n  using optimizer = xtrain::lion;\n};\nprebuilt: cpu-fp32",
                        config_error);
   CHECK_THROWS_WITH_AS(
-      (void)trainers.find_or_compile({.device = "cuda"}),
-      "trainer cuda-fp32: this build has no device 'cuda': its trainers are for cpu (there are: cpu-fp32); give the device cpu, or build a "
+      (void)trainers.find_or_compile({.device = "npu"}),
+      "trainer npu-fp32: this build has no device 'npu': its trainers are for cpu (there are: cpu-fp32); give the device cpu, or build a "
       "trainer for a device of your own: --print-recipe shows its recipe and CMake call",
       config_error);
   CHECK_THROWS_WITH_AS((void)trainers.find_or_compile({}, true), "trainer cpu-fp32-mpi: needs MPI, which this build has not found", config_error);
@@ -192,4 +192,59 @@ TEST_CASE("without a compiler the type and the trainers that are there are named
   write_file(p.folder / "bin/trainers.txt", "compiler=c\nnonsense\n");
   CHECK_THROWS_WITH_AS((void)trainer_build::load(p.folder / "bin/trainers.txt"),
                        std::string((p.folder / "bin/trainers.txt") + ": line 2: must be name=value; it is 'nonsense'").c_str(), file_error);
+}
+
+TEST_CASE("a trainer for cuda is compiled with the build's kernels, once for each nvcc; what is missing is named together") {
+  programs p;
+  const recipe_type type{.device = "cuda", .parallel = "data_parallel"};
+  p.settings.cuda_driver = "libno_such_driver.so.1";
+  const std::string who = "trainer cuda-fp32-data_parallel: the device cuda needs ";
+  const std::string driver =
+      "an NVIDIA driver, of which this machine has none that can be loaded (libno_such_driver.so.1): Debian's nvidia-driver, or NVIDIA's cuda-drivers; "
+      "or give the device cpu";
+  const auto refusal = [&] {
+    try {
+      return trainer_cache(p.settings).find_or_compile(type);
+    } catch (const config_error& problem) {
+      return std::string(problem.what());
+    }
+  };
+  CHECK(refusal() == who + "kernels that nvcc compiled, which this build has not: xtrain_add_front_ends(DEVICES cuda), with nvcc of NVIDIA's packages "
+                           "cuda-nvcc-13-0, cuda-cudart-dev-13-0, cuda-crt-13-0, and " + driver);
+  const std::string kernels = p.folder / "libkernels.a";
+  const auto describe = [&](const std::string& nvcc) {
+    p.describe(p.folder / "compiler");
+    const std::string path = p.folder / "bin/trainers.txt", before(mapped_file(path).text());
+    write_file(path, before + "cuda=" + nvcc + "\ncuda_definitions=XTRAIN_CUDA_KERNELS\ncuda_libraries=" + kernels + ";-lrt\n");
+  };
+  describe("nvcc 13.0.88 for 80;90");
+  CHECK(refusal() == who + "the library " + kernels + ", which the build makes with its programs, and " + driver);
+  write_file(kernels, "one");
+  CHECK(refusal() == who + driver);
+  CHECK(p.calls() == 0);
+
+  p.settings.only_plan = true;  // which needs no driver
+  const std::string first = trainer_cache(p.settings).find_or_compile(type);
+  CHECK(trainer_cache(p.settings).find_or_compile(type) == first);
+  const std::string command(mapped_file(p.folder / "calls").text());
+  CHECK(command.find(" -DXTRAIN_CUDA_KERNELS -DXTRAIN_RECIPE_KEY=\"cuda-fp32-data_parallel\" ") != std::string::npos);
+  CHECK(command.ends_with(" " + kernels + " -lrt -lm\n"));
+  const std::string header = recipe_header(type, false);
+  CHECK(header.find("<xtrain/device/cuda/cuda.hpp>") != std::string::npos);
+  CHECK(header.find("  using device = xtrain::cuda;") != std::string::npos);
+  CHECK(recipe_header({}, false).find("cuda") == std::string::npos);
+
+  const recipe_type on_cpu{.optimizer = "lion"};
+  const std::string lion = trainer_cache(p.settings).find_or_compile(on_cpu);
+  describe("nvcc 13.1.80 for 80;90");  // another nvcc, other architectures, other kernels
+  const std::string second = trainer_cache(p.settings).find_or_compile(type);
+  describe("nvcc 13.1.80 for 90");
+  const std::string third = trainer_cache(p.settings).find_or_compile(type);
+  write_file(kernels, "two of them");
+  const std::string fourth = trainer_cache(p.settings).find_or_compile(type);
+  CHECK(first != second);
+  CHECK(second != third);
+  CHECK(third != fourth);
+  CHECK(p.calls() == 5);
+  CHECK(trainer_cache(p.settings).find_or_compile(on_cpu) == lion);  // is none of the cpu's business
 }

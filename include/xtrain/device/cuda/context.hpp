@@ -218,6 +218,39 @@ class cuda_state {
     unused_pinned_.emplace(found->second, memory);
     pinned_.erase(found);
   }
+  /// Pinned memory that kernels address, of a role that is not in the GPU's memory.
+  [[nodiscard]] void* allocate_on_host(std::size_t bytes, memory_role role) {
+    if (is_dry_run_) return allocate(bytes, role);
+    enter();
+    void *memory = nullptr, *address = nullptr;
+    const int status = runtime_->allocate_pinned(&memory, bytes);
+    if (status == cuda_status::out_of_memory) {
+      (void)runtime_->last_error();
+      fail<memory_error>("cuda: ", name_of(role), " on the host needs ", bytes_text(bytes), " of memory to pin; the system has not so much");
+    }
+    check(status, "cudaHostAlloc");
+    const int found = runtime_->device_address(&address, memory);
+    if (found != cuda_status::success || address != memory) {
+      (void)runtime_->release_pinned(memory);
+      check(found, "cudaHostGetDevicePointer");
+      fail<config_error>("cuda: the GPU must address pinned memory as the host does, to keep ", name_of(role), " there; this one does not");
+    }
+    host_tally_.add(role, bytes);
+    const std::lock_guard lock(mutex_);
+    pinned_[reinterpret_cast<std::uintptr_t>(memory)] = bytes;
+    return memory;
+  }
+  void release_on_host(void* memory, std::size_t bytes, memory_role role) {
+    if (is_dry_run_) return release(memory, bytes, role);
+    host_tally_.remove(role, bytes);
+    {
+      const std::lock_guard lock(mutex_);
+      pinned_.erase(reinterpret_cast<std::uintptr_t>(memory));
+    }
+    (void)runtime_->set_device(ordinal_);
+    (void)runtime_->release_pinned(memory);
+  }
+  [[nodiscard]] memory_tally& host_tally() { return host_tally_; }
   [[nodiscard]] bool is_pinned(const void* host, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto first = reinterpret_cast<std::uintptr_t>(host);
@@ -302,7 +335,7 @@ class cuda_state {
   std::string name_{};
   cuda_properties properties_{};
   std::size_t limit_ = 0;
-  memory_tally tally_{};
+  memory_tally tally_{}, host_tally_{};
   bool is_dry_run_ = false;
   dry_record record_{};
   unreal_addresses addresses_{};
@@ -327,8 +360,15 @@ class cuda_context {
 
   /// Aligned to 256 bytes. The contents are undefined.
   ///   throws  memory_error
-  [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const { return state_->allocate(bytes, role); }
-  void release(void* memory, std::size_t bytes, memory_role role) const { state_->release(memory, bytes, role); }
+  [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const {
+    return on_host_.has(role) ? state_->allocate_on_host(bytes, role) : state_->allocate(bytes, role);
+  }
+  void release(void* memory, std::size_t bytes, memory_role role) const {
+    return on_host_.has(role) ? state_->release_on_host(memory, bytes, role) : state_->release(memory, bytes, role);
+  }
+  /// From now on, memory that this handle and its copies allocate for these roles is pinned memory of the host, and does not count against the limit.
+  void keep_on_host(memory_role_set roles) { on_host_ = roles; }
+  [[nodiscard]] memory_count memory_on_host() const { return state_->host_tally().count(); }
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) const { return state_->allocate_pinned(bytes); }
   void release_pinned(void* memory) const { state_->release_pinned(memory); }
   [[nodiscard]] memory_count memory() const { return state_->tally().count(); }
@@ -351,6 +391,7 @@ class cuda_context {
  private:
   explicit cuda_context(std::shared_ptr<detail::cuda_state> state) : state_(std::move(state)) {}
   std::shared_ptr<detail::cuda_state> state_;
+  memory_role_set on_host_{};
 };
 
 }  // namespace xtrain

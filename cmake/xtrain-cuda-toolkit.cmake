@@ -1,0 +1,22 @@
+# What the cuda device needs to be compiled, and NCCL. Used by xtrain_add_cuda_kernels, by the components 'cuda' and 'nccl', and by the trainers.
+
+# _xtrain_find_cuda(<result>): finds CUDAToolkit; sets <result> to a sentence that says what is missing, or to nothing
+macro(_xtrain_find_cuda result)
+  set(${result} "")
+  find_package(CUDAToolkit QUIET)
+  if(NOT CUDAToolkit_NVCC_EXECUTABLE OR NOT TARGET CUDA::cudart_static)
+    set(${result} "needs nvcc and CUDA's runtime library (NVIDIA's packages: cuda-nvcc-13-0, cuda-cudart-dev-13-0, cuda-crt-13-0); pass -D \
+CUDAToolkit_ROOT=<folder> if they are in an unusual folder")
+  elseif(CUDAToolkit_VERSION VERSION_LESS 12.0)
+    set(${result} "needs nvcc 12.0 or newer, for C++20; found: ${CUDAToolkit_VERSION}")
+  endif()
+endmacro()
+
+# _xtrain_find_nccl(<result>): the same for NCCL's library, which programs load when they run: it need not be on the machine that compiles them
+macro(_xtrain_find_nccl result)
+  set(${result} "")
+  find_library(XTRAIN_NCCL_LIBRARY NAMES libnccl.so.2 nccl HINTS /usr/local/cuda/lib64 /usr/local/cuda/lib DOC "NCCL's library")
+  if(NOT XTRAIN_NCCL_LIBRARY)
+    set(${result} "needs NCCL's library, libnccl.so.2 (Debian's non-free and NVIDIA's package: libnccl2)")
+  endif()
+endmacro()
