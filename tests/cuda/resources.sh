@@ -1,8 +1,9 @@
 #!/bin/sh
 # Compiles the kernels for a GPU and reads what the compiler says: registers within limits, no spills, no local memory; and in its PTX, tensor-core
-# products, loads of their operands and asynchronous copies in every product and attention kernel of 16-bit numbers.
+# products, loads of their operands and asynchronous copies in every product and attention kernel of 16-bit numbers. With nvdisasm, the same in the machine's
+# code (SASS), and that no kernel reads or writes local memory.
 #
-#   resources.sh <nvcc> <checkout> <folder for results> [<architecture>]
+#   resources.sh <nvcc> <checkout> <folder for results> [<architecture> [<nvdisasm>]]
 set -eu
 arch="${4:-90}"
 mkdir -p "$3"
@@ -11,3 +12,10 @@ report="$3/report.txt"
   --keep --keep-dir "$3" -c "$2/tests/cuda/kernels.cu" -o "$3/kernels.o" > "$report" 2>&1 || { cat "$report" >&2; exit 1; }
 awk -f "$2/tests/cuda/resources.awk" -v least=100 "$report"
 awk -f "$2/tests/cuda/instructions.awk" -v least=40 "$3/kernels.ptx"
+if [ -n "${5:-}" ]; then
+  "$5" -c "$3/kernels.sm_$arch.cubin" > "$3/kernels.sass"
+  awk -f "$2/tests/cuda/sass.awk" -v least=40 "$3/kernels.sass"
+  rm "$3/kernels.sass"
+else
+  echo "skipped: there is no nvdisasm (of the CUDA toolkit, or PyPI's package nvidia-cuda-nvdisasm) to read SASS"
+fi

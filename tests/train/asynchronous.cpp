@@ -473,6 +473,10 @@ steps_taken steps_in_turn(const decoder_config& shape, const typename Model::opt
     while (trainer.queued_steps() > left) add(trainer.finish_step());
   }
   taken.weights = all_weights(model);
+  const testing::host_waits before = model.context().waits();
+  trainer.require_finite_weights();  // as before a checkpoint is written
+  taken.losses.push_back(trainer.evaluate(sentences()).loss);
+  CHECK(model.context().waits().since(before).blocking_copies == 0);
   const testing::kernel_preparation kernels = model.context().prepared();
   if (captures) {
     CHECK(kernels.captured > 100);

@@ -4,50 +4,51 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <span>
 #include <string>
-#include <vector>
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/concepts.hpp>
+#include <xtrain/device/pinned_pipe.hpp>
 
 namespace xtrain::detail {
 
 /// Checks values on the host: slow, only used after an error.
-template <class Stream, class T, class Memory>
-[[nodiscard]] std::size_t count_not_finite(Stream& stream, device_span<T, Memory> values) {
-  std::vector<T> host(values.size());
-  copy_to_host(stream, std::span<T>(host), values);
-  stream.synchronize();
-  return static_cast<std::size_t>(std::count_if(host.begin(), host.end(), [](T x) { return !std::isfinite(static_cast<accumulate_t<T>>(x)); }));
+template <class Device, class T, class Memory>
+[[nodiscard]] std::size_t count_not_finite(pinned_pipe<Device>& pipe, typename Device::stream& stream, device_span<T, Memory> values) {
+  std::size_t count = 0;
+  pipe.to_host(stream, values, [&](auto elements) {
+    count += static_cast<std::size_t>(
+        std::count_if(elements.begin(), elements.end(), [](auto x) { return !std::isfinite(static_cast<accumulate_t<decltype(x)>>(x)); }));
+  });
+  return count;
 }
 
 /// Which tensor of a step is not finite: weights are checked first, since they affect everything else.
-template <class Stream, class Store>
-[[nodiscard]] std::string name_not_finite(Stream& stream, const Store& all, double loss, double gradient_norm) {
+template <class Device, class Store>
+[[nodiscard]] std::string name_not_finite(pinned_pipe<Device>& pipe, typename Device::stream& stream, const Store& all, double loss, double gradient_norm) {
   const auto told = [](std::size_t count, const char* what, const auto& entry) {
     return concat(what, entry.spec.name, " holds ", count, count == 1 ? " value that is" : " values that are", " not finite (block ",
                   entry.block, ")");
   };
   for (const auto& entry : all.entries())
-    if (const std::size_t count = count_not_finite(stream, all.value(entry)); count > 0) return told(count, "weight ", entry);
+    if (const std::size_t count = count_not_finite(pipe, stream, all.value(entry)); count > 0) return told(count, "weight ", entry);
   for (const auto& entry : all.entries())
-    if (const std::size_t count = count_not_finite(stream, all.gradient(entry)); count > 0) return told(count, "gradient of ", entry);
+    if (const std::size_t count = count_not_finite(pipe, stream, all.gradient(entry)); count > 0) return told(count, "gradient of ", entry);
   return concat("weights and gradients are finite, but the loss is ", loss, " and the gradient's norm ", gradient_norm);
 }
 
 /// squares_of(span): the sum of squares, on the device.
 ///   throws  non_finite_error when a weight of this rank is not finite
-template <class Stream, class Store, class SquaresOf>
-void require_finite_weights(Stream& stream, const Store& all, SquaresOf&& squares_of) {
+template <class Device, class Store, class SquaresOf>
+void require_finite_weights(pinned_pipe<Device>& pipe, typename Device::stream& stream, const Store& all, SquaresOf&& squares_of) {
   for (const auto& entry : all.entries()) {
     if (entry.spec.quantized) continue;  // quantized weights are frozen
     const auto own = all.piece_of(entry);
     const auto values = all.sharding().values ? all.stored_values().subspan(own.kept, own.count) : all.value(entry);
     if (values.empty() || std::isfinite(squares_of(values))) continue;
-    require<non_finite_error>(count_not_finite(stream, values) == 0, "training: weights must be finite to be saved; ", entry.spec.name,
+    require<non_finite_error>(count_not_finite(pipe, stream, values) == 0, "training: weights must be finite to be saved; ", entry.spec.name,
                               " is not (block ", entry.block, ")");
   }
 }

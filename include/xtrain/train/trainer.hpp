@@ -432,7 +432,8 @@ void trainer<Model>::tell_of_skipped(const detail::step_result& result) {
   const auto reason = [&] {
     if (result.report.is_overflow != 0) return guard_.overflow_text(result.report.loss_scale);
     if (queued_steps() > 0) return concat("the loss is ", result.report.loss, " and the gradient's norm ", result.report.gradient_norm);
-    return detail::name_not_finite(model_->stream(), model_->parameters(), result.report.loss, result.report.gradient_norm);
+    pinned_pipe<typename Model::device> pipe(model_->context());
+    return detail::name_not_finite(pipe, model_->stream(), model_->parameters(), result.report.loss, result.report.gradient_norm);
   };
   const step_skipped skipped{progress_.step, reason(), result.report.is_overflow != 0, progress_.bad_in_a_row};
   tell(skipped);
@@ -517,7 +518,8 @@ void trainer<Model>::require_finite_weights() {
   const store& all = model_->parameters();
   std::string problem;  // each rank looks at the weights that it stores, and all must agree
   try {
-    detail::require_finite_weights(model_->stream(), all, [&](auto values) { return step_->squares_on_host(values); });
+    pinned_pipe<typename Model::device> pipe(model_->context());
+    detail::require_finite_weights(pipe, model_->stream(), all, [&](auto values) { return step_->squares_on_host(values); });
   } catch (const non_finite_error& found) {
     problem = found.what();
   }

@@ -250,8 +250,8 @@ class training_step {
     ops::sum(on, memory_->losses_of(n).span(), memory_->loss_1());
   }
   [[nodiscard]] double on_host(device_span<double, memory> value) {
-    std::array<double, 1> host{};
-    copy_to_host(model_->stream(), std::span<double>(host), value);
+    const auto host = number_staging_.template as<double>();
+    copy_to_host(model_->stream(), host, value);
     model_->stream().synchronize();
     return host[0];
   }
@@ -327,6 +327,7 @@ class training_step {
   log_prob_collector<recipe> collector_{};
   buffer<device> reference_counts_;            // targets of the sequences of a batch
   pinned_memory<device> reference_staging_;    // log-probabilities from the data: of two steps
+  pinned_memory<device> number_staging_;       // a number that the host waits for
   std::size_t sequences_, micro_batches_, staged_ = 0;
   std::size_t changes_ = 0, gradient_users_ = 0;  // of the parameters, that this trainer knows of
   std::optional<typename optimizer::template state<device, precision>> optimizer_;
@@ -342,6 +343,7 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
       objective_settings_(settings.objective),
       reference_counts_(model.context(), refers() ? largest_micro_batch(model, settings) * sizeof(double) : 0, memory_role::batch),
       reference_staging_(model.context(), refers() ? 2 * settings.gradient_accumulation_steps * largest_micro_batch(model, settings) * sizeof(double) : 0),
+      number_staging_(model.context(), sizeof(double)),
       sequences_(largest_micro_batch(model, settings)), micro_batches_(settings.gradient_accumulation_steps) {
   if (captures_) require_captures(model);
   if (keeps_gradients_) {
@@ -645,10 +647,10 @@ auto training_step<Model>::evaluate(const batch_view& batch, double label_weight
   zero_losses();
   refer(batch, 0);
   if constexpr (strategy_runs<Model>) {
-    memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, sum);
+    memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, sum, &memory_->staging);
   } else {
     pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
-    p.batch = memory_->batch.upload(model_->stream(), batch);
+    p.batch = memory_->batch.upload(model_->stream(), batch, &memory_->staging);
     prepare_pass(p);
     model_->forward(p, memory_->passes.layer_inputs(), losses(p.batch.n()));
     sum(p.batch.n());
