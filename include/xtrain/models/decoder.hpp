@@ -13,6 +13,7 @@
 
 #include <xtrain/layers/attention.hpp>
 #include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/embedding.hpp>
 #include <xtrain/layers/feed_forward.hpp>
 #include <xtrain/layers/head.hpp>
@@ -255,6 +256,7 @@ struct decoder_parts {
 };
 
 /// A decoder made of blocks of one type: the same type for every family made of these layers. Its config names the family.
+///   Recipe   a computation
 template <class Recipe, class Block>
 class basic_decoder : public transformer<Recipe, decoder_parts<Recipe, Block>> {
   using base = transformer<Recipe, decoder_parts<Recipe, Block>>;
@@ -270,15 +272,16 @@ class basic_decoder : public transformer<Recipe, decoder_parts<Recipe, Block>> {
   using typename base::uninitialised_t;
   /// The same model with another recipe, e.g. on the dry device.
   template <class Other>
-  using with_recipe = basic_decoder<Other, typename detail::with_other_recipe<Block, Recipe, Other>::type>;
+  using with_recipe = basic_decoder<computation_of<Other>, typename detail::with_other_recipe<Block, Recipe, computation_of<Other>>::type>;
 
   /// Initialized as in the family's paper.
   ///   throws  config_error when sizes are missing or not divisible, memory_error when the weights do not fit
-  explicit basic_decoder(config_type sizes, const context_type& on = context_type{}, const options& settings = options{})
-      : base(std::move(sizes), on, settings) {}
+  explicit basic_decoder(config_type sizes, const context_type& on = context_type{}, const options& settings = options{}, std::size_t alignment = 1)
+      : base(std::move(sizes), on, settings, alignment) {}
 
   /// With uninitialized weights, to be loaded next.
-  basic_decoder(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings) : base(tag, std::move(sizes), on, settings) {}
+  basic_decoder(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1)
+      : base(tag, std::move(sizes), on, settings, alignment) {}
 
   [[nodiscard]] const decoder_family_info& family_info() const { return *this->config().family; }
 
@@ -346,18 +349,40 @@ void basic_decoder<Recipe, Block>::logits(pass<Recipe>& p, stash<device>& layer_
   this->with_hidden_states(p, layer_inputs, "logits", [&](const auto& x, const auto& output) { logits_of(p, x, output, rows_r, logits_rv); });
 }
 
+/// The same with the recipe that trains it.
+///   Block   of the recipe's computation
+template <class Recipe, class Block>
+class recipe_decoder : public basic_decoder<computation_of<Recipe>, Block> {
+  using base = basic_decoder<computation_of<Recipe>, Block>;
+
+ public:
+  using recipe = Recipe;
+  using computed_model = base;
+  using typename base::config_type;
+  using typename base::context_type;
+  using typename base::options;
+  using typename base::uninitialised_t;
+  template <class Other>
+  using with_recipe = recipe_decoder<Other, typename detail::with_other_recipe<Block, computation_of<Recipe>, computation_of<Other>>::type>;
+
+  explicit recipe_decoder(config_type sizes, const context_type& on = context_type{}, const options& settings = options{})
+      : base(std::move(sizes), on, settings, detail::layout_alignment_of<Recipe>) {}
+  recipe_decoder(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings)
+      : base(tag, std::move(sizes), on, settings, detail::layout_alignment_of<Recipe>) {}
+};
+
 namespace detail {
 
 template <class Recipe, class Family>
 struct decoder_base_of {
-  using type = basic_decoder<Recipe, typename block_of<Recipe, Family>::type>;
+  using type = recipe_decoder<Recipe, typename block_of<computation_of<Recipe>, Family>::type>;
 };
 #ifdef XTRAIN_LIBRARY
 /// The library has compiled the decoders of these recipes, for every family made of its layers.
 template <class Recipe, class Family>
 requires(has_compiled_models<Recipe> && info_of<Family>.has_known_layers())
 struct decoder_base_of<Recipe, Family> {
-  using type = basic_decoder<compiled_recipe<Recipe>, any_block<compiled_recipe<Recipe>>>;
+  using type = recipe_decoder<compiled_recipe<Recipe>, any_block<computation_of<Recipe>>>;
 };
 #endif
 template <class Recipe, class Family>

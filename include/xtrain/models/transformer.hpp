@@ -31,6 +31,13 @@ namespace xtrain {
 
 namespace detail {
 
+/// How a recipe's optimizer wants parameters to be aligned, in elements.
+template <class Recipe>
+inline constexpr std::size_t layout_alignment_of = [] {
+  if constexpr (requires { Recipe::optimizer::layout_alignment; }) return std::size_t{Recipe::optimizer::layout_alignment};
+  else return std::size_t{1};
+}();
+
 /// The block may have a mixture of experts, with a load to balance.
 template <class Block>
 inline constexpr bool block_has_experts = requires { requires Block::feed_forward_type::has_experts; };
@@ -48,11 +55,13 @@ inline constexpr bool block_has_experts = requires { requires Block::feed_forwar
 ///   ties_embeddings(config)  whether the output is given the embedding's table; initialises(config, parameter): heads that files may lack
 ///   family_name(config), adapter_targets(config)
 /// and, if block::feed_forward_type::has_experts, also has_experts(config), balances_load(config), balance_sizes(config).
-/// A model derives from it, with constructors and `with_recipe`: basic_decoder and encoder show how. It then runs under every strategy.
+/// A model derives from it, with constructors, `recipe` and `with_recipe`: recipe_decoder and encoder show how. It then runs under every strategy.
+///   Recipe   a computation, so that recipes that differ in nothing that a layer reads share the code
 template <class Recipe, class Parts>
 class transformer {
  public:
   using recipe = Recipe;
+  using computation = Recipe;
   using config_type = typename Parts::config_type;
   using options = model_options<typename Recipe::adapter, typename Recipe::parallel, typename Recipe::offload>;
   using device = typename Recipe::device;
@@ -160,9 +169,10 @@ class transformer {
   static constexpr bool has_experts = detail::block_has_experts<block_type>;
 
   /// With uninitialized weights.
-  transformer(uninitialised_t, config_type sizes, const context_type& on, const options& settings);
+  ///   alignment   of parameters in the flat store, in elements: an optimizer may want more than 1
+  transformer(uninitialised_t, config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1);
   /// Initialized as in the family's paper.
-  transformer(config_type sizes, const context_type& on, const options& settings);
+  transformer(config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1);
 
   /// The hidden state after all layers, without gradients: work(x, output layer) computes from it, x [n, hidden_size].
   template <class Work>
@@ -267,7 +277,7 @@ class transformer {
 // Members are defined outside of the class, so that a program that is given their instantiation (xtrain_add_library) does not make it again.
 
 template <class Recipe, class Parts>
-transformer<Recipe, Parts>::transformer(uninitialised_t, config_type sizes, const context_type& on, const options& settings)
+transformer<Recipe, Parts>::transformer(uninitialised_t, config_type sizes, const context_type& on, const options& settings, std::size_t alignment)
     : config_(Parts::completed(std::move(sizes))), options_(with_targets(settings, config_)), context_(with_offload<Recipe>(on, settings)),
       stream_(std::make_unique<stream_type>(context_)), parameters_(std::make_unique<store>(context_)),
       parallel_(std::make_unique<parallel_state>(settings.parallel)),
@@ -279,14 +289,14 @@ transformer<Recipe, Parts>::transformer(uninitialised_t, config_type sizes, cons
   if (Parts::ties_embeddings(config_)) parameters_->reads_from(config_.num_layers + 1, 0);
   keep_own_blocks();
   shard_spec sharding = parallel_->sharding();
-  if constexpr (requires { Recipe::optimizer::layout_alignment; }) sharding.alignment = Recipe::optimizer::layout_alignment;
+  sharding.alignment = std::max(sharding.alignment, alignment);
   parameters_->allocate(sharding);
   build_.reset();
 }
 
 template <class Recipe, class Parts>
-transformer<Recipe, Parts>::transformer(config_type sizes, const context_type& on, const options& settings)
-    : transformer(uninitialised_t{}, std::move(sizes), on, settings) {
+transformer<Recipe, Parts>::transformer(config_type sizes, const context_type& on, const options& settings, std::size_t alignment)
+    : transformer(uninitialised_t{}, std::move(sizes), on, settings, alignment) {
   parameters_->initialise(*stream_, options_.seed, [](std::string_view) { return true; });
   on_weights_loaded();
 }
