@@ -20,7 +20,7 @@ using compiled_block = any_block<common_computation<Precision, Adapter>>;
 template <class Precision, class Adapter>
 using compiled_parts = decoder_parts<common_computation<Precision, Adapter>, compiled_block<Precision, Adapter>>;
 template <class Precision, class Adapter>
-using compiled_decoder = basic_decoder<common_computation<Precision, Adapter>, compiled_block<Precision, Adapter>>;
+using compiled_decoder = basic_decoder<model_axes_of<common_recipe<Precision, Adapter>>, compiled_block<Precision, Adapter>>;
 template <class Precision, class Adapter>
 using trained_decoder = recipe_decoder<common_recipe<Precision, Adapter>, compiled_block<Precision, Adapter>>;
 
@@ -28,9 +28,14 @@ using trained_decoder = recipe_decoder<common_recipe<Precision, Adapter>, compil
 
 /// All instantiations of one recipe. DECLARE is `extern` in programs, and nothing in the library.
 #define XTRAIN_COMPILED_TRAINING(DECLARE, PRECISION, ADAPTER)                                                                               \
-  DECLARE template class xtrain::transformer<xtrain::detail::common_computation<PRECISION, ADAPTER>,                                        \
+  DECLARE template class xtrain::any_block<xtrain::detail::common_computation<PRECISION, ADAPTER>>;                                         \
+  DECLARE template class xtrain::decoder_embedding<xtrain::detail::common_computation<PRECISION, ADAPTER>,                                  \
+                                                   xtrain::any_norm<xtrain::detail::common_computation<PRECISION, ADAPTER>>>;               \
+  DECLARE template class xtrain::decoder_output<xtrain::detail::common_computation<PRECISION, ADAPTER>,                                     \
+                                                xtrain::any_norm<xtrain::detail::common_computation<PRECISION, ADAPTER>>>;                  \
+  DECLARE template class xtrain::transformer<xtrain::model_axes_of<xtrain::detail::common_recipe<PRECISION, ADAPTER>>,                      \
                                              xtrain::detail::compiled_parts<PRECISION, ADAPTER>>;                                           \
-  DECLARE template class xtrain::basic_decoder<xtrain::detail::common_computation<PRECISION, ADAPTER>,                                      \
+  DECLARE template class xtrain::basic_decoder<xtrain::model_axes_of<xtrain::detail::common_recipe<PRECISION, ADAPTER>>,                    \
                                                xtrain::detail::compiled_block<PRECISION, ADAPTER>>;                                         \
   DECLARE template class xtrain::log_prob_collector<xtrain::detail::common_computation<PRECISION, ADAPTER>>;                                \
   DECLARE template class xtrain::detail::training_step<xtrain::detail::trained_decoder<PRECISION, ADAPTER>>;                                \

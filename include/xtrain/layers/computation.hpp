@@ -1,13 +1,43 @@
-// What layers, blocks and models compute with: the axes of a recipe that decide it. Recipes that differ in their name, optimizer or objective alone
-// share the instantiations of all layers.
+// What layers and models are named by: the axes of a recipe that decide what is computed. Recipes that differ in name, optimizer or objective share
+// all layers and models; recipes whose strategies shard no layer share all layers.
 #pragma once
+
+#include <string_view>
+
+#include <xtrain/comm/self.hpp>
 
 namespace xtrain {
 
-/// The axes of a recipe that a layer may read.
-///   ScoresSequences   the head gives a score to each sequence, in place of logits: the objective wants that
-template <class Device, class Precision, class Parallel, class Recompute, class Offload, class Adapter, bool ScoresSequences = false>
+/// The parallel strategy of layers that no strategy shards: what there is of ranks around them is the model's matter.
+struct unsharded {
+  static constexpr std::string_view name = "unsharded";
+
+  template <class Device>
+  class state {
+   public:
+    [[nodiscard]] self& tensor() { return self_; }
+
+   private:
+    self self_;
+  };
+};
+
+/// What a layer computes with.
+///   Parallel          a strategy that shards layers, or unsharded
+///   ScoresSequences   the head gives each sequence a score, in place of logits: the objective wants that
+template <class Device, class Precision, class Parallel, class Recompute, class Adapter, bool ScoresSequences = false>
 struct computation {
+  using device = Device;
+  using precision = Precision;
+  using parallel = Parallel;
+  using recompute = Recompute;
+  using adapter = Adapter;
+  static constexpr bool scores_sequences = ScoresSequences;
+};
+
+/// What a model is made for: the recipe without name, optimizer and objective.
+template <class Device, class Precision, class Parallel, class Recompute, class Offload, class Adapter, bool ScoresSequences = false>
+struct model_axes {
   using device = Device;
   using precision = Precision;
   using parallel = Parallel;
@@ -17,33 +47,26 @@ struct computation {
   static constexpr bool scores_sequences = ScoresSequences;
 };
 
-/// Models of this recipe, or computation, have a score head in place of logits.
+/// The head of these models gives scores in place of logits: the recipe's objective wants that.
 template <class Recipe>
 concept scores_sequences = requires { requires Recipe::scores_sequences; } || requires { requires Recipe::objective::scores_sequences; };
 
-namespace clause {
-
-template <class R>
-concept recipe_names_what_is_computed = requires {
-  typename R::device;
-  typename R::precision;
-  typename R::parallel;
-  typename R::recompute;
-  typename R::offload;
-  typename R::adapter;
-};
-
-}  // namespace clause
-
 namespace detail {
 
+/// The state of a strategy says which layers it shards; some strategies divide the backward of every layer.
 template <class Recipe>
-struct computation_of_recipe {
-  static_assert(clause::recipe_names_what_is_computed<Recipe>,
-                "xtrain recipe: must name every axis (device, precision, parallel, optimizer, objective, recompute, offload, adapter); inherit "
-                "xtrain::defaults; see train/README.md");
-  using type = computation<typename Recipe::device, typename Recipe::precision, typename Recipe::parallel, typename Recipe::recompute,
-                           typename Recipe::offload, typename Recipe::adapter, scores_sequences<Recipe>>;
+concept shards_layers = requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.layers(); } ||
+    requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.sequence_shard(); } ||
+    requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.expert_shard(); } ||
+    requires { requires bool{Recipe::parallel::splits_backwards}; };
+
+template <class Recipe>
+struct layer_strategy {
+  using type = unsharded;
+};
+template <shards_layers Recipe>
+struct layer_strategy<Recipe> {
+  using type = typename Recipe::parallel;
 };
 
 template <class Model>
@@ -59,7 +82,11 @@ struct computation_of_model<Model> {
 }  // namespace detail
 
 template <class Recipe>
-using computation_of = typename detail::computation_of_recipe<Recipe>::type;
+using computation_of = computation<typename Recipe::device, typename Recipe::precision, typename detail::layer_strategy<Recipe>::type,
+                                   typename Recipe::recompute, typename Recipe::adapter, scores_sequences<Recipe>>;
+template <class Recipe>
+using model_axes_of = model_axes<typename Recipe::device, typename Recipe::precision, typename Recipe::parallel, typename Recipe::recompute,
+                                 typename Recipe::offload, typename Recipe::adapter, scores_sequences<Recipe>>;
 
 /// What the passes of a model are made for: pass<model_computation<Model>>.
 template <class Model>

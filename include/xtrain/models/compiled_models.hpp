@@ -40,14 +40,14 @@ namespace detail {
 template <class Precision, class Adapter>
 using common_recipe = recipe_axes<cpu, Precision, single, adamw, recompute_none, no_offload, Adapter>;
 
-/// What these recipes compute.
+/// What they compute: under every strategy that shards no layer, whatever trains them.
 template <class Precision, class Adapter>
-using common_computation = computation<cpu, Precision, single, recompute_none, no_offload, Adapter>;
+using common_computation = computation<cpu, Precision, unsharded, recompute_none, Adapter>;
 
 template <class Recipe>
 inline constexpr bool has_compiled_models = [] {
 #ifdef XTRAIN_LIBRARY
-  if constexpr (requires { typename Recipe::optimizer; }) {
+  if constexpr (requires { typename Recipe::optimizer; typename Recipe::parallel; typename Recipe::recompute; }) {
     using precision = typename Recipe::precision;
     using adapter = typename Recipe::adapter;
     return (std::is_same_v<precision, fp32> || std::is_same_v<precision, bf16_mixed>) && (std::is_same_v<adapter, no_adapter> || std::is_same_v<adapter, lora>) &&
@@ -64,10 +64,10 @@ struct compiled_recipe_of {
 template <class Recipe>
 requires has_compiled_models<Recipe>
 struct compiled_recipe_of<Recipe> {
-  using type = recipe_axes<cpu, typename Recipe::precision, single, typename Recipe::optimizer, recompute_none, no_offload, typename Recipe::adapter,
-                           typename Recipe::objective>;
+  using type = recipe_axes<cpu, typename Recipe::precision, typename Recipe::parallel, typename Recipe::optimizer, recompute_none,
+                           typename Recipe::offload, typename Recipe::adapter, typename Recipe::objective>;
 };
-/// A recipe by its policies alone if the library has compiled what it computes; otherwise the recipe itself.
+/// A recipe by its policies alone if the library has compiled its layers; otherwise the recipe itself.
 template <class Recipe>
 using compiled_recipe = typename compiled_recipe_of<Recipe>::type;
 

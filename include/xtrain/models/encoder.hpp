@@ -309,8 +309,8 @@ struct encoder_parts {
 /// heads; each loss is averaged over its labels, and all are added: loss_n gets the losses of masked tokens at their indices, and the
 /// weighted losses of labels at any index, since only its sum is used.
 template <class Recipe, class Family>
-class encoder : public transformer<computation_of<Recipe>, encoder_parts<computation_of<Recipe>, Family>> {
-  using base = transformer<computation_of<Recipe>, encoder_parts<computation_of<Recipe>, Family>>;
+class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computation_of<Recipe>, Family>> {
+  using base = transformer<model_axes_of<Recipe>, encoder_parts<computation_of<Recipe>, Family>>;
 
  public:
   using recipe = Recipe;

@@ -11,6 +11,7 @@
 #include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/pass_sizes.hpp>
+#include <xtrain/models/concepts.hpp>
 #include <xtrain/tensor/arena.hpp>
 
 namespace xtrain {
@@ -78,7 +79,7 @@ class pass_memory {
 
   [[nodiscard]] execution<device> execution_on() { return {model_->stream(), workspace_, model_->context().properties()}; }
   [[nodiscard]] pass<computation> new_pass(pass_mode mode) {
-    pass<computation> p(execution_on(), model_->parameters(), saved_, model_->parallel());
+    pass<computation> p(execution_on(), model_->parameters(), saved_, layer_parallel_of(*model_));
     p.mode = mode;
     return p;
   }

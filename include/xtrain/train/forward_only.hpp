@@ -184,7 +184,7 @@ class forward_only {
     found.memory.bytes = like.context().memory().now;
     found.memory.add(memory_role::stash, memory.stash_bytes(found.passes));
     found.memory.add(memory_role::workspace, found.passes.workspace);
-    found.memory.in_files = computation::offload::roles;
+    found.memory.in_files = Model::recipe::offload::roles;
     found.memory.host = memory.staging.bytes();
     return found;
   }

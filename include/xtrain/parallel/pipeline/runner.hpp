@@ -371,7 +371,7 @@ class pipeline_runner {
     const auto free = std::find_if(in_flight_.begin(), in_flight_.end(), [](const in_flight& f) { return f.is_free; });
     require<shape_error>(free != in_flight_.end(), schedule().name, ": a list must not save more activations than was counted; ", in_flight_.size());
     free->is_free = false;
-    free->going.emplace(on, model_->parameters(), free->saved, strategy());
+    free->going.emplace(on, model_->parameters(), free->saved, layer_parallel_of(*model_));
     free->going->mode = mode;
     free->going->internal.number = static_cast<std::size_t>(free - in_flight_.begin());
     free->going->batch = free->rows.upload(on.stream, batch, staging);
