@@ -273,6 +273,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/batch.hpp
     xtrain/layers/builder.hpp
     xtrain/layers/classification_head.hpp
+    xtrain/layers/computation.hpp
     xtrain/layers/context_shard.hpp
     xtrain/layers/deferred_gradients.hpp
     xtrain/layers/dropout.hpp

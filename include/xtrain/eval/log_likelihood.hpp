@@ -16,6 +16,7 @@
 #include <xtrain/eval/language_model.hpp>
 #include <xtrain/layers/attention_mask.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/tensor_shard.hpp>
@@ -127,7 +128,7 @@ template <class Forward>
 class log_likelihood_scorer {
  public:
   using model_type = std::remove_cvref_t<decltype(std::declval<Forward&>().model())>;
-  using recipe = typename model_type::recipe;
+  using computation = model_computation<model_type>;
 
   /// throws config_error when context-parallel ranks divide sequences, or the model's attention is not causal; memory_error
   explicit log_likelihood_scorer(Forward& forward)
@@ -159,14 +160,14 @@ class log_likelihood_scorer {
 
   [[nodiscard]] static std::size_t num_tokens(const Forward& forward) { return forward.settings().micro_batch_size * forward.settings().seq_length; }
   [[nodiscard]] static std::size_t shards(model_type& model) {
-    if constexpr (has_tensor_parallel<recipe>) return model.parallel().tensor().size();
+    if constexpr (has_tensor_parallel<computation>) return model.parallel().tensor().size();
     else return 1;
   }
   [[nodiscard]] std::vector<sequence> sequences_of(std::span<const token_request> requests) const;
   void run(std::span<const sequence> batch, std::span<const token_request> requests, std::vector<double>& scores);
 
   Forward* forward_;
-  softmax_statistics<recipe> statistics_;
+  softmax_statistics<computation> statistics_;
   host_batch batch_;
   std::vector<token> others_;
 };

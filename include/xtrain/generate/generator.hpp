@@ -623,6 +623,6 @@ auto generator<Model>::bytes_per_step() const -> double {
 
 /// A generator of a model of a family is the one of all families that are made of the same layers.
 template <class Model>
-generator(Model&, std::size_t = 1, std::size_t = 0) -> generator<shared_model<Model>>;
+generator(Model&, std::size_t = 1, std::size_t = 0) -> generator<computed_model<Model>>;
 
 }  // namespace xtrain

@@ -435,7 +435,7 @@ template <class Model>
                             const load_options& how = {}) {
   Model model(typename Model::uninitialised_t{}, sizes, on, options);
   model.initialise_adapter();
-  load_weights<shared_model<Model>>(model, folder, how);
+  load_weights<computed_model<Model>>(model, folder, how);
   return model;
 }
 
@@ -459,7 +459,7 @@ template <class Model>
                         name_of(file.format()), " file. Load the folder it is in");
   Model model(typename Model::uninitialised_t{}, sizes_of(*file.config(), Model::family_of(*file.config())), on, options);
   model.initialise_adapter();
-  load_weights<shared_model<Model>>(model, file, path);
+  load_weights<computed_model<Model>>(model, file, path);
   return model;
 }
 

@@ -5,6 +5,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/pass_internal.hpp>
 #include <xtrain/layers/sequence_parallel.hpp>
@@ -15,10 +16,6 @@
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain {
-
-/// The recipe's objective scores whole sequences: decoders of this recipe have a score head in place of logits.
-template <class Recipe>
-concept scores_sequences = requires { requires Recipe::objective::scores_sequences; };
 
 /// score = x · weightᵀ, x the final hidden state of one token of each sequence; 'score.weight' of Hugging Face's models for sequence classification
 /// with one label. What the scores are used for, and which token they are of, is the objective's matter. Tensor-parallel ranks all compute it.

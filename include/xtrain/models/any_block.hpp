@@ -145,22 +145,33 @@ class any_block : public normalized_residual_block<Recipe, any_norm<Recipe>, any
   using memory = typename pre_norm::memory;
   using positions = typename pre_norm::positions;
 
-  any_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
-      : normalized(build, c, names, index), is_normalized_(c.family->block == block_kind::normalized_residual) {}
+  any_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index);
 
   /// x [n, hidden_size] read, y [n, hidden_size] written
-  void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
-    if (is_normalized_) normalized::forward(p, at, x, y);
-    else pre_norm::forward(p, at, x, y);
-  }
+  void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const;
   /// d [n, hidden_size]: dy on entry, dx on return
-  void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
-    if (is_normalized_) normalized::backward(p, at, x, d);
-    else pre_norm::backward(p, at, x, d);
-  }
+  void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const;
 
  private:
   bool is_normalized_;
 };
+
+// Outside of the class, so that a program that is given their instantiation (xtrain_add_library) does not make the layers again.
+
+template <class Recipe>
+any_block<Recipe>::any_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
+    : normalized(build, c, names, index), is_normalized_(c.family->block == block_kind::normalized_residual) {}
+
+template <class Recipe>
+void any_block<Recipe>::forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
+  if (is_normalized_) normalized::forward(p, at, x, y);
+  else pre_norm::forward(p, at, x, y);
+}
+
+template <class Recipe>
+void any_block<Recipe>::backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
+  if (is_normalized_) normalized::backward(p, at, x, d);
+  else pre_norm::backward(p, at, x, d);
+}
 
 }  // namespace xtrain

@@ -16,8 +16,8 @@ inline namespace with_library {  // see decoder
 
 /// A decoder of the family that its config names (decoder_config::family), one of `Families`.
 template <class Recipe, class Families>
-class any_decoder_of : public basic_decoder<detail::compiled_recipe<Recipe>, any_block<detail::compiled_recipe<Recipe>>> {
-  using base = basic_decoder<detail::compiled_recipe<Recipe>, any_block<detail::compiled_recipe<Recipe>>>;
+class any_decoder_of : public recipe_decoder<detail::compiled_recipe<Recipe>, any_block<computation_of<Recipe>>> {
+  using base = recipe_decoder<detail::compiled_recipe<Recipe>, any_block<computation_of<Recipe>>>;
 
  public:
   using shared_model = base;

@@ -1,8 +1,11 @@
-// Which models xtrain_add_library compiles: the most common recipes, for every decoder family that is made of the library's layers. A program that
-// has the library finds their instantiations there; of other recipes, and without the library, it makes its own.
+// Which models xtrain_add_library compiles: those of the most common computations, for every decoder family that is made of the library's layers, and
+// their training by AdamW. A program that has the library finds their instantiations there, whatever else trains them; of other computations, and
+// without the library, it makes its own.
 #pragma once
 
 #include <type_traits>
+
+#include <xtrain/layers/computation.hpp>
 
 namespace xtrain {
 
@@ -37,17 +40,18 @@ namespace detail {
 template <class Precision, class Adapter>
 using common_recipe = recipe_axes<cpu, Precision, single, adamw, recompute_none, no_offload, Adapter>;
 
+/// What they compute: under every strategy that shards no layer, whatever trains them.
+template <class Precision, class Adapter>
+using common_computation = computation<cpu, Precision, unsharded, recompute_none, Adapter>;
+
 template <class Recipe>
 inline constexpr bool has_compiled_models = [] {
 #ifdef XTRAIN_LIBRARY
-  if constexpr (requires { typename Recipe::optimizer; }) {
+  if constexpr (requires { typename Recipe::optimizer; typename Recipe::parallel; typename Recipe::recompute; }) {
     using precision = typename Recipe::precision;
     using adapter = typename Recipe::adapter;
-    return std::is_same_v<typename Recipe::device, cpu> && (std::is_same_v<precision, fp32> || std::is_same_v<precision, bf16_mixed>) &&
-           std::is_same_v<typename Recipe::parallel, single> && std::is_same_v<typename Recipe::optimizer, adamw> &&
-           std::is_same_v<typename Recipe::objective, next_token> &&
-           std::is_same_v<typename Recipe::recompute, recompute_none> && std::is_same_v<typename Recipe::offload, no_offload> &&
-           (std::is_same_v<adapter, no_adapter> || std::is_same_v<adapter, lora>);
+    return (std::is_same_v<precision, fp32> || std::is_same_v<precision, bf16_mixed>) && (std::is_same_v<adapter, no_adapter> || std::is_same_v<adapter, lora>) &&
+           std::is_same_v<computation_of<Recipe>, common_computation<precision, adapter>>;
   }
 #endif
   return false;
@@ -60,9 +64,10 @@ struct compiled_recipe_of {
 template <class Recipe>
 requires has_compiled_models<Recipe>
 struct compiled_recipe_of<Recipe> {
-  using type = common_recipe<typename Recipe::precision, typename Recipe::adapter>;
+  using type = recipe_axes<cpu, typename Recipe::precision, typename Recipe::parallel, typename Recipe::optimizer, recompute_none,
+                           typename Recipe::offload, typename Recipe::adapter, typename Recipe::objective>;
 };
-/// The recipe that the library's models of these policies have; the recipe itself if there are none.
+/// A recipe by its policies alone if the library has compiled its layers; otherwise the recipe itself.
 template <class Recipe>
 using compiled_recipe = typename compiled_recipe_of<Recipe>::type;
 

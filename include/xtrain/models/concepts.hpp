@@ -18,6 +18,13 @@ concept device_computes = runs_kernel<Device, kernel::matmul<typename Device::me
 template <class Model>
 struct pretrained_tag {};
 
+/// What passes are given of a model's parallel strategy.
+template <class Model>
+[[nodiscard]] auto& layer_parallel_of(Model& model) {
+  if constexpr (requires { model.layer_parallel(); }) return model.layer_parallel();
+  else return model.parallel();
+}
+
 namespace clause {
 
 template <class M>

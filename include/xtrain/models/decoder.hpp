@@ -13,6 +13,7 @@
 
 #include <xtrain/layers/attention.hpp>
 #include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/embedding.hpp>
 #include <xtrain/layers/feed_forward.hpp>
 #include <xtrain/layers/head.hpp>
@@ -87,44 +88,53 @@ class decoder_embedding {
   decoder_embedding(builder<Recipe>& build, const decoder_config& c) : decoder_embedding(build, c, c.family->names()) {}
 
   /// x [n, hidden_size] written
-  void forward(pass<Recipe>& p, matrix_view<compute, memory> x) const {
-    if (!norm_) return tokens_.forward(p, x);
-    const auto raw = p.save(x.shape(0), x.shape(1));
-    tokens_.forward(p, raw);
-    norm_->forward(p, raw, x);
-    p.save_reference(raw);
-  }
+  void forward(pass<Recipe>& p, matrix_view<compute, memory> x) const;
   /// d [n, hidden_size] is overwritten
-  void backward(pass<Recipe>& p, matrix_view<compute, memory> d) const {
-    if (!norm_) return tokens_.backward(p, d);
-    const auto scope = p.scope();
-    const auto raw = p.saved_reference(d.shape(0), d.shape(1));
-    const auto draw = p.temporary(d.shape(0), d.shape(1));
-    fill_zero(p.stream, draw.span());
-    norm_->backward(p, raw, d, draw);
-    p.pop_saved(d.shape(0), d.shape(1));
-    tokens_.backward(p, draw);
-  }
+  void backward(pass<Recipe>& p, matrix_view<compute, memory> d) const;
   [[nodiscard]] xtrain::parameter table() const { return tokens_.table(); }
 
  private:
-  decoder_embedding(builder<Recipe>& build, const decoder_config& c, const decoder_names& names)
-      : tokens_(build, {.vocab_size = c.vocab_size,
-                        .hidden_size = c.hidden_size,
-                        .name = names.embedding,
-                        .position_name = names.positions,
-                        .positions = c.max_position_embeddings,
-                        .dropout = c.embedding_dropout,
-                        .site = 0,
-                        .initial = initial_values::normal(c.initializer_range),
-                        .padding_idx = c.family->has_padding_index ? padding_index(c.pad_token_id, c.vocab_size, c.family->name) : -1,
-                        .scale = c.family->scaled_embedding ? std::sqrt(static_cast<double>(c.hidden_size)) : 1.0}) {
-    if (c.family->embedding_norm) norm_.emplace(detail::make_norm<Norm>(build, names.embedding_norm, c));
-  }
+  decoder_embedding(builder<Recipe>& build, const decoder_config& c, const decoder_names& names);
 
   token_embedding<Recipe> tokens_;
   std::optional<Norm> norm_;
 };
+
+template <class Recipe, class Norm>
+decoder_embedding<Recipe, Norm>::decoder_embedding(builder<Recipe>& build, const decoder_config& c, const decoder_names& names)
+    : tokens_(build, {.vocab_size = c.vocab_size,
+                      .hidden_size = c.hidden_size,
+                      .name = names.embedding,
+                      .position_name = names.positions,
+                      .positions = c.max_position_embeddings,
+                      .dropout = c.embedding_dropout,
+                      .site = 0,
+                      .initial = initial_values::normal(c.initializer_range),
+                      .padding_idx = c.family->has_padding_index ? padding_index(c.pad_token_id, c.vocab_size, c.family->name) : -1,
+                      .scale = c.family->scaled_embedding ? std::sqrt(static_cast<double>(c.hidden_size)) : 1.0}) {
+  if (c.family->embedding_norm) norm_.emplace(detail::make_norm<Norm>(build, names.embedding_norm, c));
+}
+
+template <class Recipe, class Norm>
+void decoder_embedding<Recipe, Norm>::forward(pass<Recipe>& p, matrix_view<compute, memory> x) const {
+  if (!norm_) return tokens_.forward(p, x);
+  const auto raw = p.save(x.shape(0), x.shape(1));
+  tokens_.forward(p, raw);
+  norm_->forward(p, raw, x);
+  p.save_reference(raw);
+}
+
+template <class Recipe, class Norm>
+void decoder_embedding<Recipe, Norm>::backward(pass<Recipe>& p, matrix_view<compute, memory> d) const {
+  if (!norm_) return tokens_.backward(p, d);
+  const auto scope = p.scope();
+  const auto raw = p.saved_reference(d.shape(0), d.shape(1));
+  const auto draw = p.temporary(d.shape(0), d.shape(1));
+  fill_zero(p.stream, draw.span());
+  norm_->backward(p, raw, d, draw);
+  p.pop_saved(d.shape(0), d.shape(1));
+  tokens_.backward(p, draw);
+}
 
 /// The final norm and the head of a decoder.
 template <class Recipe, class Norm>
@@ -137,29 +147,14 @@ class decoder_output {
 
   ///   table  of the embedding, if the head is tied to it; otherwise none
   decoder_output(const typename device::context& context, typename device::stream& stream, builder<Recipe>& build, const decoder_config& c,
-                 xtrain::parameter table)
-      : norm_(detail::make_norm<Norm>(build, c.family->names().final_norm, c)), head_(make_head(context, stream, build, c, table)) {}
+                 xtrain::parameter table);
 
   /// x [n, hidden_size] read, loss_n written
-  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
-    const auto scope = p.scope();
-    const auto y = p.temporary(x.shape(0), x.shape(1));
-    norm_.forward(p, x, y);
-    head_.forward(p, y, loss_n);
-  }
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const;
   /// x [n, hidden_size] read, dx [n, hidden_size] written
-  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx) const {
-    const auto dy = head_.backward(p, x.shape(0), x.shape(1));
-    fill_zero(p.stream, dx.span());
-    norm_.backward(p, x, dy, dx);
-  }
+  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx) const;
   /// x [n, hidden_size] read, logits [n, vocabulary] written
-  void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_nv) const {
-    const auto scope = p.scope();
-    const auto y = p.temporary(x.shape(0), x.shape(1));
-    norm_.recompute(p, x, y);
-    head_.logits(p, y, logits_nv);
-  }
+  void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_nv) const;
 
  private:
   using head_type = std::conditional_t<scores_sequences<Recipe>, score_head<Recipe>, language_head<Recipe>>;
@@ -199,6 +194,34 @@ class decoder_output {
   Norm norm_;
   head_type head_;
 };
+
+template <class Recipe, class Norm>
+decoder_output<Recipe, Norm>::decoder_output(const typename device::context& context, typename device::stream& stream, builder<Recipe>& build,
+                                             const decoder_config& c, xtrain::parameter table)
+    : norm_(detail::make_norm<Norm>(build, c.family->names().final_norm, c)), head_(make_head(context, stream, build, c, table)) {}
+
+template <class Recipe, class Norm>
+void decoder_output<Recipe, Norm>::forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
+  const auto scope = p.scope();
+  const auto y = p.temporary(x.shape(0), x.shape(1));
+  norm_.forward(p, x, y);
+  head_.forward(p, y, loss_n);
+}
+
+template <class Recipe, class Norm>
+void decoder_output<Recipe, Norm>::backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx) const {
+  const auto dy = head_.backward(p, x.shape(0), x.shape(1));
+  fill_zero(p.stream, dx.span());
+  norm_.backward(p, x, dy, dx);
+}
+
+template <class Recipe, class Norm>
+void decoder_output<Recipe, Norm>::logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_nv) const {
+  const auto scope = p.scope();
+  const auto y = p.temporary(x.shape(0), x.shape(1));
+  norm_.recompute(p, x, y);
+  head_.logits(p, y, logits_nv);
+}
 
 /// What a decoder is made of: see transformer.
 template <class Recipe, class Block>
@@ -255,11 +278,15 @@ struct decoder_parts {
 };
 
 /// A decoder made of blocks of one type: the same type for every family made of these layers. Its config names the family.
+///   Recipe   model_axes
+///   Block    of the recipe's computation
 template <class Recipe, class Block>
-class basic_decoder : public transformer<Recipe, decoder_parts<Recipe, Block>> {
-  using base = transformer<Recipe, decoder_parts<Recipe, Block>>;
+class basic_decoder : public transformer<Recipe, decoder_parts<computation_of<Recipe>, Block>> {
+  using parts = decoder_parts<computation_of<Recipe>, Block>;
+  using base = transformer<Recipe, parts>;
 
  public:
+  using typename base::computation;
   using typename base::accumulate;
   using typename base::compute;
   using typename base::config_type;
@@ -270,15 +297,16 @@ class basic_decoder : public transformer<Recipe, decoder_parts<Recipe, Block>> {
   using typename base::uninitialised_t;
   /// The same model with another recipe, e.g. on the dry device.
   template <class Other>
-  using with_recipe = basic_decoder<Other, typename detail::with_other_recipe<Block, Recipe, Other>::type>;
+  using with_recipe = basic_decoder<model_axes_of<Other>, typename detail::with_other_recipe<Block, computation, computation_of<Other>>::type>;
 
   /// Initialized as in the family's paper.
   ///   throws  config_error when sizes are missing or not divisible, memory_error when the weights do not fit
-  explicit basic_decoder(config_type sizes, const context_type& on = context_type{}, const options& settings = options{})
-      : base(std::move(sizes), on, settings) {}
+  explicit basic_decoder(config_type sizes, const context_type& on = context_type{}, const options& settings = options{}, std::size_t alignment = 1)
+      : base(std::move(sizes), on, settings, alignment) {}
 
   /// With uninitialized weights, to be loaded next.
-  basic_decoder(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings) : base(tag, std::move(sizes), on, settings) {}
+  basic_decoder(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1)
+      : base(tag, std::move(sizes), on, settings, alignment) {}
 
   [[nodiscard]] const decoder_family_info& family_info() const { return *this->config().family; }
 
@@ -300,16 +328,16 @@ class basic_decoder : public transformer<Recipe, decoder_parts<Recipe, Block>> {
   /// The parameter that a tensor of files is a copy of, if it is one: a tied head may be stored beside the embedding.
   [[nodiscard]] std::string copied_by(std::string_view tensor) const {
     const bool is_head = tensor == family_info().head_name() + ".weight";
-    return is_head && decoder_parts<Recipe, Block>::ties_embeddings(this->config()) ? family_info().embedding_name() + ".weight" : std::string();
+    return is_head && parts::ties_embeddings(this->config()) ? family_info().embedding_name() + ".weight" : std::string();
   }
 
   /// Logits of selected tokens, without gradients: row i of the logits is that of token rows_r[i] of the batch.
   ///   logits_rv [selected tokens, vocabulary] written
-  void logits(pass<Recipe>& p, stash<device>& layer_inputs, vector_view<const token, memory> rows_r,
+  void logits(pass<computation>& p, stash<device>& layer_inputs, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const;
   /// The same from the hidden states after all layers, for the last stage of a pipeline.
   ///   x [n, hidden_size] read
-  void logits_of(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<const token, memory> rows_r,
+  void logits_of(pass<computation>& p, matrix_view<const compute, memory> x, vector_view<const token, memory> rows_r,
                  matrix_view<accumulate, memory> logits_rv) const {
     this->with_output(p, [&](const auto& output) { logits_of(p, x, output, rows_r, logits_rv); });
   }
@@ -329,7 +357,7 @@ class basic_decoder : public transformer<Recipe, decoder_parts<Recipe, Block>> {
 
  private:
   template <class Output>
-  static void logits_of(pass<Recipe>& p, matrix_view<const compute, memory> x, const Output& output, vector_view<const token, memory> rows_r,
+  static void logits_of(pass<computation>& p, matrix_view<const compute, memory> x, const Output& output, vector_view<const token, memory> rows_r,
                         matrix_view<accumulate, memory> logits_rv) {
     const auto scope = p.scope();
     const auto chosen = p.temporary(rows_r.shape(0), x.shape(1));
@@ -339,25 +367,47 @@ class basic_decoder : public transformer<Recipe, decoder_parts<Recipe, Block>> {
 };
 
 template <class Recipe, class Block>
-void basic_decoder<Recipe, Block>::logits(pass<Recipe>& p, stash<device>& layer_inputs, vector_view<const token, memory> rows_r,
+void basic_decoder<Recipe, Block>::logits(pass<computation>& p, stash<device>& layer_inputs, vector_view<const token, memory> rows_r,
             matrix_view<accumulate, memory> logits_rv) const {
   static_assert(!scores_sequences<Recipe>,
                 "xtrain logits: the model must predict tokens; with the objective 'reward' it has a score head; see objective/README.md");
   this->with_hidden_states(p, layer_inputs, "logits", [&](const auto& x, const auto& output) { logits_of(p, x, output, rows_r, logits_rv); });
 }
 
+/// The same with the recipe that trains it.
+///   Block   of the recipe's computation
+template <class Recipe, class Block>
+class recipe_decoder : public basic_decoder<model_axes_of<Recipe>, Block> {
+  using base = basic_decoder<model_axes_of<Recipe>, Block>;
+
+ public:
+  using recipe = Recipe;
+  using computed_model = base;
+  using typename base::config_type;
+  using typename base::context_type;
+  using typename base::options;
+  using typename base::uninitialised_t;
+  template <class Other>
+  using with_recipe = recipe_decoder<Other, typename detail::with_other_recipe<Block, computation_of<Recipe>, computation_of<Other>>::type>;
+
+  explicit recipe_decoder(config_type sizes, const context_type& on = context_type{}, const options& settings = options{})
+      : base(std::move(sizes), on, settings, detail::layout_alignment_of<Recipe>) {}
+  recipe_decoder(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings)
+      : base(tag, std::move(sizes), on, settings, detail::layout_alignment_of<Recipe>) {}
+};
+
 namespace detail {
 
 template <class Recipe, class Family>
 struct decoder_base_of {
-  using type = basic_decoder<Recipe, typename block_of<Recipe, Family>::type>;
+  using type = recipe_decoder<Recipe, typename block_of<computation_of<Recipe>, Family>::type>;
 };
 #ifdef XTRAIN_LIBRARY
 /// The library has compiled the decoders of these recipes, for every family made of its layers.
 template <class Recipe, class Family>
 requires(has_compiled_models<Recipe> && info_of<Family>.has_known_layers())
 struct decoder_base_of<Recipe, Family> {
-  using type = basic_decoder<compiled_recipe<Recipe>, any_block<compiled_recipe<Recipe>>>;
+  using type = recipe_decoder<compiled_recipe<Recipe>, any_block<computation_of<Recipe>>>;
 };
 #endif
 template <class Recipe, class Family>

@@ -15,6 +15,7 @@
 #include <xtrain/layers/attention.hpp>
 #include <xtrain/layers/attention_mask.hpp>
 #include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/dropout.hpp>
 #include <xtrain/layers/embedding.hpp>
 #include <xtrain/layers/feed_forward.hpp>
@@ -308,10 +309,12 @@ struct encoder_parts {
 /// heads; each loss is averaged over its labels, and all are added: loss_n gets the losses of masked tokens at their indices, and the
 /// weighted losses of labels at any index, since only its sum is used.
 template <class Recipe, class Family>
-class encoder : public transformer<Recipe, encoder_parts<Recipe, Family>> {
-  using base = transformer<Recipe, encoder_parts<Recipe, Family>>;
+class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computation_of<Recipe>, Family>> {
+  using base = transformer<model_axes_of<Recipe>, encoder_parts<computation_of<Recipe>, Family>>;
 
  public:
+  using recipe = Recipe;
+  using typename base::computation;
   /// It is bidirectional.
   static constexpr bool predicts_what_follows = false;
   using family = Family;
@@ -328,10 +331,11 @@ class encoder : public transformer<Recipe, encoder_parts<Recipe, Family>> {
   /// Initialized as in the family's paper.
   ///   throws  config_error when sizes are missing or not divisible, memory_error when the weights do not fit
   explicit encoder(config_type sizes, const context_type& on = context_type{}, const options& settings = options{})
-      : base(std::move(sizes), on, settings) {}
+      : base(std::move(sizes), on, settings, detail::layout_alignment_of<Recipe>) {}
 
   /// With uninitialized weights, to be loaded next.
-  encoder(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings) : base(tag, std::move(sizes), on, settings) {}
+  encoder(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings)
+      : base(tag, std::move(sizes), on, settings, detail::layout_alignment_of<Recipe>) {}
 
   [[nodiscard]] static const xtrain::family_info<config_type>& family_info() { return detail::encoder_family_info<Family>; }
   /// The family that a config.json must describe.
@@ -359,7 +363,7 @@ class encoder : public transformer<Recipe, encoder_parts<Recipe, Family>> {
 
   /// Vocabulary logits of selected tokens, without gradients: row i of the logits is that of token rows_r[i] of the batch.
   ///   logits_rv [selected tokens, vocabulary] written
-  void logits(pass<Recipe>& p, stash<device>& layer_inputs, vector_view<const token, memory> rows_r,
+  void logits(pass<computation>& p, stash<device>& layer_inputs, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const {
     static_assert(
         requires { typename heads::lm_head_type; },
@@ -373,7 +377,7 @@ class encoder : public transformer<Recipe, encoder_parts<Recipe, Family>> {
   }
   /// Classification logits of every sequence.
   ///   logits_bv [sequences, labels] written
-  void label_logits(pass<Recipe>& p, stash<device>& layer_inputs, matrix_view<accumulate, memory> logits_bv) const {
+  void label_logits(pass<computation>& p, stash<device>& layer_inputs, matrix_view<accumulate, memory> logits_bv) const {
     static_assert(
         requires { typename heads::classifier_type; },
         "xtrain encoder::label_logits: the family must have a classification head; it has a masked-LM head: call logits; see models/README.md");
@@ -392,7 +396,7 @@ class encoder : public transformer<Recipe, encoder_parts<Recipe, Family>> {
   }
 
  private:
-  using heads = typename Family::template heads<Recipe>;
+  using heads = typename Family::template heads<computation>;
 };
 
 }  // namespace xtrain

@@ -8,8 +8,10 @@
 #include <xtrain/comm/transport.hpp>
 #include <xtrain/device/dry/dry.hpp>
 #include <xtrain/device/dry_run.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/pass_sizes.hpp>
+#include <xtrain/models/concepts.hpp>
 #include <xtrain/tensor/arena.hpp>
 
 namespace xtrain {
@@ -65,8 +67,8 @@ template <class Model>
 template <class Model>
 class pass_memory {
  public:
-  using recipe = typename Model::recipe;
-  using device = typename recipe::device;
+  using computation = model_computation<Model>;
+  using device = typename computation::device;
 
   /// In a dry run the sizes are ignored: it measures them.
   pass_memory(Model& of, const pass_sizes& sizes)
@@ -77,8 +79,8 @@ class pass_memory {
   }
 
   [[nodiscard]] execution<device> execution_on() { return {model_->stream(), workspace_, model_->context().properties()}; }
-  [[nodiscard]] pass<recipe> new_pass(pass_mode mode) {
-    pass<recipe> p(execution_on(), model_->parameters(), saved_, model_->parallel());
+  [[nodiscard]] pass<computation> new_pass(pass_mode mode) {
+    pass<computation> p(execution_on(), model_->parameters(), saved_, layer_parallel_of(*model_));
     p.mode = mode;
     return p;
   }

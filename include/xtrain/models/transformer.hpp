@@ -8,7 +8,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <xtrain/adapt/concepts.hpp>
@@ -31,6 +33,13 @@ namespace xtrain {
 
 namespace detail {
 
+/// How a recipe's optimizer wants parameters to be aligned, in elements.
+template <class Recipe>
+inline constexpr std::size_t layout_alignment_of = [] {
+  if constexpr (requires { Recipe::optimizer::layout_alignment; }) return std::size_t{Recipe::optimizer::layout_alignment};
+  else return std::size_t{1};
+}();
+
 /// The block may have a mixture of experts, with a load to balance.
 template <class Block>
 inline constexpr bool block_has_experts = requires { requires Block::feed_forward_type::has_experts; };
@@ -48,11 +57,13 @@ inline constexpr bool block_has_experts = requires { requires Block::feed_forwar
 ///   ties_embeddings(config)  whether the output is given the embedding's table; initialises(config, parameter): heads that files may lack
 ///   family_name(config), adapter_targets(config)
 /// and, if block::feed_forward_type::has_experts, also has_experts(config), balances_load(config), balance_sizes(config).
-/// A model derives from it, with constructors and `with_recipe`: basic_decoder and encoder show how. It then runs under every strategy.
+/// A model derives from it, with constructors, `recipe` and `with_recipe`: recipe_decoder and encoder show how. It then runs under every strategy.
+///   Recipe   model_axes: recipes that differ in name, optimizer or objective share the code
 template <class Recipe, class Parts>
 class transformer {
  public:
   using recipe = Recipe;
+  using computation = computation_of<Recipe>;  ///< what layers and passes are named by
   using config_type = typename Parts::config_type;
   using options = model_options<typename Recipe::adapter, typename Recipe::parallel, typename Recipe::offload>;
   using device = typename Recipe::device;
@@ -64,6 +75,7 @@ class transformer {
   using accumulate = accumulate_t<compute>;
   using store = parameter_store<device, precision>;
   using parallel_state = typename Recipe::parallel::template state<device>;
+  using layer_state = typename pass<computation>::parallel_state;
 
   static_assert(xtrain::device<device>, "xtrain recipe: 'device' must be a device; see device/README.md for what a device has");
   static_assert(xtrain::precision<precision>,
@@ -95,6 +107,11 @@ class transformer {
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const store& parameters() const { return *parameters_; }
   [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
+  /// What passes are given of it.
+  [[nodiscard]] layer_state& layer_parallel() const {
+    if constexpr (std::is_same_v<layer_state, parallel_state>) return *parallel_;
+    else return unsharded_;
+  }
 
   /// A parameter by its name in files.
   ///   throws  config_error when no parameter has that name, shape_error when it has another rank
@@ -111,11 +128,11 @@ class transformer {
 
   /// The forward pass. `layer_inputs` holds layer inputs and outputs (checkpointed activations); pass::saved holds what each block saves.
   /// loss_n gets each token's loss. While training, everything the backward needs is saved.
-  void forward(pass<Recipe>& p, stash<device>& layer_inputs, vector_view<accumulate, memory> loss_n) const;
+  void forward(pass<computation>& p, stash<device>& layer_inputs, vector_view<accumulate, memory> loss_n) const;
 
   /// The backward pass; gradients are added to. `last_of_step` tells the parallel strategy that after this pass a block's gradients are
   /// complete.
-  void backward(pass<Recipe>& p, stash<device>& layer_inputs, bool last_of_step) const;
+  void backward(pass<computation>& p, stash<device>& layer_inputs, bool last_of_step) const;
 
   /// Whether training has a load-balancing loss.
   [[nodiscard]] bool balances_load() const {
@@ -130,21 +147,21 @@ class transformer {
   /// Called before forward_blocks. Each block writes the load of its own layer; the output adds the balance loss, so there the loads of all
   /// layers must be present, also those from other pipeline stages. The resulting gradient of the experts' probabilities must be present for
   /// backward_blocks.
-  void begin_load(pass<Recipe>& p) const;
+  void begin_load(pass<computation>& p) const;
 
   /// The forward pass of a range of blocks, for pipeline stages. Returns the hidden state after the last of these blocks (without the
   /// output layer).
   ///   x [n, hidden_size]  read: output of the previous block; written if the embedding is in the range. While training it must not change
   ///                       until the backward pass is done
   ///   loss_n              written if the output layer is in the range
-  matrix_view<compute, memory> forward_blocks(pass<Recipe>& p, stash<device>& layer_inputs, const block_range& range,
+  matrix_view<compute, memory> forward_blocks(pass<computation>& p, stash<device>& layer_inputs, const block_range& range,
                                               matrix_view<compute, memory> x, vector_view<accumulate, memory> loss_n) const;
 
   /// The backward pass of the same range.
   ///   d [n, hidden_size]  on entry: gradient of the returned hidden state (not read if the output layer is in the range); on return:
   ///                       gradient of x. May be the memory of the returned hidden state, unless the output layer is in the
   ///                       range
-  void backward_blocks(pass<Recipe>& p, stash<device>& layer_inputs, const block_range& range, matrix_view<compute, memory> d,
+  void backward_blocks(pass<computation>& p, stash<device>& layer_inputs, const block_range& range, matrix_view<compute, memory> d,
                        bool last_of_step) const;
 
   /// In a backward in two parts: whether nothing of this block is deferred. With sharded gradients, a block's are reduced
@@ -160,13 +177,14 @@ class transformer {
   static constexpr bool has_experts = detail::block_has_experts<block_type>;
 
   /// With uninitialized weights.
-  transformer(uninitialised_t, config_type sizes, const context_type& on, const options& settings);
+  ///   alignment   of parameters in the flat store, in elements: an optimizer may want more than 1
+  transformer(uninitialised_t, config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1);
   /// Initialized as in the family's paper.
-  transformer(config_type sizes, const context_type& on, const options& settings);
+  transformer(config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1);
 
   /// The hidden state after all layers, without gradients: work(x, output layer) computes from it, x [n, hidden_size].
   template <class Work>
-  void with_hidden_states(pass<Recipe>& p, stash<device>& layer_inputs, const char* who, Work&& work) const {
+  void with_hidden_states(pass<computation>& p, stash<device>& layer_inputs, const char* who, Work&& work) const {
     parameters_->require_blocks_here(who);
     const auto x = hidden(p, layer_inputs, all_blocks(), push_layer_input(p, layer_inputs));
     around_block(p, config_.num_layers + 1, forward_visit(p), [&] { work(x, output_); });
@@ -174,7 +192,7 @@ class transformer {
   }
   /// The output layer of a stage that ran the blocks before it: work(output layer).
   template <class Work>
-  void with_output(pass<Recipe>& p, Work&& work) const {
+  void with_output(pass<computation>& p, Work&& work) const {
     around_block(p, config_.num_layers + 1, forward_visit(p), [&] { work(output_); });
   }
   [[nodiscard]] const std::vector<block_type>& blocks() const { return blocks_; }
@@ -218,34 +236,34 @@ class transformer {
   void keep_own_blocks();
 
   template <class Work>
-  void around_block(pass<Recipe>& p, std::size_t block, block_visit visit, Work&& work) const {
-    p.internal.parallel.block_begins(p.stream, *parameters_, block, visit);
+  void around_block(pass<computation>& p, std::size_t block, block_visit visit, Work&& work) const {
+    parallel_->block_begins(p.stream, *parameters_, block, visit);
     prefetch_next(block, visit);
     work();
-    p.internal.parallel.block_ends(p.stream, *parameters_, block, visit);
+    parallel_->block_ends(p.stream, *parameters_, block, visit);
   }
   /// With weights offloaded to files, prefetches the next block's while this one is computed.
   void prefetch_next(std::size_t block, block_visit visit) const;
-  [[nodiscard]] static block_visit forward_visit(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
+  [[nodiscard]] static block_visit forward_visit(const pass<computation>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
   [[nodiscard]] block_range all_blocks() const { return {0, config_.num_layers + 2}; }
   // layers of a range, counted from 0
   [[nodiscard]] std::size_t first_layer(const block_range& range) const { return range.first == 0 ? 0 : range.first - 1; }
   [[nodiscard]] std::size_t last_layer(const block_range& range) const { return std::min(range.last - 1, config_.num_layers); }
-  [[nodiscard]] matrix_view<compute, memory> push_layer_input(const pass<Recipe>& p, stash<device>& layer_inputs) const {
+  [[nodiscard]] matrix_view<compute, memory> push_layer_input(const pass<computation>& p, stash<device>& layer_inputs) const {
     const std::size_t n = p.sequence_parallel_tokens(), c = config_.hidden_size;
     return {layer_inputs.template push<compute>(n * c), {n, c}};
   }
 
   /// Embedding and layers of a range; returns the last layer's output. `layer_inputs` holds, per layer, its output and the address of its
   /// input.
-  matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& layer_inputs, const block_range& range,
+  matrix_view<compute, memory> hidden(pass<computation>& p, stash<device>& layer_inputs, const block_range& range,
                                       matrix_view<compute, memory> x) const;
-  void end_load(pass<Recipe>& p) const {
-    if constexpr (has_experts) load_balance<Recipe>::end(p, Parts::balance_sizes(config_));
+  void end_load(pass<computation>& p) const {
+    if constexpr (has_experts) load_balance<computation>::end(p, Parts::balance_sizes(config_));
   }
 
-  static void forget(pass<Recipe>& p, stash<device>& layer_inputs) {
+  static void forget(pass<computation>& p, stash<device>& layer_inputs) {
     p.saved.drop(0);
     layer_inputs.drop(0);
   }
@@ -256,7 +274,8 @@ class transformer {
   detail::owned_stream<stream_type> stream_;
   std::unique_ptr<store> parameters_;
   std::unique_ptr<parallel_state> parallel_;
-  std::unique_ptr<builder<Recipe>> build_;
+  [[no_unique_address]] mutable std::conditional_t<std::is_same_v<layer_state, parallel_state>, std::monostate, layer_state> unsharded_{};
+  std::unique_ptr<builder<computation>> build_;
   std::unique_ptr<positions> positions_;
   typename Parts::embedding embedding_;
   std::vector<block_type> blocks_;
@@ -267,11 +286,11 @@ class transformer {
 // Members are defined outside of the class, so that a program that is given their instantiation (xtrain_add_library) does not make it again.
 
 template <class Recipe, class Parts>
-transformer<Recipe, Parts>::transformer(uninitialised_t, config_type sizes, const context_type& on, const options& settings)
+transformer<Recipe, Parts>::transformer(uninitialised_t, config_type sizes, const context_type& on, const options& settings, std::size_t alignment)
     : config_(Parts::completed(std::move(sizes))), options_(with_targets(settings, config_)), context_(with_offload<Recipe>(on, settings)),
       stream_(std::make_unique<stream_type>(context_)), parameters_(std::make_unique<store>(context_)),
       parallel_(std::make_unique<parallel_state>(settings.parallel)),
-      build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, shard_of(*parallel_), experts_of(*parallel_),
+      build_(std::make_unique<builder<computation>>(*parameters_, options_.adapter, shard_of(*parallel_), experts_of(*parallel_),
                                                context_shard_of(*parallel_))),
       positions_(std::make_unique<positions>(context_, *stream_, Parts::positions(config_, first_position()))), embedding_(*build_, config_),
       blocks_(make_blocks()), output_(make_output()), drain_(*stream_) {
@@ -279,14 +298,14 @@ transformer<Recipe, Parts>::transformer(uninitialised_t, config_type sizes, cons
   if (Parts::ties_embeddings(config_)) parameters_->reads_from(config_.num_layers + 1, 0);
   keep_own_blocks();
   shard_spec sharding = parallel_->sharding();
-  if constexpr (requires { Recipe::optimizer::layout_alignment; }) sharding.alignment = Recipe::optimizer::layout_alignment;
+  sharding.alignment = std::max(sharding.alignment, alignment);
   parameters_->allocate(sharding);
   build_.reset();
 }
 
 template <class Recipe, class Parts>
-transformer<Recipe, Parts>::transformer(config_type sizes, const context_type& on, const options& settings)
-    : transformer(uninitialised_t{}, std::move(sizes), on, settings) {
+transformer<Recipe, Parts>::transformer(config_type sizes, const context_type& on, const options& settings, std::size_t alignment)
+    : transformer(uninitialised_t{}, std::move(sizes), on, settings, alignment) {
   parameters_->initialise(*stream_, options_.seed, [](std::string_view) { return true; });
   on_weights_loaded();
 }
@@ -305,7 +324,7 @@ void transformer<Recipe, Parts>::on_weights_loaded() {
 }
 
 template <class Recipe, class Parts>
-void transformer<Recipe, Parts>::forward(pass<Recipe>& p, stash<device>& layer_inputs, vector_view<accumulate, memory> loss_n) const {
+void transformer<Recipe, Parts>::forward(pass<computation>& p, stash<device>& layer_inputs, vector_view<accumulate, memory> loss_n) const {
   parameters_->require_blocks_here("forward");
   begin_sequence_parallel(p);
   begin_load(p);
@@ -314,44 +333,44 @@ void transformer<Recipe, Parts>::forward(pass<Recipe>& p, stash<device>& layer_i
 }
 
 template <class Recipe, class Parts>
-void transformer<Recipe, Parts>::backward(pass<Recipe>& p, stash<device>& layer_inputs, bool last_of_step) const {
+void transformer<Recipe, Parts>::backward(pass<computation>& p, stash<device>& layer_inputs, bool last_of_step) const {
   const auto scope = p.scope();
   const std::size_t n = p.sequence_parallel_tokens(), c = config_.hidden_size;
   backward_blocks(p, layer_inputs, all_blocks(), p.temporary(n, c), last_of_step);
   layer_inputs.template pop<compute>(n * c);
   end_load(p);
-  if (last_of_step) p.internal.parallel.finish_gradients(p.stream, *parameters_);
+  if (last_of_step) parallel_->finish_gradients(p.stream, *parameters_);
 }
 
 template <class Recipe, class Parts>
-void transformer<Recipe, Parts>::begin_load(pass<Recipe>& p) const {
+void transformer<Recipe, Parts>::begin_load(pass<computation>& p) const {
   if constexpr (has_experts) {
-    if (p.trains() && balances_load()) load_balance<Recipe>::begin(p, Parts::balance_sizes(config_));
+    if (p.trains() && balances_load()) load_balance<computation>::begin(p, Parts::balance_sizes(config_));
   }
 }
 
 template <class Recipe, class Parts>
-auto transformer<Recipe, Parts>::forward_blocks(pass<Recipe>& p, stash<device>& layer_inputs, const block_range& range, matrix_view<compute, memory> x,
+auto transformer<Recipe, Parts>::forward_blocks(pass<computation>& p, stash<device>& layer_inputs, const block_range& range, matrix_view<compute, memory> x,
                                                vector_view<accumulate, memory> loss_n) const -> matrix_view<compute, memory> {
   const auto y = hidden(p, layer_inputs, range, x);
   if (range.has(config_.num_layers + 1))
     around_block(p, config_.num_layers + 1, forward_visit(p), [&] {
       if (p.trains()) layer_inputs.push_reference(y.span());
       output_.forward(p, y, loss_n);
-      if constexpr (has_experts) load_balance<Recipe>::add(p, Parts::balance_sizes(config_), loss_n);
+      if constexpr (has_experts) load_balance<computation>::add(p, Parts::balance_sizes(config_), loss_n);
     });
   return y;
 }
 
 template <class Recipe, class Parts>
-void transformer<Recipe, Parts>::backward_blocks(pass<Recipe>& p, stash<device>& layer_inputs, const block_range& range, matrix_view<compute, memory> d,
+void transformer<Recipe, Parts>::backward_blocks(pass<computation>& p, stash<device>& layer_inputs, const block_range& range, matrix_view<compute, memory> d,
                                                  bool last_of_step) const {
   const std::size_t n = p.sequence_parallel_tokens(), c = config_.hidden_size;
   const auto back = [&](std::size_t block, auto&& work) {
     const auto deferred = std::exchange(p.internal.deferred, makes_gradients_at_once(block) ? nullptr : p.internal.deferred);
     const bool whole = p.internal.deferred == nullptr;  // otherwise the second part reports that gradients are ready
     around_block(p, block, whole ? block_visit::backward : block_visit::backward_input, work);
-    if (whole) p.internal.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
+    if (whole) parallel_->gradients_ready(p.stream, *parameters_, block, last_of_step);
     p.internal.deferred = deferred;
   };
   if (range.has(config_.num_layers + 1)) {
@@ -415,7 +434,7 @@ void transformer<Recipe, Parts>::prefetch_next(std::size_t block, block_visit vi
 }
 
 template <class Recipe, class Parts>
-auto transformer<Recipe, Parts>::hidden(pass<Recipe>& p, stash<device>& layer_inputs, const block_range& range, matrix_view<compute, memory> x) const
+auto transformer<Recipe, Parts>::hidden(pass<computation>& p, stash<device>& layer_inputs, const block_range& range, matrix_view<compute, memory> x) const
     -> matrix_view<compute, memory> {
   const std::size_t first = first_layer(range), last = last_layer(range);
   // without a backward pass, two buffers alternate

@@ -21,6 +21,7 @@
 #include <xtrain/device/memory.hpp>
 #include <xtrain/generate/generator.hpp>
 #include <xtrain/layers/attention_mask.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/tensor_shard.hpp>
 #include <xtrain/rl/completions.hpp>
@@ -48,8 +49,8 @@ void require_equal_micro_batches(std::string_view who, const Trainer& of) {
 /// Answers of a trainer's model, on all ranks of it: every data-parallel rank has those to its prompts; ranks that share them have the same.
 template <class Model>
 class answer_source {
-  using recipe = typename Model::recipe;
-  static_assert(!has_context_parallel<recipe> && !has_expert_parallel<recipe>,
+  using computation = model_computation<Model>;
+  static_assert(!has_context_parallel<computation> && !has_expert_parallel<computation>,
                 "xtrain rollouts: the recipe's 'parallel' must be single, data_parallel, zero<Stage>, tensor_parallel, sequence_parallel, a pipeline, or a "
                 "combination of these, without context and expert parallelism; see rl/README.md");
 
@@ -129,7 +130,7 @@ class answer_source {
     }
     if (problem) std::rethrow_exception(problem);
     // ranks of the same answers learn from the same rewards
-    if constexpr (has_tensor_parallel<recipe>) {
+    if constexpr (has_tensor_parallel<computation>) {
       auto& tensor = parallel().tensor();
       if (tensor.rank() != 0) std::fill(all.begin(), all.end(), 0.0);
       tensor.all_reduce(std::span<double>(all), reduction::sum);

@@ -21,6 +21,7 @@
 #include <xtrain/data/spill.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/vocab_parallel_head.hpp>
 #include <xtrain/ops/matmul.hpp>
@@ -259,15 +260,15 @@ void add_reference_log_probs(Model& model, dataset& data, const reference_log_pr
 ///   throws  config_error for a top_k of 0 or beyond the vocabulary, tensor or context parallelism, a head with normalized weights; data_error as above
 template <class Model>
 void add_teacher_log_probs(Model& model, dataset& data, const teacher_log_prob_options& options) {
-  using recipe = typename Model::recipe;
-  if constexpr (has_context_parallel<recipe>)
+  using computation = model_computation<Model>;
+  if constexpr (has_context_parallel<computation>)
     require<config_error>(model.parallel().context().size() == 1, "add_teacher_log_probs: sequences must be whole; context parallelism shards them");
   const std::size_t k = options.top_k;
   require<config_error>(k > 0 && k <= model.config().vocab_size, "add_teacher_log_probs: top_k must be positive and at most the vocabulary's ",
                         model.config().vocab_size, "; given ", k);
   detail::dataset_pass<Model> over(model, data, options.micro_batch_size, options.seq_length, "add_teacher_log_probs");
   forward_only<Model> passes(model, over.sizes(), false);
-  detail::top_k_collector<recipe> collector(k);
+  detail::top_k_collector<computation> collector(k);
   spilled_array<token> tokens;
   spilled_array<float> log_probs;
   over.run([&](std::size_t t) { return t * k * 2; },

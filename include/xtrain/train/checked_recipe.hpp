@@ -2,6 +2,7 @@
 #pragma once
 
 #include <xtrain/device/offload.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/parallel/concepts.hpp>
@@ -34,7 +35,7 @@ struct checked_recipe {
       parallel_strategy_for<typename recipe::parallel, device, store>,
       "xtrain recipe: 'parallel' must be a parallel strategy for this device: communicators, and hooks around blocks; see parallel/README.md");
   static_assert(
-      objective_for<objective, recipe>,
+      objective_for<objective, model_computation<Model>>,
       "xtrain recipe: 'objective' must be an objective policy for this recipe: a name, a config, counts and checks of batches, a state that prepares "
       "passes; see objective/README.md");
   static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see device/README.md");

@@ -11,6 +11,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/score_head.hpp>
 #include <xtrain/models/pass_memory.hpp>
@@ -34,7 +35,7 @@ struct forward_only_config {
 template <class Model>
 class forward_only {
  public:
-  using recipe = typename Model::recipe;
+  using computation = model_computation<Model>;
   using config = forward_only_config;
 
   ///   rounds  with an adapter that rounds weights (qat) it does so, as logits and generation; false: the model computes with its weights as they are
@@ -73,7 +74,7 @@ class forward_only {
   /// Queued on the model's stream; the objective is called where the model has its head.
   ///   micro_batch   index of the batch in the step
   ///   throws        shape_error when the batch is larger than announced, or a step has more; data_error
-  void run(const batch_view& batch, std::size_t micro_batch, pass_objective<recipe>& instead) {
+  void run(const batch_view& batch, std::size_t micro_batch, pass_objective<computation>& instead) {
     require<shape_error>(micro_batch < settings_.gradient_accumulation_steps,
                          "a model beside the trained one: gradient_accumulation_steps must be at least the trainer's; given ",
                          settings_.gradient_accumulation_steps, ", micro-batch ", micro_batch);
@@ -84,7 +85,7 @@ class forward_only {
   }
   /// Runs a batch with an objective that writes its cross-entropy, and waits for it.
   ///   returns   log p(target) of every token of the batch, which this rank must have, or the last stage of its pipeline
-  [[nodiscard]] std::vector<float> log_probs_of(const batch_view& batch, pass_objective<recipe>& cross_entropy) {
+  [[nodiscard]] std::vector<float> log_probs_of(const batch_view& batch, pass_objective<computation>& cross_entropy) {
     if constexpr (detail::strategy_runs<Model>) fill_zero(model_->stream(), memory_.losses_of(batch.b * batch.t).span());
     run(batch, 0, cross_entropy);
     std::vector<typename Model::accumulate> losses(batch.b * batch.t);
@@ -113,12 +114,12 @@ class forward_only {
       require<config_error>(c.temperature == 1.0 || sizes.final_logit_softcapping == 0.0,
                             "a model beside the trained one: temperature: must be 1 where logits are bounded (final_logit_softcapping ",
                             sizes.final_logit_softcapping, "); given ", c.temperature);
-    require<config_error>(c.temperature == 1.0 || !scores_sequences<recipe>, "a model with a score head has no temperature; given ", c.temperature);
+    require<config_error>(c.temperature == 1.0 || !scores_sequences<computation>, "a model with a score head has no temperature; given ", c.temperature);
     return c;
   }
   template <class Any>
-  static void run(Any& model, detail::step_memory<Any>& memory, pass_objective<typename Any::recipe>& instead, const batch_view& batch, bool rounds) {
-    const auto prepare = [&](pass<typename Any::recipe>& p) {
+  static void run(Any& model, detail::step_memory<Any>& memory, pass_objective<model_computation<Any>>& instead, const batch_view& batch, bool rounds) {
+    const auto prepare = [&](pass<model_computation<Any>>& p) {
       p.internal.objective = &instead;
       p.internal.without_fake_quantization = !rounds;
     };
@@ -134,15 +135,15 @@ class forward_only {
   }
   /// The memory of a pass, by a dry run of one that computes what is asked of such models: the cross-entropy, and logits in chunks.
   template <class Any>
-  struct everything final : pass_objective<typename Any::recipe> {
-    using any_recipe = typename Any::recipe;
+  struct everything final : pass_objective<model_computation<Any>> {
+    using any_computation = model_computation<Any>;
     double temperature = 1.0;
 
-    void compute(pass<any_recipe>& p, const head_pass<any_recipe>& head, typename head_pass<any_recipe>::sums loss_n) override {
-      if constexpr (scores_sequences<any_recipe>) return scores(p, head);
+    void compute(pass<any_computation>& p, const head_pass<any_computation>& head, typename head_pass<any_computation>::sums loss_n) override {
+      if constexpr (scores_sequences<any_computation>) return scores(p, head);
       else tokens(p, head, loss_n, temperature);
     }
-    static void scores(pass<any_recipe>& p, const head_pass<any_recipe>& head) requires scores_sequences<any_recipe> {
+    static void scores(pass<any_computation>& p, const head_pass<any_computation>& head) requires scores_sequences<any_computation> {
       using memory = typename Any::device::memory;
       const auto scope = p.scope();
       const std::size_t b = p.batch.b;
@@ -151,7 +152,7 @@ class forward_only {
       const auto score_b = values(), count_b = values();
       head.scores(p, head.hidden_states(p, last_b), last_b, score_b, count_b);
     }
-    static void tokens(pass<any_recipe>& p, const head_pass<any_recipe>& head, typename head_pass<any_recipe>::sums loss_n, double temperature) {
+    static void tokens(pass<any_computation>& p, const head_pass<any_computation>& head, typename head_pass<any_computation>::sums loss_n, double temperature) {
       {
         const auto scope = p.scope();
         head.with_temperature(p, temperature).cross_entropy(p, loss_n);
@@ -183,8 +184,8 @@ class forward_only {
     found.memory.bytes = like.context().memory().now;
     found.memory.add(memory_role::stash, memory.stash_bytes(found.passes));
     found.memory.add(memory_role::workspace, found.passes.workspace);
-    found.memory.in_files = recipe::offload::roles;
-    found.memory.is_on_host = keeps_on_host<typename recipe::offload>;
+    found.memory.in_files = Model::recipe::offload::roles;
+    found.memory.is_on_host = keeps_on_host<typename Model::recipe::offload>;
     found.memory.host = memory.staging.bytes();
     return found;
   }

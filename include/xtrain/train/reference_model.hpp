@@ -8,6 +8,7 @@
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/stream_drain.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/objective/log_prob_source.hpp>
 #include <xtrain/objective/sequence_log_probs.hpp>
@@ -54,10 +55,10 @@ class reference_model final : public log_prob_source<typename Model::device> {
   ///   throws  config_error for context parallelism, where this rank does not have all tokens; shape_error, data_error
   template <class Batch>
   [[nodiscard]] std::vector<float> token_log_probs(const Batch& batch) {
-    require<config_error>(!has_context_parallel<typename Model::recipe>,
+    require<config_error>(!has_context_parallel<model_computation<Model>>,
                           "reference_model: token_log_probs must not be used with context parallelism, where a rank does not have all tokens");
     const batch_view view(batch);
-    token_loss_collector<typename Model::recipe> only_losses(passes_.settings().temperature);
+    token_loss_collector<model_computation<Model>> only_losses(passes_.settings().temperature);
     return passes_.log_probs_of(view, only_losses);
   }
 
@@ -70,7 +71,7 @@ class reference_model final : public log_prob_source<typename Model::device> {
 
   forward_only<Model> passes_;
   buffer<device> counts_;
-  log_prob_collector<typename Model::recipe> collector_;
+  log_prob_collector<model_computation<Model>> collector_;
   detail::stream_drain<typename device::stream> drain_;  // last: the host waits before memory that queued work uses is released
 };
 

@@ -12,6 +12,7 @@
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/stream_drain.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/score_head.hpp>
 #include <xtrain/layers/sequence_parallel.hpp>
 #include <xtrain/train/forward_only.hpp>
@@ -26,10 +27,10 @@ class reward_scorer {
   using model_type = Model;
   using device = typename Model::device;
   using memory = typename device::memory;
-  using recipe = typename Model::recipe;
+  using computation = model_computation<Model>;
   using config = forward_only_config;
 
-  static_assert(scores_sequences<recipe>,
+  static_assert(scores_sequences<computation>,
                 "xtrain reward_scorer: the model must have a score head: a recipe whose objective is 'reward'; see objective/README.md");
 
   /// throws config_error for a sequence length that the model does not have, memory_error
@@ -56,11 +57,11 @@ class reward_scorer {
   }
 
  private:
-  struct collector final : pass_objective<recipe> {
+  struct collector final : pass_objective<computation> {
     vector_view<const token, memory> last_b{};
     vector_view<double, memory> score_b{}, count_b{};
 
-    void compute(pass<recipe>& p, const head_pass<recipe>& head, typename head_pass<recipe>::sums) override {
+    void compute(pass<computation>& p, const head_pass<computation>& head, typename head_pass<computation>::sums) override {
       const auto scope = p.scope();
       head.scores(p, head.hidden_states(p, last_b), last_b, score_b, count_b);
     }

@@ -9,6 +9,7 @@
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/stream_drain.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/vocab_parallel_head.hpp>
 #include <xtrain/objective/teacher_source.hpp>
 #include <xtrain/ops/activation.hpp>
@@ -28,8 +29,8 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   using model_type = Model;
   using device = typename Model::device;
   using memory = typename device::memory;
-  using recipe = typename Model::recipe;
-  using compute = typename pass<recipe>::compute;
+  using computation = model_computation<Model>;
+  using compute = typename pass<computation>::compute;
   using accumulate = typename Model::accumulate;
   using config = forward_only_config;
 
@@ -72,12 +73,12 @@ class teacher_model final : public teacher_source<typename Model::device, typena
 
  private:
   /// Keeps what the head is given.
-  struct hidden_state_keeper final : pass_objective<recipe> {
+  struct hidden_state_keeper final : pass_objective<computation> {
     explicit hidden_state_keeper(teacher_model& of) : owner(&of) {}
     teacher_model* owner;
     std::size_t slot = 0;
 
-    void compute(pass<recipe>& p, const head_pass<recipe>& head, typename head_pass<recipe>::sums) override {
+    void compute(pass<computation>& p, const head_pass<computation>& head, typename head_pass<computation>::sums) override {
       require<config_error>(head.has_own_weight(p), "teacher_model: a head with normalized weights or an adapter must not be the teacher's");
       const auto scope = p.scope();
       const auto x = head.hidden_states(p);

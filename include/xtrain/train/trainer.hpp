@@ -26,6 +26,7 @@
 #include <xtrain/device/dry/dry.hpp>
 #include <xtrain/eval/concepts.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/optim/schedule.hpp>
 #include <xtrain/train/checked_recipe.hpp>
@@ -141,7 +142,7 @@ class trainer {
   /// The value of every token of a batch that has a target, 0 elsewhere, in the same way; for the objective ppo_value.
   template <class Batch>
   [[nodiscard]] std::vector<float> token_values(const Batch& batch) {
-    static_assert(requires(typename objective::template state<recipe>& state) { state.predicts(true); },
+    static_assert(requires(typename objective::template state<model_computation<Model>>& state) { state.predicts(true); },
                   "xtrain trainer::token_values: the recipe's 'objective' must be ppo_value; see rl/README.md");
     failed_.require_whole_steps();
     require_no_queued_steps("trainer: token_values()");

@@ -23,6 +23,7 @@
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/stream_drain.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/neftune.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -85,6 +86,7 @@ template <class Model>
 class training_step {
  public:
   using recipe = typename checked_recipe<Model>::recipe;
+  using computation = model_computation<Model>;
   using device = typename recipe::device;
   using precision = typename recipe::precision;
   using optimizer = typename recipe::optimizer;
@@ -228,7 +230,7 @@ class training_step {
   /// Queues the reference log-probabilities of a micro-batch, if the objective needs them.
   void refer(const batch_view& batch, std::size_t micro_batch);
   /// Before every pass that the objective sees.
-  void prepare(pass<recipe>& p, std::size_t micro_batch) {
+  void prepare(pass<computation>& p, std::size_t micro_batch) {
     if constexpr (statistics() > 0) p.internal.statistics = memory_->losses_and_statistics(statistics()).subspan(1, statistics());
     p.internal.without_fake_quantization = !fake_quantizes_;
     p.internal.most_tokens = memory_->local_tokens_of(*model_);
@@ -288,11 +290,11 @@ class training_step {
   }
   /// Whether the objective has a teacher.
   static constexpr bool has_teacher() {
-    return requires(typename objective::template state<recipe>& state) { state.use_teacher(nullptr); };
+    return requires(typename objective::template state<computation>& state) { state.use_teacher(nullptr); };
   }
   /// Whether the objective may need a reference model.
   static constexpr bool refers() {
-    return requires(typename objective::template state<recipe>& state) { state.reference_b(std::size_t{}, std::size_t{}); };
+    return requires(typename objective::template state<computation>& state) { state.reference_b(std::size_t{}, std::size_t{}); };
   }
   template <class Config>
   [[nodiscard]] static std::size_t largest_micro_batch(const Model& model, const Config& settings) {
@@ -322,9 +324,9 @@ class training_step {
   std::size_t begun_ = 0, pending_ = 0;
   typename objective::config objective_settings_;
   std::optional<step_memory<Model>> memory_;
-  std::optional<typename objective::template state<recipe>> objective_;
+  std::optional<typename objective::template state<computation>> objective_;
   log_prob_source<device>* reference_ = nullptr;
-  log_prob_collector<recipe> collector_{};
+  log_prob_collector<computation> collector_{};
   buffer<device> reference_counts_;            // targets of the sequences of a batch
   pinned_memory<device> reference_staging_;    // log-probabilities from the data: of two steps
   pinned_memory<device> number_staging_;       // a number that the host waits for
@@ -464,7 +466,7 @@ void training_step<Model>::queue_gradients(std::span<const batch_view> batches, 
   zero_losses();
   for (std::size_t m = 0; m < batches.size(); ++m) refer(batches[m], m);
   double loss_factor = 1.0;
-  const auto prepare_pass = [&](pass<recipe>& p, std::size_t micro_batch) {
+  const auto prepare_pass = [&](pass<computation>& p, std::size_t micro_batch) {
     prepare(p, micro_batch);
     p.random = {.seed = seed_, .step = captures_ ? 0 : step_number};
     if (captures_) p.inputs_1 = memory_->inputs_1();
@@ -489,7 +491,7 @@ void training_step<Model>::queue_gradients(std::span<const batch_view> batches, 
     memory_->runner.run(memory_->passes.execution_on(), batches, memory_->staging, prepare_pass, losses, sum);
   } else {
     for (std::size_t m = 0; m < batches.size(); ++m) {
-      pass<recipe> p = memory_->passes.new_pass(pass_mode::training);
+      pass<computation> p = memory_->passes.new_pass(pass_mode::training);
       p.batch = memory_->batch.upload(stream, batches[m], &memory_->staging);
       prepare_pass(p, m);
       model_->forward(p, memory_->passes.layer_inputs(), losses(p.batch.n()));
@@ -616,7 +618,7 @@ void training_step<Model>::refer(const batch_view& batch, std::size_t micro_batc
     }
     if (reference_ != nullptr) return reference_->compute(stream, batch, micro_batch, logp_b);
     collector_.write_to(logp_b, {reference_counts_.template as<double>().subspan(0, batch.b), {batch.b}});
-    const auto prepare_pass = [&](pass<recipe>& p) {
+    const auto prepare_pass = [&](pass<computation>& p) {
       p.internal.objective = &collector_;
       p.internal.without_adapter = true;
       p.internal.most_tokens = memory_->local_tokens_of(*model_);
@@ -625,7 +627,7 @@ void training_step<Model>::refer(const batch_view& batch, std::size_t micro_batc
     if constexpr (strategy_runs<Model>) {
       memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, [](std::size_t) {}, &memory_->staging);
     } else {
-      pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
+      pass<computation> p = memory_->passes.new_pass(pass_mode::evaluation);
       p.batch = memory_->batch.upload(stream, batch, &memory_->staging);
       prepare_pass(p);
       model_->forward(p, memory_->passes.layer_inputs(), losses(p.batch.n()));
@@ -637,7 +639,7 @@ template <class Model>
 auto training_step<Model>::evaluate(const batch_view& batch, double label_weight) -> double {
   const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
   const auto sum = [&](std::size_t n) { add_losses(n); };
-  const auto prepare_pass = [&](pass<recipe>& p) {
+  const auto prepare_pass = [&](pass<computation>& p) {
     prepare(p, 0);
     p.label_weight = label_weight;
   };
@@ -649,7 +651,7 @@ auto training_step<Model>::evaluate(const batch_view& batch, double label_weight
   if constexpr (strategy_runs<Model>) {
     memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, sum, &memory_->staging);
   } else {
-    pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
+    pass<computation> p = memory_->passes.new_pass(pass_mode::evaluation);
     p.batch = memory_->batch.upload(model_->stream(), batch, &memory_->staging);
     prepare_pass(p);
     model_->forward(p, memory_->passes.layer_inputs(), losses(p.batch.n()));
@@ -662,11 +664,11 @@ template <class Model>
 auto training_step<Model>::token_log_probs(const batch_view& batch, bool without_adapter) -> std::vector<float> {
   require<config_error>(!without_adapter || adapter_can_be_switched_off(*model_),
                         "token_log_probs: the base model is there only if an adapter (lora) is all that is trained");
-  token_loss_collector<recipe> only_losses([&] {
+  token_loss_collector<computation> only_losses([&] {
     if constexpr (requires { objective::log_prob_temperature(objective_settings_); }) return objective::log_prob_temperature(objective_settings_);
     else return 1.0;
   }());
-  std::vector<float> values = token_outputs("token_log_probs", batch, [&](pass<recipe>& p) {
+  std::vector<float> values = token_outputs("token_log_probs", batch, [&](pass<computation>& p) {
     p.internal.objective = &only_losses;
     p.internal.without_adapter = without_adapter;
   });
@@ -679,13 +681,13 @@ template <class Batch>
 auto training_step<Model>::token_values(const Batch& batch) -> std::vector<float> {
   objective_->upload(model_->stream(), batch, 0);
   struct predicting {  // also when the pass throws
-    typename objective::template state<recipe>& of;
-    explicit predicting(typename objective::template state<recipe>& state) : of(state) { of.predicts(true); }
+    typename objective::template state<computation>& of;
+    explicit predicting(typename objective::template state<computation>& state) : of(state) { of.predicts(true); }
     ~predicting() { of.predicts(false); }
     predicting(const predicting&) = delete;
     predicting& operator=(const predicting&) = delete;
   } const only_values(*objective_);
-  return token_outputs("token_values", batch, [&](pass<recipe>& p) { objective_->prepare(p, 0); });
+  return token_outputs("token_values", batch, [&](pass<computation>& p) { objective_->prepare(p, 0); });
 }
 
 template <class Model>
@@ -696,7 +698,7 @@ auto training_step<Model>::token_outputs(std::string_view who, const batch_view&
   auto& stream = model_->stream();
   const std::size_t n = batch.b * batch.t;
   const auto losses = [&](std::size_t size) { return memory_->losses_of(size); };
-  const auto prepare_pass = [&](pass<recipe>& p) {
+  const auto prepare_pass = [&](pass<computation>& p) {
     prepare(p);
     p.internal.without_fake_quantization = !fake_quantizes_;
   };
@@ -704,7 +706,7 @@ auto training_step<Model>::token_outputs(std::string_view who, const batch_view&
     fill_zero(stream, losses(n).span());  // only the last stage has them
     memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, [](std::size_t) {}, &memory_->staging);
   } else {
-    pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
+    pass<computation> p = memory_->passes.new_pass(pass_mode::evaluation);
     p.batch = memory_->batch.upload(stream, batch);
     prepare_pass(p);
     model_->forward(p, memory_->passes.layer_inputs(), losses(n));

@@ -463,7 +463,7 @@ TEST_CASE("NEFTune: uniform noise of magnitude alpha / sqrt(L * hidden_size) on 
     rows.positions.assign(rows.b * t, 0);
     pass_memory<lora_model> memory(model, {});
     const batch_memory<cpu> batch(model.context(), rows.b * t);
-    pass<recipe> p = memory.new_pass(pass_mode::training);
+    auto p = memory.new_pass(pass_mode::training);
     p.batch = batch.upload(model.stream(), rows);
     p.random = {.seed = 4, .step = step};
     p.internal.neftune_noise_alpha = 3;

@@ -16,6 +16,7 @@
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/deferred_gradients.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -82,16 +83,16 @@ struct pipeline_memory {
 template <class Model, class Schedule>
 class pipeline_runner {
  public:
-  using recipe = typename Model::recipe;
-  using device = typename recipe::device;
+  using computation = model_computation<Model>;
+  using device = typename computation::device;
   using memory = typename device::memory;
-  using compute = typename pass<recipe>::compute;
+  using compute = typename pass<computation>::compute;
   using losses_view = vector_view<typename Model::accumulate, memory>;
   using matrix = matrix_view<compute, memory>;
   using stream = typename device::stream;
 
   static_assert(
-      requires(const Model& m, pass<recipe>& p, stash<device>& layer_inputs, matrix d) { m.backward_blocks(p, layer_inputs, block_range{}, d, true); },
+      requires(const Model& m, pass<computation>& p, stash<device>& layer_inputs, matrix d) { m.backward_blocks(p, layer_inputs, block_range{}, d, true); },
       "xtrain pipeline: the model must run forward and backward block by block (forward_blocks, backward_blocks), as the library's models do; see "
       "models/README.md");
 
@@ -214,7 +215,7 @@ class pipeline_runner {
           go_back(on, action);
           break;
         case action_kind::backward_weight:
-          if constexpr (splits_backwards<recipe>) make_deferred(on, action);
+          if constexpr (splits_backwards<computation>) make_deferred(on, action);
           break;
         case action_kind::send_backward: {
           receive_buffer& a = receive_buffer_of(action);
@@ -269,7 +270,7 @@ class pipeline_runner {
     }
     stash<device> layer_inputs, saved;
     batch_memory<device> rows;
-    std::optional<pass<recipe>> going;
+    std::optional<pass<computation>> going;
     matrix y{};  // the stage's output, then its gradient
     bool is_free = true;
     stage_message<device, compute> message;
@@ -278,7 +279,7 @@ class pipeline_runner {
   /// A micro-batch between the two parts (B and W) of its backward.
   struct deferred {
     deferred(Model& of, const pass_sizes& sizes) : products(of.context(), sizes.deferred, sizes.deferred_entries) {}
-    deferred_gradients<device, compute, typename pass<recipe>::gradient_type> products;
+    deferred_gradients<device, compute, typename pass<computation>::gradient_type> products;
     bool is_free = true;
   };
   /// A receive buffer for the input from the previous stage; its gradient is sent from the same memory.
@@ -294,7 +295,7 @@ class pipeline_runner {
   template <class State>
   static std::shared_ptr<const pipeline_schedule> proved(const State& strategy, std::vector<std::size_t> rows) {
     if (!strategy.cache()) return std::make_shared<const pipeline_schedule>(made_and_proved(strategy, std::move(rows)));
-    using kind = std::pair<Schedule, std::bool_constant<splits_backwards<recipe>>>;
+    using kind = std::pair<Schedule, std::bool_constant<splits_backwards<computation>>>;
     return strategy.cache()->template get<kind>(strategy.depth(), strategy.chunks(), rows, [&] { return made_and_proved(strategy, rows); });
   }
   template <class State>
@@ -312,7 +313,7 @@ class pipeline_runner {
     for (auto& list : schedule.actions) {
       list = with_whole_backwards(list);
       for (const pipeline_action& action : list)
-        if (!splits_backwards<recipe> && action.kind == action_kind::backward_input)
+        if (!splits_backwards<computation> && action.kind == action_kind::backward_input)
           fail<config_error>(schedule.name, ": backwards in two parts must be those of a schedule that says splits_backwards = true; given ",
                              action_text(action));
     }
@@ -370,7 +371,7 @@ class pipeline_runner {
     const auto free = std::find_if(in_flight_.begin(), in_flight_.end(), [](const in_flight& f) { return f.is_free; });
     require<shape_error>(free != in_flight_.end(), schedule().name, ": a list must not save more activations than was counted; ", in_flight_.size());
     free->is_free = false;
-    free->going.emplace(on, model_->parameters(), free->saved, strategy());
+    free->going.emplace(on, model_->parameters(), free->saved, layer_parallel_of(*model_));
     free->going->mode = mode;
     free->going->internal.number = static_cast<std::size_t>(free - in_flight_.begin());
     free->going->batch = free->rows.upload(on.stream, batch, staging);
@@ -387,7 +388,7 @@ class pipeline_runner {
 
   void go_back(const execution<device>& on, const pipeline_action& action) {
     in_flight& f = in_flight_of(action);
-    pass<recipe>& p = *f.going;
+    pass<computation>& p = *f.going;
     {
       const auto scope = p.scope();
       const bool first = strategy().is_first(action.chunk), last = strategy().is_last(action.chunk);
