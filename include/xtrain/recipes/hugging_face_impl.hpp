@@ -14,9 +14,11 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/io/gguf.hpp>
 #include <xtrain/recipes/deepspeed.hpp>
 #include <xtrain/recipes/hugging_face.hpp>
 #include <xtrain/recipes/program_flags.hpp>
@@ -119,7 +121,8 @@ class hugging_face_reader {
         if (std::string_view(name) == "config_name") flags_.wrong(name, "left out: the config is the model's");
         run_.tokenizer.path = given;
       }
-    if (file_exists(in_model("config.json"))) config_ = read_json(in_model("config.json"));
+    if (gguf_file::is_one(run_.model.folder)) config_ = gguf_model(run_.model.folder).config().object();
+    else if (file_exists(in_model("config.json"))) config_ = read_json(in_model("config.json"));
   }
 
   void alpaca() {
