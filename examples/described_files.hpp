@@ -75,7 +75,8 @@ inline void require_weight_files(const std::string& folder, std::vector<std::str
   const std::string member = name_of(names, of);
   if (xtrain::gguf_file::is_one(folder)) {  // the file is the model
     for (const std::string& file : given)
-      xtrain::require<xtrain::config_error>(file == std::filesystem::path(folder).filename().string(), member, ": ", file, " must be the model's file, ", folder);
+      xtrain::require<xtrain::config_error>(file == std::filesystem::path(folder).filename().string(), member, ": ", file, " must be the model's file, ",
+                                            folder);
     return;
   }
   std::vector<std::string> there;
@@ -171,8 +172,8 @@ inline void require(const xtrain::run_description& run, const member_names& name
   const auto must_be_folder = [&](const char* member, const std::string& folder) {
     std::error_code ignored;
     const bool may_be_gguf = std::string_view(member) != "model.adapter";
-    xtrain::require<xtrain::config_error>(folder.empty() || std::filesystem::is_directory(folder, ignored) || (may_be_gguf && xtrain::gguf_file::is_one(folder)),
-                                          name_of(names, member),
+    const bool is_there = std::filesystem::is_directory(folder, ignored) || (may_be_gguf && xtrain::gguf_file::is_one(folder));
+    xtrain::require<xtrain::config_error>(folder.empty() || is_there, name_of(names, member),
                                           ": must be a folder on this machine; given '", folder, "'. Models are not downloaded");
   };
   must_be_folder("model.folder", run.model.folder);

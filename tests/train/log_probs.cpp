@@ -15,6 +15,8 @@
 #include <xtrain/io/folder.hpp>
 #include <xtrain/parallel.hpp>
 #include <xtrain/train/add_log_probs.hpp>
+#include <xtrain/train/checkpoint_state.hpp>
+#include "golden.hpp"
 #include "ranks.hpp"
 #include "scratch.hpp"
 
