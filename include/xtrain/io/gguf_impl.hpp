@@ -293,18 +293,20 @@ struct gguf_row {
 }
 
 /// The fused tensor of a file's queries, keys and values; its bytes are returned in `bytes`. It has their dtype if they have the same, or else F32.
-[[nodiscard]] inline file_tensor gguf_fused(std::string name, const std::array<const gguf_tensor*, 3>& parts, const std::vector<gguf_row>& rows,
-                                            const std::array<std::size_t, 3>& expected, std::vector<std::byte>& bytes, const std::string& who) {
+[[nodiscard]] inline file_tensor gguf_fused(std::string name, const std::array<const gguf_tensor*, 3>& parts, const gguf_heads& heads, std::size_t d,
+                                            bool by_key_head, std::vector<std::byte>& bytes, const std::string& who) {
+  const std::array<std::size_t, 3> expected{heads.all * d, heads.keys * d, heads.keys * d};
   std::array<file_tensor, 3> from;
   std::vector<std::size_t> shape = parts[0]->shape;
   bool same = true;
   for (std::size_t i = 0; i < 3; ++i) {
     from[i] = {.name = std::string(parts[i]->name), .dtype = std::string(parts[i]->type), .shape = parts[i]->shape, .bytes = parts[i]->bytes};
     if (!shape.empty()) shape[0] = expected[i];
-    require<config_error>(!shape.empty() && shape.size() <= 2 && from[i].shape == shape, who, ": '", from[i].name, "' must have shape ",
+    require<config_error>(!shape.empty() && shape.size() <= 2 && from[i].shape == shape && from[i].size() != 0, who, ": '", from[i].name, "' must have shape ",
                           std::span<const std::size_t>(shape), ", as its heads say; it has ", std::span<const std::size_t>(from[i].shape));
     same = same && from[i].dtype == from[0].dtype;
   }
+  const std::vector<gguf_row> rows = gguf_fused_rows(heads, d, by_key_head);  // as many as the file's
   shape[0] = rows.size();
   same = same && (shape.size() == 2 || bits_of(from[0].dtype) != 0);  // a row is whole blocks; a vector's element is not
   std::array<std::vector<float>, 3> numbers;
@@ -472,8 +474,7 @@ XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::ob
       for (const gguf_tensor* part : parts)
         require<config_error>(is_floating(part->type), path, ": '", part->name, "' must be of a type that can be loaded; it is ", part->type);
       tensors_.push_back(detail::gguf_fused(concat(architecture.blocks, layer, ".", architecture.fused, kind), parts,
-                                            detail::gguf_fused_rows({heads, kv_heads}, head_dim, is_internlm2),
-                                            {heads * head_dim, kv_heads * head_dim, kv_heads * head_dim}, *bytes, path));
+                                            {heads, kv_heads}, head_dim, is_internlm2, *bytes, path));
       keep(std::shared_ptr<const void>(bytes));
     }
   };

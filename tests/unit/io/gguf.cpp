@@ -317,6 +317,20 @@ TEST_CASE("a model that contradicts itself is refused with what must hold") {
   check(text("token_embd.weight"), text("token_embd.weighT"), "'token_embd.weight' is missing");
   check(text("blk.1.attn_q.weight"), text("blk.1.attn_q.weighT"), "'blk.1.attn_q.weighT' must belong to a model");
   check(number(8.0f), number(7.0f), "'rope_freqs.weight' must have the factors of LLaMA 3's rule, alone; it has others");
+  // a fused matrix is made after its parts have been checked, however many heads the file claims
+  const auto fused = [&](const std::string& key, std::uint32_t before, std::uint32_t after, const std::string& because) {
+    std::string changed = get_file(fixture("internlm2/model.gguf"));
+    const std::string what = of_u32("internlm2." + key, before);
+    REQUIRE(changed.find(what) != std::string::npos);
+    changed.replace(changed.find(what), what.size(), of_u32("internlm2." + key, after));
+    put_file(folder / "x.gguf", changed);
+    const std::string problem = thrown([&] { (void)gguf_model(folder / "x.gguf"); });
+    CHECK_MESSAGE(problem.find(because) != std::string::npos, "'", problem, "' must say '", because, "'");
+  };
+  fused("embedding_length", 8, 2000000000, "'blk.0.attn_q.weight' must have shape [2000000000, 8], as its heads say; it has [8, 8]");
+  fused("attention.head_count", 4, 3, "heads must have an even size");
+  fused("attention.head_count_kv", 2, 3, "'internlm2.attention.head_count_kv' must divide the number of heads, 4; it is 3");
+  fused("attention.head_count_kv", 2, 1, "'blk.0.attn_k.weight' must have shape [2, 8]");
   put_file(folder / "y.gguf", file({of_text("general.architecture", "llama")}, {}, ""));
   CHECK(thrown([&] { (void)gguf_model(folder / "y.gguf"); }).find("it has no tensors: a vocabulary only") != std::string::npos);
   put_file(folder / "z.txt", "text");
