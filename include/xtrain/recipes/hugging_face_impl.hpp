@@ -161,6 +161,8 @@ class hugging_face_reader {
   /// Alpaca's train.py adds the special tokens that are None, of which [PAD] is the usual one. One that the files do not mention is what the class of
   /// the tokenizer has by itself, which for the generic classes is None too.
   void missing_special_tokens() {
+    require<config_error>(!gguf_file::is_one(run_.model.folder), "--model_name_or_path: must be a folder for train.py, which adds special tokens that its ",
+                          "tokenizer's files lack; given the GGUF file ", run_.model.folder, ". Convert it to a folder first");
     const std::string file = in_model("tokenizer_config.json"), map = in_model("special_tokens_map.json");
     const auto has = [&](const char* name) { return file_exists(in_model(name)); };
     if (!file_exists(file) && !has("tokenizer.json") && !has("tokenizer.model") && !has("vocab.json")) return;
