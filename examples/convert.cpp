@@ -138,8 +138,8 @@ class merged_folder {
 
   [[nodiscard]] static std::string free_path(const convert_flags& flags) {
     using xtrain::require, command_line::usage_error;
-    require<usage_error>(xtrain::is_directory(flags.from) && flags.config.empty(), "--adapter: must be given with a folder of a model as --from; given ",
-                         flags.from, flags.config.empty() ? "" : " with --config");
+    require<usage_error>((xtrain::is_directory(flags.from) || xtrain::gguf_file::is_one(flags.from)) && flags.config.empty(),
+                         "--adapter: must be given with a folder of a model, or a GGUF file, as --from; given ", flags.from, flags.config.empty() ? "" : " with --config");
     std::string to = flags.to;
     while (to.size() > 1 && to.ends_with('/')) to.pop_back();
     const std::string path = to + ".merging";
@@ -284,8 +284,9 @@ void warn_of_other_tensors(const convert_flags& flags, const model_source& sourc
 /// The dtype of a folder's matrices, as --dtype names it. Vectors may be what is computed anew, as RoPE's frequencies.
 std::string dtype_of(const std::string& folder) {
   std::string only;
-  const xtrain::weight_folder weights(folder);
-  for (const auto& [name, tensor] : weights.tensors()) {
+  const auto weights = xtrain::open_weights(folder);
+  for (const auto& [name, tensor] : weights->tensors()) {
+    if (xtrain::find_block_dtype(tensor->dtype) != nullptr) return "fp32";
     if (!xtrain::is_floating(tensor->dtype) || tensor->shape.size() < 2) continue;
     xtrain::require<command_line::usage_error>(only.empty() || only == tensor->dtype, "--dtype: must be given with --adapter: the weights of ", folder,
                                                " are of ", only, " and of ", tensor->dtype);
@@ -302,7 +303,8 @@ void convert(convert_flags flags) {
     xtrain::require<command_line::usage_error>(!std::filesystem::equivalent(flags.adapter, flags.to, ignored),
                                                "--to: must not be the adapter's folder; given ", flags.to);
     flags.tokenizer = command_line::tokenizer_place_of(flags.tokenizer, flags.adapter, flags.from).path;
-    const bool keeps_dtype = flags.dtype.empty() && (flags.format == "hf" || flags.format == "llmc") && xtrain::is_directory(flags.from);
+    const bool is_model = xtrain::is_directory(flags.from) || xtrain::gguf_file::is_one(flags.from);
+    const bool keeps_dtype = flags.dtype.empty() && (flags.format == "hf" || flags.format == "llmc") && is_model;
     if (keeps_dtype) flags.dtype = command_line::for_flag("--from", flags.from, [&] { return dtype_of(flags.from); });
     merged.emplace(flags);
     flags.from = merged->path();

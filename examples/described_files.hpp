@@ -11,9 +11,11 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/data/json_records.hpp>
+#include <xtrain/io/pretrained.hpp>
 #include <xtrain/recipes/run_description.hpp>
 #include <xtrain/train/checkpoint_state.hpp>
 
@@ -71,6 +73,12 @@ inline void require_weight_files(const std::string& folder, std::vector<std::str
                                  const std::string& of = "model.files") {
   if (given.empty()) return;
   const std::string member = name_of(names, of);
+  if (xtrain::gguf_file::is_one(folder)) {  // the file is the model
+    for (const std::string& file : given)
+      xtrain::require<xtrain::config_error>(file == std::filesystem::path(folder).filename().string(), member, ": ", file, " must be the model's file, ",
+                                            folder);
+    return;
+  }
   std::vector<std::string> there;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
@@ -84,8 +92,9 @@ inline void require_weight_files(const std::string& folder, std::vector<std::str
                                           " is not named");
 }
 
-/// Whether a folder has a file that load_tokenizer reads.
+/// Whether a folder has a file that load_tokenizer reads, or a GGUF file has a tokenizer.
 [[nodiscard]] inline bool has_tokenizer(const std::string& folder) {
+  if (xtrain::gguf_file::is_one(folder)) return xtrain::gguf_file(folder).has("tokenizer.ggml.tokens");
   for (const char* name : {"tokenizer.json", "vocab.json", "vocab.txt"})
     if (exists(folder + "/" + name)) return true;
   std::error_code ignored;
@@ -98,8 +107,9 @@ inline void require_weight_files(const std::string& folder, std::vector<std::str
 /// are the trainer's to know.
 inline void require_sizes(const xtrain::run_description& run, const member_names& names) {
   const std::string file = run.model.folder + "/config.json";
-  const bool has_file = !run.model.folder.empty() && exists(file);
-  const xtrain::json config = has_file ? xtrain::read_json(file) : run.model.config;
+  const bool is_gguf = !run.model.folder.empty() && xtrain::gguf_file::is_one(run.model.folder);
+  const bool has_file = is_gguf || (!run.model.folder.empty() && exists(file));
+  const xtrain::json config = is_gguf ? xtrain::read_config(run.model.folder).object() : has_file ? xtrain::read_json(file) : run.model.config;
   if (!config.is_object()) return;
   const std::string member = name_of(names, "model");
   if (has_file) {
@@ -161,7 +171,9 @@ inline void require_output(const xtrain::run_description& run, const member_name
 inline void require(const xtrain::run_description& run, const member_names& names = {}) {
   const auto must_be_folder = [&](const char* member, const std::string& folder) {
     std::error_code ignored;
-    xtrain::require<xtrain::config_error>(folder.empty() || std::filesystem::is_directory(folder, ignored), name_of(names, member),
+    const bool may_be_gguf = std::string_view(member) != "model.adapter";
+    const bool is_there = std::filesystem::is_directory(folder, ignored) || (may_be_gguf && xtrain::gguf_file::is_one(folder));
+    xtrain::require<xtrain::config_error>(folder.empty() || is_there, name_of(names, member),
                                           ": must be a folder on this machine; given '", folder, "'. Models are not downloaded");
   };
   must_be_folder("model.folder", run.model.folder);

@@ -37,7 +37,7 @@ struct evaluate_flags {
   command_line::rank_flags parallel{};
 
   void add(CLI::App& app) {
-    app.add_option("--model", model, "folder with config.json and safetensors")->type_name("DIR");
+    app.add_option("--model", model, "folder with config.json and safetensors, or a GGUF file")->type_name("DIR");
     app.add_option("--adapter", adapter, "folder with a LoRA adapter for the model")->type_name("DIR");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the adapter's folder if it has one, or else the model's")
         ->type_name("byte|DIR|FILE");

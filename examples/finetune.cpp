@@ -60,7 +60,7 @@ struct finetune_flags : command_line::objective_training_flags<objective> {
   std::vector<const CLI::Option*> of_adapter{};  ///< flags that have no effect without --lora-rank
 
   void add_all(CLI::App& app) {
-    app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
+    app.add_option("--model", model, "folder with config.json and safetensors, or a GGUF file")->required()->type_name("DIR");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
     app.add_option("--data", data, "training data")->required()->type_name("FILE");
     app.add_option("--format", format,

@@ -53,7 +53,7 @@ struct generate_flags {
   command_line::rank_flags parallel{};
 
   void add(CLI::App& app) {
-    app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
+    app.add_option("--model", model, "folder with config.json and safetensors, or a GGUF file")->required()->type_name("DIR");
     app.add_option("--adapter", adapter, "folder with an adapter for the model: LoRA, or the prefix of prefix tuning and P-tuning")->type_name("DIR");
     app.add_option("--weight-bits", weight_bits,
                    "with a prefix, 4 or 8: weights of linear layers are integers with a scale per row, as ChatGLM-6B's --quantization_bit makes them; 0: as "

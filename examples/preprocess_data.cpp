@@ -130,7 +130,7 @@ xtrain::chat_template template_of(const preprocess_flags& flags) {
   if (name.empty())
     return command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::chat_template::from_folder(flags.tokenizer); });
   return command_line::for_flag("--chat-template", name, [&] {
-    if (xtrain::is_directory(name)) return xtrain::chat_template::from_folder(name);
+    if (xtrain::is_directory(name) || xtrain::gguf_file::is_one(name)) return xtrain::chat_template::from_folder(name);
     if (xtrain::file_exists(name)) return xtrain::chat_template::from_text(xtrain::mapped_file(name).text(), name);
     return xtrain::named_chat_template(name);
   });

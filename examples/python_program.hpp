@@ -9,6 +9,7 @@
 
 #include <xtrain/comm/launch.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/recipes/run_description.hpp>
 
@@ -95,7 +96,8 @@ inline void print_notes(const xtrain::run_description& run) {
 ///   throws  config_error
 inline void require_local_folder(const char* flag, const std::string& folder) {
   std::error_code ignored;
-  xtrain::require<xtrain::config_error>(std::filesystem::is_directory(folder, ignored), flag, ": must be a folder on this machine; given '",
+  const bool is_there = std::filesystem::is_directory(folder, ignored) || xtrain::gguf_file::is_one(folder);
+  xtrain::require<xtrain::config_error>(is_there, flag, ": must be a folder on this machine; given '",
                                         folder, "'. Models are not downloaded: get its files with a program of the hub first");
 }
 

@@ -12,6 +12,7 @@
 #include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 
+#include "gguf_models.hpp"
 #include "golden.hpp"
 #include "program.hpp"
 #include "scratch.hpp"
@@ -21,6 +22,9 @@ using namespace xtrain;
 namespace {
 
 struct plain : defaults {};
+struct four_bits : defaults {
+  using adapter = qlora;
+};
 
 program_result convert(std::vector<std::string> flags) {
   flags.insert(flags.begin(), EXAMPLES "/convert");
@@ -313,4 +317,45 @@ TEST_CASE("a real model of llama2.c becomes a folder that holds what its twin ho
   check_same(weight_folder(folder + "/hf"), weight_folder(f / "hf"));
   CHECK(read_sizes<llama_family>(f / "hf") == read_sizes<llama_family>(folder + "/hf"));
   CHECK(get_file(f / "hf" + "/tokenizer.model") == get_file(folder + "/tok512.model"));
+}
+
+TEST_CASE("a quantized GGUF file is fine-tuned as the folder of its numbers is, with the same adapter, and merged") {
+  const scratch_folder f;
+  const std::string file = f / "model.gguf", numbers = f / "numbers";
+  put_file(file, gguf_bytes::quantized_llama());
+  const auto done = [](const program_result& result) {
+    CAPTURE(result.err);
+    REQUIRE(result.status == 0);
+    return result.out;
+  };
+  done(convert({"--from", file, "--to", numbers}));
+  std::string texts;
+  for (int i = 0; i < 8; ++i) texts += concat("{\"text\": \"the inn ", i, " is white\"}\n");
+  put_file(f / "texts.jsonl", texts);
+  const auto train = [&](const std::string& model, const std::string& to) {
+    done(run_program({EXAMPLES "/finetune", "--model", model, "--data", f / "texts.jsonl", "--lora-rank", "4", "--num-train-epochs", "2", "--micro-batch-size",
+                      "2", "--output-dir", f / to}));
+    return get_file(f / to + "/adapter_model.safetensors");
+  };
+  const std::string trained = train(file, "of-file");
+  CHECK(trained == train(numbers, "of-numbers"));
+  done(convert({"--from", file, "--adapter", f / "of-file", "--to", f / "merged"}));
+  done(convert({"--from", numbers, "--adapter", f / "of-numbers", "--to", f / "merged-numbers"}));
+  check_same(weight_folder(f / "merged"), weight_folder(f / "merged-numbers"));
+  const auto text = [&](std::vector<std::string> model) {
+    model.insert(model.begin(), EXAMPLES "/generate");
+    for (const char* flag : {"--prompt", "the inn", "--max-new-tokens", "12", "--ids"}) model.push_back(flag);
+    return done(run_program(std::move(model)));
+  };
+  const std::string said = text({"--model", f / "merged"});
+  CHECK(!said.empty());
+  CHECK(said == text({"--model", file, "--adapter", f / "of-file"}));
+  refuses({"--from", f / "texts.jsonl", "--adapter", f / "of-file", "--to", f / "x"}, "must be given with a folder of a model, or a GGUF file, as --from", 2);
+
+  // in four bits, too: the numbers of the file are quantized again
+  auto of_file = llama<four_bits>::from_pretrained(file), of_numbers = llama<four_bits>::from_pretrained(numbers);
+  array<token, 2> tokens(shape_of_rank<2>{1, 6});
+  for (std::size_t i = 0; i < 6; ++i) tokens.data()[i] = static_cast<token>(40 * i + 3);
+  const auto x = logits(of_file, tokens), y = logits(of_numbers, tokens);
+  CHECK(std::equal(x.begin(), x.end(), y.begin(), y.end()));
 }

@@ -305,6 +305,77 @@ def make_chatglm():
     close(out)
 
 
+def split_heads(name, values, heads, kv_heads):
+    """attn_q, attn_k and attn_v of a fused matrix."""
+    d = values.shape[0] // (heads + 2 * kv_heads)
+    if name == "baichuan":
+        q, k, v = np.split(values, [heads * d, (heads + kv_heads) * d])
+    else:
+        groups = values.reshape(kv_heads, heads // kv_heads + 2, d, -1)
+        q, k, v = (part.reshape(-1, values.shape[1]) for part in (groups[:, :-2], groups[:, -2], groups[:, -1]))
+    return {"attn_q": paired(q, heads), "attn_k": paired(k, kv_heads), "attn_v": v}
+
+
+INTERNLM2 = {"model.tok_embeddings": "token_embd", "model.norm": "output_norm", "output": "output"}
+INTERNLM2_BLOCK = {"attention_norm": "attn_norm", "attention.wo": "attn_output", "ffn_norm": "ffn_norm", "feed_forward.w1": "ffn_gate",
+                   "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down"}
+
+
+def make_fused(name, folder_name, config, more=None):
+    """Baichuan and InternLM2: transformers has no class; config.json is that of the families' fixtures."""
+    rng = np.random.Generator(np.random.PCG64(13))
+    c, f, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    kv_heads = config.get("num_key_value_heads", heads)
+    rows = c // heads * (heads + 2 * kv_heads)
+    is_baichuan = name == "baichuan"
+    whole = LLAMA if is_baichuan else INTERNLM2
+    block = {k: v for k, v in LLAMA_BLOCK.items() if k.split(".")[-1] not in ("q_proj", "k_proj", "v_proj")} if is_baichuan else INTERNLM2_BLOCK
+    fused = "self_attn.W_pack" if is_baichuan else "attention.wqkv"
+    sizes = {"attn_norm": (c,), "ffn_norm": (c,), "attn_output": (c, c), "ffn_gate": (f, c), "ffn_up": (f, c), "ffn_down": (c, f)}
+    shapes = {ours + ".weight": (c,) if theirs == "output_norm" else (config["vocab_size"], c) for ours, theirs in whole.items()}
+    for layer in range(config["num_hidden_layers"]):
+        shapes[f"model.layers.{layer}.{fused}.weight"] = (rows, c)
+        for ours, theirs in block.items():
+            if theirs in sizes and (ours.startswith(("mlp", "self_attn")) or "norm" in ours or not is_baichuan) and "gate_up" not in ours and ours != "mlp.gate":
+                shapes[f"model.layers.{layer}.{ours}.weight"] = sizes[theirs]
+    tensors = {key: torch.from_numpy((rng.standard_normal(shape) * 0.3 + (1.0 if len(shape) == 1 else 0.0)).astype(np.float32))
+               for key, shape in shapes.items()}
+    halves = "" if is_baichuan else f"model.layers.0.{fused}.weight"  # has keys in F16, beside F32
+    if halves:
+        tensors[halves] = tensors[halves].half().float()
+    folder = OUT / folder_name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    out = writer(folder / "model.gguf", name)
+    add_llama_settings(out, dict(config, num_key_value_heads=kv_heads, max_position_embeddings=16,
+                                 rope_parameters=dict(rope_type="default", rope_theta=config.get("rope_theta", 1e4))), c // heads)
+    out.add_tensor_data_layout("Meta AI original pth")
+    if more:
+        more(out)
+    add_special_tokens(out, config)
+    for key, values in tensors.items():
+        values = values.numpy()
+        if fused in key:
+            for part, matrix in split_heads(name, values, heads, kv_heads).items():
+                kind = np.float16 if part == "attn_k" and key == halves else np.float32
+                out.add_tensor(f"blk.{key.split('.')[2]}.{part}.weight", np.ascontiguousarray(matrix).astype(kind))
+        else:
+            out.add_tensor(their_name(key, whole, block, "model.layers.")[0], values)
+    close(out)
+
+
+def make_fuseds():
+    sizes = dict(vocab_size=11, hidden_size=8, intermediate_size=12, num_attention_heads=2, rms_norm_eps=1e-6, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+                 tie_word_embeddings=False)
+    make_fused("baichuan", "baichuan", dict(sizes, model_type="baichuan", num_hidden_layers=32, max_position_embeddings=16, model_max_length=16))
+    make_fused("baichuan", "baichuan_alibi", dict(sizes, model_type="baichuan", num_hidden_layers=2, model_max_length=16),
+               lambda out: out.add_max_alibi_bias(8.0))
+    make_fused("internlm2", "internlm2", dict(sizes, model_type="internlm2", num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                                              max_position_embeddings=16, rope_theta=1e6, bias=False))
+
+
 # Of each type of blocks: where its fp16 numbers are.
 HALVES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2],
           "Q6_K": [208], "IQ4_NL": [0], "MXFP4": []}
@@ -368,5 +439,6 @@ if __name__ == "__main__":
     make_gpt2()
     make_bloom()
     make_chatglm()
+    make_fuseds()
     versions = "".join(f"{module.__name__} {module.__version__}\n" for module in (torch, transformers, np)) + "gguf 0.19.0\n"
     (HERE / "VERSIONS_gguf").write_text(versions)

@@ -15,6 +15,8 @@
 #include <xtrain/io/folder.hpp>
 #include <xtrain/parallel.hpp>
 #include <xtrain/train/add_log_probs.hpp>
+#include <xtrain/train/checkpoint_state.hpp>
+#include "golden.hpp"
 #include "ranks.hpp"
 #include "scratch.hpp"
 
@@ -189,6 +191,27 @@ TEST_CASE("with reference log-probabilities of a file, of a second model, and wi
   bytes[bytes.size() - 5] = static_cast<char>(bytes[bytes.size() - 5] ^ 1);
   put_file(folder / "reference.safetensors", bytes);
   CHECK_THROWS_WITH_AS(load_reference_log_probs(read, folder / "reference.safetensors"), doctest::Contains("the checksum of its values"), file_error);
+}
+
+TEST_CASE("a model in several GGUF files is known by all of them") {
+  const scratch_folder folder;
+  const auto path = [&](int number) { return folder / concat("model-0000", number, "-of-00003.gguf"); };
+  for (int number = 1; number <= 3; ++number) put_file(path(number), get_file(golden::folder(concat("gguf/shards/model-0000", number, "-of-00003.gguf"))));
+  const auto known = [&] { return std::pair(log_prob_model_in(path(1)).fingerprint, detail::base_weights_fingerprint(path(1))); };
+  const auto before = known();
+  CHECK(before == known());
+  for (int number = 1; number <= 3; ++number) {
+    CAPTURE(number);
+    std::string bytes = get_file(path(number));
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    put_file(path(number), bytes);
+    const auto after = known();
+    CHECK(after.first != before.first);
+    CHECK(after.second != before.second);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    put_file(path(number), bytes);
+  }
+  CHECK(before == known());
 }
 
 TEST_CASE("a teacher's log-probabilities of the whole vocabulary in a file are the teacher, whatever the layout") {

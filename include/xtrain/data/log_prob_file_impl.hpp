@@ -17,10 +17,12 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/data/dataset.hpp>
 #include <xtrain/data/log_prob_file.hpp>
 #include <xtrain/data/spill.hpp>
+#include <xtrain/io/gguf.hpp>
 #include <xtrain/io/safetensors.hpp>
 
 namespace xtrain {
@@ -116,7 +118,8 @@ class log_prob_reader {
 XTRAIN_INLINE log_prob_model log_prob_model_in(const std::string& path) {
   require<file_error>(file_exists(path), path, ": must be the folder of a model; there is none of that name");
   const bool is_folder = is_directory(path);
-  const std::vector<std::string> names = is_folder ? names_in(path) : std::vector<std::string>{""};
+  std::vector<std::string> names = is_folder ? names_in(path) : std::vector<std::string>{path};
+  if (!is_folder && gguf_file::is_one(path)) names = gguf_files(path);
   constexpr std::size_t blocks = 256, block = 4096;
   std::string all;
   std::size_t weights = 0;
@@ -124,11 +127,11 @@ XTRAIN_INLINE log_prob_model log_prob_model_in(const std::string& path) {
     const bool is_config = name == "config.json" || name == "adapter_config.json" || name == "params.json";
     bool has_weights = !is_folder;
     for (const std::string_view ending : {".safetensors", ".bin", ".pt", ".pth"}) has_weights = has_weights || name.ends_with(ending);
-    const std::string file = is_folder ? concat(path, "/", name) : path;
+    const std::string file = is_folder ? concat(path, "/", name) : name;
     if ((!is_config && !has_weights) || is_directory(file)) continue;
     const mapped_file mapped(file);
     const std::string_view text = mapped.text();
-    all += concat(name, " ", text.size());
+    all += concat(is_folder ? name : std::string(), " ", text.size());
     const std::size_t count = is_config || text.size() <= blocks * block ? 1 : blocks;
     for (std::size_t i = 0; i < count; ++i)
       all += concat(" ", checksum(count == 1 ? text : text.substr((text.size() - block) * i / (count - 1), block)));

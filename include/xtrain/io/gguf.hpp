@@ -12,15 +12,22 @@
 
 namespace xtrain {
 
+/// The files of a model whose first, or only, file this is.
+///   throws  file_error when one is missing, or this is not the first
+[[nodiscard]] std::vector<std::string> gguf_files(const std::string& path);
+
 /// A model in a GGUF file, or in several (NAME-00001-of-0000N.gguf): the first is given.
 ///
-///   general.architecture   llama (with experts: mixtral; with a sliding window: mistral), qwen2, qwen3, gemma, gemma2, phi3, gpt2, bloom, chatglm
+///   general.architecture   llama (with experts: mixtral; with a sliding window: mistral), qwen2, qwen3, gemma, gemma2, phi3, gpt2, bloom, baichuan,
+///                          internlm2, chatglm
 ///   rows of q and k        llama's rotate in adjacent pairs in these files: returned in Hugging Face's order
 ///   tensors of experts     one per expert
 ///   Gemma's norms          these files hold 1 + weight: the weight is returned
 ///   tied head              no output.weight, or one equal to token_embd.weight
+///   attn_q, attn_k, attn_v Baichuan's and InternLM2's: fused, as in Hugging Face's files
 ///   rope_freqs.weight      frequency factors: of LLaMA 3's rule, or refused
 ///
+/// A setting of the architecture that would change what is computed is read, or refused by its key.
 /// What these files do not hold has no effect: dropout is 0. Gemma 2's query_pre_attn_scalar is llama.cpp's.
 class gguf_model : public tensor_source {
  public:

@@ -53,6 +53,7 @@ struct gguf_architecture {
   std::string_view name;
   std::string_view blocks;  ///< "model.layers."
   std::vector<gguf_name> whole, of_block;
+  std::string_view fused{};  ///< the module of attn_q, attn_k and attn_v together
 };
 
 [[nodiscard]] inline gguf_architecture gguf_architecture_of(const std::string& name, const std::string& who) {
@@ -86,6 +87,23 @@ struct gguf_architecture {
                  {"ffn_up.*", "block_sparse_moe.experts.*.w3"}});
   }
   if (name == "qwen2") return with({});
+  if (name == "baichuan") {
+    llama_block.erase(llama_block.begin() + 1, llama_block.begin() + 4);
+    gguf_architecture all = with({});
+    all.fused = "self_attn.W_pack";
+    return all;
+  }
+  if (name == "internlm2")
+    return {name,
+            "model.layers.",
+            {{"token_embd", "model.tok_embeddings"}, {"output_norm", "model.norm"}, {"output", "output"}},
+            {{"attn_norm", "attention_norm"},
+             {"attn_output", "attention.wo"},
+             {"ffn_norm", "ffn_norm"},
+             {"ffn_gate", "feed_forward.w1"},
+             {"ffn_up", "feed_forward.w3"},
+             {"ffn_down", "feed_forward.w2"}},
+            "attention.wqkv"};
   if (name == "qwen3") return with({{"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"}});
   if (name == "gemma" || name == "gemma2") {
     named("attn_norm").change = named("ffn_norm").change = one_less;
@@ -131,7 +149,8 @@ struct gguf_architecture {
              {"output_norm", "transformer.encoder.final_layernorm"},
              {"output", "transformer.output_layer"}},
             megatron_block};
-  fail<config_error>(who, ": general.architecture must be llama, qwen2, qwen3, gemma, gemma2, phi3, gpt2, bloom or chatglm; it is '", name, "'");
+  fail<config_error>(who, ": general.architecture must be llama, qwen2, qwen3, gemma, gemma2, phi3, gpt2, bloom, baichuan, internlm2 or chatglm; it is '", name,
+                     "'");
 }
 
 /// Reads metadata of an architecture.
@@ -245,7 +264,97 @@ struct gguf_heads {
   return tensor;
 }
 
+/// A row of queries (part 0), keys (1) or values (2) of a file.
+struct gguf_row {
+  std::size_t part, row;
+};
+
+/// The rows of a fused matrix in Hugging Face's order: all queries, keys, values; or of each key head the queries that share it, the key, the value.
+[[nodiscard]] inline std::vector<gguf_row> gguf_fused_rows(const gguf_heads& heads, std::size_t d, bool by_key_head) {
+  std::vector<gguf_row> rows;
+  const auto add = [&](std::size_t part, std::size_t first, std::size_t count) {
+    for (std::size_t head = first; head < first + count; ++head)
+      for (std::size_t i = 0; i < d; ++i)  // queries and keys: rows that rotate together are adjacent in the file
+        rows.push_back({part, head * d + (part == 2 ? i : i < d / 2 ? 2 * i : 2 * (i - d / 2) + 1)});
+  };
+  if (by_key_head) {
+    const std::size_t shared = heads.all / heads.keys;
+    for (std::size_t key = 0; key < heads.keys; ++key) {
+      add(0, key * shared, shared);
+      add(1, key, 1);
+      add(2, key, 1);
+    }
+  } else {
+    add(0, 0, heads.all);
+    add(1, 0, heads.keys);
+    add(2, 0, heads.keys);
+  }
+  return rows;
+}
+
+/// The fused tensor of a file's queries, keys and values; its bytes are returned in `bytes`. It has their dtype if they have the same, or else F32.
+[[nodiscard]] inline file_tensor gguf_fused(std::string name, const std::array<const gguf_tensor*, 3>& parts, const gguf_heads& heads, std::size_t d,
+                                            bool by_key_head, std::vector<std::byte>& bytes, const std::string& who) {
+  const std::array<std::size_t, 3> expected{heads.all * d, heads.keys * d, heads.keys * d};
+  std::array<file_tensor, 3> from;
+  std::vector<std::size_t> shape = parts[0]->shape;
+  bool same = true;
+  for (std::size_t i = 0; i < 3; ++i) {
+    from[i] = {.name = std::string(parts[i]->name), .dtype = std::string(parts[i]->type), .shape = parts[i]->shape, .bytes = parts[i]->bytes};
+    if (!shape.empty()) shape[0] = expected[i];
+    require<config_error>(!shape.empty() && shape.size() <= 2 && from[i].shape == shape && from[i].size() != 0, who, ": '", from[i].name, "' must have shape ",
+                          std::span<const std::size_t>(shape), ", as its heads say; it has ", std::span<const std::size_t>(from[i].shape));
+    same = same && from[i].dtype == from[0].dtype;
+  }
+  const std::vector<gguf_row> rows = gguf_fused_rows(heads, d, by_key_head);  // as many as the file's
+  shape[0] = rows.size();
+  same = same && (shape.size() == 2 || bits_of(from[0].dtype) != 0);  // a row is whole blocks; a vector's element is not
+  std::array<std::vector<float>, 3> numbers;
+  for (std::size_t i = 0; i < 3 && !same; ++i) {
+    numbers[i].resize(from[i].size());
+    read_numbers<float>(from[i], 0, std::span(numbers[i]));
+    from[i].bytes = std::as_bytes(std::span(numbers[i]));
+  }
+  const std::size_t width = from[0].bytes.size() / expected[0];
+  bytes.reserve(rows.size() * width);
+  for (const gguf_row& one : rows) {
+    const auto row = from[one.part].bytes.subspan(one.row * width, width);
+    bytes.insert(bytes.end(), row.begin(), row.end());
+  }
+  return {.name = std::move(name), .dtype = same ? from[0].dtype : "F32", .shape = std::move(shape), .bytes = bytes};
+}
+
+/// A setting that must have a value where it is given, because nothing here reads it.
+struct gguf_fixed {
+  std::string_view key;
+  double value;
+  bool or_zero = false;  ///< 0 stands for a setting that is not given
+};
+
+/// Refuses settings of the architecture that would change what is computed, and are neither read (`read`) nor have the value that is computed with.
+inline void require_known_settings(const gguf_file& file, const std::string& architecture, const std::set<std::string_view>& read,
+                                   const std::vector<gguf_fixed>& fixed) {
+  const std::string before = architecture + ".";
+  for (const auto& [key, value] : file.metadata()) {
+    if (!key.starts_with(before)) continue;
+    const std::string_view name = key.substr(before.size());
+    if (read.contains(name)) continue;
+    const auto at = std::find_if(fixed.begin(), fixed.end(), [&](const gguf_fixed& one) { return one.key == name; });
+    require<config_error>(at != fixed.end(), file.path(), ": '", key, "' is not a setting that is read for this architecture: the model would be another");
+    const bool is_flag = value.type == gguf_value_type::boolean && !value.is_array;
+    const double given = is_flag ? (file.flag(key).value_or(false) ? 1.0 : 0.0) : file.number(key).value_or(0.0);
+    const bool same = std::abs(given - at->value) <= 1e-6 * std::abs(at->value) || (at->or_zero && given == 0.0);
+    require<config_error>(same, file.path(), ": '", key, "' must be ", at->value, ", the value that is computed with; it is ", given);
+  }
+}
+
 }  // namespace detail
+
+XTRAIN_INLINE std::vector<std::string> gguf_files(const std::string& path) {
+  std::vector<std::string> all{path};
+  for (std::string& other : detail::gguf_shards(gguf_file(path))) all.push_back(std::move(other));
+  return all;
+}
 
 XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::object(), path), file_(&keep<gguf_file>(path)) {
   using detail::gguf_change;
@@ -274,7 +383,7 @@ XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::ob
 
   // sizes
   const std::size_t layers = given.size("block_count"), hidden = given.size("embedding_length"), heads = given.size("attention.head_count");
-  const std::size_t kv_heads = given.size_or(heads, "attention.head_count_kv"), experts = given.size_or(0, "expert_count");
+  const std::size_t kv_heads = given.size_or(heads, "attention.head_count_kv"), experts = file_->size(given.key("expert_count")).value_or(0);
   constexpr std::size_t max_layers = 4096;
   require<config_error>(layers <= max_layers, path, ": '", given.key("block_count"), "' must be at most ", max_layers, "; it is ", layers);
   const std::size_t head_dim = given.size_or(hidden / heads, "attention.key_length");
@@ -341,21 +450,50 @@ XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::ob
     const file_tensor output = as_file_tensor("output.weight"), embedding = as_file_tensor("token_embd.weight");
     tied = output.size() != 0 && is_floating(output.dtype) && is_floating(embedding.dtype) && same_values(output, embedding);
   }
+  const bool is_internlm2 = name == "internlm2", is_baichuan = name == "baichuan";
+  if (!architecture.fused.empty()) {
+    require<config_error>(head_dim * heads == hidden && head_dim % 2 == 0, path, ": heads must have an even size, hidden / heads; hidden is ", hidden,
+                          ", heads are ", heads, " of ", head_dim);
+    require<config_error>(is_baichuan ? kv_heads == heads : heads % kv_heads == 0, path, ": '", given.key("attention.head_count_kv"), "' must ",
+                          is_baichuan ? "be" : "divide", " the number of heads, ", heads, "; it is ", kv_heads);
+  }
+  const auto take_fused = [&](std::size_t layer) {
+    for (const char* kind : {".weight", ".bias"}) {
+      std::array<const gguf_tensor*, 3> parts{};
+      std::size_t found = 0;
+      for (std::size_t i = 0; i < 3; ++i)
+        if (const auto at = stored.find(concat("blk.", layer, ".attn_", "qkv"[i], kind)); at != stored.end()) {
+          parts[i] = at->second;
+          used.insert(at->first);
+          ++found;
+        }
+      if (found == 0) continue;
+      require<config_error>(found == 3, path, ": layer ", layer, " must have attn_q", kind, ", attn_k", kind, " and attn_v", kind, "; it has ", found,
+                            " of them");
+      const auto bytes = std::make_shared<std::vector<std::byte>>();
+      for (const gguf_tensor* part : parts)
+        require<config_error>(is_floating(part->type), path, ": '", part->name, "' must be of a type that can be loaded; it is ", part->type);
+      tensors_.push_back(detail::gguf_fused(concat(architecture.blocks, layer, ".", architecture.fused, kind), parts,
+                                            {heads, kv_heads}, head_dim, is_internlm2, *bytes, path));
+      keep(std::shared_ptr<const void>(bytes));
+    }
+  };
   for (const detail::gguf_name& what : architecture.whole)
     if (what.theirs == "output" && tied) used.insert("output.weight");
     else take(what, "", "");
-  for (std::size_t layer = 0; layer < layers; ++layer)
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    if (!architecture.fused.empty()) take_fused(layer);
     for (const detail::gguf_name& what : architecture.of_block) take(what, concat("blk.", layer, "."), concat(architecture.blocks, layer, "."));
+  }
 
   // positions
   const double theta = detail::shortest_of_float(given.number("rope.freq_base").value_or(10000.0));
   json rope = json::object();
-  const std::string scaling = file_->text(given.key("rope.scaling.type")).value_or("none");
-  std::optional<double> factor = given.number("rope.scaling.factor");
-  if (!factor) factor = given.number("rope.scale_linear");
-  if (scaling == "linear" || (scaling == "none" && factor.value_or(1.0) != 1.0))
-    rope = {{"rope_type", "linear"}, {"factor", detail::shortest_of_float(factor.value_or(1.0))}};
-  else if (scaling != "none") rope = {{"rope_type", scaling}};
+  const std::string scaling = file_->text(given.key("rope.scaling.type")).value_or("linear");
+  double factor = given.number("rope.scaling.factor").value_or(given.number("rope.scale_linear").value_or(1.0));
+  if (factor == 0.0) factor = 1.0;  // as in llama.cpp
+  if (scaling == "linear" && factor != 1.0) rope = {{"rope_type", "linear"}, {"factor", detail::shortest_of_float(factor)}};
+  if (scaling != "linear" && scaling != "none") rope = {{"rope_type", scaling}};
   if (has("rope_freqs.weight")) {
     const gguf_tensor& from = *stored.at("rope_freqs.weight");
     used.insert("rope_freqs.weight");
@@ -377,6 +515,42 @@ XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::ob
   for (const auto& entry : stored)
     require<config_error>(used.contains(entry.first), path, ": '", entry.first, "' must belong to a model of architecture '", name, "' with ", layers,
                           " layers; it does not");
+
+  // Baichuan 7B rotates, 13B has ALiBi; llama.cpp knows them by their layers
+  const bool says_alibi = file_->has(given.key("attention.max_alibi_bias"));
+  constexpr std::size_t layers_of_7b = 32, layers_of_13b = 40;
+  require<config_error>(!is_baichuan || says_alibi || layers == layers_of_7b || layers == layers_of_13b, path, ": '", given.key("block_count"), "' must be ",
+                        layers_of_7b, " (rotary positions) or ", layers_of_13b, " (ALiBi), or '", given.key("attention.max_alibi_bias"), "' be given; it is ",
+                        layers);
+  const bool has_alibi = name == "bloom" || (is_baichuan && (says_alibi ? given.number("attention.max_alibi_bias") != 0.0 : layers == layers_of_13b));
+
+  // settings that must not be ignored
+  {
+    const double d = static_cast<double>(head_dim);
+    std::set<std::string_view> read{"context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count",
+                                    "attention.head_count_kv", "attention.key_length", "attention.value_length", "attention.layer_norm_epsilon",
+                                    "attention.layer_norm_rms_epsilon", "rope.dimension_count", "rope.freq_base", "rope.scale_linear", "rope.scaling.type",
+                                    "rope.scaling.factor", "expert_count", "expert_used_count",
+                                    // of no effect here: the vocabulary's size is the embedding's, YaRN is refused by its type
+                                    "vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "rope.scaling.original_context_length",
+                                    "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast",
+                                    "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_log_multiplier"};
+    if (name == "llama" || name == "phi3" || name == "gemma2") read.insert("attention.sliding_window");
+    if (name == "gemma2") read.insert({"attn_logit_softcapping", "final_logit_softcapping"});
+    const std::vector<detail::gguf_fixed> fixed{
+        {"attention.causal", 1}, {"attention.max_alibi_bias", has_alibi ? 8.0 : 0.0}, {"attention.clamp_kqv", 0}, {"attention.sliding_window", 0},
+        {"attention.scale", 1.0 / std::sqrt(d), true}, {"attention.output_scale", 1, true}, {"attention.value_scale", 1, true},
+        {"attention.temperature_scale", 0}, {"attention.temperature_length", 0}, {"attention.shared_kv_layers", 0},
+        {"attention.sliding_window_pattern", name == "gemma2" ? 2.0 : 0.0}, {"attention.key_length_swa", d}, {"attention.value_length_swa", d},
+        {"rope.dimension_count_swa", static_cast<double>(given.size_or(head_dim, "rope.dimension_count"))}, {"rope.freq_base_swa", theta},
+        {"rope.scaling.attn_factor", 1, true}, {"rope.scaling.alpha", 0}, {"attn_logit_softcapping", 0}, {"final_logit_softcapping", 0},
+        {"router_logit_softcapping", 0}, {"logit_scale", 1, true}, {"residual_scale", 1, true}, {"embedding_scale", 1, true}, {"pooling_type", 0},
+        {"use_parallel_residual", 0}, {"expert_shared_count", 0}, {"expert_feed_forward_length", static_cast<double>(given.size_or(4 * hidden, "feed_forward_length"))},
+        {"expert_shared_feed_forward_length", 0}, {"expert_gating_func", 1, true}, {"expert_weights_norm", 1}, {"expert_weights_scale", 1, true},
+        {"expert_group_count", 0}, {"expert_group_used_count", 0}, {"leading_dense_block_count", 0}, {"nextn_predict_layers", 0}, {"interleave_moe_layer_step", 1, true}};
+    detail::require_known_settings(*file_, name, read, fixed);
+    require<config_error>(experts == 0 || name == "llama", path, ": '", given.key("expert_count"), "' must be 0 for this architecture; it is ", experts);
+  }
 
   // config.json
   const std::size_t vocabulary = stored.at("token_embd.weight")->shape.empty() ? 0 : stored.at("token_embd.weight")->shape[0];
@@ -427,12 +601,13 @@ XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::ob
     config_.set("hidden_size", hidden);
     config_.set("num_hidden_layers", layers);
     config_.set("num_attention_heads", heads);
-    config_.set("num_key_value_heads", kv_heads);
-    config_.set("head_dim", head_dim);
+    if (!is_baichuan) config_.set("num_key_value_heads", kv_heads);
+    if (architecture.fused.empty()) config_.set("head_dim", head_dim);
     config_.set("intermediate_size", feed_forward);
-    config_.set("max_position_embeddings", context);
+    config_.set(has_alibi ? "model_max_length" : "max_position_embeddings", context);
     set_epsilon("attention.layer_norm_rms_epsilon", "rms_norm_eps");
-    config_.set("rope_theta", theta);
+    if (!has_alibi) config_.set("rope_theta", theta);
+    if (is_internlm2) config_.set("bias", has("blk.0.attn_q.bias"));
     if (!rope.empty()) config_.set("rope_scaling", rope);
     const std::size_t rotated = given.size_or(head_dim, "rope.dimension_count");
     if (name == "phi3") {

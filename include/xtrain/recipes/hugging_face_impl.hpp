@@ -14,9 +14,11 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/io/gguf.hpp>
 #include <xtrain/recipes/deepspeed.hpp>
 #include <xtrain/recipes/hugging_face.hpp>
 #include <xtrain/recipes/program_flags.hpp>
@@ -119,7 +121,8 @@ class hugging_face_reader {
         if (std::string_view(name) == "config_name") flags_.wrong(name, "left out: the config is the model's");
         run_.tokenizer.path = given;
       }
-    if (file_exists(in_model("config.json"))) config_ = read_json(in_model("config.json"));
+    if (gguf_file::is_one(run_.model.folder)) config_ = gguf_model(run_.model.folder).config().object();
+    else if (file_exists(in_model("config.json"))) config_ = read_json(in_model("config.json"));
   }
 
   void alpaca() {
@@ -158,6 +161,8 @@ class hugging_face_reader {
   /// Alpaca's train.py adds the special tokens that are None, of which [PAD] is the usual one. One that the files do not mention is what the class of
   /// the tokenizer has by itself, which for the generic classes is None too.
   void missing_special_tokens() {
+    require<config_error>(!gguf_file::is_one(run_.model.folder), "--model_name_or_path: must be a folder for train.py, which adds special tokens that its ",
+                          "tokenizer's files lack; given the GGUF file ", run_.model.folder, ". Convert it to a folder first");
     const std::string file = in_model("tokenizer_config.json"), map = in_model("special_tokens_map.json");
     const auto has = [&](const char* name) { return file_exists(in_model(name)); };
     if (!file_exists(file) && !has("tokenizer.json") && !has("tokenizer.model") && !has("vocab.json")) return;

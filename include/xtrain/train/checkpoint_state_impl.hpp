@@ -20,11 +20,13 @@
 #include <xtrain/core/checksum.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/data/dataset.hpp>
 #include <xtrain/data/global_batch_sizes.hpp>
 #include <xtrain/io/folder.hpp>
+#include <xtrain/io/gguf.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/settings.hpp>
 #include <xtrain/train/checkpoint_state.hpp>
@@ -243,11 +245,10 @@ XTRAIN_INLINE std::string base_weights_fingerprint(const std::string& base_model
         for (const std::string& name : names)
           if (name.starts_with(beginning) && name.ends_with(ending) && !is_beside_model(name) && !is_directory(concat(base_model, "/", name)))
             files.push_back(concat(base_model, "/", name));
-  } else {
-    files.push_back(base_model);
   }
   std::string all;
   try {
+    if (!is_directory(base_model)) files = gguf_file::is_one(base_model) ? gguf_files(base_model) : std::vector<std::string>{base_model};
     for (const std::string& file : files) {
       const mapped_file mapped(file);
       all += concat(mapped.size());

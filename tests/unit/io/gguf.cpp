@@ -127,7 +127,8 @@ TEST_CASE("numbers of every type are those that the package gguf makes of it, in
 }
 
 TEST_CASE("a model in a GGUF file is the folder's, and computes transformers' logits") {
-  for (const std::string name : {"llama", "llama_biased", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "bloom", "chatglm"}) {
+  for (const std::string name : {"llama", "llama_biased", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "bloom", "chatglm",
+                                 "baichuan", "baichuan_alibi", "internlm2"}) {
     CAPTURE(name);
     auto ours = any_model::from_pretrained(fixture(name) + "/model.gguf"), folder = any_model::from_pretrained(fixture(name));
     CHECK(std::string(ours.family_info().name) == std::string(folder.family_info().name));
@@ -149,6 +150,7 @@ TEST_CASE("a model in a GGUF file is the folder's, and computes transformers' lo
     CHECK(a.sliding_window == b.sliding_window);
     CHECK(a.eos == b.eos);
     CHECK(a.bos == b.bos);
+    CHECK(a.alibi == b.alibi);
     std::vector<token> tokens{3, 1, 10, 4, 4, 7};
     const std::string expected = fixture(name) + "/logits.safetensors";
     std::vector<double> logits;
@@ -181,6 +183,54 @@ TEST_CASE("a model in several files is the model in one") {
   CHECK(thrown([&] { (void)gguf_model(folder / "model-00001-of-00003.gguf"); }).find("must be file 2 of the model") != std::string::npos);
   std::filesystem::copy(folder / "model-00001-of-00003.gguf", folder / "renamed.gguf");
   CHECK(thrown([&] { (void)gguf_model(folder / "renamed.gguf"); }).find("must end in -00001-of-00003.gguf") != std::string::npos);
+}
+
+TEST_CASE("a setting that would change what is computed is read or refused") {
+  const scratch_folder folder;
+  const auto with = [&](const std::string& name, const std::string& entry, std::uint64_t count = 1) {
+    std::string good = get_file(fixture(name + "/model.gguf"));
+    std::uint64_t entries = 0;
+    std::memcpy(&entries, good.data() + 16, sizeof(entries));
+    const std::size_t bare = entry.size() + of_text("pad", "").size();  // what is inserted is whole alignments long
+    const std::string inserted = entry + of_text("pad", std::string((32 - bare % 32) % 32, ' '));
+    good.replace(16, 8, u64(entries + count + 1));
+    good.insert(24, inserted);
+    put_file(folder / "x.gguf", good);
+    return thrown([&] { (void)gguf_model(folder / "x.gguf"); });
+  };
+  const auto refused = [&](const std::string& name, const std::string& entry, const std::string& because) {
+    const std::string problem = with(name, entry);
+    CHECK_MESSAGE(problem.find(because) != std::string::npos, "'", problem, "' must say '", because, "'");
+  };
+  refused("llama", of_f32("llama.logit_scale", 0.5f), "'llama.logit_scale' must be 1, the value that is computed with; it is 0.5");
+  refused("llama", of_f32("llama.attention.scale", 0.5f), "'llama.attention.scale' must be 0.25");
+  refused("llama", of_f32("llama.residual_scale", 0.5f), "'llama.residual_scale' must be 1");
+  refused("llama", of_f32("llama.embedding_scale", 2.0f), "'llama.embedding_scale' must be 1");
+  refused("llama", of_f32("llama.attention.clamp_kqv", 8.0f), "'llama.attention.clamp_kqv' must be 0");
+  refused("llama", of_f32("llama.attention.max_alibi_bias", 8.0f), "'llama.attention.max_alibi_bias' must be 0");
+  refused("llama", of_flag("llama.attention.causal", false), "'llama.attention.causal' must be 1");
+  refused("llama", of_flag("llama.use_parallel_residual", true), "'llama.use_parallel_residual' must be 0");
+  refused("llama", of_f32("llama.final_logit_softcapping", 30.0f), "'llama.final_logit_softcapping' must be 0");
+  refused("llama", of_f32("llama.some_new_scale", 1.0f), "'llama.some_new_scale' is not a setting that is read for this architecture");
+  refused("llama", of_numbers<std::int32_t>("llama.attention.sliding_window_pattern", 5, {1, 0}), "must be one value; it is an array");
+  refused("mixtral", of_f32("llama.expert_weights_scale", 2.5f), "'llama.expert_weights_scale' must be 1");
+  refused("mixtral", of_flag("llama.expert_weights_norm", false), "'llama.expert_weights_norm' must be 1");
+  refused("mixtral", of_u32("llama.expert_gating_func", 2), "'llama.expert_gating_func' must be 1");
+  refused("mixtral", of_u32("llama.expert_shared_count", 1), "'llama.expert_shared_count' must be 0");
+  refused("qwen2", of_u32("qwen2.attention.sliding_window", 4), "'qwen2.attention.sliding_window' must be 0");
+  refused("qwen2", of_u32("qwen2.expert_count", 4), "'qwen2.expert_count' must be 0 for this architecture");
+  refused("gemma2", of_u32("gemma2.attention.sliding_window_pattern", 6), "'gemma2.attention.sliding_window_pattern' must be 2");
+  refused("bloom", of_f32("bloom.attention.max_alibi_bias", 4.0f), "'bloom.attention.max_alibi_bias' must be 8");
+  for (const std::string& harmless : {of_f32("llama.logit_scale", 0.0f), of_f32("llama.attention.scale", 0.25f), of_flag("llama.attention.causal", true),
+                                      of_u32("llama.vocab_size", 11), of_u32("llama.expert_count", 0), of_text("llama.rope.scaling.type", "none")})
+    CHECK(with("llama", harmless) == "");
+  CHECK(with("gemma2", of_u32("gemma2.attention.sliding_window_pattern", 2)) == "");
+  CHECK(with("mixtral", of_flag("llama.expert_weights_norm", true)) == "");
+  // positions are not scaled where the type is none, whatever the factor
+  CHECK(with("qwen2", of_f32("qwen2.rope.scaling.factor", 2.0f)) == "");
+  CHECK(gguf_model(folder / "x.gguf").config().object()["rope_scaling"]["factor"] == 2.0);
+  CHECK(with("qwen2", of_f32("qwen2.rope.scaling.factor", 2.0f) + of_text("qwen2.rope.scaling.type", "none"), 2) == "");
+  CHECK(!gguf_model(folder / "x.gguf").config().object().contains("rope_scaling"));
 }
 
 TEST_CASE("a weight file of GGUF has its tensors and settings, and is saved as a folder of the same weights") {
@@ -262,10 +312,25 @@ TEST_CASE("a model that contradicts itself is refused with what must hold") {
   check(of("rope.dimension_count", 16), of("rope.dimension_count", 8), "'llama.rope.dimension_count' must be the size of a head, 16; it is 8");
   check(of("embedding_length", 8), of("embedding_length", 9), "must have shape");
   check(of("feed_forward_length", 12), of("feed_forward_length", 13), "must have shape");
-  check(text("llama.context_length"), text("llama.context_lengtH"), "'llama.context_length' must be given; it is missing");
+  check(text("llama.context_length"), text("lLama.context_length"), "'llama.context_length' must be given; it is missing");
+  check(text("llama.context_length"), text("llama.context_lengtH"), "'llama.context_lengtH' is not a setting that is read for this architecture");
   check(text("token_embd.weight"), text("token_embd.weighT"), "'token_embd.weight' is missing");
   check(text("blk.1.attn_q.weight"), text("blk.1.attn_q.weighT"), "'blk.1.attn_q.weighT' must belong to a model");
   check(number(8.0f), number(7.0f), "'rope_freqs.weight' must have the factors of LLaMA 3's rule, alone; it has others");
+  // a fused matrix is made after its parts have been checked, however many heads the file claims
+  const auto fused = [&](const std::string& key, std::uint32_t before, std::uint32_t after, const std::string& because) {
+    std::string changed = get_file(fixture("internlm2/model.gguf"));
+    const std::string what = of_u32("internlm2." + key, before);
+    REQUIRE(changed.find(what) != std::string::npos);
+    changed.replace(changed.find(what), what.size(), of_u32("internlm2." + key, after));
+    put_file(folder / "x.gguf", changed);
+    const std::string problem = thrown([&] { (void)gguf_model(folder / "x.gguf"); });
+    CHECK_MESSAGE(problem.find(because) != std::string::npos, "'", problem, "' must say '", because, "'");
+  };
+  fused("embedding_length", 8, 2000000000, "'blk.0.attn_q.weight' must have shape [2000000000, 8], as its heads say; it has [8, 8]");
+  fused("attention.head_count", 4, 3, "heads must have an even size");
+  fused("attention.head_count_kv", 2, 3, "'internlm2.attention.head_count_kv' must divide the number of heads, 4; it is 3");
+  fused("attention.head_count_kv", 2, 1, "'blk.0.attn_k.weight' must have shape [2, 8]");
   put_file(folder / "y.gguf", file({of_text("general.architecture", "llama")}, {}, ""));
   CHECK(thrown([&] { (void)gguf_model(folder / "y.gguf"); }).find("it has no tensors: a vocabulary only") != std::string::npos);
   put_file(folder / "z.txt", "text");
