@@ -484,7 +484,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/tensor/xtensor_face.hpp
     xtrain/testing/archetypes.hpp
     xtrain/testing/check_gradient.hpp
+    xtrain/testing/check_objective.hpp
     xtrain/testing/check_on_ranks.hpp
+    xtrain/testing/check_optimizer.hpp
     xtrain/testing/communicator_conformance.hpp
     xtrain/testing/compare.hpp
     xtrain/testing/conformance.hpp

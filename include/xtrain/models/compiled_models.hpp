@@ -50,7 +50,8 @@ inline constexpr bool has_compiled_models = [] {
   if constexpr (requires { typename Recipe::optimizer; typename Recipe::parallel; typename Recipe::recompute; }) {
     using precision = typename Recipe::precision;
     using adapter = typename Recipe::adapter;
-    return (std::is_same_v<precision, fp32> || std::is_same_v<precision, bf16_mixed>) && (std::is_same_v<adapter, no_adapter> || std::is_same_v<adapter, lora>) &&
+    return (std::is_same_v<precision, fp32> || std::is_same_v<precision, bf16_mixed>) &&
+           (std::is_same_v<adapter, no_adapter> || std::is_same_v<adapter, lora>) &&
            std::is_same_v<computation_of<Recipe>, common_computation<precision, adapter>>;
   }
 #endif

@@ -101,17 +101,34 @@ class transformer {
 
   [[nodiscard]] const config_type& config() const { return config_; }
   [[nodiscard]] const options& settings() const { return options_; }
-  [[nodiscard]] const context_type& context() const { return context_; }
+  [[nodiscard]] const context_type& context() const {
+    require_content();
+    return context_;
+  }
   /// The stream that all of this model's operations run on.
-  [[nodiscard]] stream_type& stream() const { return *stream_; }
-  [[nodiscard]] store& parameters() { return *parameters_; }
-  [[nodiscard]] const store& parameters() const { return *parameters_; }
-  [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
+  [[nodiscard]] stream_type& stream() const {
+    require_content();
+    return *stream_;
+  }
+  [[nodiscard]] store& parameters() {
+    require_content();
+    return *parameters_;
+  }
+  [[nodiscard]] const store& parameters() const {
+    require_content();
+    return *parameters_;
+  }
+  [[nodiscard]] parallel_state& parallel() const {
+    require_content();
+    return *parallel_;
+  }
   /// What passes are given of it.
   [[nodiscard]] layer_state& layer_parallel() const {
-    if constexpr (std::is_same_v<layer_state, parallel_state>) return *parallel_;
+    if constexpr (std::is_same_v<layer_state, parallel_state>) return parallel();
     else return unsharded_;
   }
+  /// For those who refer to this model: whether it is still here.
+  [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
 
   /// A parameter by its name in files.
   ///   throws  config_error when no parameter has that name, shape_error when it has another rank
@@ -185,7 +202,7 @@ class transformer {
   /// The hidden state after all layers, without gradients: work(x, output layer) computes from it, x [n, hidden_size].
   template <class Work>
   void with_hidden_states(pass<computation>& p, stash<device>& layer_inputs, const char* who, Work&& work) const {
-    parameters_->require_blocks_here(who);
+    parameters().require_blocks_here(who);
     const auto x = hidden(p, layer_inputs, all_blocks(), push_layer_input(p, layer_inputs));
     around_block(p, config_.num_layers + 1, forward_visit(p), [&] { work(x, output_); });
     forget(p, layer_inputs);
@@ -198,6 +215,9 @@ class transformer {
   [[nodiscard]] const std::vector<block_type>& blocks() const { return blocks_; }
 
  private:
+  void require_content() const {
+    require<error>(parameters_ != nullptr, "model: must not be used after it was moved from; use the model that it was moved to");
+  }
   [[nodiscard]] bool with_experts() const {
     if constexpr (has_experts) return Parts::has_experts(config_);
     else return false;
@@ -280,6 +300,7 @@ class transformer {
   typename Parts::embedding embedding_;
   std::vector<block_type> blocks_;
   output_type output_;
+  detail::lifetime lifetime_;
   detail::stream_drain<stream_type> drain_;  // last: the host waits before what queued work uses is destroyed
 };
 
@@ -325,7 +346,7 @@ void transformer<Recipe, Parts>::on_weights_loaded() {
 
 template <class Recipe, class Parts>
 void transformer<Recipe, Parts>::forward(pass<computation>& p, stash<device>& layer_inputs, vector_view<accumulate, memory> loss_n) const {
-  parameters_->require_blocks_here("forward");
+  parameters().require_blocks_here("forward");
   begin_sequence_parallel(p);
   begin_load(p);
   forward_blocks(p, layer_inputs, all_blocks(), push_layer_input(p, layer_inputs), loss_n);

@@ -54,6 +54,9 @@ struct next_token {
   template <class Recipe>
   class state {
    public:
+    /// prepare() installs no objective: the head's own cross-entropy is meant.
+    static constexpr bool is_cross_entropy = true;
+
     template <class Context>
     state(const config& settings, const Context&, const objective_sizes&) : settings_(settings) {
       require_config(settings);

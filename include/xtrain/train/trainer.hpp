@@ -66,7 +66,7 @@ class trainer {
   using accumulate = typename Model::accumulate;
   using memory = typename device::memory;
 
-  ///   model   must outlive the trainer, and must not be moved meanwhile
+  ///   model   must not be moved or destroyed while the trainer is used: calls then throw a config_error
   ///   throws  config_error when the settings do not suit the model, memory_error when the run does not fit: with the sizes
   explicit trainer(Model& model, detail::run_config_of<Model> settings = {});
 
@@ -134,7 +134,7 @@ class trainer {
   ///   throws  config_error for context parallelism, and while steps are queued; data_error
   template <class Batch>
   [[nodiscard]] std::vector<float> token_log_probs(const Batch& batch, bool without_adapter = false) {
-    failed_.require_whole_steps();
+    require_usable();
     require_no_queued_steps("trainer: token_log_probs()");
     return together(remains::nothing, [&] { return step_->token_log_probs(batch_view(batch), without_adapter); });
   }
@@ -144,7 +144,7 @@ class trainer {
   [[nodiscard]] std::vector<float> token_values(const Batch& batch) {
     static_assert(requires(typename objective::template state<model_computation<Model>>& state) { state.predicts(true); },
                   "xtrain trainer::token_values: the recipe's 'objective' must be ppo_value; see rl/README.md");
-    failed_.require_whole_steps();
+    require_usable();
     require_no_queued_steps("trainer: token_values()");
     return together(remains::nothing, [&] { return step_->token_values(batch_view(batch)); });
   }
@@ -174,6 +174,7 @@ class trainer {
   /// Restores the state of a saved run: fit() then continues from there. Results of steps that are queued are dropped.
   ///   throws  comm_error after a step that failed on one of several ranks
   void restore(const training_progress& saved) {
+    require_model();
     failed_.restore();
     while (queued_steps() > 0) (void)step_->finish();
     progress_ = saved;
@@ -197,7 +198,10 @@ class trainer {
   }
 
   /// How this trainer reads a dataset.
-  [[nodiscard]] loader_config loader_settings() const { return detail::loader_settings_of(*model_, config_); }
+  [[nodiscard]] loader_config loader_settings() const {
+    require_model();
+    return detail::loader_settings_of(*model_, config_);
+  }
 
   /// Writes the model as a Hugging Face folder; see io/pretrained.hpp.
   ///   throws  non_finite_error when a weight is not finite; what save_pretrained throws
@@ -207,7 +211,7 @@ class trainer {
         requires { save_pretrained(std::declval<const Model&>(), folder, arguments...); },
         "xtrain trainer::save: the 'io' component must be included, and an adapter of your own that freezes weights must have a "
         "save_pretrained of its own; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
-    failed_.require_whole_steps();
+    require_usable();
     require_no_queued_steps("trainer: save()");
     require_finite_weights();
     save_pretrained(*model_, folder, arguments...);
@@ -216,6 +220,17 @@ class trainer {
  private:
   using clock = std::chrono::steady_clock;
   using remains = detail::remains;
+
+  /// throws  config_error when the model is no longer where it was; what failed_step throws
+  void require_usable() const {
+    require_model();
+    failed_.require_whole_steps();
+  }
+  void require_model() const {
+    require<config_error>(!model_life_ || model_life_->is_unmoved(), "trainer: its model must stay where it was when the trainer was made; the model has been ",
+                          model_life_ && model_life_->is_destroyed() ? "destroyed or assigned to" : "moved",
+                          ". Declare the model before the trainer, and do not move it; see train/README.md");
+  }
 
   // ---- a step ----
 
@@ -240,7 +255,7 @@ class trainer {
 
   template <class Rows, class Data>
   void fit_loader(Rows& rows, const Data* held_out, std::stop_token stop) {
-    failed_.require_whole_steps();
+    require_usable();
     while (queued_steps() > 0) (void)finish_step();  // left by a fit() that was ended by an exception
     if (!std::exchange(restored_, false)) progress_.step = progress_.skipped_sequences = 0;  // a new run
     else rows.restore(progress_.data);
@@ -341,6 +356,7 @@ class trainer {
   }
 
   Model* model_;
+  std::optional<detail::lifetime_watch> model_life_;
   config config_;
   dry_run plan_{};
   std::optional<detail::training_step<Model>> step_;
@@ -365,6 +381,7 @@ template <class Model>
 trainer<Model>::trainer(Model& model, detail::run_config_of<Model> settings)
     : model_(&model), config_(detail::complete_config(model, std::move(settings))),
       guard_(config_.max_bad_steps) {
+  if constexpr (requires { model.lifetime(); }) model_life_.emplace(model.lifetime());
   if constexpr (!is_dry<device>) {
     if (!is_dry_run(model.context())) {
       plan_ = run_dry(model.config(), model.settings(), config_, model.context().properties());
@@ -380,7 +397,7 @@ trainer<Model>::trainer(Model& model, detail::run_config_of<Model> settings)
 
 template <class Model>
 void trainer<Model>::queue_step_of(std::span<const batch_view> batches, double learning_rate) {
-  failed_.require_whole_steps();
+  require_usable();
   require<config_error>(queued_steps() < queued_data_.size(), "trainer: at most ", queued_data_.size(),
                         " steps must be queued; finish_step() must be called for the first");
   require<config_error>(learning_rate >= 0.0 && std::isfinite(learning_rate),
@@ -397,7 +414,7 @@ void trainer<Model>::queue_step_of(std::span<const batch_view> batches, double l
 
 template <class Model>
 auto trainer<Model>::finish_step() -> step_done {
-  failed_.require_whole_steps();
+  require_usable();
   require<config_error>(queued_steps() > 0, "trainer: finish_step() must follow queue_step(); no step is queued");
   const detail::step_result result = together(remains::half_a_step, [&] { return step_->finish(); });
   ++progress_.step;
@@ -443,6 +460,7 @@ void trainer<Model>::tell_of_skipped(const detail::step_result& result) {
 
 template <class Model>
 auto trainer<Model>::evaluate(const dataset& data) -> evaluation {
+  require_usable();
   require_groups(data);
   require_tokens_below(data, model_->config().vocab_size);
   loader rows(data, evaluation_settings());
@@ -451,20 +469,21 @@ auto trainer<Model>::evaluate(const dataset& data) -> evaluation {
 
 template <class Model>
 auto trainer<Model>::evaluate(const sentence_dataset& data) -> evaluation {
+  require_usable();
   require_tokens_below(data, model_->config().vocab_size);
   return evaluate(sentence_loader(data, evaluation_settings()));
 }
 
 template <class Model>
 auto trainer<Model>::evaluate(const loader& rows) -> evaluation {
-  failed_.require_whole_steps();
+  require_usable();
   require_no_queued_steps("trainer: evaluate()");  // its batches would be staged where theirs are
   return together(remains::nothing, [&] { return evaluate_loader(rows); });
 }
 
 template <class Model>
 auto trainer<Model>::evaluate(const sentence_loader& rows) -> evaluation {
-  failed_.require_whole_steps();
+  require_usable();
   require_no_queued_steps("trainer: evaluate()");  // its batches would be staged where theirs are
   return together(remains::nothing, [&] { return evaluate_loader(rows); });
 }
@@ -515,7 +534,7 @@ auto trainer<Model>::stopped_anywhere(const std::stop_token& stop) -> bool {
 
 template <class Model>
 void trainer<Model>::require_finite_weights() {
-  failed_.require_whole_steps();
+  require_usable();
   const store& all = model_->parameters();
   std::string problem;  // each rank looks at the weights that it stores, and all must agree
   try {

@@ -235,6 +235,10 @@ class training_step {
     p.internal.without_fake_quantization = !fake_quantizes_;
     p.internal.most_tokens = memory_->local_tokens_of(*model_);
     objective_->prepare(p, micro_batch);
+    if constexpr (!predicts_next_token())
+      require<config_error>(p.internal.objective != nullptr, objective::name,
+                            ": prepare(pass, micro_batch) of the objective's state must set pass.internal.objective; it has not, and the pass would train "
+                            "the cross-entropy of the next token; see objective/README.md");
   }
   /// Queues the sum of a micro-batch's losses, times a factor, added to those before.
   void add_scaled_losses(std::size_t n, double factor) {
@@ -292,6 +296,10 @@ class training_step {
   static constexpr bool has_teacher() {
     return requires(typename objective::template state<computation>& state) { state.use_teacher(nullptr); };
   }
+  /// Whether the objective is the head's own cross-entropy, so that it installs nothing.
+  static constexpr bool predicts_next_token() {
+    return requires { requires objective::template state<computation>::is_cross_entropy; };
+  }
   /// Whether the objective may need a reference model.
   static constexpr bool refers() {
     return requires(typename objective::template state<computation>& state) { state.reference_b(std::size_t{}, std::size_t{}); };
@@ -330,7 +338,7 @@ class training_step {
   buffer<device> reference_counts_;            // targets of the sequences of a batch
   pinned_memory<device> reference_staging_;    // log-probabilities from the data: of two steps
   pinned_memory<device> number_staging_;       // a number that the host waits for
-  std::size_t sequences_, micro_batches_, staged_ = 0;
+  std::size_t sequences_, micro_batches_, seq_length_, staged_ = 0;
   std::size_t changes_ = 0, gradient_users_ = 0;  // of the parameters, that this trainer knows of
   std::optional<typename optimizer::template state<device, precision>> optimizer_;
   std::optional<stream_drain<typename device::stream>> drain_;  // last: the host waits before memory that queued work uses is released
@@ -346,7 +354,8 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
       reference_counts_(model.context(), refers() ? largest_micro_batch(model, settings) * sizeof(double) : 0, memory_role::batch),
       reference_staging_(model.context(), refers() ? 2 * settings.gradient_accumulation_steps * largest_micro_batch(model, settings) * sizeof(double) : 0),
       number_staging_(model.context(), sizeof(double)),
-      sequences_(largest_micro_batch(model, settings)), micro_batches_(settings.gradient_accumulation_steps) {
+      sequences_(largest_micro_batch(model, settings)), micro_batches_(settings.gradient_accumulation_steps),
+      seq_length_(settings.seq_length) {
   if (captures_) require_captures(model);
   if (keeps_gradients_) {
     const std::string_view parallel = recipe::parallel::name;
@@ -381,7 +390,8 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
   gradient_users_ = model.parameters().gradient_users();
   changes_ = model.parameters().changes();
   model.stream().synchronize();
-  drain_.emplace(model.stream());
+  if constexpr (requires { model.lifetime(); }) drain_.emplace(model.stream(), model.lifetime());
+  else drain_.emplace(model.stream());
 }
 
 template <class Model>
@@ -408,6 +418,7 @@ void training_step<Model>::take_changes(const training_config<optimizer, objecti
 
 template <class Model>
 void training_step<Model>::require_batches(std::span<const batch_view> batches) const {
+  require<data_error>(!batches.empty(), "trainer: a step must have at least one micro-batch; given 0");
   if (!is_dry_run(model_->context())) {
     require_batch(batches);
     for (const batch_view& batch : batches) {
@@ -728,6 +739,13 @@ void training_step<Model>::require_batch(std::span<const batch_view> batches) co
   const std::size_t vocabulary = model_->config().vocab_size;
   for (const batch_view& batch : batches) {
     detail::require_batch(*model_, batch, "trainer");
+    require<shape_error>(batch.t <= seq_length_, "trainer: sequences must not be longer than the trainer's seq_length of ", seq_length_, " tokens; given ",
+                         batch.t);
+    require<shape_error>(batch.b * batch.t <= memory_->runner.num_tokens(), "trainer: a micro-batch must have at most micro_batch_size times seq_length ",
+                         "tokens, ", memory_->runner.num_tokens(), "; given ", batch.b, " sequences of ", batch.t);
+    if constexpr (!predicts_next_token() && !has_teacher())  // the state has room for so many
+      require<shape_error>(batch.b <= sequences_, objective::name, ": a micro-batch must have at most micro_batch_size sequences, ", sequences_, "; given ",
+                           batch.b);
     if constexpr (causal_model<Model> && !scores_sequences<recipe>)  // by all stages of a pipeline, not just the last
       require<shape_error>(batch.targets.size() == batch.b * batch.t, "trainer: targets must be ", batch.b * batch.t, ", one for each token; given ",
                            batch.targets.size());

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -37,6 +38,20 @@ struct bf16_gradients_recipe : defaults {
 };
 struct walled_bf16_recipe : bf16_recipe {
   using device = testing::isolated<cpu>;
+};
+
+/// An objective whose state sets nothing.
+struct idle : next_token {
+  static constexpr std::string_view name = "idle";
+  template <class Recipe>
+  struct state {
+    template <class Context>
+    state(const config&, const Context&, const objective_sizes&) {}
+    void prepare(pass<Recipe>&, std::size_t) {}
+  };
+};
+struct idle_recipe : defaults {
+  using objective = idle;
 };
 
 decoder_config sizes() {
@@ -651,6 +666,47 @@ TEST_CASE("rows that a kernel would follow out of its memory are refused, and th
   }
   (void)trainer.step(std::span(&good, 1), 1e-2);
   CHECK(trainer.progress().step == 1);
+}
+
+TEST_CASE("a micro-batch larger than the trainer was made for is refused, and so is a step of no micro-batch") {
+  llama<fp32_recipe> model(sizes());
+  trainer trainer(model, {.max_steps = 5, .micro_batch_size = 2, .seq_length = 8});
+  const auto refused = [&](std::size_t b, std::size_t t, const char* why) {
+    host_batch rows{.b = b, .t = t, .tokens = std::vector<token>(b * t, 3), .targets = std::vector<token>(b * t, 4)};
+    for (std::size_t i = 0; i < b * t; ++i) rows.positions.push_back(static_cast<token>(i % t));
+    rows.target_count = rows.token_count = b * t;
+    CHECK_THROWS_WITH_AS((void)trainer.step(std::span(&rows, 1), 1e-2), doctest::Contains(why), shape_error);
+    CHECK_THROWS_WITH_AS((void)trainer.token_log_probs(rows), doctest::Contains(why), shape_error);
+  };
+  refused(1, 9, "sequences must not be longer than the trainer's seq_length of 8 tokens; given 9");
+  refused(3, 8, "a micro-batch must have at most micro_batch_size times seq_length tokens, 16; given 3 sequences of 8");
+  CHECK_THROWS_WITH_AS((void)trainer.step(std::span<const host_batch>(), 1e-2), "trainer: a step must have at least one micro-batch; given 0", data_error);
+  CHECK(trainer.progress().step == 0);
+}
+
+TEST_CASE("a trainer whose model was moved or destroyed says so, and so does a model that was moved from") {
+  using model_type = llama<fp32_recipe>;
+  const dataset data = sentences(sequence_layout::separate);
+  std::optional<trainer<shared_model<model_type>>> late;
+  {
+    model_type first(sizes());
+    late.emplace(first, training_config<adamw>{.max_steps = 1, .micro_batch_size = 2});
+    late->fit(data);
+    const model_type second = std::move(first);
+    CHECK_THROWS_WITH_AS(late->fit(data), doctest::Contains("trainer: its model must stay where it was when the trainer was made; the model has been moved"),
+                         config_error);
+    CHECK_THROWS_WITH_AS((void)late->evaluate(data), doctest::Contains("the model has been moved"), config_error);
+    const char* moved = "model: must not be used after it was moved from; use the model that it was moved to";
+    CHECK_THROWS_WITH_AS((void)trainer(first, {.micro_batch_size = 2}), moved, error);  // NOLINT(bugprone-use-after-move)
+    CHECK_THROWS_WITH_AS((void)logits(first, host_batch{.b = 1, .t = 1, .tokens = {1}, .targets = {1}, .positions = {0}}), moved, error);
+  }
+  CHECK_THROWS_WITH_AS(late->fit(data), doctest::Contains("the model has been destroyed"), config_error);
+}
+
+TEST_CASE("an objective that prepares nothing is refused before the first step") {
+  llama<idle_recipe> model(sizes());
+  CHECK_THROWS_WITH_AS((void)trainer(model, {.max_steps = 1, .micro_batch_size = 2}),
+                       doctest::Contains("idle: prepare(pass, micro_batch) of the objective's state must set pass.internal.objective"), config_error);
 }
 
 TEST_CASE("a second fit draws other dropout than the first") {
