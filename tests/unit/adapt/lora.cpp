@@ -450,7 +450,6 @@ TEST_CASE("LoRA+ goes on where it was stopped, bit for bit") {
 }
 
 TEST_CASE("NEFTune: uniform noise of magnitude alpha / sqrt(L * hidden_size) on real tokens, a function of seed, step, sequence and element") {
-  using recipe = lora_model::recipe;  // with the library, the one that models are compiled for
   lora_model model(sizes(), {}, {.adapter = {.rank = 2, .targets = {"v_proj"}}});
   const std::size_t c = sizes().hidden_size;
   const auto noise_of = [&](std::size_t first_sequence, const std::vector<std::size_t>& lengths, std::size_t t, std::uint32_t step) {
