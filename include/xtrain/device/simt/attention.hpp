@@ -118,7 +118,7 @@ struct attention_forward {
       multiply_by_columns<T, keys, columns>(o_part, score, s.v.at(stage * keys * stride + first_column), stride);
       sync();  // before the next copy replaces these tiles
     }
-    wait_for_copies<0>();
+    wait_for_copies<0>();  // where no tile passed by
     // of what o holds already, and of this block: o' = old · o + share · (this block's)
     float share[slots], old[slots], lse_of[slots];
     XTRAIN_SIMT_UNROLL
@@ -144,7 +144,7 @@ struct attention_forward {
       }
       lse_of[r] = of_row;
     }
-    sync();  // all lanes have read what lane 0 of each row replaces in lse, and all threads' copies of q have arrived, which the results replace
+    sync();  // all lanes have read what lane 0 of each row replaces in lse; where no tile passed by, all copies of q have arrived, which results replace
     if (lse != nullptr && first_column + columns == D) {
       XTRAIN_SIMT_UNROLL
       for (int e = 0; e < 4; ++e) {

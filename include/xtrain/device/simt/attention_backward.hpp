@@ -160,7 +160,7 @@ struct attention_dq {
       sync();  // before the next copies replace these tiles
     }
     wait_for_copies<0>();
-    sync();  // all threads' copies of q have arrived, which the results replace
+    sync();  // where no tile passed by: all threads' copies of q have arrived, which dq replaces
     gradients.template write<columns>(dq, all.scale, first_column, all.d, s.q.at(own_rows * stride), stride, [&](int i) -> Out* {
       const int query = own.first + own_rows + i;
       if (query >= all.queries.count) return nullptr;
@@ -288,7 +288,7 @@ struct attention_dkv {
       now = next;
     }
     wait_for_copies<0>();
-    sync();  // all threads' copies of k and v have arrived, which the results replace
+    sync();  // where no tile passed by: all threads' copies of k and v have arrived, which the results replace
     const auto row_of = [&](Out* all_rows) {
       return [=, this](int i) -> Out* {
         const int j = k0 + own_rows + i;

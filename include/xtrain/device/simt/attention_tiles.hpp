@@ -231,7 +231,7 @@ XTRAIN_SIMT_FN void multiply_by_columns(fragment_c (&sum)[Columns / 8], const fr
   }
 }
 /// Writes a warp's 16 rows of results, 16 bytes at a time.
-///   stage      room for them, of this warp alone
+///   stage      room for them, of this warp alone; not free yet when this returns
 ///   value(e, x)   the lane's element e of columns x … x + 7
 ///   row(i)     where row i goes, or null
 template <class T, int D, class Value, class Row>
@@ -251,7 +251,6 @@ XTRAIN_SIMT_FN void store_rows(T* stage, int stride, int d, bool aligned, const 
       for (int e = 0; e < width && j + e < d; ++e) to[j + e] = stage[i * stride + j + e];
     }
   }
-  sync_warp();
 }
 
 /// What the kernels of attention have in common; queries, keys and values are the caller's.

@@ -94,7 +94,6 @@ struct matmul_tiles {
         for (int j = 0; j < warp_n / 8; ++j) multiply<T>(sum[i][j], a_part[i], b_part[j]);
       }
     }
-    wait_for_copies<0>();
     constexpr int width = wide<C>, pieces = warp_n / width;
     const int out = warp() * 16 * out_stride;
     XTRAIN_SIMT_UNROLL

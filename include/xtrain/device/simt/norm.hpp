@@ -213,12 +213,12 @@ struct norm_backward {
   }
 
  private:
-  XTRAIN_SIMT_FN void write(const float (&sum)[vectors][width], float* to, shared& s) const {
-    float* const to_c = to + static_cast<std::size_t>(block_x()) * static_cast<std::size_t>(c);
+  XTRAIN_SIMT_FN void write(const float (&sum)[vectors][width], float* parts_bc, shared& s) const {
+    float* const part_c = parts_bc + static_cast<std::size_t>(block_x()) * static_cast<std::size_t>(c);
     if constexpr (sum_rows == 1) {
       Rows::each(c, [&](int v, int j) {
         XTRAIN_SIMT_UNROLL
-        for (int e = 0; e < width; ++e) to_c[j + e] = sum[v][e];
+        for (int e = 0; e < width; ++e) part_c[j + e] = sum[v][e];
       });
     } else {
       sync();
@@ -231,7 +231,7 @@ struct norm_backward {
         float total = 0;
         XTRAIN_SIMT_UNROLL
         for (int w = 0; w < sum_rows; ++w) total += s.sums[w * Rows::most_channels + j];
-        to_c[j] = total;
+        part_c[j] = total;
       }
     }
   }

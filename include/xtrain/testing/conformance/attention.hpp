@@ -17,11 +17,12 @@ template <class T, class Suite>
 void check_attention(Suite& suite) {
   using acc = accumulate_t<T>;
   static constexpr kernel::step_inputs inputs{.number = 3};
-  const std::array<kernel::attention_shape, 8> shapes{{{1, 1, 1, 1, 1},
+  const std::array<kernel::attention_shape, 9> shapes{{{1, 1, 1, 1, 1},
                                                        {2, 5, 2, 1, 6},
                                                        {1, 67, 4, 2, 16},
                                                        {2, 130, 3, 3, 10},
                                                        {1, 150, 2, 1, 64},
+                                                       {1, 200, 1, 1, 16},
                                                        {1, 70, 2, 1, 128},
                                                        {1, 40, 2, 1, 200},
                                                        {1, 35, 1, 1, 256}}};
@@ -30,13 +31,16 @@ void check_attention(Suite& suite) {
     const auto terms = static_cast<double>(s.t + s.d);
     // 16-bit products may first round the probabilities to 16 bits
     const double rounding = 1.0 + 0.01 * (dtype_traits<T>::unit_roundoff / dtype_traits<acc>::unit_roundoff - 1.0);
-    for (int variant = 0; variant < 9; ++variant) {  // plain, packed sequences with dropout, a window with slopes; with ends; with a softcap
+    // plain, packed sequences with dropout, a window with slopes; the same with ends; with a softcap; keys to which no query attends; any ranges
+    for (int variant = 0; variant < 11; ++variant) {
       if (s.d > 64 && variant % 4 != 0) continue;  // wide heads: plain, packed with ends, a window with a softcap
-      const bool packed = variant % 3 == 1, windowed = variant % 3 == 2, ends = variant / 3 == 1;
-      const double softcap = variant >= 6 ? 1.5 : 0.0;
+      const bool packed = variant % 3 == 1 && variant < 9, windowed = variant % 3 == 2,
+                 padded = variant == 9, any = variant == 10, ends = variant / 3 == 1 || padded || any;
+      const double softcap = variant / 3 == 2 ? 1.5 : 0.0;
       case_memory mem;
       const double dropout = packed ? 0.2 : 0.0;
-      const std::size_t window = windowed ? s.t / 4 + 1 : 0;
+      // 188: a tile of 64 keys is in the windows of a tile of queries, but for its last ones
+      const std::size_t window = !windowed ? 0 : s.t == 200 ? 188 : s.t / 4 + 1;
       device_span<float, host_memory> slopes{};
       if (windowed) {
         slopes = mem.fresh<float>(s.h);
@@ -52,8 +56,21 @@ void check_attention(Suite& suite) {
         end = mem.fresh<token>(rows);
         for (std::size_t i = 0; i < rows; ++i) {
           const std::size_t now = i % s.t, sample = packed && now < s.t / 3 ? s.t / 3 : s.t;
-          const std::size_t seen = packed ? (i % 2 == 0 || sample < 2 ? sample : sample - 1) : std::max(now + 1, s.t / 2);
+          const std::size_t seen = padded ? s.t / 3 + 1 : packed ? (i % 2 == 0 || sample < 2 ? sample : sample - 1) : std::max(now + 1, s.t / 2);
           end.raw()[i] = static_cast<token>(seen);
+        }
+      }
+      if (any) {
+        start = mem.tokens(rows, s.t);
+        for (std::size_t i = 0; i < rows; ++i) {
+          const auto last = static_cast<token>(s.t), number = static_cast<token>(i);
+          if (i % s.t < 64) {  // a few keys
+            start.raw()[i] = std::clamp(start.raw()[i], token{0}, last - 1);
+            end.raw()[i] = std::min(last, start.raw()[i] + 1 + number * 7 % 50);
+          } else {  // nearly all, and all for every eighth query
+            start.raw()[i] = i % 8 == 0 ? 0 : number * 7 % 9;
+            end.raw()[i] = i % 8 == 0 ? last : last - number * 5 % 21;
+          }
         }
       }
       kernel::attention<host_memory, T> forward{
@@ -79,7 +96,7 @@ void check_attention(Suite& suite) {
       backward.do_bthd = mem.numbers<T>(rows * s.h * s.d);
       backward.dqkv = mem.numbers<T>(rows * s.row());
       suite.template check_kernel<T>(backward, terms, 8.0 * std::sqrt(static_cast<double>(s.t)) * rounding);
-      if (packed) continue;
+      if (packed || any) continue;
       kernel::cached_attention<host_memory, T> cached{.shape = s, .capacity = s.t + 9, .scale = 0.5, .window = window, .softcap = softcap};
       cached.slope_h = slopes;
       cached.qkv = mem.numbers<T>(rows * s.row());
@@ -99,7 +116,7 @@ void check_attention(Suite& suite) {
   }
 }
 
-/// Blocks of sequences: on the diagonal, unmasked, partly masked, and one of which a window or packing leaves only a part.
+/// Blocks of sequences: on the diagonal, unmasked, partly masked, and of which a window or packing leaves only a part, or nothing.
 template <class T, class Suite>
 void check_attention_blocks(Suite& suite) {
   using acc = accumulate_t<T>;
@@ -108,9 +125,10 @@ void check_attention_blocks(Suite& suite) {
     kernel::attention_shape shape;
     kernel::position_block queries, keys;
   };
-  const std::array<blocks, 6> all{{{{2, 12, 2, 1, 6}, {5, 0, 4, 5}, {6, 1, 4, 5}},
+  const std::array<blocks, 7> all{{{{2, 12, 2, 1, 6}, {5, 0, 4, 5}, {6, 1, 4, 5}},
                                    {{1, 280, 4, 2, 16}, {140, 73, 200, 67}, {130, 0, 0, 130}},
                                    {{2, 300, 3, 3, 10}, {150, 20, 100, 130}, {140, 5, 60, 135}},
+                                   {{1, 300, 2, 1, 16}, {70, 0, 200, 70}, {40, 0, 0, 40}},
                                    {{1, 400, 2, 1, 64}, {160, 0, 240, 150}, {170, 10, 90, 155}},
                                    {{1, 150, 2, 1, 128}, {75, 3, 70, 66}, {80, 5, 4, 70}},
                                    {{1, 100, 1, 1, 200}, {50, 0, 50, 40}, {50, 5, 5, 42}}}};

@@ -49,6 +49,13 @@ class case_memory {
       span.raw()[i] = static_cast<T>(low + (high - low) * static_cast<double>(uniform_open(random_word(site(), drawn_++))));
     return span;
   }
+  /// Numbers of which every third is `factor` as large: sums of them are rounded, so that they depend on the order.
+  template <class T>
+  device_span<T, host_memory> uneven_numbers(std::size_t n, double factor) {
+    const auto span = numbers<T>(n);
+    for (std::size_t i = 1; i < n; i += 3) span.raw()[i] = static_cast<T>(static_cast<double>(span.raw()[i]) * factor);
+    return span;
+  }
   /// Scalars of a step, of which every member is a number in [low, high].
   template <class Scalars>
   device_span<Scalars, host_memory> scalars(double low, double high) {
@@ -83,7 +90,7 @@ class case_memory {
   }
   template <class T>
   device_span<T, host_memory> fresh(std::size_t n) {
-    auto& memory = all_.emplace_back(n * sizeof(T) + 64);
+    auto& memory = all_.emplace_back(n * sizeof(T) + 64, std::byte{0x3b});  // not 0, which many results are: a result that nobody writes is wrong
     return span_of(reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64), n);
   }
 

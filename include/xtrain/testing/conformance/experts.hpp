@@ -23,10 +23,11 @@ void check_grouped_products(Suite& suite) {
     std::vector<token> counts;
     std::size_t first, rows;  // of the first expert; of the batch
   };
-  const std::array<size, 5> sizes{{{3, 5, 0, 0, {1}, 0, 1},
+  const std::array<size, 6> sizes{{{3, 5, 0, 0, {1}, 0, 1},
                                    {19, 33, 3, 7, {0, 6, 1, 0, 20}, 2, 31},
                                    {24, 40, 8, 16, {131, 0, 1, 150}, 5, 290},
                                    {16, 8, 0, 0, {0, 0, 40, 0}, 0, 40},
+                                   {136, 150, 0, 0, {3, 0, 20}, 0, 23},
                                    {9, 4, 1, 1, {0, 0, 0}, 0, 7}}};
   for (const auto& s : sizes) {
     case_memory mem;
@@ -74,7 +75,7 @@ void check_experts(Suite& suite) {
   struct size {
     std::size_t n, experts, choices, c;
   };
-  const std::array<size, 4> expert_sizes{{{1, 1, 1, 1}, {7, 5, 3, 19}, {130, 8, 2, 37}, {67, 33, 6, 130}}};
+  const std::array<size, 5> expert_sizes{{{1, 1, 1, 1}, {7, 5, 3, 19}, {130, 8, 2, 37}, {67, 33, 6, 130}, {300, 4, 2, 8}}};
   for (const auto [n, experts, choices, c] : expert_sizes) {
     const std::size_t slots = n * choices;
     const auto terms = static_cast<double>(experts);

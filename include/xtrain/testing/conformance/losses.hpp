@@ -31,7 +31,9 @@ void check_divided_losses(Suite& suite) {
   for (const auto& [n, v] : {std::pair<std::size_t, std::size_t>{1, 1}, {7, 19}, {130, 67}, {5, 3000}}) {
     case_memory mem;
     kernel::softmax_part<host_memory, acc> part{.n = n, .v = v, .first = static_cast<token>(v)};
-    part.logits_nv = mem.numbers<acc>(n * v, -8.0, 8.0);
+    const auto logits = mem.numbers<acc>(n * v, -8.0, 8.0);
+    for (std::size_t i = 0; i < n; i += 3) logits.raw()[i * v] = acc{8};
+    part.logits_nv = logits;
     part.target_n = mem.tokens(n, ranks * v);
     part.parts_pn = mem.numbers<acc>(3 * n);
     const double of_softmax = std::max(2.0, static_cast<double>(v) / 16.0);  // Σ exp(l − largest) of logits that are uniform in an interval of 16
@@ -39,10 +41,19 @@ void check_divided_losses(Suite& suite) {
     part.parts = 4;
     part.parts_pn = mem.numbers<acc>(4 * n);
     suite.template check_kernel<T>(part, static_cast<double>(v), 8.0 * std::sqrt(static_cast<double>(v)));
+    // of the logits here, but for every second row, in which other ranks have the largest: sums are positive
+    const auto parts_of = [&](std::size_t parts) {
+      const auto all = mem.numbers<acc>(ranks * parts * n, 8.0, 9.0);
+      for (std::size_t i = 0; i < n; i += 2) {
+        all.raw()[i] = all.raw()[2 * parts * n + i] = acc{7};
+        all.raw()[parts * n + i] = *std::max_element(logits.raw() + i * v, logits.raw() + (i + 1) * v);
+      }
+      return all;
+    };
     for (const bool with_gradient : {false, true}) {
       kernel::softmax_of_parts<host_memory, acc, T> whole{
-          .n = n, .v = v, .ranks = ranks, .vocab_size = ranks * v, .first = static_cast<token>(v), .gradient_scale = 0.125};
-      whole.parts_rpn = mem.numbers<acc>(ranks * 3 * n, 8.0, 9.0);  // sums are positive
+          .n = n, .v = v, .rank = 1, .ranks = ranks, .vocab_size = ranks * v, .first = static_cast<token>(v), .gradient_scale = 0.125};
+      whole.parts_rpn = parts_of(3);
       whole.target_n = part.target_n;
       whole.logits_nv = part.logits_nv;
       whole.loss_n = mem.numbers<acc>(n);
@@ -53,12 +64,12 @@ void check_divided_losses(Suite& suite) {
       whole.token_weight_n = some_weights<acc>(mem, n);
       suite.template check_kernel<T>(whole, 8.0 * ranks, 64.0);
       whole.label_smoothing = 0.1;
-      whole.parts_rpn = mem.numbers<acc>(ranks * 4 * n, 8.0, 9.0);
+      whole.parts_rpn = parts_of(4);
       suite.template check_kernel<T>(whole, 8.0 * ranks, 64.0);
       whole.log_z_loss = 0.02;
       suite.template check_kernel<T>(whole, 8.0 * ranks, 64.0);
       whole.z_loss = whole.label_smoothing = 0.0;
-      whole.parts_rpn = mem.numbers<acc>(ranks * 3 * n, 8.0, 9.0);
+      whole.parts_rpn = parts_of(3);
       suite.template check_kernel<T>(whole, 8.0 * ranks, 64.0);
     }
   }

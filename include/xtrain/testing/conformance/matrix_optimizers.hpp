@@ -52,7 +52,7 @@ void check_matrix_optimizers(Suite& suite) {
         using factor = accumulate_t<S>;
         case_memory mem;
         kernel::adafactor_squares<host_memory, G> squares{.n = n, .columns = columns, .first = range.first, .scalars_1 = read_scalars};
-        squares.gradient_n = mem.numbers<G>(n);
+        squares.gradient_n = mem.uneven_numbers<G>(n, 1e-3);
         squares.row_sum_r = mem.numbers<double>(rows);
         squares.column_sum_c = mem.numbers<double>(columns);
         suite.template check_kernel<T>(squares, static_cast<double>(n), static_cast<double>(n));

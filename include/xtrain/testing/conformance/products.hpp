@@ -61,12 +61,12 @@ void check_products(Suite& suite) {
     check_product<T, T>(suite, m, n, k, ta, tb, true, true, 2);
     if (!std::is_same_v<T, accumulate_t<T>>) check_product<T, accumulate_t<T>>(suite, m, n, k, ta, tb, true, false, 0);
   }
-  for (const auto& size : sizes_of({{1, 1}, {7, 37}, {40, 131}})) {
+  for (const auto& size : sizes_of({{1, 1}, {7, 37}, {40, 131}, {3, 300}})) {
     const std::size_t n = size.rows, c = size.columns;
     const auto sum = [&]<class G>() {
       case_memory mem;
       kernel::column_sum<host_memory, T, G> kernel{.n = n, .c = c, .stride = c + 2};
-      kernel.x_nc = mem.numbers<T>((n - 1) * (c + 2) + c);
+      kernel.x_nc = mem.uneven_numbers<T>((n - 1) * (c + 2) + c, 1e-4);
       kernel.sum_c = mem.numbers<G>(c);
       suite.template check_kernel<T>(kernel, static_cast<double>(n), std::sqrt(static_cast<double>(n)) + 1.0);
     };

@@ -35,6 +35,13 @@ void check_sampling(Suite& suite) {
       }
       logits_nv.raw()[4 * v - 1] = std::numeric_limits<float>::quiet_NaN();
       logits_nv.raw()[4 * v] = infinity;
+      // two rows of two tokens, of which min-p leaves both: others are within neither
+      if (k.min_p == 0.21)
+        for (const std::size_t i : {std::size_t{0}, std::size_t{6}}) {
+          std::fill_n(logits_nv.raw() + i * v, v, -8.0f);
+          logits_nv.raw()[i * v] = 1.9f;
+          logits_nv.raw()[i * v + v - 1] = 2.0f;
+        }
       k.logits_nv = device_span<const float, host_memory>(logits_nv);
       if (k.repetition_penalty != 1.0) {
         const auto text_nc = mem.tokens(k.n * k.capacity, v);

@@ -52,20 +52,39 @@ class alignas(16) shared_array {
 
 using host::shared_array;
 
-inline int thread() { return host::running->thread(); }
-inline int block_x() { return host::running->block().x; }
-inline int block_y() { return host::running->block().y; }
-inline int block_z() { return host::running->block().z; }
-inline int blocks_x() { return host::running->grid().x; }
+inline int thread(host::site where = host::site::current()) {
+  const int mine = host::running->thread();
+  if ((mine == 0 || mine == warp_width) && host::running->errs(host::mistake::wrong_thread, where)) return mine == 0 ? 1 : mine - 1;
+  return mine;
+}
+inline int block_x(host::site where = host::site::current()) {
+  return host::running->block_number(host::running->block().x, host::running->grid().x, where);
+}
+inline int block_y(host::site where = host::site::current()) {
+  return host::running->block_number(host::running->block().y, host::running->grid().y, where);
+}
+inline int block_z(host::site where = host::site::current()) {
+  return host::running->block_number(host::running->block().z, host::running->grid().z, where);
+}
+inline int blocks_x(host::site where = host::site::current()) {
+  const int all = host::running->grid().x;
+  return all > 1 && host::running->errs(host::mistake::wrong_grid, where) ? all - 1 : all;
+}
 
-inline void sync(host::site where = host::site::current()) { host::running->meet_block(where); }
-inline void sync_warp(host::site where = host::site::current()) { host::running->meet_warp(where); }
+inline void sync(host::site where = host::site::current()) {
+  if (!host::running->errs(host::mistake::missing_barrier, where)) host::running->meet_block(where);
+}
+inline void sync_warp(host::site where = host::site::current()) {
+  if (!host::running->errs(host::mistake::missing_barrier, where)) host::running->meet_warp(where);
+}
 template <class T>
 T shuffle(T value, int lane, host::site where = host::site::current()) {
   struct operand {
     T value;
     int lane;
   };
+  const int own = host::running->thread() % warp_width;
+  if (lane != own && host::running->errs(host::mistake::wrong_lane, where)) lane = own;
   return host::running->together<T>(operand{value, lane}, where, [](const operand* const* in, T* const* out) {
     for (int l = 0; l < warp_width; ++l) {
       if (in[l]->lane < 0 || in[l]->lane >= warp_width) host::running->raise(concat("a shuffle from lane ", in[l]->lane));
@@ -80,11 +99,22 @@ T shuffle_xor(T value, int mask, host::site where = host::site::current()) {
 
 #endif
 
-XTRAIN_SIMT_FN int lane() { return thread() % warp_width; }
-XTRAIN_SIMT_FN int warp() { return thread() / warp_width; }
+// on the host a function knows its caller's line
+#if XTRAIN_SIMT_GPU
+#define XTRAIN_SIMT_PLACE
+#define XTRAIN_SIMT_SITE
+#define XTRAIN_SIMT_HERE
+#else
+#define XTRAIN_SIMT_PLACE host::site where = host::site::current()
+#define XTRAIN_SIMT_SITE , XTRAIN_SIMT_PLACE
+#define XTRAIN_SIMT_HERE where
+#endif
+
+XTRAIN_SIMT_FN int lane(XTRAIN_SIMT_PLACE) { return thread(XTRAIN_SIMT_HERE) % warp_width; }
+XTRAIN_SIMT_FN int warp(XTRAIN_SIMT_PLACE) { return thread(XTRAIN_SIMT_HERE) / warp_width; }
 /// Number of this thread among all of a grid that has one dimension, and the number of these.
-XTRAIN_SIMT_FN std::size_t thread_of_grid(int threads) {
-  return static_cast<std::size_t>(block_x()) * static_cast<std::size_t>(threads) + static_cast<std::size_t>(thread());
+XTRAIN_SIMT_FN std::size_t thread_of_grid(int threads XTRAIN_SIMT_SITE) {
+  return static_cast<std::size_t>(block_x(XTRAIN_SIMT_HERE)) * static_cast<std::size_t>(threads) + static_cast<std::size_t>(thread(XTRAIN_SIMT_HERE));
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -67,6 +68,27 @@ struct site {
   [[nodiscard]] static constexpr site current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
     return {file, line};
   }
+  [[nodiscard]] friend bool operator==(const site& x, const site& y) {
+    return x.line == y.line && (x.file == y.file || std::strcmp(x.file, y.file) == 0);
+  }
+};
+
+/// What the runner can do wrong in a kernel's place, so that a test shows that it is found.
+enum class mistake {
+  none,
+  missing_barrier,      ///< sync() and sync_warp() return at once
+  copy_not_waited_for,  ///< wait_for_copies() returns at once
+  wrong_thread,         ///< threads 0 and warp_width have a neighbour's number
+  wrong_lane,           ///< a shuffle gives a lane its own number
+  wrong_block,          ///< block 1 has the number of block 0: both write one place
+  order_of_blocks,      ///< a block has the number of the next, and the last that of the first: parts of a sum are added in another order
+  wrong_grid,           ///< blocks_x() is one less than the launch has
+  wrong_fragment        ///< two registers of a fragment are exchanged
+};
+struct planted_mistake {
+  mistake what = mistake::none;
+  site where{};  ///< the line of the instruction
+  [[nodiscard]] friend bool operator==(const planted_mistake& x, const planted_mistake& y) { return x.what == y.what && x.where == y.where; }
 };
 
 /// What the runner itself reads and writes is hidden from the thread sanitizer.
@@ -138,6 +160,7 @@ struct fiber {
   void* asan_stack = nullptr;
   void* tsan_fiber = nullptr;
   bool is_done = true;
+  int next_waiting = -1;  // in its meeting
   std::vector<pending_copy> copies{};
   std::vector<std::size_t> groups{};  // where in `copies` each committed group ends
   const void* operand = nullptr;      // of the warp instruction that it waits for
@@ -148,7 +171,7 @@ struct fiber {
 struct meeting {
   int arrived = 0;
   site where{};
-  std::vector<int> waiting{};
+  int waiting = -1;  // the last that arrived
   char token = 0;  // orders accesses for the thread sanitizer
 };
 
@@ -176,7 +199,25 @@ class runner {
   [[nodiscard]] int thread() const { return self_; }
   [[nodiscard]] grid_size block() const { return at_; }
   [[nodiscard]] grid_size grid() const { return grid_; }
-  [[nodiscard]] fiber& self() { return *fibers_[static_cast<std::size_t>(self_)]; }
+  [[nodiscard]] fiber& self() { return *all_[self_]; }
+
+  /// Kernels that follow make this mistake.
+  void plant(const planted_mistake& one) {
+    planted_ = one;
+    plants_ = one.what != mistake::none;
+  }
+  /// The places that kernels reach from here on are added, each once; null: no more.
+  void record_places(std::vector<planted_mistake>* places) {
+    places_ = places;
+    plants_ = places != nullptr;
+  }
+  /// Whether the mistake is made here. Called only where it would change something.
+  [[nodiscard]] bool errs(mistake what, const site& where) { return plants_ && errs_here({what, where}); }
+  /// A block's number in a dimension of the grid.
+  [[nodiscard]] int block_number(int mine, int all, const site& where) {
+    if (mine == 1 && errs(mistake::wrong_block, where)) return 0;
+    return all > 2 && errs(mistake::order_of_blocks, where) ? (mine + 1) % all : mine;
+  }
 
   [[noreturn]] void raise(const std::string& problem) const {
     throw fault(concat("simt: block (", at_.x, ", ", at_.y, ", ", at_.z, "), thread ", self_, ": ", problem));
@@ -192,7 +233,7 @@ class runner {
     meet(block_, threads_, where, [] {});
   }
   void meet_warp(const site& where) {
-    meet(warps_[static_cast<std::size_t>(self_ / warp_width)], warp_width, where, [] {});
+    meet(warps_[self_ / warp_width], warp_width, where, [] {});
   }
 
   /// A warp instruction: the last thread that arrives computes all results from all operands, op(operands, results).
@@ -202,11 +243,11 @@ class runner {
     Result result{};
     self().operand = &operand;
     self().result = &result;
-    meet(warps_[static_cast<std::size_t>(self_ / warp_width)], warp_width, where, [&] {
+    meet(warps_[self_ / warp_width], warp_width, where, [&] {
       const Operand* operands[warp_width];
       Result* results[warp_width];
       for (int lane = 0; lane < warp_width; ++lane) {
-        fiber& other = *fibers_[static_cast<std::size_t>(first + lane)];
+        fiber& other = *all_[first + lane];
         operands[lane] = static_cast<const Operand*>(other.operand);
         results[lane] = static_cast<Result*>(other.result);
       }
@@ -232,16 +273,27 @@ class runner {
   static constexpr std::size_t stack_bytes = std::size_t{128} << 10, page_bytes = 4096;
   // the least of NVIDIA GPUs from sm_80 on: of sm_86, sm_89 and sm_120; others have 163 KiB or more
   static constexpr std::size_t most_shared_bytes = 99U << 10, fence_bytes = 1024;
+  static constexpr int most_threads = 1024;
 
   runner() = default;
+
+  XTRAIN_SIMT_RUNNER bool errs_here(const planted_mistake& here) {
+    const hidden_from_tsan hidden;
+    if (places_ != nullptr) {
+      const auto known = std::find(places_->begin(), places_->end(), here);
+      if (known == places_->end()) places_->push_back(here);
+      else if (known != places_->begin()) std::iter_swap(known, known - 1);  // of inner loops: found soon
+    }
+    return planted_ == here;
+  }
 
   template <class Op>
   XTRAIN_SIMT_RUNNER void meet(meeting& m, int expected, const site& where, Op&& op) {
     const hidden_from_tsan hidden;
-    if (!problem_.empty()) throw fault("abandoned");
+    if (failed_) throw fault("abandoned");
     const int mine = self_;
     if (m.arrived == 0) m.where = where;
-    else if (m.where.line != where.line || std::strcmp(m.where.file, where.file) != 0)
+    else if (!(m.where == where))
       raise(concat("waits at ", where.file, ":", where.line, " while others wait at ", m.where.file, ":", m.where.line));
     tsan_release(&m.token);
     if (++m.arrived == expected) {
@@ -252,21 +304,22 @@ class runner {
       }
       tsan_release(&m.token);
       m.arrived = 0;
-      runnable_.insert(runnable_.end(), m.waiting.begin(), m.waiting.end());
-      m.waiting.clear();
-      runnable_.push_back(mine);
+      for (int other = m.waiting; other >= 0; other = all_[other]->next_waiting) runnable_[runnable_count_++] = other;
+      m.waiting = -1;
+      runnable_[runnable_count_++] = mine;
     } else {
-      m.waiting.push_back(mine);
+      all_[mine]->next_waiting = m.waiting;
+      m.waiting = mine;
     }
-    if (runnable_.empty()) {
-      go(*fibers_[static_cast<std::size_t>(mine)], outside_);
+    if (runnable_count_ == 0) {
+      go(*all_[mine], outside_);
     } else {
       pick();
-      if (self_ != mine) go(*fibers_[static_cast<std::size_t>(mine)], self());
+      if (self_ != mine) go(*all_[mine], self());
     }
     self_ = mine;
     tsan_acquire(&m.token);
-    if (!problem_.empty()) throw fault("abandoned");
+    if (failed_) throw fault("abandoned");
   }
 
   XTRAIN_SIMT_RUNNER void go(fiber& from, fiber& to) {
@@ -288,12 +341,13 @@ class runner {
 #endif
   }
 
-  /// Draws the thread that goes on.
+  /// Draws the thread that goes on. Where order is fair, a warp is never far ahead of the others, and a barrier that is missing between two uses of shared
+  /// memory changes nothing. So in half of all blocks it is nearly always the thread that became free last.
   XTRAIN_SIMT_RUNNER void pick() {
-    const std::size_t chosen = draw() % runnable_.size();
+    const std::uint32_t drawn = draw(), all = static_cast<std::uint32_t>(runnable_count_);
+    const std::uint32_t chosen = is_unfair_ && drawn % 16 != 0 ? all - 1 : (drawn >> 4) % all;
     self_ = runnable_[chosen];
-    runnable_[chosen] = runnable_.back();
-    runnable_.pop_back();
+    runnable_[chosen] = runnable_[--runnable_count_];
   }
 
   XTRAIN_SIMT_RUNNER static void entry() {
@@ -310,12 +364,13 @@ class runner {
   XTRAIN_SIMT_RUNNER void one_thread() {
     tsan_acquire(&begin_token_);
     fiber& me = self();
+    me.groups.clear();
     try {
       body_(kernel_, shared_);
       if (!me.copies.empty()) raise("ended with asynchronous copies that it did not wait for");
     } catch (const std::exception& e) {
       const hidden_from_tsan hidden;
-      if (problem_.empty()) problem_ = e.what();
+      if (!failed_) fail(e.what());
     }
     tsan_release(&end_token_);
     fiber* next = &outside_;
@@ -323,7 +378,7 @@ class runner {
       const hidden_from_tsan hidden;
       me.is_done = true;
       --left_;
-      if (!runnable_.empty() && problem_.empty()) {
+      if (runnable_count_ != 0 && !failed_) {
         pick();
         next = &self();
       }
@@ -355,13 +410,22 @@ class runner {
 #if XTRAIN_SIMT_TSAN
       fresh->tsan_fiber = __tsan_create_fiber(0);
 #endif
+      all_[fibers_.size()] = fresh.get();
       fibers_.push_back(std::move(fresh));
     }
-    warps_.assign(static_cast<std::size_t>(threads / warp_width), meeting{});
-    block_ = meeting{};
+    forget_meetings();
 #if XTRAIN_SIMT_TSAN
     outside_.tsan_fiber = __tsan_get_current_fiber();
 #endif
+  }
+
+  void forget_meetings() {
+    for (meeting& m : warps_) m = meeting{};
+    block_ = meeting{};
+  }
+  void fail(const std::string& problem) {
+    problem_ = problem;
+    failed_ = true;
   }
 
   XTRAIN_SIMT_RUNNER void run_block(grid_size at) {
@@ -369,47 +433,54 @@ class runner {
     at_ = at;
     ++counts.blocks;
     left_ = threads_;
-    runnable_.clear();
+    is_unfair_ = draw() % 2 == 0;
+    runnable_count_ = threads_;
     for (int t = 0; t < threads_; ++t) {
-      fibers_[static_cast<std::size_t>(t)]->is_done = false;
-      runnable_.push_back(t);
+      all_[t]->is_done = false;
+      runnable_[t] = t;
     }
     tsan_release(&begin_token_);
     pick();
     go(outside_, self());
-    if (problem_.empty() && left_ != 0) {
-      problem_ = concat("simt: block (", at_.x, ", ", at_.y, ", ", at_.z, "): ", left_,
-                        " threads wait for others, which have ended or wait elsewhere:");
+    if (!failed_ && left_ != 0) {
+      fail(concat("simt: block (", at_.x, ", ", at_.y, ", ", at_.z, "): ", left_,
+                        " threads wait for others, which have ended or wait elsewhere:"));
       const auto tell = [&](const meeting& m, const char* whose) {
         if (m.arrived != 0) problem_ += concat(" ", m.arrived, " at ", whose, " ", m.where.file, ":", m.where.line, ";");
       };
       tell(block_, "the block's");
       for (const meeting& m : warps_) tell(m, "a warp's");
     }
-    if (!problem_.empty()) abandon();
+    if (failed_) abandon();
   }
   /// Ends the threads that wait, each on its own stack.
   [[noreturn]] XTRAIN_SIMT_RUNNER void abandon() {
     const std::string problem = problem_;
     for (int t = 0; t < threads_; ++t) {
-      fiber& each = *fibers_[static_cast<std::size_t>(t)];
+      fiber& each = *all_[t];
       self_ = t;
-      runnable_.clear();
+      runnable_count_ = 0;
       if (!each.is_done) go(outside_, each);
       each.copies.clear();
       each.groups.clear();
     }
     problem_.clear();
-    for (meeting& m : warps_) m = meeting{};
-    block_ = meeting{};
+    failed_ = false;
+    forget_meetings();
     tsan_acquire(&end_token_);
     throw fault(problem);
   }
 
+  // arrays of the language: what is taken for every instruction is no call in programs that are not optimised
   std::vector<std::unique_ptr<fiber>> fibers_{};
-  std::vector<int> runnable_{};
-  std::vector<meeting> warps_{};
+  fiber* all_[most_threads] = {};
+  int runnable_[most_threads] = {};
+  int runnable_count_ = 0;
+  meeting warps_[most_threads / warp_width] = {};
   meeting block_{};
+  bool plants_ = false, failed_ = false, is_unfair_ = false;
+  planted_mistake planted_{};
+  std::vector<planted_mistake>* places_ = nullptr;
   int threads_ = 0, self_ = -1, left_ = 0;
   grid_size at_{}, grid_{};
   std::uint64_t random_ = 1;
@@ -428,7 +499,7 @@ class runner {
 template <class Kernel>
 void runner::run(const Kernel& kernel, grid_size grid, std::uint64_t seed) {
   static_assert(std::is_trivially_copyable_v<Kernel>, "simt: a kernel must be trivially copyable: its members are its arguments");
-  static_assert(Kernel::threads % warp_width == 0 && Kernel::threads <= 1024, "simt: a block must be whole warps, at most 1024 threads");
+  static_assert(Kernel::threads % warp_width == 0 && Kernel::threads <= most_threads, "simt: a block must be whole warps, at most 1024 threads");
   static_assert(sizeof(typename Kernel::shared) <= most_shared_bytes + fence_bytes, "simt: a block must share at most 99 KiB");
   if (grid.x < 0 || grid.y < 0 || grid.z < 0 || grid.y > 65535 || grid.z > 65535)
     throw fault(concat("simt: a grid must have at most 65535 blocks in y and z; given ", grid.x, " x ", grid.y, " x ", grid.z));

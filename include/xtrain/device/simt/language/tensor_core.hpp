@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <xtrain/device/simt/language/block.hpp>
 #include <xtrain/device/simt/language/numbers.hpp>
@@ -147,10 +148,11 @@ inline void arrive(const pending_copy& copy) {
     static_cast<std::uint16_t*>(copy.to)[e] = 2 * e < copy.valid ? static_cast<const std::uint16_t*>(copy.from)[e] : std::uint16_t{0};
 }
 /// This thread's copies but those of its last groups arrive.
-inline void wait_for_groups(std::size_t groups_left) {
+inline void wait_for_groups(std::size_t groups_left, const site& where) {
   fiber& me = running->self();
   if (me.groups.size() <= groups_left) return;
   const std::size_t end = me.groups[me.groups.size() - groups_left - 1];
+  if (end != 0 && running->errs(mistake::copy_not_waited_for, where)) return;
   for (std::size_t i = 0; i < end; ++i) arrive(me.copies[i]);
   me.copies.erase(me.copies.begin(), me.copies.begin() + static_cast<std::ptrdiff_t>(end));
   me.groups.erase(me.groups.begin(), me.groups.end() - static_cast<std::ptrdiff_t>(groups_left));
@@ -158,9 +160,6 @@ inline void wait_for_groups(std::size_t groups_left) {
 }
 
 }  // namespace host
-#define XTRAIN_SIMT_SITE , host::site where = host::site::current()
-#else
-#define XTRAIN_SIMT_SITE
 #endif
 
 /// c += a · b
@@ -168,7 +167,9 @@ template <class T>
 XTRAIN_SIMT_FN void multiply(fragment_c& c, const fragment_a<T>& a, const fragment_b<T>& b XTRAIN_SIMT_SITE) {
   static_assert(warp_width == 32, "simt: products of a warp need 32 lanes");
 #if !XTRAIN_SIMT_GPU
-  c = host::running->together<fragment_c>(host::product_operands<T>{a, b, c}, where, &host::multiply_all<T>);
+  host::product_operands<T> operands{a, b, c};
+  if (host::running->errs(host::mistake::wrong_fragment, where)) std::swap(operands.a.r[1], operands.a.r[2]);
+  c = host::running->together<fragment_c>(operands, where, &host::multiply_all<T>);
 #else
   if constexpr (!is_16_bits<T>) {
     static_assert(std::is_same_v<tensor_layout, nvidia_layout>, "simt: products of fp32 are not written for this GPU's layout");
@@ -222,6 +223,7 @@ XTRAIN_SIMT_FN void load_matrices(std::uint32_t (&r)[4], const void* row XTRAIN_
 #elif !XTRAIN_SIMT_GPU
   const auto all = host::running->together<host::four_words>(row, where, &host::load_all<Transposed>);
   for (int i = 0; i < 4; ++i) r[i] = all.r[i];
+  if (host::running->errs(host::mistake::wrong_fragment, where)) std::swap(r[1], r[2]);
 #endif
 }
 
@@ -343,11 +345,11 @@ XTRAIN_SIMT_FN void commit_copies() {
 }
 /// Waits for this thread's copies but those of its last Left groups. Those of other threads are waited for by sync() after it.
 template <int Left>
-XTRAIN_SIMT_FN void wait_for_copies() {
+XTRAIN_SIMT_FN void wait_for_copies(XTRAIN_SIMT_PLACE) {
 #if XTRAIN_SIMT_PTX
   asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
 #elif !XTRAIN_SIMT_GPU
-  host::wait_for_groups(Left);
+  host::wait_for_groups(Left, where);
 #endif
 }
 
