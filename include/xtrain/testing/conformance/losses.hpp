@@ -42,11 +42,11 @@ void check_divided_losses(Suite& suite) {
     part.parts_pn = mem.numbers<acc>(4 * n);
     suite.template check_kernel<T>(part, static_cast<double>(v), 8.0 * std::sqrt(static_cast<double>(v)));
     // of the logits here, but for every second row, in which other ranks have the largest: sums are positive
-    const auto parts_of = [&](std::size_t parts) {
-      const auto all = mem.numbers<acc>(ranks * parts * n, 8.0, 9.0);
-      for (std::size_t i = 0; i < n; i += 2) {
-        all.raw()[i] = all.raw()[2 * parts * n + i] = acc{7};
-        all.raw()[parts * n + i] = *std::max_element(logits.raw() + i * v, logits.raw() + (i + 1) * v);
+    const auto parts_of = [&, rows = n, width = v](std::size_t parts) {
+      const auto all = mem.numbers<acc>(ranks * parts * rows, 8.0, 9.0);
+      for (std::size_t i = 0; i < rows; i += 2) {
+        all.raw()[i] = all.raw()[2 * parts * rows + i] = acc{7};
+        all.raw()[parts * rows + i] = *std::max_element(logits.raw() + i * width, logits.raw() + (i + 1) * width);
       }
       return all;
     };
