@@ -451,7 +451,7 @@ steps_taken steps_in_turn(const decoder_config& shape, const typename Model::opt
   trainer trainer(model, {.max_steps = 8,
                           .micro_batch_size = 2,
                           .gradient_accumulation_steps = 3,
-                          .seq_length = 16,
+                          .seq_length = 24,
                           .max_grad_norm = 0.5,
                           .loss_scale = {.start = 1e9, .growth_window = 2, .hysteresis = 1},
                           .capture_steps = captures});
