@@ -81,9 +81,11 @@ struct computation_of_model<Model> {
 
 }  // namespace detail
 
+/// What the layers of a recipe compute with: its strategy is left out unless it shards layers.
 template <class Recipe>
 using computation_of = computation<typename Recipe::device, typename Recipe::precision, typename detail::layer_strategy<Recipe>::type,
                                    typename Recipe::recompute, typename Recipe::adapter, scores_sequences<Recipe>>;
+/// What the models of a recipe are made for.
 template <class Recipe>
 using model_axes_of = model_axes<typename Recipe::device, typename Recipe::precision, typename Recipe::parallel, typename Recipe::recompute,
                                  typename Recipe::offload, typename Recipe::adapter, scores_sequences<Recipe>>;
