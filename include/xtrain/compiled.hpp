@@ -6,6 +6,7 @@
 
 #include <xtrain/adapt/lora.hpp>
 #include <xtrain/generate/generator.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/models/any_block.hpp>
 #include <xtrain/models/compiled_models.hpp>
 #include <xtrain/models/decoder.hpp>

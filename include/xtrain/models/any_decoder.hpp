@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/models/any_block.hpp>
 #include <xtrain/models/compiled_models.hpp>
 #include <xtrain/models/decoder.hpp>

@@ -17,6 +17,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/stream_drain.hpp>
 #include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/positions.hpp>

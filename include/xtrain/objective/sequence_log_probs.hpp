@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include <xtrain/comm/concepts.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/score_head.hpp>

@@ -14,6 +14,7 @@
 #include <xtrain/core/random.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/score_head.hpp>
 #include <xtrain/layers/vocab_parallel_head.hpp>
 #include <xtrain/objective/concepts.hpp>
