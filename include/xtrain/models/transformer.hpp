@@ -320,7 +320,7 @@ transformer<Recipe, Parts>::transformer(uninitialised_t, config_type sizes, cons
   if (Parts::ties_embeddings(config_)) parameters_->reads_from(config_.num_layers + 1, 0);
   keep_own_blocks();
   shard_spec sharding = parallel_->sharding();
-  sharding.alignment = std::max(sharding.alignment, alignment);
+  sharding.alignment = alignment;
   parameters_->allocate(sharding);
   build_.reset();
 }

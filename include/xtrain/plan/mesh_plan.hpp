@@ -15,6 +15,7 @@
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/recompute.hpp>
+#include <xtrain/models/compiled_models.hpp>
 #include <xtrain/parallel/pipeline/schedule_cache.hpp>
 #include <xtrain/parallel/single.hpp>
 #include <xtrain/parallel/traffic.hpp>
@@ -60,20 +61,9 @@ struct recipe_with_strategy : Recipe {
 };
 /// A single device without sharding: its operations are those that the model needs. One type for recipes that differ only in
 /// recomputation.
-template <class Device, class Precision, class Optimizer, class Offload, class Adapter, class Objective>
-struct recipe_on_one {
-  using device = Device;
-  using precision = Precision;
-  using parallel = single;
-  using optimizer = Optimizer;
-  using recompute = recompute_none;
-  using offload = Offload;
-  using adapter = Adapter;
-  using objective = Objective;
-};
 template <class Recipe>
-using recipe_of_one = recipe_on_one<typename Recipe::device, typename Recipe::precision, typename Recipe::optimizer, typename Recipe::offload,
-                                    typename Recipe::adapter, typename Recipe::objective>;
+using recipe_of_one = recipe_axes<typename Recipe::device, typename Recipe::precision, single, typename Recipe::optimizer, recompute_none,
+                                  typename Recipe::offload, typename Recipe::adapter, typename Recipe::objective>;
 
 template <class Strategy>
 inline constexpr bool has_stages = requires(typename Strategy::config config) {

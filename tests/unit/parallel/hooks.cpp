@@ -1,9 +1,11 @@
-// How a step calls its parallel strategy: the hooks are called in order, once each, and tensor-parallel layers reduce.
+// How a step calls its parallel strategy: the hooks are called in order, once each. What recipes share.
 #include <doctest/doctest.h>
 
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include <xtrain/parallel.hpp>
 #include <xtrain/testing/archetypes.hpp>
 #include <xtrain/xtrain.hpp>
 
@@ -85,6 +87,18 @@ struct bare_recipe : defaults {
 };
 
 static_assert(parallel_strategy<single> && parallel_strategy<watched>);
+
+// what is computed alike is compiled once
+struct otherwise_trained : defaults {
+  using optimizer = testing::bare_optimizer;
+};
+struct sharded : defaults {
+  using parallel = tensor_parallel;
+};
+static_assert(std::is_same_v<llama<recipe>::computation, llama<defaults>::computation>);
+static_assert(std::is_same_v<computed_model<llama<otherwise_trained>>, computed_model<llama<defaults>>>);
+static_assert(!std::is_same_v<llama<sharded>::computation, llama<defaults>::computation>);
+static_assert(std::is_same_v<computation_of<computation_of<sharded>>, computation_of<sharded>>);
 static_assert(parallel_strategy_for<single, cpu, parameter_store<cpu, fp32>>);
 struct without_hooks {
   [[maybe_unused]] static constexpr std::string_view name = "x";
