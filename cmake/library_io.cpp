@@ -7,6 +7,8 @@
 #include <xtrain/io/folder_impl.hpp>
 #include <xtrain/io/folder_lock_impl.hpp>
 #include <xtrain/io/gguf_impl.hpp>
+#include <xtrain/io/gguf_save_impl.hpp>
+#include <xtrain/io/gguf_tensors_impl.hpp>
 #include <xtrain/io/model_card_impl.hpp>
 #include <xtrain/io/override_settings_impl.hpp>
 #include <xtrain/io/pretrained_impl.hpp>
@@ -19,6 +21,7 @@
 #include <xtrain/io/write_together_impl.hpp>
 #include <xtrain/plan/machine_file_impl.hpp>
 #include <xtrain/text/gguf_tokenizer_files_impl.hpp>
+#include <xtrain/text/gguf_tokenizer_writer_impl.hpp>
 #include <xtrain/train/checkpoint_state_impl.hpp>
 #include <xtrain/io.hpp>
 
