@@ -565,6 +565,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/xtrain.hpp)
 
 set(XTRAIN_IO_HEADERS
+    xtrain/adapt/gguf_adapter.hpp
+    xtrain/adapt/gguf_adapter_impl.hpp
     xtrain/adapt/peft.hpp
     xtrain/adapt/peft_config.hpp
     xtrain/adapt/peft_config_impl.hpp

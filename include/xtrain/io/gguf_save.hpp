@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -110,6 +111,9 @@ void write_gguf(const std::string& path, const gguf_config& config, const tensor
 
 namespace detail {
 
+/// The number of a file type in general.file_type.
+[[nodiscard]] std::size_t gguf_file_type(gguf_type type);
+
 /// The file, but for its tensors.
 [[nodiscard]] gguf_writer begin_gguf(const std::string& path, const gguf_config& config, const gguf_sizes& sizes, const save_gguf_options& options);
 
@@ -135,7 +139,7 @@ template <class Model, class Entry>
 
 }  // namespace detail
 
-/// Writes a model without an adapter to a GGUF file. Of several ranks the first writes; all call it.
+/// Writes a model without an adapter to a GGUF file. (adapt/gguf_adapter.hpp writes an adapter.) Of several ranks the first writes; all call it.
 ///   throws  as write_gguf
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) && requires(const Model& m) { gguf_config_of(m.config(), m.family_info()); }
@@ -147,6 +151,14 @@ void save_gguf(const Model& model, const std::string& path, const save_gguf_opti
   const detail::saving_ranks ranks(model, true);
   detail::finish_gguf(detail::begin_gguf(path, config, sizes, options), config, sizes, options, sources, ranks.writes());
   ranks.wait_for_all();
+}
+
+/// The same with matrices of a model's dtype: what save_pretrained calls for a name that ends in .gguf.
+template <class Model, class T>
+requires requires(const Model& model, const std::string& path) { save_gguf(model, path); }
+void save_gguf_as(const Model& model, const std::string& path, const std::string& tokenizer_from, T) {
+  const gguf_type type = std::is_same_v<T, bf16> ? gguf_type::bf16 : std::is_same_v<T, fp16> ? gguf_type::f16 : gguf_type::f32;
+  save_gguf(model, path, {.type = type, .tokenizer_from = tokenizer_from});
 }
 
 }  // namespace xtrain

@@ -90,8 +90,7 @@ namespace detail {
   return concat(tenths / 10, parameters < 9.5 ? concat(".", tenths % 10) : "", units[unit]);
 }
 
-/// The number of a file type in general.file_type.
-[[nodiscard]] inline std::size_t gguf_file_type(gguf_type type) {
+XTRAIN_INLINE std::size_t gguf_file_type(gguf_type type) {
   switch (type) {
     case gguf_type::f16:
       return 1;
@@ -106,6 +105,14 @@ namespace detail {
   }
 }
 
+/// Whether llama.cpp takes a model of that name for Phi-3: it then treats spaces behind special tokens in another way, and loads no vocabulary without
+/// <|endoftext|>.
+[[nodiscard]] inline bool names_phi3(std::string name) {
+  for (char& letter : name)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  return name.find("phi3") != std::string::npos || name.find("phi-3") != std::string::npos;
+}
+
 XTRAIN_INLINE gguf_writer begin_gguf(const std::string& path, const gguf_config& c, const gguf_sizes& sizes, const save_gguf_options& options) {
   gguf_writer file(path);
   const std::string family = c.family, before = sizes.architecture + ".";
@@ -114,6 +121,7 @@ XTRAIN_INLINE gguf_writer begin_gguf(const std::string& path, const gguf_config&
   if (name.empty()) {
     name = path.substr(path.rfind('/') + 1);
     if (name.ends_with(".gguf")) name.resize(name.size() - 5);
+    if (family != "phi3" && names_phi3(name)) name = sizes.architecture;
   }
   file.add_text("general.architecture", sizes.architecture);
   file.add_text("general.type", "model");
@@ -128,7 +136,7 @@ XTRAIN_INLINE gguf_writer begin_gguf(const std::string& path, const gguf_config&
   const bool has_layer_norm = family == "gpt2" || family == "bloom";
   file.add_f32(key(has_layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"), c.norm_epsilon);
   const bool is_llama = sizes.architecture == "llama", is_gemma = sizes.architecture.starts_with("gemma");
-  if (is_gemma || sizes.head_dim * c.num_heads != c.hidden_size) {
+  if (is_gemma || family == "llama" || family == "mistral" || family == "qwen3" || sizes.head_dim * c.num_heads != c.hidden_size) {
     file.add_u32(key("attention.key_length"), sizes.head_dim);
     file.add_u32(key("attention.value_length"), sizes.head_dim);
   }

@@ -213,7 +213,7 @@ inline void set_gguf_added_tokens(gguf_token_list& tokens, const json& added, co
     return static_cast<std::size_t>(id.get<std::uint64_t>());
   };
   if (added.is_object())
-    for (const auto& [text, id] : added.items()) tokens.set_added(number(id), text, false);
+    for (const auto& [text, id] : added.items()) tokens.set(number(id), text, piece_kind::user_defined);
   if (const json& decoder = gguf_member(settings, "added_tokens_decoder"); decoder.is_object())
     for (const auto& [id, one] : decoder.items()) {
       const bool is_number = !id.empty() && id.size() < 9 && id.find_first_not_of("0123456789") == std::string::npos;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/adapt/gguf_adapter.hpp>
 #include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/gguf_writer.hpp>
 #include <xtrain/core/json.hpp>
@@ -731,5 +732,119 @@ TEST_CASE("a tokenizer is written as llama.cpp's converter writes it, and gives 
       CAPTURE(text);
       CHECK(after.encode_as_text(text) == before.encode_as_text(text));
     }
+  }
+}
+
+namespace {
+
+struct with_lora : parity::fp32_recipe {
+  using adapter = lora;
+};
+
+/// Numbers of a tensor.
+std::vector<float> numbers_of(const file_tensor& tensor) {
+  std::vector<float> all(tensor.size());
+  read_numbers<float>(tensor, 0, all);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("an adapter in a GGUF file changes the file's weights as it changes the model's") {
+  const scratch_folder folder;
+  for (const std::string name : {"llama_lora", "mistral_lora", "mixtral_lora", "qwen3_lora", "gemma_lora", "phi3_lora", "phi3_lora_parts",
+                                 "gpt2_lora", "bloom_lora", "internlm2_lora", "chatglm2_lora"}) {
+    CAPTURE(name);
+    const std::string adapter = golden::folder(name);
+    const std::string base = golden::folder(read_json(adapter + "/adapter_config.json").at("base_model_name_or_path").get<std::string>());
+    write_gguf_adapter(folder / "adapter.gguf", adapter, config_in(base));
+    auto model = any_model::from_pretrained(base);
+    save_pretrained(model, folder / "base.gguf");
+    merge_adapter(model, adapter);
+    save_gguf(model, folder / "merged.gguf");
+    const gguf_file change(folder / "adapter.gguf"), before(folder / "base.gguf"), after(folder / "merged.gguf");
+    CHECK(change.text("general.type") == "adapter");
+    CHECK(change.text("adapter.type") == "lora");
+    CHECK(change.text("general.architecture") == before.text("general.architecture"));
+    const double alpha = change.number("adapter.lora.alpha").value();
+    std::size_t adapted = 0;
+    for (const gguf_tensor& tensor : before.tensors()) {
+      CAPTURE(std::string(tensor.name));
+      std::vector<float> expected = numbers_of(tensor_of(before, tensor.name));
+      const std::string of_a = concat(tensor.name, ".lora_a");
+      const auto has = std::find_if(change.tensors().begin(), change.tensors().end(), [&](const gguf_tensor& one) { return one.name == of_a; });
+      double bound = 0.0;
+      if (has != change.tensors().end()) {
+        const file_tensor a = tensor_of(change, has->name), b = tensor_of(change, concat(tensor.name, ".lora_b"));
+        REQUIRE(a.shape.size() == 2);
+        REQUIRE(b.shape == std::vector<std::size_t>{tensor.shape[0], a.shape[0]});
+        REQUIRE(a.shape[1] == tensor.shape[1]);
+        const std::vector<float> x = numbers_of(a), y = numbers_of(b);
+        const std::size_t rank = a.shape[0], in = a.shape[1];
+        for (std::size_t i = 0; i < tensor.shape[0]; ++i)
+          for (std::size_t j = 0; j < in; ++j) {
+            double sum = 0.0, size = 0.0;
+            for (std::size_t k = 0; k < rank; ++k) {
+              const double product = static_cast<double>(y[i * rank + k]) * static_cast<double>(x[k * in + j]);
+              sum += product;
+              size += std::abs(product);
+            }
+            const auto was = static_cast<double>(expected[i * in + j]);
+            expected[i * in + j] = static_cast<float>(was + alpha / static_cast<double>(rank) * sum);
+            bound = std::max(bound, std::ldexp(std::abs(was) + static_cast<double>(rank + 4) * alpha / static_cast<double>(rank) * size, -23));
+          }
+        adapted += 2;
+      }
+      const std::vector<float> found = numbers_of(tensor_of(after, tensor.name));
+      for (std::size_t i = 0; i < found.size(); ++i)  // every product, sum and the scale rounds by 2^-24
+        if (std::abs(static_cast<double>(found[i]) - static_cast<double>(expected[i])) > bound) FAIL("element ", i, " is ", found[i], ", not ", expected[i]);
+    }
+    CHECK(adapted == change.tensors().size());
+    CHECK(adapted != 0);
+  }
+}
+
+TEST_CASE("a model's adapter is saved as a GGUF file by name, as its folder is converted") {
+  const scratch_folder folder;
+  std::filesystem::create_directory(folder / "2");
+  const std::string adapter = golden::folder("llama_lora"), base = golden::folder("llama_grouped_untied");
+  auto model = llama<with_lora>::from_pretrained(base, {}, {.adapter = adapter_config_of(adapter)});
+  load_adapter(model, adapter);
+  save_pretrained(model, folder / "x.gguf");
+  write_gguf_adapter(folder / "2/x.gguf", adapter, config_in(base));
+  CHECK(get_file(folder / "x.gguf") == get_file(folder / "2/x.gguf"));
+  const auto refused = [&](const std::string& name, const std::function<void(gguf_config&)>& change, const std::string& because) {
+    const std::string from = golden::folder(name);
+    gguf_config config = config_in(golden::folder(read_json(from + "/adapter_config.json").at("base_model_name_or_path").get<std::string>()));
+    change(config);
+    const std::string problem = thrown([&] { write_gguf_adapter(folder / "y.gguf", from, config); });
+    CHECK_MESSAGE(problem.find(because) != std::string::npos, "'", problem, "' must say '", because, "'");
+    CHECK(!file_exists(folder / "y.gguf"));
+  };
+  refused("qwen2_lora_rich", [](gguf_config&) {}, "must be LoRA, because llama.cpp has no magnitudes; it is DoRA");
+  refused("baichuan_lora", [](gguf_config&) {}, "baichuan in a GGUF file must have 32 layers with rotary positions");
+  refused("aquila_lora", [](gguf_config&) {}, "of a family that llama.cpp has");
+  refused("llama_lora", [](gguf_config& c) { c.num_layers = 1; }, "must be a module that llama.cpp's architecture 'llama' has, in one of 1 layers");
+  refused("llama_lora", [](gguf_config& c) { c.num_heads *= 2; }, "must have");
+  json config = read_json(adapter + "/adapter_config.json");
+  const scratch_folder changed;
+  for (const std::string& file : names_in(adapter)) put_file(changed / file, get_file(adapter + "/" + file));
+  config["use_dora"] = true;
+  put_file(changed / "adapter_config.json", config.dump());
+  CHECK(thrown([&] { write_gguf_adapter(folder / "y.gguf", changed.path(), config_in(base)); }).find("must be LoRA, because llama.cpp has no magnitudes") !=
+        std::string::npos);
+  config["use_dora"] = false, config["use_rslora"] = true;
+  put_file(changed / "adapter_config.json", config.dump());
+  write_gguf_adapter(folder / "y.gguf", changed.path(), config_in(base));
+  CHECK(std::abs(gguf_file(folder / "y.gguf").number("adapter.lora.alpha").value() - 12.0 * std::sqrt(3.0)) < 2e-6);  // alpha x rank / sqrt(rank)
+  config["use_rslora"] = false, config["alpha_pattern"] = {{"q_proj", 3}};
+  put_file(changed / "adapter_config.json", config.dump());
+  write_gguf_adapter(folder / "z.gguf", changed.path(), config_in(base));
+  const gguf_file two(folder / "z.gguf"), one(folder / "x.gguf");
+  const double ratio = two.number("adapter.lora.alpha").value() / 12.0;
+  for (const auto& [tensor, alpha] : {std::pair{"blk.0.attn_q.weight.lora_b", 0.25}, {"blk.0.attn_v.weight.lora_b", 1.0}}) {  // 3 / 12
+    const std::vector<float> x = numbers_of(tensor_of(two, tensor)), y = numbers_of(tensor_of(one, tensor));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      CHECK(std::abs(static_cast<double>(x[i]) * ratio - static_cast<double>(y[i]) * alpha) <= 1.2e-7 * std::abs(static_cast<double>(y[i])));
   }
 }
