@@ -31,6 +31,7 @@ struct gguf_source {
   /// A view of a file, or of `storage`, which it may fill.
   std::function<file_tensor(std::vector<std::byte>& storage)> open{};
 };
+/// The tensor of an open file.
 [[nodiscard]] gguf_source gguf_source_of(const file_tensor& tensor);
 
 /// The sizes that decide which tensors there are, and the order of their rows.
