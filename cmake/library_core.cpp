@@ -7,6 +7,7 @@
 #include <xtrain/core/checksum_impl.hpp>
 #include <xtrain/core/file_impl.hpp>
 #include <xtrain/core/gguf_file_impl.hpp>
+#include <xtrain/core/gguf_writer_impl.hpp>
 #include <xtrain/core/pattern_impl.hpp>
 #include <xtrain/data/dataset_impl.hpp>
 #include <xtrain/data/gpt_dataset_impl.hpp>

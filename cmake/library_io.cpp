@@ -1,5 +1,6 @@
 // The definitions of component 'io', once: files of weights, and loading and saving. Compiled by xtrain_add_library.
 #define XTRAIN_COMPILES_LIBRARY
+#include <xtrain/adapt/gguf_adapter_impl.hpp>
 #include <xtrain/adapt/peft_config_impl.hpp>
 #include <xtrain/adapt/peft_impl.hpp>
 #include <xtrain/adapt/prefix_folder_impl.hpp>
@@ -7,6 +8,8 @@
 #include <xtrain/io/folder_impl.hpp>
 #include <xtrain/io/folder_lock_impl.hpp>
 #include <xtrain/io/gguf_impl.hpp>
+#include <xtrain/io/gguf_save_impl.hpp>
+#include <xtrain/io/gguf_tensors_impl.hpp>
 #include <xtrain/io/model_card_impl.hpp>
 #include <xtrain/io/override_settings_impl.hpp>
 #include <xtrain/io/pretrained_impl.hpp>
@@ -19,6 +22,7 @@
 #include <xtrain/io/write_together_impl.hpp>
 #include <xtrain/plan/machine_file_impl.hpp>
 #include <xtrain/text/gguf_tokenizer_files_impl.hpp>
+#include <xtrain/text/gguf_tokenizer_writer_impl.hpp>
 #include <xtrain/train/checkpoint_state_impl.hpp>
 #include <xtrain/io.hpp>
 

@@ -58,6 +58,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/file_ranges.hpp
     xtrain/core/gguf_file.hpp
     xtrain/core/gguf_file_impl.hpp
+    xtrain/core/gguf_writer.hpp
+    xtrain/core/gguf_writer_impl.hpp
     xtrain/core/header_inline.hpp
     xtrain/core/library.hpp
     xtrain/core/named_settings.hpp
@@ -563,6 +565,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/xtrain.hpp)
 
 set(XTRAIN_IO_HEADERS
+    xtrain/adapt/gguf_adapter.hpp
+    xtrain/adapt/gguf_adapter_impl.hpp
     xtrain/adapt/peft.hpp
     xtrain/adapt/peft_config.hpp
     xtrain/adapt/peft_config_impl.hpp
@@ -642,6 +646,11 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/folder_lock_impl.hpp
     xtrain/io/gguf.hpp
     xtrain/io/gguf_impl.hpp
+    xtrain/io/gguf_names.hpp
+    xtrain/io/gguf_save.hpp
+    xtrain/io/gguf_save_impl.hpp
+    xtrain/io/gguf_tensors.hpp
+    xtrain/io/gguf_tensors_impl.hpp
     xtrain/io/llama2c.hpp
     xtrain/io/llmc.hpp
     xtrain/io/meta_llama.hpp
@@ -694,7 +703,9 @@ set(XTRAIN_IO_HEADERS
     xtrain/train/recorded_run.hpp
     xtrain/train/recorded_settings.hpp
     xtrain/text/gguf_tokenizer_files.hpp
-    xtrain/text/gguf_tokenizer_files_impl.hpp)
+    xtrain/text/gguf_tokenizer_files_impl.hpp
+    xtrain/text/gguf_tokenizer_writer.hpp
+    xtrain/text/gguf_tokenizer_writer_impl.hpp)
 
 set(XTRAIN_TEXT_HEADERS
     xtrain/text.hpp

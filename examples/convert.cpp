@@ -1,24 +1,31 @@
-// Converts weights between formats: Hugging Face folders, PyTorch's files, Meta's, llm.c, llama2.c. Merges LoRA adapters into them.
+// Converts weights between formats: Hugging Face folders, PyTorch's files, Meta's, GGUF, llm.c, llama2.c. Merges LoRA adapters into them.
 //
 //   convert --from stories260K.bin --to stories260K --format hf --dtype bf16
 //   convert --from tuned --to tuned-int4 --quantize int4 --group-size 32
 //   convert --from base --adapter lora --to merged
+//   convert --from tuned --to tuned.gguf --type q8_0
+//   convert --from lora --config base/config.json --to lora.gguf
 //
 // Tensors are read from mapped files and written one after the other: memory holds at most one of them, but the whole model in fp32 while an adapter is
 // merged.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include <xtrain/adapt/gguf_adapter.hpp>
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/json.hpp>
+#include <xtrain/io/gguf_save.hpp>
+#include <xtrain/io/gguf_tensors.hpp>
 #include <xtrain/io/llama2c.hpp>
 #include <xtrain/io/llmc.hpp>
 #include <xtrain/io/meta_llama.hpp>
@@ -33,22 +40,27 @@
 namespace {
 
 struct convert_flags {
-  std::string from{}, to{}, adapter{}, format = "hf", dtype{}, config{}, tokenizer{}, shard_size{}, quantize{};
+  std::string from{}, to{}, adapter{}, format{}, dtype{}, type{}, config{}, tokenizer{}, shard_size{}, quantize{};
   std::size_t group_size = 256;
   bool packs = false;
   command_line::config_flags replaced{};
 
   void add(CLI::App& app) {
     app.add_option("--from", from, "folder, or a file of safetensors, PyTorch, GGUF, llm.c or llama2.c")->required()->type_name("PATH");
-    app.add_option("--to", to, "folder for hf, file for the others")->required()->type_name("PATH");
+    app.add_option("--to", to, "folder for hf, file for the others; a name that ends in .gguf is a file of GGUF")->required()->type_name("PATH");
     app.add_option("--adapter", adapter, "folder of a LoRA adapter, merged first into the weights of --from, its base model, as PEFT's merge_and_unload() does")
         ->type_name("DIR");
-    app.add_option("--format", format, "hf: config.json and safetensors; llmc: GPT-2; llama2c, llama2c-v1: LLaMA")
-        ->check(command_line::one_of({"hf", "llmc", "llama2c", "llama2c-v1"}))
-        ->capture_default_str();
+    app.add_option("--format", format,
+                   "hf: config.json and safetensors; gguf: a model, or the adapter in the folder --from, for llama.cpp; llmc: GPT-2; llama2c, llama2c-v1: LLaMA; "
+                   "default: hf, or gguf where --to ends in .gguf")
+        ->check(command_line::one_of({"hf", "gguf", "llmc", "llama2c", "llama2c-v1"}));
     app.add_option("--dtype", dtype, "dtype of the weights: fp32, bf16 or fp16; default: unchanged, or what the format has")
         ->check(command_line::one_of({"fp32", "bf16", "fp16"}));
-    app.add_option("--config", config, "config.json, for a file without one")->type_name("FILE");
+    app.add_option("--type", type,
+                   "type of the matrices of --format gguf: f32, f16, bf16, q8_0 or q4_0; default: that of the weights, f32 if they have several or another, and for "
+                   "an adapter f32")
+        ->check(command_line::one_of({"f32", "f16", "bf16", "q8_0", "q4_0"}));
+    app.add_option("--config", config, "config.json, for a file without one, or of the base model of an adapter")->type_name("FILE");
     app.add_option("--tokenizer", tokenizer, "folder or file of the tokenizer to copy; default: the adapter's, or else the folder's")->type_name("PATH");
     app.add_option("--max-shard-size", shard_size, "maximum size of a weight file in a folder, e.g. 2G; default: 5 GB")->type_name("SIZE");
     auto* quantized = app.add_option("--quantize", quantize,
@@ -158,6 +170,10 @@ std::string number_for(const convert_flags& flags, const xtrain::tensor_source& 
     xtrain::require<command_line::usage_error>(can, "--dtype ", flags.dtype, ": must be ", types, " for --format ", flags.format);
   };
   if (flags.format == "hf") return asked;
+  if (flags.format == "gguf") {
+    only(asked.empty(), "left out: --type says it");
+    return asked;
+  }
   if (flags.format != "llmc") {
     only(asked.empty() || asked == "F32", "fp32");
     return "F32";
@@ -231,6 +247,57 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
   write_weights(flags.to, std::move(tensors), shard_bytes);
 }
 
+/// The type of a GGUF file's matrices: what --type says, or the only one that the weights have, if it is F16 or BF16.
+xtrain::gguf_type gguf_type_for(const convert_flags& flags, const xtrain::tensor_source& weights) {
+  if (!flags.type.empty()) return *xtrain::gguf_type_named(flags.type);
+  std::string only;
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (tensor->shape.size() < 2) continue;
+    if (!only.empty() && only != tensor->dtype) return xtrain::gguf_type::f32;
+    only = tensor->dtype;
+  }
+  return only == "F16" ? xtrain::gguf_type::f16 : only == "BF16" ? xtrain::gguf_type::bf16 : xtrain::gguf_type::f32;
+}
+
+/// Writes a GGUF file.
+void write_gguf_file(const convert_flags& flags, const model_source& source) {
+  const xtrain::decoder_family_info& family = xtrain::all_families::of<>(*source.config);
+  const bool has_tokenizer = xtrain::is_directory(flags.from) || xtrain::gguf_file::is_one(flags.from);
+  xtrain::write_gguf(flags.to, xtrain::gguf_config_of(xtrain::sizes_of(*source.config, family), family), *source.weights,
+                     {.type = gguf_type_for(flags, *source.weights),
+                      .tokenizer_from = !flags.tokenizer.empty() ? flags.tokenizer : has_tokenizer ? flags.from : ""});
+}
+
+/// Whether a folder holds an adapter, and no model.
+bool is_adapter(const std::string& folder) {
+  return xtrain::file_exists(folder + "/adapter_config.json") && !xtrain::file_exists(folder + "/config.json");
+}
+
+/// Writes an adapter as a GGUF file.
+void convert_adapter(const convert_flags& flags) {
+  using xtrain::require, command_line::usage_error;
+  require<usage_error>(flags.format == "gguf", "--format: must be gguf for the folder of an adapter as --from; given ", flags.format);
+  require<usage_error>(flags.adapter.empty() && flags.dtype.empty() && flags.quantize.empty(), "--from: must be a model, not the folder of an adapter, for ",
+                       !flags.adapter.empty() ? "--adapter" : !flags.dtype.empty() ? "--dtype" : "--quantize");
+  std::string base = flags.config;
+  if (base.empty()) {
+    const xtrain::json settings = xtrain::read_json(flags.from + "/adapter_config.json");
+    const auto named = settings.find("base_model_name_or_path");
+    if (named != settings.end() && named->is_string()) base = named->get<std::string>();
+    require<usage_error>(xtrain::file_exists(base + "/config.json") || xtrain::gguf_file::is_one(base),
+                         "--config: must be given, the config.json of the adapter's base model; the base model that it names is ", base.empty() ? "none" : base);
+  }
+  const xtrain::json_settings config = command_line::for_flag("--config", base, [&] {
+    return xtrain::is_directory(base) || xtrain::gguf_file::is_one(base) ? xtrain::read_config(base) : xtrain::read_settings(base);
+  });
+  const xtrain::decoder_family_info& family = command_line::for_flag("--config", base, [&]() -> const auto& { return xtrain::all_families::of<>(config); });
+  const xtrain::gguf_type type = flags.type.empty() ? xtrain::gguf_type::f32 : *xtrain::gguf_type_named(flags.type);
+  command_line::for_flag("--from", flags.from, [&] {
+    xtrain::write_gguf_adapter(flags.to, flags.from, xtrain::gguf_config_of(xtrain::sizes_of(config, family), family), type);
+  });
+  std::printf("wrote      %s, %zu tensors of an adapter\n", flags.to.c_str(), xtrain::gguf_file(flags.to).tensors().size());
+}
+
 /// Writes the requested format; returns the names of tensors that were left out.
 std::vector<std::string> write(const convert_flags& flags, const model_source& source, const std::string& dtype, const quantization& q) {
   if (flags.format == "hf") {
@@ -238,6 +305,10 @@ std::vector<std::string> write(const convert_flags& flags, const model_source& s
     return {};
   }
   xtrain::require<command_line::usage_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
+  if (flags.format == "gguf") {
+    write_gguf_file(flags, source);
+    return {};
+  }
   if (flags.format == "llmc")
     return dtype == "BF16" ? xtrain::write_llmc<xtrain::bf16>(flags.to, *source.weights, *source.config)
                             : xtrain::write_llmc<float>(flags.to, *source.weights, *source.config);
@@ -296,7 +367,11 @@ std::string dtype_of(const std::string& folder) {
 }
 
 void convert(convert_flags flags) {
+  if (flags.format.empty()) flags.format = flags.to.ends_with(".gguf") ? "gguf" : "hf";
+  xtrain::require<command_line::usage_error>(flags.type.empty() || flags.format == "gguf", "--type: must be used with --format gguf; given ", flags.format);
+  xtrain::require<command_line::usage_error>(flags.format != "hf" || !flags.to.ends_with(".gguf"), "--to: must be a folder for --format hf; given ", flags.to);
   xtrain::require<command_line::usage_error>(!loses_source(flags), "--to: must not be --from, whose weights would be lost; given ", flags.to);
+  if (is_adapter(flags.from)) return convert_adapter(flags);
   std::optional<merged_folder> merged;
   if (!flags.adapter.empty()) {
     std::error_code ignored;
@@ -306,6 +381,10 @@ void convert(convert_flags flags) {
     const bool is_model = xtrain::is_directory(flags.from) || xtrain::gguf_file::is_one(flags.from);
     const bool keeps_dtype = flags.dtype.empty() && (flags.format == "hf" || flags.format == "llmc") && is_model;
     if (keeps_dtype) flags.dtype = command_line::for_flag("--from", flags.from, [&] { return dtype_of(flags.from); });
+    if (flags.format == "gguf" && flags.type.empty() && is_model) {  // the merged weights are fp32
+      const std::string kept = command_line::for_flag("--from", flags.from, [&] { return dtype_of(flags.from); });
+      flags.type = kept == "bf16" ? "bf16" : kept == "fp16" ? "f16" : "f32";
+    }
     merged.emplace(flags);
     flags.from = merged->path();
   }
@@ -352,6 +431,14 @@ void convert(convert_flags flags) {
                 flags.quantize.c_str(), q.how.group_size, q.packs ? ", four bits each" : ", stored as the values that the integers stand for",
                 lost.of_squares > 0 ? std::sqrt(lost.squares / lost.of_squares) : 0.0);
   if (flags.format == "hf") command_line::warn_of_other_weights(flags.to);
+  if (flags.format == "gguf") {
+    const xtrain::gguf_file file(flags.to);
+    std::map<std::string_view, std::size_t> types;
+    for (const xtrain::gguf_tensor& tensor : file.tensors()) ++types[tensor.type];
+    for (const auto& [type, count] : types) std::printf("stored     %zu tensors in %s\n", count, std::string(type).c_str());
+    std::printf("wrote      %s, %zu tensors\n", flags.to.c_str(), file.tensors().size());
+    return;
+  }
   std::printf("wrote      %s, %zu tensors\n", flags.to.c_str(), source.weights->tensors().size() - left_out.size() + (q.packs ? 2 * q.names.size() : 0));
 }
 

@@ -7,11 +7,13 @@ struct io_header {};  // before the headers, which call functions of elsewhere.h
 
 }  // namespace xtrain::detail
 
+#include <xtrain/adapt/gguf_adapter.hpp>
 #include <xtrain/adapt/lora.hpp>
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/adapt/prefix_folder.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/data/log_prob_file.hpp>
+#include <xtrain/io/gguf_save.hpp>
 #include <xtrain/io/override_settings.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/rewrite.hpp>

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 
@@ -250,7 +251,7 @@ TEST_CASE("what cannot be converted is refused, and nothing is written") {
   refuses({"--from", llama_folder + "/config.json", "--to", to}, "it begins as none of them", 1);
   refuses({"--from", f / "none", "--to", to}, "must be a readable file", 1);
   refuses({"--from", llama_folder, "--to", to, "--max-shard-size", "big"}, "--max-shard-size big: must be a number of bytes", 2);
-  refuses({"--from", llama_folder, "--to", to, "--format", "gguf"}, "must be one of hf, llmc, llama2c, llama2c-v1; given 'gguf'", 2);
+  refuses({"--from", llama_folder, "--to", to, "--format", "ggml"}, "must be one of hf, gguf, llmc, llama2c, llama2c-v1; given 'ggml'", 2);
   refuses({"--from", llama_folder, "--to", to, "--dtpe", "bf16"}, "did you mean '--dtype'?", 2);
   refuses({"--from", llama_folder}, "--to is required", 2);
   refuses({"--from", llama_folder, "--to", to, "--quantize", "int4", "--group-size", "7"}, "--group-size 7: quantized weights: groups must divide", 2);
@@ -358,4 +359,33 @@ TEST_CASE("a quantized GGUF file is fine-tuned as the folder of its numbers is, 
   for (std::size_t i = 0; i < 6; ++i) tokens.data()[i] = static_cast<token>(40 * i + 3);
   const auto x = logits(of_file, tokens), y = logits(of_numbers, tokens);
   CHECK(std::equal(x.begin(), x.end(), y.begin(), y.end()));
+}
+
+TEST_CASE("a model and an adapter go to files of GGUF, and the model back") {
+  const scratch_folder f;
+  const std::string base = golden::folder("llama_grouped_untied"), adapter = golden::folder("llama_lora");
+  const auto there = convert({"--from", base, "--to", f / "x.gguf"});
+  CAPTURE(there.err);
+  REQUIRE(there.status == 0);
+  CHECK(holds(there.out, "tensors in F32"));
+  REQUIRE(convert({"--from", f / "x.gguf", "--to", f / "back"}).status == 0);
+  check_same(weight_folder(base), weight_folder(f / "back"));
+  REQUIRE(convert({"--from", f / "x.gguf", "--to", f / "y.gguf", "--type", "f16"}).status == 0);
+  CHECK(gguf_file(f / "y.gguf").integer("general.file_type") == 1);
+  const auto lora = convert({"--from", adapter, "--config", base + "/config.json", "--to", f / "lora.gguf"});
+  CAPTURE(lora.err);
+  REQUIRE(lora.status == 0);
+  CHECK(holds(lora.out, "tensors of an adapter"));
+  CHECK(gguf_file(f / "lora.gguf").text("general.type") == "adapter");
+  const auto merged = convert({"--from", base, "--adapter", adapter, "--to", f / "merged.gguf"});
+  CAPTURE(merged.err);
+  REQUIRE(merged.status == 0);
+  CHECK(gguf_file(f / "merged.gguf").tensors().size() == gguf_file(f / "x.gguf").tensors().size());
+  refuses({"--from", base, "--to", f / "z", "--type", "f16"}, "--type: must be used with --format gguf", 2);
+  refuses({"--from", base, "--to", f / "z.gguf", "--format", "hf"}, "--to: must be a folder for --format hf", 2);
+  refuses({"--from", base, "--to", f / "z.gguf", "--dtype", "bf16"}, "--dtype bf16: must be left out: --type says it for --format gguf", 2);
+  refuses({"--from", adapter, "--to", f / "z.gguf"}, "--config: must be given, the config.json of the adapter's base model", 2);
+  refuses({"--from", adapter, "--to", f / "z"}, "--format: must be gguf for the folder of an adapter", 2);
+  refuses({"--from", golden::folder("aquila"), "--to", f / "z.gguf"}, "of a family that llama.cpp has", 2);
+  CHECK(!file_exists(f / "z.gguf"));
 }

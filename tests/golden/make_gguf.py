@@ -426,11 +426,28 @@ def make_types():
     close(out)
 
 
+def make_quantized():
+    """Blocks of numbers, and what gguf.quantize makes of them: random of many sizes, zero, subnormal, halves between two values, near fp16's largest scale."""
+    rng = np.random.Generator(np.random.PCG64(13))
+    blocks = [rng.standard_normal(32) * scale for scale in 10.0 ** np.arange(-42.0, 6.0)]
+    blocks += [np.zeros(32), -np.zeros(32), np.full(32, 1.0), np.full(32, -1.0), np.full(32, 1e-38), np.full(32, -1e-45)]
+    blocks += [np.where(np.arange(32) == at, sign * 127.0, np.arange(32) - 15.5) for at in (0, 31) for sign in (1, -1)]  # halves of Q8_0
+    blocks += [np.where(np.arange(32) == 5, sign * 8.0, np.arange(32) / 2 - 7.5) for sign in (1, -1)]  # halves of Q4_0
+    blocks += [np.where(np.arange(32) % 2 == 0, 3.0, -3.0), np.linspace(-65504.0 * 8, 65504.0 * 7, 32), np.linspace(-65504.0, 65504.0, 32)]
+    numbers = np.array(blocks + [np.zeros(32)] * (len(blocks) % 2)).astype(np.float32).reshape(-1, 64)
+    out = writer(OUT / "quantized.gguf", "none")
+    out.add_tensor("F32", numbers)
+    for kind in (GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_0, GGMLQuantizationType.BF16, GGMLQuantizationType.F16):
+        out.add_tensor(kind.name, gguf.quantize(np.clip(numbers, -65504.0, 65504.0) if kind.name == "F16" else numbers, kind), raw_dtype=kind)
+    close(out)
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir()
     make_types()
+    make_quantized()
     make_llamas()
     make_mixtral()
     make_qwens()

@@ -113,12 +113,14 @@ struct save_adapter_options {
   bool one_writer = false;       ///< with several ranks, only the first writes: see save_options
 };
 
-/// Writes the adapter, the trained parameters of the base model, and a model card (README.md) if there is none.
+/// Writes a folder, or a GGUF file if the name ends in .gguf (gguf_adapter.hpp): the adapter, the trained parameters of the base model, and a model card
+/// (README.md) if there is none.
 ///   throws  config_error after merge_adapter(model): the adapter would not belong to the base model's weights; file_error: the folder's previous contents
 ///           stay intact until the new adapter is complete
 template <class Model>
 requires std::derived_from<typename Model::recipe::adapter, lora>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
+  if (detail::is_gguf_path(folder)) return detail::save_to_gguf(model, folder, options.tokenizer_from);
   const auto& store = model.parameters();
   require<config_error>(!store.has_merged_adapter(), folder, ": an adapter must be saved before it is merged: of this model only the adapter is saved, ",
                         "and what merge_adapter(model) added to its weights would be lost. Save the adapter, and merge its folder into a model without one: ",
@@ -375,6 +377,8 @@ requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& mod
 }
 
 }  // namespace xtrain
+
+#include <xtrain/adapt/gguf_adapter.hpp>
 
 #ifndef XTRAIN_LIBRARY
 #include <xtrain/adapt/peft_impl.hpp>

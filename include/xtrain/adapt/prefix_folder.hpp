@@ -198,6 +198,7 @@ template <class Model>
 template <class Model>
 requires std::is_same_v<typename Model::recipe::adapter, prefix_tuning>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
+  if (detail::is_gguf_path(folder)) return detail::save_to_gguf(model, folder, options.tokenizer_from);
   const prefix_config& c = model.settings().adapter;
   std::vector<tensor_to_write> tensors;
   tensors.push_back(detail::prefix_to_write(model, c.counts_in_positions ? detail::prefix_names::peft : detail::prefix_names::chatglm));

@@ -12,6 +12,8 @@ struct block_dtype {
   std::size_t numbers, bytes;
   /// Writes the block's numbers, rounded as by llama.cpp's package gguf: after each product and sum.
   void (*decode)(const std::byte* block, float* numbers);
+  /// Writes the block of these numbers, as the package gguf does; null: no such block is written. A scale beyond fp16 is infinite.
+  void (*encode)(const float* numbers, std::byte* block) = nullptr;
 };
 
 /// The largest `numbers`.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -61,6 +62,38 @@ void decode_plain(const std::byte* block, float* to) {
 inline void decode_q8_0(const std::byte* block, float* to) {
   const float scale = half_at(block);
   for (std::size_t i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(static_cast<std::int8_t>(byte_at(block + 2, i)));
+}
+
+inline void put_half(float value, std::byte* to) {
+  const fp16 half(value);
+  std::memcpy(to, &half, sizeof(half));
+}
+
+/// The largest number is 127.
+inline void encode_q8_0(const float* from, std::byte* block) {
+  float largest = 0.0f;
+  for (std::size_t i = 0; i < 32; ++i) largest = std::max(largest, std::abs(from[i]));
+  const float scale = largest / 127.0f, inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
+  put_half(scale, block);
+  std::fill_n(block + 2, 32, std::byte{0});
+  if (std::isinf(inverse)) return;  // a subnormal scale, which is 0 in fp16
+  for (std::size_t i = 0; i < 32; ++i) block[2 + i] = static_cast<std::byte>(static_cast<std::int8_t>(std::round(from[i] * inverse)));
+}
+
+/// The number farthest from zero is -8.
+inline void encode_q4_0(const float* from, std::byte* block) {
+  float farthest = from[0];
+  for (std::size_t i = 1; i < 32; ++i)
+    if (std::abs(from[i]) > std::abs(farthest)) farthest = from[i];
+  const float scale = farthest / -8.0f, inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
+  put_half(scale, block);
+  std::fill_n(block + 2, 16, std::byte{0});
+  if (std::isinf(inverse)) return;
+  group products, shifted;
+  for (std::size_t i = 0; i < 32; ++i) products[i] = from[i] * inverse;
+  add_offset(products, 8.5f, 32, shifted.data());
+  const auto four_bits = [&](std::size_t i) { return std::min(static_cast<unsigned>(shifted[i]), 15U); };
+  for (std::size_t i = 0; i < 16; ++i) block[2 + i] = static_cast<std::byte>(four_bits(i) | four_bits(i + 16) << 4);
 }
 
 template <const std::array<std::int8_t, 16>& values>
@@ -152,8 +185,8 @@ inline void decode_q6_k(const std::byte* block, float* to) {
 
 XTRAIN_INLINE const block_dtype* find_block_dtype(std::string_view name) {
   namespace b = detail::blocks;
-  static constexpr std::array<block_dtype, 12> known{{{"Q8_0", 32, 34, b::decode_q8_0},
-                                                      {"Q4_0", 32, 18, b::decode_plain<false, false>},
+  static constexpr std::array<block_dtype, 12> known{{{"Q8_0", 32, 34, b::decode_q8_0, b::encode_q8_0},
+                                                      {"Q4_0", 32, 18, b::decode_plain<false, false>, b::encode_q4_0},
                                                       {"Q4_1", 32, 20, b::decode_plain<false, true>},
                                                       {"Q5_0", 32, 22, b::decode_plain<true, false>},
                                                       {"Q5_1", 32, 24, b::decode_plain<true, true>},

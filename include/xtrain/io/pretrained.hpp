@@ -579,12 +579,30 @@ class saving_ranks {
 
 }  // namespace detail
 
-/// Writes a Hugging Face folder: config.json, weights, generation_config.json, tokenizer files, and a model card (README.md) if there is none. Every file
-/// is replaced by one rename, the weights last and all at once. To survive a kill at any instant use checkpoints, which are whole folders.
+namespace detail {
+
+/// Whether a save goes to a GGUF file.
+[[nodiscard]] inline bool is_gguf_path(std::string_view path) { return path.ends_with(".gguf"); }
+
+/// Saves a model or adapter as a GGUF file, with its own dtype.
+///   throws  config_error for a model that has no such files; what save_gguf throws
+template <class Model>
+void save_to_gguf(const Model& model, const std::string& path, const std::string& tokenizer_from) {
+  using dtype = typename Model::compute;
+  if constexpr (requires { save_gguf_as(model, path, tokenizer_from, dtype{}); }) return save_gguf_as(model, path, tokenizer_from, dtype{});
+  else fail<config_error>(path, ": a GGUF file must hold a decoder or its LoRA adapter; a model of ", model.family_info().name, " is given");
+}
+
+}  // namespace detail
+
+/// Writes a Hugging Face folder, or a GGUF file if the name ends in .gguf (save_gguf). A folder has config.json, weights, generation_config.json, tokenizer
+/// files, and a model card (README.md) if there is none. Every file is replaced by one rename, the weights last and all at once. To survive a kill at any
+/// instant use checkpoints, which are whole folders.
 ///   throws  file_error
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Model& model, const std::string& folder,
                                                                         const save_options& options = {}) {
+  if (detail::is_gguf_path(folder)) return detail::save_to_gguf(model, folder, options.tokenizer_from);
   std::vector<tensor_to_write> tensors;
   for (const auto& entry : model.parameters().entries()) tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));
   const detail::saving_ranks ranks(model, options.one_writer);
@@ -611,6 +629,8 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
 }
 
 }  // namespace xtrain
+
+#include <xtrain/io/gguf_save.hpp>
 
 #ifndef XTRAIN_LIBRARY
 #include <xtrain/io/pretrained_impl.hpp>

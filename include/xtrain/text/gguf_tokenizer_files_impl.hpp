@@ -161,7 +161,11 @@ XTRAIN_INLINE json gguf_tokenizer_json(const gguf_file& file) {
 }
 
 XTRAIN_INLINE std::string gguf_sentencepiece_bytes(const gguf_file& file) {
-  const gguf_vocabulary all(file);
+  gguf_vocabulary all(file);
+  if (std::find(all.kinds.begin(), all.kinds.end(), piece_kind::unknown) == all.kinds.end()) {  // converters may write it as a control token
+    const token unknown = file.has("tokenizer.ggml.unknown_token_id") ? all.id(file, "unknown") : 0;  // 0 as in llama.cpp
+    if (unknown >= 0) all.kinds[static_cast<std::size_t>(unknown)] = piece_kind::unknown;
+  }
   require<config_error>(!all.scores.empty(), file.path(), ": must have tokenizer.ggml.scores, by which tokens of the model 'llama' are merged");
   std::string bytes;
   bool byte_fallback = false;

@@ -2,19 +2,28 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <limits>
+#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include <xtrain/adapt/gguf_adapter.hpp>
 #include <xtrain/core/gguf_file.hpp>
+#include <xtrain/core/gguf_writer.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/io/gguf.hpp>
+#include <xtrain/io/gguf_save.hpp>
+#include <xtrain/io/gguf_tensors.hpp>
 #include <xtrain/models/families.hpp>
 #include <xtrain/text.hpp>
+#include <xtrain/text/gguf_tokenizer_writer.hpp>
 #include "gguf_bytes.hpp"
 #include "parity.hpp"
 
@@ -373,6 +382,8 @@ TEST_CASE("the tokenizer of a GGUF file is saved as the files that it stands for
   check_tokens(folder / "spm.gguf", "ab aab", {1, 7, 3, 4, 6});
   check_tokens(folder / "spm.gguf", "ab<x>ab</s>", {1, 7, 8, 7, 2});
   CHECK(load_tokenizer(folder / "spm.gguf").encode_as_text("ab</s>") == std::vector<token>{7, 0});
+  put_file(folder / "control.gguf", vocabulary("llama", pieces, {3, 3, 3, 1, 1, 1, 1, 1, 4}, with({of_u32("tokenizer.ggml.unknown_token_id", 0)})));
+  check_tokens(folder / "control.gguf", "ab aab", {1, 7, 3, 4, 6});
   put_file(folder / "bare.gguf", vocabulary("llama", pieces, piece_types,
                                             with({of_flag("tokenizer.ggml.add_space_prefix", false), of_flag("tokenizer.ggml.add_bos_token", false),
                                                   of_flag("tokenizer.ggml.add_eos_token", true)})));
@@ -441,5 +452,399 @@ TEST_CASE("the tokenizers of llama.cpp's vocabulary files give its tokens") {
       line = line_end + 1;
     }
     CHECK(cases == 46);
+  }
+}
+
+namespace {
+
+/// Bytes of a tensor.
+std::string bytes_of(const file_tensor& tensor) { return {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()}; }
+
+gguf_config config_in(const std::string& folder) {
+  const json_settings settings = read_config(folder);
+  const decoder_family_info& family = all_families::of<>(settings);
+  return gguf_config_of(sizes_of(settings, family), family);
+}
+
+}  // namespace
+
+TEST_CASE("a GGUF file that is written again has the same bytes") {
+  const scratch_folder folder;
+  const gguf_file from(fixture("types.gguf"));
+  gguf_writer to(folder / "again.gguf");
+  std::vector<std::pair<const char*, std::string_view>> order;
+  for (const auto& [key, value] : from.metadata()) order.emplace_back(key.data(), key);
+  std::sort(order.begin(), order.end());
+  for (const auto& [place, key] : order) to.add(key, *from.find(key));
+  for (const gguf_tensor& tensor : from.tensors())
+    to.add_tensor({.name = std::string(tensor.name), .type = std::string(tensor.type), .shape = tensor.shape,
+                   .produce = [bytes = tensor.bytes](const auto& sink) { sink(bytes.data(), bytes.size()); }});
+  to.write();
+  CHECK(get_file(folder / "again.gguf") == get_file(from.path()));
+}
+
+TEST_CASE("numbers are stored in every type as the package gguf stores them") {
+  const gguf_file expected(fixture("quantized.gguf"));
+  file_tensor numbers = tensor_of(expected, "F32");
+  std::vector<float> clipped(numbers.size());
+  read_numbers<float>(numbers, 0, clipped);
+  const scratch_folder folder;
+  for (const std::string type : {"F32", "BF16", "F16", "Q8_0", "Q4_0"}) {
+    CAPTURE(type);
+    CHECK(gguf_type_named(type) == gguf_type_named(type == "Q8_0" ? "q8_0" : type));
+    if (type == "F16") {  // numbers beyond it are refused
+      for (float& number : clipped) number = std::clamp(number, -65504.0f, 65504.0f);
+      numbers.bytes = std::as_bytes(std::span(clipped));
+    } else {
+      numbers = tensor_of(expected, "F32");
+    }
+    std::vector<std::byte> bytes;
+    std::vector<float> all(numbers.size());
+    read_numbers<float>(numbers, 0, all);
+    detail::put_gguf_numbers(all, type, "x", bytes);
+    CHECK(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()) == bytes_of(tensor_of(expected, type)));
+  }
+  CHECK(!gguf_type_named("q4_1").has_value());
+  std::vector<std::byte> bytes;
+  std::vector<float> large(32, 1.0f);
+  large[7] = 1e7f;  // 1e7 / 127 is beyond fp16
+  for (const char* type : {"F16", "Q8_0", "Q4_0"})
+    CHECK(thrown([&] { detail::put_gguf_numbers(large, type, "x", bytes); }).find("numbers must be finite in " + std::string(type)) != std::string::npos);
+  large[7] = std::numeric_limits<float>::quiet_NaN();
+  for (const char* type : {"F32", "BF16", "Q8_0"}) CHECK(!thrown([&] { detail::put_gguf_numbers(large, type, "x", bytes); }).empty());
+}
+
+TEST_CASE("a model of every family is written with the tensors and metadata of the package's file, and read as the same model") {
+  const scratch_folder folder;
+  for (const std::string name :
+       {"llama", "llama_biased", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "bloom", "chatglm", "baichuan", "internlm2"}) {
+    CAPTURE(name);
+    const std::string path = folder / (name + ".gguf");
+    if (name == "llama_biased") {
+      save_gguf(any_model::from_pretrained(fixture(name)), path);
+      write_gguf(path + "2", config_in(fixture(name)), weight_folder(fixture(name)), {.name = name});
+      CHECK(get_file(path) == get_file(path + "2"));  // from memory and from a file
+    } else {
+      write_gguf(path, config_in(fixture(name)), weight_folder(fixture(name)));
+    }
+    const gguf_file ours(path), theirs(fixture(name) + "/model.gguf");
+    for (const auto& entry : theirs.metadata()) {
+      const std::string key(entry.first);
+      const gguf_value& value = entry.second;
+      CAPTURE(key);
+      const gguf_value* own = ours.find(key);
+      // left out: a head of hidden_size / num_heads, and what the converter does not write of InternLM2
+      const bool is_usual = key.ends_with(".key_length") || key.ends_with(".value_length") || key == "internlm2.rope.dimension_count" ||
+                            key == "internlm2.tensor_data_layout";
+      REQUIRE((own != nullptr || is_usual));
+      if (own == nullptr) continue;
+      CHECK(own->type == value.type);
+      CHECK(own->bytes == value.bytes);
+    }
+    std::size_t left_out = 0;
+    for (const gguf_tensor& tensor : theirs.tensors()) {
+      CAPTURE(std::string(tensor.name));
+      const auto own = std::find_if(ours.tensors().begin(), ours.tensors().end(), [&](const gguf_tensor& one) { return one.name == tensor.name; });
+      if (name == "gpt2" && tensor.name == "output.weight") {  // a tied head is not written
+        ++left_out;
+        continue;
+      }
+      REQUIRE(own != ours.tensors().end());
+      CHECK(own->shape == tensor.shape);
+      if (own->type != tensor.type) {  // InternLM2's has F16 in it
+        CHECK(tensor.type == "F16");
+        CHECK(same_numbers<float>(tensor_of(ours, tensor.name), tensor_of(theirs, tensor.name)));
+        continue;
+      }
+      if (tensor.name == "rope_freqs.weight") continue;  // the package's are rounded to fp32 at every step
+      CHECK(std::equal(own->bytes.begin(), own->bytes.end(), tensor.bytes.begin(), tensor.bytes.end()));
+    }
+    CHECK(ours.tensors().size() + left_out == theirs.tensors().size());
+    CHECK(gguf_model(path).config().object() == gguf_model(theirs.path()).config().object());
+    for (const gguf_type type : {gguf_type::f32, gguf_type::f16, gguf_type::bf16, gguf_type::q8_0, gguf_type::q4_0}) {
+      CAPTURE(std::string(name_of(type)));
+      write_gguf(path, config_in(fixture(name)), weight_folder(fixture(name)), {.type = type});
+      const gguf_model again(path);
+      const weight_folder before(fixture(name));
+      for (const auto& entry : again.tensors()) {
+        const std::string& tensor = entry.first;
+        const file_tensor* now = entry.second;
+        CAPTURE(tensor);
+        const file_tensor* was = before.find(tensor);
+        REQUIRE(was != nullptr);
+        std::vector<float> x(now->size()), y(was->size());
+        read_numbers<float>(*now, 0, x);
+        read_numbers<float>(*was, 0, y);
+        const auto largest = static_cast<double>(std::abs(*std::max_element(y.begin(), y.end(), [](float a, float b) { return std::abs(a) < std::abs(b); })));
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          // half a unit in the last place: 2^-11 in fp16, 2^-8 in bf16; 1 + weight rounds by 2^-24. In blocks the scale is rounded to fp16, and a number to
+          // half a scale, or a whole one at the end of Q4_0's range
+          const double half = std::ldexp(std::abs(static_cast<double>(y[i])), -11) + 3e-8, scale = std::ldexp(largest, -11);
+          const double bound = now->dtype == "F32"    ? 1.2e-7
+                               : now->dtype == "BF16" ? 8.0 * half
+                               : now->dtype == "Q8_0" ? largest / 254.0 + scale
+                               : now->dtype == "Q4_0" ? largest / 8.0 + scale
+                                                      : half;
+          if (std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i])) > bound) FAIL("element ", i, " is ", x[i], ", was ", y[i]);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what llama.cpp has no place for is refused by name") {
+  const scratch_folder folder;
+  const std::string path = folder / "x.gguf";
+  const auto check = [&](const std::string& name, const std::function<void(gguf_config&)>& change, const std::string& because) {
+    gguf_config config = config_in(fixture(name));
+    change(config);
+    const std::string problem = thrown([&] { write_gguf(path, config, weight_folder(fixture(name))); });
+    CHECK_MESSAGE(problem.find(because) != std::string::npos, "'", problem, "' must say '", because, "'");
+    CHECK(!file_exists(path));
+  };
+  check("llama", [](gguf_config& c) { c.family = "aquila"; }, "of a family that llama.cpp has: llama, mistral, mixtral");
+  check("qwen3", [](gguf_config& c) { c.output_bias = true; }, "qwen3 in a GGUF file must have no bias of the attention's output");
+  check("qwen2", [](gguf_config& c) { c.feed_forward_bias = true; }, "must have no biases of the feed-forward layers");
+  check("qwen2", [](gguf_config& c) { c.rope = gguf_config::rope_rule::llama3; }, "must have no rope scaling of type llama3");
+  check("qwen2", [](gguf_config& c) { c.sliding_window = 4, c.windowed_layers = {true, true}; }, "must have no sliding window");
+  check("qwen2", [](gguf_config& c) { c.head_dim = 6; }, "must have heads of hidden_size / num_heads, as llama.cpp assumes; head_dim is 6, the quotient 4");
+  check("llama", [](gguf_config& c) { c.sliding_window = 4, c.windowed_layers = {true, false}; }, "must have its sliding window in all layers");
+  check("gemma", [](gguf_config& c) { c.tie_word_embeddings = false; }, "must have the embedding as its head");
+  check("gemma2", [](gguf_config& c) { c.query_pre_attn_scalar = 7; }, "must have a query_pre_attn_scalar of 6");
+  check("gemma2", [](gguf_config& c) { c.final_logit_softcapping = 0; }, "must have both softcaps of logits, by which llama.cpp divides");
+  check("gemma2", [](gguf_config& c) { c.windowed_layers = {true, true}; }, "in every second layer, from the first on; layer 1 differs");
+  check("baichuan", [](gguf_config& c) { c.alibi = true; }, "must have 40 layers with ALiBi");
+  check("llama", [](gguf_config& c) { c.num_layers = 3; }, "must have 'model.layers.2.input_layernorm.weight' to be written");
+  check("llama", [](gguf_config& c) { c.num_layers = 1; }, "'model.layers.1.input_layernorm.weight' must have a place in a GGUF file of llama");
+  check("llama", [](gguf_config& c) { c.num_kv_heads = 2; }, "'model.layers.0.self_attn.k_proj.weight' must have 32 rows, as its heads say; it has 16");
+  gguf_writer to(path);
+  const auto tensor = [](const std::string& name, const std::string& type, std::vector<std::size_t> shape) {
+    return gguf_tensor_to_write{.name = name, .type = type, .shape = std::move(shape), .produce = [](const auto& sink) { sink("four", 4); }};
+  };
+  to.add_u32("k", 1);
+  CHECK(thrown([&] { to.add_u32("k", 2); }).find("'k' must be given once") != std::string::npos);
+  CHECK(thrown([&] { to.add_tensor(tensor("a", "Q8_0", {2, 48})); }).find("rows of whole blocks of 32") != std::string::npos);
+  CHECK(thrown([&] { to.add_tensor(tensor(std::string(64, 'a'), "F32", {1})); }).find("a name of 1 to 63 bytes; it has 64") != std::string::npos);
+  CHECK(thrown([&] { to.add_tensor(tensor("a", "F33", {1})); }).find("must be of one of the format's types; it is F33") != std::string::npos);
+  CHECK(thrown([&] { to.add_tensor(tensor("a", "F32", {2, 0})); }).find("must have 1 to 2^60 numbers") != std::string::npos);
+  to.add_tensor(tensor("b", "F32", {1}));
+  CHECK(thrown([&] { to.add_tensor(tensor("b", "F32", {1})); }).find("must be given once") != std::string::npos);
+  to.add_tensor(tensor("c", "F32", {2}));
+  put_file(path, "before");
+  CHECK(thrown([&] { to.write(); }).find("tensor 'c' must have 8 bytes; 4 were produced") != std::string::npos);
+  CHECK(get_file(path) == "before");
+  CHECK(names_in(folder.path()).size() == 1);
+}
+
+TEST_CASE("a model of Baichuan 2 is written with a normalized head, and the head of a tied InternLM2 is the embedding's") {
+  const scratch_folder folder;
+  gguf_config config = config_in(fixture("baichuan"));
+  config.normalized_head = true;
+  write_gguf(folder / "x.gguf", config, weight_folder(fixture("baichuan")));
+  const gguf_file file(folder / "x.gguf");
+  const file_tensor head = tensor_of(file, "output.weight");
+  std::vector<float> row(head.shape[1]);
+  for (std::size_t i = 0; i < head.shape[0]; ++i) {
+    read_numbers<float>(head, i * row.size(), row);
+    double squares = 0.0;
+    for (const float x : row) squares += static_cast<double>(x) * static_cast<double>(x);
+    CHECK(std::abs(squares - 1.0) < 2.4e-7);  // 2 x 2^-23
+  }
+  config = config_in(fixture("internlm2"));
+  config.tie_word_embeddings = true;
+  config.may_be_ignored = [](std::string_view tensor) { return tensor == "output.weight"; };
+  config.head = "none";
+  write_gguf(folder / "y.gguf", config, weight_folder(fixture("internlm2")));
+  const gguf_file tied(folder / "y.gguf");
+  CHECK(same_values(tensor_of(tied, "output.weight"), tensor_of(tied, "token_embd.weight")));
+}
+
+TEST_CASE("a tokenizer is written as llama.cpp's converter writes it, and gives the same tokens") {
+  const scratch_folder folder;
+  const auto written = [&](const std::string& from, const gguf_model_tokens& model) {
+    gguf_writer to(folder / "t.gguf");
+    add_gguf_tokenizer(to, from, model);
+    to.write();
+    return folder / "t.gguf";
+  };
+  // a copy of another GGUF file's, and from there by way of a folder
+  const std::vector<std::string> bytes{"a", "b", "\u0120", "ab", "\u0120ab", "<end>", "<tool>"};
+  put_file(folder / "bpe.gguf",
+           vocabulary("gpt2", bytes, {1, 1, 1, 1, 1, 3, 4},
+                      {of_text("tokenizer.ggml.pre", "llama-bpe"), of_texts("tokenizer.ggml.merges", {"a b", "\u0120 ab"}),
+                       of_u32("tokenizer.ggml.bos_token_id", 5), of_u32("tokenizer.ggml.eos_token_id", 5), of_text("tokenizer.chat_template", "{{ x }}")}));
+  check_tokens(written(folder / "bpe.gguf", {.vocab_size = 7}), "ab ab<end>b<tool>", {5, 3, 4, 5, 1, 6});
+  const scratch_folder files;
+  copy_tokenizer(folder / "bpe.gguf", files.path());
+  const gguf_file bpe(written(files.path(), {.vocab_size = 9, .bos = 5, .eos = {5, 2}, .pad = 7}));
+  check_tokens(bpe.path(), "ab ab<end>b<tool>", {5, 3, 4, 5, 1, 6});
+  CHECK(bpe.text("tokenizer.ggml.model") == "gpt2");
+  CHECK(bpe.text("tokenizer.ggml.pre") == "llama-bpe");
+  CHECK(bpe.texts("tokenizer.ggml.tokens") == std::vector<std::string_view>{"a", "b", "\u0120", "ab", "\u0120ab", "<end>", "<tool>", "[PAD7]", "[PAD8]"});
+  CHECK(bpe.integers("tokenizer.ggml.token_type") == std::vector<std::int64_t>{1, 1, 1, 1, 1, 3, 4, 5, 5});
+  CHECK(bpe.texts("tokenizer.ggml.merges") == std::vector<std::string_view>{"a b", "\u0120 ab"});
+  CHECK(bpe.integer("tokenizer.ggml.bos_token_id") == 5);
+  CHECK(bpe.integer("tokenizer.ggml.eos_token_id") == 5);
+  CHECK(bpe.integer("tokenizer.ggml.eot_token_id") == 2);
+  CHECK(bpe.integer("tokenizer.ggml.padding_token_id") == 7);
+  CHECK(bpe.flag("tokenizer.ggml.add_bos_token") == true);
+  CHECK(bpe.flag("tokenizer.ggml.add_eos_token") == false);
+  CHECK(bpe.text("tokenizer.chat_template") == "{{ x }}");
+  CHECK(gguf_file(written("", {.vocab_size = 3, .eos = {1}})).text("tokenizer.ggml.model") == "none");
+
+  const auto refused = [&](const std::string& from, std::size_t count, const std::string& because) {
+    const std::string problem = thrown([&] { (void)written(from, {.vocab_size = count}); });
+    CHECK_MESSAGE(problem.find(because) != std::string::npos, "'", problem, "' must say '", because, "'");
+  };
+  refused(folder / "bpe.gguf", 8, "its vocabulary must have the model's 8 tokens; it has 7");
+  refused(files.path(), 6, "tokens must be fewer than the 6 of the model");
+  const json good = read_json(files / "tokenizer.json");
+  const auto changed = [&](const std::function<void(json&)>& change, const std::string& because) {
+    json other = good;
+    change(other);
+    put_file(files / "tokenizer.json", other.dump());
+    refused(files.path(), 7, because);
+  };
+  changed([](json& j) { j["model"]["type"] = "WordPiece"; }, "must be a BPE; it is WordPiece");
+  changed([](json& j) { j["model"]["byte_fallback"] = true; }, "or come with its tokenizer.model, which has scores");
+  changed([](json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "x"; }, "the split of the pre-tokenizer must be llama.cpp's gpt-2");
+  changed([](json& j) { j["normalizer"] = {{"type", "Lowercase"}}; }, "have no normalizer but NFC, which llama.cpp leaves out; it has Lowercase");
+  changed([](json& j) { j["pre_tokenizer"] = {{"type", "Metaspace"}}; }, "have Split (isolated), Digits and ByteLevel only to be in a GGUF file; it has Met");
+  changed([](json& j) { j["post_processor"]["single"][0]["SpecialToken"]["id"] = "<tool>"; }, "put no tokens around a text but the begin and the end");
+  put_file(folder / "x.txt", "a b");
+  refused(folder / "x.txt", 7, "must come from tokenizer.model, tokenizer.json, vocab.json or a GGUF file");
+
+  if (test_data("tokenizers").empty()) {
+    MESSAGE("skipped: no test data");
+    return;
+  }
+  const std::vector<std::string> texts{"Hello, world! It's 1234 o'clock.\n\n  twice", " a\t\u00e9\u4f60\u597d  x", "don't <s> </s> DON'T 3.14159"};
+  for (const auto& [name, pre, begins] :
+       {std::tuple{"llama2", "default", true}, {"gpt2", "gpt-2", false}, {"gpt2/vocab.json", "gpt-2", false}, {"qwen2", "qwen2", false}}) {
+    const std::string from = concat(test_data("tokenizers"), "/", name);
+    CAPTURE(from);
+    const tokenizer before = load_tokenizer(from);
+    const gguf_file file(written(from, {.vocab_size = before.vocab_size() + 3}));
+    CHECK(file.text("tokenizer.ggml.pre") == pre);
+    CHECK(file.flag("tokenizer.ggml.add_bos_token") == begins);
+    const tokenizer after = load_tokenizer(file.path());
+    for (const std::string& text : texts) {
+      CAPTURE(text);
+      CHECK(after.encode_as_text(text) == before.encode_as_text(text));
+    }
+  }
+}
+
+namespace {
+
+struct with_lora : parity::fp32_recipe {
+  using adapter = lora;
+};
+
+/// Numbers of a tensor.
+std::vector<float> numbers_of(const file_tensor& tensor) {
+  std::vector<float> all(tensor.size());
+  read_numbers<float>(tensor, 0, all);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("an adapter in a GGUF file changes the file's weights as it changes the model's") {
+  const scratch_folder folder;
+  for (const std::string name : {"llama_lora", "mistral_lora", "mixtral_lora", "qwen3_lora", "gemma_lora", "phi3_lora", "phi3_lora_parts",
+                                 "gpt2_lora", "bloom_lora", "internlm2_lora", "chatglm2_lora"}) {
+    CAPTURE(name);
+    const std::string adapter = golden::folder(name);
+    const std::string base = golden::folder(read_json(adapter + "/adapter_config.json").at("base_model_name_or_path").get<std::string>());
+    write_gguf_adapter(folder / "adapter.gguf", adapter, config_in(base));
+    auto model = any_model::from_pretrained(base);
+    save_pretrained(model, folder / "base.gguf");
+    merge_adapter(model, adapter);
+    save_gguf(model, folder / "merged.gguf");
+    const gguf_file change(folder / "adapter.gguf"), before(folder / "base.gguf"), after(folder / "merged.gguf");
+    CHECK(change.text("general.type") == "adapter");
+    CHECK(change.text("adapter.type") == "lora");
+    CHECK(change.text("general.architecture") == before.text("general.architecture"));
+    const double alpha = change.number("adapter.lora.alpha").value();
+    std::size_t adapted = 0;
+    for (const gguf_tensor& tensor : before.tensors()) {
+      CAPTURE(std::string(tensor.name));
+      std::vector<float> expected = numbers_of(tensor_of(before, tensor.name));
+      const std::string of_a = concat(tensor.name, ".lora_a");
+      const auto has = std::find_if(change.tensors().begin(), change.tensors().end(), [&](const gguf_tensor& one) { return one.name == of_a; });
+      double bound = 0.0;
+      if (has != change.tensors().end()) {
+        const file_tensor a = tensor_of(change, has->name), b = tensor_of(change, concat(tensor.name, ".lora_b"));
+        REQUIRE(a.shape.size() == 2);
+        REQUIRE(b.shape == std::vector<std::size_t>{tensor.shape[0], a.shape[0]});
+        REQUIRE(a.shape[1] == tensor.shape[1]);
+        const std::vector<float> x = numbers_of(a), y = numbers_of(b);
+        const std::size_t rank = a.shape[0], in = a.shape[1];
+        for (std::size_t i = 0; i < tensor.shape[0]; ++i)
+          for (std::size_t j = 0; j < in; ++j) {
+            double sum = 0.0, size = 0.0;
+            for (std::size_t k = 0; k < rank; ++k) {
+              const double product = static_cast<double>(y[i * rank + k]) * static_cast<double>(x[k * in + j]);
+              sum += product;
+              size += std::abs(product);
+            }
+            const auto was = static_cast<double>(expected[i * in + j]);
+            expected[i * in + j] = static_cast<float>(was + alpha / static_cast<double>(rank) * sum);
+            bound = std::max(bound, std::ldexp(std::abs(was) + static_cast<double>(rank + 4) * alpha / static_cast<double>(rank) * size, -23));
+          }
+        adapted += 2;
+      }
+      const std::vector<float> found = numbers_of(tensor_of(after, tensor.name));
+      for (std::size_t i = 0; i < found.size(); ++i)  // every product, sum and the scale rounds by 2^-24
+        if (std::abs(static_cast<double>(found[i]) - static_cast<double>(expected[i])) > bound) FAIL("element ", i, " is ", found[i], ", not ", expected[i]);
+    }
+    CHECK(adapted == change.tensors().size());
+    CHECK(adapted != 0);
+  }
+}
+
+TEST_CASE("a model's adapter is saved as a GGUF file by name, as its folder is converted") {
+  const scratch_folder folder;
+  std::filesystem::create_directory(folder / "2");
+  const std::string adapter = golden::folder("llama_lora"), base = golden::folder("llama_grouped_untied");
+  auto model = llama<with_lora>::from_pretrained(base, {}, {.adapter = adapter_config_of(adapter)});
+  load_adapter(model, adapter);
+  save_pretrained(model, folder / "x.gguf");
+  write_gguf_adapter(folder / "2/x.gguf", adapter, config_in(base));
+  CHECK(get_file(folder / "x.gguf") == get_file(folder / "2/x.gguf"));
+  const auto refused = [&](const std::string& name, const std::function<void(gguf_config&)>& change, const std::string& because) {
+    const std::string from = golden::folder(name);
+    gguf_config config = config_in(golden::folder(read_json(from + "/adapter_config.json").at("base_model_name_or_path").get<std::string>()));
+    change(config);
+    const std::string problem = thrown([&] { write_gguf_adapter(folder / "y.gguf", from, config); });
+    CHECK_MESSAGE(problem.find(because) != std::string::npos, "'", problem, "' must say '", because, "'");
+    CHECK(!file_exists(folder / "y.gguf"));
+  };
+  refused("qwen2_lora_rich", [](gguf_config&) {}, "must be LoRA, because llama.cpp has no magnitudes; it is DoRA");
+  refused("baichuan_lora", [](gguf_config&) {}, "baichuan in a GGUF file must have 32 layers with rotary positions");
+  refused("aquila_lora", [](gguf_config&) {}, "of a family that llama.cpp has");
+  refused("llama_lora", [](gguf_config& c) { c.num_layers = 1; }, "must be a module that llama.cpp's architecture 'llama' has, in one of 1 layers");
+  refused("llama_lora", [](gguf_config& c) { c.num_heads *= 2; }, "must have");
+  json config = read_json(adapter + "/adapter_config.json");
+  const scratch_folder changed;
+  for (const std::string& file : names_in(adapter)) put_file(changed / file, get_file(adapter + "/" + file));
+  config["use_dora"] = true;
+  put_file(changed / "adapter_config.json", config.dump());
+  CHECK(thrown([&] { write_gguf_adapter(folder / "y.gguf", changed.path(), config_in(base)); }).find("must be LoRA, because llama.cpp has no magnitudes") !=
+        std::string::npos);
+  config["use_dora"] = false, config["use_rslora"] = true;
+  put_file(changed / "adapter_config.json", config.dump());
+  write_gguf_adapter(folder / "y.gguf", changed.path(), config_in(base));
+  CHECK(std::abs(gguf_file(folder / "y.gguf").number("adapter.lora.alpha").value() - 12.0 * std::sqrt(3.0)) < 2e-6);  // alpha x rank / sqrt(rank)
+  config["use_rslora"] = false, config["alpha_pattern"] = {{"q_proj", 3}};
+  put_file(changed / "adapter_config.json", config.dump());
+  write_gguf_adapter(folder / "z.gguf", changed.path(), config_in(base));
+  const gguf_file two(folder / "z.gguf"), one(folder / "x.gguf");
+  const double ratio = two.number("adapter.lora.alpha").value() / 12.0;
+  for (const auto& [tensor, alpha] : {std::pair{"blk.0.attn_q.weight.lora_b", 0.25}, {"blk.0.attn_v.weight.lora_b", 1.0}}) {  // 3 / 12
+    const std::vector<float> x = numbers_of(tensor_of(two, tensor)), y = numbers_of(tensor_of(one, tensor));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      CHECK(std::abs(static_cast<double>(x[i]) * ratio - static_cast<double>(y[i]) * alpha) <= 1.2e-7 * std::abs(static_cast<double>(y[i])));
   }
 }
