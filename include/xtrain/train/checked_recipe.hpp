@@ -25,7 +25,7 @@ struct checked_recipe {
       clause::recipe_names_every_axis<recipe>,
       "xtrain recipe: must name every axis (device, precision, parallel, optimizer, objective, recompute, offload, adapter); inherit xtrain::defaults; see "
       "train/README.md");
-  static_assert(recipe_members<recipe>::are_axes);
+  static_assert(members_are_axes<recipe>());
   static_assert(xtrain::optimizer<optimizer>,
                 "xtrain recipe: 'optimizer' must be an optimizer policy: a name, a config, a state; see optim/README.md");
   static_assert(

@@ -90,9 +90,9 @@ concept recipe_has_settings =
 
 namespace detail {
 
-/// Members of a recipe that would have no effect do not compile. Instantiated once per recipe.
+/// Members of a recipe that would have no effect do not compile. A function, since clang++ stops at the first such member in a class.
 template <class R>
-struct recipe_members {
+consteval bool members_are_axes() {
   static_assert(!clause::recipe_has_other_name_for_device<R>,
                 "xtrain recipe: 'device' is the name of the axis; a member with another name has no effect "
                 "(devices, backend, accelerator, hardware); see train/README.md");
@@ -120,8 +120,8 @@ struct recipe_members {
   static_assert(!clause::recipe_has_settings<R>,
                 "xtrain recipe: must name policies; settings have no effect in it and are given to the trainer, as training_config "
                 "(lr, learning_rate, lr_schedule, lr_scheduler, scheduler, schedule, config, settings); see train/README.md");
-  static constexpr bool are_axes = true;
-};
+  return true;
+}
 
 }  // namespace detail
 
@@ -132,7 +132,7 @@ template <class Recipe>
       clause::recipe_names_every_axis<Recipe>,
       "xtrain recipe: must name every axis (device, precision, parallel, optimizer, objective, recompute, offload, adapter); inherit xtrain::defaults; see "
       "train/README.md");
-  static_assert(detail::recipe_members<Recipe>::are_axes);
+  static_assert(detail::members_are_axes<Recipe>());
   using p = typename Recipe::precision;
   std::string device(Recipe::device::name);
   if constexpr (requires { Recipe::device::instructions(); }) device += concat(" (", Recipe::device::instructions(), ")");
