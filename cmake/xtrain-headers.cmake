@@ -760,46 +760,46 @@ set(XTRAIN_PARQUET_HEADERS
     xtrain/data/arrow_records.hpp)
 
 set(XTRAIN_RECIPES_HEADERS
-    xtrain/recipes/deepspeed.hpp
-    xtrain/recipes/deepspeed_impl.hpp
-    xtrain/recipes/hugging_face.hpp
-    xtrain/recipes/hugging_face_impl.hpp
-    xtrain/recipes/megatron.hpp
-    xtrain/recipes/megatron_arguments.hpp
-    xtrain/recipes/megatron_command.hpp
-    xtrain/recipes/megatron_flags.hpp
-    xtrain/recipes/megatron_folders.hpp
-    xtrain/recipes/megatron_impl.hpp
-    xtrain/recipes/megatron_layout.hpp
-    xtrain/recipes/megatron_lora.hpp
-    xtrain/recipes/megatron_model.hpp
-    xtrain/recipes/megatron_optimization.hpp
-    xtrain/recipes/megatron_part.hpp
-    xtrain/recipes/megatron_pretraining.hpp
-    xtrain/recipes/megatron_programs.hpp
-    xtrain/recipes/musa_demo.hpp
-    xtrain/recipes/musa_demo_impl.hpp
-    xtrain/recipes/program_flags.hpp
+    xtrain/front_ends/deepspeed.hpp
+    xtrain/front_ends/deepspeed_impl.hpp
+    xtrain/front_ends/hugging_face.hpp
+    xtrain/front_ends/hugging_face_impl.hpp
+    xtrain/front_ends/megatron.hpp
+    xtrain/front_ends/megatron_arguments.hpp
+    xtrain/front_ends/megatron_command.hpp
+    xtrain/front_ends/megatron_flags.hpp
+    xtrain/front_ends/megatron_folders.hpp
+    xtrain/front_ends/megatron_impl.hpp
+    xtrain/front_ends/megatron_layout.hpp
+    xtrain/front_ends/megatron_lora.hpp
+    xtrain/front_ends/megatron_model.hpp
+    xtrain/front_ends/megatron_optimization.hpp
+    xtrain/front_ends/megatron_part.hpp
+    xtrain/front_ends/megatron_pretraining.hpp
+    xtrain/front_ends/megatron_programs.hpp
+    xtrain/front_ends/musa_demo.hpp
+    xtrain/front_ends/musa_demo_impl.hpp
+    xtrain/front_ends/program_flags.hpp
+    xtrain/front_ends/torchtune.hpp
+    xtrain/front_ends/torchtune_call.hpp
+    xtrain/front_ends/torchtune_chat.hpp
+    xtrain/front_ends/torchtune_components.hpp
+    xtrain/front_ends/torchtune_config.hpp
+    xtrain/front_ends/torchtune_configs.hpp
+    xtrain/front_ends/torchtune_impl.hpp
+    xtrain/front_ends/torchtune_programs.hpp
+    xtrain/front_ends/torchtune_sections.hpp
+    xtrain/front_ends/torchtune_training.hpp
+    xtrain/front_ends/torchtune_translation.hpp
+    xtrain/front_ends/torchtune_values.hpp
+    xtrain/front_ends/yaml.hpp
+    xtrain/front_ends/yaml_impl.hpp
     xtrain/recipes/recipe_type.hpp
     xtrain/recipes/recipe_type_impl.hpp
     xtrain/recipes/run_description.hpp
     xtrain/recipes/run_description_impl.hpp
-    xtrain/recipes/torchtune.hpp
-    xtrain/recipes/torchtune_call.hpp
-    xtrain/recipes/torchtune_chat.hpp
-    xtrain/recipes/torchtune_components.hpp
-    xtrain/recipes/torchtune_config.hpp
-    xtrain/recipes/torchtune_configs.hpp
-    xtrain/recipes/torchtune_impl.hpp
-    xtrain/recipes/torchtune_programs.hpp
-    xtrain/recipes/torchtune_sections.hpp
-    xtrain/recipes/torchtune_training.hpp
-    xtrain/recipes/torchtune_translation.hpp
-    xtrain/recipes/torchtune_values.hpp
     xtrain/recipes/trainer_cache.hpp
-    xtrain/recipes/trainer_cache_impl.hpp
-    xtrain/recipes/yaml.hpp
-    xtrain/recipes/yaml_impl.hpp)
+    xtrain/recipes/trainer_cache_impl.hpp)
 
 set(XTRAIN_OPENMP_HEADERS
     xtrain/device/cpu/openmp.hpp
