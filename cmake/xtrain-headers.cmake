@@ -69,6 +69,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/shared_model.hpp
     xtrain/core/terminal_line.hpp
     xtrain/core/text.hpp
+    xtrain/core/text_span.hpp
     xtrain/core/utf8.hpp
     xtrain/core/warning.hpp
     xtrain/data/dataset.hpp
@@ -523,7 +524,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/text/encode_batch.hpp
     xtrain/text/part_visitor.hpp
     xtrain/text/split_patterns.hpp
-    xtrain/text/text_span.hpp
     xtrain/text/tokenizer.hpp
     xtrain/text/tokenizer_class.hpp
     xtrain/text/tokenizer_impl.hpp
@@ -578,30 +578,6 @@ set(XTRAIN_IO_HEADERS
     xtrain/chat/chat_template_impl.hpp
     xtrain/chat/chat_templates.hpp
     xtrain/chat/chat_templates_impl.hpp
-    xtrain/chat/jinja/allowance.hpp
-    xtrain/chat/jinja/case_tables.hpp
-    xtrain/chat/jinja/characters.hpp
-    xtrain/chat/jinja/evaluator.hpp
-    xtrain/chat/jinja/filters.hpp
-    xtrain/chat/jinja/formatting.hpp
-    xtrain/chat/jinja/from_json.hpp
-    xtrain/chat/jinja/from_json_impl.hpp
-    xtrain/chat/jinja/letter_case.hpp
-    xtrain/chat/jinja/lexer.hpp
-    xtrain/chat/jinja/list_filters.hpp
-    xtrain/chat/jinja/loop.hpp
-    xtrain/chat/jinja/methods.hpp
-    xtrain/chat/jinja/operators.hpp
-    xtrain/chat/jinja/parser.hpp
-    xtrain/chat/jinja/printing.hpp
-    xtrain/chat/jinja/renderer.hpp
-    xtrain/chat/jinja/statements.hpp
-    xtrain/chat/jinja/syntax.hpp
-    xtrain/chat/jinja/template.hpp
-    xtrain/chat/jinja/template_impl.hpp
-    xtrain/chat/jinja/tests.hpp
-    xtrain/chat/jinja/value.hpp
-    xtrain/chat/jinja/value_impl.hpp
     xtrain/chat/preference_record.hpp
     xtrain/core/json.hpp
     xtrain/core/json_fwd.hpp
@@ -680,6 +656,30 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/write_together.hpp
     xtrain/io/write_together_impl.hpp
     xtrain/io/zip.hpp
+    xtrain/jinja/allowance.hpp
+    xtrain/jinja/case_tables.hpp
+    xtrain/jinja/characters.hpp
+    xtrain/jinja/evaluator.hpp
+    xtrain/jinja/filters.hpp
+    xtrain/jinja/formatting.hpp
+    xtrain/jinja/from_json.hpp
+    xtrain/jinja/from_json_impl.hpp
+    xtrain/jinja/letter_case.hpp
+    xtrain/jinja/lexer.hpp
+    xtrain/jinja/list_filters.hpp
+    xtrain/jinja/loop.hpp
+    xtrain/jinja/methods.hpp
+    xtrain/jinja/operators.hpp
+    xtrain/jinja/parser.hpp
+    xtrain/jinja/printing.hpp
+    xtrain/jinja/renderer.hpp
+    xtrain/jinja/statements.hpp
+    xtrain/jinja/syntax.hpp
+    xtrain/jinja/template.hpp
+    xtrain/jinja/template_impl.hpp
+    xtrain/jinja/tests.hpp
+    xtrain/jinja/value.hpp
+    xtrain/jinja/value_impl.hpp
     xtrain/plan/machine_file.hpp
     xtrain/plan/machine_file_impl.hpp
     xtrain/report/chart_axis.hpp

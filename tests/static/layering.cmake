@@ -4,7 +4,7 @@
 cmake_minimum_required(VERSION 3.25)
 
 set(level_1 core)
-set(level_2 device precision)
+set(level_2 device precision jinja)
 set(level_3 tensor comm text)
 set(level_4 ops io chat)
 set(level_5 layers optim data)

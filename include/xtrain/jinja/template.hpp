@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include <xtrain/chat/jinja/value.hpp>
-#include <xtrain/text/text_span.hpp>
+#include <xtrain/core/text_span.hpp>
+#include <xtrain/jinja/value.hpp>
 
 namespace xtrain {
 
@@ -64,5 +64,5 @@ class jinja_template {
 }  // namespace xtrain
 
 #ifndef XTRAIN_LIBRARY
-#include <xtrain/chat/jinja/template_impl.hpp>
+#include <xtrain/jinja/template_impl.hpp>
 #endif

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/parser.hpp>
+#include <xtrain/jinja/parser.hpp>
 
 namespace xtrain::detail::jinja {
 

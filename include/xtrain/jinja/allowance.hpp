@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include <xtrain/chat/jinja/value.hpp>
+#include <xtrain/jinja/value.hpp>
 
 namespace xtrain::detail::jinja {
 

@@ -12,8 +12,8 @@
 #include <variant>
 #include <vector>
 
-#include <xtrain/chat/jinja/characters.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/jinja/characters.hpp>
 
 namespace xtrain::detail::jinja {
 
@@ -199,5 +199,5 @@ struct callable {
 }  // namespace xtrain::detail::jinja
 
 #ifndef XTRAIN_LIBRARY
-#include <xtrain/chat/jinja/value_impl.hpp>
+#include <xtrain/jinja/value_impl.hpp>
 #endif

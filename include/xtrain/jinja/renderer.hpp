@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/allowance.hpp>
-#include <xtrain/chat/jinja/evaluator.hpp>
-#include <xtrain/text/text_span.hpp>
+#include <xtrain/core/text_span.hpp>
+#include <xtrain/jinja/allowance.hpp>
+#include <xtrain/jinja/evaluator.hpp>
 
 namespace xtrain::detail::jinja {
 

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/from_json.hpp>
-#include <xtrain/chat/jinja/template.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
+#include <xtrain/jinja/from_json.hpp>
+#include <xtrain/jinja/template.hpp>
 
 namespace xtrain {
 

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include <xtrain/chat/jinja/from_json.hpp>
-#include <xtrain/chat/jinja/template.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
+#include <xtrain/jinja/from_json.hpp>
+#include <xtrain/jinja/template.hpp>
 #include "scratch.hpp"
 
 using namespace xtrain;

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/allowance.hpp>
-#include <xtrain/chat/jinja/formatting.hpp>
-#include <xtrain/chat/jinja/operators.hpp>
+#include <xtrain/jinja/allowance.hpp>
+#include <xtrain/jinja/formatting.hpp>
+#include <xtrain/jinja/operators.hpp>
 
 namespace xtrain::detail::jinja {
 

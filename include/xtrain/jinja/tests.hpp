@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include <xtrain/chat/jinja/allowance.hpp>
-#include <xtrain/chat/jinja/methods.hpp>
-#include <xtrain/chat/jinja/operators.hpp>
+#include <xtrain/jinja/allowance.hpp>
+#include <xtrain/jinja/methods.hpp>
+#include <xtrain/jinja/operators.hpp>
 
 namespace xtrain::detail::jinja {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <xtrain/chat/jinja/value.hpp>
+#include <xtrain/jinja/value.hpp>
 
 namespace xtrain::detail::jinja {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include <xtrain/chat/jinja/case_tables.hpp>
-#include <xtrain/chat/jinja/characters.hpp>
+#include <xtrain/jinja/case_tables.hpp>
+#include <xtrain/jinja/characters.hpp>
 
 namespace xtrain::detail::jinja {
 

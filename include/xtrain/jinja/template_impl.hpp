@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/renderer.hpp>
-#include <xtrain/chat/jinja/statements.hpp>
-#include <xtrain/chat/jinja/template.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/library.hpp>
-#include <xtrain/text/text_span.hpp>
+#include <xtrain/core/text_span.hpp>
+#include <xtrain/jinja/renderer.hpp>
+#include <xtrain/jinja/statements.hpp>
+#include <xtrain/jinja/template.hpp>
 
 namespace xtrain {
 

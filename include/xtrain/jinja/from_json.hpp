@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include <xtrain/chat/jinja/template.hpp>
+#include <xtrain/jinja/template.hpp>
 
 namespace xtrain {
 
@@ -16,5 +16,5 @@ namespace xtrain {
 }  // namespace xtrain
 
 #ifndef XTRAIN_LIBRARY
-#include <xtrain/chat/jinja/from_json_impl.hpp>
+#include <xtrain/jinja/from_json_impl.hpp>
 #endif

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/allowance.hpp>
-#include <xtrain/chat/jinja/list_filters.hpp>
-#include <xtrain/chat/jinja/loop.hpp>
-#include <xtrain/chat/jinja/syntax.hpp>
+#include <xtrain/jinja/allowance.hpp>
+#include <xtrain/jinja/list_filters.hpp>
+#include <xtrain/jinja/loop.hpp>
+#include <xtrain/jinja/syntax.hpp>
 
 namespace xtrain::detail::jinja {
 

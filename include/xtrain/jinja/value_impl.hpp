@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/value.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/jinja/value.hpp>
 
 namespace xtrain::detail::jinja {
 

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/allowance.hpp>
-#include <xtrain/chat/jinja/methods.hpp>
-#include <xtrain/chat/jinja/operators.hpp>
+#include <xtrain/jinja/allowance.hpp>
+#include <xtrain/jinja/methods.hpp>
+#include <xtrain/jinja/operators.hpp>
 
 namespace xtrain::detail::jinja {
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/characters.hpp>
-#include <xtrain/chat/jinja/value.hpp>
+#include <xtrain/jinja/characters.hpp>
+#include <xtrain/jinja/value.hpp>
 
 namespace xtrain::detail::jinja {
 

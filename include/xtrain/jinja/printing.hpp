@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include <xtrain/chat/jinja/allowance.hpp>
-#include <xtrain/chat/jinja/value.hpp>
+#include <xtrain/jinja/allowance.hpp>
+#include <xtrain/jinja/value.hpp>
 
 namespace xtrain::detail::jinja {
 

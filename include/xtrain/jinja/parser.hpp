@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/lexer.hpp>
-#include <xtrain/chat/jinja/syntax.hpp>
+#include <xtrain/jinja/lexer.hpp>
+#include <xtrain/jinja/syntax.hpp>
 
 namespace xtrain::detail::jinja {
 

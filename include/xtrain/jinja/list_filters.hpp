@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/allowance.hpp>
-#include <xtrain/chat/jinja/filters.hpp>
-#include <xtrain/chat/jinja/methods.hpp>
-#include <xtrain/chat/jinja/operators.hpp>
-#include <xtrain/chat/jinja/tests.hpp>
+#include <xtrain/jinja/allowance.hpp>
+#include <xtrain/jinja/filters.hpp>
+#include <xtrain/jinja/methods.hpp>
+#include <xtrain/jinja/operators.hpp>
+#include <xtrain/jinja/tests.hpp>
 
 namespace xtrain::detail::jinja {
 

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/allowance.hpp>
-#include <xtrain/chat/jinja/formatting.hpp>
-#include <xtrain/chat/jinja/printing.hpp>
-#include <xtrain/chat/jinja/value.hpp>
+#include <xtrain/jinja/allowance.hpp>
+#include <xtrain/jinja/formatting.hpp>
+#include <xtrain/jinja/printing.hpp>
+#include <xtrain/jinja/value.hpp>
 
 namespace xtrain::detail::jinja {
 
