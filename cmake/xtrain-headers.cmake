@@ -728,6 +728,7 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/text/normalizer.hpp
     xtrain/text/post_processor.hpp
     xtrain/text/pre_tokenizer.hpp
+    xtrain/text/script_table.hpp
     xtrain/text/sentencepiece_file.hpp
     xtrain/text/sentencepiece_model.hpp
     xtrain/text/sentencepiece_normalizer.hpp
