@@ -2,9 +2,6 @@
 #define XTRAIN_COMPILES_LIBRARY
 #include <xtrain/chat/chat_template_impl.hpp>
 #include <xtrain/chat/chat_templates_impl.hpp>
-#include <xtrain/chat/jinja/from_json_impl.hpp>
-#include <xtrain/chat/jinja/template_impl.hpp>
-#include <xtrain/chat/jinja/value_impl.hpp>
 #include <xtrain/data/chat_dataset_impl.hpp>
 #include <xtrain/data/grouped_text_dataset_impl.hpp>
 #include <xtrain/data/json_dataset_impl.hpp>
@@ -17,6 +14,9 @@
 #include <xtrain/eval/benchmark_impl.hpp>
 #include <xtrain/eval/benchmark_task_impl.hpp>
 #include <xtrain/eval/wikitext103_impl.hpp>
+#include <xtrain/io.hpp>
+#include <xtrain/jinja/from_json_impl.hpp>
+#include <xtrain/jinja/template_impl.hpp>
+#include <xtrain/jinja/value_impl.hpp>
 #include <xtrain/report/report_page_impl.hpp>
 #include <xtrain/report/run_log_impl.hpp>
-#include <xtrain/io.hpp>

@@ -69,6 +69,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/shared_model.hpp
     xtrain/core/terminal_line.hpp
     xtrain/core/text.hpp
+    xtrain/core/text_span.hpp
     xtrain/core/utf8.hpp
     xtrain/core/warning.hpp
     xtrain/data/dataset.hpp
@@ -523,7 +524,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/text/encode_batch.hpp
     xtrain/text/part_visitor.hpp
     xtrain/text/split_patterns.hpp
-    xtrain/text/text_span.hpp
     xtrain/text/tokenizer.hpp
     xtrain/text/tokenizer_class.hpp
     xtrain/text/tokenizer_impl.hpp
@@ -578,30 +578,6 @@ set(XTRAIN_IO_HEADERS
     xtrain/chat/chat_template_impl.hpp
     xtrain/chat/chat_templates.hpp
     xtrain/chat/chat_templates_impl.hpp
-    xtrain/chat/jinja/allowance.hpp
-    xtrain/chat/jinja/case_tables.hpp
-    xtrain/chat/jinja/characters.hpp
-    xtrain/chat/jinja/evaluator.hpp
-    xtrain/chat/jinja/filters.hpp
-    xtrain/chat/jinja/formatting.hpp
-    xtrain/chat/jinja/from_json.hpp
-    xtrain/chat/jinja/from_json_impl.hpp
-    xtrain/chat/jinja/letter_case.hpp
-    xtrain/chat/jinja/lexer.hpp
-    xtrain/chat/jinja/list_filters.hpp
-    xtrain/chat/jinja/loop.hpp
-    xtrain/chat/jinja/methods.hpp
-    xtrain/chat/jinja/operators.hpp
-    xtrain/chat/jinja/parser.hpp
-    xtrain/chat/jinja/printing.hpp
-    xtrain/chat/jinja/renderer.hpp
-    xtrain/chat/jinja/statements.hpp
-    xtrain/chat/jinja/syntax.hpp
-    xtrain/chat/jinja/template.hpp
-    xtrain/chat/jinja/template_impl.hpp
-    xtrain/chat/jinja/tests.hpp
-    xtrain/chat/jinja/value.hpp
-    xtrain/chat/jinja/value_impl.hpp
     xtrain/chat/preference_record.hpp
     xtrain/core/json.hpp
     xtrain/core/json_fwd.hpp
@@ -680,6 +656,30 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/write_together.hpp
     xtrain/io/write_together_impl.hpp
     xtrain/io/zip.hpp
+    xtrain/jinja/allowance.hpp
+    xtrain/jinja/case_tables.hpp
+    xtrain/jinja/characters.hpp
+    xtrain/jinja/evaluator.hpp
+    xtrain/jinja/filters.hpp
+    xtrain/jinja/formatting.hpp
+    xtrain/jinja/from_json.hpp
+    xtrain/jinja/from_json_impl.hpp
+    xtrain/jinja/letter_case.hpp
+    xtrain/jinja/lexer.hpp
+    xtrain/jinja/list_filters.hpp
+    xtrain/jinja/loop.hpp
+    xtrain/jinja/methods.hpp
+    xtrain/jinja/operators.hpp
+    xtrain/jinja/parser.hpp
+    xtrain/jinja/printing.hpp
+    xtrain/jinja/renderer.hpp
+    xtrain/jinja/statements.hpp
+    xtrain/jinja/syntax.hpp
+    xtrain/jinja/template.hpp
+    xtrain/jinja/template_impl.hpp
+    xtrain/jinja/tests.hpp
+    xtrain/jinja/value.hpp
+    xtrain/jinja/value_impl.hpp
     xtrain/plan/machine_file.hpp
     xtrain/plan/machine_file_impl.hpp
     xtrain/report/chart_axis.hpp
@@ -728,6 +728,7 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/text/normalizer.hpp
     xtrain/text/post_processor.hpp
     xtrain/text/pre_tokenizer.hpp
+    xtrain/text/script_table.hpp
     xtrain/text/sentencepiece_file.hpp
     xtrain/text/sentencepiece_model.hpp
     xtrain/text/sentencepiece_normalizer.hpp
@@ -760,46 +761,46 @@ set(XTRAIN_PARQUET_HEADERS
     xtrain/data/arrow_records.hpp)
 
 set(XTRAIN_RECIPES_HEADERS
-    xtrain/recipes/deepspeed.hpp
-    xtrain/recipes/deepspeed_impl.hpp
-    xtrain/recipes/hugging_face.hpp
-    xtrain/recipes/hugging_face_impl.hpp
-    xtrain/recipes/megatron.hpp
-    xtrain/recipes/megatron_arguments.hpp
-    xtrain/recipes/megatron_command.hpp
-    xtrain/recipes/megatron_flags.hpp
-    xtrain/recipes/megatron_folders.hpp
-    xtrain/recipes/megatron_impl.hpp
-    xtrain/recipes/megatron_layout.hpp
-    xtrain/recipes/megatron_lora.hpp
-    xtrain/recipes/megatron_model.hpp
-    xtrain/recipes/megatron_optimization.hpp
-    xtrain/recipes/megatron_part.hpp
-    xtrain/recipes/megatron_pretraining.hpp
-    xtrain/recipes/megatron_programs.hpp
-    xtrain/recipes/musa_demo.hpp
-    xtrain/recipes/musa_demo_impl.hpp
-    xtrain/recipes/program_flags.hpp
+    xtrain/front_ends/deepspeed.hpp
+    xtrain/front_ends/deepspeed_impl.hpp
+    xtrain/front_ends/hugging_face.hpp
+    xtrain/front_ends/hugging_face_impl.hpp
+    xtrain/front_ends/megatron.hpp
+    xtrain/front_ends/megatron_arguments.hpp
+    xtrain/front_ends/megatron_command.hpp
+    xtrain/front_ends/megatron_flags.hpp
+    xtrain/front_ends/megatron_folders.hpp
+    xtrain/front_ends/megatron_impl.hpp
+    xtrain/front_ends/megatron_layout.hpp
+    xtrain/front_ends/megatron_lora.hpp
+    xtrain/front_ends/megatron_model.hpp
+    xtrain/front_ends/megatron_optimization.hpp
+    xtrain/front_ends/megatron_part.hpp
+    xtrain/front_ends/megatron_pretraining.hpp
+    xtrain/front_ends/megatron_programs.hpp
+    xtrain/front_ends/musa_demo.hpp
+    xtrain/front_ends/musa_demo_impl.hpp
+    xtrain/front_ends/program_flags.hpp
+    xtrain/front_ends/torchtune.hpp
+    xtrain/front_ends/torchtune_call.hpp
+    xtrain/front_ends/torchtune_chat.hpp
+    xtrain/front_ends/torchtune_components.hpp
+    xtrain/front_ends/torchtune_config.hpp
+    xtrain/front_ends/torchtune_configs.hpp
+    xtrain/front_ends/torchtune_impl.hpp
+    xtrain/front_ends/torchtune_programs.hpp
+    xtrain/front_ends/torchtune_sections.hpp
+    xtrain/front_ends/torchtune_training.hpp
+    xtrain/front_ends/torchtune_translation.hpp
+    xtrain/front_ends/torchtune_values.hpp
+    xtrain/front_ends/yaml.hpp
+    xtrain/front_ends/yaml_impl.hpp
     xtrain/recipes/recipe_type.hpp
     xtrain/recipes/recipe_type_impl.hpp
     xtrain/recipes/run_description.hpp
     xtrain/recipes/run_description_impl.hpp
-    xtrain/recipes/torchtune.hpp
-    xtrain/recipes/torchtune_call.hpp
-    xtrain/recipes/torchtune_chat.hpp
-    xtrain/recipes/torchtune_components.hpp
-    xtrain/recipes/torchtune_config.hpp
-    xtrain/recipes/torchtune_configs.hpp
-    xtrain/recipes/torchtune_impl.hpp
-    xtrain/recipes/torchtune_programs.hpp
-    xtrain/recipes/torchtune_sections.hpp
-    xtrain/recipes/torchtune_training.hpp
-    xtrain/recipes/torchtune_translation.hpp
-    xtrain/recipes/torchtune_values.hpp
     xtrain/recipes/trainer_cache.hpp
-    xtrain/recipes/trainer_cache_impl.hpp
-    xtrain/recipes/yaml.hpp
-    xtrain/recipes/yaml_impl.hpp)
+    xtrain/recipes/trainer_cache_impl.hpp)
 
 set(XTRAIN_OPENMP_HEADERS
     xtrain/device/cpu/openmp.hpp

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include <xtrain/core/file.hpp>
-#include <xtrain/recipes/hugging_face.hpp>
+#include <xtrain/front_ends/hugging_face.hpp>
 
 #include "front_end.hpp"
 #include "python_program.hpp"

@@ -2,7 +2,7 @@
 //
 //   main_hf --nproc_per_node=2 main_hf.py --model_name_or_path gpt2 --dataset_name_or_path wikitext --batch_size 1
 #include <xtrain/core/file.hpp>
-#include <xtrain/recipes/musa_demo.hpp>
+#include <xtrain/front_ends/musa_demo.hpp>
 
 #include "front_end.hpp"
 #include "python_program.hpp"

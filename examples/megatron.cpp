@@ -9,7 +9,7 @@
 // once if there is none yet; the others call the programs beside this one.
 #include <algorithm>
 
-#include <xtrain/recipes/megatron.hpp>
+#include <xtrain/front_ends/megatron.hpp>
 
 #include "front_end.hpp"
 #include "python_program.hpp"

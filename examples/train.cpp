@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <utility>
 
-#include <xtrain/recipes/musa_demo.hpp>
+#include <xtrain/front_ends/musa_demo.hpp>
 #include <xtrain/recipes/recipe_type.hpp>
 
 #include "described_data.hpp"

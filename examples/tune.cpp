@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include <xtrain/recipes/program_flags.hpp>
-#include <xtrain/recipes/torchtune.hpp>
+#include <xtrain/front_ends/program_flags.hpp>
+#include <xtrain/front_ends/torchtune.hpp>
 
 #include "command_line.hpp"
 #include "front_end.hpp"

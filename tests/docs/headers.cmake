@@ -54,7 +54,7 @@ foreach(row IN LISTS rows)
 endforeach()
 
 # A header of another library that is not found is named with what to link. The preprocessor is given no folder but the library's.
-foreach(header tensor/xt device/cpu/simd core/json core/json_fwd text/word_pattern text/unicode comm/mpi_world data/arrow_records recipes/yaml_impl)
+foreach(header tensor/xt device/cpu/simd core/json core/json_fwd text/word_pattern text/unicode comm/mpi_world data/arrow_records front_ends/yaml_impl)
   execute_process(COMMAND "${COMPILER}" -E -nostdinc -nostdinc++ -x c++ -std=c++20 "-I${SOURCE}/include" "${SOURCE}/include/xtrain/${header}.hpp"
                   OUTPUT_QUIET ERROR_VARIABLE said)
   if(NOT said MATCHES "#?error \"?xtrain[ a-z]*: [^\n]* must be found; link xtrain::[a-z]+")

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/front_ends/torchtune.hpp>
 #include <xtrain/recipes/run_description.hpp>
-#include <xtrain/recipes/torchtune.hpp>
 #include <xtrain/text/byte_tokenizer.hpp>
 
 #include "../../examples/described_data.hpp"

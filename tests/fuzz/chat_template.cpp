@@ -1,8 +1,8 @@
 // A chat template and a conversation for it: "%% template", "%% messages", "%% tools" (see fuzz.hpp for how one input holds
 // several). An input without marks is the template.
 #include <xtrain/chat/chat_templates.hpp>
-#include <xtrain/chat/jinja/from_json.hpp>
 #include <xtrain/data/chat_dataset.hpp>
+#include <xtrain/jinja/from_json.hpp>
 #include <xtrain/text/byte_tokenizer.hpp>
 
 #include "fuzz.hpp"

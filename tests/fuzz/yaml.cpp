@@ -2,7 +2,7 @@
 #include <cmath>
 #include <string>
 
-#include <xtrain/recipes/yaml.hpp>
+#include <xtrain/front_ends/yaml.hpp>
 
 #include "fuzz.hpp"
 

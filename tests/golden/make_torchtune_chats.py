@@ -1,4 +1,4 @@
-"""Prints conversations as torchtune's tokenizers lay them out, with what is learned of them: the expected texts of tests/unit/recipes/torchtune.cpp.
+"""Prints conversations as torchtune's tokenizers lay them out, with what is learned of them: the expected texts of tests/unit/front_ends/torchtune.cpp.
 
 The tokenizers run as published, with a vocabulary of bytes in place of their own, and special tokens by their names. torchtune 0.6.1; its quantization package
 is not needed for that and is replaced by nothing.

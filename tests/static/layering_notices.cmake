@@ -21,5 +21,7 @@ expect_refusal(xtrain/train/trainer.hpp "#include <xtensor/xarray.hpp>" "may inc
 expect_refusal(xtrain/comm/mpi.hpp "#include <mpi.h>" "may include mpi")
 expect_refusal(xtrain/comm/mesh.hpp "#include <xtrain/comm/mpi.hpp>" "needs a component")
 expect_refusal(xtrain/train/trainer.hpp "#include <xtrain/io/safetensors.hpp>" "needs a component")
+expect_refusal(xtrain/jinja/template.hpp "#include <xtrain/text/unicode.hpp>" "level 2.* includes .*level 3")
+expect_refusal(xtrain/recipes/run_description.hpp "#include <xtrain/front_ends/yaml.hpp>" "level 8.* includes .*level 9")
 expect_refusal(xtrain/models/llama.hpp "#include <xtrain/xtrain.hpp>" "includes the umbrella")
 file(REMOVE_RECURSE "${copy}")

@@ -106,13 +106,6 @@ template <class Model>
   return columns;
 }
 
-/// Calls visit(entry, layer index) for the prefix of every layer.
-template <class Model, class Visit>
-void each_prefix(const Model& model, Visit&& visit) {
-  for (std::size_t layer = 0; layer < model.config().num_layers; ++layer)
-    visit(*model.parameters().find(prefix_tuning::parameter_of(layer)), layer);
-}
-
 /// A parameter's values on this rank's host.
 template <class Model>
 [[nodiscard]] std::vector<typename Model::compute> prefix_parameter(const Model& model, const std::string& name) {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include <xtrain/chat/chat_form.hpp>
-#include <xtrain/chat/jinja/characters.hpp>
-#include <xtrain/chat/jinja/from_json.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/jinja/characters.hpp>
+#include <xtrain/jinja/from_json.hpp>
 
 namespace xtrain {
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/chat/jinja/template.hpp>
 #include <xtrain/core/json_fwd.hpp>
+#include <xtrain/jinja/template.hpp>
 
 namespace xtrain {
 

@@ -16,15 +16,15 @@
 #include <vector>
 
 #include <xtrain/chat/chat_template.hpp>
-#include <xtrain/chat/jinja/from_json.hpp>
-#include <xtrain/chat/jinja/printing.hpp>
-#include <xtrain/chat/jinja/template.hpp>
 #include <xtrain/core/checksum.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
+#include <xtrain/jinja/from_json.hpp>
+#include <xtrain/jinja/printing.hpp>
+#include <xtrain/jinja/template.hpp>
 #include <xtrain/text/gguf_tokenizer_files.hpp>
 
 namespace xtrain {

@@ -11,12 +11,12 @@
 
 #include <xtrain/chat/chat_form.hpp>
 #include <xtrain/chat/chat_record.hpp>
-#include <xtrain/chat/jinja/allowance.hpp>
-#include <xtrain/chat/jinja/characters.hpp>
-#include <xtrain/chat/jinja/operators.hpp>
-#include <xtrain/chat/jinja/template.hpp>
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/jinja/allowance.hpp>
+#include <xtrain/jinja/characters.hpp>
+#include <xtrain/jinja/operators.hpp>
+#include <xtrain/jinja/template.hpp>
 
 namespace xtrain {
 

@@ -10,7 +10,6 @@
 
 #include <xtrain/chat/chat_record.hpp>
 #include <xtrain/chat/chat_template.hpp>
-#include <xtrain/chat/jinja/from_json.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/library.hpp>
@@ -20,6 +19,7 @@
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/data/json_records.hpp>
 #include <xtrain/data/text_with_loss_mask.hpp>
+#include <xtrain/jinja/from_json.hpp>
 #include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {

@@ -14,12 +14,12 @@
 
 #include <xtrain/chat/chat_record.hpp>
 #include <xtrain/chat/chat_template.hpp>
-#include <xtrain/chat/jinja/characters.hpp>
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/text_span.hpp>
 #include <xtrain/core/warning.hpp>
 #include <xtrain/data/text_with_loss_mask.hpp>
-#include <xtrain/text/text_span.hpp>
+#include <xtrain/jinja/characters.hpp>
 #include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {

@@ -12,17 +12,17 @@
 
 #include <xtrain/chat/chat_record.hpp>
 #include <xtrain/chat/chat_template.hpp>
-#include <xtrain/chat/jinja/from_json.hpp>
 #include <xtrain/chat/preference_record.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/library.hpp>
+#include <xtrain/core/text_span.hpp>
 #include <xtrain/data/chat_encoder.hpp>
 #include <xtrain/data/dataset.hpp>
 #include <xtrain/data/json_records.hpp>
 #include <xtrain/data/preference_dataset.hpp>
 #include <xtrain/data/text_with_loss_mask.hpp>
-#include <xtrain/text/text_span.hpp>
+#include <xtrain/jinja/from_json.hpp>
 #include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {

@@ -14,17 +14,17 @@
 
 #include <xtrain/chat/chat_record.hpp>
 #include <xtrain/chat/chat_template.hpp>
-#include <xtrain/chat/jinja/characters.hpp>
-#include <xtrain/chat/jinja/from_json.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/core/text_span.hpp>
 #include <xtrain/data/chat_encoder.hpp>
 #include <xtrain/data/record_handler.hpp>
 #include <xtrain/data/record_source.hpp>
 #include <xtrain/data/text_with_loss_mask.hpp>
-#include <xtrain/text/text_span.hpp>
+#include <xtrain/jinja/characters.hpp>
+#include <xtrain/jinja/from_json.hpp>
 #include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {

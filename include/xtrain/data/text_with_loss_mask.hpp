@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <xtrain/core/dtype.hpp>
+#include <xtrain/core/text_span.hpp>
 #include <xtrain/data/dataset.hpp>
-#include <xtrain/text/text_span.hpp>
 #include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {

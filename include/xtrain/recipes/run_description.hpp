@@ -326,12 +326,12 @@ struct run_description {
   ///   throws  config_error when a member is unknown or has the wrong type, with its path
   [[nodiscard]] static run_description from_json(const json& all, const std::string& who);
   [[nodiscard]] static run_description load(const std::string& path);
-  /// torchtune: a config file with overrides (key=value), for one of its recipes. recipes/torchtune.hpp
+  /// torchtune: a config file with overrides (key=value), for one of its recipes. front_ends/torchtune.hpp
   [[nodiscard]] static run_description from_torchtune(const std::string& file, const std::vector<std::string>& overrides = {},
                                                       const std::string& recipe = {});
-  /// Megatron-LM's and AscendSpeed's flags. recipes/megatron.hpp
+  /// Megatron-LM's and AscendSpeed's flags. front_ends/megatron.hpp
   [[nodiscard]] static run_description from_megatron(const std::string& program, const std::vector<std::string>& flags);
-  /// Hugging Face TrainingArguments, with Stanford Alpaca's flags and a DeepSpeed config. recipes/hugging_face.hpp
+  /// Hugging Face TrainingArguments, with Stanford Alpaca's flags and a DeepSpeed config. front_ends/hugging_face.hpp
   [[nodiscard]] static run_description from_hugging_face(const std::vector<std::string>& flags);
 
   /// All members, or those that differ from a default run.

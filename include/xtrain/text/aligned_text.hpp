@@ -24,8 +24,6 @@ class aligned_text {
   aligned_text(std::string_view part, std::size_t origin) : part_(part), origin_(static_cast<std::uint32_t>(origin)) {}
 
   [[nodiscard]] std::string_view view() const { return rewritten_ ? std::string_view(own_) : part_; }
-  /// Whether the text is unchanged.
-  [[nodiscard]] bool as_is() const { return !rewritten_; }
   /// The bytes of the original that bytes [begin, end) come from.
   [[nodiscard]] byte_range place(std::size_t begin, std::size_t end) const {
     if (!rewritten_) return {origin_ + static_cast<std::uint32_t>(begin), origin_ + static_cast<std::uint32_t>(end)};

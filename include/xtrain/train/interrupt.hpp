@@ -34,7 +34,6 @@ class stop_on_interrupt {
   stop_on_interrupt& operator=(const stop_on_interrupt&) = delete;
 
   [[nodiscard]] std::stop_token token() const { return source_.get_token(); }
-  [[nodiscard]] bool requested() const { return asked_.load() != 0; }
   /// The first signal received; 0: none. A program that exits because of it returns 128 + signal, as shells and schedulers expect.
   [[nodiscard]] int signal() const { return asked_.load(); }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <xtrain/chat/chat_templates.hpp>
-#include <xtrain/chat/jinja/from_json.hpp>
 #include <xtrain/data/json_dataset.hpp>
+#include <xtrain/jinja/from_json.hpp>
 #include "scratch.hpp"
 
 using namespace xtrain;
