@@ -74,12 +74,19 @@ awk '
 declared=$(awk '
   /^struct training_config/ { inside = 1; next }
   inside && /^};/ { exit }
-  inside && /^  [a-z]/ { sub(/\/\/\/<.*/, ""); while (match($0, /[a-z_]+ = /)) { print substr($0, RSTART, RLENGTH - 3); $0 = substr($0, RSTART + RLENGTH) } }
+  inside && /^  [a-z]/ {
+    sub(/\/\/\/<.*/, "")
+    while (match($0, /[a-z_]+ = /)) { print substr($0, RSTART, RLENGTH - 3); $0 = substr($0, RSTART + RLENGTH) }
+  }
 ' include/xtrain/train/config.hpp)
 shown=$(awk '
   /^## / { inside = $0 == "## The settings" }
   /^### / { inside = 0 }
-  inside && /^\| `/ { split($0, cells, "|"); $0 = cells[2]; while (match($0, /`[^`]+`/)) { print substr($0, RSTART + 1, RLENGTH - 2); $0 = substr($0, RSTART + RLENGTH) } }
+  inside && /^\| `/ {
+    split($0, cells, "|")
+    $0 = cells[2]
+    while (match($0, /`[^`]+`/)) { print substr($0, RSTART + 1, RLENGTH - 2); $0 = substr($0, RSTART + RLENGTH) }
+  }
 ' include/xtrain/train/README.md)
 if [ "$declared" != "$shown" ]; then
   echo "include/xtrain/train/README.md: the table of settings must have the members of training_config, in their order; declared, but not shown so:"
