@@ -143,7 +143,7 @@ TEST_CASE("every setting that a checkpoint records can be given in a run descrip
   old["schedule"]["from_zero"] = true;
   CHECK_THROWS_WITH_AS((void)run_description::from_json(old, "run"),
                        doctest::Contains("schedule.starts_at_zero: is an earlier name of from_zero, which is given, too"), config_error);
-  old["schedule"] = {{"warmup_steps", 1}, {"settings", {{"warmup_steps", 1}}}};
+  old["schedule"] = json::parse(R"({"settings": {"warmup_steps": 1}})");
   CHECK_THROWS_WITH_AS((void)(command_line::described_config<adafactor, next_token>(run_description::from_json(old, "run"))),
                        doctest::Contains("schedule.settings.warmup_steps: there is no such setting; there are counts_updates, warmup_init"), error);
 }
