@@ -50,7 +50,7 @@ template <class Trainer>
   if (!sizes.object().empty()) all["model"] = sizes.object();
   const auto& c = trainer.settings();
   json_settings to;
-  detail::record_settings<recipe::precision::scales_loss>(to, c, detail::written_settings::all);
+  detail::record_settings<recipe::precision::scales_loss>(to, c, written_settings::all);
   all["settings"] = to.object();
   all["ranks"] = static_cast<std::size_t>(model.parallel().everyone().size());
   json plan = json::object();
