@@ -44,7 +44,7 @@ inline void add_setting_flag(CLI::App& app, const xtrain::setting_entry& one) {
   if (!one.about.unit.empty()) help += xtrain::concat(", in ", one.about.unit);
   switch (one.type()) {
     case xtrain::setting_type::flag:
-      app.add_flag_callback(flag, [one] { (void)one.set({.flag = true}); }, help);
+      app.add_flag_function(flag, [one](std::int64_t count) { (void)one.set({.flag = count > 0}); }, help);  // --flag=false: -1
       break;
     case xtrain::setting_type::whole:
       app.add_option_function<std::size_t>(flag, [one](std::size_t value) { (void)one.set({.whole = value}); }, help)
