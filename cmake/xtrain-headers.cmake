@@ -61,11 +61,14 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/gguf_writer.hpp
     xtrain/core/gguf_writer_impl.hpp
     xtrain/core/header_inline.hpp
+    xtrain/core/kind_names.hpp
     xtrain/core/library.hpp
     xtrain/core/named_settings.hpp
     xtrain/core/pattern.hpp
     xtrain/core/pattern_impl.hpp
     xtrain/core/random.hpp
+    xtrain/core/setting.hpp
+    xtrain/core/setting_list.hpp
     xtrain/core/shared_model.hpp
     xtrain/core/terminal_line.hpp
     xtrain/core/text.hpp
@@ -644,6 +647,8 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/rewrite_impl.hpp
     xtrain/io/safetensors.hpp
     xtrain/io/safetensors_impl.hpp
+    xtrain/io/setting_values.hpp
+    xtrain/io/setting_values_impl.hpp
     xtrain/io/settings.hpp
     xtrain/io/settings_impl.hpp
     xtrain/io/special_token_ids.hpp

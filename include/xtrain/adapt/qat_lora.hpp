@@ -27,6 +27,12 @@ struct qat_lora : lora {
     using lora_config::choose_targets;
     using lora_config::trains;
 
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      lora_config::members(c, visit);
+      qat::config::members(c, visit);
+    }
+
     /// throws config_error as lora_config does; for DoRA, whose magnitudes are those of weights that are not rounded
     template <class Store>
     void finish(const Store& store) const {

@@ -371,7 +371,7 @@ class deepspeed_reader {
     const bool is_cosine = type == "WarmupCosineLR";
     deepspeed_object params = object.part("params");
     schedule_description& schedule = run_.schedule;
-    schedule_description made{.learning_rate = schedule.learning_rate, .starts_at_zero = true};
+    schedule_description made{.learning_rate = schedule.learning_rate, .from_zero = true};
     made.kind = type == "WarmupLR" ? "constant" : type == "WarmupDecayLR" ? "linear" : "cosine";
     made.settings = {{"as_deepspeed", true}, {"log_warmup", params.get<std::string>("warmup_type", "log") == "log"}};
     if (run_.precision == "fp16_mixed") made.settings["counts_updates"] = true;  // nor does a step that overflows advance DeepSpeed's

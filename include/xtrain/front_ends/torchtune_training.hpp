@@ -539,7 +539,7 @@ class tune_training : tune_reader {
     tune_section section = top_.section("lr_scheduler");
     (void)checked_component(section.values(), file_, "lr_scheduler", true);
     run.schedule.kind = "cosine";
-    run.schedule.starts_at_zero = true;  // LambdaLR: step 0 has the rate of 0 steps
+    run.schedule.from_zero = true;  // LambdaLR: step 0 has the rate of 0 steps
     if (!section.has("num_warmup_steps")) section.wrong("num_warmup_steps", "must be given");
     run.schedule.warmup_steps = section.count("num_warmup_steps", 0);
     if (const double cycles = section.number("num_cycles", 0.5); cycles != 0.5) run.schedule.settings["num_cycles"] = cycles;

@@ -19,7 +19,7 @@ run_description run_of_trainer(const std::string& precision = "fp16_mixed") {
   run.parallel.ranks = 8;
   run.optimizer.settings = {{"beta1", 0.9}, {"beta2", 0.999}, {"epsilon", 1e-8}, {"weight_decay", 0.0}};
   run.optimizer.max_grad_norm = 1.0;
-  run.schedule = {.kind = "cosine", .learning_rate = 2e-5, .warmup_ratio = 0.03, .starts_at_zero = true};
+  run.schedule = {.kind = "cosine", .learning_rate = 2e-5, .warmup_ratio = 0.03, .from_zero = true};
   return run;
 }
 

@@ -76,7 +76,7 @@ TEST_CASE("Stanford Alpaca with FSDP, as the guide for the Ascend 910B runs it")
   CHECK(run.schedule.kind == "cosine");
   CHECK(run.schedule.learning_rate == 2e-5);
   CHECK(run.schedule.warmup_ratio == 0.03);
-  CHECK(run.schedule.starts_at_zero);
+  CHECK(run.schedule.from_zero);
   CHECK(run.schedule.settings == json{{"counts_updates", true}});
   CHECK(run.optimizer.kind == "adamw");
   CHECK(run.optimizer.settings == json{{"beta1", 0.9}, {"beta2", 0.999}, {"epsilon", 1e-8}, {"weight_decay", 0.0}});
@@ -459,14 +459,14 @@ TEST_CASE("a warm-up of 2.7 steps, and schedules with settings of their own") {
       with("warmup_stable_decay", R"({"num_decay_steps": 5, "min_lr_ratio": 0.1, "warmup_type": "cosine", "decay_type": "1-sqrt"})");
   CHECK(schedule.kind == "warmup_stable_decay");
   CHECK(schedule.min_learning_rate == 0.05);
-  CHECK(schedule.starts_at_zero);
+  CHECK(schedule.from_zero);
   CHECK(schedule.settings == json{{"final_steps", 5}, {"warmup_shape", "cosine"}, {"decay_shape", "1-sqrt"}});
   CHECK(with("warmup_stable_decay", R"({"num_decay_steps": 5, "num_stable_steps": 0})").settings == json{{"final_steps", 5}, {"stable_steps", 0.0}});
   schedule = with("cosine_warmup_with_min_lr", R"({"min_lr_rate": 0.1})");
-  CHECK_FALSE(schedule.starts_at_zero);
+  CHECK_FALSE(schedule.from_zero);
   CHECK(schedule.min_learning_rate == 0.05);
   schedule = with("cosine_warmup_with_min_lr", R"({"min_lr": 0.05, "warmup_lr_rate": 0.2})");
-  CHECK(schedule.starts_at_zero);
+  CHECK(schedule.from_zero);
   CHECK(schedule.settings == json{{"warmup_init", 0.1}});
   CHECK(with("cosine_with_min_lr", R"({"min_lr": 0})").min_learning_rate == 0.0);
   const auto refused = [&](const std::string& kind, const std::string& settings, const std::string& message) {

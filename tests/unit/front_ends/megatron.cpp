@@ -88,7 +88,7 @@ TEST_CASE("the defaults are those of Megatron-LM and AscendSpeed") {
   CHECK(run.optimizer.decays == "matrices");
   CHECK(run.optimizer.max_grad_norm == 1.0);
   CHECK(run.schedule.kind == "linear");
-  CHECK(run.schedule.starts_at_zero);
+  CHECK(run.schedule.from_zero);
   CHECK(run.schedule.decay_steps == 1000);
   CHECK(run.schedule.settings == json::parse(R"({"counts_updates": true, "round_warmup": false})"));
   CHECK(run.split == "969,30,1");

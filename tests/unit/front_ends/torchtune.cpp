@@ -88,7 +88,7 @@ TEST_CASE("torchtune's LoRA config becomes a run description") {
   CHECK(run.schedule.kind == "cosine");
   CHECK(run.schedule.learning_rate == 3e-4);
   CHECK(run.schedule.warmup_steps == 100);
-  CHECK(run.schedule.starts_at_zero);
+  CHECK(run.schedule.from_zero);
   CHECK(run.objective.kind == "next_token");
   CHECK(run.objective.average == "step");
   CHECK(run.output.folder == "/tmp/torchtune/llama3_2_1B/lora_single_device");
