@@ -30,6 +30,7 @@ install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp 
               examples/convert.cpp examples/preprocess_data.cpp examples/describe.cpp
               DESTINATION "${package}/examples")
 install(DIRECTORY include/xtrain/device/cuda DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/xtrain/device" FILES_MATCHING PATTERN "*.cuh")  # for nvcc alone
+install(DIRECTORY include/xtrain DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.md")  # the pages that messages name
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/xtrain")
 if(PROJECT_IS_TOP_LEVEL)
   include(packaging/debian.cmake)

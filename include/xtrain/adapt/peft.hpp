@@ -159,8 +159,9 @@ requires std::derived_from<typename Model::recipe::adapter, lora>
 void load_adapter(Model& model, const std::string& folder) {
   const lora_config saved = adapter_config_of(folder);
   const lora_config& own = model.settings().adapter;
-  require<config_error>(saved.rank == own.rank, folder, ": rank must be the model's ", own.rank, "; the adapter has ", saved.rank);
-  require<config_error>(saved.alpha == own.alpha, folder, ": alpha must be the model's ", own.alpha, "; the adapter has ", saved.alpha);
+  const std::string remedy = ". Create the model with {.adapter = adapter_config_of(folder)}";
+  require<config_error>(saved.rank == own.rank, folder, ": rank must be the model's ", own.rank, "; the adapter has ", saved.rank, remedy);
+  require<config_error>(saved.alpha == own.alpha, folder, ": alpha must be the model's ", own.alpha, "; the adapter has ", saved.alpha, remedy);
   require<config_error>(detail::in_order(saved.parts) == detail::in_order(own.parts), folder,
                         ": the parts of fused modules that have adapters of their own must be those of the model's adapter");
   require<config_error>(saved.frozen_b == own.frozen_b, folder,
