@@ -764,7 +764,13 @@ set(XTRAIN_RECIPES_HEADERS
     xtrain/front_ends/deepspeed.hpp
     xtrain/front_ends/deepspeed_impl.hpp
     xtrain/front_ends/hugging_face.hpp
+    xtrain/front_ends/hugging_face_accepted.hpp
+    xtrain/front_ends/hugging_face_alpaca.hpp
+    xtrain/front_ends/hugging_face_chatglm.hpp
     xtrain/front_ends/hugging_face_impl.hpp
+    xtrain/front_ends/hugging_face_output.hpp
+    xtrain/front_ends/hugging_face_part.hpp
+    xtrain/front_ends/hugging_face_sharding.hpp
     xtrain/front_ends/megatron.hpp
     xtrain/front_ends/megatron_arguments.hpp
     xtrain/front_ends/megatron_command.hpp
@@ -799,6 +805,7 @@ set(XTRAIN_RECIPES_HEADERS
     xtrain/recipes/recipe_type_impl.hpp
     xtrain/recipes/run_description.hpp
     xtrain/recipes/run_description_impl.hpp
+    xtrain/recipes/split_list.hpp
     xtrain/recipes/trainer_cache.hpp
     xtrain/recipes/trainer_cache_impl.hpp)
 
