@@ -629,6 +629,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/gguf_tensors_impl.hpp
     xtrain/io/llama2c.hpp
     xtrain/io/llmc.hpp
+    xtrain/io/matrix_order.hpp
     xtrain/io/meta_llama.hpp
     xtrain/io/model_card.hpp
     xtrain/io/model_card_impl.hpp
@@ -644,6 +645,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/rewrite_impl.hpp
     xtrain/io/safetensors.hpp
     xtrain/io/safetensors_impl.hpp
+    xtrain/io/saving_ranks.hpp
     xtrain/io/settings.hpp
     xtrain/io/settings_impl.hpp
     xtrain/io/special_token_ids.hpp
