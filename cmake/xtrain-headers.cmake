@@ -632,6 +632,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/gguf_tensors_impl.hpp
     xtrain/io/llama2c.hpp
     xtrain/io/llmc.hpp
+    xtrain/io/matrix_order.hpp
     xtrain/io/meta_llama.hpp
     xtrain/io/model_card.hpp
     xtrain/io/model_card_impl.hpp
@@ -647,6 +648,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/rewrite_impl.hpp
     xtrain/io/safetensors.hpp
     xtrain/io/safetensors_impl.hpp
+    xtrain/io/saving_ranks.hpp
     xtrain/io/setting_values.hpp
     xtrain/io/setting_values_impl.hpp
     xtrain/io/settings.hpp
@@ -769,7 +771,13 @@ set(XTRAIN_RECIPES_HEADERS
     xtrain/front_ends/deepspeed.hpp
     xtrain/front_ends/deepspeed_impl.hpp
     xtrain/front_ends/hugging_face.hpp
+    xtrain/front_ends/hugging_face_accepted.hpp
+    xtrain/front_ends/hugging_face_alpaca.hpp
+    xtrain/front_ends/hugging_face_chatglm.hpp
     xtrain/front_ends/hugging_face_impl.hpp
+    xtrain/front_ends/hugging_face_output.hpp
+    xtrain/front_ends/hugging_face_part.hpp
+    xtrain/front_ends/hugging_face_sharding.hpp
     xtrain/front_ends/megatron.hpp
     xtrain/front_ends/megatron_arguments.hpp
     xtrain/front_ends/megatron_command.hpp
@@ -804,6 +812,7 @@ set(XTRAIN_RECIPES_HEADERS
     xtrain/recipes/recipe_type_impl.hpp
     xtrain/recipes/run_description.hpp
     xtrain/recipes/run_description_impl.hpp
+    xtrain/recipes/split_list.hpp
     xtrain/recipes/trainer_cache.hpp
     xtrain/recipes/trainer_cache_impl.hpp)
 

@@ -109,17 +109,6 @@ void read_described(T& value, const json& from, const std::string& where) {
   }
 }
 
-/// The parts of a text between single characters, empty ones left out.
-[[nodiscard]] inline std::vector<std::string> split_list(std::string_view text, char by) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(by), text.size());
-    if (end > 0) parts.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(text.size(), end + 1));
-  }
-  return parts;
-}
-
 inline void require_one_of(const char* member, const std::string& given, std::initializer_list<std::string_view> known) {
   if (std::find(known.begin(), known.end(), given) != known.end()) return;
   std::string names;
