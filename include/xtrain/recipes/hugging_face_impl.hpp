@@ -100,7 +100,8 @@ class hugging_face_reader {
     else
       flags_.finish({"eval_data_path", "model_max_length"},
                     "it is a flag of Stanford Alpaca's train.py, which has --data_path; these are flags of ChatGLM-6B's ptuning/main.py");
-    hugging_face_command command{.trains = !predicts_, .run = {}, .program = predicts_ ? "generate" : "", .arguments = std::move(prediction_), .notes = {}};
+    hugging_face_command command{.trains = !predicts_, .run = {}, .program = "", .arguments = std::move(prediction_), .notes = {}};
+    if (predicts_) command.program = run_.device == "cpu" ? "generate" : "generate_cuda";
     command.notes = run_.notes;
     if (!predicts_) command.run = std::move(run_);
     return command;
@@ -274,11 +275,13 @@ class hugging_face_reader {
     if (!flags_.is_true("predict_with_generate"))
       fail<config_error>("--predict_with_generate: must be given with --do_predict: answers are generated, and compared with those of the file");
     require<config_error>(run_.parallel.ranks == 1, "--nproc_per_node: must be 1 with --do_predict; given ", run_.parallel.ranks);
-    if (run_.device != "cpu") flags_.wrong("device", "cpu: the program generate is compiled for it");
+    if (run_.device != "cpu" && run_.device != "cuda")
+      flags_.wrong("device", "cpu or cuda: the programs generate and generate_cuda are compiled for these");
     for (const char* beams : {"num_beams", "generation_num_beams"})
       if (flags_.whole<std::size_t>(beams, 1, 1) != 1) flags_.wrong(beams, "1: answers are sampled, as main.py does, and a beam search here does not sample");
     require<config_error>(flags_.has("test_file"), "--test_file: must be given with --do_predict, a file of records");
     prediction_ = {"--model", run_.model.folder};
+    if (run_.device == "cuda") prediction_.insert(prediction_.end(), {"--device", "cuda"});
     const auto pass = [&](const char* name, const std::string& value) { prediction_.insert(prediction_.end(), {name, value}); };
     if (!run_.tokenizer.path.empty()) pass("--tokenizer", run_.tokenizer.path);
     const auto length = flags_.whole<std::size_t>("pre_seq_len", 0);
@@ -572,6 +575,12 @@ class hugging_face_reader {
     }
   }
 
+  /// FSDP's CPUOffload. Its gathered weights are on the device in either case.
+  void offload_of_fsdp() {
+    if (run_.device == "cpu") return void(run_.notes.emplace_back("--fsdp offload: the cpu device's memory is host memory"));
+    run_.offload = "optimizer";
+    run_.notes.emplace_back("--fsdp offload: optimizer state is in pinned memory of the host; weights stay on the device");
+  }
   void sharding() {
     const std::string fsdp = flags_.words("fsdp");
     const bool has_fsdp = !fsdp.empty() && fsdp != "False" && fsdp != "None";
@@ -586,7 +595,7 @@ class hugging_face_reader {
         else if (word == "shard_grad_op" || word == "hybrid_shard_zero2") run_.parallel.zero = 2, ++kinds;
         else if (word == "no_shard") ++kinds;
         else if (word == "offload")
-          run_.notes.emplace_back("--fsdp offload: the cpu device's memory is host memory; on others, weights stay on the device");
+          offload_of_fsdp();
         else if (word != "auto_wrap" && word != "size_based_auto_wrap")
           flags_.wrong("fsdp",
                        "full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 or no_shard, with offload and auto_wrap if wanted");
