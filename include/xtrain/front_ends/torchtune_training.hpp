@@ -659,8 +659,10 @@ class tune_training : tune_reader {
       top_.wrong("data_parallel_shard_dim", concat("must be ", data_ranks / copies, ", the data-parallel ranks of one copy, or -1"));
     if (each != data_ranks) mesh.shards = each;
     if (top_.flag("fsdp_cpu_offload", false)) {
-      note("fsdp_cpu_offload", "weights and optimizer state stay on the device, sharded among the ranks; results are the same");
-      if (run.device == "cpu") notes_.pop_back();
+      if (run.device != "cpu") {  // the cpu's own memory is host memory
+        run.offload = "optimizer";
+        note("fsdp_cpu_offload", "optimizer state is in pinned memory of the host; weights stay on the device, sharded among the ranks");
+      }
     }
   }
 

@@ -10,6 +10,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/pinned_pipe.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -89,8 +90,8 @@ class forward_only {
     if constexpr (detail::strategy_runs<Model>) fill_zero(model_->stream(), memory_.losses_of(batch.b * batch.t).span());
     run(batch, 0, cross_entropy);
     std::vector<typename Model::accumulate> losses(batch.b * batch.t);
-    copy_to_host(model_->stream(), std::span<typename Model::accumulate>(losses), memory_.losses_of(losses.size()).span());
-    model_->stream().synchronize();
+    copy_in_pieces<typename Model::device>(model_->context(), model_->stream(), std::span<typename Model::accumulate>(losses),
+                                           memory_.losses_of(losses.size()).span());
     if constexpr (detail::strategy_runs<Model>) {
       std::vector<double> sums(losses.begin(), losses.end());
       model_->parallel().add_up(sums);

@@ -539,7 +539,7 @@ void trainer<Model>::require_finite_weights() {
   std::string problem;  // each rank looks at the weights that it stores, and all must agree
   try {
     pinned_pipe<typename Model::device> pipe(model_->context());
-    detail::require_finite_weights(pipe, model_->stream(), all, [&](auto values) { return step_->squares_on_host(values); });
+    detail::require_finite_weights(pipe, model_->stream(), all, [&](const auto& values) { return step_->squares_on_host(values); });
   } catch (const non_finite_error& found) {
     problem = found.what();
   }
