@@ -146,16 +146,21 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/tile.hpp
     xtrain/device/cpu/tile_registers.hpp
     xtrain/device/cpu/value_loss.hpp
+    xtrain/device/cuda/attend.hpp
+    xtrain/device/cuda/attentions.hpp
     xtrain/device/cuda/compiled.hpp
     xtrain/device/cuda/context.hpp
     xtrain/device/cuda/cublaslt/library.hpp
     xtrain/device/cuda/cublaslt/products.hpp
     xtrain/device/cuda/cuda.hpp
+    xtrain/device/cuda/cudnn/attentions.hpp
+    xtrain/device/cuda/cudnn/library.hpp
     xtrain/device/cuda/host_launch.hpp
     xtrain/device/cuda/multiply.hpp
     xtrain/device/cuda/products.hpp
     xtrain/device/cuda/runtime.hpp
     xtrain/device/cuda/stream.hpp
+    xtrain/device/cuda/trials.hpp
     xtrain/device/dry/dry.hpp
     xtrain/device/dry_run.hpp
     xtrain/device/host.hpp
@@ -516,6 +521,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
+    xtrain/testing/fake_cudnn.hpp
     xtrain/testing/fake_nccl.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp
