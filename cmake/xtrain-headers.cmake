@@ -62,6 +62,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/gguf_writer_impl.hpp
     xtrain/core/header_inline.hpp
     xtrain/core/library.hpp
+    xtrain/core/lifetime.hpp
     xtrain/core/named_settings.hpp
     xtrain/core/pattern.hpp
     xtrain/core/pattern_impl.hpp

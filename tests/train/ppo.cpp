@@ -324,6 +324,12 @@ TEST_CASE("what does not fit is said") {
     const auto none = [](const std::vector<token>&, const std::vector<token>&) { return std::numeric_limits<double>::quiet_NaN(); };
     CHECK_THROWS_WITH_AS((void)player.step(prompts_of(16), none, 1e-3, 1e-3), doctest::Contains("a reward must be finite; reward 0 is"), data_error);
 
+    auto short_lived = std::make_unique<trainer<value_model>>(on.critic, on.value.settings());
+    auto without = ppo_rollouts(on.policy, *short_lived, {.max_completion_length = 4});
+    short_lived.reset();
+    CHECK_THROWS_WITH_AS((void)without.step(prompts_of(16), evenness, 1e-3, 1e-3),
+                         doctest::Contains("ppo_rollouts: the value model's trainer must live as long as it is used; it has been destroyed"), config_error);
+
     // batches that no rollout has made
     host_batch plain;
     plain.b = 1;

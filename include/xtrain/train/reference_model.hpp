@@ -31,8 +31,10 @@ class reference_model final : public log_prob_source<typename Model::device> {
 
   /// throws config_error for a sequence length that the model does not have, memory_error
   explicit reference_model(Model& model, config settings = {})
-      : passes_(model, settings, false), counts_(model.context(), passes_.settings().micro_batch_size * sizeof(double), memory_role::batch),
-        collector_(settings.temperature), drain_(model.stream()) {}
+      : passes_(model, settings, false, "reference_model"), counts_(model.context(), passes_.settings().micro_batch_size * sizeof(double), memory_role::batch),
+        collector_(settings.temperature), drain_(model.stream(), detail::watched(model)) {}
+  reference_model(const reference_model&) = delete;  // trainers know it by its address
+  reference_model& operator=(const reference_model&) = delete;
 
   /// The memory of such a model, and of its passes. Allocates nothing.
   [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,

@@ -37,12 +37,15 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   /// throws  config_error for a sequence length that the model does not have, a head whose weights are normalized, or weights that are sharded
   ///         by zero<3>; memory_error
   explicit teacher_model(Model& model, config settings = {})
-      : passes_(model, settings, false), hidden_(model.context(), slots() * slot_size() * sizeof(compute), memory_role::stash), keeper_(*this),
-        drain_(model.stream()) {
+      : passes_(model, settings, false, "teacher_model"), hidden_(model.context(), slots() * slot_size() * sizeof(compute), memory_role::stash), keeper_(*this),
+        drain_(model.stream(), detail::watched(model)) {
     require<config_error>(settings.temperature == 1.0, "teacher_model: the temperature is a setting of the objective; given ", settings.temperature);
     require<config_error>(!model.parameters().sharding().values, "teacher_model: all weights must be on this rank; zero<3> shards them; choose zero<2>");
     rows_of_.resize(slots());
   }
+
+  teacher_model(const teacher_model&) = delete;  // trainers know it by its address
+  teacher_model& operator=(const teacher_model&) = delete;
 
   /// The memory of such a model, of its passes, and of what it keeps of a step. Allocates nothing.
   [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
