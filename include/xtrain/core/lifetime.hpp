@@ -76,7 +76,8 @@ class watched {
   void require_model(std::string_view who) const {
     if (!is_unmoved()) [[unlikely]]
       fail<config_error>(who, ": its model must stay where it was when the ", who, " was made; the model has been ",
-                         is_destroyed() ? "destroyed or assigned to" : "moved", ". Declare the model before the ", who, ", and do not move it; see train/README.md");
+                         is_destroyed() ? "destroyed or assigned to" : "moved", ". Declare the model before the ", who,
+                         ", and do not move it; see train/README.md");
   }
   /// Of something else that `who` uses.
   ///   throws  config_error when it is no longer there

@@ -304,6 +304,12 @@ namespace detail {
   if (is_directory(from)) {
     for (const char* name : {"tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model"})
       if (count == 0 && file_exists(in_folder(name))) add_file(in_folder(name), name);
+    if (count == 0)
+      for (const std::string& name : names_in(from))
+        if (name.ends_with(".tiktoken") || name.ends_with(".model")) add_file(in_folder(name.c_str()), name.ends_with(".model") ? "tokenizer.model" : name);
+  } else if (from.ends_with("merges.txt")) {  // beside gpt2-merges.txt is gpt2-vocab.json
+    if (const std::string path = from.substr(0, from.size() - std::string_view("merges.txt").size()) + "vocab.json"; file_exists(path))
+      add_file(path, "vocab.json");
   } else {
     add_file(from, name_in_folder(std::filesystem::path(from).filename().string(), mapped_file(from).text()));
   }
@@ -336,8 +342,8 @@ XTRAIN_INLINE void require_same_family(const std::string& folder, std::string_vi
   const json config = json::parse(mapped_file(path).text(), nullptr, false);
   if (!config.is_object() || !config.contains("model_type") || !config.at("model_type").is_string()) return;
   const std::string there = config.at("model_type").get<std::string>();
-  require<config_error>(there == model_type, folder, ": must not hold a model of another family, whose files would stay beside the new ones; its config.json has "
-                        "model_type '", there, "', and ", model_type.empty() ? std::string("a prefix is saved") : concat("the model saved is '", model_type, "'"),
+  require<config_error>(there == model_type, folder, ": must not hold a model of another family, whose files would stay beside the new ones; its config.json "
+                        "has model_type '", there, "', and ", model_type.empty() ? std::string("a prefix is saved") : concat("the model saved is '", model_type, "'"),
                         ". Save into another folder, or remove this one first; nothing has been written. See io/README.md");
 }
 

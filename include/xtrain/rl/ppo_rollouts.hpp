@@ -151,6 +151,7 @@ ppo_rollouts<Model, ValueModel>::ppo_rollouts(trainer<Model>& policy, trainer<Va
     : policy_(&policy), value_(&value), value_life_(value), config_(settings),
       answers_("ppo_rollouts", policy,
                {settings.num_generations, settings.max_completion_length, settings.sampling, settings.stop, settings.generation_batch_size}) {
+  detail::require_own_channels("ppo_rollouts: the value model", detail::channels_of(value.model()), policy.model());
   require<config_error>(settings.num_ppo_epochs > 0, "ppo_rollouts: num_ppo_epochs must be positive; given ", settings.num_ppo_epochs);
   require<config_error>(settings.kl_coef >= 0.0 && std::isfinite(settings.kl_coef), "ppo_rollouts: kl_coef must not be negative; given ", settings.kl_coef);
   require<config_error>(settings.gamma >= 0.0 && settings.gamma <= 1.0 && settings.lambda >= 0.0 && settings.lambda <= 1.0,

@@ -69,6 +69,8 @@ class forward_only {
     return *model_;
   }
   [[nodiscard]] const config& settings() const { return settings_; }
+  /// For those who refer to it: whether it is still here.
+  [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
   /// The most tokens of a batch on this rank.
   [[nodiscard]] std::size_t num_tokens() const { return memory_.local_tokens_of(model()); }
 
@@ -207,6 +209,7 @@ class forward_only {
   bool rounds_;
   needs needs_;
   detail::step_memory<Model> memory_;
+  detail::address_lifetime lifetime_;
 };
 
 }  // namespace xtrain

@@ -14,6 +14,7 @@
 #include <xtrain/objective/sequence_log_probs.hpp>
 #include <xtrain/train/checked_recipe.hpp>
 #include <xtrain/train/forward_only.hpp>
+#include <xtrain/train/require_second_model.hpp>
 
 namespace xtrain {
 
@@ -43,6 +44,7 @@ class reference_model final : public log_prob_source<typename Model::device> {
   }
   [[nodiscard]] planned_memory plan() const override { return with_counts(passes_.needed()); }
   [[nodiscard]] const void* parameters() const override { return &passes_.model().parameters(); }
+  [[nodiscard]] const void* channels() const override { return detail::channels_of(passes_.model()); }
   [[nodiscard]] std::size_t vocab_size() const override { return passes_.model().config().vocab_size; }
 
   void compute(typename device::stream& stream, const batch_view& batch, std::size_t micro_batch, vector_view<double, memory> logp_b) override {

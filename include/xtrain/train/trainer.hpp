@@ -77,8 +77,12 @@ class trainer {
     return detail::run_dry<Model>(sizes, options, settings, properties);
   }
 
-  /// An observer that is destroyed later is no longer attached.
-  void attach(observer& watcher) { observers_.push_back({&watcher, detail::watched(watcher)}); }
+  /// An observer that is destroyed later is no longer attached; one that is attached again is told once.
+  void attach(observer& watcher) {
+    for (const attached_observer& each : observers_)
+      if (each.one == &watcher && !each.life.is_destroyed()) return;
+    observers_.push_back({&watcher, detail::watched(watcher)});
+  }
   /// Reports an event to all observers; an observer may call it, too.
   template <class Event>
   void tell(const Event& event) {

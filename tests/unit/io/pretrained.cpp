@@ -592,8 +592,8 @@ TEST_CASE("a tokenizer of every kind is loaded from a saved folder as it was fro
     if (!file_exists(from)) continue;
     const scratch_folder out;
     const tokenizer before = load_tokenizer(from);
-    CHECK_THROWS_WITH_AS(save_pretrained(model, out.path(), {.tokenizer_from = from}), doctest::Contains("must fit the model's vocabulary of 53 tokens; it has "),
-                         config_error);
+    CHECK_THROWS_WITH_AS(save_pretrained(model, out.path(), {.tokenizer_from = from}),
+                         doctest::Contains("must fit the model's vocabulary of 53 tokens; it has "), config_error);
     CHECK_NOTHROW(detail::require_tokenizer_fits(out.path(), from, before.vocab_size()));
     CHECK(out.files().empty());
     copy_tokenizer(from, out.path());
