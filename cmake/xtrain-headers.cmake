@@ -63,6 +63,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/header_inline.hpp
     xtrain/core/kind_names.hpp
     xtrain/core/library.hpp
+    xtrain/core/lifetime.hpp
     xtrain/core/named_settings.hpp
     xtrain/core/pattern.hpp
     xtrain/core/pattern_impl.hpp

@@ -36,9 +36,9 @@ class reward_scorer {
 
   /// throws config_error for a sequence length that the model does not have, memory_error
   explicit reward_scorer(Model& model, config settings = {})
-      : passes_(model, settings), last_(model.context(), size() * sizeof(token), memory_role::batch),
+      : passes_(model, settings, true, "reward_scorer"), last_(model.context(), size() * sizeof(token), memory_role::batch),
         scores_(model.context(), 2 * size() * sizeof(double), memory_role::batch),
-        host_(model.context(), size() * (sizeof(double) + sizeof(token))), drain_(model.stream()) {}
+        host_(model.context(), size() * (sizeof(double) + sizeof(token))), drain_(model.stream(), detail::watched(model)) {}
 
   /// The memory of such a model, and of its passes. Allocates nothing.
   [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,

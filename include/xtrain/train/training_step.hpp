@@ -386,6 +386,10 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
     require<config_error>(!captures_ || !model.balances_load() || average_balance_ != balance_average::micro_batches,
                           "average_balance: must be targets or none with capture_steps: how many targets a micro-batch has is not in device memory");
   require_temperature(model, settings.objective);
+  if constexpr (!refers())
+    require<config_error>(objective::reference(settings.objective) == reference_use::none, objective::name,
+                          ": its state must have reference_b(micro_batch, sequences), where the log-probabilities of the reference model are written; reference() "
+                          "says that it needs them; see objective/README.md");
   set_parameter_settings(model.parameters(), settings);
   model.parameters().allocate_gradients();
   memory_.emplace(model, settings, sizes);
@@ -396,8 +400,7 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
   gradient_users_ = model.parameters().gradient_users();
   changes_ = model.parameters().changes();
   model.stream().synchronize();
-  if constexpr (requires { model.lifetime(); }) drain_.emplace(model.stream(), model.lifetime());
-  else drain_.emplace(model.stream());
+  drain_.emplace(model.stream(), watched(model));
 }
 
 template <class Model>
