@@ -33,6 +33,7 @@
 #include <xtrain/io/settings.hpp>
 #include <xtrain/io/tensor_source.hpp>
 #include <xtrain/io/vocabulary_rows.hpp>
+#include <xtrain/io/weight_blocks.hpp>
 #include <xtrain/io/weight_file.hpp>
 
 namespace xtrain {
@@ -196,6 +197,7 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   using dtype = typename Model::compute;
   require_place(entry, tensor, where, any_rows);
   if (!entry.is_here) return;
+  if (entry.spec.blocks) return model.parameters().set_blocks(model.stream(), entry, blocks_of_rows(entry.spec, tensor, where));
   const resized_rows<dtype> numbers(tensor, any_rows ? entry.spec.whole_shape()[0] : 0);
   std::vector<dtype> host;
   const auto write = [&] { model.parameters().set(model.stream(), entry, std::span<const dtype>(host)); };
