@@ -40,8 +40,8 @@ namespace detail {
 ///   throws  config_error when the tensor's dtype is another, or its rows are not whole blocks
 [[nodiscard]] inline std::vector<std::uint8_t> blocks_of_rows(const parameter_spec& spec, const file_tensor& tensor, const std::string& where) {
   const block_formats::description& format = block_formats::of(*spec.blocks);
-  require<config_error>(tensor.dtype == format.name, where, ": '", tensor.name, "' must be in blocks of ", format.name, ", in which the model stores it; it is ",
-                        tensor.dtype);
+  require<config_error>(tensor.dtype == format.name, where, ": '", tensor.name, "' must be in blocks of ", format.name,
+                        ", in which the model stores it; it is ", tensor.dtype);
   const file_tensor from = spec.transposed_in_files ? transposed_view(tensor) : tensor;
   const std::size_t rows = spec.shape[0], columns = spec.shape[1], bytes = block_formats::bytes_of(format.format, columns);
   std::vector<std::uint8_t> all;

@@ -354,5 +354,6 @@ TEST_CASE("weights in blocks are refused where they cannot be") {
   weight_blocks other = all;
   other.formats["model.layers.0.mlp.up_proj.weight"] = block_format::q5_k;
   CHECK_THROWS_WITH_AS((void)llama<lora_recipe>::from_pretrained(mixed.path, {}, {.adapter = settings, .blocks = other}),
-                       doctest::Contains("'model.layers.0.mlp.up_proj.weight' must be in blocks of Q5_K, in which the model stores it; it is Q4_K"), config_error);
+                       doctest::Contains("'model.layers.0.mlp.up_proj.weight' must be in blocks of Q5_K, in which the model stores it; it is Q4_K"),
+                       config_error);
 }

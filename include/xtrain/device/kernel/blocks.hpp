@@ -16,7 +16,7 @@ namespace xtrain {
 /// A type of blocks, as GGUF names it.
 enum class block_format : std::uint8_t { q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, mxfp4 };
 
-/// Blocks of 32 or 256 numbers in the order of a matrix's rows, which are whole blocks. All formats are made of runs: 16 numbers with a common scale and offset,
+/// Blocks of 32 or 256 numbers in the order of a matrix's rows, which are whole blocks. Each is made of runs: 16 numbers with one scale and offset,
 ///
 ///   number = scale · (code + lowest) + offset,   code = low bits of byte j | high bits of byte j' << shift
 ///

@@ -185,7 +185,8 @@ requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::dequantize_blocks<M, T>& k, scratch_span<M>) {
   kernel::check_arity<4>(k);
   const block_formats::description& of = block_formats::of(k.format);
-  const simt::dequantize_blocks_op<T> op{k.format, of.numbers, of.bytes, k.code.raw(), k.y_n.raw(), block_formats::table_of(k.format), block_formats::has_table(k.format)};
+  const simt::dequantize_blocks_op<T> op{
+      k.format, of.numbers, of.bytes, k.code.raw(), k.y_n.raw(), block_formats::table_of(k.format), block_formats::has_table(k.format)};
   simt::launch_each<simt::elements_of<T>>(stream, op, k.n, simt::is_aligned(k.y_n.raw()));
 }
 template <simt::launches S, class M, class T>
