@@ -305,7 +305,7 @@ struct no_model_beside {
 /// The blocks that a GGUF file's weights are in.
 ///   throws  config_error when no weight is in blocks
 xtrain::weight_blocks blocks_of(const std::string& model) {
-  xtrain::weight_blocks all = xtrain::blocks_in(*xtrain::open_weights(model));
+  xtrain::weight_blocks all = xtrain::blocks_in(model);
   xtrain::require<xtrain::config_error>(!all.empty(), model, ": must be a GGUF file with matrices in blocks, such as Q8_0 or Q4_K; it has none");
   return all;
 }

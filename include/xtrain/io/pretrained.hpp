@@ -55,6 +55,10 @@ struct pretrained_tag;
 ///   throws  file_error, config_error
 [[nodiscard]] std::shared_ptr<const tensor_source> open_weights(const std::string& folder);
 
+/// The matrices of a GGUF file that are in blocks, for model_options::blocks; empty for a folder.
+///   throws  file_error, config_error
+[[nodiscard]] inline weight_blocks blocks_in(const std::string& file) { return blocks_in(*open_weights(file)); }
+
 namespace detail {
 
 /// Rejects misspelled settings. A setting that is never read belongs to another program, or is a typo of one in

@@ -139,7 +139,7 @@ std::string bytes_of(const std::string& path) { return std::string(mapped_file(p
 template <class Recipe, template <class> class Family>
 void trains_as_on_numbers(const std::string& file, std::size_t matrices, lora_config adapter = settings) {
   const scratch_folder folder;
-  auto in_blocks = Family<Recipe>::from_pretrained(file, {}, {.adapter = adapter, .blocks = blocks_in(weight_file(file))});
+  auto in_blocks = Family<Recipe>::from_pretrained(file, {}, {.adapter = adapter, .blocks = blocks_in(file)});
   auto numbers = Family<Recipe>::from_pretrained(file, {}, {.adapter = adapter});
   std::size_t stored = 0;
   for (const auto& entry : in_blocks.parameters().entries()) stored += entry.spec.blocks ? 1U : 0U;
@@ -301,7 +301,7 @@ TEST_CASE("rows of blocks are loaded in the model's order, of transposed and of 
 
 TEST_CASE("a matrix of several tensors is stored in blocks only if all of them are") {
   const mixed_file mixed;
-  weight_blocks some = blocks_in(weight_file(mixed.path));
+  weight_blocks some = blocks_in(mixed.path);
   CHECK(some.of("model.layers.0.self_attn.q_proj.weight", 256) == block_format::q4_k);
   CHECK(some.of("model.layers.0.self_attn.v_proj.weight", 256) == block_format::q6_k);
   CHECK(some.of("lm_head.weight", 256) == block_format::q6_k);
@@ -318,7 +318,7 @@ TEST_CASE("a matrix of several tensors is stored in blocks only if all of them a
 
 TEST_CASE("a run on blocks that is resumed equals one that is not") {
   const mixed_file mixed;
-  const model_options<lora, single, no_offload> options{.adapter = settings, .blocks = blocks_in(weight_file(mixed.path))};
+  const model_options<lora, single, no_offload> options{.adapter = settings, .blocks = blocks_in(mixed.path)};
   const training_config<adamw> run{.max_steps = 4, .micro_batch_size = 4, .learning_rate = 2e-2};
   const scratch_folder folder;
   auto model = llama<lora_recipe>::from_pretrained(mixed.path, {}, options);
@@ -336,7 +336,7 @@ TEST_CASE("a run on blocks that is resumed equals one that is not") {
 
 TEST_CASE("weights in blocks are refused where they cannot be") {
   const mixed_file mixed;
-  const weight_blocks all = blocks_in(weight_file(mixed.path));
+  const weight_blocks all = blocks_in(mixed.path);
   auto model = llama<lora_recipe>::from_pretrained(mixed.path, {}, {.adapter = settings, .blocks = all});
   CHECK_THROWS_WITH_AS(merge_adapter(model),
                        "merge_adapter: weights must be numbers; 'model.layers.0.self_attn.q_proj.weight' is stored in blocks. Save the adapter, and merge its "

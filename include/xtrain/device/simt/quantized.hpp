@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -82,7 +83,7 @@ struct dequantize_rows_op {
 template <class T>
 struct dequantize_blocks_op {
   block_format format;
-  std::size_t numbers, bytes;  // of a block
+  std::uint32_t log2_numbers, bytes;  // of a block
   const std::uint8_t* code;
   T* y;
   block_formats::table table;
@@ -91,8 +92,8 @@ struct dequantize_blocks_op {
   template <int N>
   XTRAIN_SIMT_FN void at(std::size_t i, std::size_t) const {  // vectors lie in one run
     static_assert(block_formats::run_numbers % static_cast<std::size_t>(N) == 0);
-    const std::uint8_t* const block = code + i / numbers * bytes;
-    const auto in_block = static_cast<std::uint32_t>(i % numbers), r = in_block / 16;
+    const std::uint8_t* const block = code + (i >> log2_numbers) * bytes;
+    const auto in_block = static_cast<std::uint32_t>(i) & ((1U << log2_numbers) - 1U), r = in_block / 16;
     const block_formats::run run = block_formats::run_of(format, r);
     const block_formats::scaling scaling = block_formats::scaling_of(format, block, r, block_formats::scaling_of_block(format, block));
     vector_of<T, N> y_n;
@@ -185,8 +186,13 @@ requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::dequantize_blocks<M, T>& k, scratch_span<M>) {
   kernel::check_arity<4>(k);
   const block_formats::description& of = block_formats::of(k.format);
-  const simt::dequantize_blocks_op<T> op{
-      k.format, of.numbers, of.bytes, k.code.raw(), k.y_n.raw(), block_formats::table_of(k.format), block_formats::has_table(k.format)};
+  const simt::dequantize_blocks_op<T> op{k.format,
+                                         static_cast<std::uint32_t>(std::countr_zero(of.numbers)),
+                                         static_cast<std::uint32_t>(of.bytes),
+                                         k.code.raw(),
+                                         k.y_n.raw(),
+                                         block_formats::table_of(k.format),
+                                         block_formats::has_table(k.format)};
   simt::launch_each<simt::elements_of<T>>(stream, op, k.n, simt::is_aligned(k.y_n.raw()));
 }
 template <simt::launches S, class M, class T>
