@@ -111,6 +111,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/control_group_impl.hpp
     xtrain/device/cpu/activation.hpp
     xtrain/device/cpu/attention.hpp
+    xtrain/device/cpu/blocks.hpp
     xtrain/device/cpu/compiled_once.hpp
     xtrain/device/cpu/cpu.hpp
     xtrain/device/cpu/distillation.hpp
@@ -171,6 +172,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/activation.hpp
     xtrain/device/kernel/attention.hpp
     xtrain/device/kernel/attention_block.hpp
+    xtrain/device/kernel/blocks.hpp
     xtrain/device/kernel/distillation.hpp
     xtrain/device/kernel/dynamic_code.hpp
     xtrain/device/kernel/elementwise.hpp
@@ -202,6 +204,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
     xtrain/device/reference/attention_block.hpp
+    xtrain/device/reference/blocks.hpp
     xtrain/device/reference/distillation.hpp
     xtrain/device/reference/elementwise.hpp
     xtrain/device/reference/embedding.hpp
@@ -391,6 +394,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/activation.hpp
     xtrain/ops/attention.hpp
     xtrain/ops/attention_block.hpp
+    xtrain/ops/blocks.hpp
     xtrain/ops/distillation.hpp
     xtrain/ops/elementwise.hpp
     xtrain/ops/embedding.hpp
@@ -492,6 +496,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/tensor/shard_spec.hpp
     xtrain/tensor/tensor.hpp
     xtrain/tensor/view.hpp
+    xtrain/tensor/weight_blocks.hpp
     xtrain/tensor/xt.hpp
     xtrain/tensor/xtensor_face.hpp
     xtrain/testing/archetypes.hpp
@@ -665,6 +670,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/tensor_source.hpp
     xtrain/io/torch_file.hpp
     xtrain/io/vocabulary_rows.hpp
+    xtrain/io/weight_blocks.hpp
     xtrain/io/weight_file.hpp
     xtrain/io/weight_file_impl.hpp
     xtrain/io/write_together.hpp

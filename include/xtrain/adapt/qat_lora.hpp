@@ -22,6 +22,7 @@ namespace xtrain {
 /// Departures from torchtune: a bias is added (QATLoRALinear leaves it out); those of `qat`.
 struct qat_lora : lora {
   static constexpr std::string_view name = "qat_lora";
+  static constexpr bool stores_blocks = false;
 
   struct config : lora_config, qat::config {
     using lora_config::choose_targets;

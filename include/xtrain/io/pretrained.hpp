@@ -32,6 +32,7 @@
 #include <xtrain/io/settings.hpp>
 #include <xtrain/io/tensor_source.hpp>
 #include <xtrain/io/vocabulary_rows.hpp>
+#include <xtrain/io/weight_blocks.hpp>
 #include <xtrain/io/weight_file.hpp>
 
 namespace xtrain {
@@ -52,6 +53,10 @@ struct pretrained_tag;
 /// The tensors of a folder with a model: a weight_folder, or a meta_llama_folder; or of a GGUF file: a gguf_model.
 ///   throws  file_error, config_error
 [[nodiscard]] std::shared_ptr<const tensor_source> open_weights(const std::string& folder);
+
+/// The matrices of a GGUF file that are in blocks, for model_options::blocks; empty for a folder.
+///   throws  file_error, config_error
+[[nodiscard]] inline weight_blocks blocks_in(const std::string& file) { return blocks_in(*open_weights(file)); }
 
 namespace detail {
 
@@ -154,6 +159,7 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   using dtype = typename Model::compute;
   require_place(entry, tensor, where, any_rows);
   if (!entry.is_here) return;
+  if (entry.spec.blocks) return model.parameters().set_blocks(model.stream(), entry, blocks_of_rows(entry.spec, tensor, where));
   const resized_rows<dtype> numbers(tensor, any_rows ? entry.spec.whole_shape()[0] : 0);
   std::vector<dtype> host;
   const auto write = [&] { model.parameters().set(model.stream(), entry, std::span<const dtype>(host)); };
