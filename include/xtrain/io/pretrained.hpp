@@ -4,11 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,11 +25,14 @@
 #include <xtrain/io/file_runs.hpp>
 #include <xtrain/io/file_writers.hpp>
 #include <xtrain/io/folder.hpp>
+#include <xtrain/io/matrix_order.hpp>
 #include <xtrain/io/model_card.hpp>
 #include <xtrain/io/safetensors.hpp>
+#include <xtrain/io/saving_ranks.hpp>
 #include <xtrain/io/settings.hpp>
 #include <xtrain/io/tensor_source.hpp>
 #include <xtrain/io/vocabulary_rows.hpp>
+#include <xtrain/io/weight_blocks.hpp>
 #include <xtrain/io/weight_file.hpp>
 
 namespace xtrain {
@@ -53,6 +53,10 @@ struct pretrained_tag;
 /// The tensors of a folder with a model: a weight_folder, or a meta_llama_folder; or of a GGUF file: a gguf_model.
 ///   throws  file_error, config_error
 [[nodiscard]] std::shared_ptr<const tensor_source> open_weights(const std::string& folder);
+
+/// The matrices of a GGUF file that are in blocks, for model_options::blocks; empty for a folder.
+///   throws  file_error, config_error
+[[nodiscard]] inline weight_blocks blocks_in(const std::string& file) { return blocks_in(*open_weights(file)); }
 
 namespace detail {
 
@@ -138,47 +142,6 @@ void require_place(const Entry& entry, const file_tensor& tensor, const std::str
                         " as config.json says; the file has ", std::span<const std::size_t>(tensor.shape));
 }
 
-/// Permutes rows from the order of a file, or into it.
-template <class T>
-[[nodiscard]] std::vector<T> reordered(std::span<const T> from, const std::vector<std::uint32_t>& order, bool into_file) {
-  std::vector<T> to(from.size());
-  const std::size_t columns = from.size() / order.size();
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const std::size_t source = into_file ? i : order[i], target = into_file ? order[i] : i;
-    std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(source * columns), columns,
-                to.begin() + static_cast<std::ptrdiff_t>(target * columns));
-  }
-  return to;
-}
-
-/// Blocks of a matrix in a file, as rows one after the other (blocks_of_file).
-///   throws  config_error when the matrix is not zero elsewhere
-template <class T>
-[[nodiscard]] std::vector<T> blocks_from_file(std::span<const T> file, const blocks_of_file& of, std::size_t columns, const std::string& where) {
-  std::vector<T> rows;
-  std::size_t inside = 0, nonzero = 0;
-  for (std::size_t i = 0; i < of.blocks.size(); ++i)
-    for (std::size_t row = of.blocks[i].begin; row < of.blocks[i].begin + of.blocks[i].count; ++row)
-      for (const T value : file.subspan((row * of.blocks.size() + i) * columns, columns)) {
-        rows.push_back(value);
-        if (value != T{}) ++inside;
-      }
-  for (const T value : file)
-    if (value != T{}) ++nonzero;
-  require<config_error>(inside == nonzero, where, " must be zero but for the rows and columns of each part of a fused module; ", nonzero - inside,
-                        " values are not: an adapter of the whole module was trained");
-  return rows;
-}
-/// The inverse: the matrix of the file.
-template <class T>
-[[nodiscard]] std::vector<T> blocks_to_file(std::span<const T> rows, const blocks_of_file& of, std::size_t columns) {
-  std::vector<T> file(of.rows * of.blocks.size() * columns, T{});
-  for (std::size_t i = 0; i < of.blocks.size(); ++i)
-    for (std::size_t row = of.blocks[i].begin; row < of.blocks[i].begin + of.blocks[i].count; ++row, rows = rows.subspan(columns))
-      std::copy_n(rows.begin(), columns, file.begin() + static_cast<std::ptrdiff_t>((row * of.blocks.size() + i) * columns));
-  return file;
-}
-
 /// This rank's shard of a whole parameter.
 template <class Entry, class T>
 [[nodiscard]] std::vector<T> part_of(const Entry& entry, std::vector<T> whole) {
@@ -196,6 +159,7 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   using dtype = typename Model::compute;
   require_place(entry, tensor, where, any_rows);
   if (!entry.is_here) return;
+  if (entry.spec.blocks) return model.parameters().set_blocks(model.stream(), entry, blocks_of_rows(entry.spec, tensor, where));
   const resized_rows<dtype> numbers(tensor, any_rows ? entry.spec.whole_shape()[0] : 0);
   std::vector<dtype> host;
   const auto write = [&] { model.parameters().set(model.stream(), entry, std::span<const dtype>(host)); };
@@ -230,67 +194,6 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   pipe.template to_device<dtype>(
       model.stream(), entry.size(), [&](std::size_t first, std::span<dtype> piece) { numbers.read(first, piece); },
       [&](std::size_t first, std::span<const dtype> piece) { model.parameters().write(model.stream(), entry, first, piece); });
-}
-
-/// A strategy of several ranks that tells what each rank stores, so they can write a file together.
-template <class Strategy, class Store>
-concept tells_what_is_kept = requires(Strategy& state, const Store& store, const typename Store::entry& entry) {
-  { state.kept(store, entry, std::size_t{}) } -> std::same_as<stored_range>;
-  state.everyone().network();
-};
-
-/// A parameter to be written to a file.
-template <class Model, class Entry>
-[[nodiscard]] tensor_to_write parameter_to_write(const Model& model, const Entry& entry, std::string name) {
-  using dtype = typename Model::compute;
-  tensor_to_write tensor{.name = std::move(name),
-                         .dtype = std::string(safetensors_dtype_of<dtype>()),
-                         .shape = entry.spec.file_shape(),
-                         .bytes = sizeof(dtype)};
-  for (const std::size_t dim : tensor.shape) tensor.bytes *= dim;
-  tensor.produce = [&model, &entry](const std::function<void(const void*, std::size_t)>& sink) {
-    const auto& store = model.parameters();
-    const std::size_t size = entry.whole_size();
-    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || entry.spec.blocks_in_files || store.sharding().values ||
-                       entry.spec.cut.exists() || !store.all_here();
-    if (!whole) {
-      pinned_pipe<typename Model::device> pipe(model.context());
-      return pipe.to_host(model.stream(), store.value(entry), [&](std::span<const dtype> piece) { sink(piece.data(), piece.size_bytes()); });
-    }
-    std::vector<dtype> host(size);
-    model.parallel().collect(model.stream(), store, entry, store.stored_values(), std::span<dtype>(host));
-    if (entry.spec.transposed_in_files) {
-      const std::size_t rows = entry.spec.whole_shape()[0], columns = entry.spec.whole_shape()[1];
-      std::vector<dtype> turned(size);
-      for (std::size_t i = 0; i < rows; ++i)
-        for (std::size_t j = 0; j < columns; ++j) turned[j * rows + i] = host[i * columns + j];
-      host = std::move(turned);
-    } else if (entry.spec.rows_in_files) {
-      host = reordered<dtype>(host, *entry.spec.rows_in_files, true);
-    } else if (entry.spec.blocks_in_files) {
-      host = blocks_to_file<dtype>(host, *entry.spec.blocks_in_files, entry.spec.shape[1]);
-    }
-    sink(host.data(), host.size() * sizeof(dtype));
-  };
-  using strategy = std::remove_cvref_t<decltype(model.parallel())>;
-  if constexpr (tells_what_is_kept<strategy, typename Model::store>)
-    tensor.produce_own = [&model, &entry, produce = tensor.produce](const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
-      if (entry.spec.blocks_in_files) {  // small, with zeros that no rank stores: all ranks collect it, the first writes it
-        std::vector<std::byte> all;
-        produce([&](const void* data, std::size_t size) {
-          const auto* bytes = static_cast<const std::byte*>(data);
-          all.insert(all.end(), bytes, bytes + size);
-        });
-        if (model.parallel().everyone().rank() == 0) sink(0, all.data(), all.size());
-        return;
-      }
-      const auto& store = model.parameters();
-      const auto array = store.stored_values();
-      pinned_pipe<typename Model::device> pipe(model.context());
-      write_kept<dtype>(pipe, model.stream(), entry.spec, model.parallel().kept(store, entry, array.size()), array, true,
-                         static_cast<std::size_t>(&entry - store.entries().data()), sink);
-    };
-  return tensor;
 }
 
 /// Loads tensors into their parameters, one after the other. The following ones are prefetched meanwhile, if this rank reads them
@@ -490,6 +393,15 @@ void copy_tokenizer(const std::string& from, const std::string& to);
 
 namespace detail {
 
+/// Before a save writes anything: all tokens of the tokenizer whose files it copies are in the model's vocabulary. Files that cannot be read are copied
+/// unseen: whoever loads the tokenizer refuses them.
+///   throws  config_error
+void require_tokenizer_fits(const std::string& folder, const std::string& tokenizer_from, std::size_t vocab_size);
+/// Before a save writes a config.json: the folder's own, if it can be read, describes the same family.
+///   model_type   empty: what is saved is no whole model, and there must be no model
+///   throws  config_error
+void require_same_family(const std::string& folder, std::string_view model_type);
+
 /// The generation_config.json of a folder; empty if there is none, or it is malformed.
 [[nodiscard]] json_settings generation_settings(const std::string& folder);
 
@@ -553,30 +465,6 @@ template <class Model>
   return has_score_head<Model> ? "text-classification" : requires(const Model& model) { model.config().eos; } ? "text-generation" : "";
 }
 
-/// When several ranks train one model, the first creates the files; all write them, or the first writes and the others help
-/// gather. They continue when all have reached wait_for_all().
-template <class Model>
-class saving_ranks {
- public:
-  explicit saving_ranks(const Model& model, bool one_writer = false) : model_(&model) {
-    if constexpr (tells_what_is_kept<strategy, typename Model::store>) {
-      if (!one_writer && model.parallel().everyone().size() > 1)
-        together_ = std::make_unique<writers_of<std::remove_cvref_t<decltype(model.parallel().everyone())>>>(model.parallel().everyone());
-    }
-  }
-  [[nodiscard]] bool writes() const { return model_->parallel().everyone().rank() == 0; }
-  /// Null: the first rank writes alone.
-  [[nodiscard]] file_writers* together() const { return together_.get(); }
-  /// The last call of each rank, unless an exception was thrown before.
-  void wait_for_all() const { model_->parallel().everyone().barrier(); }
-
- private:
-  using strategy = std::remove_cvref_t<decltype(std::declval<const Model&>().parallel())>;
-
-  const Model* model_;
-  std::unique_ptr<file_writers> together_;
-};
-
 }  // namespace detail
 
 namespace detail {
@@ -598,11 +486,14 @@ void save_to_gguf(const Model& model, const std::string& path, const std::string
 /// Writes a Hugging Face folder, or a GGUF file if the name ends in .gguf (save_gguf). A folder has config.json, weights, generation_config.json, tokenizer
 /// files, and a model card (README.md) if there is none. Every file is replaced by one rename, the weights last and all at once. To survive a kill at any
 /// instant use checkpoints, which are whole folders.
-///   throws  file_error
+///   throws  config_error when the folder holds a model of another family, or the tokenizer has tokens that the vocabulary lacks: nothing is written then;
+///           file_error
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Model& model, const std::string& folder,
                                                                         const save_options& options = {}) {
   if (detail::is_gguf_path(folder)) return detail::save_to_gguf(model, folder, options.tokenizer_from);
+  detail::require_same_family(folder, model.family_info().model_type);
+  detail::require_tokenizer_fits(folder, options.tokenizer_from, model.config().vocab_size);
   std::vector<tensor_to_write> tensors;
   for (const auto& entry : model.parameters().entries()) tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));
   const detail::saving_ranks ranks(model, options.one_writer);

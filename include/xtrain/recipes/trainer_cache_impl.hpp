@@ -26,7 +26,8 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/library.hpp>
-#include <xtrain/recipes/run_description_impl.hpp>
+#include <xtrain/recipes/run_description.hpp>
+#include <xtrain/recipes/split_list.hpp>
 #include <xtrain/recipes/trainer_cache.hpp>
 
 namespace xtrain {

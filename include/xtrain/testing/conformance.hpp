@@ -83,6 +83,7 @@ class conformance {
     detail::check_embeddings<T>(*this);
     detail::check_experts<T>(*this);
     detail::check_elementwise<T>(*this);
+    detail::check_blocks<T>(*this);
     detail::check_rows_apart<T>(*this);
     detail::check_attention<T>(*this);
     detail::check_attention_blocks<T>(*this);
