@@ -1,6 +1,6 @@
 #!/bin/sh
-# cuDNN plans attention for an H100 and a B200 without one. Its engines compile kernels and have the driver load them when a plan is made, also from saved properties:
-# a driver that says yes to everything, made of the names in the toolkit's stub, stands in.
+# cuDNN plans attention for an H100 and a B200 without one. Its engines compile kernels and have the driver load them when a plan is made, also from saved
+# properties: a driver that says yes to everything, made of the names in the toolkit's stub, stands in.
 #
 # The program is of a project that asks for xtrain_add_cuda_kernels(CUDNN).
 #
@@ -9,7 +9,8 @@ set -eu
 rm -rf "$2"
 mkdir -p "$2/driver"
 nm -D --defined-only "$6" | awk '$2 == "T" { print $3 }' > "$2/names"
-own='cuInit|cuGetExportTable|cuDriverGetVersion|cuGetErrorString|cuGetErrorName|cuLibraryLoadData|cuLibraryGetKernel|cuKernelGetFunction|cuModule(LoadData|LoadDataEx|GetFunction)'
+own='cuInit|cuGetExportTable|cuDriverGetVersion|cuGetErrorString|cuGetErrorName|cuLibraryLoadData|cuLibraryGetKernel|cuKernelGetFunction'
+own="$own|cuModuleLoadData|cuModuleLoadDataEx|cuModuleGetFunction"
 {
   grep -E -v "^($own)\$" "$2/names" | sed 's/.*/extern "C" int &() { return 0; }/'
   cat << 'END'
