@@ -16,6 +16,7 @@
 #include <xtrain/io/quantized_weights_impl.hpp>
 #include <xtrain/io/rewrite_impl.hpp>
 #include <xtrain/io/safetensors_impl.hpp>
+#include <xtrain/io/setting_values_impl.hpp>
 #include <xtrain/io/settings_impl.hpp>
 #include <xtrain/io/special_token_ids_impl.hpp>
 #include <xtrain/io/weight_file_impl.hpp>

@@ -61,11 +61,15 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/gguf_writer.hpp
     xtrain/core/gguf_writer_impl.hpp
     xtrain/core/header_inline.hpp
+    xtrain/core/kind_names.hpp
     xtrain/core/library.hpp
+    xtrain/core/lifetime.hpp
     xtrain/core/named_settings.hpp
     xtrain/core/pattern.hpp
     xtrain/core/pattern_impl.hpp
     xtrain/core/random.hpp
+    xtrain/core/setting.hpp
+    xtrain/core/setting_list.hpp
     xtrain/core/shared_model.hpp
     xtrain/core/terminal_line.hpp
     xtrain/core/text.hpp
@@ -107,6 +111,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/control_group_impl.hpp
     xtrain/device/cpu/activation.hpp
     xtrain/device/cpu/attention.hpp
+    xtrain/device/cpu/blocks.hpp
     xtrain/device/cpu/compiled_once.hpp
     xtrain/device/cpu/cpu.hpp
     xtrain/device/cpu/distillation.hpp
@@ -143,16 +148,21 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/tile.hpp
     xtrain/device/cpu/tile_registers.hpp
     xtrain/device/cpu/value_loss.hpp
+    xtrain/device/cuda/attend.hpp
+    xtrain/device/cuda/attentions.hpp
     xtrain/device/cuda/compiled.hpp
     xtrain/device/cuda/context.hpp
     xtrain/device/cuda/cublaslt/library.hpp
     xtrain/device/cuda/cublaslt/products.hpp
     xtrain/device/cuda/cuda.hpp
+    xtrain/device/cuda/cudnn/attentions.hpp
+    xtrain/device/cuda/cudnn/library.hpp
     xtrain/device/cuda/host_launch.hpp
     xtrain/device/cuda/multiply.hpp
     xtrain/device/cuda/products.hpp
     xtrain/device/cuda/runtime.hpp
     xtrain/device/cuda/stream.hpp
+    xtrain/device/cuda/trials.hpp
     xtrain/device/dry/dry.hpp
     xtrain/device/dry_run.hpp
     xtrain/device/host.hpp
@@ -162,6 +172,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/activation.hpp
     xtrain/device/kernel/attention.hpp
     xtrain/device/kernel/attention_block.hpp
+    xtrain/device/kernel/blocks.hpp
     xtrain/device/kernel/distillation.hpp
     xtrain/device/kernel/dynamic_code.hpp
     xtrain/device/kernel/elementwise.hpp
@@ -193,6 +204,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
     xtrain/device/reference/attention_block.hpp
+    xtrain/device/reference/blocks.hpp
     xtrain/device/reference/distillation.hpp
     xtrain/device/reference/elementwise.hpp
     xtrain/device/reference/embedding.hpp
@@ -383,6 +395,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/activation.hpp
     xtrain/ops/attention.hpp
     xtrain/ops/attention_block.hpp
+    xtrain/ops/blocks.hpp
     xtrain/ops/distillation.hpp
     xtrain/ops/elementwise.hpp
     xtrain/ops/embedding.hpp
@@ -484,6 +497,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/tensor/shard_spec.hpp
     xtrain/tensor/tensor.hpp
     xtrain/tensor/view.hpp
+    xtrain/tensor/weight_blocks.hpp
     xtrain/tensor/xt.hpp
     xtrain/tensor/xtensor_face.hpp
     xtrain/testing/archetypes.hpp
@@ -514,6 +528,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
+    xtrain/testing/fake_cudnn.hpp
     xtrain/testing/fake_nccl.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp
@@ -647,6 +662,8 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/safetensors.hpp
     xtrain/io/safetensors_impl.hpp
     xtrain/io/saving_ranks.hpp
+    xtrain/io/setting_values.hpp
+    xtrain/io/setting_values_impl.hpp
     xtrain/io/settings.hpp
     xtrain/io/settings_impl.hpp
     xtrain/io/special_token_ids.hpp
@@ -654,6 +671,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/tensor_source.hpp
     xtrain/io/torch_file.hpp
     xtrain/io/vocabulary_rows.hpp
+    xtrain/io/weight_blocks.hpp
     xtrain/io/weight_file.hpp
     xtrain/io/weight_file_impl.hpp
     xtrain/io/write_together.hpp

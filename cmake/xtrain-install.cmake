@@ -22,7 +22,7 @@ install(FILES "${PROJECT_BINARY_DIR}/xtrain-config.cmake" "${PROJECT_BINARY_DIR}
               DESTINATION "${package}")
 install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp examples/evaluate.cpp examples/train_encoder.cpp examples/plan.cpp
               examples/command_line.hpp examples/flag_names.hpp examples/frozen_model.hpp examples/training_run.hpp examples/objective_flags.hpp
-              examples/predicted_answers.hpp examples/program_start.hpp
+              examples/predicted_answers.hpp examples/program_start.hpp examples/gpu_rehearsal.hpp
               examples/ranks.hpp examples/restarts.hpp examples/train.cpp examples/described_data.hpp examples/described_files.hpp
               examples/described_settings.hpp examples/described_ppo.hpp examples/log_styles_hugging_face.hpp examples/log_styles_megatron.hpp
               examples/log_styles_torchtune.hpp
@@ -30,6 +30,7 @@ install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp 
               examples/convert.cpp examples/preprocess_data.cpp examples/describe.cpp
               DESTINATION "${package}/examples")
 install(DIRECTORY include/xtrain/device/cuda DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/xtrain/device" FILES_MATCHING PATTERN "*.cuh")  # for nvcc alone
+install(DIRECTORY include/xtrain DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.md")  # the pages that messages name
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/xtrain")
 if(PROJECT_IS_TOP_LEVEL)
   include(packaging/debian.cmake)

@@ -19,13 +19,13 @@
 #include <vector>
 
 #include <xtrain/plan/machines.hpp>
-#ifdef XTRAIN_GPU_REHEARSAL
-#include <xtrain/testing/fake_cuda.hpp>
-#endif
 #include <xtrain/text.hpp>
 
 #include "described_files.hpp"
 #include "flag_names.hpp"
+#ifdef XTRAIN_GPU_REHEARSAL
+#include "gpu_rehearsal.hpp"
+#endif
 #include "program_start.hpp"
 
 namespace command_line {
@@ -252,8 +252,7 @@ struct device_flags {
       if (number) settings.device = *number;
       if (rank) settings.device = static_cast<int>(*rank);
 #ifdef XTRAIN_GPU_REHEARSAL
-      static const xtrain::testing::fake_cuda gpus({.devices = 8, .memory = std::size_t{2} << 30});
-      settings.runtime = &gpus.runtime();
+      settings.runtime = &gpu_rehearsal::here().gpus.runtime();
 #else
       if (only_plan && !Device::is_available()) return Device::context::for_dry_run(typename Device::properties{});
 #endif

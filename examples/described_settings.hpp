@@ -1,15 +1,14 @@
 // The settings of a training run, from a run description.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <tuple>
-#include <type_traits>
+#include <vector>
 
+#include <xtrain/core/setting_list.hpp>
 #include <xtrain/data/global_batch_sizes.hpp>
+#include <xtrain/io/setting_values.hpp>
 #include <xtrain/recipes/run_description.hpp>
 #include <xtrain/text.hpp>
 
@@ -17,141 +16,16 @@
 
 namespace command_line {
 
-/// Sets members of a config by their names; every name that is given must be one of the config's.
-class named_members {
- public:
-  named_members(const xtrain::json& given, const char* who) : given_(given), who_(who) {}
-
-  template <class T>
-  void take(const char* name, T& member) {
-    names_ += (names_.empty() ? "" : ", ") + std::string(name);
-    const auto at = given_.find(name);
-    if (at == given_.end()) return;
-    ++taken_;
-    const auto wrong = [&](const char* what) { xtrain::fail<usage_error>(who_, ".", name, ": must be ", what, "; given ", at->dump()); };
-    if constexpr (std::is_same_v<T, bool>) {
-      if (!at->is_boolean()) wrong("true or false");
-      member = at->get<bool>();
-    } else if constexpr (std::is_enum_v<T>) {
-      if (!at->is_string()) wrong("a name");
-      member = for_flag(name, "", [&] { return xtrain::kind_named<T>(at->get<std::string>()); });
-    } else if constexpr (std::is_integral_v<T>) {
-      if (!at->is_number_unsigned()) wrong("a non-negative integer");
-      member = at->get<T>();
-    } else if constexpr (requires { std::tuple_size<T>::value; }) {
-      if (!at->is_array() || at->size() != member.size() || !std::all_of(at->begin(), at->end(), [](const auto& one) { return one.is_number(); }))
-        wrong(xtrain::concat("a list of ", member.size(), " numbers").c_str());
-      for (std::size_t i = 0; i < member.size(); ++i) member[i] = at->at(i).template get<typename T::value_type>();
-    } else {
-      if (!at->is_number()) wrong("a number");
-      member = at->get<T>();
-    }
-  }
-  /// A member that is a config itself: set(member, object).
-  template <class T, class Set>
-  void take_config(const char* name, T& member, Set&& set) {
-    names_ += (names_.empty() ? "" : ", ") + std::string(name);
-    const auto at = given_.find(name);
-    if (at == given_.end()) return;
-    ++taken_;
-    xtrain::require<usage_error>(at->is_object(), who_, ".", name, ": must be an object; given ", at->dump());
-    set(member, *at);
-  }
-  /// Call at the end.
-  ///   throws  usage_error when a name was not taken
-  void finish() const {
-    if (taken_ == given_.size()) return;
-    for (const auto& [name, ignored] : given_.items()) {
-      const std::string all = ", " + names_ + ",";
-      xtrain::require<usage_error>(all.find(", " + name + ",") != std::string::npos, who_, ".", name, ": there is no such setting; there are ",
-                                   names_.empty() ? "none" : names_);
-    }
-  }
-
- private:
-  const xtrain::json& given_;
-  const char* who_;
-  std::string names_{};
-  std::size_t taken_ = 0;
-};
-
-#define XTRAIN_TAKE(name)                                       \
-  if constexpr (requires { to.name; }) members.take(#name, to.name)
-
+/// Sets members of a config to what an object of a run description has.
+///   part    of the settings of a run; empty: all
+///   throws  usage_error
 template <class Config>
-void set_optimizer(Config& to, const xtrain::json& given) {
-  named_members members(given, "optimizer.settings");
-  XTRAIN_TAKE(beta1);
-  XTRAIN_TAKE(beta2);
-  XTRAIN_TAKE(epsilon);
-  XTRAIN_TAKE(weight_decay);
-  XTRAIN_TAKE(momentum);
-  XTRAIN_TAKE(nesterov);
-  XTRAIN_TAKE(min_8bit_size);
-  XTRAIN_TAKE(scale_parameter);
-  XTRAIN_TAKE(relative_step);
-  XTRAIN_TAKE(warmup_init);
-  XTRAIN_TAKE(clip_threshold);
-  XTRAIN_TAKE(decay_rate);
-  XTRAIN_TAKE(epsilon1);
-  XTRAIN_TAKE(epsilon2);
-  XTRAIN_TAKE(coefficients);
-  XTRAIN_TAKE(steps);
-  XTRAIN_TAKE(adjust_learning_rate);
-  XTRAIN_TAKE(learning_rate_ratio);
-  if constexpr (requires { to.adamw; })  // of parameters that are not hidden layers' matrices
-    members.take_config("adamw", to.adamw, [](auto& config, const xtrain::json& settings) { set_optimizer(config, settings); });
-  members.finish();
+void set_described(Config& to, const xtrain::json& given, const char* where, std::string_view part = {}) {
+  for_flags([&] {
+    const auto all = xtrain::list_settings(to);
+    xtrain::read_settings(part.empty() ? all : xtrain::settings_of_part(all, part), given, where);
+  });
 }
-
-template <class Config>
-void set_objective(Config& to, const xtrain::json& given) {
-  named_members members(given, "objective.settings");
-  if constexpr (requires { to.kind; }) {
-    if constexpr (xtrain::kind_with_names<std::remove_cvref_t<decltype(to.kind)>>) members.take("kind", to.kind);
-  }
-  XTRAIN_TAKE(beta);
-  XTRAIN_TAKE(gamma);
-  XTRAIN_TAKE(label_smoothing);
-  XTRAIN_TAKE(z_loss);
-  XTRAIN_TAKE(nll_weight);
-  XTRAIN_TAKE(reference_free);
-  XTRAIN_TAKE(desirable_weight);
-  XTRAIN_TAKE(undesirable_weight);
-  XTRAIN_TAKE(ratio);
-  XTRAIN_TAKE(temperature);
-  XTRAIN_TAKE(top_k);
-  XTRAIN_TAKE(renormalize);
-  XTRAIN_TAKE(epsilon_low);
-  XTRAIN_TAKE(epsilon_high);
-  XTRAIN_TAKE(clip_range);
-  XTRAIN_TAKE(coefficient);
-  members.finish();
-  if constexpr (requires { to.top_k, to.renormalize; })
-    xtrain::require<usage_error>(to.top_k > 0 || !to.renormalize, "objective.settings.renormalize: needs top_k");
-}
-
-template <class Config>
-void set_qat(Config& to, const xtrain::json& given) {
-  named_members members(given, "adapter.settings");
-  XTRAIN_TAKE(group_size);
-  XTRAIN_TAKE(quantizes_activations);
-  XTRAIN_TAKE(float_zero_points);
-  XTRAIN_TAKE(fake_quant_after_n_steps);
-  members.finish();
-}
-
-template <class Config>
-void set_prefix(Config& to, const xtrain::json& given) {
-  named_members members(given, "adapter.settings");
-  XTRAIN_TAKE(length);
-  XTRAIN_TAKE(projection);
-  XTRAIN_TAKE(counts_in_positions);
-  XTRAIN_TAKE(weight_bits);
-  members.finish();
-}
-
-#undef XTRAIN_TAKE
 
 [[nodiscard]] inline xtrain::lora_config lora_of(const xtrain::adapter_description& adapter) {
   xtrain::lora_config lora{.rank = adapter.rank, .alpha = adapter.alpha, .dropout = adapter.dropout, .targets = adapter.targets,
@@ -189,40 +63,22 @@ template <class Optimizer, class Objective>
   c.warmup_steps = schedule.warmup_steps;
   c.warmup_ratio = schedule.warmup_ratio;
   c.min_lr = schedule.min_learning_rate;
-  c.lr_from_zero = schedule.starts_at_zero;
+  c.lr_from_zero = schedule.from_zero;
   c.lr_decay_steps = schedule.decay_steps;
   c.lr_counts_sequences = schedule.counts == "sequences";
-  named_members shape(schedule.settings, "schedule.settings");
-  shape.take("num_cycles", c.lr_num_cycles);
-  shape.take("power", c.lr_power);
-  shape.take("timescale", c.lr_timescale);
-  shape.take("warmup_init", c.lr_warmup_init);
-  shape.take("round_warmup", c.round_warmup);
-  shape.take("decay_epochs", c.lr_decay_epochs);
-  shape.take("as_deepspeed", c.lr_as_deepspeed);
-  shape.take("log_warmup", c.lr_log_warmup);
-  shape.take("continues", c.lr_continues);
-  shape.take("counts_updates", c.lr_counts_updates);
-  shape.take("warmup_shape", c.lr_warmup_shape);
-  shape.take("decay_shape", c.lr_decay_shape);
-  shape.take("final_steps", c.lr_final_steps);
-  shape.take("stable_steps", c.lr_stable_steps);
-  shape.finish();
+  set_described(c, schedule.settings, "schedule.settings", "schedule");
 
-  set_optimizer(c.optimizer, run.optimizer.settings);
+  set_described(c.optimizer, run.optimizer.settings, "optimizer.settings");
   c.weight_decay_of = run.optimizer.decays == "all" ? xtrain::decayed_parameters::all : xtrain::decayed_parameters::matrices;
   c.max_grad_norm = run.optimizer.max_grad_norm;
   c.keep_gradients = run.optimizer.keep_gradients;
-  set_objective(c.objective, run.objective.settings);
+  set_described(c.objective, run.objective.settings, "objective.settings");
+  if constexpr (requires { c.objective.top_k, c.objective.renormalize; })
+    xtrain::require<usage_error>(c.objective.top_k > 0 || !c.objective.renormalize, "objective.settings.renormalize: needs top_k");
   c.average_balance = for_flag("objective.balance", "", [&] { return xtrain::kind_named<xtrain::balance_average>(run.objective.balance); });
   c.average_loss = run.objective.average == "micro_batch" ? xtrain::loss_average::micro_batch : xtrain::loss_average::step;
 
-  named_members scale(run.loss_scale, "loss_scale");
-  scale.take("initial", c.loss_scale.start);
-  scale.take("window", c.loss_scale.growth_window);
-  scale.take("hysteresis", c.loss_scale.hysteresis);
-  scale.take("min", c.loss_scale.min_scale);
-  scale.finish();
+  set_described(c.loss_scale, run.loss_scale, "loss_scale");
   c.eval_steps = run.output.eval_steps;
   return c;
 }

@@ -50,7 +50,7 @@ constexpr bool compares_pairs = objective::group_size == 2, has_labels = command
 
 struct finetune_flags : command_line::objective_training_flags<objective> {
   std::string model{}, tokenizer{}, data{}, format = formats().front(), preference_form = "auto", text_field = "text", overlong = "refuse";
-  bool train_on_input = false, packed = false;
+  bool train_on_input = false, packed = false, keep_blocks = false;
   double loraplus_lr_ratio = 0.0, loraplus_lr_embedding = 1e-6, neftune_noise_alpha = 0.0;
   xtrain::lora::config lora{.rank = 0};
   command_line::config_flags config{};
@@ -119,6 +119,8 @@ struct finetune_flags : command_line::objective_training_flags<objective> {
     app.add_option("--neftune-noise-alpha", neftune_noise_alpha, "noise on embeddings while training (NEFTune); 0: none")
         ->check(command_line::not_negative())
         ->type_name("X");
+    of(app.add_flag("--keep-blocks", keep_blocks,
+                    "store frozen weights of linear layers in the blocks of the GGUF file, and decode them for each product; default: decode once"));
     of(app.add_option("--lora-target-modules", lora.targets, "modules that get an adapter; default: the family's")->delimiter(',')->type_name("a,b"));
     of(app.add_option("--lora-modules-to-save", lora.modules_to_save, "modules that are fully trained and saved with the adapter")
            ->delimiter(',')
@@ -300,6 +302,27 @@ struct no_model_beside {
   void use(const auto&...) {}
 };
 
+/// The blocks that a GGUF file's weights are in.
+///   throws  config_error when no weight is in blocks
+xtrain::weight_blocks blocks_of(const std::string& model) {
+  xtrain::weight_blocks all = xtrain::blocks_in(model);
+  xtrain::require<xtrain::config_error>(!all.empty(), model, ": must be a GGUF file with matrices in blocks, such as Q8_0 or Q4_K; it has none");
+  return all;
+}
+
+/// Says which frozen matrices are in blocks, and which had to be decoded.
+template <class Store>
+void show_blocks(const Store& store, const xtrain::weight_blocks& blocks) {
+  std::size_t stored = 0, decoded = 0;
+  std::string first;
+  for (const auto& entry : store.entries()) {
+    if (entry.spec.blocks) ++stored;
+    else if (blocks.formats.contains(entry.spec.name) && decoded++ == 0) first = entry.spec.name;
+  }
+  std::fprintf(stderr, "%zu matrices are stored in the file's blocks; %zu others of its blocks were decoded%s\n", stored, decoded,
+               decoded == 0 ? "" : xtrain::concat(", the first is ", first).c_str());
+}
+
 /// returns the exit status: see train()
 template <class Model>
 int finetune(finetune_flags flags, const xtrain::json_settings& settings, typename Model::recipe::parallel::config layout,
@@ -348,6 +371,7 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, typena
   const auto on = command_line::open_device<device>(flags.device, flags.parallel, layout, first_rank, flags.plan);
   typename Model::options options{.parallel = layout, .seed = flags.seed};
   if constexpr (Model::recipe::adapter::freezes_weights) options.adapter = flags.lora;
+  if (flags.keep_blocks) options.blocks = command_line::for_flag("--keep-blocks", flags.model, [&] { return blocks_of(flags.model); });
   std::conditional_t<command_line::second_model_flags<objective>::exists, model_beside<second_model>, no_model_beside> beside;
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank,
                                  [&](xtrain::dry_run& plan) { beside.add_to(plan, flags, sizes, on, layout); });
@@ -361,6 +385,7 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, typena
     std::fprintf(stderr, "%s%s parameters, %s of them trainable; %zu samples\n", xtrain::describe<typename Model::recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
+  if (first_rank && flags.keep_blocks) show_blocks(model.parameters(), options.blocks);
   if (!lock) lock.emplace(flags.lock_output(first_rank));
   std::string tokenizer_files = tokenizer_from;
   if (tokenizer_files == "byte") {  // the byte tokenizer has no files yet: write them

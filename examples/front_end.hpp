@@ -65,8 +65,15 @@ struct options {
   xtrain::fail<xtrain::file_error>(program, ": must be a program that can be started; the system says: ", std::strerror(errno));
 }
 
-/// Becomes one of the programs of this project: generate, evaluate, convert, preprocess_data.
+/// Becomes one of the programs of this project: generate, evaluate, convert, preprocess_data; generate_cuda.
+///   throws  config_error when this build has no such program for an NVIDIA GPU
 [[noreturn]] inline void call(const std::string& program, std::vector<std::string> arguments) {
+  if (const std::string for_cuda = "_cuda"; program.ends_with(for_cuda)) {
+    const std::string name = program.substr(0, program.size() - for_cuda.size());
+    xtrain::require<xtrain::config_error>(xtrain::file_exists(program_folder() + "/" + program), "the device cuda needs ", program, " beside this program, "
+                                          "which this build has not: -D XTRAIN_CUDA=ON, or xtrain_add_trainer(NAME ", program, " SOURCE ", name,
+                                          ".cpp DEVICE cuda PRECISION bf16_mixed); or give the device cpu");
+  }
   become(program_folder() + "/" + program, std::move(arguments));
 }
 

@@ -3,18 +3,20 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include <xtrain/comm/launch.hpp>
 #include <xtrain/comm/part.hpp>
 #include <xtrain/core/checksum.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/setting_list.hpp>
 #include <xtrain/data/log_prob_file.hpp>
 #include <xtrain/text.hpp>
 
@@ -24,43 +26,57 @@
 
 namespace command_line {
 
-/// Adds a flag for every setting that an objective's config has; `to` keeps what is given.
-template <class Config>
-void add_objective_flags(CLI::App& app, Config& to) {
-  const auto number = [&](const char* flag, double& value, const CLI::Validator& check, const char* help) {
-    app.add_option(flag, value, help)->check(check)->type_name("X")->capture_default_str();
-  };
-  if constexpr (requires { to.kind; }) {
-    using kind = std::remove_cvref_t<decltype(to.kind)>;
-    if constexpr (xtrain::kind_with_names<kind>) {
-      std::vector<std::string> names;
-      std::string list;
-      for (const auto& [name, known] : xtrain::kind_names<kind>::all) {
-        list += (names.empty() ? "" : ", ") + std::string(name);
-        names.emplace_back(name);
-      }
-      app.add_option_function<std::string>(
-             "--loss-type", [&to](const std::string& name) { to.kind = xtrain::kind_named<kind>(name); }, "which loss: " + list)
-          ->check(one_of(names))
-          ->default_str(std::string(xtrain::name_of_kind(to.kind)));
-    }
+[[nodiscard]] inline CLI::Validator numbers_in(xtrain::setting_range range) {
+  switch (range) {
+    case xtrain::setting_range::non_negative: return not_negative();
+    case xtrain::setting_range::positive: return positive();
+    case xtrain::setting_range::share: return share();
+    case xtrain::setting_range::share_below_one: return share_below_one();
+    default: return number_from<double>(std::numeric_limits<double>::lowest(), std::numeric_limits<double>::max(), "a number");
   }
-  if constexpr (requires { to.beta; }) number("--beta", to.beta, positive(), "scale of rewards, or weight of the preference loss");
-  if constexpr (requires { to.gamma; }) number("--gamma", to.gamma, not_negative(), "margin between rewards");
-  if constexpr (requires { to.label_smoothing; })
-    number("--label-smoothing", to.label_smoothing, share_below_one(), "label smoothing; of pairs: probability that one is labeled the wrong way round");
-  if constexpr (requires { to.z_loss; }) number("--z-loss", to.z_loss, not_negative(), "weight of the z-loss");
-  if constexpr (requires { to.nll_weight; }) number("--nll-weight", to.nll_weight, not_negative(), "weight of the chosen answers' negative log-likelihood");
-  if constexpr (requires { to.reference_free; })
-    app.add_flag("--reference-free", to.reference_free, "no reference model: all sequences are as probable to it");
-  if constexpr (requires { to.desirable_weight; }) number("--desirable-weight", to.desirable_weight, not_negative(), "weight of desirable answers");
-  if constexpr (requires { to.undesirable_weight; }) number("--undesirable-weight", to.undesirable_weight, not_negative(), "weight of undesirable answers");
-  if constexpr (requires { to.margin; }) number("--margin", to.margin, not_negative(), "margin between scores");
-  if constexpr (requires { to.center_rewards_coefficient; })
-    number("--center-rewards-coefficient", to.center_rewards_coefficient, not_negative(), "pulls scores to a mean of 0");
-  if constexpr (requires { to.ratio; }) number("--ratio", to.ratio, share(), "ratio of the divergence from the teacher in the loss");
-  if constexpr (requires { to.temperature; }) number("--temperature", to.temperature, positive(), "temperature of student and teacher");
-  if constexpr (requires { to.renormalize; }) app.add_flag("--renormalize", to.renormalize, "divide the teacher's stored probabilities by their sum");
+}
+
+/// Adds the flag of a setting: its full name, with dashes. Settings of other types than numbers, booleans and names have none.
+inline void add_setting_flag(CLI::App& app, const xtrain::setting_entry& one) {
+  if (!one.about.is_flag || one.is_list) return;
+  std::string flag = "--" + std::string(one.full_name()), help(one.about.help);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  if (!one.about.unit.empty()) help += xtrain::concat(", in ", one.about.unit);
+  switch (one.type()) {
+    case xtrain::setting_type::flag:
+      app.add_flag_function(flag, [one](std::int64_t count) { (void)one.set({.flag = count > 0}); }, help);  // --flag=false: -1
+      break;
+    case xtrain::setting_type::whole:
+      app.add_option_function<std::size_t>(flag, [one](std::size_t value) { (void)one.set({.whole = value}); }, help)
+          ->check(one.about.range == xtrain::setting_range::positive ? positive_whole_number() : whole_number())
+          ->type_name("N")
+          ->default_str(xtrain::concat(one.get().whole));
+      break;
+    case xtrain::setting_type::number:
+      app.add_option_function<double>(flag, [one](double value) { (void)one.set({.number = value}); }, help)
+          ->check(numbers_in(one.about.range))
+          ->type_name("X")
+          ->default_str(xtrain::concat(one.get().number));
+      break;
+    case xtrain::setting_type::named: {
+      std::vector<std::string> names;
+      for (std::size_t i = 0; !one.access.name(i).empty(); ++i) {
+        names.emplace_back(one.access.name(i));
+        help += (i == 0 ? ": " : ", ") + names.back();
+      }
+      app.add_option_function<std::string>(flag, [one](const std::string& name) { (void)one.set({.text = name}); }, help)
+          ->check(one_of(names))
+          ->default_str(std::string(one.get().text));
+      break;
+    }
+    default: break;
+  }
+}
+
+/// Adds a flag for every setting of a config, which keeps what is given.
+template <class Config>
+void add_setting_flags(CLI::App& app, Config& to) {
+  for (const xtrain::setting_entry& one : xtrain::list_settings(to)) add_setting_flag(app, one);
 }
 
 /// Whether an objective may have a reference model, or a teacher.
@@ -86,7 +102,7 @@ struct objective_training_flags : training_flags {
 
   void add(CLI::App& app) {
     training_flags::add(app);
-    add_objective_flags(app, objective_settings);
+    add_setting_flags(app, objective_settings);
   }
   template <class Optimizer>
   [[nodiscard]] xtrain::training_config<Optimizer, Objective> run_config() const {

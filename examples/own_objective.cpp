@@ -54,7 +54,13 @@ struct ranking {
   static constexpr std::array<std::string_view, 0> statistics{};
 
   struct config {
-    double margin = 1.0;  ///< in nats per token
+    double margin = 1.0;
+
+    /// Checkpoints have what is described here: a run that is resumed says what has changed.
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "margin", .range = xtrain::setting_range::non_negative, .unit = "nats per token", .help = "margin between log-probabilities"}, c.margin);
+    }
   };
 
   /// The mean is over pairs with targets: xtrain::dpo counts the same.

@@ -62,6 +62,12 @@ struct adagrad {
 
   struct config {
     double epsilon = 1e-10;
+
+    /// Checkpoints have what is described here: a run that is resumed says what has changed.
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "epsilon", .range = xtrain::setting_range::positive, .help = "added to the root of the sum"}, c.epsilon);
+    }
   };
 
   template <class Device, class Precision>

@@ -158,16 +158,17 @@ template <class Device, class Layout>
   }
   const bool are_threads = size > 1 && xtrain::launched().alone();
   const auto on = flags.open<Device>(only_plan, are_threads && !only_plan && has_numbered_devices<Device> ? std::optional(rank) : std::nullopt);
-#ifdef XTRAIN_GPU_REHEARSAL
-  constexpr bool can = false;  // NCCL knows real GPUs alone
-#else
   constexpr bool can = requires { with_nccl(layout.ranks, on); };
-#endif
   xtrain::require<usage_error>(can || ranks.collectives != "nccl", "--collectives nccl: needs ranks on NVIDIA GPUs; this program's device is ", Device::name);
   if constexpr (can) {
     if (size == 1 || only_plan || ranks.collectives == "host") return on;
     try {
+#ifdef XTRAIN_GPU_REHEARSAL
+      xtrain::require<xtrain::config_error>(are_threads, "--collectives: must be host or auto: what stands in for NCCL connects threads of one process");
+      layout.ranks = with_nccl(layout.ranks, on, {.library = &gpu_rehearsal::here().nccl.library()});
+#else
       layout.ranks = with_nccl(layout.ranks, on);
+#endif
     } catch (const xtrain::config_error& problem) {
       if (ranks.collectives == "nccl") throw;
       if (first_rank) std::fprintf(stderr, "note: messages between GPUs go by way of the host, which is slow; %s\n", problem.what());

@@ -225,8 +225,9 @@ template <class Options>
 void set_adapter(Options& options, [[maybe_unused]] const xtrain::adapter_description& adapter) {
   using type = recipe::adapter;
   if constexpr (std::derived_from<type, xtrain::lora>) static_cast<xtrain::lora_config&>(options.adapter) = command_line::lora_of(adapter);
-  if constexpr (std::derived_from<typename type::config, xtrain::qat::config>) command_line::set_qat<xtrain::qat::config>(options.adapter, adapter.settings);
-  if constexpr (std::is_same_v<type, xtrain::prefix_tuning>) command_line::set_prefix(options.adapter, adapter.settings);
+  if constexpr (std::derived_from<typename type::config, xtrain::qat::config>)
+    command_line::set_described(static_cast<xtrain::qat::config&>(options.adapter), adapter.settings, "adapter.settings");
+  if constexpr (std::is_same_v<type, xtrain::prefix_tuning>) command_line::set_described(options.adapter, adapter.settings, "adapter.settings");
 }
 
 /// What the model of a folder was trained from: of a checkpoint of the run what its model card says, which may be nothing; otherwise the folder itself.

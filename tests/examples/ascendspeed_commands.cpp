@@ -179,6 +179,7 @@ TEST_CASE("the quick start: a dataset, weights, training with DeepSpeed and LoRA
       " --lora-register-forward-hook word_embeddings input_layernorm --deepspeed-activation-checkpointing" +
       sizes + grouped + tokenizer + deepspeed + " --data-path " + prefix + " --load " + weights + " --save " + lora);
   REQUIRE_MESSAGE(trained.status == 0, trained.err);
+  CHECK_MESSAGE(holds(trained.err, "note: on the cpu; --device cuda asks for an NVIDIA GPU\n"), trained.err);
   CHECK_MESSAGE(holds(trained.err, "compiling the trainer cpu-fp16_mixed-zero.2-recompute_full-lora, once"), trained.err);
   CHECK_MESSAGE(holds(trained.out, " iteration        6/       6 | consumed samples:           24 |"), trained.out);
   CHECK(holds(trained.out, " validation loss at iteration 6 | lm loss value: "));

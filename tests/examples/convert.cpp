@@ -333,13 +333,24 @@ TEST_CASE("a quantized GGUF file is fine-tuned as the folder of its numbers is, 
   std::string texts;
   for (int i = 0; i < 8; ++i) texts += concat("{\"text\": \"the inn ", i, " is white\"}\n");
   put_file(f / "texts.jsonl", texts);
-  const auto train = [&](const std::string& model, const std::string& to) {
-    done(run_program({EXAMPLES "/finetune", "--model", model, "--data", f / "texts.jsonl", "--lora-rank", "4", "--num-train-epochs", "2", "--micro-batch-size",
-                      "2", "--output-dir", f / to}));
+  std::string last_lines;
+  const auto train = [&](const std::string& model, const std::string& to, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> line{EXAMPLES "/finetune", "--model", model, "--data", f / "texts.jsonl", "--lora-rank", "4", "--num-train-epochs", "2",
+                                  "--micro-batch-size", "2", "--output-dir", f / to};
+    line.insert(line.end(), more.begin(), more.end());
+    const program_result result = run_program(std::move(line));
+    done(result);
+    last_lines = result.err;
     return get_file(f / to + "/adapter_model.safetensors");
   };
   const std::string trained = train(file, "of-file");
   CHECK(trained == train(numbers, "of-numbers"));
+  CHECK(trained == train(file, "in-blocks", {"--keep-blocks"}));
+  CHECK(holds(last_lines, "7 matrices are stored in the file's blocks; 2 others of its blocks were decoded, the first is model.embed_tokens.weight"));
+  const auto refused = run_program({EXAMPLES "/finetune", "--model", numbers, "--data", f / "texts.jsonl", "--lora-rank", "4", "--keep-blocks", "--output-dir",
+                                    f / "none"});
+  CHECK(refused.status != 0);
+  CHECK(holds(refused.err, "must be a GGUF file with matrices in blocks, such as Q8_0 or Q4_K; it has none"));
   done(convert({"--from", file, "--adapter", f / "of-file", "--to", f / "merged"}));
   done(convert({"--from", numbers, "--adapter", f / "of-numbers", "--to", f / "merged-numbers"}));
   check_same(weight_folder(f / "merged"), weight_folder(f / "merged-numbers"));

@@ -41,7 +41,7 @@ json small_run(const scratch_folder& folder) {
           {"micro_batch_size", 2},
           {"gradient_accumulation_steps", 2},
           {"epochs", 2},
-          {"schedule", {{"kind", "linear"}, {"learning_rate", 1e-2}, {"warmup_steps", 1}, {"starts_at_zero", true}}},
+          {"schedule", {{"kind", "linear"}, {"learning_rate", 1e-2}, {"warmup_steps", 1}, {"from_zero", true}}},
           {"optimizer", {{"settings", {{"weight_decay", 0.1}}}, {"decays", "all"}, {"max_grad_norm", 1.0}}},
           {"output", {{"folder", folder / "out"}, {"metrics", folder / "run.jsonl"}}}};
 }

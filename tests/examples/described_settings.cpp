@@ -3,9 +3,11 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <xtrain/core/json.hpp>
+#include <xtrain/optim/adafactor.hpp>
 #include <xtrain/optim/muon.hpp>
 #include <xtrain/recipes/recipe_type.hpp>
 #include <xtrain/recipes/run_description.hpp>
@@ -19,8 +21,21 @@ using namespace xtrain;
 
 namespace {
 
+/// An optimizer outside the library: muon with a setting of its own.
+struct own_muon : muon {
+  static constexpr std::string_view name = "own_muon";
+  struct config : muon::config {
+    double own_strength = 0.5;
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      muon::config::members(c, visit);
+      visit({.name = "own_strength", .range = setting_range::share, .help = "of nothing"}, c.own_strength);
+    }
+  };
+};
 struct muon_recipe : defaults {
-  using optimizer = muon;
+  using optimizer = own_muon;
 };
 
 /// Every setting of muon, none of them the default.
@@ -39,7 +54,7 @@ run_description run_with_muon() {
 
 }  // namespace
 
-TEST_CASE("muon's settings are those of a run description, saved and read again, and a checkpoint records them") {
+TEST_CASE("settings of an optimizer are those of a run description, saved and read again, and a checkpoint records them, with those of one's own") {
   const scratch_folder folder;
   const run_description given = run_with_muon();
   CHECK(recipe_of(given).text("r") == "struct r : xtrain::defaults {\n  using optimizer = xtrain::muon;\n};\n");
@@ -63,31 +78,31 @@ TEST_CASE("muon's settings are those of a run description, saved and read again,
   CHECK(c.adamw.weight_decay == 0.125);
 
   llama<muon_recipe> model(small_run::sizes());
-  trainer of_run(model, training_config<muon>{.max_steps = 1, .micro_batch_size = 2, .optimizer = c});
+  trainer of_run(model, training_config<own_muon>{.max_steps = 1, .micro_batch_size = 2, .optimizer = {c, 0.75}});
   of_run.fit(small_run::data());
   const std::string checkpoint = checkpoint_folder(of_run, folder / "out").save();
   const json recorded = read_json(checkpoint + "/trainer_state.json").at("settings");
   const json expected = json::parse(R"({"momentum": 0.75, "nesterov": false, "weight_decay": 0.25, "newton_schulz_coefficients": [3.0, -3.5, 1.5],
     "newton_schulz_steps": 7, "epsilon": 1e-6, "adjust_learning_rate": "original", "learning_rate_ratio": 8.0, "adamw_betas": [0.5, 0.625],
-    "adamw_epsilon": 1e-4, "adamw_weight_decay": 0.125})");
+    "adamw_epsilon": 1e-4, "adamw_weight_decay": 0.125, "own_strength": 0.75})");
   for (const auto& item : expected.items()) {
     CAPTURE(item.key());
     REQUIRE(recorded.contains(item.key()));
     CHECK(recorded.at(item.key()) == item.value());
   }
   // a run that goes on with others says so, one with the same settings says nothing
-  const auto changes = [&](const muon::config& now) {
+  const auto changes = [&](const muon::config& now, double own_strength) {
     llama<muon_recipe> other(small_run::sizes());
-    trainer again(other, training_config<muon>{.max_steps = 2, .micro_batch_size = 2, .optimizer = now});
+    trainer again(other, training_config<own_muon>{.max_steps = 2, .micro_batch_size = 2, .optimizer = {now, own_strength}});
     checkpoint_folder files(again, folder / "out");
     files.resume();
     return files.changes();
   };
-  CHECK(changes(c) == std::vector<std::string>{"max_steps is 2, it was 1"});
+  CHECK(changes(c, 0.75) == std::vector<std::string>{"max_steps is 2, it was 1"});
   muon::config other = c;
   other.momentum = 0.5, other.adamw.beta1 = 0.75;
-  CHECK(changes(other) ==
-        std::vector<std::string>{"adamw_betas is [0.75,0.625], it was [0.5,0.625]", "max_steps is 2, it was 1", "momentum is 0.5, it was 0.75"});
+  CHECK(changes(other, 0.25) == std::vector<std::string>{"adamw_betas is [0.75,0.625], it was [0.5,0.625]", "max_steps is 2, it was 1",
+                                                         "momentum is 0.5, it was 0.75", "own_strength is 0.25, it was 0.75"});
 }
 
 TEST_CASE("a setting that muon does not have, or of another type, is refused by name") {
@@ -106,4 +121,29 @@ TEST_CASE("a setting that muon does not have, or of another type, is refused by 
   CHECK(refused(R"({"coefficients": [1, 2]})") == "optimizer.settings.coefficients: must be a list of 3 numbers; given [1,2]");
   CHECK(refused(R"({"adamw": 3})") == "optimizer.settings.adamw: must be an object; given 3");
   CHECK(refused(R"({"adjust_learning_rate": "moonlight"})").find("must be one of original, match_rms_adamw, spectral; given 'moonlight'") != std::string::npos);
+}
+
+TEST_CASE("every setting that a checkpoint records can be given in a run description; a schedule has the name that earlier versions gave it") {
+  run_description run = run_with_muon();
+  run.optimizer.kind = "adafactor";
+  run.optimizer.settings = json::parse(R"({"relative_step": true, "at_most_learning_rate": true})");
+  run.objective.settings = json::parse(R"({"z_loss": 0.5})");
+  run.schedule.settings = json::parse(R"({"num_cycles": 2.0, "counts_updates": true, "decay_shape": "linear"})");
+  const auto described = command_line::described_config<adafactor, next_token>(run);
+  CHECK(described.optimizer.at_most_learning_rate);
+  CHECK(described.objective.z_loss == 0.5);
+  CHECK(described.lr_num_cycles == 2.0);
+  CHECK(described.lr_counts_updates);
+  CHECK(described.lr_decay_shape == lr_shape::linear);
+
+  json old = run.to_json();
+  old["schedule"].erase("from_zero");
+  old["schedule"]["starts_at_zero"] = true;
+  CHECK(run_description::from_json(old, "run").schedule.from_zero);
+  old["schedule"]["from_zero"] = true;
+  CHECK_THROWS_WITH_AS((void)run_description::from_json(old, "run"),
+                       doctest::Contains("schedule.starts_at_zero: is an earlier name of from_zero, which is given, too"), config_error);
+  old["schedule"] = json::parse(R"({"settings": {"warmup_steps": 1}})");
+  CHECK_THROWS_WITH_AS((void)(command_line::described_config<adafactor, next_token>(run_description::from_json(old, "run"))),
+                       doctest::Contains("schedule.settings.warmup_steps: there is no such setting; there are counts_updates, warmup_init"), error);
 }

@@ -245,7 +245,11 @@ model:
   embed_dim: 16
   max_seq_len: 512
 )");
-  refuses("tune run generate --config ascend_generation_config.yaml", "device: must be cpu: the program generate is compiled for it; give device=cpu");
+  refuses("tune run generate --config ascend_generation_config.yaml", "device: must be cpu or cuda: the programs generate and generate_cuda are");
+  if (!xtrain::file_exists(EXAMPLES "/generate_cuda"))
+    refuses("tune run generate --config ascend_generation_config.yaml device=cuda",
+            "the device cuda needs generate_cuda beside this program, which this build has not: -D XTRAIN_CUDA=ON, or xtrain_add_trainer(NAME generate_cuda "
+            "SOURCE generate.cpp DEVICE cuda PRECISION bf16_mixed); or give the device cpu");
   refuses("tune run generate --config ascend_generation_config.yaml device=cpu checkpointer.checkpoint_files=[Hf_model_0001_0.pt,hf_model_0004_9.pt]",
           "checkpointer.checkpoint_files: Hf_model_0001_0.pt must be in ascend_llama/epoch_9; it is not");
   const auto generated = run("tune run generate --config ascend_generation_config.yaml device=cpu");
@@ -344,6 +348,9 @@ TEST_CASE("Stanford Alpaca on Ascend: FSDP and DeepSpeed") {
 
   const auto result = run(train("2", "Qwen1.5-7B-Chat/", "2", "--deepspeed ds_config_zero2.json"));
   REQUIRE_MESSAGE(result.status == 0, result.err);
+  const std::string on_cpu = "note: on the cpu; --device cuda asks for an NVIDIA GPU\n";
+  CHECK_MESSAGE(holds(result.err, on_cpu), result.err);
+  CHECK_FALSE(holds(run(train("2", "Qwen1.5-7B-Chat/", "2", "--device cpu") + " --print-run").err, on_cpu));
   // 40 samples, 32 in a step
   const std::string line =
       "\\{'loss': " + number + ", 'grad_norm': " + number + ", 'learning_rate': " + number + ", 'epoch': ";

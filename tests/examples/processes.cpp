@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <xtrain/io.hpp>
@@ -36,9 +37,10 @@ struct started_ranks {
   scratch_folder folder{};
   running_program launcher;
 
-  started_ranks(std::size_t ranks, const words& flags) : launcher(command(folder, ranks, flags)) {}
+  started_ranks(std::size_t ranks, const words& flags, const std::string& program = "pretrain_by_mpi")
+      : launcher(command(folder, ranks, flags, program)) {}
 
-  static words command(const scratch_folder& folder, std::size_t ranks, const words& flags) {
+  static words command(const scratch_folder& folder, std::size_t ranks, const words& flags, const std::string& program) {
     std::string text;
     for (int i = 0; i < 60; ++i) text += "one two three four five\n";
     put_file(folder / "text.txt", text);
@@ -50,7 +52,7 @@ struct started_ranks {
         "-c",
         "cd \"$0\"; r=$OMPI_COMM_WORLD_RANK; \"$@\" 2> err.$r & echo $! > pid.$r.part; mv pid.$r.part pid.$r; wait $!; echo $? > status.$r.part; mv status.$r.part status.$r",
         folder.path(),
-        EXAMPLES "/pretrain_by_mpi",
+        EXAMPLES "/" + program,
         "--tokenizer",
         "byte",
         "--num-layers",
@@ -115,8 +117,11 @@ TEST_CASE("when one process gets a signal, all end with its status, and a checkp
   }
 }
 
-TEST_CASE("a process that hangs is named by those that wait for it, after --timeout") {
-  started_ranks ranks(3, {"--max-steps", "100000000", "--timeout", "2"});
+namespace {
+
+void hangs(const std::string& program) {
+  CAPTURE(program);
+  started_ranks ranks(3, {"--max-steps", "100000000", "--timeout", "2"}, program);
   ranks.wait_until([&] { return holds(ranks.err(0), "step 1/"); });
   REQUIRE(holds(ranks.err(0), "step 1/"));
   ::kill(ranks.process(2), SIGSTOP);
@@ -136,9 +141,72 @@ TEST_CASE("a process that hangs is named by those that wait for it, after --time
   CHECK(seconds < 60.0);  // not ten minutes, which is the default
 }
 
+}  // namespace
+
+TEST_CASE("a process that hangs is named by those that wait for it, after --timeout") {
+  hangs("pretrain_by_mpi");
+  hangs("pretrain_rehearsed");
+}
+
 TEST_CASE("a wrong command line ends every process with 2") {
   started_ranks ranks(2, {"--max-steps", "1", "--max-memory", "1K"});
   (void)ranks.launcher.wait();
   CHECK(ranks.status(0) == 2);
   CHECK(ranks.status(1) == 2);
+}
+
+namespace {
+
+/// Ranks that are threads of one process.
+program_result threads(const scratch_folder& folder, const std::string& program, const std::string& output, const words& flags) {
+  words all = started_ranks::command(folder, 1, {}, program);
+  all.erase(all.begin(), all.begin() + 7);  // mpirun and its shell
+  for (std::string& one : all)
+    if (one == folder / "out") one = folder / output;
+    else if (one == folder / "record.jsonl") one = folder / (output + ".jsonl");
+  all.insert(all.end(), {"--ranks", "2"});
+  all.insert(all.end(), flags.begin(), flags.end());
+  return run_program(std::move(all));
+}
+std::string weights(const std::string& folder) { return get_file(folder + "/model.safetensors"); }
+
+}  // namespace
+
+TEST_CASE("two ranks with a GPU each train as on the cpu, as threads over NCCL or by way of the host, and as processes") {
+  const scratch_folder folder;
+  started_ranks processes(2, {"--max-steps", "4"}, "pretrain_rehearsed");
+  const program_result nccl = threads(folder, "pretrain_rehearsed", "nccl", {"--max-steps", "4", "--collectives", "nccl"}),
+                       host = threads(folder, "pretrain_rehearsed", "host", {"--max-steps", "4", "--collectives", "host"}),
+                       cpu = threads(folder, "pretrain_by_mpi", "cpu", {"--max-steps", "4"});
+  (void)processes.launcher.wait();
+  CAPTURE(nccl.err);
+  CAPTURE(host.err);
+  CAPTURE(processes.err(0));
+  CAPTURE(processes.err(1));
+  REQUIRE(nccl.status == 0);
+  REQUIRE(host.status == 0);
+  REQUIRE(cpu.status == 0);
+  REQUIRE(processes.status(0) == 0);
+  REQUIRE(processes.status(1) == 0);
+  CHECK(count(processes.err(0), "messages between GPUs go by way of the host") == 1);
+  CHECK(count(nccl.err + host.err + processes.err(1), "by way of the host") == 0);
+  // a sum over two ranks has one order
+  CHECK(weights(folder / "nccl") == weights(folder / "host"));
+  CHECK(weights(folder / "nccl") == weights(processes.folder / "out"));
+  CHECK(weights(folder / "nccl").size() == weights(folder / "cpu").size());
+  CHECK(std::abs(last_loss(folder / "nccl.jsonl") - last_loss(folder / "cpu.jsonl")) < 1e-5);  // near 5 after 4 steps: fp32 rounds to 2^-22
+}
+
+TEST_CASE("a GPU that fails ends the run of both ranks, with the GPU's error, whatever moves the data") {
+  const scratch_folder folder;
+  for (const auto& [by, work] : {std::pair{"nccl", "300"}, {"host", "500"}}) {  // in the first steps
+    CAPTURE(by);
+    ::setenv("XTRAIN_REHEARSAL_FAILURE", work, 1);
+    const program_result run = threads(folder, "pretrain_rehearsed", "failed", {"--max-steps", "1000", "--collectives", by});
+    ::unsetenv("XTRAIN_REHEARSAL_FAILURE");
+    CAPTURE(run.err);
+    CHECK(run.status == 1);
+    CHECK(holds(run.err, "an illegal memory access was encountered"));
+    CHECK(!holds(run.err, "rehearsal: "));
+  }
 }

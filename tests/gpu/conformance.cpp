@@ -39,6 +39,8 @@ int GPU_CHECK(bool large) {
   xtrain::testing::conformance<xtrain::cuda> suite(on);
   suite.check_stream();
   suite.check<GPU_DTYPE>();
+  suite.begin_operands_at(1);
+  suite.check<GPU_DTYPE>();
   return report(suite);
 }
 

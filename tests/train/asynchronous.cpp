@@ -11,10 +11,16 @@
 #include <vector>
 
 #include <xtrain/models/mixtral.hpp>
+#include <xtrain/optim/adamw_8bit.hpp>
 #include <xtrain/parallel.hpp>
 #include <xtrain/testing/isolated.hpp>
 #include <xtrain/testing/recorded_transport.hpp>
+#include <xtrain/train/add_log_probs.hpp>
+#include <xtrain/train/checkpoint.hpp>
+#include <xtrain/train/optimizer_file.hpp>
+#include <xtrain/train/reward_scorer.hpp>
 #include "ranks.hpp"
+#include "scratch.hpp"
 
 namespace {
 
@@ -410,6 +416,63 @@ TEST_CASE("a model that is assigned to is not left with work of the old one") {
   model = model_type(sizes(true));
   trainer trainer(model, {.max_steps = 1, .micro_batch_size = 2});
   CHECK(trainer.step(std::span<const host_batch>(batches_of(1, 0)), 1e-2).loss > 0);
+}
+
+namespace {
+
+struct scoring : on_device<isolated, single> {
+  using objective = reward;
+};
+struct with_8_bits : on_device<isolated, zero<1>> {
+  using optimizer = adamw_8bit;
+};
+
+/// What the host waited for in work().
+template <class Model, class Work>
+[[nodiscard]] testing::host_waits waits_in(Model& model, Work&& work) {
+  const testing::host_waits before = model.context().waits();
+  work();
+  return model.context().waits().since(before);
+}
+
+}  // namespace
+
+TEST_CASE("log-probabilities, scores and optimizer state come to the host through pinned memory; the host waits once for the check of all weights") {
+  const host_batch batch = batches_of(1, 0)[0];
+  llama<on_device<cpu, single>> here(sizes(false));
+  llama<on_device<isolated, single>> model(sizes(false));
+  {
+    const training_config<adamw> settings{.max_steps = 4, .micro_batch_size = 2, .seq_length = 16};
+    trainer on_cpu(here, settings);
+    trainer trainer(model, settings);
+    CHECK(waits_in(model, [&] { CHECK(trainer.token_log_probs(batch) == on_cpu.token_log_probs(batch)); }).blocking_copies == 0);
+    const testing::host_waits checked = waits_in(model, [&] { trainer.require_finite_weights(); });
+    CHECK(model.parameters().entries().size() > 10);
+    CHECK(checked.synchronizations + checked.event_waits == 1);
+    CHECK(checked.blocking_copies == 0);
+  }
+  dataset data = sentences();
+  CHECK(waits_in(model, [&] { add_reference_log_probs(model, data); }).blocking_copies == 0);
+  CHECK(waits_in(model, [&] { add_teacher_log_probs(model, data, {.top_k = 5}); }).blocking_copies == 0);
+
+  llama<scoring> scores(sizes(true));
+  reward_scorer scorer(scores, {.micro_batch_size = 2});
+  const std::vector<std::vector<token>> sequences{{1, 2, 3}, {4, 5, 6, 7}, {8}};
+  CHECK(waits_in(scores, [&] { CHECK(scorer(sequences).size() == 3); }).blocking_copies == 0);
+
+  const scratch_folder scratch;
+  for (const std::size_t ranks : {std::size_t{1}, std::size_t{2}})
+    run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
+      llama<with_8_bits> trained(sizes(false), {}, {.parallel = {.ranks = network}});
+      trainer trainer(trained, {.max_steps = 1, .micro_batch_size = 2, .optimizer = {.min_8bit_size = 256}});
+      const std::string folder = scratch / concat(ranks);
+      make_folder(folder);
+      CHECK(waits_in(trained, [&] { (void)write_optimizer(trainer, folder + "/alone", nullptr); }).blocking_copies == 0);
+      checkpoint_folder checkpoints(trainer, folder + "/together", {.save_steps = 1});
+      trainer.attach(checkpoints);
+      CHECK(waits_in(trained, [&] { trainer.fit(sentences()); }).blocking_copies == 0);
+      CHECK(waits_in(trained, [&] { (void)checkpoints.resume(); }).blocking_copies == 1);  // the loss scale and its like, 1 struct
+    });
 }
 
 TEST_CASE("at most two steps may be queued, and every result is that of its step") {

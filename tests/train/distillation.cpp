@@ -252,6 +252,13 @@ TEST_CASE("what is missing or does not fit is said") {
   teacher_model source(stranger, {.micro_batch_size = 2, .gradient_accumulation_steps = 4, .seq_length = length});
   trainer.use_teacher(source);
   CHECK_THROWS_WITH_AS((void)trainer.step(std::span<const host_batch>(batches), 1e-2), doctest::Contains("vocabulary must be the student's"), shape_error);
+  {
+    teacher<single> short_lived(teacher_shape());
+    teacher_model brief(short_lived, {.micro_batch_size = 2, .gradient_accumulation_steps = 4, .seq_length = length});
+    trainer.use_teacher(brief);
+  }
+  CHECK_THROWS_WITH_AS((void)trainer.step(std::span<const host_batch>(batches), 1e-2),
+                       doctest::Contains("trainer: the teacher must live as long as it is used; it has been destroyed"), config_error);
   xtrain::trainer<student<single>> stored(model, settings({.top_k = 4}));
   CHECK_THROWS_WITH_AS((void)stored.step(std::span<const host_batch>(batches), 1e-2), doctest::Contains("top-4"), data_error);
   CHECK_THROWS_WITH_AS((xtrain::trainer<student<single>>(model, settings({.kind = divergence_kind::reverse, .top_k = 4}))),

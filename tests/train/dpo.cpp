@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -258,6 +259,20 @@ TEST_CASE("what is missing or does not fit is said") {
   dpo_model<single> stranger(larger);
   reference_model other(stranger, {.micro_batch_size = 4, .gradient_accumulation_steps = 4, .seq_length = length});
   CHECK_THROWS_WITH_AS(trainer.use_reference(other), doctest::Contains("its vocabulary must be that of the trained model, 97; it is 101"), config_error);
+  auto gone = std::make_unique<dpo_model<single>>(shape());
+  auto beside = std::make_unique<reference_model<dpo_model<single>>>(
+      *gone, forward_only_config{.micro_batch_size = 4, .gradient_accumulation_steps = 4, .seq_length = length});
+  trainer.use_reference(*beside);
+  gone.reset();
+  const auto step = [&] { (void)trainer.step(std::span<const host_batch>(whole), 1e-2); };
+  CHECK_THROWS_WITH_AS(step(), doctest::Contains("reference_model: its model must stay where it was when the reference_model was made; the model has been "
+                                                 "destroyed"),
+                       config_error);
+  beside.reset();
+  CHECK_THROWS_WITH_AS(step(), doctest::Contains("trainer: the reference model must live as long as it is used; it has been destroyed"), config_error);
+  reference_model there(frozen, {.micro_batch_size = 4, .gradient_accumulation_steps = 4, .seq_length = length});
+  trainer.use_reference(there);
+  CHECK_NOTHROW(step());
   decoder_config balanced = shape();
   balanced.num_experts = 4;
   balanced.num_experts_per_token = 2;

@@ -306,6 +306,22 @@ TEST_CASE("a temperature beside bounded logits is refused on every stage of a pi
   for (const std::string& one : references) CHECK(one.find("must be 1 where logits are bounded (final_logit_softcapping 20); given 0.7") != std::string::npos);
 }
 
+TEST_CASE("a second model that sends on the channels of the first is refused") {
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+    players on(network);
+    const pipeline_ranks same = players::on({}, network);
+    policy_model frozen(shape(), on.opened, {.parallel = same});
+    value_model critic(shape(), on.opened, {.parallel = same});
+    reference_model<policy_model> reference(frozen, {.micro_batch_size = 4, .seq_length = length});
+    trainer<value_model> value(critic, on.value.settings());
+    auto player = ppo_rollouts(on.policy, on.value, {.max_completion_length = 4});
+    const char* why = " must send on channels of its own: give its model parallel = {.ranks = separate_channels(ranks)}";
+    CHECK_THROWS_WITH_AS(player.use_reference(reference), doctest::Contains(why), config_error);
+    CHECK_THROWS_WITH_AS(on.policy.use_reference(reference), doctest::Contains(why), config_error);
+    CHECK_THROWS_WITH_AS((void)ppo_rollouts(on.policy, value, {.max_completion_length = 4}), doctest::Contains(why), config_error);
+  });
+}
+
 TEST_CASE("what does not fit is said") {
   run_ranks(1, [&](const std::shared_ptr<transport>& network) {
     players on(network);
@@ -323,6 +339,12 @@ TEST_CASE("what does not fit is said") {
     CHECK_THROWS_WITH_AS((void)player.step(prompts_of(3), evenness, 1e-3, 1e-3), doctest::Contains("must be a multiple of 16"), config_error);
     const auto none = [](const std::vector<token>&, const std::vector<token>&) { return std::numeric_limits<double>::quiet_NaN(); };
     CHECK_THROWS_WITH_AS((void)player.step(prompts_of(16), none, 1e-3, 1e-3), doctest::Contains("a reward must be finite; reward 0 is"), data_error);
+
+    auto short_lived = std::make_unique<trainer<value_model>>(on.critic, on.value.settings());
+    auto without = ppo_rollouts(on.policy, *short_lived, {.max_completion_length = 4});
+    short_lived.reset();
+    CHECK_THROWS_WITH_AS((void)without.step(prompts_of(16), evenness, 1e-3, 1e-3),
+                         doctest::Contains("ppo_rollouts: the value model's trainer must live as long as it is used; it has been destroyed"), config_error);
 
     // batches that no rollout has made
     host_batch plain;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -203,6 +204,16 @@ TEST_CASE("what does not fit is said") {
   CHECK_THROWS_WITH_AS(reward::require_config({.margin = -1.0}), doctest::Contains("must not be negative; given -1 and 0"), config_error);
   CHECK_THROWS_WITH_AS((void)reward_scores(model, std::vector<std::vector<token>>{{1}, {}}), doctest::Contains("sequence 1 is"), data_error);
   CHECK_THROWS_WITH_AS((void)reward_scores(model, std::vector<std::vector<token>>{{1, 200}}), doctest::Contains("given 200"), data_error);
+
+  std::optional<reward_scorer<reward_llama<single>>> late;
+  {
+    reward_llama<single> short_lived(shape());
+    late.emplace(short_lived);
+    CHECK((*late)(std::vector<std::vector<token>>{{1}}).size() == 1);
+  }
+  CHECK_THROWS_WITH_AS((void)(*late)(std::vector<std::vector<token>>{{1}}),
+                       doctest::Contains("reward_scorer: its model must stay where it was when the reward_scorer was made; the model has been destroyed"),
+                       config_error);
 
   reward_llama<single, cpu, lora>::options options;
   reward_llama<single, cpu, lora> frozen(shape(), {}, options);

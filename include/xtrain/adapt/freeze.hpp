@@ -10,6 +10,7 @@
 #include <xtrain/adapt/module_names.hpp>
 #include <xtrain/adapt/none.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/core/text.hpp>
 
 namespace xtrain {
@@ -23,6 +24,11 @@ struct freeze {
   struct config {
     /// Full names, their suffixes ("lm_head", "self_attn.o_proj", "mlp"), or their prefixes ("model.layers.1").
     std::vector<std::string> trained = {};
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "trained", .help = "modules that are trained"}, c.trained);
+    }
 
     [[nodiscard]] bool trains(const std::string& module) const {
       return lies_in(module, [&](std::string_view name) { return named_by(trained, name); });

@@ -33,6 +33,7 @@ namespace xtrain {
 struct lora {
   static constexpr std::string_view name = "lora";
   static constexpr bool freezes_weights = true;
+  static constexpr bool stores_blocks = true;    ///< frozen weights may be stored in the blocks of a GGUF file (model_options::blocks)
   static constexpr bool can_be_switched_off = true;  ///< a pass can leave it out: the base model is the reference of preference training
 
   using config = lora_config;
@@ -40,8 +41,8 @@ struct lora {
   /// Whether a parameter belongs to the adapter, not to the base model.
   [[nodiscard]] static bool is_own(std::string_view parameter) { return !lora_names::module_beside(parameter).empty(); }
 
-  /// Called once the base weights are loaded or initialized: the DoRA magnitudes are set to the row norms of the weights, of those in four bits to the norms
-  /// of what these stand for.
+  /// Called once the base weights are loaded or initialized: the DoRA magnitudes are set to the row norms of the weights, of quantized ones to the norms of
+  /// what these stand for.
   template <class Store, class Stream>
   static void on_weights_loaded(const Store& store, Stream& stream) {
     using dtype = typename Store::parameter_type;
@@ -51,7 +52,13 @@ struct lora {
                             "zero<2>");
       const auto& weight = *store.find(module_of(m.spec.name) + ".weight");
       std::vector<dtype> w_oi(weight.size()), m_o(m.size());
-      if (weight.spec.quantized) {
+      if (weight.spec.blocks) {
+        const auto there = store.in_blocks(weight);
+        std::vector<std::uint8_t> here(there.code.size());
+        copy_to_host(stream, std::span(here), there.code);
+        stream.synchronize();
+        block_formats::dequantize<dtype>(there.format, here, w_oi);
+      } else if (weight.spec.quantized) {
         const auto there = store.quantized(weight);
         nf4_array here;
         here.code_n2.resize(there.code_n2.size()), here.scale_k.resize(there.scale_k.size()), here.outer.resize(there.outer.size());

@@ -13,6 +13,7 @@
 #include <xtrain/adapt/module_names.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/pattern.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/core/text.hpp>
 
 namespace xtrain {
@@ -58,6 +59,29 @@ struct lora_config {
   bool dora = false;                                                   ///< trained magnitudes of weight rows      [Liu et al. 2024]
   bool frozen_b = false;                                               ///< B is not trained (MiCA): load_adapter must follow, as B starts at zero
   trained_biases bias = trained_biases::none;
+
+  /// All but the dropout are in an adapter's own files.
+  template <class Self, class Visit>
+  static constexpr void members(Self& c, Visit&& visit) {
+    visit({.name = "rank", .range = setting_range::positive, .help = "rank of the update", .compared = false}, c.rank);
+    visit({.name = "alpha", .range = setting_range::positive, .help = "the update is scaled by alpha / rank", .compared = false}, c.alpha);
+    visit({.name = "dropout", .full_name = "lora_dropout", .range = setting_range::share_below_one, .help = "on the input of the adapter"}, c.dropout);
+    visit({.name = "targets", .help = "module names; empty: those of the family", .compared = false}, c.targets);
+    visit({.name = "modules_to_save", .help = "modules of the base model that are trained as well", .compared = false}, c.modules_to_save);
+    visit({.name = "target_pattern", .help = "instead of targets: matches full names", .compared = false}, c.target_pattern);
+    visit({.name = "exclude", .help = "excluded module names", .compared = false}, c.exclude);
+    visit({.name = "exclude_pattern", .help = "the same as a pattern", .compared = false}, c.exclude_pattern);
+    visit({.name = "layers", .help = "only these; empty: all", .compared = false}, c.layers);
+    visit({.name = "layers_pattern", .help = "name of the layer list", .compared = false}, c.layers_pattern);
+    visit({.name = "rank_pattern", .help = "another rank where a name matches", .compared = false}, c.rank_pattern);
+    visit({.name = "alpha_pattern", .help = "another alpha where a name matches", .compared = false}, c.alpha_pattern);
+    visit({.name = "target_parameters", .help = "of a saved adapter: adapted tensors", .compared = false}, c.target_parameters);
+    visit({.name = "parts", .help = "parts of fused modules with an adapter each", .compared = false}, c.parts);
+    visit({.name = "rank_stabilised", .help = "scale by alpha / sqrt(rank)", .compared = false}, c.rank_stabilised);
+    visit({.name = "dora", .help = "trained magnitudes of weight rows", .compared = false}, c.dora);
+    visit({.name = "frozen_b", .help = "B is not trained", .compared = false}, c.frozen_b);
+    visit({.name = "bias", .help = "which biases are trained", .compared = false}, c.bias);
+  }
 
   friend bool operator==(const lora_config&, const lora_config&) = default;
 

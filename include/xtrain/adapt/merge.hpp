@@ -104,6 +104,9 @@ void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe:
   using entry = typename Model::store::entry;
   auto& store = model.parameters();
   store.require_whole("merge_adapter");
+  for (const auto& e : store.entries())
+    require<config_error>(!e.spec.quantized, "merge_adapter: weights must be numbers; '", e.spec.name,
+                          "' is stored in blocks. Save the adapter, and merge its folder into a model without one: merge_adapter(plain, folder)");
   const lora_config& c = model.settings().adapter;
   std::size_t scratch = 0, rank = c.rank;
   for (const auto& [name, r] : c.rank_pattern) rank = std::max(rank, r);

@@ -108,15 +108,15 @@ namespace detail {
 
 /// Options for writing an adapter.
 struct save_adapter_options {
-  std::string base_model{};      ///< name or path of the base model
+  std::string base_model{};      ///< name or path of the base model; empty: null in adapter_config.json, and programs must be told which model it is for
   std::string tokenizer_from{};  ///< folder or file from which tokenizer files are copied
   bool one_writer = false;       ///< with several ranks, only the first writes: see save_options
 };
 
 /// Writes a folder, or a GGUF file if the name ends in .gguf (gguf_adapter.hpp): the adapter, the trained parameters of the base model, and a model card
 /// (README.md) if there is none.
-///   throws  config_error after merge_adapter(model): the adapter would not belong to the base model's weights; file_error: the folder's previous contents
-///           stay intact until the new adapter is complete
+///   throws  config_error after merge_adapter(model): the adapter would not belong to the base model's weights; or when the tokenizer has tokens that the
+///           vocabulary lacks; file_error: the folder's previous contents stay intact until the new adapter is complete
 template <class Model>
 requires std::derived_from<typename Model::recipe::adapter, lora>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
@@ -125,6 +125,7 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   require<config_error>(!store.has_merged_adapter(), folder, ": an adapter must be saved before it is merged: of this model only the adapter is saved, ",
                         "and what merge_adapter(model) added to its weights would be lost. Save the adapter, and merge its folder into a model without one: ",
                         "merge_adapter(plain, folder)");
+  detail::require_tokenizer_fits(folder, options.tokenizer_from, model.config().vocab_size);
   std::vector<tensor_to_write> tensors;
   bool tied = false;
   for (const auto& entry : store.entries()) {
@@ -159,8 +160,9 @@ requires std::derived_from<typename Model::recipe::adapter, lora>
 void load_adapter(Model& model, const std::string& folder) {
   const lora_config saved = adapter_config_of(folder);
   const lora_config& own = model.settings().adapter;
-  require<config_error>(saved.rank == own.rank, folder, ": rank must be the model's ", own.rank, "; the adapter has ", saved.rank);
-  require<config_error>(saved.alpha == own.alpha, folder, ": alpha must be the model's ", own.alpha, "; the adapter has ", saved.alpha);
+  const std::string remedy = ". Create the model with {.adapter = adapter_config_of(folder)}";
+  require<config_error>(saved.rank == own.rank, folder, ": rank must be the model's ", own.rank, "; the adapter has ", saved.rank, remedy);
+  require<config_error>(saved.alpha == own.alpha, folder, ": alpha must be the model's ", own.alpha, "; the adapter has ", saved.alpha, remedy);
   require<config_error>(detail::in_order(saved.parts) == detail::in_order(own.parts), folder,
                         ": the parts of fused modules that have adapters of their own must be those of the model's adapter");
   require<config_error>(saved.frozen_b == own.frozen_b, folder,

@@ -207,7 +207,7 @@ XTRAIN_INLINE std::string peft_config_text(const lora_config& c, const std::stri
   for (const pattern_of_parts& one : patterns_of_parts(c)) ranks.emplace_back(one.module, one.rank), alphas.emplace_back(one.module, one.alpha);
   const json all{{"peft_type", "LORA"},
                  {"task_type", task.empty() ? nothing : json(task)},
-                 {"base_model_name_or_path", base_model},
+                 {"base_model_name_or_path", base_model.empty() ? nothing : json(base_model)},
                  {"revision", nothing},
                  {"inference_mode", true},
                  {"r", c.rank},

@@ -187,12 +187,15 @@ template <class Model>
 
 /// Writes the prefix: in PEFT's format if it counts in positions, in ChatGLM's otherwise. A projection network is saved in the same file
 /// so that training can continue.
-///   throws  file_error; the folder's previous contents stay intact until the new prefix is complete
+///   throws  config_error when the tokenizer has tokens that the vocabulary lacks, or a prefix in ChatGLM's format would replace a model; file_error: the
+///           folder's previous contents stay intact until the new prefix is complete
 template <class Model>
 requires std::is_same_v<typename Model::recipe::adapter, prefix_tuning>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
   if (detail::is_gguf_path(folder)) return detail::save_to_gguf(model, folder, options.tokenizer_from);
   const prefix_config& c = model.settings().adapter;
+  if (!c.counts_in_positions) detail::require_same_family(folder, "");
+  detail::require_tokenizer_fits(folder, options.tokenizer_from, model.config().vocab_size);
   std::vector<tensor_to_write> tensors;
   tensors.push_back(detail::prefix_to_write(model, c.counts_in_positions ? detail::prefix_names::peft : detail::prefix_names::chatglm));
   for (const auto& entry : model.parameters().entries())
@@ -217,7 +220,8 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   json_settings config;
   config.set("peft_type", "PREFIX_TUNING");
   config.set("task_type", "CAUSAL_LM");
-  config.set("base_model_name_or_path", options.base_model);
+  if (options.base_model.empty()) config.set_null("base_model_name_or_path");
+  else config.set("base_model_name_or_path", options.base_model);
   config.set("inference_mode", true);
   config.set("num_virtual_tokens", c.length);
   config.set("num_layers", sizes.num_layers);

@@ -12,6 +12,7 @@
 #include <xtrain/adapt/none.hpp>
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/ops/activation.hpp>
 #include <xtrain/ops/elementwise.hpp>
@@ -29,6 +30,15 @@ struct prefix_config {
   bool counts_in_positions = true;  ///< positions of tokens start after the prefix, as in PEFT; false: at 0, as in ChatGLM
   /// 4 or 8: weights of linear layers in the blocks are stored as integers with a scale per row, as ChatGLM-6B's model.quantize(bits) does; 0: as they are.
   std::size_t weight_bits = 0;
+
+  /// What a checkpoint compares of these is in the folder of the prefix.
+  template <class Self, class Visit>
+  static constexpr void members(Self& c, Visit&& visit) {
+    visit({.name = "length", .range = setting_range::positive, .unit = "tokens", .help = "virtual tokens before every sequence", .compared = false}, c.length);
+    visit({.name = "projection", .help = "inner size of a network that computes the prefix; 0: none", .compared = false}, c.projection);
+    visit({.name = "counts_in_positions", .help = "positions of tokens start after the prefix", .compared = false}, c.counts_in_positions);
+    visit({.name = "weight_bits", .help = "4 or 8: bits of weights of linear layers in the blocks; 0: as they are", .compared = false}, c.weight_bits);
+  }
 
   friend bool operator==(const prefix_config&, const prefix_config&) = default;
 

@@ -9,6 +9,7 @@
 
 #include <xtrain/adapt/concepts.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/device/kernel/fake_quantize.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/ops/fake_quantize.hpp>
@@ -30,6 +31,14 @@ struct qat {
     bool quantizes_activations = true;         ///< int8 inputs; false: weights alone
     bool float_zero_points = false;            ///< weights in unsigned int4 with a zero point in bf16 per group, not in symmetric int4
     std::size_t fake_quant_after_n_steps = 0;  ///< steps of the trainer that compute with the weights as they are, before
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "group_size", .range = setting_range::positive, .help = "inputs per scale of a weight"}, c.group_size);
+      visit({.name = "quantizes_activations", .help = "int8 inputs"}, c.quantizes_activations);
+      visit({.name = "float_zero_points", .help = "unsigned int4 with a zero point per group"}, c.float_zero_points);
+      visit({.name = "fake_quant_after_n_steps", .unit = "steps", .help = "steps before weights are rounded"}, c.fake_quant_after_n_steps);
+    }
 
     [[nodiscard]] bool trains(const std::string&) const { return true; }
     void choose_targets(const std::vector<std::string>&) const {}

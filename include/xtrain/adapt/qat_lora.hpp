@@ -22,10 +22,17 @@ namespace xtrain {
 /// Departures from torchtune: a bias is added (QATLoRALinear leaves it out); those of `qat`.
 struct qat_lora : lora {
   static constexpr std::string_view name = "qat_lora";
+  static constexpr bool stores_blocks = false;
 
   struct config : lora_config, qat::config {
     using lora_config::choose_targets;
     using lora_config::trains;
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      lora_config::members(c, visit);
+      qat::config::members(c, visit);
+    }
 
     /// throws config_error as lora_config does; for DoRA, whose magnitudes are those of weights that are not rounded
     template <class Store>

@@ -12,7 +12,7 @@ namespace xtrain {
 /// norms keep the precision's dtype. Departures from the paper: optimizer states are not paged.
 struct qlora : lora {
   static constexpr std::string_view name = "qlora";
-  static constexpr bool quantizes_weights = true;
+  static constexpr bool quantizes_weights = true, stores_blocks = false;
 };
 
 static_assert(adapter<qlora>);

@@ -29,7 +29,7 @@ XTRAIN_INLINE dataset json_text_dataset(const std::vector<std::string>& paths, c
   all.when_too_long = options.when_too_long;
   for (const std::string& path : paths)
     detail::for_each_record(mapped_file(path), [&](const json& record, std::size_t line) {
-      detail::add_document(all, with, detail::text_field(record, options.field, path, line));
+      add_document(all, with, detail::text_field(record, options.field, path, line));
     });
   all.finish();
   return all;

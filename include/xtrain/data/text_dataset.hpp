@@ -27,12 +27,12 @@ void require_text(const std::string& path, std::string_view text);
 /// across; otherwise at least after a whole character.
 [[nodiscard]] std::size_t piece_end(std::string_view text, std::size_t begin, std::size_t most);
 
-/// Appends one document as one sample: bos if texts begin with it, the text in pieces, eos.
-void add_document(dataset& to, const tokenizer& with, std::string_view text);
-
 }  // namespace detail
 
-/// Each file is one document. All documents are concatenated and cut into sequences; eos marks their ends.
+/// Appends a text as one sample: bos if texts begin with it, the text in pieces, eos.
+void add_document(dataset& to, const tokenizer& with, std::string_view text);
+
+/// Of paths, not of texts. Each file is one document. All documents are concatenated and cut into sequences; eos marks their ends.
 ///   throws  file_error if a path cannot be read, data_error if all files are empty
 [[nodiscard]] dataset text_dataset(const std::vector<std::string>& paths, const tokenizer& with);
 /// The same for one file.

@@ -101,20 +101,20 @@ XTRAIN_INLINE std::size_t piece_end(std::string_view text, std::size_t begin, st
   return end;
 }
 
+}  // namespace detail
+
 XTRAIN_INLINE void add_document(dataset& to, const tokenizer& with, std::string_view text) {
   constexpr std::size_t piece = std::size_t{1} << 20;
   const special_tokens& special = with.special();
   if (const std::vector<token> beginning = with.beginning(); !beginning.empty()) to.extend(beginning);
   for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = piece_end(text, begin, piece);
+    const std::size_t end = detail::piece_end(text, begin, piece);
     to.extend(with.encode(text.substr(begin, end - begin)));
     begin = end;
   }
   if (special.eos >= 0) to.extend(std::vector<token>{special.eos});
   to.end_sample();
 }
-
-}  // namespace detail
 
 XTRAIN_INLINE dataset text_dataset(const std::vector<std::string>& paths, const tokenizer& with) {
   require<data_error>(!paths.empty(), "text_dataset: at least one path must be given");
@@ -124,7 +124,7 @@ XTRAIN_INLINE dataset text_dataset(const std::vector<std::string>& paths, const 
     const mapped_file file(path);
     bytes += file.size();
     detail::require_text(path, file.text());
-    if (file.size() > 0) detail::add_document(all, with, file.text());
+    if (file.size() > 0) add_document(all, with, file.text());
   }
   require<data_error>(bytes > 0, all.source(), ": must hold text to train on; it is empty");
   all.finish();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/lifetime.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/pinned_memory.hpp>
@@ -132,7 +133,7 @@ class log_likelihood_scorer {
 
   /// throws config_error when context-parallel ranks divide sequences, or the model's attention is not causal; memory_error
   explicit log_likelihood_scorer(Forward& forward)
-      : forward_(&forward), statistics_(forward.model().context(), num_tokens(forward), most_alternatives, shards(forward.model())) {
+      : forward_(&forward), forward_life_(forward), statistics_(forward.model().context(), num_tokens(forward), most_alternatives, shards(forward.model())) {
     require<config_error>(context_shard_of(forward.model().parallel()).ranks == 1,
                           "evaluation: the context parallel size must be 1, because continuations are scored by whole sequences; given ",
                           context_shard_of(forward.model().parallel()).ranks);
@@ -167,6 +168,7 @@ class log_likelihood_scorer {
   void run(std::span<const sequence> batch, std::span<const token_request> requests, std::vector<double>& scores);
 
   Forward* forward_;
+  detail::watched forward_life_;
   softmax_statistics<computation> statistics_;
   host_batch batch_;
   std::vector<token> others_;
@@ -174,6 +176,7 @@ class log_likelihood_scorer {
 
 template <class Forward>
 auto log_likelihood_scorer<Forward>::sequences_of(std::span<const token_request> requests) const -> std::vector<sequence> {
+  forward_life_.require_there("log_likelihood_scorer", "its forward_only");
   const std::size_t vocabulary = forward_->model().config().vocab_size, longest = max_length();
   std::vector<sequence> all(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i) {

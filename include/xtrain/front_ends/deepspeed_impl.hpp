@@ -239,13 +239,15 @@ class deepspeed_reader {
     const std::string optimizer = offload(zero, "offload_optimizer"), weights = offload(zero, "offload_param");
     if (!optimizer.empty() && run_.parallel.zero == 0) zero.wrong("offload_optimizer", "used with a stage of 1, 2 or 3");
     if (!weights.empty() && run_.parallel.zero != 3) zero.wrong("offload_param", "used with stage 3");
+    if (optimizer == "cpu" && run_.device != "cpu") run_.offload = "optimizer";
     if (optimizer == "nvme" || weights == "nvme") {
       if (optimizer != "nvme") zero.wrong("offload_param", "used with offload_optimizer to nvme, too: weights alone are not offloaded to files");
       run_.offload = weights == "nvme" ? "optimizer+weights" : "optimizer";
     }
     zero.must_be_off({"cpu_offload_params"}, "it is offload_param today");
-    zero.without_effect({"cpu_offload", "cpu_offload_use_pin_memory"},
-                        "host memory is the cpu device's own; on others, this part of the state stays on the device");
+    if (run_.device != "cpu" && zero.get<bool>("cpu_offload", false)) run_.offload = "optimizer";
+    zero.without_effect({"cpu_offload", "cpu_offload_use_pin_memory"}, run_.device == "cpu" ? "host memory is the cpu device's own"
+                                                                                            : "what is offloaded is in pinned memory of the host");
     run_.parallel.shards = zero.get<std::size_t>("mics_shard_size", 0);
     if (run_.parallel.shards > 0 && run_.parallel.zero != 3) zero.wrong("mics_shard_size", "used with stage 3");
     zero.must_be_off({"zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights"},
@@ -295,8 +297,11 @@ class deepspeed_reader {
     if (device == "none") device.clear();
     const std::string folder = object.get<std::string>("nvme_path", "");
     if (!device.empty() && device != "cpu" && device != "nvme") object.wrong("device", "none, cpu or nvme");
+    if (device == "nvme" && run_.device != "cpu") object.wrong("device", concat("none or cpu: files are for the device cpu, and the run is on ", run_.device));
     if (device == "cpu")
-      object.note("device cpu: the cpu device's memory is host memory; on others, this part of the state stays on the device");
+      object.note(run_.device == "cpu"                      ? "device cpu: the cpu device's memory is host memory"
+                  : std::string_view(name) == "offload_param" ? "device cpu: weights stay on the device, sharded among the ranks"
+                                                            : "device cpu: optimizer state is in pinned memory of the host");
     if (device == "nvme") {
       require<config_error>(!folder.empty(), file_, ": ", object.name_of("nvme_path"), ": must be given, a folder for the files");
       require<config_error>(run_.offload_folder.empty() || run_.offload_folder == folder, file_, ": ", object.name_of("nvme_path"),
@@ -371,7 +376,7 @@ class deepspeed_reader {
     const bool is_cosine = type == "WarmupCosineLR";
     deepspeed_object params = object.part("params");
     schedule_description& schedule = run_.schedule;
-    schedule_description made{.learning_rate = schedule.learning_rate, .starts_at_zero = true};
+    schedule_description made{.learning_rate = schedule.learning_rate, .from_zero = true};
     made.kind = type == "WarmupLR" ? "constant" : type == "WarmupDecayLR" ? "linear" : "cosine";
     made.settings = {{"as_deepspeed", true}, {"log_warmup", params.get<std::string>("warmup_type", "log") == "log"}};
     if (run_.precision == "fp16_mixed") made.settings["counts_updates"] = true;  // nor does a step that overflows advance DeepSpeed's

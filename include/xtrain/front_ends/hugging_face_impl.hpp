@@ -116,7 +116,8 @@ class hugging_face_reader : hugging_face_state, hugging_face_part {
     else
       flags_.finish({"eval_data_path", "model_max_length"},
                     "it is a flag of Stanford Alpaca's train.py, which has --data_path; these are flags of ChatGLM-6B's ptuning/main.py");
-    hugging_face_command command{.trains = !predicts_, .run = {}, .program = predicts_ ? "generate" : "", .arguments = chatglm.prediction(), .notes = {}};
+    hugging_face_command command{.trains = !predicts_, .run = {}, .program = "", .arguments = chatglm.prediction(), .notes = {}};
+    if (predicts_) command.program = run_.device == "cpu" ? "generate" : "generate_cuda";
     command.notes = run_.notes;
     if (!predicts_) command.run = std::move(run_);
     return command;
@@ -245,7 +246,7 @@ class hugging_face_reader : hugging_face_state, hugging_face_part {
 
   void schedule() {
     schedule_description& s = run_.schedule;
-    s.starts_at_zero = true;
+    s.from_zero = true;
     if (run_.precision == "fp16_mixed") s.settings["counts_updates"] = true;  // a step that the scaler skips does not advance the scheduler
     s.learning_rate = flags_.not_negative("learning_rate", 5e-5);
     const std::string kind = flags_.one_of("lr_scheduler_type", "linear",
@@ -269,7 +270,7 @@ class hugging_face_reader : hugging_face_state, hugging_face_part {
     if (flags_.has("lr_scheduler_kwargs")) more = json_of("lr_scheduler_kwargs");
     if (kind == "polynomial") s.min_learning_rate = 1e-7;
     const bool has_min = kind == "cosine_with_min_lr" || kind == "cosine_warmup_with_min_lr", has_stages = kind == "warmup_stable_decay";
-    if (kind == "cosine_warmup_with_min_lr") s.starts_at_zero = false;
+    if (kind == "cosine_warmup_with_min_lr") s.from_zero = false;
     for (const auto& [name, value] : more.items()) {
       if (has_stages && (name == "warmup_type" || name == "decay_type")) {
         if (value != "linear" && value != "cosine" && value != "1-sqrt")
@@ -287,7 +288,7 @@ class hugging_face_reader : hugging_face_state, hugging_face_part {
       else if ((name == "min_lr_rate" && has_min) || (name == "min_lr_ratio" && has_stages)) s.min_learning_rate = number * s.learning_rate;
       else if (name == "warmup_lr_rate" && kind == "cosine_warmup_with_min_lr") {
         s.settings["warmup_init"] = number * s.learning_rate;
-        s.starts_at_zero = true;
+        s.from_zero = true;
       } else if ((name == "num_decay_steps" || name == "num_stable_steps") && has_stages) {
         if (!value.is_number_unsigned()) flags_.wrong("lr_scheduler_kwargs", concat("an object whose ", name, " is a whole number"));
         if (name == "num_decay_steps") s.settings["final_steps"] = value;

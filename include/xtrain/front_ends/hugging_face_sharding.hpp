@@ -41,7 +41,7 @@ class hugging_face_sharding : hugging_face_part {
         else if (word == "shard_grad_op" || word == "hybrid_shard_zero2") run_.parallel.zero = 2, ++kinds;
         else if (word == "no_shard") ++kinds;
         else if (word == "offload")
-          run_.notes.emplace_back("--fsdp offload: the cpu device's memory is host memory; on others, weights stay on the device");
+          offload();
         else if (word != "auto_wrap" && word != "size_based_auto_wrap")
           flags_.wrong("fsdp",
                        "full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 or no_shard, with offload and auto_wrap if wanted");
@@ -74,6 +74,12 @@ class hugging_face_sharding : hugging_face_part {
   }
 
  private:
+  /// FSDP's CPUOffload. Its gathered weights are on the device in either case.
+  void offload() {
+    if (run_.device == "cpu") return void(run_.notes.emplace_back("--fsdp offload: the cpu device's memory is host memory"));
+    run_.offload = "optimizer";
+    run_.notes.emplace_back("--fsdp offload: optimizer state is in pinned memory of the host; weights stay on the device");
+  }
   void fsdp_config(std::string& wrapped) {
     const std::string given = flags_.text("fsdp_config");
     const json settings = given.starts_with("{") ? json_of("fsdp_config") : read_json(given);

@@ -105,7 +105,7 @@ class megatron_optimization : megatron_part {
       s.kind = "inverse_square_root";
       s.settings["timescale"] = flags_.has("train-samples") ? 1.0 : 1.0 / static_cast<double>(global_batch);
     }
-    s.starts_at_zero = true;
+    s.from_zero = true;
     s.settings["round_warmup"] = false;
     const bool by_samples = flags_.has("train-samples");
     if (by_samples) s.counts = "sequences";

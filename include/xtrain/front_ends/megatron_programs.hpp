@@ -85,6 +85,14 @@ inline void ignore_model_and_mesh(megatron_arguments& flags) {
   return load;
 }
 
+/// The program that runs on the device of --device, which is added to its arguments: "evaluate_cuda".
+[[nodiscard]] inline std::string program_on_device(megatron_arguments& flags, const std::string& name, std::vector<std::string>& arguments) {
+  const std::string device = flags.one_of("device", {"cpu", "cuda"}, "cpu");
+  if (device == "cpu") return name;
+  arguments.insert(arguments.end(), {"--device", device});
+  return name + "_cuda";
+}
+
 inline void read_inference(megatron_command& to, megatron_arguments& flags, const megatron_script& script) {
   ignore_model_and_mesh(flags);
   std::vector<std::string> common = {"--model", model_folder_of(flags)};
@@ -103,7 +111,9 @@ inline void read_inference(megatron_command& to, megatron_arguments& flags, cons
   flags.require_that(!(flags.has("fp16") && flags.has("bf16")), "fp16", "must not be given with --bf16");
   const bool is_bf16 = flags.has("bf16");
   if (flags.has("fp16")) flags.ignore({"fp16"}, "text is generated in fp32; --bf16 in bf16");
-  const std::string program = is_bf16 ? "generate_bf16" : "generate";
+  std::string program = program_on_device(flags, "generate", common);
+  if (program == "generate" && is_bf16) program = "generate_bf16";
+  flags.require_that(is_bf16 || !program.ends_with("_cuda"), "device", "must be given with --bf16 for cuda: generate_cuda computes in it; given cuda");
   std::vector<std::string> tasks = flags.list("task");
   if (!flags.has("task")) tasks = {"1", "2", "3"};
   else flags.require_that(!tasks.empty(), "task", "must have a value: 1 (greedy), 2 (sampled, with log-probabilities)");
@@ -168,7 +178,8 @@ inline void read_evaluation(megatron_command& to, megatron_arguments& flags) {
   const char* const batch = flags.has("evaluation-batch-size") ? "evaluation-batch-size" : "micro-batch-size";
   add(common, "--batch-size", concat(flags.positive(batch, 1)));
   (void)flags.has("micro-batch-size");
-  flags.ignore({"fp16", "bf16"}, "benchmarks are run in fp32");
+  const std::string program = program_on_device(flags, "evaluate", common);
+  flags.ignore({"fp16", "bf16"}, program == "evaluate" ? "benchmarks are run in fp32" : "benchmarks are run in bf16");
   flags.ignore({"temperature", "top-p", "top-k", "greedy", "max-length", "seed"},
                "answers are greedy; choices are compared by their log-likelihood");
   const std::vector<std::string> tasks = flags.list("task"), paths = flags.list("task-data-path");
@@ -189,7 +200,7 @@ inline void read_evaluation(megatron_command& to, megatron_arguments& flags) {
     add(all, "--tasks", task->ours), add(all, "--data-dir", folder_of_benchmarks(path, *task));
     if (name == "gsm8k" || name == "bbh" || name == "human_eval") add(all, "--max-gen-toks", concat(tokens));
     if (name == "human_eval") add(all, "--output-path", "human_eval.json");
-    to.calls.push_back({"evaluate", std::move(all)});
+    to.calls.push_back({program, std::move(all)});
   }
   (void)flags.has("max-new-tokens");
 }
@@ -203,7 +214,8 @@ inline void read_task(megatron_command& to, megatron_arguments& flags) {
   if (const std::string path = tokenizer_of(flags); !path.empty()) add("--tokenizer", path);
   if (const std::size_t length = flags.positive("seq-length", 0); length > 0) add("--max-length", concat(length));
   add("--batch-size", concat(flags.positive("micro-batch-size", 1)));
-  flags.ignore({"fp16", "bf16"}, "benchmarks are run in fp32");
+  const std::string program = program_on_device(flags, "evaluate", all);
+  flags.ignore({"fp16", "bf16"}, program == "evaluate" ? "benchmarks are run in fp32" : "benchmarks are run in bf16");
   flags.ignore({"seed"}, "nothing is drawn");
   const std::vector<std::string> tasks = flags.list("task"), data = flags.list("valid-data");
   flags.require_that(tasks.size() == 1 && (tasks.front() == "LAMBADA" || tasks.front() == "WIKITEXT103"), "task",
@@ -218,7 +230,7 @@ inline void read_task(megatron_command& to, megatron_arguments& flags) {
     // as preprocess_data: these put no token before a text
     if (tokenizer_type == "GPT2BPETokenizer" || tokenizer_type == "SentencePieceTokenizer" || tokenizer_type == "GPTSentencePieceTokenizer")
       all.emplace_back("--no-bos");
-    to.calls.push_back({"evaluate", std::move(all)});
+    to.calls.push_back({program, std::move(all)});
     return;
   }
   flags.ignore({"overlapping-eval"}, "it is for --task WIKITEXT103");
@@ -231,7 +243,7 @@ inline void read_task(megatron_command& to, megatron_arguments& flags) {
                      "must be lambada_test_en.jsonl where the folder has it, because evaluate reads that; given ", data.front());
   const std::filesystem::path folder = file.parent_path().parent_path();
   add("--tasks", "lambada_openai"), add("--data-dir", folder.empty() ? "." : folder.string());
-  to.calls.push_back({"evaluate", std::move(all)});
+  to.calls.push_back({program, std::move(all)});
 }
 
 inline constexpr auto conversion_flags = [] {

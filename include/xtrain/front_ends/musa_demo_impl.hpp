@@ -159,7 +159,7 @@ XTRAIN_INLINE musa_demo_run read_musa_demo(const std::vector<std::string>& words
   run.optimizer.max_grad_norm = 1.0;
   run.optimizer.keep_gradients = true;
   run.schedule = {
-      .kind = "cosine", .learning_rate = 1e-4 * static_cast<double>(run.parallel.ranks), .warmup_steps = 100, .starts_at_zero = true};
+      .kind = "cosine", .learning_rate = 1e-4 * static_cast<double>(run.parallel.ranks), .warmup_steps = 100, .from_zero = true};
   run.schedule.settings = {{"decay_epochs", 1}, {"continues", true}};
   run.objective.average = "micro_batch";
   run.drop_last = false;

@@ -27,7 +27,7 @@ struct torchtune_launch {
 
 /// What a recipe comes to.
 struct torchtune_call {
-  std::string program = "train";         ///< train, generate, evaluate or convert
+  std::string program = "train";         ///< train, generate, generate_bf16, evaluate or convert; generate_cuda, evaluate_cuda
   std::optional<run_description> run{};  ///< of train
   std::vector<std::string> arguments{};  ///< of the others
   std::string weights{};                 ///< of the others: the folder of weights, and the files that the config names there

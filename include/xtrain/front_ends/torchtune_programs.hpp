@@ -25,7 +25,7 @@ class tune_programs : tune_reader {
 
   [[nodiscard]] torchtune_call generate() {
     torchtune_call call = program("generate");
-    if (call.dtype == "bf16") call.program = "generate_bf16";
+    if (call.device == "cpu" && call.dtype == "bf16") call.program = "generate_bf16";
     run_description tokens;
     tokenize(tokens);
     const auto add = [&](const char* flag, const std::string& value) { call.arguments.insert(call.arguments.end(), {flag, value}); };
@@ -70,7 +70,7 @@ class tune_programs : tune_reader {
   }
   [[nodiscard]] torchtune_call evaluate() {
     torchtune_call call = program("evaluate");
-    if (call.dtype == "bf16") note("dtype", "evaluate computes in fp32, with the bf16 weights of the folder");
+    if (call.device == "cpu" && call.dtype == "bf16") note("dtype", "evaluate computes in fp32, with the bf16 weights of the folder");
     run_description tokens;
     tokenize(tokens);
     const auto add = [&](const char* flag, const std::string& value) { call.arguments.insert(call.arguments.end(), {flag, value}); };
@@ -147,10 +147,15 @@ class tune_programs : tune_reader {
     if (model.use.lora) section.wrong("_component_", "must not be a builder of LoRA: merge the adapter, or call generate --adapter");
     const checkpoint weights = checkpointer("checkpointer", *model.use.model, false);
     call.device = top_.text("device", "cpu");
-    if (call.device != "cpu")
-      top_.wrong("device", concat("must be cpu: the program ", name, " is compiled for it; give device=cpu, or build ", name, " for another device"));
+    const bool is_cuda = call.device == "cuda" || call.device.starts_with("cuda:");
+    if (call.device != "cpu" && !is_cuda)
+      top_.wrong("device", concat("must be cpu or cuda: the programs ", name, " and ", name, "_cuda are compiled for these"));
     call.dtype = top_.text("dtype", "bf16");
     if (call.dtype != "bf16" && call.dtype != "fp32") top_.wrong("dtype", "must be bf16 or fp32");
+    if (is_cuda) {
+      call.program += "_cuda";
+      if (call.dtype != "bf16") top_.wrong("dtype", concat("must be bf16 on cuda: ", call.program, " computes in it"));
+    }
     (void)top_.any("output_dir");
     (void)top_.any("cudnn_deterministic_mode");
     (void)top_.any("log_level");
@@ -159,6 +164,7 @@ class tune_programs : tune_reader {
     if (const yaml_value* cache = top_.get("enable_kv_cache"); cache != nullptr && cache->type == yaml_value::kind::boolean && !cache->truth)
       note("enable_kv_cache", "keys and values are always kept; results are the same");
     call.arguments = {"--model", weights.folder};
+    if (is_cuda) call.arguments.insert(call.arguments.end(), {"--device", call.device});
     call.weights = weights.folder;
     call.weight_files = weights.files;
     return call;

@@ -539,7 +539,7 @@ class tune_training : tune_reader {
     tune_section section = top_.section("lr_scheduler");
     (void)checked_component(section.values(), file_, "lr_scheduler", true);
     run.schedule.kind = "cosine";
-    run.schedule.starts_at_zero = true;  // LambdaLR: step 0 has the rate of 0 steps
+    run.schedule.from_zero = true;  // LambdaLR: step 0 has the rate of 0 steps
     if (!section.has("num_warmup_steps")) section.wrong("num_warmup_steps", "must be given");
     run.schedule.warmup_steps = section.count("num_warmup_steps", 0);
     if (const double cycles = section.number("num_cycles", 0.5); cycles != 0.5) run.schedule.settings["num_cycles"] = cycles;
@@ -659,8 +659,10 @@ class tune_training : tune_reader {
       top_.wrong("data_parallel_shard_dim", concat("must be ", data_ranks / copies, ", the data-parallel ranks of one copy, or -1"));
     if (each != data_ranks) mesh.shards = each;
     if (top_.flag("fsdp_cpu_offload", false)) {
-      note("fsdp_cpu_offload", "weights and optimizer state stay on the device, sharded among the ranks; results are the same");
-      if (run.device == "cpu") notes_.pop_back();
+      if (run.device != "cpu") {  // the cpu's own memory is host memory
+        run.offload = "optimizer";
+        note("fsdp_cpu_offload", "optimizer state is in pinned memory of the host; weights stay on the device, sharded among the ranks");
+      }
     }
   }
 

@@ -14,9 +14,11 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/lifetime.hpp>
 #include <xtrain/core/shared_model.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/stream_drain.hpp>
 #include <xtrain/generate/beam_search.hpp>
 #include <xtrain/generate/decoding_memory.hpp>
 #include <xtrain/generate/sampling.hpp>
@@ -72,6 +74,7 @@ class generator {
   using decoding = detail::decoding_memory<Model>;
 
   /// `longest` tokens of prompt and result together; 0: the model's maximum sequence length.
+  ///   model   must not be moved or destroyed while the generator is used: calls then throw a config_error
   ///   throws  config_error, memory_error
   explicit generator(Model& model, std::size_t rows = 1, std::size_t longest = 0);
   /// Bytes of the KV cache of such a generator on this rank: most of its memory, beside the model's and a trainer's.
@@ -194,6 +197,7 @@ class generator {
   [[nodiscard]] double bytes_per_step() const;
 
   Model* model_;
+  detail::watched model_life_;
   std::size_t rows_, longest_;
   planned_memory planned_{};
   attention_mask mask_;
@@ -202,13 +206,15 @@ class generator {
   decoding decoding_;
   typename decoding::decode_batch to_run_;
   generate_statistics statistics_;
+  detail::stream_drain<typename Model::device::stream> drain_;  // last: the host waits before memory that queued work uses is released
 };
 
 template <class Model>
 generator<Model>::generator(Model& model, std::size_t rows, std::size_t longest) try
-    : model_(&model), rows_(rows), longest_(checked_length(model, rows, longest)), mask_(attention_mask_of(model)),
+    : model_(&model), model_life_(model), rows_(rows), longest_(checked_length(model, rows, longest)), mask_(attention_mask_of(model)),
       piece_(mask_.kind == attention_mask::rule::causal ? std::min(longest_, tokens_at_once) : longest_),
-      passes_(model, measure(model, rows_, num_tokens(), piece_, planned_)), decoding_(model, rows_, num_tokens(), piece_) {
+      passes_(model, measure(model, rows_, num_tokens(), piece_, planned_)), decoding_(model, rows_, num_tokens(), piece_),
+      drain_(model.stream(), model_life_) {
 } catch (const memory_error& problem) {
   fail<memory_error>("generator: the memory for ", rows, " sequences of ", checked_length(model, rows, longest), " tokens, of which the KV cache is ",
                      bytes_text(cache_bytes(model, rows, longest)), ", must fit beside the model; ", problem.what());
@@ -240,6 +246,7 @@ auto generator<Model>::generate(const std::vector<token>& prompt, const generate
 template <class Model>
 auto generator<Model>::generate_sequences(std::span<const std::vector<token>> prompts, const generate_config& settings)
     -> std::vector<generated_sequence> {
+  model_life_.require_model("generator");
   check(settings);
   check(prompts, settings);
   statistics_ = {};

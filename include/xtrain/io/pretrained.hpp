@@ -32,6 +32,7 @@
 #include <xtrain/io/settings.hpp>
 #include <xtrain/io/tensor_source.hpp>
 #include <xtrain/io/vocabulary_rows.hpp>
+#include <xtrain/io/weight_blocks.hpp>
 #include <xtrain/io/weight_file.hpp>
 
 namespace xtrain {
@@ -52,6 +53,10 @@ struct pretrained_tag;
 /// The tensors of a folder with a model: a weight_folder, or a meta_llama_folder; or of a GGUF file: a gguf_model.
 ///   throws  file_error, config_error
 [[nodiscard]] std::shared_ptr<const tensor_source> open_weights(const std::string& folder);
+
+/// The matrices of a GGUF file that are in blocks, for model_options::blocks; empty for a folder.
+///   throws  file_error, config_error
+[[nodiscard]] inline weight_blocks blocks_in(const std::string& file) { return blocks_in(*open_weights(file)); }
 
 namespace detail {
 
@@ -154,6 +159,7 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   using dtype = typename Model::compute;
   require_place(entry, tensor, where, any_rows);
   if (!entry.is_here) return;
+  if (entry.spec.blocks) return model.parameters().set_blocks(model.stream(), entry, blocks_of_rows(entry.spec, tensor, where));
   const resized_rows<dtype> numbers(tensor, any_rows ? entry.spec.whole_shape()[0] : 0);
   std::vector<dtype> host;
   const auto write = [&] { model.parameters().set(model.stream(), entry, std::span<const dtype>(host)); };
@@ -387,6 +393,15 @@ void copy_tokenizer(const std::string& from, const std::string& to);
 
 namespace detail {
 
+/// Before a save writes anything: all tokens of the tokenizer whose files it copies are in the model's vocabulary. Files that cannot be read are copied
+/// unseen: whoever loads the tokenizer refuses them.
+///   throws  config_error
+void require_tokenizer_fits(const std::string& folder, const std::string& tokenizer_from, std::size_t vocab_size);
+/// Before a save writes a config.json: the folder's own, if it can be read, describes the same family.
+///   model_type   empty: what is saved is no whole model, and there must be no model
+///   throws  config_error
+void require_same_family(const std::string& folder, std::string_view model_type);
+
 /// The generation_config.json of a folder; empty if there is none, or it is malformed.
 [[nodiscard]] json_settings generation_settings(const std::string& folder);
 
@@ -471,11 +486,14 @@ void save_to_gguf(const Model& model, const std::string& path, const std::string
 /// Writes a Hugging Face folder, or a GGUF file if the name ends in .gguf (save_gguf). A folder has config.json, weights, generation_config.json, tokenizer
 /// files, and a model card (README.md) if there is none. Every file is replaced by one rename, the weights last and all at once. To survive a kill at any
 /// instant use checkpoints, which are whole folders.
-///   throws  file_error
+///   throws  config_error when the folder holds a model of another family, or the tokenizer has tokens that the vocabulary lacks: nothing is written then;
+///           file_error
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Model& model, const std::string& folder,
                                                                         const save_options& options = {}) {
   if (detail::is_gguf_path(folder)) return detail::save_to_gguf(model, folder, options.tokenizer_from);
+  detail::require_same_family(folder, model.family_info().model_type);
+  detail::require_tokenizer_fits(folder, options.tokenizer_from, model.config().vocab_size);
   std::vector<tensor_to_write> tensors;
   for (const auto& entry : model.parameters().entries()) tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));
   const detail::saving_ranks ranks(model, options.one_writer);

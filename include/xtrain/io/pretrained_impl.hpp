@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -41,6 +42,7 @@
 #include <xtrain/io/vocabulary_rows.hpp>
 #include <xtrain/io/weight_file.hpp>
 #include <xtrain/text/gguf_tokenizer_files.hpp>
+#include <xtrain/text/sentencepiece_file.hpp>
 #include <xtrain/text/tokenizer_class.hpp>
 
 namespace xtrain {
@@ -245,6 +247,105 @@ XTRAIN_INLINE void copy_tokenizer(const std::string& from, const std::string& to
 }
 
 namespace detail {
+
+/// One more than the greatest number of a token in a tokenizer's files; 0: not known.
+[[nodiscard]] inline std::size_t token_count_of(const std::string& from) {
+  std::size_t count = 0;
+  const auto add = [&](std::size_t id) { count = std::max(count, id + 1); };
+  const auto add_number = [&](const json& id) {
+    if (id.is_number_unsigned()) add(id.get<std::size_t>());
+  };
+  const auto add_ids = [&](const json& texts) {  // {text: id}, or a list of pieces
+    if (texts.is_array() && !texts.empty()) add(texts.size() - 1);
+    if (texts.is_object())
+      for (const auto& one : texts.items()) add_number(one.value());
+  };
+  const auto add_lines = [&](std::string_view text, bool ranks) {  // WordPiece: a token; token ranks: a token and its number
+    for (std::size_t line = 0; !text.empty(); ++line) {
+      const std::string_view one = text.substr(0, text.find('\n'));
+      std::size_t id = line;
+      if (ranks) {
+        const std::size_t space = one.find(' ');
+        const std::string_view digits = space == std::string_view::npos ? std::string_view() : one.substr(space + 1);
+        if (std::from_chars(digits.data(), digits.data() + digits.size(), id).ec == std::errc{}) add(id);
+      } else {
+        add(id);
+      }
+      text.remove_prefix(std::min(one.size() + 1, text.size()));
+    }
+  };
+  const auto document = [](const std::string& path) { return file_exists(path) ? json::parse(mapped_file(path).text(), nullptr, false) : json(); };
+  const auto member = [](const json& of, const char* name) -> const json& {
+    static const json none;
+    return of.is_object() && of.contains(name) ? of.at(name) : none;
+  };
+  const std::string folder = is_directory(from) ? from : std::filesystem::path(from).parent_path().string();
+  const auto in_folder = [&](const char* name) { return folder.empty() ? std::string(name) : concat(folder, "/", name); };
+  const json settings = document(in_folder("tokenizer_config.json"));
+  const auto add_file = [&](const std::string& path, const std::string& kind) {
+    if (kind == "tokenizer.json") {
+      const json whole = document(path);
+      add_ids(member(member(whole, "model"), "vocab"));
+      for (const json& one : member(whole, "added_tokens")) add_number(member(one, "id"));
+    } else if (kind.ends_with("vocab.json")) {
+      add_ids(document(path));
+    } else if (kind == "vocab.txt") {
+      add_lines(mapped_file(path).text(), false);
+    } else if (kind.ends_with(".tiktoken")) {
+      add_lines(mapped_file(path).text(), true);
+    } else if (const json& images = member(settings, "num_image_tokens"); kind == "tokenizer.model" && (images.is_null() || images == 0)) {
+      try {
+        if (const std::size_t pieces = read_sentencepiece(mapped_file(path).text(), path).pieces.size(); pieces > 0) add(pieces - 1);
+      } catch (const error&) {  // ranks of tokens, or damaged
+        add_lines(mapped_file(path).text(), true);
+      }
+    }
+  };
+  if (is_directory(from)) {
+    for (const char* name : {"tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model"})
+      if (count == 0 && file_exists(in_folder(name))) add_file(in_folder(name), name);
+    if (count == 0)
+      for (const std::string& name : names_in(from))
+        if (name.ends_with(".tiktoken") || name.ends_with(".model")) add_file(in_folder(name.c_str()), name.ends_with(".model") ? "tokenizer.model" : name);
+  } else if (from.ends_with("merges.txt")) {  // beside gpt2-merges.txt is gpt2-vocab.json
+    if (const std::string path = from.substr(0, from.size() - std::string_view("merges.txt").size()) + "vocab.json"; file_exists(path))
+      add_file(path, "vocab.json");
+  } else {
+    add_file(from, name_in_folder(std::filesystem::path(from).filename().string(), mapped_file(from).text()));
+  }
+  if (count == 0) return 0;
+  add_ids(document(in_folder("added_tokens.json")));
+  if (const json& listed = member(settings, "added_tokens_decoder"); listed.is_object())
+    for (const auto& one : listed.items()) {
+      std::size_t id = 0;
+      if (std::from_chars(one.key().data(), one.key().data() + one.key().size(), id).ec == std::errc{}) add(id);
+    }
+  return count;
+}
+
+XTRAIN_INLINE void require_tokenizer_fits(const std::string& folder, const std::string& tokenizer_from, std::size_t vocab_size) {
+  if (tokenizer_from.empty()) return;
+  std::size_t count = 0;
+  try {
+    if (!gguf_file::is_one(tokenizer_from)) count = token_count_of(tokenizer_from);
+    else if (const gguf_file file(tokenizer_from); file.has("tokenizer.ggml.tokens")) count = file.texts("tokenizer.ggml.tokens").size();
+  } catch (const error&) {
+  }
+  require<config_error>(count <= vocab_size, folder, ": the tokenizer of '", tokenizer_from, "' must fit the model's vocabulary of ", vocab_size,
+                        " tokens; it has ", count, ". Give the model a larger vocabulary (load_options::resize_vocabulary), or take the tokenizer that it was "
+                        "trained with; nothing has been written. See io/README.md");
+}
+
+XTRAIN_INLINE void require_same_family(const std::string& folder, std::string_view model_type) {
+  const std::string path = folder + "/config.json";
+  if (!file_exists(path)) return;
+  const json config = json::parse(mapped_file(path).text(), nullptr, false);
+  if (!config.is_object() || !config.contains("model_type") || !config.at("model_type").is_string()) return;
+  const std::string there = config.at("model_type").get<std::string>();
+  require<config_error>(there == model_type, folder, ": must not hold a model of another family, whose files would stay beside the new ones; its config.json "
+                        "has model_type '", there, "', and ", model_type.empty() ? std::string("a prefix is saved") : concat("the model saved is '", model_type, "'"),
+                        ". Save into another folder, or remove this one first; nothing has been written. See io/README.md");
+}
 
 XTRAIN_INLINE json_settings generation_settings(const std::string& folder) {
   try {

@@ -1,6 +1,7 @@
 // How layers get their parameters: they declare them here, once, when the model is constructed.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -13,6 +14,7 @@
 #include <xtrain/layers/tensor_shard.hpp>
 #include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/parameters.hpp>
+#include <xtrain/tensor/weight_blocks.hpp>
 
 namespace xtrain {
 
@@ -34,8 +36,11 @@ class builder {
   using adapter_config = typename Recipe::adapter::config;
 
   builder(store& parameters, const adapter_config& adapter, const tensor_shard& shard = {}, const tensor_shard& experts = {},
-          const context_shard& sequence_shard = {})
-      : parameters_(&parameters), adapter_(&adapter), shard_(shard), experts_(experts), sequence_shard_(sequence_shard) {}
+          const context_shard& sequence_shard = {}, const weight_blocks* blocks = nullptr)
+      : parameters_(&parameters), adapter_(&adapter), shard_(shard), experts_(experts), sequence_shard_(sequence_shard), blocks_(blocks) {
+    require<config_error>(blocks == nullptr || blocks->empty() || stores_blocks<typename Recipe::adapter>,
+                          "blocks: only frozen weights can be stored in blocks of a GGUF file; the adapter must be lora, it is ", Recipe::adapter::name);
+  }
 
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const adapter_config& adapter() const { return *adapter_; }
@@ -75,6 +80,7 @@ class builder {
   parameter matrix(const std::vector<module_part>& parts, const input_part& inputs, initial_values initial, bool transposed_in_files = false,
                    matrix_use use = matrix_use::table, region where = region::sequence_parallel) {
     std::vector<parameter_spec> specs;
+    const bool in_blocks = use == matrix_use::linear_weight && stored_in_blocks(parts, inputs.count);
     for (const module_part& part : parts) {
       specs.push_back({.name = part.name + ".weight",
                        .shape = {part.outputs, inputs.count},
@@ -82,10 +88,11 @@ class builder {
                        .trainable = trains(part.name),
                        .transposed_in_files = transposed_in_files,
                        .rows_in_files = part.order,
-                       .quantized = quantizes_weights_of(*adapter_) && use == matrix_use::linear_weight && !trains(part.name),
+                       .quantized = in_blocks || (quantizes_weights_of(*adapter_) && use == matrix_use::linear_weight && !trains(part.name)),
                        .integer_bits = 0});
-      if (specs.back().quantized) specs.back().integer_bits = integer_bits_of(*adapter_);
-      if (specs.back().quantized) require_whole_layers(specs.back().integer_bits > 0 ? "weights in few bits" : "qlora");
+      if (in_blocks) specs.back().blocks = blocks_->of(specs.back().name, inputs.count);
+      else if (specs.back().quantized) specs.back().integer_bits = integer_bits_of(*adapter_);
+      if (specs.back().quantized) require_whole_layers(in_blocks ? "weights in blocks" : specs.back().integer_bits > 0 ? "weights in few bits" : "qlora");
       detail::cut(specs.back(), part, inputs);
       mark(specs.back(), where);
     }
@@ -108,6 +115,12 @@ class builder {
   [[nodiscard]] bool trains(const std::string& module) const { return adapter_->trains(module); }
 
  private:
+  /// Whether each part is in blocks and frozen.
+  [[nodiscard]] bool stored_in_blocks(const std::vector<module_part>& parts, std::size_t columns) const {
+    if (blocks_ == nullptr || blocks_->empty()) return false;
+    return std::all_of(parts.begin(), parts.end(),
+                       [&](const module_part& part) { return blocks_->of(part.name + ".weight", columns) && !trains(part.name); });
+  }
   /// An adapter whose config has weight_bits quantizes only if it says so.
   [[nodiscard]] static bool quantizes_weights_of(const adapter_config& config) {
     if constexpr (requires { config.weight_bits; }) return config.weight_bits > 0;
@@ -131,6 +144,7 @@ class builder {
   const adapter_config* adapter_;
   tensor_shard shard_, experts_;
   context_shard sequence_shard_;
+  const weight_blocks* blocks_;
 };
 
 }  // namespace xtrain

@@ -10,6 +10,7 @@
 #include <xtrain/layers/deferred_gradients.hpp>
 #include <xtrain/layers/pass_internal.hpp>
 #include <xtrain/layers/token_dropout.hpp>
+#include <xtrain/ops/blocks.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/launch.hpp>
 #include <xtrain/ops/matmul.hpp>
@@ -19,6 +20,7 @@
 #include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/parameters.hpp>
 #include <xtrain/tensor/view.hpp>
+#include <xtrain/tensor/weight_blocks.hpp>
 
 namespace xtrain {
 
@@ -93,7 +95,7 @@ class pass : public execution<typename Recipe::device> {
   [[nodiscard]] matrix_view<const compute, memory> matrix(parameter p) const { return {parameters.value(p), matrix_shape(p)}; }
   /// The same for a matrix that may be quantized: it is dequantized into temporary memory.
   [[nodiscard]] matrix_view<const compute, memory> weight(parameter p) {
-    if constexpr (quantizes_weights<typename Recipe::adapter>) {
+    if constexpr (quantizes_weights<typename Recipe::adapter> || stores_blocks<typename Recipe::adapter>) {
       if (parameters.is_quantized(p)) return dequantized(p);
     }
     return matrix(p);
@@ -169,7 +171,8 @@ class pass : public execution<typename Recipe::device> {
       const auto& entry = parameters.entries()[i];
       const std::size_t rows = entry.spec.shape[0];
       const auto to = values.rows(row, rows).template reshaped<1>({entry.size()});
-      if constexpr (requires(const typename Recipe::adapter::config& c) { c.weight_bits; }) ops::dequantize(*this, parameters.integers(entry), to);
+      if constexpr (stores_blocks<typename Recipe::adapter>) ops::dequantize(*this, parameters.in_blocks(entry), to);
+      else if constexpr (requires(const typename Recipe::adapter::config& c) { c.weight_bits; }) ops::dequantize(*this, parameters.integers(entry), to);
       else ops::dequantize(*this, parameters.quantized(entry), to);
       row += rows;
     }

@@ -13,7 +13,8 @@ namespace xtrain {
 
 XTRAIN_INLINE void llama_family::complete(decoder_config& c) {
   if (c.intermediate_size == 0) c.intermediate_size = (8 * c.hidden_size / 3 + 63) / 64 * 64;
-  const std::size_t d = c.head_dim != 0 ? c.head_dim : c.num_heads != 0 ? c.hidden_size / c.num_heads : 0;
+  const bool divides = c.num_heads != 0 && c.hidden_size % c.num_heads == 0;  // otherwise refused by complete_decoder, with both sizes
+  const std::size_t d = c.head_dim != 0 ? c.head_dim : divides ? c.hidden_size / c.num_heads : 0;
   require<config_error>(d % 2 == 0, name, ": the head dim must be even to be rotated; it is ", d);
 }
 

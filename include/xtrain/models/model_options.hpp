@@ -5,6 +5,7 @@
 
 #include <xtrain/device/dry/dry.hpp>
 #include <xtrain/device/offload.hpp>
+#include <xtrain/tensor/weight_blocks.hpp>
 
 namespace xtrain {
 
@@ -15,6 +16,7 @@ struct model_options {
   typename Parallel::config parallel = {};
   std::uint64_t seed = 42;  ///< of initial values
   typename Offload::config offload = {};
+  weight_blocks blocks = {};  ///< frozen weights of linear layers that are stored in the blocks of a GGUF file (blocks_in), if the adapter can
 };
 
 /// The device as a model with this recipe uses it: what the recipe offloads is in files, or in pinned memory.

@@ -313,7 +313,7 @@ transformer<Recipe, Parts>::transformer(uninitialised_t, config_type sizes, cons
       stream_(std::make_unique<stream_type>(context_)), parameters_(std::make_unique<store>(context_)),
       parallel_(std::make_unique<parallel_state>(settings.parallel)),
       build_(std::make_unique<builder<computation>>(*parameters_, options_.adapter, shard_of(*parallel_), experts_of(*parallel_),
-                                               context_shard_of(*parallel_))),
+                                               context_shard_of(*parallel_), &options_.blocks)),
       positions_(std::make_unique<positions>(context_, *stream_, Parts::positions(config_, first_position()))), embedding_(*build_, config_),
       blocks_(make_blocks()), output_(make_output()), drain_(*stream_) {
   options_.adapter.finish(*parameters_);

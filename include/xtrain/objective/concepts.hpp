@@ -73,7 +73,64 @@ concept objective_state_prepares_passes =
   state.prepare(p, micro_batch);
 };
 
+/// Names that are often meant for an optional member, which has an effect only under its own name.
+template <class O>
+concept objective_has_other_name_for_balances_experts = requires { O::balance_experts; } || requires { O::balances_expert; } ||
+    requires { O::with_balanced_experts; } || requires { O::balances_load; };
+template <class O>
+concept objective_has_other_name_for_can_be_captured = requires { O::can_capture; } || requires { O::is_captured; } || requires { O::capturable; } ||
+    requires { O::captures_steps; };
+template <class O>
+concept objective_has_other_name_for_scores_sequences = requires { O::score_sequences; } || requires { O::scores_sequence; } || requires { O::has_score_head; };
+template <class State>
+concept state_has_other_name_for_cross_entropy = requires { State::cross_entropy; } || requires { State::is_crossentropy; } ||
+    requires { State::predicts_next_token; };
+template <class State>
+concept state_has_other_name_for_upload = requires { &State::uploads; } || requires { &State::upload_batch; } || requires { &State::load_batch; } ||
+    requires { &State::copy_to_device; };
+
+/// upload(stream, batch, micro_batch), if the state has it.
+template <class State, class Stream>
+concept state_uploads_batches = requires(State& state, Stream& stream, const batch_view& batch, std::size_t micro_batch) {
+  state.upload(stream, batch, micro_batch);
+};
+template <class State, class Stream>
+concept state_uploads_something_else = !state_uploads_batches<State, Stream> &&
+    (requires { &State::upload; } || requires(State& state, Stream& stream, const batch_view& batch) { state.upload(stream, batch); } ||
+     requires(State& state, const batch_view& batch) { state.upload(batch); } ||
+     requires(State& state, const batch_view& batch, std::size_t micro_batch) { state.upload(batch, micro_batch); });
+
 }  // namespace clause
+
+namespace detail {
+
+/// Optional members that would have no effect do not compile. A function, since clang++ stops at the first such member in a class.
+template <class O, class Recipe>
+consteval bool objective_hooks_are_named() {
+  using state = typename O::template state<Recipe>;
+  static_assert(!clause::objective_has_other_name_for_balances_experts<O>,
+                "xtrain recipe: 'balances_experts' is the name of the objective's optional member; a member with another name has no effect "
+                "(balance_experts, balances_expert, with_balanced_experts, balances_load); see objective/README.md");
+  static_assert(!clause::objective_has_other_name_for_can_be_captured<O>,
+                "xtrain recipe: 'can_be_captured' is the name of the objective's optional member; a member with another name has no effect "
+                "(can_capture, is_captured, capturable, captures_steps); see objective/README.md");
+  static_assert(!clause::objective_has_other_name_for_scores_sequences<O>,
+                "xtrain recipe: 'scores_sequences' is the name of the objective's optional member; a member with another name has no effect "
+                "(score_sequences, scores_sequence, has_score_head); see objective/README.md");
+  static_assert(!clause::state_has_other_name_for_cross_entropy<state>,
+                "xtrain recipe: 'is_cross_entropy' is the name of an optional member of the objective's state; a member with another name has no effect "
+                "(cross_entropy, is_crossentropy, predicts_next_token); see objective/README.md");
+  static_assert(!clause::state_has_other_name_for_upload<state>,
+                "xtrain recipe: 'upload' is the name of an optional member of the objective's state; a member with another name has no effect "
+                "(uploads, upload_batch, load_batch, copy_to_device); see objective/README.md");
+  static_assert(!clause::state_uploads_something_else<state, typename Recipe::device::stream>,
+                "xtrain recipe: 'upload' of the objective's state must take (stream, batch, micro_batch); with other arguments nothing calls it; see "
+                "objective/README.md");
+  static_assert(O::statistics.size() <= 4, "xtrain recipe: the objective must have at most four statistics; see objective/README.md");
+  return true;
+}
+
+}  // namespace detail
 
 /// An objective policy. Whether it supports a recipe is checked by objective_for.
 template <class O>

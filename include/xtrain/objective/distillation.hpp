@@ -9,6 +9,8 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/kind_names.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/pinned_memory.hpp>
@@ -22,6 +24,12 @@
 namespace xtrain {
 
 using kernel::divergence_kind;
+
+template <>
+struct kind_names<kernel::divergence_kind> {
+  static constexpr named_kinds<kernel::divergence_kind, 2> all{
+      {{"forward", kernel::divergence_kind::forward}, {"reverse", kernel::divergence_kind::reverse}}};
+};
 
 /// (1 − ratio) · cross-entropy + ratio · temperature² · KL, the mean over targets. The divergence is that of the distributions at the
 /// temperature: forward, KL(teacher ‖ student), or reverse, KL(student ‖ teacher).        [Hinton et al. 2015, section 2; Gu et al. 2024, eq. 1]
@@ -40,6 +48,15 @@ struct distillation {
     double temperature = 1.0;  ///< of student and teacher
     bool renormalize = false;  ///< top-k: the stored probabilities are divided by their sum
     std::size_t top_k = 0;     ///< log-probabilities per token in the batches; 0: a model is the teacher
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "kind", .full_name = "loss_type", .help = "which loss"}, c.kind);
+      visit({.name = "ratio", .range = setting_range::share, .help = "ratio of the divergence from the teacher in the loss"}, c.ratio);
+      visit({.name = "temperature", .range = setting_range::positive, .help = "temperature of student and teacher"}, c.temperature);
+      visit({.name = "renormalize", .help = "divide the teacher's stored probabilities by their sum"}, c.renormalize);
+      visit({.name = "top_k", .help = "log-probabilities per token in the batches; 0: a model is the teacher", .is_flag = false}, c.top_k);
+    }
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return next_token::count_losses(batch); }

@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/kind_names.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/sequence_objective.hpp>
 #include <xtrain/ops/launch.hpp>
@@ -14,6 +16,14 @@
 namespace xtrain {
 
 using kernel::preference_kind;
+
+template <>
+struct kind_names<kernel::preference_kind> {
+  static constexpr named_kinds<kernel::preference_kind, 4> all{{{"sigmoid", kernel::preference_kind::sigmoid},  // those of dpo
+                                                                {"robust", kernel::preference_kind::robust},
+                                                                {"hinge", kernel::preference_kind::hinge},
+                                                                {"ipo", kernel::preference_kind::ipo}}};
+};
 
 /// Sequences 2i (chosen) and 2i + 1 (rejected) of a micro-batch are a pair. The loss of a pair is −log σ(beta · Δ), where Δ is how much more the
 /// model prefers the chosen sequence than the reference model does; the loss of a step is the mean over its pairs.
@@ -31,6 +41,15 @@ struct dpo {
     double beta = 0.1;             ///< strength of the pull to the reference model; ipo: the paper's τ
     double label_smoothing = 0.0;  ///< sigmoid, robust: probability that a pair is labeled the wrong way round
     bool reference_free = false;   ///< the reference gives every sequence the same probability
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "kind", .full_name = "loss_type", .help = "which loss"}, c.kind);
+      visit({.name = "beta", .range = setting_range::positive, .help = "strength of the pull to the reference model"}, c.beta);
+      visit({.name = "label_smoothing", .range = setting_range::share_below_one,
+             .help = "probability that a pair is labeled the wrong way round"}, c.label_smoothing);
+      visit({.name = "reference_free", .help = "no reference model: all sequences are as probable to it"}, c.reference_free);
+    }
   };
 
   static constexpr bool has_reference = true, has_labels = false;

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/kind_names.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/context_shard.hpp>
@@ -24,6 +26,12 @@
 namespace xtrain {
 
 using kernel::grpo_kind;
+
+template <>
+struct kind_names<kernel::grpo_kind> {
+  static constexpr named_kinds<kernel::grpo_kind, 3> all{
+      {{"grpo", kernel::grpo_kind::grpo}, {"dapo", kernel::grpo_kind::dapo}, {"dr_grpo", kernel::grpo_kind::dr_grpo}}};
+};
 
 /// The clipped policy gradient of answers with advantages, plus beta times their divergence from a reference model.
 ///                                                                                         [Shao et al. 2024, "DeepSeekMath", eq. 3]
@@ -42,6 +50,16 @@ struct grpo {
     double epsilon_high = 0.2;
     bool sequence_ratio = false;            ///< one ratio per sequence (GSPO): trl's importance_sampling_level 'sequence'
     std::size_t max_completion_length = 0;  ///< dr_grpo: what a sequence's sum over tokens is divided by
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "kind", .full_name = "loss_type", .help = "which loss"}, c.kind);
+      visit({.name = "beta", .range = setting_range::non_negative, .help = "weight of the divergence from the reference model"}, c.beta);
+      visit({.name = "epsilon_low", .range = setting_range::positive, .help = "how far below 1 ratios of probabilities count"}, c.epsilon_low);
+      visit({.name = "epsilon_high", .range = setting_range::positive, .help = "how far above 1 ratios of probabilities count"}, c.epsilon_high);
+      visit({.name = "sequence_ratio", .help = "one ratio per sequence (GSPO)"}, c.sequence_ratio);
+      visit({.name = "max_completion_length", .unit = "tokens", .help = "of dr_grpo: what the loss of a sequence is divided by"}, c.max_completion_length);
+    }
   };
 
   /// Targets for dapo, otherwise sequences with a target.

@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/kind_names.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/sequence_objective.hpp>
 #include <xtrain/ops/launch.hpp>
@@ -19,6 +21,11 @@ namespace xtrain {
 enum class kto_kind : std::uint8_t {
   kto,       ///< desirable: 1 − σ(beta · (r − z)), undesirable: 1 − σ(beta · (z − r))     [Ethayarajh et al. 2024, eq. 8]
   apo_zero,  ///< the same with z = 0: trl's 'apo_zero_unpaired'                           [D'Oosterlinck et al. 2024]
+};
+
+template <>
+struct kind_names<kto_kind> {
+  static constexpr named_kinds<kto_kind, 2> all{{{"kto", kto_kind::kto}, {"apo_zero_unpaired", kto_kind::apo_zero}}};
 };
 
 /// Sequence 2i of a micro-batch is a prompt with its own answer, and 2i + 1 the same prompt with another record's answer. `labels` of a batch has
@@ -38,6 +45,14 @@ struct kto {
     kto_kind kind = kto_kind::kto;
     double beta = 0.1;  ///< strength of the pull to the reference model
     double desirable_weight = 1.0, undesirable_weight = 1.0;
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "kind", .full_name = "loss_type", .help = "which loss"}, c.kind);
+      visit({.name = "beta", .range = setting_range::positive, .help = "strength of the pull to the reference model"}, c.beta);
+      visit({.name = "desirable_weight", .range = setting_range::non_negative, .help = "weight of desirable answers"}, c.desirable_weight);
+      visit({.name = "undesirable_weight", .range = setting_range::non_negative, .help = "weight of undesirable answers"}, c.undesirable_weight);
+    }
   };
 
   /// Answers with a target.

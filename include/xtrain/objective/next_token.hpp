@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/objective/concepts.hpp>
 
 namespace xtrain {
@@ -23,6 +24,12 @@ struct next_token {
   struct config {
     double label_smoothing = 0.0;  ///< ε: (1 − ε) · loss + ε · mean over the vocabulary of −log p   [Szegedy et al. 2016, section 7]
     double z_loss = 0.0;           ///< added: z_loss · (log of the softmax's denominator)², which stays near 1   [Chowdhery et al. 2022, section 5]
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "label_smoothing", .range = setting_range::share_below_one, .help = "label smoothing"}, c.label_smoothing);
+      visit({.name = "z_loss", .range = setting_range::non_negative, .help = "weight of the z-loss"}, c.z_loss);
+    }
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/sequence_objective.hpp>
 #include <xtrain/ops/launch.hpp>
@@ -26,6 +27,11 @@ struct orpo {
 
   struct config {
     double beta = 0.1;  ///< weight of the odds ratio loss; the paper's λ
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "beta", .range = setting_range::positive, .help = "weight of the odds ratio loss"}, c.beta);
+    }
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return count_groups(batch, group_size); }

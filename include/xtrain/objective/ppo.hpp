@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
@@ -38,6 +39,13 @@ struct ppo {
     double epsilon_low = 0.2;  ///< the ratio of probabilities is clipped to [1 − epsilon_low, 1 + epsilon_high]: trl's cliprange
     double epsilon_high = 0.2;
     double temperature = 1.0;  ///< log-probabilities are those of logits divided by it: the temperature that answers are sampled with, as torchtune has it
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "epsilon_low", .range = setting_range::positive, .help = "how far below 1 ratios of probabilities count"}, c.epsilon_low);
+      visit({.name = "epsilon_high", .range = setting_range::positive, .help = "how far above 1 ratios of probabilities count"}, c.epsilon_high);
+      visit({.name = "temperature", .range = setting_range::positive, .help = "temperature that answers are sampled with"}, c.temperature);
+    }
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) {

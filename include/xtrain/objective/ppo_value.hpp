@@ -11,6 +11,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
@@ -39,6 +40,12 @@ struct ppo_value {
   struct config {
     double clip_range = 0.2;   ///< trl's cliprange_value, torchtune's value_clip_range
     double coefficient = 1.0;  ///< gradients are those of coefficient · loss; the loss that is reported is without: trl's vf_coef, torchtune's value_coeff
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "clip_range", .range = setting_range::positive, .help = "how far values count from those of the rollout"}, c.clip_range);
+      visit({.name = "coefficient", .range = setting_range::non_negative, .help = "of the gradients"}, c.coefficient);
+    }
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return ppo::count_losses(batch); }

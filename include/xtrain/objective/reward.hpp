@@ -9,6 +9,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/pinned_memory.hpp>
@@ -37,6 +38,12 @@ struct reward {
   struct config {
     double margin = 0.0;                      ///< by which the chosen answer's score should be higher
     double center_rewards_coefficient = 0.0;  ///< pulls scores to a mean of 0; trl's documentation recommends 0.01
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "margin", .range = setting_range::non_negative, .help = "margin between scores"}, c.margin);
+      visit({.name = "center_rewards_coefficient", .range = setting_range::non_negative, .help = "pulls scores to a mean of 0"}, c.center_rewards_coefficient);
+    }
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return count_groups(batch, group_size); }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/sequence_objective.hpp>
 #include <xtrain/ops/launch.hpp>
@@ -28,6 +29,15 @@ struct simpo {
     double gamma = 0.5;            ///< margin between them, which is not scaled
     double nll_weight = 0.0;       ///< of the chosen answer's negative log-likelihood per target
     double label_smoothing = 0.0;  ///< probability that a pair is labeled the wrong way round
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "beta", .range = setting_range::positive, .help = "scale of the rewards"}, c.beta);
+      visit({.name = "gamma", .range = setting_range::non_negative, .help = "margin between rewards"}, c.gamma);
+      visit({.name = "nll_weight", .range = setting_range::non_negative, .help = "weight of the chosen answers' negative log-likelihood"}, c.nll_weight);
+      visit({.name = "label_smoothing", .range = setting_range::share_below_one,
+             .help = "probability that a pair is labeled the wrong way round"}, c.label_smoothing);
+    }
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return count_groups(batch, group_size); }

@@ -8,6 +8,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/matrix_optimizer.hpp>
 #include <xtrain/optim/concepts.hpp>
@@ -42,6 +43,20 @@ struct adafactor {
     double epsilon1 = 1e-30;             ///< added to squares of gradients
     double epsilon2 = 1e-3;
     double weight_decay = 0;
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "scale_parameter", .help = "multiply the learning rate by the root mean square of a parameter"}, c.scale_parameter);
+      visit({.name = "relative_step", .help = "steps that depend on their number, not on the learning rate"}, c.relative_step);
+      visit({.name = "warmup_init", .help = "of relative_step: a warm-up"}, c.warmup_init);
+      visit({.name = "at_most_learning_rate", .help = "of relative_step: steps are at most the learning rate, as in PyTorch"}, c.at_most_learning_rate);
+      visit({.name = "clip_threshold", .range = setting_range::positive, .help = "largest root mean square of an update"}, c.clip_threshold);
+      visit({.name = "decay_rate", .help = "exponent of the decay of squares, negative"}, c.decay_rate);
+      visit({.name = "beta1", .range = setting_range::share_below_one, .help = "of a first moment; 0: none"}, c.beta1);
+      visit({.name = "epsilon1", .range = setting_range::positive, .help = "added to squares of gradients"}, c.epsilon1);
+      visit({.name = "epsilon2", .range = setting_range::non_negative, .help = "smallest root mean square of a parameter"}, c.epsilon2);
+      visit({.name = "weight_decay", .range = setting_range::non_negative, .help = "weight decay, per unit of learning rate"}, c.weight_decay);
+    }
   };
 
   template <class Device, class Precision>

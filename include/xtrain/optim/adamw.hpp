@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include <xtrain/core/setting.hpp>
 #include <xtrain/ops/optimizer.hpp>
 #include <xtrain/optim/adam_corrections.hpp>
 #include <xtrain/optim/checked_betas.hpp>
@@ -23,6 +24,14 @@ struct adamw {
     double beta2 = 0.999;
     double epsilon = 1e-8;
     double weight_decay = 0.01;
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "beta1", .full_name = "betas", .range = setting_range::share_below_one, .help = "decay of the mean of gradients"}, c.beta1);
+      visit({.name = "beta2", .full_name = "betas", .range = setting_range::share_below_one, .help = "decay of the mean of their squares"}, c.beta2);
+      visit({.name = "epsilon", .range = setting_range::non_negative, .help = "added to the root of the squares"}, c.epsilon);
+      visit({.name = "weight_decay", .range = setting_range::non_negative, .help = "weight decay, per unit of learning rate"}, c.weight_decay);
+    }
   };
 
   template <class Device, class Precision>

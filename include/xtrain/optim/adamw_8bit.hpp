@@ -9,6 +9,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/device/kernel/dynamic_code.hpp>
 #include <xtrain/ops/optimizer.hpp>
 #include <xtrain/optim/adam_corrections.hpp>
@@ -36,6 +37,16 @@ struct adamw_8bit {
     double epsilon = 1e-8;
     double weight_decay = 0.01;
     std::size_t min_8bit_size = 4096;  ///< elements of the smallest parameter with 8-bit moments
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "beta1", .full_name = "betas", .range = setting_range::share_below_one, .help = "decay of the mean of gradients"}, c.beta1);
+      visit({.name = "beta2", .full_name = "betas", .range = setting_range::share_below_one, .help = "decay of the mean of their squares"}, c.beta2);
+      visit({.name = "epsilon", .range = setting_range::non_negative, .help = "added to the root of the squares"}, c.epsilon);
+      visit({.name = "weight_decay", .range = setting_range::non_negative, .help = "weight decay, per unit of learning rate"}, c.weight_decay);
+      visit({.name = "min_8bit_size", .range = setting_range::non_negative, .unit = "elements",
+             .help = "elements of the smallest parameter with 8-bit moments"}, c.min_8bit_size);
+    }
   };
 
   template <class Device, class Precision>

@@ -62,7 +62,31 @@ concept optimizer_state_shows_its_arrays = requires(state_of<O, Device, Precisio
   state.visit(visitor);
 };
 
+/// Names that are often meant for an optional member, which has an effect only under its own name.
+template <class O>
+concept optimizer_has_other_name_for_layout_alignment = requires { O::alignment; } || requires { O::layout_align; } || requires { O::layout_alignement; } ||
+    requires { O::memory_alignment; };
+template <class O>
+concept optimizer_has_other_name_for_learning_rate_factors = requires { O::has_learning_rate_factor; } || requires { O::has_lr_factors; } ||
+    requires { O::learning_rate_factors; } || requires { O::lr_factors; };
+
 }  // namespace clause
+
+namespace detail {
+
+/// Optional members that would have no effect do not compile. A function, since clang++ stops at the first such member in a class.
+template <class O>
+consteval bool optimizer_hooks_are_named() {
+  static_assert(!clause::optimizer_has_other_name_for_layout_alignment<O>,
+                "xtrain recipe: 'layout_alignment' is the name of the optimizer's optional member; a member with another name has no effect "
+                "(alignment, layout_align, layout_alignement, memory_alignment); see optim/README.md");
+  static_assert(!clause::optimizer_has_other_name_for_learning_rate_factors<O>,
+                "xtrain recipe: 'has_learning_rate_factors' is the name of the optimizer's optional member; a member with another name has no effect "
+                "(has_learning_rate_factor, has_lr_factors, learning_rate_factors, lr_factors); see optim/README.md");
+  return true;
+}
+
+}  // namespace detail
 
 /// An optimizer policy. Whether it supports a device and a precision is checked by optimizer_for.
 template <class O>

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include <xtrain/core/setting.hpp>
 #include <xtrain/ops/optimizer.hpp>
 #include <xtrain/optim/checked_betas.hpp>
 #include <xtrain/optim/concepts.hpp>
@@ -23,6 +24,13 @@ struct lion {
     double beta1 = 0.9;
     double beta2 = 0.99;
     double weight_decay = 0.0;
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "beta1", .full_name = "betas", .range = setting_range::share_below_one, .help = "share of the mean in the direction of a step"}, c.beta1);
+      visit({.name = "beta2", .full_name = "betas", .range = setting_range::share_below_one, .help = "decay of the mean of gradients"}, c.beta2);
+      visit({.name = "weight_decay", .range = setting_range::non_negative, .help = "weight decay, per unit of learning rate"}, c.weight_decay);
+    }
   };
 
   template <class Device, class Precision>

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/device/kernel/step_scalars.hpp>
 
 namespace xtrain {
@@ -16,6 +17,18 @@ struct dynamic_loss_scale {
     std::size_t growth_window = 1000;  ///< consecutive good steps before the scale doubles
     std::size_t hysteresis = 2;        ///< overflows before the scale halves; doubling resets the count
     double min_scale = 1.0;            ///< the minimum scale
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "start", .full_name = "initial_loss_scale", .earlier = "initial", .range = setting_range::positive,
+             .help = "the first scale", .compared = false}, c.start);
+      visit({.name = "growth_window", .full_name = "loss_scale_growth_window", .earlier = "window", .range = setting_range::positive, .unit = "steps",
+             .help = "good steps before the scale doubles"}, c.growth_window);
+      visit({.name = "hysteresis", .full_name = "loss_scale_hysteresis", .range = setting_range::positive,
+             .help = "overflows before the scale halves"}, c.hysteresis);
+      visit({.name = "min_scale", .full_name = "min_loss_scale", .earlier = "min", .range = setting_range::positive,
+             .help = "the minimum scale"}, c.min_scale);
+    }
   };
 
   /// throws config_error when a setting is out of range

@@ -12,6 +12,8 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/kind_names.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/device/kernel/matmul.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/launch.hpp>
@@ -78,6 +80,12 @@ template <class Device, class T>
 
 }  // namespace detail
 
+template <>
+struct kind_names<muon_rate> {
+  static constexpr named_kinds<muon_rate, 3> all{
+      {{"original", muon_rate::original}, {"match_rms_adamw", muon_rate::match_rms_adamw}, {"spectral", muon_rate::spectral}}};
+};
+
 /// Matrices of hidden layers (two dims, in all blocks but the first and the last) are moved by their momentum, orthogonalized. Everything else,
 /// that is embeddings, the head, norms and biases, is stepped by AdamW. Both read the trainer's learning rate.
 ///
@@ -97,6 +105,20 @@ struct muon {
     muon_rate adjust_learning_rate = muon_rate::match_rms_adamw;
     double learning_rate_ratio = 1;  ///< learning rate of matrices of hidden layers, as a multiple of the trainer's
     xtrain::adamw::config adamw = {};  ///< for everything else
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "momentum", .range = setting_range::share_below_one, .help = "decay of the sum of gradients"}, c.momentum);
+      visit({.name = "nesterov", .help = "Nesterov momentum"}, c.nesterov);
+      visit({.name = "weight_decay", .range = setting_range::non_negative, .help = "weight decay of matrices of hidden layers"}, c.weight_decay);
+      visit({.name = "coefficients", .full_name = "newton_schulz_coefficients", .help = "of Newton-Schulz"}, c.coefficients);
+      visit({.name = "steps", .full_name = "newton_schulz_steps", .range = setting_range::positive, .help = "of Newton-Schulz"}, c.steps);
+      visit({.name = "epsilon", .range = setting_range::positive, .help = "smallest norm to divide a matrix by"}, c.epsilon);
+      visit({.name = "adjust_learning_rate", .help = "how the learning rate depends on the shape of a matrix"}, c.adjust_learning_rate);
+      visit({.name = "learning_rate_ratio", .range = setting_range::non_negative,
+             .help = "learning rate of matrices of hidden layers, as a multiple"}, c.learning_rate_ratio);
+      visit({.name = "adamw", .help = "for everything else"}, c.adamw);
+    }
   };
 
   template <class Device, class Precision>

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/kind_names.hpp>
 
 namespace xtrain {
 
@@ -44,6 +45,19 @@ inline constexpr std::array<std::pair<lr_schedule_kind, std::string_view>, 9> lr
      {lr_schedule_kind::cosine_warmup_with_min_lr, "cosine_warmup_with_min_lr"}}};
 
 }  // namespace detail
+
+template <>
+struct kind_names<lr_shape> {
+  static constexpr named_kinds<lr_shape, 3> all{detail::lr_shape_names};
+};
+template <>
+struct kind_names<lr_schedule_kind> {
+  static constexpr named_kinds<lr_schedule_kind, 9> all = [] {
+    named_kinds<lr_schedule_kind, 9> names{};
+    for (std::size_t i = 0; i < names.size(); ++i) names[i].first = detail::lr_schedule_names[i].second, names[i].second = detail::lr_schedule_names[i].first;
+    return names;
+  }();
+};
 
 [[nodiscard]] constexpr std::string_view name_of(lr_schedule_kind shape) {
   return detail::lr_schedule_names[static_cast<std::size_t>(shape)].second;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/ops/optimizer.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/master.hpp>
@@ -21,6 +22,12 @@ struct sgd {
   struct config {
     double momentum = 0.9;
     double weight_decay = 0.0;
+
+    template <class Self, class Visit>
+    static constexpr void members(Self& c, Visit&& visit) {
+      visit({.name = "momentum", .range = setting_range::non_negative, .help = "decay of the sum of gradients"}, c.momentum);
+      visit({.name = "weight_decay", .range = setting_range::non_negative, .help = "weight decay, per unit of learning rate"}, c.weight_decay);
+    }
   };
 
   template <class Device, class Precision>

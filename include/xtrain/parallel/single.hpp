@@ -58,10 +58,9 @@ struct single {
     void sum_pieces(Stream&, const Store&, const Entry&, Span) {}
     template <class Stream, class Entry, class Span>
     void sum_tensor_shards(Stream&, const Entry&, Span) {}
-    template <class Stream, class Entry, class Span, class T>
-    void collect_state(Stream& stream, const Entry&, std::size_t, Span own, std::span<T> whole) {
-      copy_to_host(stream, whole, own);
-      stream.synchronize();
+    template <class Stream, class Store, class Entry, class Span, class T>
+    void collect_state(Stream& stream, const Store& store, const Entry&, std::size_t, Span own, std::span<T> whole) {
+      copy_in_pieces<Device>(store.device(), stream, whole, own);
     }
     template <class Entry>
     [[nodiscard]] bool writes_state(const Entry& entry, bool) const {

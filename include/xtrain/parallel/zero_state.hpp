@@ -201,11 +201,11 @@ class zero_state {
   }
 
   /// Gathers a parameter's optimizer array of any shape on the first rank: this rank has elements first … first + own.size() - 1 of it.
-  template <class Entry, class T, class Number>
-  void collect_state(stream_type& stream, const Entry& entry, std::size_t first, device_span<T, typename Device::memory> own,
+  template <class Store, class Entry, class T, class Number>
+  void collect_state(stream_type& stream, const Store& store, const Entry& entry, std::size_t first, device_span<T, typename Device::memory> own,
                      std::span<Number> whole) {
     const std::size_t owner = entry.spec.owner.value_or(0);
-    if (owners_.rank() == owner && tensor_.rank() == 0) collect_ranges(stream, first, own, whole);
+    if (owners_.rank() == owner && tensor_.rank() == 0) collect_ranges(stream, store, first, own, whole);
     if (owner == 0 || tensor_.rank() != 0 || gradients_.rank() != 0) return;
     if (owners_.rank() == owner) owners_.send(0, std::span<const Number>(whole));
     else if (owners_.rank() == 0) owners_.receive(owner, whole);
@@ -320,10 +320,9 @@ class zero_state {
   }
 
   /// Gathers ranges of an array from all ranks with a shard of the optimizer state.
-  template <class T, class Number>
-  void collect_ranges(stream_type& stream, std::size_t first, device_span<T, typename Device::memory> own, std::span<Number> whole) {
-    copy_to_host(stream, whole.subspan(first, own.size()), own);
-    stream.synchronize();
+  template <class Store, class T, class Number>
+  void collect_ranges(stream_type& stream, const Store& store, std::size_t first, device_span<T, typename Device::memory> own, std::span<Number> whole) {
+    copy_in_pieces<Device>(store.device(), stream, whole.subspan(first, own.size()), own);
     if (!shards_optimizer || host_.size() == 1) return;
     std::array<std::uint64_t, 2> range{first, own.size()};
     if (host_.rank() != 0) {

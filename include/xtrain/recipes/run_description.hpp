@@ -148,7 +148,7 @@ struct schedule_description {
   double min_learning_rate = 0.0;
   std::size_t warmup_steps = 0;
   double warmup_ratio = 0.0;             ///< of all steps; used when warmup_steps is 0
-  bool starts_at_zero = false;           ///< the first step's rate is that of 0 steps of warm-up (others: of 1), and the decay ends one step after the last
+  bool from_zero = false;                ///< the first step's rate is that of 0 steps of warm-up (others: of 1), and the decay ends one step after the last
   std::size_t decay_steps = 0;           ///< steps until the end of the decay, warm-up included; 0: the run's
   std::string counts = "steps";          ///< what warmup_steps and decay_steps are numbers of: steps, or sequences (Megatron-LM's samples)
   json settings = json::object();        ///< num_cycles, power, final_steps, ...
@@ -156,7 +156,7 @@ struct schedule_description {
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
     each("kind", of.kind), each("learning_rate", of.learning_rate), each("min_learning_rate", of.min_learning_rate), each("warmup_steps", of.warmup_steps);
-    each("warmup_ratio", of.warmup_ratio), each("starts_at_zero", of.starts_at_zero), each("decay_steps", of.decay_steps), each("counts", of.counts);
+    each("warmup_ratio", of.warmup_ratio), each("from_zero", of.from_zero, "starts_at_zero"), each("decay_steps", of.decay_steps), each("counts", of.counts);
     each("settings", of.settings);
   }
   friend bool operator==(const schedule_description&, const schedule_description&) = default;

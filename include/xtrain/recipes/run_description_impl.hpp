@@ -24,7 +24,7 @@ namespace xtrain {
 namespace detail {
 
 template <class T>
-concept has_members = requires(T& of) { T::members(of, [](const char*, auto&) {}); };
+concept has_members = requires(T& of) { T::members(of, [](const char*, auto&, const char* = nullptr) {}); };
 template <class T>
 inline constexpr bool is_list = false;
 template <class T>
@@ -36,9 +36,9 @@ template <class T>
   if constexpr (has_members<T>) {
     json result = json::object();
     std::vector<json> others;
-    T::members(plain, [&](const char*, const auto& one) { others.push_back(described(one, one, true)); });
+    T::members(plain, [&](const char*, const auto& one, const char* = nullptr) { others.push_back(described(one, one, true)); });
     std::size_t i = 0;
-    T::members(value, [&](const char* name, const auto& one) {
+    T::members(value, [&](const char* name, const auto& one, const char* = nullptr) {
       using member = std::remove_cvref_t<decltype(one)>;
       if (json whole = described(one, member{}, true); all || whole != others[i]) {
         if constexpr (has_members<member>) result[name] = described(one, member{}, all);
@@ -64,9 +64,14 @@ void read_described(T& value, const json& from, const std::string& where) {
     if (!from.is_object()) wrong("an object");
     std::size_t found = 0;
     std::string names;
-    T::members(value, [&](const char* name, auto& one) {
+    // earlier: a name in descriptions of earlier versions
+    T::members(value, [&](const char* name, auto& one, const char* earlier = nullptr) {
       names += concat(names.empty() ? "" : ", ", name);
-      const auto at = from.find(name);
+      auto at = from.find(name);
+      if (earlier != nullptr && from.contains(earlier)) {
+        require<config_error>(at == from.end(), where, ".", earlier, ": is an earlier name of ", name, ", which is given, too");
+        at = from.find(earlier);
+      }
       if (at == from.end()) return;
       ++found;
       read_described(one, *at, concat(where, ".", name));
@@ -75,7 +80,7 @@ void read_described(T& value, const json& from, const std::string& where) {
     for (const auto& item : from.items()) {
       const std::string& name = item.key();  // clang 14 captures no structured bindings
       bool known = false;
-      T::members(value, [&](const char* one, auto&) { known = known || name == one; });
+      T::members(value, [&](const char* one, auto&, const char* earlier = nullptr) { known = known || name == one || (earlier && name == earlier); });
       require<config_error>(known, where, ".", name, ": there is no such member; there are ", names);
     }
   } else if constexpr (is_list<T>) {
@@ -280,6 +285,8 @@ inline void check_uses(const run_description& run) {
          "' is not in there");
   }
   must(run.offload_folder.empty() || run.offload != "none", "offload_folder", "be used with offload, which is none; given '", run.offload_folder, "'");
+  must(run.offload_folder.empty() || run.device == "cpu", "offload_folder", "be empty with the device ", run.device,
+       ", which offloads to pinned memory of the host; given '", run.offload_folder, "'");
   must(run.loss_scale.empty() || run.precision == "fp16_mixed", "loss_scale", "be used with precision fp16_mixed; the precision is ", run.precision);
   const std::string& objective = run.objective.kind;
   must(run.objective.second_model.empty() || objective == "dpo" || objective == "kto" || objective == "distillation" || objective == "ppo",

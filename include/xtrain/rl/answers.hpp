@@ -16,6 +16,7 @@
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/lifetime.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/memory.hpp>
@@ -59,7 +60,7 @@ class answer_source {
 
   /// throws config_error for settings that do not fit each other or the trainer's, memory_error
   answer_source(std::string_view who, trainer<Model>& of, const answer_settings& settings)
-      : who_(who), trainer_(&of), settings_(settings),
+      : who_(who), trainer_(&of), trainer_life_(of), settings_(settings),
         own_prompts_(of.settings().micro_batch_size * of.settings().gradient_accumulation_steps / std::max<std::size_t>(settings.num_generations, 1)),
         generator_(of.model(), settings.generation_batch_size > 0 ? settings.generation_batch_size : of.settings().micro_batch_size,
                    of.settings().seq_length) {
@@ -88,6 +89,7 @@ class answer_source {
 
   /// throws config_error, data_error
   void require_prompts(std::span<const std::vector<token>> prompts) const {
+    trainer_life_.require_there(who_, "its trainer");
     require<config_error>(!prompts.empty() && prompts.size() % prompts_per_step() == 0, who_, ": the number of prompts must be a multiple of ",
                           prompts_per_step(), ", the prompts of an optimizer step on ", ranks(), " data-parallel ranks; given ", prompts.size());
     const std::size_t longest = trainer_->settings().seq_length;
@@ -207,6 +209,7 @@ class answer_source {
 
   std::string_view who_;
   trainer<Model>* trainer_;
+  watched trainer_life_;
   answer_settings settings_;
   std::size_t own_prompts_;  // of an optimizer step
   generator_type generator_;

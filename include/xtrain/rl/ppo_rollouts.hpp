@@ -15,6 +15,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/lifetime.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/memory.hpp>
@@ -79,6 +80,7 @@ class ppo_rollouts {
   void use_reference(Source& source) {
     detail::require_second_model("ppo_rollouts: the reference model", source, policy_->model());
     reference_ = [&source](const host_batch& batch) { return source.token_log_probs(batch); };
+    reference_life_ = detail::watched(source);
     if constexpr (requires { source.plan(); }) reference_plan_ = source.plan();
   }
 
@@ -133,10 +135,12 @@ class ppo_rollouts {
 
   trainer<Model>* policy_;
   trainer<ValueModel>* value_;
+  detail::watched value_life_;
   config config_;
   detail::answer_source<Model> answers_;
   std::function<std::vector<float>(const host_batch&)> reference_{};
   planned_memory reference_plan_{};
+  detail::watched reference_life_{};
 };
 
 template <class Model, class ValueModel>
@@ -144,9 +148,10 @@ ppo_rollouts(trainer<Model>&, trainer<ValueModel>&, const ppo_rollouts_config& =
 
 template <class Model, class ValueModel>
 ppo_rollouts<Model, ValueModel>::ppo_rollouts(trainer<Model>& policy, trainer<ValueModel>& value, const config& settings)
-    : policy_(&policy), value_(&value), config_(settings),
+    : policy_(&policy), value_(&value), value_life_(value), config_(settings),
       answers_("ppo_rollouts", policy,
                {settings.num_generations, settings.max_completion_length, settings.sampling, settings.stop, settings.generation_batch_size}) {
+  detail::require_own_channels("ppo_rollouts: the value model", detail::channels_of(value.model()), policy.model());
   require<config_error>(settings.num_ppo_epochs > 0, "ppo_rollouts: num_ppo_epochs must be positive; given ", settings.num_ppo_epochs);
   require<config_error>(settings.kl_coef >= 0.0 && std::isfinite(settings.kl_coef), "ppo_rollouts: kl_coef must not be negative; given ", settings.kl_coef);
   require<config_error>(settings.gamma >= 0.0 && settings.gamma <= 1.0 && settings.lambda >= 0.0 && settings.lambda <= 1.0,
@@ -170,6 +175,7 @@ template <class Reward>
 ppo_rollouts_done ppo_rollouts<Model, ValueModel>::step(std::span<const std::vector<token>> prompts, Reward&& reward, double learning_rate,
                                                         double value_learning_rate) {
   answers_.require_prompts(prompts);
+  value_life_.require_there("ppo_rollouts", "the value model's trainer");
   value_->require_no_queued_steps("ppo_rollouts: step()");
   require_reference();
   answers_.generate(prompts);
@@ -218,6 +224,7 @@ ppo_rollouts_done ppo_rollouts<Model, ValueModel>::step(std::span<const std::vec
 
 template <class Model, class ValueModel>
 void ppo_rollouts<Model, ValueModel>::require_reference() const {
+  reference_life_.require_there("ppo_rollouts", "the reference model");
   require<config_error>(config_.kl_coef == 0.0 || reference_ || detail::adapter_can_be_switched_off(policy_->model()),
                         "ppo_rollouts: a reference model must be given if kl_coef is positive: a second model (use_reference), or an adapter that is all that "
                         "is trained (lora)");

@@ -12,6 +12,7 @@
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/lifetime.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/generate/generator.hpp>
@@ -69,6 +70,7 @@ class rollouts {
   void use_reference(Source& source) {
     detail::require_second_model("rollouts: the reference model", source, trainer_->model());
     reference_ = [&source](const host_batch& batch) { return source.token_log_probs(batch); };
+    reference_life_ = detail::watched(source);
     if constexpr (requires { source.plan(); }) reference_plan_ = source.plan();
   }
 
@@ -103,6 +105,7 @@ class rollouts {
   detail::answer_source<Model> answers_;
   std::function<std::vector<float>(const host_batch&)> reference_{};
   planned_memory reference_plan_{};
+  detail::watched reference_life_{};
 };
 
 template <class Model>
@@ -147,6 +150,7 @@ rollouts_done rollouts<Model>::step(std::span<const std::vector<token>> prompts,
 
 template <class Model>
 void rollouts<Model>::require_reference() const {
+  reference_life_.require_there("rollouts", "the reference model");
   require<config_error>(trainer_->settings().objective.beta == 0.0 || reference_ || detail::adapter_can_be_switched_off(trainer_->model()),
                         "rollouts: a reference model must be given if beta is positive: a second model (use_reference), or an adapter that is all that is "
                         "trained (lora)");

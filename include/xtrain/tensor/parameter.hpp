@@ -13,6 +13,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
+#include <xtrain/device/kernel/blocks.hpp>
 
 namespace xtrain {
 
@@ -88,8 +89,9 @@ struct parameter_spec {
   bool transposed_in_files = false;  ///< files store [in, out]
   file_order rows_in_files{};
   std::shared_ptr<const blocks_of_file> blocks_in_files{};  ///< null: files store the matrix as it is
-  bool quantized = false;        ///< stored in four bits (NF4), or as integers; not trained
+  bool quantized = false;        ///< stored in four bits (NF4), as integers, or in blocks; not trained
   std::size_t integer_bits = 0;  ///< of a quantized matrix: integers of 4 or 8 bits with a scale per row; 0: NF4
+  std::optional<block_format> blocks{};  ///< of a quantized matrix in blocks of GGUF
   parameter_cut cut{};
   /// With tensor parallelism: how many adjacent ranks have the same values (0: all of them), and whether their
   /// gradients are partial and must be summed.

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
+#include <xtrain/device/kernel/blocks.hpp>
 #include <xtrain/device/kernel/nf4.hpp>
 #include <xtrain/device/kernel/row_integers.hpp>
 #include <xtrain/tensor/parameter_list.hpp>
@@ -87,16 +89,22 @@ class parameter_layout {
   [[nodiscard]] std::size_t in_gradient_window(const entry& e) const { return gradient_window(e.block) + e.offset - block_of(e).begin; }
 
   /// Where the codes of a quantized parameter, followed by its scales, are in the array of codes, in bytes, and where its outer scales are; of integers, their
-  /// rows, and the scales of rows.
+  /// rows, and the scales of rows; of blocks, these alone.
   struct quantized_offsets {
     std::size_t n = 0, codes = 0, outer = 0;
     std::size_t rows = 0, integer_bits = 0;  ///< of integers
+    std::optional<block_format> blocks{};
 
     [[nodiscard]] std::size_t codes_end() const {
-      const std::size_t bytes = integer_bits == 0 ? nf4::code_bytes(n) + nf4::scales(n) : rows * row_integers::row_bytes(n / rows, integer_bits);
-      return (codes + bytes + alignment - 1) / alignment * alignment;
+      return (codes + stored_bytes() + alignment - 1) / alignment * alignment;
     }
-    [[nodiscard]] std::size_t outer_end() const { return outer + (integer_bits == 0 ? nf4::outer_scales(n) : rows); }
+    [[nodiscard]] std::size_t outer_end() const { return outer + (blocks ? 0 : integer_bits == 0 ? nf4::outer_scales(n) : rows); }
+
+   private:
+    [[nodiscard]] std::size_t stored_bytes() const {
+      if (blocks) return block_formats::bytes_of(*blocks, n);
+      return integer_bits == 0 ? nf4::code_bytes(n) + nf4::scales(n) : rows * row_integers::row_bytes(n / rows, integer_bits);
+    }
   };
   [[nodiscard]] const quantized_offsets& quantized(const entry& e) const { return quantized_[e.offset]; }
   /// Lengths of the array of codes and scales, in bytes, and of the array of outer scales.

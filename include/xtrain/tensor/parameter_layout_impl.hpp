@@ -65,7 +65,8 @@ XTRAIN_INLINE std::vector<parameter_layout::displacement> parameter_layout::set_
                                   .codes = code_bytes(),
                                   .outer = outer_scales(),
                                   .rows = entries[i].spec.shape[0],
-                                  .integer_bits = entries[i].spec.integer_bits});
+                                  .integer_bits = entries[i].spec.integer_bits,
+                                  .blocks = entries[i].spec.blocks});
             continue;
           }
           if (entries[i].is_here) entries[i].offset = end;

@@ -28,6 +28,7 @@
 #include <xtrain/tensor/row_integers.hpp>
 #include <xtrain/tensor/shard_spec.hpp>
 #include <xtrain/tensor/view.hpp>
+#include <xtrain/tensor/weight_blocks.hpp>
 
 namespace xtrain {
 
@@ -54,7 +55,7 @@ class parameter_store : public parameter_list {
     layout_ = parameter_layout(*this, sharding);
     values_ = buffer<Device>(device_, layout_.stored_values() * sizeof(parameter_type), memory_role::weights);
     if (sharding.values) value_windows_ = buffer<Device>(device_, layout_.value_windows() * sizeof(parameter_type), memory_role::weights);
-    if (layout_.outer_scales() == 0) return;
+    if (layout_.code_bytes() == 0) return;
     codes_ = buffer<Device>(device_, layout_.code_bytes(), memory_role::weights);
     outer_scales_ = buffer<Device>(device_, layout_.outer_scales() * sizeof(float), memory_role::weights);
   }
@@ -182,6 +183,18 @@ class parameter_store : public parameter_list {
             .scale_k = bytes.subspan(at.codes + nf4::code_bytes(at.n), nf4::scales(at.n)),
             .outer = outer_scales_.template as<float>().subspan(at.outer, nf4::outer_scales(at.n))};
   }
+  /// The memory of a parameter in blocks.
+  [[nodiscard]] blocks_view<memory> in_blocks(const entry& e) const {
+    const parameter_layout::quantized_offsets& at = layout_.quantized(e);
+    return {.n = at.n, .format = *at.blocks, .code = codes_.template as<std::uint8_t>().subspan(at.codes, block_formats::bytes_of(*at.blocks, at.n))};
+  }
+  /// Sets a parameter in blocks.
+  template <class Stream>
+  void set_blocks(Stream& stream, const entry& e, std::span<const std::uint8_t> host) const {
+    copy_to_device(stream, in_blocks(e).code, host);
+    stream.synchronize();
+    note_change();
+  }
   /// Sets elements of a parameter from `first` on, as far as this rank stores them. The host memory must stay valid until the
   /// stream is synchronized.
   template <class Stream>
@@ -196,8 +209,10 @@ class parameter_store : public parameter_list {
     if (from < to) copy_to_device(stream, all.subspan(own.kept + from - own.first, to - from), host.subspan(from - first, to - from));
   }
   /// Sets all values of a parameter from the host; quantizes them if the parameter is quantized.
+  ///   throws  config_error when it is stored in blocks, which set_blocks takes
   template <class Stream, class T>
   void set(Stream& stream, const entry& e, std::span<const T> host) const {
+    require<config_error>(!e.spec.blocks, "parameter '", e.spec.name, "': must be loaded from a GGUF file in whose blocks it is stored; numbers are given");
     if (e.spec.quantized && e.spec.integer_bits > 0) {
       const row_integers_view<memory> to = integers(e);
       const row_integers_array made = row_integers::quantize<T>(host, to.columns, to.bits, e.spec.name);

@@ -36,17 +36,6 @@ struct objective_recipe : gradient_recipe {
   using objective = Objective;
 };
 
-/// Names near those of an objective's optional members: under these, nothing reads them.
-template <class O>
-concept objective_hooks_are_spelled_right =
-    !(requires { O::balance_experts; } || requires { O::balances_expert; } || requires { O::can_capture; } || requires { O::is_captured; } ||
-      requires { O::score_sequences; });
-
-/// An upload that cannot be called as a step calls it.
-template <class State, class Stream>
-concept state_uploads_nothing_or_batches =
-    !(requires { &State::upload; } && !requires(State& s, Stream& stream, const batch_view& batch, std::size_t m) { s.upload(stream, batch, m); });
-
 }  // namespace detail
 
 /// Runs an objective on the hidden states of one micro-batch and the head of a vocabulary, in double on the reference device, and compares every derivative,
@@ -61,10 +50,7 @@ template <class Objective>
   using state_type = typename Objective::template state<recipe>;
   static_assert(objective_for<Objective, recipe>, "xtrain check_objective: must be given an objective policy; see objective/README.md");
   static_assert(!scores_sequences<recipe>, "xtrain check_objective: the objective must be of a head with logits, not of scores; see objective/README.md");
-  static_assert(detail::objective_hooks_are_spelled_right<Objective> && detail::state_uploads_nothing_or_batches<state_type, typename device::stream>,
-                "xtrain check_objective: optional members of an objective are named balances_experts, can_be_captured and scores_sequences, and of its state "
-                "upload(stream, batch, micro_batch); under another name or with other arguments nothing calls them; see objective/README.md");
-  static_assert(Objective::statistics.size() <= kernel::max_statistics, "xtrain check_objective: an objective must have at most four statistics");
+  static_assert(xtrain::detail::objective_hooks_are_named<Objective, recipe>());
 
   gradient_report report;
   const auto found = [&](const auto&... parts) {

@@ -31,12 +31,6 @@ struct policy_report {
 
 namespace detail {
 
-/// Names near those of an optimizer's optional members: under these, nothing reads them.
-template <class O>
-concept optimizer_hooks_are_spelled_right =
-    !(requires { O::alignment; } || requires { O::layout_alignement; } || requires { O::layout_align; } || requires { O::has_learning_rate_factor; } ||
-      requires { O::has_lr_factors; });
-
 /// A matrix, a vector and a frozen vector, and an optimizer that steps them.
 template <class O, class Precision>
 class optimizer_bench {
@@ -144,9 +138,7 @@ template <class Optimizer, class Precision = fp32>
 [[nodiscard]] policy_report check_optimizer(const typename Optimizer::config& settings = {}) {
   static_assert(optimizer<Optimizer> && optimizer_for<Optimizer, reference, Precision>,
                 "xtrain check_optimizer: must be given an optimizer for the reference device and this precision; see optim/README.md");
-  static_assert(detail::optimizer_hooks_are_spelled_right<Optimizer>,
-                "xtrain check_optimizer: optional members of an optimizer are named layout_alignment and has_learning_rate_factors; under another name "
-                "nothing reads them; see optim/README.md");
+  static_assert(xtrain::detail::optimizer_hooks_are_named<Optimizer>());
   using bench = detail::optimizer_bench<Optimizer, Precision>;
   const auto at = [](double update, double rate = 0.01, double scale = 1.0, double applies = 1.0) {
     return kernel::step_scalars{.learning_rate = rate, .gradient_scale = scale, .update = update, .applies = applies};

@@ -83,6 +83,7 @@ class conformance {
     detail::check_embeddings<T>(*this);
     detail::check_experts<T>(*this);
     detail::check_elementwise<T>(*this);
+    detail::check_blocks<T>(*this);
     detail::check_rows_apart<T>(*this);
     detail::check_attention<T>(*this);
     detail::check_attention_blocks<T>(*this);
@@ -141,6 +142,9 @@ class conformance {
     return concat(all, good, " agree, ", bad, " fail, ", missing, " missing\n");
   }
 
+  /// From now on operands begin so many elements after an address that is aligned for any access: tensors begin anywhere in a longer array.
+  void begin_operands_at(std::size_t element) { first_element_ = element; }
+
   /// Runs one kernel, given on host memory, on both devices and compares what it writes.
   ///   terms      number of products or values that are summed for one result
   ///   magnitude  the largest partial sum to expect
@@ -164,7 +168,7 @@ class conformance {
         if (operand.empty()) return span_of<element, typename Device::memory>(nullptr, 0);
         const std::size_t place = rank_of_block(operand.raw());
         if (place == operands.size()) {
-          operands.emplace_back(context_, stream_, operand.raw(), operand.bytes());
+          operands.emplace_back(context_, stream_, operand.raw(), operand.bytes(), first_element_ * sizeof(element));
           hosts.push_back(operand.raw());
           changes.push_back(false);
         }
@@ -191,8 +195,8 @@ class conformance {
         using value = std::remove_const_t<typename operand_type::element_type>;
         if (operand.empty()) return;
         const std::size_t index = next++, place = rank_of_block(operand.raw());
-        if (!guarded::guards_hold(results[place])) report("operand ", index, ": memory outside it was written");
-        const std::byte* got = results[place].data() + guarded::guard;
+        if (!operands[place].guards_hold(results[place])) report("operand ", index, ": memory outside it was written");
+        const std::byte* got = results[place].data() + operands[place].before();
         if constexpr (operand_type::access == kernel::role::read) {
           if (!changes[place] && std::memcmp(got, operand.raw(), operand.bytes()) != 0)
             report("operand ", index, " is only read but was changed");
@@ -259,18 +263,18 @@ class conformance {
   /// An operand on the device, with sentinels on both sides.
   class guarded {
    public:
-    static constexpr std::size_t guard = 64;  // bytes
-    guarded(const typename Device::context& context, typename Device::stream& stream, const void* host, std::size_t bytes)
-        : memory_(context, bytes + 2 * guard, memory_role::other) {
-      std::vector<std::byte> all(bytes + 2 * guard, sentinel);
-      std::copy_n(static_cast<const std::byte*>(host), bytes, all.begin() + guard);
+    /// `offset` bytes move its first element away from an aligned address.
+    guarded(const typename Device::context& context, typename Device::stream& stream, const void* host, std::size_t bytes, std::size_t offset)
+        : before_(guard + offset), bytes_(bytes), memory_(context, before_ + bytes + guard, memory_role::other) {
+      std::vector<std::byte> all(memory_.bytes(), sentinel);
+      std::copy_n(static_cast<const std::byte*>(host), bytes, all.begin() + static_cast<std::ptrdiff_t>(before_));
       stream.copy_from_host(memory_.template as<std::byte>().raw(), all.data(), all.size());
       stream.synchronize();
     }
     template <class T>
     [[nodiscard]] device_span<T, typename Device::memory> inner() const {
-      T* const first = reinterpret_cast<T*>(memory_.template as<std::byte>().raw() + guard);
-      return span_of<T, typename Device::memory>(first, (memory_.bytes() - 2 * guard) / sizeof(T));
+      T* const first = reinterpret_cast<T*>(memory_.template as<std::byte>().raw() + before_);
+      return span_of<T, typename Device::memory>(first, bytes_ / sizeof(T));
     }
     [[nodiscard]] std::vector<std::byte> fetch(typename Device::stream& stream) const {
       std::vector<std::byte> all(memory_.bytes());
@@ -278,13 +282,18 @@ class conformance {
       stream.synchronize();
       return all;
     }
-    [[nodiscard]] static bool guards_hold(const std::vector<std::byte>& all) {
+    [[nodiscard]] bool guards_hold(const std::vector<std::byte>& all) const {
       const auto whole = [](std::byte b) { return b == sentinel; };
-      return std::all_of(all.begin(), all.begin() + guard, whole) && std::all_of(all.end() - guard, all.end(), whole);
+      return std::all_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(before_), whole) &&
+             std::all_of(all.begin() + static_cast<std::ptrdiff_t>(before_ + bytes_), all.end(), whole);
     }
+    /// Bytes before the first element.
+    [[nodiscard]] std::size_t before() const { return before_; }
 
    private:
     static constexpr std::byte sentinel{0xA5};
+    static constexpr std::size_t guard = 64;  // bytes
+    std::size_t before_, bytes_;
     buffer<Device> memory_;
   };
 
@@ -299,6 +308,7 @@ class conformance {
   typename Truth::context truth_{};
   typename Truth::stream truth_stream_{truth_};
   std::vector<conformance_result> results_;
+  std::size_t first_element_ = 0;
 };
 
 }  // namespace xtrain::testing

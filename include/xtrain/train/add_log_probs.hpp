@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -20,6 +21,7 @@
 #include <xtrain/data/loader.hpp>
 #include <xtrain/data/spill.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/pinned_memory.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -182,7 +184,7 @@ class top_k_collector final : public pass_objective<Recipe> {
   using accumulate = typename head_pass<Recipe>::accumulate;
   using memory = typename head_pass<Recipe>::memory;
 
-  explicit top_k_collector(std::size_t k) : k_(k) {}
+  top_k_collector(const typename Recipe::device::context& device, std::size_t k) : device_(device), k_(k) {}
   /// Where the next batch's results go: k pairs of token and log-probability for every token.
   void write_to(std::span<double> values) { values_ = values; }
 
@@ -195,13 +197,17 @@ class top_k_collector final : public pass_objective<Recipe> {
     const auto x = head.hidden_states(p);
     const std::size_t n = x.shape(0), at_once = head.tokens_at_once(n);
     const matrix_view<accumulate, memory> logits_nv{p.workspace.template take<accumulate>(at_once * v), {at_once, v}};
-    std::vector<accumulate> host(at_once * v);
+    if (const std::size_t bytes = at_once * v * sizeof(accumulate); !host_ || host_->bytes() < bytes) {
+      host_.reset();
+      host_.emplace(device_, bytes);
+    }
+    const std::span<accumulate> host = host_->template as<accumulate>();
     std::vector<token> order(vocabulary);
     for (std::size_t first = 0; first < n; first += at_once) {
       const std::size_t count = std::min(at_once, n - first);
       const auto some = logits_nv.rows(0, count);
       head.logits(p, x.rows(first, count), some);
-      copy_to_host(p.stream, std::span(host).first(count * v), some.span());
+      copy_to_host(p.stream, host.first(count * v), some.span());
       p.stream.synchronize();
       for (std::size_t i = 0; i < count; ++i) keep(std::span<const accumulate>(host).subspan(i * v, vocabulary), first + i, order);
     }
@@ -223,7 +229,9 @@ class top_k_collector final : public pass_objective<Recipe> {
     }
   }
 
+  typename Recipe::device::context device_;
   std::size_t k_;
+  std::optional<pinned_memory<typename Recipe::device>> host_{};
   std::span<double> values_{};
 };
 
@@ -241,13 +249,16 @@ void add_reference_log_probs(Model& model, dataset& data, const reference_log_pr
   using device = typename Model::device;
   const buffer<device> memory(model.context(), options.micro_batch_size * sizeof(double), memory_role::batch);
   const auto values = memory.template as<double>();
+  const pinned_memory<device> host(model.context(), values.bytes());
   spilled_array<double> all;
   over.run([](std::size_t) { return std::size_t{1}; },
            [&](const batch_view& batch, std::span<double> to) {
              fill_zero(model.stream(), values);
              source.compute(model.stream(), batch, 0, {values, {batch.b}});
-             copy_to_host(model.stream(), to, values);
+             const auto here = host.template as<double>();
+             copy_to_host(model.stream(), here, values);
              model.stream().synchronize();
+             std::copy(here.begin(), here.end(), to.begin());
            },
            [&](const detail::token_run& run, std::span<const double> value) {
              all.push_back(run.inputs > 0 ? value[0] : std::numeric_limits<double>::quiet_NaN());
@@ -268,7 +279,7 @@ void add_teacher_log_probs(Model& model, dataset& data, const teacher_log_prob_o
                         model.config().vocab_size, "; given ", k);
   detail::dataset_pass<Model> over(model, data, options.micro_batch_size, options.seq_length, "add_teacher_log_probs");
   forward_only<Model> passes(model, over.sizes(), false);
-  detail::top_k_collector<computation> collector(k);
+  detail::top_k_collector<computation> collector(model.context(), k);
   spilled_array<token> tokens;
   spilled_array<float> log_probs;
   over.run([&](std::size_t t) { return t * k * 2; },

@@ -39,6 +39,8 @@ struct checked_recipe {
       objective_for<objective, model_computation<Model>>,
       "xtrain recipe: 'objective' must be an objective policy for this recipe: a name, a config, counts and checks of batches, a state that prepares "
       "passes; see objective/README.md");
+  static_assert(optimizer_hooks_are_named<optimizer>());
+  static_assert(objective_hooks_are_named<objective, model_computation<Model>>());
   static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see device/README.md");
 };
 

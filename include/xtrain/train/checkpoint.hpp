@@ -22,6 +22,7 @@
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/lifetime.hpp>
 #include <xtrain/io/file_writers.hpp>
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/folder_lock.hpp>
@@ -58,9 +59,11 @@ class checkpoint_folder final : public observer {
  public:
   using model_type = typename Trainer::model_type;
 
-  /// throws file_error when the folder cannot be created, or another process writes checkpoints there
+  /// throws file_error when the folder cannot be created, or another process writes checkpoints there; config_error for a tokenizer with tokens that the
+  ///        model's vocabulary lacks
   checkpoint_folder(Trainer& trainer, std::string folder, checkpoint_options options = {})
-      : trainer_(&trainer), folder_(std::move(folder)), options_(std::move(options)) {
+      : trainer_(&trainer), trainer_life_(trainer), folder_(std::move(folder)), options_(std::move(options)) {
+    detail::require_tokenizer_fits(folder_, options_.tokenizer_from, trainer.model().config().vocab_size);  // not when it is too late to choose another
     if (writes()) {
       make_folder(folder_);
       lock_ = folder_lock(folder_, "another run writes checkpoints there");
@@ -100,6 +103,7 @@ class checkpoint_folder final : public observer {
   ///   throws  file_error, non_finite_error when a weight is not finite: earlier checkpoints remain. If one rank cannot write its
   ///           part, all ranks throw
   std::string save() {
+    trainer_life_.require_there("checkpoint_folder", "its trainer");
     trainer_->require_no_queued_steps("checkpoint_folder: save()");
     finish();
     trainer_->require_finite_weights();
@@ -132,6 +136,7 @@ class checkpoint_folder final : public observer {
   ///   throws  file_error, config_error when the checkpoint is damaged (wrong checksums included) or is of another run; the
   ///           others are not changed
   bool resume() {
+    trainer_life_.require_there("checkpoint_folder", "its trainer");
     finish();
     const auto found = checkpoints_in(folder_);
     if (found.empty()) return false;
@@ -262,6 +267,7 @@ class checkpoint_folder final : public observer {
   }
 
   Trainer* trainer_;
+  detail::watched trainer_life_;
   folder_lock lock_;
   std::string folder_;
   checkpoint_options options_;

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <xtrain/core/kind_names.hpp>
+#include <xtrain/core/setting.hpp>
 #include <xtrain/data/global_batch_sizes.hpp>
 #include <xtrain/objective/next_token.hpp>
 #include <xtrain/optim/loss_scale.hpp>
@@ -21,6 +23,20 @@ enum class balance_average : std::uint8_t { targets, micro_batches, none };
 
 /// What weight decay applies to: matrices, so that norms and biases do not decay; or all parameters, as in torch.optim over model.parameters().
 enum class decayed_parameters : std::uint8_t { matrices, all };
+
+template <>
+struct kind_names<loss_average> {
+  static constexpr named_kinds<loss_average, 2> all{{{"step", loss_average::step}, {"micro_batch", loss_average::micro_batch}}};
+};
+template <>
+struct kind_names<balance_average> {
+  static constexpr named_kinds<balance_average, 3> all{
+      {{"targets", balance_average::targets}, {"micro_batches", balance_average::micro_batches}, {"none", balance_average::none}}};
+};
+template <>
+struct kind_names<decayed_parameters> {
+  static constexpr named_kinds<decayed_parameters, 2> all{{{"matrices", decayed_parameters::matrices}, {"all", decayed_parameters::all}}};
+};
 
 /// How to train. Every member has a default; set what differs: {.epochs = 3, .learning_rate = 2e-5}.
 template <class Optimizer, class Objective = next_token>
@@ -95,6 +111,73 @@ struct training_config {
   bool shuffle = true;                                      ///< shuffle sequences in every epoch
   bool drop_last = false;                                   ///< leave out the last step of an epoch where its sequences are fewer than a step's
   std::uint64_t seed = 42;                                  ///< of shuffling, dropout, stochastic rounding
+
+  /// Checkpoints have the settings that decide results. Those of sizes and the seed are in them elsewhere, and must be the same.
+  template <class Self, class Visit>
+  static constexpr void members(Self& c, Visit&& visit) {
+    visit({.name = "epochs", .help = "passes over the data"}, c.epochs);
+    visit({.name = "max_steps", .help = "optimizer steps; 0: as many as the epochs need"}, c.max_steps);
+    visit({.name = "max_steps_per_epoch", .help = "steps that end an epoch; 0: it is not cut"}, c.max_steps_per_epoch);
+    visit({.name = "micro_batch_size", .range = setting_range::positive, .unit = "sequences",
+           .help = "micro-batch size", .compared = false}, c.micro_batch_size);
+    visit({.name = "gradient_accumulation_steps", .range = setting_range::positive,
+           .help = "micro-batches per step", .compared = false}, c.gradient_accumulation_steps);
+    visit({.name = "rampup_batch_size", .help = "how the global batch grows", .compared = false}, c.rampup_batch_size);
+    visit({.name = "seq_length", .unit = "tokens", .help = "maximum sequence length; 0: the model's", .compared = false}, c.seq_length);
+    visit({.name = "learning_rate", .range = setting_range::non_negative, .help = "peak learning rate"}, c.learning_rate);
+    visit({.name = "warmup_ratio", .range = setting_range::share, .help = "warm-up as a fraction of the decay steps"}, c.warmup_ratio);
+    visit({.name = "warmup_steps", .unit = "steps", .help = "warm-up; takes precedence over the ratio"}, c.warmup_steps);
+    visit({.name = "lr_schedule", .help = "the lr schedule after the warm-up"}, c.lr_schedule);
+    visit({.name = "min_lr_ratio", .range = setting_range::share, .help = "minimum learning rate as a fraction of the peak"}, c.min_lr_ratio);
+    visit({.name = "min_lr", .range = setting_range::non_negative, .help = "minimum learning rate"}, c.min_lr);
+    visit({.name = "from_zero", .full_name = "lr_from_zero", .help = "steps are counted as in transformers, torchtune and Megatron"}, c.lr_from_zero);
+    visit({.name = "counts_sequences", .full_name = "lr_counts_sequences",
+           .help = "steps of the schedule are sequences (Megatron's samples)"}, c.lr_counts_sequences);
+    visit({.name = "counts_updates", .full_name = "lr_counts_updates", .part = "schedule", .help = "skipped steps do not count"}, c.lr_counts_updates);
+    visit({.name = "warmup_init", .full_name = "lr_warmup_init", .part = "schedule", .range = setting_range::non_negative,
+           .help = "learning rate where the warm-up begins"}, c.lr_warmup_init);
+    visit({.name = "decay_epochs", .full_name = "lr_decay_epochs", .part = "schedule", .unit = "epochs",
+           .help = "decay length in epochs; 0: decay_steps"}, c.lr_decay_epochs);
+    visit({.name = "as_deepspeed", .full_name = "lr_as_deepspeed", .part = "schedule",
+           .help = "steps are counted as by DeepSpeed's schedulers"}, c.lr_as_deepspeed);
+    visit({.name = "log_warmup", .full_name = "lr_log_warmup", .part = "schedule",
+           .help = "a logarithmic warm-up: DeepSpeed's warmup_type log"}, c.lr_log_warmup);
+    visit({.name = "continues", .full_name = "lr_continues", .part = "schedule", .help = "a cosine goes on after its end"}, c.lr_continues);
+    visit({.name = "round_warmup", .part = "schedule", .help = "warmup_ratio is rounded up to whole steps"}, c.round_warmup);
+    visit({.name = "decay_steps", .full_name = "lr_decay_steps", .unit = "steps", .help = "end of the decay; 0: all steps"}, c.lr_decay_steps);
+    visit({.name = "num_cycles", .full_name = "lr_num_cycles", .part = "schedule", .range = setting_range::non_negative,
+           .help = "of cosine and cosine_with_restarts; 0: half a wave, or one cycle"}, c.lr_num_cycles);
+    visit({.name = "power", .full_name = "lr_power", .part = "schedule", .range = setting_range::positive, .help = "of polynomial"}, c.lr_power);
+    visit({.name = "warmup_shape", .full_name = "lr_warmup_shape", .part = "schedule", .help = "of warmup_stable_decay"}, c.lr_warmup_shape);
+    visit({.name = "decay_shape", .full_name = "lr_decay_shape", .part = "schedule", .help = "of warmup_stable_decay"}, c.lr_decay_shape);
+    visit({.name = "final_steps", .full_name = "lr_final_steps", .part = "schedule", .unit = "steps",
+           .help = "of warmup_stable_decay: steps of the decay"}, c.lr_final_steps);
+    visit({.name = "stable_steps", .full_name = "lr_stable_steps", .part = "schedule", .unit = "steps",
+           .help = "of warmup_stable_decay: steps at the peak; negative: what warm-up and decay leave"}, c.lr_stable_steps);
+    visit({.name = "timescale", .full_name = "lr_timescale", .part = "schedule", .range = setting_range::non_negative, .unit = "steps",
+           .help = "of inverse_sqrt and inverse_square_root"}, c.lr_timescale);
+    visit({.name = "optimizer", .part = "optimizer", .help = "settings of the optimizer"}, c.optimizer);
+    visit({.name = "objective", .part = "objective", .help = "settings of the objective"}, c.objective);
+    visit({.name = "weight_decay_of", .help = "what weight decay applies to"}, c.weight_decay_of);
+    visit({.name = "average_loss", .help = "what the loss is the mean of"}, c.average_loss);
+    visit({.name = "average_balance", .help = "how the load-balancing loss of experts counts"}, c.average_balance);
+    visit({.name = "max_grad_norm", .range = setting_range::non_negative, .help = "gradients are clipped to this norm; 0: no clipping"}, c.max_grad_norm);
+    visit({.name = "keep_gradients", .help = "gradients are never cleared"}, c.keep_gradients);
+    visit({.name = "loraplus_lr_ratio", .range = setting_range::non_negative,
+           .help = "LoRA+: learning rate of B as a multiple; 0: the same"}, c.loraplus_lr_ratio);
+    visit({.name = "loraplus_lr_embedding", .range = setting_range::non_negative,
+           .help = "LoRA+: learning rate of adapted embeddings"}, c.loraplus_lr_embedding);
+    visit({.name = "neftune_noise_alpha", .range = setting_range::non_negative, .help = "NEFTune: noise on embeddings; 0: none"}, c.neftune_noise_alpha);
+    visit({.name = "loss_scale", .part = "loss_scale", .help = "settings of loss scaling"}, c.loss_scale);
+    visit({.name = "eval_steps", .unit = "steps", .help = "steps between evaluations; 0: at the end", .compared = false}, c.eval_steps);
+    visit({.name = "measure_ranks_every", .unit = "steps", .help = "steps between measurements of ranks; 0: never", .compared = false}, c.measure_ranks_every);
+    visit({.name = "late_metrics", .help = "results of a step are read after the next is queued", .compared = false}, c.late_metrics);
+    visit({.name = "capture_steps", .help = "the work of a step is captured and replayed", .compared = false}, c.capture_steps);
+    visit({.name = "max_bad_steps", .unit = "steps", .help = "bad steps in a row before the run fails", .compared = false}, c.max_bad_steps);
+    visit({.name = "shuffle", .help = "shuffle sequences in every epoch"}, c.shuffle);
+    visit({.name = "drop_last", .help = "leave out the last, smaller step of an epoch"}, c.drop_last);
+    visit({.name = "seed", .help = "of shuffling, dropout and stochastic rounding", .compared = false}, c.seed);
+  }
 };
 
 }  // namespace xtrain

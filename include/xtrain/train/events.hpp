@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include <xtrain/core/lifetime.hpp>
 #include <xtrain/data/global_batch_sizes.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/memory.hpp>
@@ -97,7 +98,7 @@ struct run_ended {
   memory_count memory{};
 };
 
-/// Receives a run's events. Override the ones you need.
+/// Receives a run's events. Override the ones you need. An observer that is destroyed is no longer attached.
 class observer {
  public:
   virtual ~observer() = default;
@@ -111,6 +112,11 @@ class observer {
   /// Whether this observer reads weights when step `step` is done. With late metrics, the next step may otherwise have been queued before the
   /// event of this one, and weights may be those after it.
   [[nodiscard]] virtual bool reads_weights_after(std::size_t) const { return false; }
+  /// For those who refer to it: whether it is still here.
+  [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
+
+ private:
+  detail::address_lifetime lifetime_;
 };
 
 }  // namespace xtrain

@@ -5,11 +5,14 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/lifetime.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/pinned_pipe.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -39,9 +42,11 @@ class forward_only {
   using config = forward_only_config;
 
   ///   rounds  with an adapter that rounds weights (qat) it does so, as logits and generation; false: the model computes with its weights as they are
+  ///   who     has the passes, for messages: a text that stays
   ///   throws  config_error for a sequence length that the model does not have, memory_error
-  forward_only(Model& model, const config& settings, bool rounds = true)
-      : model_(&model), settings_(completed(model.config(), settings)), rounds_(rounds), needs_(needs_beside(model, settings_, rounds)),
+  forward_only(Model& model, const config& settings, bool rounds = true, std::string_view who = "forward_only")
+      : model_(&model), model_life_(model), who_(who), settings_(completed(model.config(), settings)), rounds_(rounds),
+        needs_(needs_beside(model, settings_, rounds)),
         memory_(model, settings_, needs_.passes) {}
 
   /// What this takes, and its model.
@@ -59,10 +64,16 @@ class forward_only {
     return measured(like, completed(like.config(), settings), rounds);
   }
 
-  [[nodiscard]] Model& model() const { return *model_; }
+  /// throws  config_error when it was moved, assigned to or destroyed
+  [[nodiscard]] Model& model() const {
+    model_life_.require_model(who_);
+    return *model_;
+  }
   [[nodiscard]] const config& settings() const { return settings_; }
+  /// For those who refer to it: whether it is still here.
+  [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
   /// The most tokens of a batch on this rank.
-  [[nodiscard]] std::size_t num_tokens() const { return memory_.local_tokens_of(*model_); }
+  [[nodiscard]] std::size_t num_tokens() const { return memory_.local_tokens_of(model()); }
 
   /// This model's workspace, for work on another stream of the device: that stream must wait for what run() has queued, and the model's stream
   /// for that work.
@@ -73,8 +84,9 @@ class forward_only {
 
   /// Queued on the model's stream; the objective is called where the model has its head.
   ///   micro_batch   index of the batch in the step
-  ///   throws        shape_error when the batch is larger than announced, or a step has more; data_error
+  ///   throws        shape_error when the batch is larger than announced, or a step has more; data_error; config_error when the model is no longer there
   void run(const batch_view& batch, std::size_t micro_batch, pass_objective<computation>& instead) {
+    model_life_.require_model(who_);
     require<shape_error>(micro_batch < settings_.gradient_accumulation_steps,
                          "a model beside the trained one: gradient_accumulation_steps must be at least the trainer's; given ",
                          settings_.gradient_accumulation_steps, ", micro-batch ", micro_batch);
@@ -86,11 +98,12 @@ class forward_only {
   /// Runs a batch with an objective that writes its cross-entropy, and waits for it.
   ///   returns   log p(target) of every token of the batch, which this rank must have, or the last stage of its pipeline
   [[nodiscard]] std::vector<float> log_probs_of(const batch_view& batch, pass_objective<computation>& cross_entropy) {
+    model_life_.require_model(who_);
     if constexpr (detail::strategy_runs<Model>) fill_zero(model_->stream(), memory_.losses_of(batch.b * batch.t).span());
     run(batch, 0, cross_entropy);
     std::vector<typename Model::accumulate> losses(batch.b * batch.t);
-    copy_to_host(model_->stream(), std::span<typename Model::accumulate>(losses), memory_.losses_of(losses.size()).span());
-    model_->stream().synchronize();
+    copy_in_pieces<typename Model::device>(model_->context(), model_->stream(), std::span<typename Model::accumulate>(losses),
+                                           memory_.losses_of(losses.size()).span());
     if constexpr (detail::strategy_runs<Model>) {
       std::vector<double> sums(losses.begin(), losses.end());
       model_->parallel().add_up(sums);
@@ -191,10 +204,13 @@ class forward_only {
   }
 
   Model* model_;
+  detail::watched model_life_;
+  std::string_view who_;
   config settings_;
   bool rounds_;
   needs needs_;
   detail::step_memory<Model> memory_;
+  detail::address_lifetime lifetime_;
 };
 
 }  // namespace xtrain

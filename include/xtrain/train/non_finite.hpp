@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstddef>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
@@ -39,18 +41,26 @@ template <class Device, class Store>
   return concat("weights and gradients are finite, but the loss is ", loss, " and the gradient's norm ", gradient_norm);
 }
 
-/// squares_of(span): the sum of squares, on the device.
+/// squares_of(spans): the sum of squares of each, computed on the device.
 ///   throws  non_finite_error when a weight of this rank is not finite
 template <class Device, class Store, class SquaresOf>
 void require_finite_weights(pinned_pipe<Device>& pipe, typename Device::stream& stream, const Store& all, SquaresOf&& squares_of) {
-  for (const auto& entry : all.entries()) {
-    if (entry.spec.quantized) continue;  // quantized weights are frozen
+  const auto values_of = [&](const auto& entry) {
     const auto own = all.piece_of(entry);
-    const auto values = all.sharding().values ? all.stored_values().subspan(own.kept, own.count) : all.value(entry);
-    if (values.empty() || std::isfinite(squares_of(values))) continue;
-    require<non_finite_error>(count_not_finite(pipe, stream, values) == 0, "training: weights must be finite to be saved; ", entry.spec.name,
-                              " is not (block ", entry.block, ")");
+    return all.sharding().values ? all.stored_values().subspan(own.kept, own.count) : all.value(entry);
+  };
+  std::vector<decltype(values_of(*all.entries().begin()))> values;
+  std::vector<const typename std::remove_cvref_t<decltype(all.entries())>::value_type*> entries;
+  for (const auto& entry : all.entries()) {
+    if (entry.spec.quantized || values_of(entry).empty()) continue;  // quantized weights are frozen
+    values.push_back(values_of(entry));
+    entries.push_back(&entry);
   }
+  if (values.empty()) return;
+  const std::vector<double> squares = squares_of(values);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    require<non_finite_error>(std::isfinite(squares[i]) || count_not_finite(pipe, stream, values[i]) == 0,
+                              "training: weights must be finite to be saved; ", entries[i]->spec.name, " is not (block ", entries[i]->block, ")");
 }
 
 }  // namespace xtrain::detail

@@ -57,13 +57,12 @@ void collect_optimizer_array(Model& model, Span span, const Entry& entry, std::o
 template <class Model, class Span, class Entry, class Value>
 void collect_optimizer_state(Model& model, std::size_t first, Span own, const Entry& entry, std::span<Value> whole) {
   auto& ranks = model.parallel();
-  if constexpr (requires { ranks.collect_state(model.stream(), entry, first, own, whole); }) {
-    ranks.collect_state(model.stream(), entry, first, own, whole);
+  if constexpr (requires { ranks.collect_state(model.stream(), model.parameters(), entry, first, own, whole); }) {
+    ranks.collect_state(model.stream(), model.parameters(), entry, first, own, whole);
   } else {
     require<config_error>(own.size() == whole.size(), "checkpoint: the parallel strategy shards optimizer state of '", entry.spec.name,
                           "', so it must gather it (collect_state); see parallel/README.md");
-    copy_to_host(model.stream(), whole, own);
-    model.stream().synchronize();
+    copy_in_pieces<typename Model::device>(model.context(), model.stream(), whole, own);
   }
 }
 
@@ -130,8 +129,7 @@ template <class Model, class Span, class Entry>
       const std::size_t skipped = is_sharded ? part.skipped : 0;
       if (!model.parallel().writes_state(entry, is_sharded) || part.count == skipped) return;
       std::vector<value> host(part.count - skipped);
-      copy_to_host(model.stream(), std::span<value>(host), span.subspan(part.at + skipped, host.size()));
-      model.stream().synchronize();
+      copy_in_pieces<typename Model::device>(model.context(), model.stream(), std::span<value>(host), span.subspan(part.at + skipped, host.size()));
       sink((part.first + skipped) * sizeof(value), host.data(), host.size() * sizeof(value));
     };
   return tensor;

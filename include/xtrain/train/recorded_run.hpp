@@ -50,15 +50,7 @@ template <class Trainer>
   if (!sizes.object().empty()) all["model"] = sizes.object();
   const auto& c = trainer.settings();
   json_settings to;
-  to.set("micro_batch_size", c.micro_batch_size);
-  to.set("gradient_accumulation_steps", c.gradient_accumulation_steps);
-  to.set("seq_length", c.seq_length);
-  to.set("seed", static_cast<std::size_t>(c.seed));
-  detail::record_settings<recipe::precision::scales_loss>(to, c);
-  to.set("eval_steps", c.eval_steps);
-  to.set("max_bad_steps", c.max_bad_steps);
-  to.set("late_metrics", c.late_metrics);
-  to.set("capture_steps", c.capture_steps);
+  detail::record_settings<recipe::precision::scales_loss>(to, c, written_settings::all);
   all["settings"] = to.object();
   all["ranks"] = static_cast<std::size_t>(model.parallel().everyone().size());
   json plan = json::object();

@@ -14,6 +14,7 @@
 #include <xtrain/objective/sequence_log_probs.hpp>
 #include <xtrain/train/checked_recipe.hpp>
 #include <xtrain/train/forward_only.hpp>
+#include <xtrain/train/require_second_model.hpp>
 
 namespace xtrain {
 
@@ -31,8 +32,10 @@ class reference_model final : public log_prob_source<typename Model::device> {
 
   /// throws config_error for a sequence length that the model does not have, memory_error
   explicit reference_model(Model& model, config settings = {})
-      : passes_(model, settings, false), counts_(model.context(), passes_.settings().micro_batch_size * sizeof(double), memory_role::batch),
-        collector_(settings.temperature), drain_(model.stream()) {}
+      : passes_(model, settings, false, "reference_model"), counts_(model.context(), passes_.settings().micro_batch_size * sizeof(double), memory_role::batch),
+        collector_(settings.temperature), drain_(model.stream(), detail::watched(model)) {}
+  reference_model(const reference_model&) = delete;  // trainers know it by its address
+  reference_model& operator=(const reference_model&) = delete;
 
   /// The memory of such a model, and of its passes. Allocates nothing.
   [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
@@ -41,6 +44,7 @@ class reference_model final : public log_prob_source<typename Model::device> {
   }
   [[nodiscard]] planned_memory plan() const override { return with_counts(passes_.needed()); }
   [[nodiscard]] const void* parameters() const override { return &passes_.model().parameters(); }
+  [[nodiscard]] const void* channels() const override { return detail::channels_of(passes_.model()); }
   [[nodiscard]] std::size_t vocab_size() const override { return passes_.model().config().vocab_size; }
 
   void compute(typename device::stream& stream, const batch_view& batch, std::size_t micro_batch, vector_view<double, memory> logp_b) override {

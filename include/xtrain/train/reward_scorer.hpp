@@ -10,6 +10,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/pinned_memory.hpp>
 #include <xtrain/device/stream_drain.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/computation.hpp>
@@ -35,8 +36,9 @@ class reward_scorer {
 
   /// throws config_error for a sequence length that the model does not have, memory_error
   explicit reward_scorer(Model& model, config settings = {})
-      : passes_(model, settings), last_(model.context(), size() * sizeof(token), memory_role::batch),
-        scores_(model.context(), 2 * size() * sizeof(double), memory_role::batch), drain_(model.stream()) {}
+      : passes_(model, settings, true, "reward_scorer"), last_(model.context(), size() * sizeof(token), memory_role::batch),
+        scores_(model.context(), 2 * size() * sizeof(double), memory_role::batch),
+        host_(model.context(), size() * (sizeof(double) + sizeof(token))), drain_(model.stream(), detail::watched(model)) {}
 
   /// The memory of such a model, and of its passes. Allocates nothing.
   [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
@@ -87,7 +89,8 @@ class reward_scorer {
     batch.targets.assign(n, -1);
     batch.positions.assign(n, 0);
     batch.starts.assign(n, 0);
-    std::vector<token> last(b);
+    const std::span<double> host = host_.template as<double>().first(b);
+    const std::span<token> last = host_.template as<token>().last(b);
     for (std::size_t i = 0; i < b; ++i) {
       const std::size_t length = sequences[i].size(), at = i * batch.t;
       std::copy(sequences[i].begin(), sequences[i].end(), batch.tokens.begin() + static_cast<std::ptrdiff_t>(at));
@@ -98,25 +101,25 @@ class reward_scorer {
       last[i] = static_cast<token>(at + length - 1);
       batch.token_count += length;
     }
-    std::vector<double> host(b);
     auto& stream = passes_.model().stream();
-    const detail::stream_drain<typename device::stream> wait(stream);  // queued copies use `last` and `host`, also when a pass throws
+    const detail::stream_drain<typename device::stream> wait(stream);  // queued copies use host_, also when a pass throws
     const auto last_b = last_.template as<token>().subspan(0, b);
     const auto scores = scores_.template as<double>();
-    copy_to_device(stream, last_b, last);
+    copy_to_device(stream, last_b, std::span<const token>(last));
     fill_zero(stream, scores);  // only the last stage of a pipeline has the head
     collector_.last_b = {last_b, {b}};
     collector_.score_b = {scores.subspan(0, b), {b}};
     collector_.count_b = {scores.subspan(size(), b), {b}};
     passes_.run(batch_view(batch), 0, collector_);
-    copy_to_host(stream, std::span<double>(host), scores.subspan(0, b));
+    copy_to_host(stream, host, scores.subspan(0, b));
     stream.synchronize();
-    if constexpr (detail::strategy_runs<Model>) passes_.model().parallel().add_up(std::span<double>(host));
-    return host;
+    if constexpr (detail::strategy_runs<Model>) passes_.model().parallel().add_up(host);
+    return {host.begin(), host.end()};
   }
 
   forward_only<Model> passes_;
   buffer<device> last_, scores_;
+  pinned_memory<device> host_;  // scores, then last_
   collector collector_{};
   detail::stream_drain<typename device::stream> drain_;  // last: the host waits before memory that queued work uses is released
 };

@@ -140,7 +140,7 @@ void set_parameter_settings(Store& parameters, const training_config<Optimizer, 
     factors = {c.loraplus_lr_ratio, has_table ? c.loraplus_lr_embedding / c.learning_rate : 1.0};
   }
   const bool any = parameters.set_learning_rate_factors([&](const auto& e) { return factors.of(e.spec.name, e.spec.shape.size()); });
-  if constexpr (!requires { Optimizer::has_learning_rate_factors; })
+  if constexpr (!requires { requires Optimizer::has_learning_rate_factors; })
     require<config_error>(!any, Optimizer::name, ": must declare has_learning_rate_factors, and read decay_run::learning_rate_factor, for parameters with "
                                 "learning rates of their own (loraplus_lr_ratio)");
 }

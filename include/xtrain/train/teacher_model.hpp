@@ -16,6 +16,7 @@
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/train/forward_only.hpp>
+#include <xtrain/train/require_second_model.hpp>
 
 namespace xtrain {
 
@@ -37,12 +38,15 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   /// throws  config_error for a sequence length that the model does not have, a head whose weights are normalized, or weights that are sharded
   ///         by zero<3>; memory_error
   explicit teacher_model(Model& model, config settings = {})
-      : passes_(model, settings, false), hidden_(model.context(), slots() * slot_size() * sizeof(compute), memory_role::stash), keeper_(*this),
-        drain_(model.stream()) {
+      : passes_(model, settings, false, "teacher_model"), hidden_(model.context(), slots() * slot_size() * sizeof(compute), memory_role::stash), keeper_(*this),
+        drain_(model.stream(), detail::watched(model)) {
     require<config_error>(settings.temperature == 1.0, "teacher_model: the temperature is a setting of the objective; given ", settings.temperature);
     require<config_error>(!model.parameters().sharding().values, "teacher_model: all weights must be on this rank; zero<3> shards them; choose zero<2>");
     rows_of_.resize(slots());
   }
+
+  teacher_model(const teacher_model&) = delete;  // trainers know it by its address
+  teacher_model& operator=(const teacher_model&) = delete;
 
   /// The memory of such a model, of its passes, and of what it keeps of a step. Allocates nothing.
   [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
@@ -52,6 +56,7 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   [[nodiscard]] planned_memory plan() const override { return with_hidden_states(passes_.needed(), passes_.model().config().hidden_size); }
 
   [[nodiscard]] const void* parameters() const override { return &passes_.model().parameters(); }
+  [[nodiscard]] const void* channels() const override { return detail::channels_of(passes_.model()); }
 
   void begin(typename device::stream& stream, const batch_view& batch, std::size_t slot) override {
     // the model has a stream of its own: memory that both use is ready in either order

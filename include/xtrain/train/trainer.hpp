@@ -19,6 +19,7 @@
 #include <vector>
 
 #include <xtrain/comm/concepts.hpp>
+#include <xtrain/core/lifetime.hpp>
 #include <xtrain/core/shared_model.hpp>
 #include <xtrain/data/global_batch_sizes.hpp>
 #include <xtrain/data/loader.hpp>
@@ -76,11 +77,17 @@ class trainer {
     return detail::run_dry<Model>(sizes, options, settings, properties);
   }
 
-  void attach(observer& watcher) { observers_.push_back(&watcher); }
+  /// An observer that is destroyed later is no longer attached; one that is attached again is told once.
+  void attach(observer& watcher) {
+    for (const attached_observer& each : observers_)
+      if (each.one == &watcher && !each.life.is_destroyed()) return;
+    observers_.push_back({&watcher, detail::watched(watcher)});
+  }
   /// Reports an event to all observers; an observer may call it, too.
   template <class Event>
   void tell(const Event& event) {
-    for (std::size_t i = 0; i < observers_.size(); ++i) observers_[i]->on(event);  // one of them may attach another
+    for (std::size_t i = 0; i < observers_.size(); ++i)  // one of them may attach another
+      if (!observers_[i].life.is_destroyed()) observers_[i].one->on(event);
   }
 
   /// Trains on the data until the config's steps or epochs are done, or a stop is requested.
@@ -150,25 +157,37 @@ class trainer {
   }
 
   [[nodiscard]] const config& settings() const { return config_; }
-  [[nodiscard]] Model& model() { return *model_; }
-  [[nodiscard]] const Model& model() const { return *model_; }
+  /// throws  config_error when it was moved, assigned to or destroyed
+  [[nodiscard]] Model& model() {
+    require_model();
+    return *model_;
+  }
+  [[nodiscard]] const Model& model() const {
+    require_model();
+    return *model_;
+  }
+  /// For those who refer to this trainer: whether it is still here.
+  [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
   /// What the run takes, with a second model that has been given.
   [[nodiscard]] const dry_run& plan() const { return plan_; }
   [[nodiscard]] const training_progress& progress() const { return progress_; }
   /// Whether the last fit() ended because a stop was requested, on any rank.
   [[nodiscard]] bool is_stopped() const { return stopped_; }
-  /// A reference model for an objective that needs one, as dpo: see reference_model. It must live as long as the trainer uses it.
+  /// A reference model for an objective that needs one, as dpo: see reference_model. It must live as long as the trainer uses it; once it is
+  /// destroyed, steps and evaluations throw a config_error.
   ///   throws  config_error when it is the trained model, or has another vocabulary
   void use_reference(log_prob_source<device>& source) {
     detail::require_second_model("trainer: the reference model", source, *model_);
     step_->use_reference(&source);
+    reference_life_ = detail::watched(source);
     plan_.set_beside("reference model", source.plan());
   }
-  /// A teacher for distillation: see teacher_model. It must live as long as the trainer uses it.
+  /// A teacher for distillation: see teacher_model. It must live as long as the trainer uses it, as a reference model.
   template <class Teacher>
   void use_teacher(Teacher& source) {
     detail::require_second_model("trainer: the teacher", source, *model_);
     step_->use_teacher(source);
+    teacher_life_ = detail::watched(source);
     if constexpr (requires { source.plan(); }) plan_.set_beside("teacher", source.plan());
   }
   /// Restores the state of a saved run: fit() then continues from there. Results of steps that are queued are dropped.
@@ -226,10 +245,10 @@ class trainer {
     require_model();
     failed_.require_whole_steps();
   }
-  void require_model() const {
-    require<config_error>(!model_life_ || model_life_->is_unmoved(), "trainer: its model must stay where it was when the trainer was made; the model has been ",
-                          model_life_ && model_life_->is_destroyed() ? "destroyed or assigned to" : "moved",
-                          ". Declare the model before the trainer, and do not move it; see train/README.md");
+  void require_model() const { model_life_.require_model("trainer"); }
+  void require_second_models() const {
+    reference_life_.require_there("trainer", "the reference model");
+    teacher_life_.require_there("trainer", "the teacher");
   }
 
   // ---- a step ----
@@ -327,7 +346,8 @@ class trainer {
   [[nodiscard]] bool needs_results_of(std::size_t step) const {
     const auto every = [&](std::size_t steps) { return steps > 0 && step % steps == 0; };
     return every(config_.eval_steps) || every(config_.measure_ranks_every) ||
-           std::any_of(observers_.begin(), observers_.end(), [&](const observer* one) { return one->reads_weights_after(step); });
+           std::any_of(observers_.begin(), observers_.end(),
+                       [&](const attached_observer& each) { return !each.life.is_destroyed() && each.one->reads_weights_after(step); });
   }
 
   /// throws config_error when samples that the objective compares do not stay together
@@ -356,7 +376,7 @@ class trainer {
   }
 
   Model* model_;
-  std::optional<detail::lifetime_watch> model_life_;
+  detail::watched model_life_, reference_life_{}, teacher_life_{};
   config config_;
   dry_run plan_{};
   std::optional<detail::training_step<Model>> step_;
@@ -366,7 +386,11 @@ class trainer {
   detail::rank_stopwatch stopwatch_;
   bool restored_ = false;
   bool stopped_ = false;
-  std::vector<observer*> observers_;
+  struct attached_observer {
+    observer* one;
+    detail::watched life;
+  };
+  std::vector<attached_observer> observers_;
   std::vector<batch_view> views_;  // of the current step
   struct queued_data {
     loader_state after{};    // from which the next step continues
@@ -375,13 +399,13 @@ class trainer {
   };
   std::array<queued_data, 2> queued_data_{};  // of the steps that are queued, by step
   clock::time_point step_began_{};
+  detail::address_lifetime lifetime_;
 };
 
 template <class Model>
 trainer<Model>::trainer(Model& model, detail::run_config_of<Model> settings)
-    : model_(&model), config_(detail::complete_config(model, std::move(settings))),
+    : model_(&model), model_life_(model), config_(detail::complete_config(model, std::move(settings))),
       guard_(config_.max_bad_steps) {
-  if constexpr (requires { model.lifetime(); }) model_life_.emplace(model.lifetime());
   if constexpr (!is_dry<device>) {
     if (!is_dry_run(model.context())) {
       plan_ = run_dry(model.config(), model.settings(), config_, model.context().properties());
@@ -398,6 +422,7 @@ trainer<Model>::trainer(Model& model, detail::run_config_of<Model> settings)
 template <class Model>
 void trainer<Model>::queue_step_of(std::span<const batch_view> batches, double learning_rate) {
   require_usable();
+  require_second_models();
   require<config_error>(queued_steps() < queued_data_.size(), "trainer: at most ", queued_data_.size(),
                         " steps must be queued; finish_step() must be called for the first");
   require<config_error>(learning_rate >= 0.0 && std::isfinite(learning_rate),
@@ -477,6 +502,7 @@ auto trainer<Model>::evaluate(const sentence_dataset& data) -> evaluation {
 template <class Model>
 auto trainer<Model>::evaluate(const loader& rows) -> evaluation {
   require_usable();
+  require_second_models();
   require_no_queued_steps("trainer: evaluate()");  // its batches would be staged where theirs are
   return together(remains::nothing, [&] { return evaluate_loader(rows); });
 }
@@ -539,7 +565,7 @@ void trainer<Model>::require_finite_weights() {
   std::string problem;  // each rank looks at the weights that it stores, and all must agree
   try {
     pinned_pipe<typename Model::device> pipe(model_->context());
-    detail::require_finite_weights(pipe, model_->stream(), all, [&](auto values) { return step_->squares_on_host(values); });
+    detail::require_finite_weights(pipe, model_->stream(), all, [&](const auto& values) { return step_->squares_on_host(values); });
   } catch (const non_finite_error& found) {
     problem = found.what();
   }

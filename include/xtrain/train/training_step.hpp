@@ -21,6 +21,7 @@
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/kernel/step_scalars.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/pinned_pipe.hpp>
 #include <xtrain/device/stream_drain.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/computation.hpp>
@@ -171,11 +172,16 @@ class training_step {
     if constexpr (has_context_parallel<recipe>) model_->parallel().context().all_reduce(losses, reduction::sum);
   }
 
-  /// The sum of squares, on the host.
-  template <class T>
-  [[nodiscard]] double squares_on_host(device_span<T, memory> values) {
-    squares_of(std::span<const device_span<T, memory>>(&values, 1), memory_->squares_1());
-    return on_host(memory_->squares_1());
+  /// The sum of squares of each span, on the host, which waits once. Allocates.
+  template <class Span>
+  [[nodiscard]] std::vector<double> squares_on_host(const std::vector<Span>& values) {
+    std::vector<double> squares(values.size());
+    const buffer<device> on_device(model_->context(), values.size() * sizeof(double), memory_role::other);
+    const auto sums = on_device.template as<double>();
+    auto on = memory_->passes.execution_on();
+    for (std::size_t i = 0; i < values.size(); ++i) ops::sum_of_squares(on, values[i], sums.subspan(i, 1));
+    copy_in_pieces<device>(model_->context(), model_->stream(), std::span<double>(squares), sums);
+    return squares;
   }
 
  private:
@@ -380,6 +386,10 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
     require<config_error>(!captures_ || !model.balances_load() || average_balance_ != balance_average::micro_batches,
                           "average_balance: must be targets or none with capture_steps: how many targets a micro-batch has is not in device memory");
   require_temperature(model, settings.objective);
+  if constexpr (!refers())
+    require<config_error>(objective::reference(settings.objective) == reference_use::none, objective::name,
+                          ": its state must have reference_b(micro_batch, sequences), where the log-probabilities of the reference model are written; reference() "
+                          "says that it needs them; see objective/README.md");
   set_parameter_settings(model.parameters(), settings);
   model.parameters().allocate_gradients();
   memory_.emplace(model, settings, sizes);
@@ -390,8 +400,7 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
   gradient_users_ = model.parameters().gradient_users();
   changes_ = model.parameters().changes();
   model.stream().synchronize();
-  if constexpr (requires { model.lifetime(); }) drain_.emplace(model.stream(), model.lifetime());
-  else drain_.emplace(model.stream());
+  drain_.emplace(model.stream(), watched(model));
 }
 
 template <class Model>
@@ -718,13 +727,12 @@ auto training_step<Model>::token_outputs(std::string_view who, const batch_view&
     memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, [](std::size_t) {}, &memory_->staging);
   } else {
     pass<computation> p = memory_->passes.new_pass(pass_mode::evaluation);
-    p.batch = memory_->batch.upload(stream, batch);
+    p.batch = memory_->batch.upload(stream, batch, &memory_->staging);
     prepare_pass(p);
     model_->forward(p, memory_->passes.layer_inputs(), losses(n));
   }
   std::vector<accumulate> host(n);
-  copy_to_host(stream, std::span<accumulate>(host), losses(n).span());
-  stream.synchronize();
+  copy_in_pieces<device>(model_->context(), stream, std::span<accumulate>(host), losses(n).span());
   if constexpr (strategy_runs<Model>) {
     std::vector<double> sums(host.begin(), host.end());
     model_->parallel().add_up(sums);

@@ -597,7 +597,8 @@ TEST_CASE("an adapter that does not fit the model is refused, with what it has a
     CAPTURE(words);
     CHECK_THROWS_WITH_AS(load_into(base, c), doctest::Contains(words.c_str()), config_error);
   };
-  refuses(sizes(), {.rank = 4, .alpha = 7, .targets = adapter.targets}, "rank must be the model's 4; the adapter has 3");
+  refuses(sizes(), {.rank = 4, .alpha = 7, .targets = adapter.targets},
+          "rank must be the model's 4; the adapter has 3. Create the model with {.adapter = adapter_config_of(folder)}");
   refuses(sizes(), {.rank = 3, .alpha = 8, .targets = adapter.targets}, "alpha must be the model's 8; the adapter has 7");
   refuses(sizes(), {.rank = 3, .alpha = 7, .targets = {"q_proj"}}, "holds 8 tensors; the model uses 4");
   refuses(sizes(), {.rank = 3, .alpha = 7, .targets = {"q_proj", "k_proj"}},

@@ -1,4 +1,4 @@
-// QLoRA: LoRA on weights quantized to four bits, in a quarter of the memory or less.
+// QLoRA: LoRA on weights quantized to four bits, in a quarter of the memory or less; and LoRA on weights in the blocks of a GGUF file.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -7,10 +7,14 @@
 #include <vector>
 
 #include <xtrain/io.hpp>
+#include <xtrain/device/reference/reference.hpp>
+#include <xtrain/models/baichuan.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/models/mixtral.hpp>
+#include <xtrain/models/phi3.hpp>
 #include <xtrain/testing/check_gradient.hpp>
+#include "gguf_models.hpp"
 #include "scratch.hpp"
 
 using namespace xtrain;
@@ -128,6 +132,52 @@ void is_lora_on_rounded_weights(const decoder_config& model_sizes, std::size_t m
   CHECK(logits_of(quantized) != rounded);
 }
 
+std::string bytes_of(const std::string& path) { return std::string(mapped_file(path).text()); }
+
+/// Trains with the blocks of a file, and with the same weights as numbers: logits, losses and the saved adapter have the same bits.
+///   matrices   that are stored in blocks
+template <class Recipe, template <class> class Family>
+void trains_as_on_numbers(const std::string& file, std::size_t matrices, lora_config adapter = settings) {
+  const scratch_folder folder;
+  auto in_blocks = Family<Recipe>::from_pretrained(file, {}, {.adapter = adapter, .blocks = blocks_in(file)});
+  auto numbers = Family<Recipe>::from_pretrained(file, {}, {.adapter = adapter});
+  std::size_t stored = 0;
+  for (const auto& entry : in_blocks.parameters().entries()) stored += entry.spec.blocks ? 1U : 0U;
+  CHECK(stored == matrices);
+  CHECK(in_blocks.parameters().bytes() < numbers.parameters().bytes());
+  CHECK(logits_of(in_blocks) == logits_of(numbers));
+  const auto run = [](auto& model, const std::string& to) {
+    trainer t(model, {.max_steps = 4, .micro_batch_size = 4, .learning_rate = 2e-2});
+    history seen;
+    t.attach(seen);
+    t.fit(data());
+    t.save(to);
+    return std::vector<double>(seen.losses().begin(), seen.losses().end());
+  };
+  const auto losses = run(in_blocks, folder / "blocks");
+  CHECK(losses.size() == 4);
+  CHECK(losses == run(numbers, folder / "numbers"));
+  CHECK(bytes_of(folder / "blocks/adapter_model.safetensors") == bytes_of(folder / "numbers/adapter_model.safetensors"));
+  CHECK(logits_of(in_blocks) == logits_of(numbers));
+}
+
+/// A file of one layer in Q4_K, Q6_K and Q8_0.
+struct mixed_file {
+  scratch_folder folder{};
+  std::string path = folder / "mixed.gguf";
+  mixed_file() { write_file(path, gguf_bytes::quantized_llama()); }
+};
+
+/// The file of a model with random weights.
+template <template <class> class Family>
+std::string written(const scratch_folder& folder, decoder_config c, gguf_type type) {
+  c.hidden_size = 64;
+  c.intermediate_size = 96;
+  const std::string path = folder / concat(Family<plain_recipe>(c).family_info().name, name_of(type), ".gguf");
+  save_gguf(Family<plain_recipe>(c), path, {.type = type});
+  return path;
+}
+
 }  // namespace
 
 TEST_CASE("gradients flow through quantized weights, and are difference quotients") {
@@ -226,4 +276,84 @@ TEST_CASE("values of weights in four bits are refused") {
                        "parameter 'model.layers.0.self_attn.q_proj.weight': must not be quantized where its values are asked for",
                        config_error);
   CHECK_NOTHROW((void)model.parameter<2>("model.embed_tokens.weight"));
+}
+
+TEST_CASE("LoRA on the blocks of a GGUF file is LoRA on the numbers that they stand for") {
+  const mixed_file mixed;
+  trains_as_on_numbers<lora_recipe, llama>(mixed.path, 7);
+  trains_as_on_numbers<bf16_lora_recipe, llama>(mixed.path, 7);
+  lora_config dora = settings;
+  dora.dora = true;
+  trains_as_on_numbers<lora_recipe, llama>(mixed.path, 7, dora);
+}
+
+TEST_CASE("rows of blocks are loaded in the model's order, of transposed and of fused matrices too") {
+  const scratch_folder folder;
+  for (const gguf_type type : {gguf_type::q8_0, gguf_type::q4_0}) {
+    trains_as_on_numbers<lora_recipe, llama>(written<llama>(folder, sizes(), type), 2 * 7);
+    trains_as_on_numbers<lora_recipe, mixtral>(written<mixtral>(folder, mixtral_sizes(), type), 2 * (4 + 3 * 3));  // the router is in F32
+    trains_as_on_numbers<lora_recipe, phi3>(written<phi3>(folder, sizes(), type), 2 * 4);
+    auto c = gpt2_sizes();
+    c.num_heads = 4;
+    trains_as_on_numbers<lora_recipe, gpt2>(written<gpt2>(folder, c, type), 2 * 4);  // files of the family hold the weights transposed
+  }
+}
+
+TEST_CASE("a matrix of several tensors is stored in blocks only if all of them are") {
+  const mixed_file mixed;
+  weight_blocks some = blocks_in(mixed.path);
+  CHECK(some.of("model.layers.0.self_attn.q_proj.weight", 256) == block_format::q4_k);
+  CHECK(some.of("model.layers.0.self_attn.v_proj.weight", 256) == block_format::q6_k);
+  CHECK(some.of("lm_head.weight", 256) == block_format::q6_k);
+  some.formats.erase("model.layers.0.self_attn.v_proj.weight");
+  auto model = llama<lora_recipe>::from_pretrained(mixed.path, {}, {.adapter = settings, .blocks = some});
+  auto whole = llama<lora_recipe>::from_pretrained(mixed.path, {}, {.adapter = settings});
+  for (const auto& entry : model.parameters().entries()) {
+    const std::string& name = entry.spec.name;
+    const bool is_in_blocks = name.ends_with("o_proj.weight") || name.find("mlp.") != std::string::npos;
+    if (!lora::is_own(name)) CHECK_MESSAGE(entry.spec.blocks.has_value() == is_in_blocks, name);
+  }
+  CHECK(logits_of(model) == logits_of(whole));
+}
+
+TEST_CASE("a run on blocks that is resumed equals one that is not") {
+  const mixed_file mixed;
+  const model_options<lora, single, no_offload> options{.adapter = settings, .blocks = blocks_in(mixed.path)};
+  const training_config<adamw> run{.max_steps = 4, .micro_batch_size = 4, .learning_rate = 2e-2};
+  const scratch_folder folder;
+  auto model = llama<lora_recipe>::from_pretrained(mixed.path, {}, options);
+  trainer first(model, run);
+  checkpoint_folder checkpoints(first, folder.path(), {.save_steps = 2, .base_model = mixed.path});
+  first.attach(checkpoints);
+  first.fit(data());
+  auto again = llama<lora_recipe>::from_pretrained(mixed.path, {}, options);
+  trainer second(again, run);
+  checkpoint_folder half(second, folder.path(), {.base_model = mixed.path});
+  half.resume_from(folder.path() + "/checkpoint-2");
+  second.fit(data());
+  CHECK(logits_of(again) == logits_of(model));
+}
+
+TEST_CASE("weights in blocks are refused where they cannot be") {
+  const mixed_file mixed;
+  const weight_blocks all = blocks_in(mixed.path);
+  auto model = llama<lora_recipe>::from_pretrained(mixed.path, {}, {.adapter = settings, .blocks = all});
+  CHECK_THROWS_WITH_AS(merge_adapter(model),
+                       "merge_adapter: weights must be numbers; 'model.layers.0.self_attn.q_proj.weight' is stored in blocks. Save the adapter, and merge its "
+                       "folder into a model without one: merge_adapter(plain, folder)",
+                       config_error);
+  CHECK_THROWS_WITH_AS((void)model.parameter<2>("model.layers.0.self_attn.q_proj.weight"),
+                       "parameter 'model.layers.0.self_attn.q_proj.weight': must not be quantized where its values are asked for", config_error);
+  CHECK_THROWS_WITH_AS((void)llama<plain_recipe>::from_pretrained(mixed.path, {}, {.blocks = all}),
+                       "blocks: only frozen weights can be stored in blocks of a GGUF file; the adapter must be lora, it is none", config_error);
+  CHECK_THROWS_WITH_AS((void)llama<qlora_recipe>::from_pretrained(mixed.path, {}, {.adapter = settings, .blocks = all}),
+                       "blocks: only frozen weights can be stored in blocks of a GGUF file; the adapter must be lora, it is qlora", config_error);
+  CHECK_THROWS_WITH_AS((void)llama<lora_recipe>(model.config(), {}, {.adapter = settings, .blocks = all}),
+                       "parameter 'model.layers.0.self_attn.q_proj.weight': must be loaded from a GGUF file in whose blocks it is stored; numbers are given",
+                       config_error);
+  weight_blocks other = all;
+  other.formats["model.layers.0.mlp.up_proj.weight"] = block_format::q5_k;
+  CHECK_THROWS_WITH_AS((void)llama<lora_recipe>::from_pretrained(mixed.path, {}, {.adapter = settings, .blocks = other}),
+                       doctest::Contains("'model.layers.0.mlp.up_proj.weight' must be in blocks of Q5_K, in which the model stores it; it is Q4_K"),
+                       config_error);
 }

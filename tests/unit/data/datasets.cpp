@@ -74,6 +74,10 @@ TEST_CASE("files and folders become documents with an end; hidden files are left
   CHECK(text_of(data, 1) == "two|");
   CHECK(data.largest_token() == 256);
   CHECK(text_dataset({folder / "a.txt", folder / "b"}, byte_tokenizer()).tokens() == 8);
+  dataset texts("texts", sequence_layout::stream);  // of texts in memory, the same samples
+  for (const char* text : {"one", "two"}) add_document(texts, byte_tokenizer(), text);
+  texts.finish();
+  CHECK(texts.fingerprint() == data.fingerprint());
   // two literals are two paths, not an iterator pair of one string
   CHECK_THROWS_WITH_AS((void)text_dataset({"nothing", "here"}, byte_tokenizer()), doctest::Contains("nothing: must be a file"), file_error);
 }

@@ -1,5 +1,5 @@
-// The conformance suite for one dtype, chosen by the build: streams, and every kernel against the reference, on the cpu device and, if
-// the build asks for it, on the same device with isolated memory.
+// The conformance suite for one dtype, chosen by the build: streams, and every kernel against the reference, at aligned and at other addresses, on the
+// cpu device and, if the build asks for it, on the same device with isolated memory.
 #include <doctest/doctest.h>
 
 #include <type_traits>
@@ -20,6 +20,8 @@ template <class Device>
 void check_device() {
   testing::conformance<Device> suite;
   suite.check_stream();
+  suite.template check<CONFORMANCE_DTYPE>();
+  suite.begin_operands_at(1);
   suite.template check<CONFORMANCE_DTYPE>();
   INFO(suite.text());
   CHECK(suite.passed());

@@ -1,5 +1,6 @@
 // The conformance suite for one dtype, chosen by the build, on the GPU's kernels run on the host. With PLANTS_MISTAKES, also mistakes at the places of the
-// kernels where the runner can make one, which the suite must find; with SANITIZED_PART, a part of the suite, for sanitizers.
+// kernels where the runner can make one, which the suite must find; with FROM_ANY_ADDRESS, once more with operands that are not aligned; with
+// SANITIZED_PART, a part of the suite, for sanitizers.
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>
@@ -257,6 +258,16 @@ TEST_CASE("every kernel of the simt device agrees with the reference device") {
   CHECK(suite.passed());
   CHECK(suite.results().size() == 89 + (std::is_same_v<number, float> ? 2 : 0));  // tokens are chosen from fp32
   CHECK(simt::host::runner::here().counts.bank_conflicts == 0);
+}
+#endif
+
+#ifdef FROM_ANY_ADDRESS
+TEST_CASE("kernels agree with the reference device where operands begin at an address that is aligned to an element only") {
+  testing::conformance<simt_device> suite(simt_context({.seed = 7}));
+  suite.begin_operands_at(1);
+  suite.check<number>();
+  INFO(suite.text());
+  CHECK(suite.passed());
 }
 #endif
 

@@ -89,8 +89,11 @@ TEST_CASE("kernels agree with the reference where cuBLASLt computes products: la
   fake_cublaslt blas(gpu, {.algorithms = {{.alignment = 16}, {.workspace_bytes = 1000, .alignment = 4}, {.milliseconds = 0.8}}});
   {
     testing::conformance<cuda> suite(blas.open(cache.path));
-    testing::detail::check_products<bf16>(suite);
-    testing::detail::check_products<float>(suite);
+    for (const std::size_t first : {0, 1}) {
+      suite.begin_operands_at(first);
+      testing::detail::check_products<bf16>(suite);
+      testing::detail::check_products<float>(suite);
+    }
     INFO(suite.text());
     CHECK(suite.passed());
     CHECK(blas.calls_of("cublasLtMatmul") > 100);

@@ -19,7 +19,7 @@ run_description run_of_trainer(const std::string& precision = "fp16_mixed") {
   run.parallel.ranks = 8;
   run.optimizer.settings = {{"beta1", 0.9}, {"beta2", 0.999}, {"epsilon", 1e-8}, {"weight_decay", 0.0}};
   run.optimizer.max_grad_norm = 1.0;
-  run.schedule = {.kind = "cosine", .learning_rate = 2e-5, .warmup_ratio = 0.03, .starts_at_zero = true};
+  run.schedule = {.kind = "cosine", .learning_rate = 2e-5, .warmup_ratio = 0.03, .from_zero = true};
   return run;
 }
 
@@ -109,6 +109,22 @@ TEST_CASE("what a config leaves out has the default of DeepSpeed 0.19.8, and the
   refuses(R"({"data_types": {"param_dtype": "bf16"}})", R"(ds.json: data_types.param_dtype: must be the dtype that is enabled; given "bf16")", given);
 }
 
+TEST_CASE("on a GPU, what is offloaded to the cpu is in pinned memory of the host, and nothing is offloaded to files") {
+  run_description on_gpu = run_of_trainer();
+  on_gpu.device = "cuda";
+  on_gpu.precision = "fp32";
+  const auto recipe_with = [&](const char* zero) { return recipe_of(applied(zero, on_gpu)).offload; };
+  CHECK(recipe_with(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": true}}})") ==
+        "offload_to_host<memory_role::optimizer>");
+  CHECK(recipe_with(R"({"zero_optimization": {"stage": 2, "cpu_offload": true}})") == "offload_to_host<memory_role::optimizer>");
+  CHECK(recipe_with(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}, "cpu_offload": false}})") == "no_offload");
+  const run_description weights = applied(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})", on_gpu);
+  CHECK(weights.offload == "none");
+  CHECK(weights.notes.front() == "ds.json: zero_optimization.offload_param: device cpu: weights stay on the device, sharded among the ranks");
+  refuses(R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"}}})",
+          R"(ds.json: zero_optimization.offload_optimizer.device: must be none or cpu: files are for the device cpu, and the run is on cuda; given "nvme")", on_gpu);
+}
+
 TEST_CASE("schedules, loss scales and offloading to files") {
   run_description run = applied(R"({"fp16": {"enabled": true, "loss_scale": 128}, "zero_optimization": {"stage": 3, "mics_shard_size": 4,
     "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme", "buffer_count": 4}, "offload_param": {"device": "nvme", "nvme_path": "/nvme"}}})");
@@ -123,6 +139,7 @@ TEST_CASE("schedules, loss scales and offloading to files") {
     "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto", "warmup_min_lr": 1e-6, "warmup_max_lr": 2e-5,
     "warmup_type": "linear"}}})");
   CHECK(run.offload == "none");
+  CHECK(run.notes.front() == "ds.json: zero_optimization.offload_optimizer: device cpu: the cpu device's memory is host memory");
   CHECK(run.schedule.kind == "linear");
   CHECK(run.schedule.min_learning_rate == 1e-6);
   CHECK(run.schedule.settings == json{{"as_deepspeed", true}, {"log_warmup", false}, {"counts_updates", true}, {"warmup_init", 1e-6}});

@@ -76,7 +76,7 @@ TEST_CASE("Stanford Alpaca with FSDP, as the guide for the Ascend 910B runs it")
   CHECK(run.schedule.kind == "cosine");
   CHECK(run.schedule.learning_rate == 2e-5);
   CHECK(run.schedule.warmup_ratio == 0.03);
-  CHECK(run.schedule.starts_at_zero);
+  CHECK(run.schedule.from_zero);
   CHECK(run.schedule.settings == json{{"counts_updates", true}});
   CHECK(run.optimizer.kind == "adamw");
   CHECK(run.optimizer.settings == json{{"beta1", 0.9}, {"beta2", 0.999}, {"epsilon", 1e-8}, {"weight_decay", 0.0}});
@@ -105,6 +105,11 @@ TEST_CASE("offloading and recomputation, without a launcher") {
   CHECK(run.output.save_epochs);
   CHECK(run.output.save_steps == 0);
   CHECK(run.output.tensorboard == "out/runs");
+  CHECK(run.offload == "none");
+  // the cpu's memory is host memory; a GPU's is not
+  const run_description on_gpu = translated("--nproc_per_node 4 train.py " + alpaca + "--bf16 --fsdp=\"full_shard offload\" --device cuda");
+  CHECK(recipe_of(on_gpu).offload == "offload_to_host<memory_role::optimizer>");
+  CHECK(on_gpu.notes.back() == "--fsdp offload: optimizer state is in pinned memory of the host; weights stay on the device");
 }
 
 TEST_CASE("a line after the first step, and torchrun's flags that threads do not need") {
@@ -294,7 +299,10 @@ TEST_CASE("predictions of ChatGLM-6B are a call of generate") {
           "--quantization_bit: must be left out: needs --pre_seq_len: integers are supported beside a prefix; given '4'");
   refuses(start + end + "--num_beams 4", "--num_beams: must be 1: answers are sampled, as main.py does, and a beam search here does not sample; given '4'");
   refuses("torchrun --nproc_per_node=2 " + start.substr(8) + end, "--nproc_per_node: must be 1 with --do_predict; given 2");
-  refuses(start + end + "--device npu", "--device: must be cpu: the program generate is compiled for it; given 'npu'");
+  refuses(start + end + "--device npu", "--device: must be cpu or cuda: the programs generate and generate_cuda are compiled for these; given 'npu'");
+  const hugging_face_command on_gpu = read_hugging_face(words_of(start + end + "--device cuda"));
+  CHECK(on_gpu.program == "generate_cuda");
+  CHECK(on_gpu.arguments == words_of("--model THUDM/chatglm-6b --device cuda" + after));
   refuses(start + end + "--max_new_tokens 5", "--max_new_tokens: there is no such flag");
   refuses(start + end + "--do_eval", "--do_eval: must be left out: to evaluate what was trained, use --do_predict alone, or `evaluate`; given no value");
 }
@@ -459,14 +467,14 @@ TEST_CASE("a warm-up of 2.7 steps, and schedules with settings of their own") {
       with("warmup_stable_decay", R"({"num_decay_steps": 5, "min_lr_ratio": 0.1, "warmup_type": "cosine", "decay_type": "1-sqrt"})");
   CHECK(schedule.kind == "warmup_stable_decay");
   CHECK(schedule.min_learning_rate == 0.05);
-  CHECK(schedule.starts_at_zero);
+  CHECK(schedule.from_zero);
   CHECK(schedule.settings == json{{"final_steps", 5}, {"warmup_shape", "cosine"}, {"decay_shape", "1-sqrt"}});
   CHECK(with("warmup_stable_decay", R"({"num_decay_steps": 5, "num_stable_steps": 0})").settings == json{{"final_steps", 5}, {"stable_steps", 0.0}});
   schedule = with("cosine_warmup_with_min_lr", R"({"min_lr_rate": 0.1})");
-  CHECK_FALSE(schedule.starts_at_zero);
+  CHECK_FALSE(schedule.from_zero);
   CHECK(schedule.min_learning_rate == 0.05);
   schedule = with("cosine_warmup_with_min_lr", R"({"min_lr": 0.05, "warmup_lr_rate": 0.2})");
-  CHECK(schedule.starts_at_zero);
+  CHECK(schedule.from_zero);
   CHECK(schedule.settings == json{{"warmup_init", 0.1}});
   CHECK(with("cosine_with_min_lr", R"({"min_lr": 0})").min_learning_rate == 0.0);
   const auto refused = [&](const std::string& kind, const std::string& settings, const std::string& message) {

@@ -88,7 +88,7 @@ TEST_CASE("the defaults are those of Megatron-LM and AscendSpeed") {
   CHECK(run.optimizer.decays == "matrices");
   CHECK(run.optimizer.max_grad_norm == 1.0);
   CHECK(run.schedule.kind == "linear");
-  CHECK(run.schedule.starts_at_zero);
+  CHECK(run.schedule.from_zero);
   CHECK(run.schedule.decay_steps == 1000);
   CHECK(run.schedule.settings == json::parse(R"({"counts_updates": true, "round_warmup": false})"));
   CHECK(run.split == "969,30,1");
@@ -526,6 +526,13 @@ TEST_CASE("inference and evaluation are calls of this library's programs") {
   CHECK(alpaca.calls[0].arguments == std::vector<std::string>{"--model", "llama-7b", "--adapter", "adapter", "--tokenizer", "vocab",
                                                               "--format", "alpaca", "--prompt", "how are you?", "--max-new-tokens", "128",
                                                               "--temperature", "0"});
+  const megatron_command on_gpu = command("inference_llama --load m --bf16 --task 1 --device cuda");
+  CHECK(on_gpu.calls[0] == megatron_command::call{"generate_cuda", {"--model", "m", "--prompt", "how are you?", "--max-new-tokens", "128", "--device", "cuda",
+                                                                    "--temperature", "0"}});
+  CHECK(refusal("inference_llama --load m --device cuda") == "--device: must be given with --bf16 for cuda: generate_cuda computes in it; given cuda");
+  const megatron_command on_a_gpu = command("evaluation.py --load m --task boolq --task-data-path ./dataset/boolq/test/ --bf16 --device cuda");
+  CHECK(on_a_gpu.calls[0].program == "evaluate_cuda");
+  CHECK(has_note(on_a_gpu.notes, "benchmarks are run in bf16"));
   CHECK(refusal("inference_llama" + model_flags + " --top-p 1.5") == "--top-p: must be above 0, at most 1; given 1.5");
   CHECK(refusal("inference_llama" + model_flags + " --top-p 0") == "--top-p: must be above 0, at most 1; given 0");
   CHECK(refusal("generate_llama" + model_flags + " --task 3").starts_with("--task 3: is a conversation in the terminal"));

@@ -88,7 +88,7 @@ TEST_CASE("torchtune's LoRA config becomes a run description") {
   CHECK(run.schedule.kind == "cosine");
   CHECK(run.schedule.learning_rate == 3e-4);
   CHECK(run.schedule.warmup_steps == 100);
-  CHECK(run.schedule.starts_at_zero);
+  CHECK(run.schedule.from_zero);
   CHECK(run.objective.kind == "next_token");
   CHECK(run.objective.average == "step");
   CHECK(run.output.folder == "/tmp/torchtune/llama3_2_1B/lora_single_device");
@@ -461,6 +461,7 @@ TEST_CASE("what a torchtune config asks for and no run can have is refused by it
   CHECK(refused({"dtype=fp16"}) == "dtype: must be bf16 or fp32; given 'fp16'");
   CHECK(refused({"device=mps"}) == "device: must be one of cpu, cuda, npu, musa; given 'mps'");
   CHECK(refused({"enable_activation_offloading=True"}).find("must be False without enable_activation_checkpointing") != std::string::npos);
+  CHECK(refused({"enable_activation_offloading=True", "device=cpu"}).find("enable_activation_offloading: must be False but on cuda") != std::string::npos);
   CHECK(refused({"optimizer_in_bwd=True"}).find("the recipe lora_finetune_single_device has no such key") != std::string::npos);
   CHECK(refused({"~lr_scheduler.num_warmup_steps"}).find("lr_scheduler.num_warmup_steps: must be given") != std::string::npos);
   CHECK(refused({"dataset.filter_fn=x"}).find("dataset.filter_fn: must be null") != std::string::npos);
@@ -494,6 +495,28 @@ TEST_CASE("what a torchtune config asks for and no run can have is refused by it
   const auto betas = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(text.find("  weight_decay:")), '\n');
   put_file(file, std::string(text).replace(text.find("  weight_decay:"), 0, "  betas: [1.0, 0.999]\n"));
   CHECK(tune_refusal(file, own_data) == concat(file, ":", betas, ": optimizer.betas: must be two numbers from 0 to below 1; given [1.0,0.999]"));
+}
+
+TEST_CASE("on a GPU, torchtune's offloading of state goes to pinned memory of the host; layer inputs stay, which is said") {
+  const auto noted = [](const run_description& run, const std::string& key) {
+    for (const std::string& note : run.notes)
+      if (note.find(key) != std::string::npos) return note.substr(note.find(key));
+    return std::string("nothing");
+  };
+  const torchtune_launch two{.ranks = 2, .is_distributed = true};
+  const auto sharded = [&](const char* device) {
+    return *torchtune_run("full_finetune_distributed", "llama3_2/1B_full", with_data({"fsdp_cpu_offload=True", device}), two).run;
+  };
+  CHECK(recipe_of(sharded("device=cuda")).offload == "offload_to_host<memory_role::optimizer>");
+  CHECK(noted(sharded("device=cuda"), "fsdp_cpu_offload") ==
+        "fsdp_cpu_offload: optimizer state is in pinned memory of the host; weights stay on the device, sharded among the ranks");
+  CHECK(recipe_of(sharded("device=cpu")).offload == "no_offload");
+  CHECK(noted(sharded("device=cpu"), "fsdp_cpu_offload") == "nothing");
+  const run_description recomputed =
+      tune_description("llama3_2/1B_full", {"device=cuda", "enable_activation_checkpointing=True", "enable_activation_offloading=True"});
+  CHECK(recomputed.recompute == "full");
+  CHECK(recomputed.offload == "none");
+  CHECK(noted(recomputed, "enable_activation_offloading") == "enable_activation_offloading: layer inputs stay on the device; results are the same");
 }
 
 TEST_CASE("generation and evaluation of torchtune are calls of programs") {
@@ -538,7 +561,17 @@ TEST_CASE("generation and evaluation of torchtune are calls of programs") {
   CHECK(tune_refusal("quantization", {"model=torchtune.models.llama2.lora_llama2_7b"}, "quantize").find("must not be a builder of LoRA") != std::string::npos);
   CHECK(tune_refusal("quantization", {"quantizer=torchtune.training.quantization.Int4WeightOnlyQATQuantizer", "quantizer.precision=x"}, "quantize")
             .find("must be null") != std::string::npos);
-  CHECK(tune_refusal("generation", {"device=cuda"}, "generate").find("device: must be cpu") != std::string::npos);
+  CHECK(tune_refusal("generation", {"device=npu"}, "generate").find("device: must be cpu or cuda: the programs generate and generate_cuda are compiled for "
+                                                                    "these; given 'npu'") != std::string::npos);
+  CHECK(tune_refusal("generation", {"device=cuda", "dtype=fp32"}, "generate").find("dtype: must be bf16 on cuda: generate_cuda computes in it; given 'fp32'") !=
+        std::string::npos);
+  call = torchtune_run("generate", "generation", {"prompt.user=hello", "device=cuda:1"});
+  CHECK(call.program == "generate_cuda");
+  CHECK(value("--device") == "cuda:1");
+  call = torchtune_run("eleuther_eval", "eleuther_evaluation", {"device=cuda"});
+  CHECK(call.program == "evaluate_cuda");
+  CHECK(value("--device") == "cuda");
+  for (const std::string& note : call.notes) CHECK(note.find("computes in fp32") == std::string::npos);
   CHECK(tune_refusal("generation", {"temperature=-1"}, "generate").find("temperature: must not be negative; given -1") != std::string::npos);
   CHECK(tune_refusal("generation", {"prompt.user.image=x"}, "generate").find("vision models") != std::string::npos);
 }

@@ -411,7 +411,7 @@ TEST_CASE("how texts are sampled, and which special tokens nothing is said of, c
   const damaged base("llama_tied");
   put_file(base / "generation_config.json", R"({"do_sample": true, "temperature": 0.6})");
   const scratch_folder tokenizer;
-  byte_tokenizer().save(tokenizer.path());
+  put_file(tokenizer / "tokenizer.json", R"({"model": {"vocab": {"a": 0}}})");
   put_file(tokenizer / "generation_config.json", R"({"temperature": 0.1})");
   json config = read_json(base / "config.json");
   const auto saved = [&](const char* file) {
@@ -560,7 +560,9 @@ TEST_CASE("a folder gets a model card, and keeps the one that it has") {
 TEST_CASE("tokenizer files travel with the model") {
   const scratch_folder out, from;
   byte_tokenizer().save(from.path());
-  auto model = llama<plain>::from_pretrained(golden::folder("llama_tied"));
+  auto sizes = read_sizes<llama_family>(golden::folder("llama_tied"));
+  sizes.vocab_size = byte_tokenizer().vocab_size();
+  const auto model = load_as<llama<plain>>(golden::folder("llama_tied"), sizes, {}, {}, {.resize_vocabulary = true});
   save_pretrained(model, out.path(), {.tokenizer_from = from.path()});
   CHECK(get_file(out / "tokenizer.json") == get_file(from / "tokenizer.json"));
   CHECK(file_exists(out / "tokenizer_config.json"));
@@ -589,8 +591,14 @@ TEST_CASE("a tokenizer of every kind is loaded from a saved folder as it was fro
     CAPTURE(from);
     if (!file_exists(from)) continue;
     const scratch_folder out;
-    save_pretrained(model, out.path(), {.tokenizer_from = from});
-    const tokenizer before = load_tokenizer(from), after = load_tokenizer(out.path());
+    const tokenizer before = load_tokenizer(from);
+    CHECK_THROWS_WITH_AS(save_pretrained(model, out.path(), {.tokenizer_from = from}),
+                         doctest::Contains("must fit the model's vocabulary of 53 tokens; it has "), config_error);
+    CHECK_NOTHROW(detail::require_tokenizer_fits(out.path(), from, before.vocab_size()));
+    CHECK(out.files().empty());
+    copy_tokenizer(from, out.path());
+    save_pretrained(model, out.path());
+    const tokenizer after = load_tokenizer(out.path());
     CHECK(before.vocab_size() == after.vocab_size());
     const std::string text = "Hello World, it's 2024: \u4f60\u597d\n  two spaces";
     CHECK(before.encode(text) == after.encode(text));

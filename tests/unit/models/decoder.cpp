@@ -310,6 +310,8 @@ TEST_CASE("sizes that contradict themselves are refused with the numbers") {
                        "gpt2: num_kv_heads must equal num_heads (3); given 1", config_error);
   CHECK_THROWS_WITH_AS(l({.vocab_size = 9, .hidden_size = 9, .num_layers = 1, .num_heads = 3, .max_position_embeddings = 4}),
                        "llama: the head dim must be even to be rotated; it is 3", config_error);
+  CHECK_THROWS_WITH_AS(l({.vocab_size = 9, .hidden_size = 10, .num_layers = 1, .num_heads = 3, .max_position_embeddings = 4}),
+                       "llama: hidden_size (10) must be divisible by num_heads (3)", config_error);
   CHECK_THROWS_WITH_AS(l({.vocab_size = 9, .hidden_size = 12, .num_layers = 1, .num_heads = 3}),
                        "llama: max_position_embeddings must be given; it is 0", config_error);
   CHECK_THROWS_WITH_AS(g({.vocab_size = 9, .hidden_size = 12, .num_layers = 1, .num_heads = 3, .max_position_embeddings = 4, .residual_dropout = 1.0}),

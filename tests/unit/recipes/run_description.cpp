@@ -100,6 +100,8 @@ TEST_CASE("settings without an effect are refused, not ignored") {
           "adapter.dropout: must be left out: it is no setting of an adapter of kind prefix; given 0.1");
   refused([](run_type& r) { r.loss_scale["window"] = 4; }, "loss_scale: must be used with precision fp16_mixed; the precision is bf16_mixed");
   refused([](run_type& r) { r.offload_folder = "f"; }, "offload_folder: must be used with offload, which is none; given 'f'");
+  refused([](run_type& r) { r.offload = "optimizer", r.offload_folder = "f", r.device = "cuda"; },
+          "offload_folder: must be empty with the device cuda, which offloads to pinned memory of the host; given 'f'");
   refused([](run_type& r) { r.objective = {.kind = "orpo", .second_model = "m"}; },
           "objective.second_model: must be left out: the objective orpo has none; given 'm'");
   refused([](run_type& r) { r.parallel.zero = 0, r.parallel.shards = 2; }, "parallel.shards: must be used with parallel.zero, which is 0; given 2");

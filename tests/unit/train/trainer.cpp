@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -38,20 +37,6 @@ struct bf16_gradients_recipe : defaults {
 };
 struct walled_bf16_recipe : bf16_recipe {
   using device = testing::isolated<cpu>;
-};
-
-/// An objective whose state sets nothing.
-struct idle : next_token {
-  static constexpr std::string_view name = "idle";
-  template <class Recipe>
-  struct state {
-    template <class Context>
-    state(const config&, const Context&, const objective_sizes&) {}
-    void prepare(pass<Recipe>&, std::size_t) {}
-  };
-};
-struct idle_recipe : defaults {
-  using objective = idle;
 };
 
 decoder_config sizes() {
@@ -682,31 +667,6 @@ TEST_CASE("a micro-batch larger than the trainer was made for is refused, and so
   refused(3, 8, "a micro-batch must have at most micro_batch_size times seq_length tokens, 16; given 3 sequences of 8");
   CHECK_THROWS_WITH_AS((void)trainer.step(std::span<const host_batch>(), 1e-2), "trainer: a step must have at least one micro-batch; given 0", data_error);
   CHECK(trainer.progress().step == 0);
-}
-
-TEST_CASE("a trainer whose model was moved or destroyed says so, and so does a model that was moved from") {
-  using model_type = llama<fp32_recipe>;
-  const dataset data = sentences(sequence_layout::separate);
-  std::optional<trainer<shared_model<model_type>>> late;
-  {
-    model_type first(sizes());
-    late.emplace(first, training_config<adamw>{.max_steps = 1, .micro_batch_size = 2});
-    late->fit(data);
-    const model_type second = std::move(first);
-    CHECK_THROWS_WITH_AS(late->fit(data), doctest::Contains("trainer: its model must stay where it was when the trainer was made; the model has been moved"),
-                         config_error);
-    CHECK_THROWS_WITH_AS((void)late->evaluate(data), doctest::Contains("the model has been moved"), config_error);
-    const char* moved = "model: must not be used after it was moved from; use the model that it was moved to";
-    CHECK_THROWS_WITH_AS((void)trainer(first, {.micro_batch_size = 2}), moved, error);  // NOLINT(bugprone-use-after-move)
-    CHECK_THROWS_WITH_AS((void)logits(first, host_batch{.b = 1, .t = 1, .tokens = {1}, .targets = {1}, .positions = {0}}), moved, error);
-  }
-  CHECK_THROWS_WITH_AS(late->fit(data), doctest::Contains("the model has been destroyed"), config_error);
-}
-
-TEST_CASE("an objective that prepares nothing is refused before the first step") {
-  llama<idle_recipe> model(sizes());
-  CHECK_THROWS_WITH_AS((void)trainer(model, {.max_steps = 1, .micro_batch_size = 2}),
-                       doctest::Contains("idle: prepare(pass, micro_batch) of the objective's state must set pass.internal.objective"), config_error);
 }
 
 TEST_CASE("a second fit draws other dropout than the first") {

@@ -4,6 +4,7 @@
 
 #include <xtrain/device/cpu/activation.hpp>
 #include <xtrain/device/cpu/attention.hpp>
+#include <xtrain/device/cpu/blocks.hpp>
 #include <xtrain/device/cpu/distillation.hpp>
 #include <xtrain/device/cpu/elementwise.hpp>
 #include <xtrain/device/cpu/embedding.hpp>

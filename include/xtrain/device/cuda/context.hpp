@@ -15,7 +15,9 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/device/cuda/attentions.hpp>
 #include <xtrain/device/cuda/cublaslt/library.hpp>
+#include <xtrain/device/cuda/cudnn/library.hpp>
 #include <xtrain/device/cuda/products.hpp>
 #include <xtrain/device/cuda/runtime.hpp>
 #include <xtrain/device/dry_run.hpp>
@@ -34,6 +36,7 @@ struct cuda_properties {
   int architecture = 90;  ///< compute capability, 10 · major + minor
   int multiprocessors = 132;
   std::size_t product_workspace = 0;  ///< bytes of scratch memory that a library's products have; 0: our kernels compute all
+  std::size_t attention_workspace = 0;  ///< the most that cuDNN's attention may have; 0: our kernels compute all
 };
 
 /// Which GPU is opened, and how.
@@ -46,6 +49,9 @@ struct cuda_config {
   const cublaslt_library* cublaslt = nullptr;  ///< null: the toolkit's runtime has that of its version, if it is installed
   std::string product_cache{};                 ///< folder of the choices among timed products; empty: the user's cache
   std::size_t product_workspace = std::size_t{32} << 20;  ///< bytes of scratch memory that cuBLASLt may use; it wants that much on Hopper
+  cuda_product_choice attention = cuda_product_choice::timed;  ///< the same choice between cuDNN's attention and ours
+  const cudnn_library* cudnn = nullptr;                        ///< null: with the toolkit's runtime, this program's, if it is linked with xtrain::cudnn
+  std::size_t attention_workspace = std::size_t{256} << 20;    ///< bytes of scratch memory that cuDNN may use; a shape that needs more is our kernel's
 };
 
 namespace detail {
@@ -125,6 +131,7 @@ class cuda_state {
     check(runtime_->memory_info(&free, &total), "cudaMemGetInfo");
     limit_ = settings.memory_limit == 0 ? free : settings.memory_limit;
     find_products(settings);
+    find_attentions(settings);
   }
   /// For a dry run.
   explicit cuda_state(const cuda_properties& like) : properties_(like), limit_(~std::size_t{0}), is_dry_run_(true) {}
@@ -134,6 +141,7 @@ class cuda_state {
     if (is_dry_run_ || runtime_ == nullptr) return;
     (void)runtime_->set_device(ordinal_);
     products_.reset();
+    attentions_.reset();
     for (void* const event : events_) (void)runtime_->destroy_event(event);
     for (const auto& [bytes, memory] : unused_pinned_) (void)runtime_->release_pinned(memory);
   }
@@ -273,6 +281,21 @@ class cuda_state {
   [[nodiscard]] cuda_product_choice product_choice() const { return product_choice_; }
   [[nodiscard]] const std::string& why_own_products() const { return why_own_products_; }
 
+  /// The same for attention.
+  template <class Make>
+  [[nodiscard]] cuda_attentions* attentions(Make&& make) {
+    if (cudnn_ == nullptr) return nullptr;
+    const std::lock_guard lock(products_mutex_);
+    if (!attentions_) attentions_ = make(*cudnn_, product_cache_);
+    return attentions_.get();
+  }
+  [[nodiscard]] cuda_attentions* attentions() {
+    const std::lock_guard lock(products_mutex_);
+    return attentions_.get();
+  }
+  [[nodiscard]] cuda_product_choice attention_choice() const { return attention_choice_; }
+  [[nodiscard]] const std::string& why_own_attention() const { return why_own_attention_; }
+
   [[nodiscard]] void* take_event() {
     {
       const std::lock_guard lock(mutex_);
@@ -299,15 +322,19 @@ class cuda_state {
     return value;
   }
 
-  void find_products(const cuda_config& settings) {
-    const char* const variable = std::getenv("XTRAIN_CUDA_PRODUCTS");
-    const std::string_view asked = variable == nullptr ? "" : variable;
+  /// What an environment variable asks for, or else a setting.
+  [[nodiscard]] static cuda_product_choice choice_of(const char* variable, cuda_product_choice setting) {
+    const char* const value = std::getenv(variable);
+    const std::string_view asked = value == nullptr ? "" : value;
     require<config_error>(asked.empty() || asked == "timed" || asked == "proposed" || asked == "own",
-                          "cuda: XTRAIN_CUDA_PRODUCTS must be timed, proposed or own; it is '", asked, "'");
-    product_choice_ = asked == "own"        ? cuda_product_choice::own_kernels
-                      : asked == "proposed" ? cuda_product_choice::proposed
-                      : asked == "timed"    ? cuda_product_choice::timed
-                                            : settings.products;
+                          "cuda: ", variable, " must be timed, proposed or own; it is '", asked, "'");
+    return asked == "own"        ? cuda_product_choice::own_kernels
+           : asked == "proposed" ? cuda_product_choice::proposed
+           : asked == "timed"    ? cuda_product_choice::timed
+                                 : setting;
+  }
+  void find_products(const cuda_config& settings) {
+    product_choice_ = choice_of("XTRAIN_CUDA_PRODUCTS", settings.products);
     if (product_choice_ == cuda_product_choice::own_kernels) {
       why_own_products_ = "our kernels were asked for";
       return;
@@ -324,6 +351,18 @@ class cuda_state {
     if (cublaslt_) properties_.product_workspace = settings.product_workspace;
     product_cache_ = settings.product_cache;
   }
+  void find_attentions(const cuda_config& settings) {
+    attention_choice_ = choice_of("XTRAIN_CUDA_ATTENTION", settings.attention);
+    if (attention_choice_ == cuda_product_choice::own_kernels) {
+      why_own_attention_ = "our kernels were asked for";
+      return;
+    }
+    if (settings.cudnn != nullptr) cudnn_ = settings.cudnn;
+    else if (settings.runtime != nullptr) why_own_attention_ = "the runtime is not the toolkit's";
+    else if (xtrain_cudnn_library == nullptr) why_own_attention_ = "the program is not linked with xtrain::cudnn (xtrain_add_cuda_kernels, CUDNN)";
+    else cudnn_ = xtrain_cudnn_library();
+    if (cudnn_ != nullptr) properties_.attention_workspace = settings.attention_workspace;
+  }
 
   const cuda_runtime* runtime_ = nullptr;
   std::optional<cublaslt_library> cublaslt_{};
@@ -331,6 +370,10 @@ class cuda_state {
   std::string why_own_products_{}, product_cache_{};
   std::mutex products_mutex_{};
   std::unique_ptr<cuda_products> products_{};
+  const cudnn_library* cudnn_ = nullptr;
+  cuda_product_choice attention_choice_ = cuda_product_choice::timed;
+  std::string why_own_attention_{};
+  std::unique_ptr<cuda_attentions> attentions_{};
   int ordinal_ = 0;
   std::string name_{};
   cuda_properties properties_{};
@@ -385,6 +428,13 @@ class cuda_context {
     const std::string& why = state_->why_own_products();
     if (!why.empty()) return concat("products are our kernels': ", why, "\n");
     return is_dry_run() ? "" : "products are not known yet: none was queued\n";
+  }
+  /// Who computes attention, and what each shape was given to, a line each.
+  [[nodiscard]] std::string attention_text() const {
+    if (const cuda_attentions* const attentions = state_->attentions()) return attentions->text();
+    const std::string& why = state_->why_own_attention();
+    if (!why.empty()) return concat("attention is our kernels': ", why, "\n");
+    return is_dry_run() ? "" : "attention is not known yet: none was queued\n";
   }
   [[nodiscard]] const std::shared_ptr<detail::cuda_state>& state() const { return state_; }
 

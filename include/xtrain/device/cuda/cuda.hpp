@@ -9,8 +9,10 @@
 
 #include <xtrain/device/capture.hpp>
 #include <xtrain/device/concepts.hpp>
+#include <xtrain/device/cuda/attend.hpp>
 #include <xtrain/device/cuda/context.hpp>
 #include <xtrain/device/cuda/cublaslt/products.hpp>
+#include <xtrain/device/cuda/cudnn/attentions.hpp>
 #include <xtrain/device/cuda/stream.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/kernel/loss.hpp>
@@ -64,21 +66,39 @@ inline constexpr bool multiplies<kernel::matmul<cuda_memory, T, C>> = true;
 template <class T, class G>
 inline constexpr bool multiplies<kernel::linear_cross_entropy<cuda_memory, T, G>> = true;
 
-/// Bytes of scratch memory behind a kernel's own, for products.
+/// Bytes of scratch memory that another library has for a kernel; none if it is ours.
 template <class Kernel>
-[[nodiscard]] std::size_t more_scratch_bytes(const cuda_properties& device) {
-  return multiplies<Kernel> && device.product_workspace != 0 ? device.product_workspace + 255 : 0;
+[[nodiscard]] std::size_t library_scratch_bytes(const cuda_properties& device, const Kernel& kernel) {
+  if constexpr (xtrain::detail::attention_elsewhere<Kernel>::is_possible) {
+    const auto shape = xtrain::detail::attention_elsewhere<Kernel>::shape_of(kernel);
+    const std::size_t bytes = shape && device.attention_workspace != 0 ? cudnn_workspace_bytes(*shape) : 0;
+    return bytes <= device.attention_workspace ? bytes : 0;
+  } else {
+    return multiplies<Kernel> ? device.product_workspace : 0;
+  }
+}
+/// The same, behind a kernel's own, with what aligns it.
+template <class Kernel>
+[[nodiscard]] std::size_t more_scratch_bytes(const cuda_properties& device, const Kernel& kernel) {
+  const std::size_t bytes = library_scratch_bytes(device, kernel);
+  return bytes == 0 ? 0 : bytes + 255;
+}
+/// Whether that library is there.
+template <class Kernel>
+[[nodiscard]] bool has_library(cuda_stream& stream) {
+  if constexpr (xtrain::detail::attention_elsewhere<Kernel>::is_possible) return xtrain::detail::attentions_of(stream) != nullptr;
+  else return xtrain::detail::products_of(stream) != nullptr;
 }
 
 /// The launches of a kernel.
 template <class Kernel>
 void launch(cuda_stream& stream, const Kernel& kernel, scratch_span<cuda_memory> scratch) {
-  if constexpr (multiplies<Kernel>) {
-    const std::size_t more = more_scratch_bytes<Kernel>(stream.properties());
+  if constexpr (multiplies<Kernel> || xtrain::detail::attention_elsewhere<Kernel>::is_possible) {
+    const std::size_t more = more_scratch_bytes(stream.properties(), kernel);
     stream.set_workspace({});
-    if (more != 0 && xtrain::detail::products_of(stream) != nullptr && scratch.size() >= more) {
+    if (has_library<Kernel>(stream) && more != 0 && scratch.size() >= more) {
       const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(scratch.raw()) + scratch.size() - more + 255;
-      stream.set_workspace({reinterpret_cast<void*>(end / 256 * 256), stream.properties().product_workspace});
+      stream.set_workspace({reinterpret_cast<void*>(end / 256 * 256), more - 255});
       scratch = scratch.subspan(0, scratch.size() - more);
     }
   }
@@ -101,7 +121,7 @@ void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<cuda_memory> 
 template <class Kernel>
 requires cuda_kernels::available<Kernel>
 [[nodiscard]] std::size_t scratch_bytes(const cuda_properties& device, const Kernel& kernel) {
-  const std::size_t more = cuda_kernels::more_scratch_bytes<Kernel>(device);
+  const std::size_t more = cuda_kernels::more_scratch_bytes(device, kernel);
 #if defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)
   return more + cuda_kernels::compiled<Kernel>::scratch_bytes(device, kernel);
 #else

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <xtrain/device/cuda/attend.hpp>
 #include <xtrain/device/cuda/multiply.hpp>
 #include <xtrain/device/cuda/stream.hpp>
 #include <xtrain/device/simt/kernels.hpp>

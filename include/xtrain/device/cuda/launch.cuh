@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include <xtrain/device/cuda/attend.hpp>
 #include <xtrain/device/cuda/compiled.hpp>
 #include <xtrain/device/cuda/multiply.hpp>
 #include <xtrain/device/cuda/stream.hpp>

@@ -458,6 +458,11 @@ class cuda_stream {
     cuda_products* const by = state_->products();
     return by != nullptr && by->multiply(*this, product, workspace_, is_preparing_);
   }
+  /// The same for attention.
+  [[nodiscard]] bool attend(const cuda_attention& attention) {
+    cuda_attentions* const by = state_->attentions();
+    return by != nullptr && by->attend(*this, attention, workspace_, is_preparing_);
+  }
   [[nodiscard]] bool is_capturing() const { return capturing_.has_value(); }
   /// The kernel of the library that was launched last.
   [[nodiscard]] std::string_view last_kernel() const { return last_kernel_; }

@@ -5,6 +5,7 @@
 #include <xtrain/device/kernel/activation.hpp>
 #include <xtrain/device/kernel/attention.hpp>
 #include <xtrain/device/kernel/attention_block.hpp>
+#include <xtrain/device/kernel/blocks.hpp>
 #include <xtrain/device/kernel/distillation.hpp>
 #include <xtrain/device/kernel/elementwise.hpp>
 #include <xtrain/device/kernel/embedding.hpp>
@@ -71,6 +72,7 @@
   X(kernel::uniform_noise<M, T>) \
   X(kernel::dequantize_nf4<M, T>) \
   X(kernel::dequantize_rows<M, T>) \
+  X(kernel::dequantize_blocks<M, T>) \
   X(kernel::fake_quantize<M, T>) \
   X(kernel::fake_quantize_backward<M, T, T>) \
   X(kernel::sum_of_squares<M, T>) \

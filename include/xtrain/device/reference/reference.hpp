@@ -7,6 +7,7 @@
 #include <xtrain/device/reference/activation.hpp>
 #include <xtrain/device/reference/attention.hpp>
 #include <xtrain/device/reference/attention_block.hpp>
+#include <xtrain/device/reference/blocks.hpp>
 #include <xtrain/device/reference/distillation.hpp>
 #include <xtrain/device/reference/elementwise.hpp>
 #include <xtrain/device/reference/embedding.hpp>

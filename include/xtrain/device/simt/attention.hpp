@@ -191,6 +191,14 @@ void launch_attention(Stream& stream, const attention_arguments<T>& all, std::si
   });
 }
 
+/// Whole sequences.
+template <launches Stream, class M, class T>
+void launch_whole(Stream& stream, const kernel::attention<M, T>& k) {
+  auto all = attention_arguments_of<T>(k);
+  take_keys_of_rows(all, k.shape);
+  launch_attention(stream, all, k.shape.b, k.dropout > 0.0, k.softcap > 0.0, k.o_bthd.raw(), k.lse_bht.raw(), false, true);
+}
+
 /// New keys and values go to the cache: a thread per element.
 template <class T>
 struct append_to_cache {
@@ -212,9 +220,7 @@ template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::attention<M, T>& k, scratch_span<M>) {
   kernel::check_arity<13>(k);
-  auto all = simt::attention_arguments_of<T>(k);
-  simt::take_keys_of_rows(all, k.shape);
-  simt::launch_attention(stream, all, k.shape.b, k.dropout > 0.0, k.softcap > 0.0, k.o_bthd.raw(), k.lse_bht.raw(), false, true);
+  simt::launch_whole(stream, k);
 }
 
 template <simt::launches S, class M, class T>

@@ -329,21 +329,26 @@ void launch_attention_backward(Stream& stream, const attention_arguments<T>& all
   });
 }
 
+/// Whole sequences.
+template <launches Stream, class M, class T>
+void launch_whole_backward(Stream& stream, const kernel::attention_backward<M, T>& k, scratch_span<M> scratch) {
+  const auto& s = k.shape;
+  auto all = attention_arguments_of<T>(k);
+  take_keys_of_rows(all, s);
+  all.aligned = all.aligned && is_aligned(k.do_bthd.raw());
+  T* const dqkv = k.dqkv.raw();
+  const attention_gradients<T, T> gradients{k.do_bthd.raw(),         k.lse_bht.raw(), nullptr,  dqkv,  dqkv + s.key_offset(),
+                                            dqkv + s.value_offset(), s.row(),         all.keys, false, false};
+  launch_attention_backward(stream, all, s.b, k.dropout > 0.0, k.softcap > 0.0, k.o_bthd.raw(), gradients, reinterpret_cast<float*>(scratch.raw()));
+}
+
 }  // namespace simt
 
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>
 void run_kernel(S& stream, const kernel::attention_backward<M, T>& k, scratch_span<M> scratch) {
   kernel::check_arity<15>(k);
-  const auto& s = k.shape;
-  auto all = simt::attention_arguments_of<T>(k);
-  simt::take_keys_of_rows(all, s);
-  all.aligned = all.aligned && simt::is_aligned(k.do_bthd.raw());
-  T* const dqkv = k.dqkv.raw();
-  const simt::attention_gradients<T, T> gradients{k.do_bthd.raw(),         k.lse_bht.raw(), nullptr,  dqkv,  dqkv + s.key_offset(),
-                                                  dqkv + s.value_offset(), s.row(),         all.keys, false, false};
-  simt::launch_attention_backward(stream, all, s.b, k.dropout > 0.0, k.softcap > 0.0, k.o_bthd.raw(), gradients,
-                                  reinterpret_cast<float*>(scratch.raw()));
+  simt::launch_whole_backward(stream, k, scratch);
 }
 template <simt::of_simt_device P, class M, class T>
 requires simt::up_to_float<T>

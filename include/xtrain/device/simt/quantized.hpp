@@ -2,10 +2,12 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 
+#include <xtrain/device/kernel/blocks.hpp>
 #include <xtrain/device/kernel/fake_quantize.hpp>
 #include <xtrain/device/kernel/nf4.hpp>
 #include <xtrain/device/kernel/row_integers.hpp>
@@ -73,6 +75,33 @@ struct dequantize_rows_op {
         integer = integer < 8 ? integer : integer - 16;
       }
       y_n.v[e] = rounded<T>(widen(rounded<fp16>(static_cast<float>(integer) * scale[row])));
+    }
+    store<N>(y + i, y_n);
+  }
+};
+
+template <class T>
+struct dequantize_blocks_op {
+  block_format format;
+  std::uint32_t log2_numbers, bytes;  // of a block
+  const std::uint8_t* code;
+  T* y;
+  block_formats::table table;
+  bool looks_up;
+
+  template <int N>
+  XTRAIN_SIMT_FN void at(std::size_t i, std::size_t) const {  // vectors lie in one run
+    static_assert(block_formats::run_numbers % static_cast<std::size_t>(N) == 0);
+    const std::uint8_t* const block = code + (i >> log2_numbers) * bytes;
+    const auto in_block = static_cast<std::uint32_t>(i) & ((1U << log2_numbers) - 1U), r = in_block / 16;
+    const block_formats::run run = block_formats::run_of(format, r);
+    const block_formats::scaling scaling = block_formats::scaling_of(format, block, r, block_formats::scaling_of_block(format, block));
+    vector_of<T, N> y_n;
+    XTRAIN_SIMT_UNROLL
+    for (int e = 0; e < N; ++e) {
+      const std::int32_t one = block_formats::code_at(run, block, in_block % 16 + static_cast<std::uint32_t>(e));
+      const std::int32_t number = looks_up ? table.value[one] : one + run.lowest;
+      y_n.v[e] = rounded<T>(scaling.scale * static_cast<float>(number) + scaling.offset);
     }
     store<N>(y + i, y_n);
   }
@@ -151,6 +180,20 @@ void run_kernel(S& stream, const kernel::dequantize_rows<M, T>& k, scratch_span<
   const simt::dequantize_rows_op<T> op{k.code.raw(), k.scale_r.raw(), k.y_n.raw(), k.columns, row_integers::row_bytes(k.columns, k.bits),
                                        k.bits == 8};
   simt::launch_each<simt::elements_of<T>>(stream, op, k.rows * k.columns, simt::is_aligned(k.y_n.raw()));
+}
+template <simt::launches S, class M, class T>
+requires simt::up_to_float<T>
+void run_kernel(S& stream, const kernel::dequantize_blocks<M, T>& k, scratch_span<M>) {
+  kernel::check_arity<4>(k);
+  const block_formats::description& of = block_formats::of(k.format);
+  const simt::dequantize_blocks_op<T> op{k.format,
+                                         static_cast<std::uint32_t>(std::countr_zero(of.numbers)),
+                                         static_cast<std::uint32_t>(of.bytes),
+                                         k.code.raw(),
+                                         k.y_n.raw(),
+                                         block_formats::table_of(k.format),
+                                         block_formats::has_table(k.format)};
+  simt::launch_each<simt::elements_of<T>>(stream, op, k.n, simt::is_aligned(k.y_n.raw()));
 }
 template <simt::launches S, class M, class T>
 requires simt::up_to_float<T>

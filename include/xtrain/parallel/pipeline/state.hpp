@@ -133,9 +133,9 @@ class pipeline_state {
     if (position() == rank_of_block(entry.block)) beside_.collect(stream, store, entry, array, whole, at);
     pass_to_first(entry, whole);
   }
-  template <class Entry, class Span, class T>
-  void collect_state(stream_type& stream, const Entry& entry, std::size_t first, Span own, std::span<T> whole) {
-    if (position() == rank_of_block(entry.block)) beside_.collect_state(stream, entry, first, own, whole);
+  template <class Store, class Entry, class Span, class T>
+  void collect_state(stream_type& stream, const Store& store, const Entry& entry, std::size_t first, Span own, std::span<T> whole) {
+    if (position() == rank_of_block(entry.block)) beside_.collect_state(stream, store, entry, first, own, whole);
     pass_to_first(entry, whole);
   }
   template <class Entry>

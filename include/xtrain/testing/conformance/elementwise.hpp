@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include <xtrain/core/dtype.hpp>
+#include <xtrain/device/kernel/blocks.hpp>
 #include <xtrain/device/kernel/elementwise.hpp>
 #include <xtrain/device/kernel/fake_quantize.hpp>
 #include <xtrain/device/kernel/nf4.hpp>
@@ -107,6 +108,24 @@ void check_elementwise(Suite& suite) {
     sum.sum_1 = mem.numbers<double>(1);
     suite.template check_kernel<T>(sum, static_cast<double>(n), static_cast<double>(n));
   }
+}
+
+/// Random bytes are valid blocks; exponents of scales are made small, so that all numbers are finite in fp16.
+template <class T, class Suite>
+void check_blocks(Suite& suite) {
+  for (const block_formats::description& of : block_formats::all)
+    for (const std::size_t numbers : {of.numbers, 3 * of.numbers, std::size_t{66} * 256}) {
+      case_memory mem;
+      kernel::dequantize_blocks<host_memory, T> k{.n = numbers, .format = of.format};
+      const auto code = mem.codes(block_formats::bytes_of(of.format, numbers));
+      for (std::size_t i = 0; i < code.size(); ++i) {
+        const bool has_exponent = of.format == block_format::mxfp4 ? i % of.bytes == 0 : i % 2 == 1;
+        code.raw()[i] = static_cast<std::uint8_t>(code.raw()[i] & (!has_exponent ? 0xff : of.format == block_format::mxfp4 ? 0x7f : 0xbf));
+      }
+      k.code = code;
+      k.y_n = mem.fresh<T>(numbers);
+      suite.template check_kernel<T>(k, 0.0, 0.0);
+    }
 }
 
 template <class T, class Suite>

@@ -3,39 +3,26 @@
 // must choose alike, because some of what they compute must have the same bits on all.
 #pragma once
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cctype>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <deque>
-#include <limits>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/file.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/cuda/cublaslt/library.hpp>
 #include <xtrain/device/cuda/products.hpp>
 #include <xtrain/device/cuda/stream.hpp>
+#include <xtrain/device/cuda/trials.hpp>
 
 namespace xtrain {
 
@@ -150,81 +137,6 @@ class cublaslt_problem {
   owned product_{}, a_{}, b_{}, c_{};
 };
 
-/// What was chosen earlier: a line for each shape, its key and "own" or the words of an algorithm. What a file says is compared with what the library
-/// proposes, and not given to it. Whatever goes wrong with the file, products are timed again.
-class cublaslt_choices {
- public:
-  explicit cublaslt_choices(std::string file) : file_(std::move(file)) {}
-
-  [[nodiscard]] std::string of(const std::string& key) {
-    read();
-    const auto found = known_.find(key);
-    return found == known_.end() ? std::string() : found->second;
-  }
-  void add(const std::string& key, const std::string& choice) {
-    if (file_.empty()) return;
-    is_read_ = false;  // other processes add to it
-    const auto mine = known_;
-    known_.clear();
-    read();
-    known_.insert(mine.begin(), mine.end());
-    known_[key] = choice;
-    std::string all = concat(first_line, "\n");
-    for (const auto& [name, value] : known_) all += concat(name, " ", value, "\n");
-    try {
-      for (std::size_t slash = file_.find('/', 1); slash != std::string::npos; slash = file_.find('/', slash + 1))
-        (void)::mkdir(file_.substr(0, slash).c_str(), 0777);
-      write_file(file_, all);
-    } catch (const error&) {
-    }
-  }
-  [[nodiscard]] static std::string text_of(const cublaslt_algorithm& algorithm) {
-    std::string all;
-    for (const std::uint64_t word : algorithm.words)
-      for (int digit = 15; digit >= 0; --digit) all += "0123456789abcdef"[word >> (4 * digit) & 15U];
-    return all;
-  }
-  /// XTRAIN_CACHE, or xtrain in XDG_CACHE_HOME or ~/.cache; empty if there is none of them.
-  [[nodiscard]] static std::string folder_of_user() {
-    const auto in = [](const char* variable, const char* below) {
-      const char* const value = std::getenv(variable);
-      return value == nullptr || *value == '\0' ? std::string() : std::string(value) + below;
-    };
-    if (std::string own = in("XTRAIN_CACHE", ""); !own.empty()) return own;
-    if (std::string cache = in("XDG_CACHE_HOME", "/xtrain"); !cache.empty()) return cache;
-    return in("HOME", "/.cache/xtrain");
-  }
-
- private:
-  static constexpr std::string_view first_line = "xtrain products 1";
-  static constexpr std::size_t most_bytes = std::size_t{4} << 20;
-
-  void read() {
-    if (std::exchange(is_read_, true) || file_.empty()) return;
-    const descriptor from(::open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    std::string all;
-    char part[4096];
-    for (ssize_t got = 1; from.valid() && got > 0 && all.size() < most_bytes;)
-      if (got = ::read(from.get(), part, sizeof part); got > 0) all.append(part, static_cast<std::size_t>(got));
-    std::string_view left = all;
-    bool is_first = true;
-    for (std::size_t end = left.find('\n'); end != std::string_view::npos; end = left.find('\n')) {
-      const std::string_view line = left.substr(0, end);
-      left.remove_prefix(end + 1);
-      if (std::exchange(is_first, false)) {
-        if (line != first_line) return;
-        continue;
-      }
-      const std::size_t space = line.find(' ');
-      if (space != std::string_view::npos && line.size() < 300) known_[std::string(line.substr(0, space))] = line.substr(space + 1);
-    }
-  }
-
-  std::string file_;
-  bool is_read_ = false;
-  std::map<std::string, std::string> known_{};
-};
-
 /// Memory on which products are timed: operands with the alignments of the real ones, full of numbers between -2 and 2.
 class cublaslt_trial {
  public:
@@ -254,20 +166,7 @@ class cublaslt_trial {
   [[nodiscard]] cuda_workspace workspace() const { return workspace_; }
 
   void fill(cuda_stream& stream, std::span<std::byte> pinned) {
-    for (std::size_t i = 0; i + 1 < pinned.size(); i += 2) {
-      // as bf16, and as the upper half of an fp32: 2^-8 to 2, of either sign; as fp16: 0.9 to 2
-      const std::uint32_t random = static_cast<std::uint32_t>(i * 2654435761U) ^ static_cast<std::uint32_t>(i * 40503U << 7);
-      const auto bits = static_cast<std::uint16_t>((random >> 16 & 0x8000U) | (0x3b80U + (random >> 8) % 0x480U));
-      std::memcpy(pinned.data() + i, &bits, 2);
-    }
-    const std::size_t all = static_cast<std::size_t>(static_cast<std::byte*>(workspace_.memory) - memory_);
-    std::size_t done = std::min(all, pinned.size() / 2 * 2);
-    stream.copy_from_host(memory_, pinned.data(), done);
-    while (done < all) {
-      const std::size_t more = std::min(done, all - done);
-      stream.copy_within(memory_ + done, memory_, more);
-      done += more;
-    }
+    fill_trial(stream, memory_, static_cast<std::size_t>(static_cast<std::byte*>(workspace_.memory) - memory_), pinned);
   }
   /// c as it was at first.
   void refill_c(cuda_stream& stream) {
@@ -282,24 +181,12 @@ class cublaslt_trial {
     for (const std::size_t first : {std::size_t{0}, (c_elements_ - piece) / 2, c_elements_ - piece}) {
       stream.copy_to_host(pinned.data(), static_cast<const std::byte*>(product_.c) + first * element, piece * element);
       stream.synchronize();
-      for (std::size_t i = 0; i < piece; ++i) some.push_back(value_at(pinned.data() + i * element));
+      for (std::size_t i = 0; i < piece; ++i) some.push_back(trial_value(product_.shape.result, pinned.data() + i * element));
     }
     return some;
   }
 
  private:
-  [[nodiscard]] float value_at(const std::byte* at) const {
-    if (product_.shape.result == cuda_number::fp32) {
-      float value = 0;
-      std::memcpy(&value, at, 4);
-      return value;
-    }
-    std::uint16_t bits = 0;
-    std::memcpy(&bits, at, 2);
-    return product_.shape.result == cuda_number::bf16 ? static_cast<float>(bf16::from_bits(bits))
-                                                      : static_cast<float>(fp16::from_bits(bits));
-  }
-
   cuda_product product_;
   std::byte* memory_ = nullptr;
   std::size_t bytes_ = 0, inputs_ = 0, c_elements_ = 0;
@@ -312,7 +199,7 @@ class cublaslt_products final : public cuda_products {
  public:
   cublaslt_products(cuda_state& state, const cublaslt_library& library, const std::string& folder)
       : state_(state), library_(library), is_timed_(state.product_choice() == cuda_product_choice::timed),
-        choices_(folder.empty() ? std::string() : file_in(folder)) {
+        choices_(cuda_choices_file(state, folder, concat("cublaslt-", library.get_version()))) {
     state.enter();
     if (const int status = library.create(&handle_); status != cublaslt_status::success)
       refused_ = concat("cublasLtCreate: ", library.get_status_string(status));
@@ -357,13 +244,11 @@ class cublaslt_products final : public cuda_products {
     std::string text{};
   };
 
-  /// By card, library, and version of our kernels.
-  [[nodiscard]] std::string file_in(const std::string& folder) const {
-    std::string card = state_.name();
-    for (char& letter : card)
-      if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-    return concat(folder, "/products/", card, "-", state_.properties().architecture, "-", state_.properties().multiprocessors, "-cublaslt-",
-                  library_.get_version(), "-1");
+  [[nodiscard]] static std::string text_of(const cublaslt_algorithm& algorithm) {
+    std::string all;
+    for (const std::uint64_t word : algorithm.words)
+      for (int digit = 15; digit >= 0; --digit) all += "0123456789abcdef"[word >> (4 * digit) & 15U];
+    return all;
   }
   [[nodiscard]] static bool is_possible(const cuda_product_shape& shape) {
     const auto fits = [](std::size_t n) { return n > 0 && n < std::size_t{1} << 31; };
@@ -407,17 +292,16 @@ class cublaslt_products final : public cuda_products {
       take(0);
       return void(made.text = concat("cuBLASLt's proposal 1 of ", proposals.size()));
     }
-    const std::string key = product.shape.key(), earlier = is_timed_ ? choices_.of(key) : choices_.text_of(proposals[0].algorithm);
+    const std::string key = product.shape.key(), earlier = is_timed_ ? choices_.of(key) : text_of(proposals[0].algorithm);
     if (earlier == "own") return void(made.text = "our kernel; known from an earlier run");
     const auto same = std::find_if(proposals.begin(), proposals.end(),
-                                   [&](const cublaslt_proposal& one) { return choices_.text_of(one.algorithm) == earlier; });
+                                   [&](const cublaslt_proposal& one) { return text_of(one.algorithm) == earlier; });
 
     cublaslt_trial trial(product, reinterpret_cast<std::byte*>(std::uintptr_t{256}), workspace);
-    const trial_memory memory(state_, trial.bytes());
+    const cuda_trial_memory memory(state_, trial.bytes());
     trial = cublaslt_trial(product, memory.raw, workspace);
-    const std::size_t pattern = 65280;  // not a power of two: rows differ
-    const std::shared_ptr<void> pinned(state_.allocate_pinned(pattern), [this](void* raw) { state_.release_pinned(raw); });
-    const std::span<std::byte> staging(static_cast<std::byte*>(pinned.get()), pattern);
+    const std::shared_ptr<void> pinned(state_.allocate_pinned(cuda_trial_pattern), [this](void* raw) { state_.release_pinned(raw); });
+    const std::span<std::byte> staging(static_cast<std::byte*>(pinned.get()), cuda_trial_pattern);
     cuda_stream beside(stream.device());  // ends before its memory
     trial.fill(beside, staging);
     trial.refill_c(beside);
@@ -443,7 +327,7 @@ class cublaslt_products final : public cuda_products {
     wait_a_little(stream);
     (void)run(0);
     const std::vector<float> right = trial.fetch_c(beside, staging);
-    double best_ms = timed(beside, [&] { return run(0); });
+    double best_ms = timed_on_gpu(state_, beside, [&] { return run(0); });
     const double own_ms = best_ms;
     std::size_t best = 0, wrong = 0;
     for (std::size_t candidate = 1; candidate <= proposals.size(); ++candidate) {
@@ -453,60 +337,20 @@ class cublaslt_products final : public cuda_products {
         ++wrong;
         continue;
       }
-      const double ms = timed(beside, [&] { return run(candidate); });
-      if (ms < clearly * best_ms) best = candidate, best_ms = ms;
+      const double ms = timed_on_gpu(state_, beside, [&] { return run(candidate); });
+      if (ms < cuda_clearly_faster * best_ms) best = candidate, best_ms = ms;
     }
     const std::string failures = wrong == 0 ? std::string() : concat("; ", wrong, " of ", proposals.size(), " proposals are wrong");
     if (best == 0) {
-      made.text = concat("our kernel, ", milliseconds(own_ms), failures);
+      made.text = concat("our kernel, ", milliseconds_text(own_ms), failures);
     } else {
       take(best - 1);
-      made.text = concat("cuBLASLt's proposal ", best, " of ", proposals.size(), ", ", milliseconds(best_ms), "; our kernel ",
-                         milliseconds(own_ms), failures);
+      made.text = concat("cuBLASLt's proposal ", best, " of ", proposals.size(), ", ", milliseconds_text(best_ms), "; our kernel ",
+                         milliseconds_text(own_ms), failures);
     }
-    choices_.add(key, best == 0 ? std::string("own") : choices_.text_of(*made.algorithm));
+    choices_.add(key, best == 0 ? std::string("own") : text_of(*made.algorithm));
   }
 
-  /// A later candidate replaces an earlier one only if it is faster than noise.
-  static constexpr double clearly = 0.97;
-
-  [[nodiscard]] static std::string milliseconds(double ms) { return concat(std::round(ms * 1e4) / 1e4, " ms"); }
-  /// What the stream does would disturb the clock. But it may wait for other ranks, and these for this one.
-  static void wait_a_little(cuda_stream& stream) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
-    const auto now = stream.record();
-    while (!now.is_done() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  /// The shortest of some times, in milliseconds.
-  template <class Run>
-  [[nodiscard]] double timed(cuda_stream& beside, Run&& run) {
-    const cuda_runtime& runtime = state_.runtime();
-    struct events {
-      const cuda_runtime& of;
-      void *begin = nullptr, *end = nullptr;
-      ~events() {
-        for (void* const one : {begin, end})
-          if (one != nullptr) (void)of.destroy_event(one);
-      }
-    } clock{runtime};
-    state_.check(runtime.create_timed_event(&clock.begin), "cudaEventCreate");
-    state_.check(runtime.create_timed_event(&clock.end), "cudaEventCreate");
-    const auto measure = [&](int runs) {
-      state_.check(runtime.record_event(clock.begin, beside.raw()), "cudaEventRecord");
-      for (int i = 0; i < runs; ++i)
-        if (!run()) return std::numeric_limits<double>::infinity();
-      state_.check(runtime.record_event(clock.end, beside.raw()), "cudaEventRecord");
-      state_.check(runtime.synchronize_event(clock.end), "cudaEventSynchronize");
-      float ms = 0;
-      state_.check(runtime.elapsed(&ms, clock.begin, clock.end), "cudaEventElapsedTime");
-      return static_cast<double>(ms) / runs;
-    };
-    const double first = measure(1);
-    const int runs = std::clamp(static_cast<int>(0.5 / std::max(first, 1e-3)), 1, 20);
-    double best = first;
-    for (int i = 0; i < 3; ++i) best = std::min(best, measure(runs));
-    return best;
-  }
   /// Both add k products of numbers below 2, in any order; then each rounds once.
   [[nodiscard]] static bool agrees(const std::vector<float>& got, const std::vector<float>& right, const cuda_product& product) {
     const double unit = product.shape.result == cuda_number::fp32 ? 0x1p-24 : product.shape.result == cuda_number::bf16 ? 0x1p-8 : 0x1p-11;
@@ -518,21 +362,10 @@ class cublaslt_products final : public cuda_products {
     return true;
   }
 
-  struct trial_memory {
-    trial_memory(cuda_state& state, std::size_t bytes)
-        : of(state), size(bytes), raw(static_cast<std::byte*>(state.allocate(bytes, memory_role::other))) {}
-    ~trial_memory() { of.release(raw, size, memory_role::other); }
-    trial_memory(const trial_memory&) = delete;
-    trial_memory& operator=(const trial_memory&) = delete;
-    cuda_state& of;
-    std::size_t size;
-    std::byte* raw;
-  };
-
   cuda_state& state_;
   const cublaslt_library& library_;
   bool is_timed_;
-  cublaslt_choices choices_;
+  cuda_choices choices_;
   cublaslt_handle handle_ = nullptr;
   std::string refused_{};
   mutable std::mutex mutex_{};
@@ -544,7 +377,7 @@ class cublaslt_products final : public cuda_products {
 [[nodiscard]] inline cuda_products* products_of(const cuda_stream& stream) {
   cuda_state& state = *stream.device().state();
   return state.products([&](const cublaslt_library& library, const std::string& folder) {
-    return std::make_unique<cublaslt_products>(state, library, folder.empty() ? cublaslt_choices::folder_of_user() : folder);
+    return std::make_unique<cublaslt_products>(state, library, folder.empty() ? cuda_choices::folder_of_user() : folder);
   });
 }
 

@@ -1,0 +1,43 @@
+// GPUs and NCCL that stand in for real ones, for programs that are built with XTRAIN_GPU_REHEARSAL.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include <xtrain/testing/fake_cuda.hpp>
+#include <xtrain/testing/fake_nccl.hpp>
+
+namespace command_line {
+
+/// Of this process. What a runtime or NCCL would not have accepted is said when the program ends, with status 70.
+/// XTRAIN_REHEARSAL_FAILURE=N in the environment: the N-th work on the GPUs fails, as an illegal address does.
+struct gpu_rehearsal {
+  [[nodiscard]] static gpu_rehearsal& here() {
+    static gpu_rehearsal one;
+    return one;
+  }
+
+  xtrain::testing::fake_cuda gpus{{.devices = 8, .memory = std::size_t{2} << 30}};
+  xtrain::testing::fake_nccl nccl{gpus};
+
+  gpu_rehearsal(const gpu_rehearsal&) = delete;
+  gpu_rehearsal& operator=(const gpu_rehearsal&) = delete;
+
+ private:
+  gpu_rehearsal() {
+    if (const char* const number = std::getenv("XTRAIN_REHEARSAL_FAILURE"); number != nullptr)
+      gpus.fail_work(std::strtoul(number, nullptr, 10), xtrain::cuda_status::illegal_address);
+  }
+  ~gpu_rehearsal() {
+    const std::string wrong = gpus.violations() + gpus.leaks() + nccl.violations() + nccl.leaks();
+    if (wrong.empty()) return;
+    std::fprintf(stderr, "rehearsal: %s\n", wrong.c_str());
+    std::fflush(nullptr);
+    ::_exit(70);
+  }
+};
+
+}  // namespace command_line

@@ -1,0 +1,93 @@
+// Objects that refer to others can ask whether these are still there.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <xtrain/core/error.hpp>
+
+namespace xtrain::detail {
+
+/// A member of an object that others refer to. It goes along when the object's content is moved, and ends with it.
+class lifetime {
+ public:
+  lifetime() = default;
+  lifetime(lifetime&& from) noexcept { take(from); }
+  lifetime& operator=(lifetime&& from) noexcept {
+    if (this == &from) return *this;
+    end();
+    take(from);
+    return *this;
+  }
+  ~lifetime() { end(); }
+
+ private:
+  friend class lifetime_watch;
+  void end() {
+    if (now_ != nullptr) *now_ = nullptr;
+    now_.reset();
+  }
+  void take(lifetime& from) {
+    now_ = std::move(from.now_);
+    from.now_.reset();
+    if (now_ != nullptr) *now_ = this;
+  }
+  mutable std::shared_ptr<const lifetime*> now_;  // where the content is now; made for the first who asks
+};
+
+/// The same of an object that others know by its address: it stays when content is copied, moved or assigned.
+class address_lifetime : public lifetime {
+ public:
+  address_lifetime() = default;
+  address_lifetime(const address_lifetime&) noexcept : lifetime() {}
+  address_lifetime& operator=(const address_lifetime&) noexcept { return *this; }
+};
+
+/// What an object that refers to another knows of it.
+class lifetime_watch {
+ public:
+  explicit lifetime_watch(const lifetime& of) : then_(&of) {
+    if (of.now_ == nullptr) of.now_ = std::make_shared<const lifetime*>(&of);
+    now_ = of.now_;
+  }
+  [[nodiscard]] bool is_unmoved() const { return *now_ == then_; }
+  [[nodiscard]] bool is_destroyed() const { return *now_ == nullptr; }
+
+ private:
+  std::shared_ptr<const lifetime*> now_;
+  const lifetime* then_;
+};
+
+/// Watches an object that has a member lifetime(); others are taken to be there.
+class watched {
+ public:
+  watched() = default;
+  template <class Object>
+  explicit watched(const Object& of) {
+    if constexpr (requires { of.lifetime(); }) life_.emplace(of.lifetime());
+  }
+  [[nodiscard]] bool is_unmoved() const { return !life_ || life_->is_unmoved(); }
+  [[nodiscard]] bool is_destroyed() const { return life_ && life_->is_destroyed(); }
+
+  /// Of the model that `who` was made for.
+  ///   throws  config_error when it is no longer where it was
+  void require_model(std::string_view who) const {
+    if (!is_unmoved()) [[unlikely]]
+      fail<config_error>(who, ": its model must stay where it was when the ", who, " was made; the model has been ",
+                         is_destroyed() ? "destroyed or assigned to" : "moved", ". Declare the model before the ", who,
+                         ", and do not move it; see train/README.md");
+  }
+  /// Of something else that `who` uses.
+  ///   throws  config_error when it is no longer there
+  void require_there(std::string_view who, std::string_view what) const {
+    if (is_destroyed()) [[unlikely]]
+      fail<config_error>(who, ": ", what, " must live as long as it is used; it has been destroyed. Declare it before what uses it; see train/README.md");
+  }
+
+ private:
+  std::optional<lifetime_watch> life_;
+};
+
+}  // namespace xtrain::detail

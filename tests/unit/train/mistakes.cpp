@@ -1,0 +1,249 @@
+// The usual mistakes of a program of one's own, and what it is told. The table of the page has the same sentences.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/json.hpp>
+#include <xtrain/text.hpp>
+#include "page.hpp"
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct recipe : defaults {};
+struct adapted_recipe : defaults {
+  using adapter = lora;
+};
+using model_type = llama<recipe>;
+using trainer_type = trainer<shared_model<model_type>>;
+
+/// An objective whose state sets nothing.
+struct idle : next_token {
+  static constexpr std::string_view name = "idle";
+  template <class Recipe>
+  struct state {
+    template <class Context>
+    state(const config&, const Context&, const objective_sizes&) {}
+    void prepare(pass<Recipe>&, std::size_t) {}
+  };
+};
+struct idle_recipe : defaults {
+  using objective = idle;
+};
+
+decoder_config sizes() {
+  return {.vocab_size = 31, .hidden_size = 16, .num_layers = 1, .num_heads = 2, .intermediate_size = 24, .max_position_embeddings = 12};
+}
+training_config<adamw> settings() {
+  return {.max_steps = 2, .micro_batch_size = 2, .seq_length = 8, .learning_rate = 1e-2};
+}
+host_batch rows(std::size_t b, std::size_t t, token first = 3) {
+  host_batch all{.b = b, .t = t, .tokens = std::vector<token>(b * t, first), .targets = std::vector<token>(b * t, 4)};
+  for (std::size_t i = 0; i < b * t; ++i) all.positions.push_back(static_cast<token>(i % t));
+  all.target_count = all.token_count = b * t;
+  return all;
+}
+const dataset& numbers() {
+  static const dataset all = [] {
+    dataset d("numbers", sequence_layout::stream);
+    std::vector<token> tokens;
+    for (token i = 0; i < 100; ++i) tokens.push_back(i * i % 31);
+    d.add(tokens);
+    d.finish();
+    return d;
+  }();
+  return all;
+}
+
+/// The page's column of messages, without its quotation marks.
+const std::vector<std::string>& messages() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> found;
+    for (const page_row& row : rows_of_page(XTRAIN_SOURCE "/include/xtrain/train/README.md"))
+      if (row.section == "Mistakes and their messages" && row.cells.size() == 2 && row.cells[1].starts_with('`'))
+        found.push_back(row.cells[1].substr(1, row.cells[1].size() - 2));
+    return found;
+  }();
+  return all;
+}
+/// What is thrown begins with a message of the page, where "..." stands for a value, and has `detail`.
+template <class Error, class Do>
+void told(Do&& mistake, std::string_view detail = "") {
+  std::string said;
+  try {
+    mistake();
+  } catch (const Error& problem) {
+    said = problem.what();
+  }
+  REQUIRE_MESSAGE(!said.empty(), "nothing was thrown, or another type");
+  const auto matches = [&](const std::string& message) {
+    std::size_t at = 0;
+    for (std::size_t begin = 0; begin <= message.size();) {
+      const std::size_t end = std::min(message.find("...", begin), message.size());
+      const std::size_t found = said.find(message.substr(begin, end - begin), at);
+      if (found == std::string::npos) return false;
+      at = found + end - begin;
+      begin = end + 3;
+    }
+    return true;
+  };
+  CHECK_MESSAGE(std::any_of(messages().begin(), messages().end(), matches), "no row of the page's table for: ", said);
+  CHECK_MESSAGE(said.find(detail) != std::string::npos, said);
+}
+
+}  // namespace
+
+TEST_CASE("a model that was moved or destroyed, and what was made for it") {
+  std::optional<trainer_type> late;
+  std::optional<generator<computed_model<model_type>>> texts;
+  {
+    model_type first(sizes());
+    late.emplace(first, settings());
+    texts.emplace(first, 1);
+    late->fit(numbers());
+    (void)texts->generate({1, 2}, {.max_new_tokens = 1});
+    const model_type second = std::move(first);
+    told<config_error>([&] { late->fit(numbers()); }, "the model has been moved");
+    told<config_error>([&] { (void)late->evaluate(numbers()); });
+    told<config_error>([&] { (void)late->model(); });
+    told<config_error>([&] { (void)texts->generate({1, 2}, {}); }, "generator: its model must stay where it was when the generator was made");
+    told<error>([&] { (void)trainer_type(first, settings()); });  // NOLINT(bugprone-use-after-move)
+    told<error>([&] { (void)logits(first, rows(1, 1)); });
+  }
+  told<config_error>([&] { late->fit(numbers()); }, "the model has been destroyed");
+  told<config_error>([&] { (void)texts->generate({1, 2}, {}); }, "the model has been destroyed");
+}
+
+TEST_CASE("a model that another was assigned to") {
+  model_type model(sizes());
+  trainer_type trainer(model, settings());
+  model = model_type(sizes());
+  told<config_error>([&] { trainer.fit(numbers()); }, "destroyed or assigned to");
+}
+
+TEST_CASE("an observer is attached once, until it is destroyed, also when it is assigned to") {
+  struct counting final : observer {
+    using observer::on;
+    explicit counting(std::size_t& to) : count(&to) {}
+    void on(const step_done&) override { ++*count; }
+    std::size_t* count;
+  };
+  model_type model(sizes());
+  trainer_type trainer(model, settings());
+  std::size_t short_lived = 0, assigned = 0, assigned_to = 0;
+  counting stays(assigned);
+  trainer.attach(stays);
+  trainer.attach(stays);
+  {
+    counting goes(short_lived);
+    trainer.attach(goes);
+    trainer.fit(numbers());
+  }
+  stays = counting(assigned_to);
+  trainer.fit(numbers());
+  CHECK(short_lived == 2);
+  CHECK(assigned == 2);
+  CHECK(assigned_to == 2);
+  {
+    const scratch_folder folder;
+    checkpoint_folder checkpoints(trainer, folder.path(), {.save_steps = 1});
+    trainer.attach(checkpoints);
+  }
+  trainer.fit(numbers());
+  CHECK(assigned_to == 4);
+}
+
+TEST_CASE("a step with other rows than the trainer was made for") {
+  model_type model(sizes());
+  trainer_type trainer(model, settings());
+  const auto step = [&](const host_batch& batch) { (void)trainer.step(std::span(&batch, 1), 1e-2); };
+  told<shape_error>([&] { step(rows(1, 9)); }, "8 tokens; given 9");
+  told<shape_error>([&] { step(rows(3, 8)); }, "16; given 3 sequences of 8");
+  told<data_error>([&] { step(rows(1, 8, 31)); }, "vocabulary of 31; given 31");
+  told<data_error>([&] { (void)trainer.step(std::span<const host_batch>(), 1e-2); });
+  for (const double rate : {std::numeric_limits<double>::quiet_NaN(), -1.0, std::numeric_limits<double>::infinity()}) {
+    const host_batch good = rows(1, 8);
+    told<config_error>([&] { (void)trainer.step(std::span(&good, 1), rate); });
+    auto wrong = settings();
+    wrong.learning_rate = rate;
+    told<config_error>([&] { (void)trainer_type(model, wrong); });
+  }
+  step(rows(2, 8));
+  CHECK(trainer.progress().step == 1);
+}
+
+TEST_CASE("an objective that prepares nothing") {
+  llama<idle_recipe> model(sizes());
+  told<config_error>([&] { (void)trainer(model, {.max_steps = 1, .micro_batch_size = 2}); }, "idle: ");
+}
+
+TEST_CASE("a recipe's members under other names") {
+  std::ifstream source(XTRAIN_SOURCE "/tests/compile_fail/recipe_with_other_name.cpp");
+  std::string line;
+  std::size_t said = 0;
+  const std::string words = "// says: ";
+  while (std::getline(source, line))
+    if (line.starts_with(words) && std::any_of(messages().begin(), messages().end(), [&](const std::string& message) {
+          const std::size_t end = message.find("...");
+          return line.substr(words.size()).starts_with(message.substr(0, end));
+        }))
+      ++said;
+  CHECK(said == 3);
+}
+
+TEST_CASE("a save that cannot be leaves everything as it was, and the trainer goes on") {
+  model_type model(sizes());
+  trainer_type trainer(model, settings());
+  const scratch_folder tokenizer, to;
+  byte_tokenizer().save(tokenizer.path());
+  told<config_error>([&] { trainer.save(to / "model", save_options{.tokenizer_from = tokenizer.path()}); }, "vocabulary of 31 tokens; it has 257");
+  told<config_error>([&] { (void)checkpoint_folder(trainer, to / "run", {.tokenizer_from = tokenizer.path()}); }, "vocabulary of 31 tokens; it has 257");
+  CHECK(to.files().empty());
+
+  std::ofstream(to / "config.json") << R"({"model_type": "gpt2"})";
+  std::ofstream(to / "model.safetensors") << "weights";
+  told<config_error>([&] { trainer.save(to.path()); }, "model_type 'gpt2', and the model saved is 'llama'");
+  CHECK(to.files() == std::vector<std::string>{"config.json", "model.safetensors"});
+  CHECK(mapped_file(to / "model.safetensors").text() == "weights");
+
+  trainer.fit(numbers());
+  trainer.save(to / "model");
+  trainer.save(to / "model");  // the same family: replaced
+  CHECK(model_type::from_pretrained(to / "model").config().vocab_size == 31);
+}
+
+TEST_CASE("an adapter without its base model") {
+  llama<adapted_recipe> model(sizes(), {}, {.adapter = {.rank = 2}});
+  const scratch_folder to, tokenizer;
+  byte_tokenizer().save(tokenizer.path());
+  told<config_error>([&] { save_pretrained(model, to.path(), save_adapter_options{.tokenizer_from = tokenizer.path()}); }, "it has 257");
+  CHECK(to.files().empty());
+  save_pretrained(model, to.path());
+  CHECK(read_json(to / "adapter_config.json").at("base_model_name_or_path").is_null());  // as PEFT writes it
+  load_adapter(model, to.path());
+  told<file_error>([&] { (void)model_type::from_pretrained(to.path()); });
+}
+
+TEST_CASE("a folder or file that is not there, or is another") {
+  const scratch_folder folder;
+  told<file_error>([&] { (void)model_type::from_pretrained(folder / "none"); }, "no such folder");
+  std::filesystem::create_directory(folder / "checkpoint-7");
+  told<file_error>([&] { (void)model_type::from_pretrained(folder.path()); }, "checkpoint-7");
+  std::ofstream(folder / "config.json") << R"({"model_type": "gpt2"})";
+  told<config_error>([&] { (void)model_type::from_pretrained(folder.path()); }, "'gpt2'");
+  told<file_error>([&] { (void)text_dataset(folder / "none.txt", byte_tokenizer()); }, "none.txt");
+  told<file_error>([&] { (void)load_tokenizer(folder / "none"); }, "none");
+}
