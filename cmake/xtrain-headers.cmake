@@ -42,6 +42,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/ring_shift.hpp
     xtrain/comm/self.hpp
     xtrain/comm/side_stream.hpp
+    xtrain/comm/rank_thread.hpp
     xtrain/comm/threads.hpp
     xtrain/comm/threads_impl.hpp
     xtrain/comm/traffic.hpp

@@ -29,7 +29,8 @@ class Xtrain(ConanFile):
         self.version = re.search(r"project\(xtrain VERSION ([0-9.]+)", project).group(1)
 
     def export_sources(self):
-        for pattern in ("CMakeLists.txt", "LICENSE", "cmake/*", "include/*.hpp", "include/*.cuh", "examples/*.cpp", "examples/*.hpp", "packaging/*.cmake"):
+        for pattern in ("CMakeLists.txt", "LICENSE", "cmake/*", "include/*.hpp", "include/*.cuh", "include/*.md", "examples/*.cpp", "examples/*.hpp",
+                        "packaging/*.cmake"):
             copy(self, pattern, self._checkout, self.export_sources_folder)
 
     def configure(self):

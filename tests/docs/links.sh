@@ -1,7 +1,7 @@
 #!/bin/sh
 # Every link of a page to a file of this project leads to one, and where it names a section, the page has it. Web addresses are not followed.
 # Each name in a list of examples/walk_through.md is in the source that is the list's title.
-# The table of settings has every member of training_config, in its order.
+# Tables of settings have every member of their struct, in its order.
 #
 #   links.sh SOURCE
 set -eu
@@ -70,22 +70,33 @@ awk '
     }
   }
   END { if (broken || sources < 5 || names < 50) exit 1; print names " names of the walk-through are in their sources" }' examples/walk_through.md
-# Designated initializers must be written in this order.
-declared=$(awk '
-  /^struct training_config/ { inside = 1; next }
-  inside && /^};/ { exit }
-  inside && /^  [a-z]/ { sub(/\/\/\/<.*/, ""); while (match($0, /[a-z_]+ = /)) { print substr($0, RSTART, RLENGTH - 3); $0 = substr($0, RSTART + RLENGTH) } }
-' include/xtrain/train/config.hpp)
-shown=$(awk '
-  /^## / { inside = $0 == "## The settings" }
-  /^### / { inside = 0 }
-  inside && /^\| `/ { split($0, cells, "|"); $0 = cells[2]; while (match($0, /`[^`]+`/)) { print substr($0, RSTART + 1, RLENGTH - 2); $0 = substr($0, RSTART + RLENGTH) } }
-' include/xtrain/train/README.md)
-if [ "$declared" != "$shown" ]; then
-  echo "include/xtrain/train/README.md: the table of settings must have the members of training_config, in their order; declared, but not shown so:"
-  printf '%s\n' "$declared" > "${TMPDIR:-/tmp}/declared.$$"
-  printf '%s\n' "$shown" | diff "${TMPDIR:-/tmp}/declared.$$" - || true
-  rm -f "${TMPDIR:-/tmp}/declared.$$"
-  exit 1
-fi
-echo "$(printf '%s\n' "$shown" | wc -l) settings are shown in their order"
+# A table of settings has the members of its struct, in the order in which designated initializers must be written.
+#   in_order STRUCT HEADER PAGE TITLE   TITLE: the table's first line
+in_order() {
+  declared=$(awk -v name="$1" '
+    $1 == "struct" && $2 == name { inside = 1; next }
+    inside && /^};/ { exit }
+    inside && /^  [a-z]/ {
+      sub(/\/\/\/<.*/, "")
+      while (match($0, /[a-z_]+ = /)) { print substr($0, RSTART, RLENGTH - 3); $0 = substr($0, RSTART + RLENGTH) }
+    }' "$2")
+  shown=$(awk -v title="$4" '
+    $0 == title { inside = 1; next }
+    !/^\|/ { inside = 0 }
+    inside {
+      split($0, cells, "|")
+      $0 = cells[2]
+      while (match($0, /`[^`]+`/)) { print substr($0, RSTART + 1, RLENGTH - 2); $0 = substr($0, RSTART + RLENGTH) }
+    }' "$3")
+  if [ -z "$shown" ] || [ "$declared" != "$shown" ]; then
+    echo "$3: the table '$4' must have the members of $1, in their order:"
+    echo "$declared"
+    echo "it has:"
+    echo "$shown"
+    exit 1
+  fi
+  echo "$(echo "$shown" | wc -l) members of $1 are shown in their order"
+}
+in_order training_config include/xtrain/train/config.hpp include/xtrain/train/README.md "| member | default | meaning |"
+in_order lora_config include/xtrain/adapt/lora_config.hpp include/xtrain/adapt/README.md "| setting | default | meaning |"
+in_order generate_config include/xtrain/generate/generator.hpp include/xtrain/generate/README.md "| \`generate_config\` | default | meaning |"

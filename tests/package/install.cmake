@@ -33,6 +33,11 @@ foreach(of_nvcc xtrain/device/cuda/launch.cuh xtrain/device/cuda/toolkit_runtime
   endif()
   list(REMOVE_ITEM there ${of_nvcc})
 endforeach()
+# the pages that messages name
+if(NOT xtrain/train/README.md IN_LIST there)
+  message(FATAL_ERROR "xtrain/train/README.md must be installed")
+endif()
+list(FILTER there EXCLUDE REGEX "[.]md$")
 list(SORT listed)
 list(SORT there)
 if(NOT listed STREQUAL there)

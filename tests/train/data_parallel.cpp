@@ -149,6 +149,25 @@ TEST_CASE("weights that come back late are there for whoever reads them, and a m
   CHECK(read_after_steps(zero<1>{}, false).empty());
 }
 
+TEST_CASE("a model in run_ranks that is not given the ranks is refused, unless it shall be alone") {
+  std::string said;
+  const auto train_alone = [](const std::shared_ptr<transport>& given) {
+    llama<recipe<zero<2>>> model(sizes(false), {}, {.parallel = {.ranks = given}});
+    (void)trainer(model, run_config{.max_steps = 1, .micro_batch_size = 2});
+  };
+  try {
+    run_ranks(2, [&](const std::shared_ptr<transport>&) { train_alone(nullptr); });
+  } catch (const config_error& problem) {
+    said = problem.what();
+  }
+  CHECK(said ==
+        "trainer: a model that is made in run_ranks must be given the ranks, {.parallel = {.ranks = ranks}}: without, each of the 2 ranks would train alone. "
+        "If it shall, give it one_rank()");
+  CHECK_NOTHROW(run_ranks(2, [&](const std::shared_ptr<transport>&) { train_alone(one_rank()); }));
+  CHECK_NOTHROW(run_ranks(1, [&](const std::shared_ptr<transport>&) { train_alone(nullptr); }));
+  CHECK_NOTHROW(train_alone(nullptr));  // run_ranks has ended
+}
+
 TEST_CASE("what was sent is not known while steps are queued") {
   run_ranks(2, [&](const std::shared_ptr<transport>& network) {
     llama<recipe<zero<1>>> model(sizes(false), {}, {.parallel = {.ranks = network}});

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/comm/rank_thread.hpp>
 #include <xtrain/comm/threads.hpp>
 #include <xtrain/comm/transport.hpp>
 #include <xtrain/comm/waiting.hpp>
@@ -151,6 +152,7 @@ XTRAIN_INLINE void run_ranks(std::size_t ranks, const std::function<void(std::sh
       const std::lock_guard lock(mutex);
       if (!first) first = std::current_exception();
     };
+    const detail::rank_thread is_rank(ranks);
     try {
       rank(std::make_shared<detail::thread_transport>(world, r));
     } catch (const std::exception& problem) {

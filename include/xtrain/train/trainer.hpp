@@ -19,6 +19,7 @@
 #include <vector>
 
 #include <xtrain/comm/concepts.hpp>
+#include <xtrain/comm/rank_thread.hpp>
 #include <xtrain/core/lifetime.hpp>
 #include <xtrain/core/shared_model.hpp>
 #include <xtrain/data/global_batch_sizes.hpp>
@@ -222,14 +223,15 @@ class trainer {
     return detail::loader_settings_of(*model_, config_);
   }
 
-  /// Writes the model as a Hugging Face folder; see io/pretrained.hpp.
+  /// Writes the model as a Hugging Face folder, or a GGUF file if the name ends in .gguf; an adapter as a PEFT folder. Arguments: save_options, or
+  /// save_adapter_options where an adapter freezes weights.
   ///   throws  non_finite_error when a weight is not finite; what save_pretrained throws
   template <class... Arguments>
   void save(const std::string& folder, const Arguments&... arguments) {
     static_assert(
         requires { save_pretrained(std::declval<const Model&>(), folder, arguments...); },
-        "xtrain trainer::save: the 'io' component must be included, and an adapter of your own that freezes weights must have a "
-        "save_pretrained of its own; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
+        "xtrain trainer::save: the 'io' component must be included (<xtrain/io.hpp>, xtrain::io), and options must be save_options, or save_adapter_options "
+        "where an adapter freezes weights; such an adapter of your own needs a save_pretrained of its own; see io/README.md");
     require_usable();
     require_no_queued_steps("trainer: save()");
     require_finite_weights();
@@ -407,6 +409,10 @@ trainer<Model>::trainer(Model& model, detail::run_config_of<Model> settings)
     : model_(&model), model_life_(model), config_(detail::complete_config(model, std::move(settings))),
       guard_(config_.max_bad_steps) {
   if constexpr (!is_dry<device>) {
+    if constexpr (requires { model.settings().parallel.ranks == nullptr; })
+      require<config_error>(model.settings().parallel.ranks != nullptr || detail::ranks_of_thread == 1 || is_dry_run(model.context()),
+                            "trainer: a model that is made in run_ranks must be given the ranks, {.parallel = {.ranks = ranks}}: without, each of the ",
+                            detail::ranks_of_thread, " ranks would train alone. If it shall, give it one_rank()");
     if (!is_dry_run(model.context())) {
       plan_ = run_dry(model.config(), model.settings(), config_, model.context().properties());
       detail::require_room<device>(plan_, model.context());

@@ -24,11 +24,13 @@ enum class block_format : std::uint8_t { q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_
 /// most 22 bits: products are exact in fp32, and a sum is rounded once, fused or not.
 namespace block_formats {
 
+/// A type of blocks: its name in GGUF, and its sizes.
 struct description {
   block_format format;
   std::string_view name;
   std::size_t numbers, bytes;  ///< of a block
 };
+/// In the order of block_format.
 inline constexpr std::array<description, 12> all{{{block_format::q8_0, "Q8_0", 32, 34},
                                                   {block_format::q4_0, "Q4_0", 32, 18},
                                                   {block_format::q4_1, "Q4_1", 32, 20},
@@ -47,6 +49,7 @@ static_assert([] {
   return true;
 }());
 
+/// The description of a type.
 [[nodiscard]] constexpr const description& of(block_format format) { return all[static_cast<std::size_t>(format)]; }
 /// None for the name of another type.
 [[nodiscard]] constexpr std::optional<block_format> named(std::string_view name) {
@@ -57,6 +60,7 @@ static_assert([] {
 /// Bytes of n numbers, whole blocks.
 [[nodiscard]] constexpr std::size_t bytes_of(block_format format, std::size_t n) { return n / of(format).numbers * of(format).bytes; }
 
+/// Numbers of a run, which have one scale.
 inline constexpr std::size_t run_numbers = 16;
 
 /// Where the codes of a run are in its block.
@@ -125,9 +129,11 @@ struct run {
 
 /// Whether a code is an index of table_of, not a number.
 [[nodiscard]] constexpr bool has_table(block_format format) { return format == block_format::iq4_nl || format == block_format::mxfp4; }
+/// The numbers that codes stand for.
 struct table {
   std::int8_t value[16];
 };
+/// Of a type that has one.
 [[nodiscard]] constexpr table table_of(block_format format) {
   if (format == block_format::mxfp4) return {{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};  // E2M1, doubled
   return {{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}};
@@ -135,6 +141,7 @@ struct table {
 
 /// Offset of numbers without one: -0 changes no number that it is added to, zeros included.
 inline constexpr float no_offset = -0.0f;
+/// Factor and summand of codes.
 struct scaling {
   float scale = 0, offset = no_offset;
 };
