@@ -1,7 +1,8 @@
 #!/bin/sh
 # What a GPU is asked, in one command of at most ten minutes, for a machine with nvcc, CMake, a compiler and PyTorch, and no network.
 #
-#   tests/gpu/run.sh [STAGE...]        all stages in order, or some: environment ceilings build conformance large parity speed sanitizer profile
+#   tests/gpu/run.sh [STAGE...]        all stages in order, or some: environment ceilings build conformance large parity speed properties
+#                                      sanitizer profile
 #
 # Results go to the folder $OUT (default build/gpu/out): summary.txt has a line per stage as soon as it ends, and a file per stage has what it printed. A
 # stage has a time limit, and a failed one does not end the run. The summary also says which products cuBLASLt computes, which attention cuDNN, and which
@@ -117,7 +118,7 @@ if wants speed; then
       stage "speed $model captured" speed.txt 40 "$program" speed "$model" "$rows" "$context" "$steps" captured
       stage "speed $model plain" speed.txt 40 "$program" speed "$model" "$rows" "$context" "$steps"
       stage "speed $model our products" speed.txt 40 env XTRAIN_CUDA_PRODUCTS=own "$program" speed "$model" "$rows" "$context" "$steps" captured
-      if grep -q '^cuDNN ' "$OUT/speed.txt"; then
+      if grep -q '^cuDNN ' "$OUT/speed.txt" 2> /dev/null; then
         stage "speed $model our attention" speed.txt 40 env XTRAIN_CUDA_ATTENTION=own "$program" speed "$model" "$rows" "$context" "$steps" captured
       fi
     fi
@@ -128,6 +129,7 @@ ${XTRAIN_GPU_MODELS:-gpt2_124m 32 1024 12
 qwen_1500m 4 2048 8}
 END
 fi
+if wants properties && starts; then stage "the card's properties" properties.txt 20 "$program" properties; fi
 if wants large && starts; then stage "conformance of models' sizes" conformance.txt 60 "$program" conformance bf16 large; fi
 if wants sanitizer && starts; then
   for kind in memcheck racecheck; do
