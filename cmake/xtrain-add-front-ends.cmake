@@ -143,9 +143,13 @@ mpi_libraries=$<TARGET_PROPERTY:MPI::MPI_CXX,INTERFACE_LINK_LIBRARIES>
     foreach(name ${starting})
       add_dependencies(${name} xtrain_cuda_kernels)
     endforeach()
+    set(cudnn "")
+    if(TARGET xtrain_cudnn)
+      set(cudnn "-Wl,--undefined=xtrain_cudnn_library;$<TARGET_FILE:xtrain_cudnn>;")
+    endif()
     set(cuda_lines "cuda=$<TARGET_PROPERTY:xtrain_cuda_kernels,XTRAIN_COMPILED_BY>
 cuda_definitions=XTRAIN_CUDA_KERNELS
-cuda_libraries=$<TARGET_FILE:xtrain_cuda_kernels>;$<TARGET_FILE:CUDA::cudart_static>;-lrt;-ldl
+cuda_libraries=$<TARGET_FILE:xtrain_cuda_kernels>;${cudnn}$<TARGET_FILE:CUDA::cudart_static>;-lrt;-ldl
 ")
   endif()
   get_property(version GLOBAL PROPERTY XTRAIN_VERSION)

@@ -1,10 +1,12 @@
 # xtrain_add_cuda_kernels: the kernels of the cuda device in a library, compiled by nvcc; programs that link it are compiled by any C++ compiler.
 #
-#   xtrain_add_cuda_kernels([ARCHITECTURES <number>...])
+#   xtrain_add_cuda_kernels([ARCHITECTURES <number>...] [CUDNN])
 #   target_link_libraries(my_program PRIVATE xtrain::xtrain xtrain::cuda_kernels)
 #
 #   ARCHITECTURES  compute capabilities, times ten; default: the variable XTRAIN_CUDA_ARCHITECTURES, or 80 90. A GPU newer
 #                  than the last compiles the kernels when it is first used.
+#   CUDNN          attention may be computed by cuDNN; default: if the package's component 'cudnn' was asked for and found. One more source, compiled by
+#                  the C++ compiler in half a minute (target xtrain::cudnn, which xtrain::cuda_kernels links)
 #
 # nvcc is called directly: the project need not enable CUDA as a language. It compiles 30 parts, each with one processor and 0.5 GB.
 
@@ -14,9 +16,9 @@ function(xtrain_add_cuda_kernels)
   if(TARGET xtrain::cuda_kernels)
     return()
   endif()
-  cmake_parse_arguments(T "" "" "ARCHITECTURES" ${ARGN})
+  cmake_parse_arguments(T "CUDNN" "" "ARCHITECTURES" ${ARGN})
   if(T_UNPARSED_ARGUMENTS OR T_KEYWORDS_MISSING_VALUES)
-    message(FATAL_ERROR "xtrain_add_cuda_kernels: takes ARCHITECTURES with numbers such as 80 90, or nothing; given: ${ARGN}")
+    message(FATAL_ERROR "xtrain_add_cuda_kernels: takes ARCHITECTURES with numbers such as 80 90, and CUDNN, or nothing; given: ${ARGN}")
   endif()
   if(NOT T_ARCHITECTURES)
     set(T_ARCHITECTURES 80 90)
@@ -37,6 +39,17 @@ function(xtrain_add_cuda_kernels)
   _xtrain_find_cuda(missing)
   if(missing)
     message(FATAL_ERROR "xtrain_add_cuda_kernels: ${missing}")
+  endif()
+  if(T_CUDNN OR xtrain_cudnn_FOUND)
+    _xtrain_find_cudnn(missing)
+    if(missing)
+      message(FATAL_ERROR "xtrain_add_cuda_kernels: CUDNN ${missing}")
+    endif()
+    add_library(xtrain_cudnn STATIC EXCLUDE_FROM_ALL "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/cudnn_attention.cpp")
+    target_link_libraries(xtrain_cudnn PUBLIC xtrain::xtrain PRIVATE ${CMAKE_DL_LIBS})
+    target_include_directories(xtrain_cudnn SYSTEM PRIVATE "${XTRAIN_CUDNN_FRONTEND}" "${XTRAIN_CUDNN_HEADER}" "${XTRAIN_CUDA_HEADER}")
+    target_link_options(xtrain_cudnn INTERFACE "LINKER:--undefined=xtrain_cudnn_library")  # programs refer to it weakly
+    add_library(xtrain::cudnn ALIAS xtrain_cudnn)
   endif()
 
   set(options -std=c++20 --expt-relaxed-constexpr -O3 ${generate})
@@ -70,6 +83,9 @@ function(xtrain_add_cuda_kernels)
   add_library(xtrain_cuda_kernels STATIC EXCLUDE_FROM_ALL ${objects})
   set_target_properties(xtrain_cuda_kernels PROPERTIES LINKER_LANGUAGE CXX)
   target_link_libraries(xtrain_cuda_kernels PUBLIC xtrain::xtrain CUDA::cudart_static)
+  if(TARGET xtrain_cudnn)
+    target_link_libraries(xtrain_cuda_kernels PUBLIC xtrain_cudnn)
+  endif()
   target_compile_definitions(xtrain_cuda_kernels INTERFACE XTRAIN_CUDA_KERNELS)
   set_target_properties(xtrain_cuda_kernels PROPERTIES XTRAIN_COMPILED_BY "nvcc ${CUDAToolkit_VERSION} for ${T_ARCHITECTURES}")
   add_library(xtrain::cuda_kernels ALIAS xtrain_cuda_kernels)

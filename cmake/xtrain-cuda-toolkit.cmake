@@ -1,4 +1,5 @@
-# What the cuda device needs to be compiled, and NCCL. Used by xtrain_add_cuda_kernels, by the components 'cuda' and 'nccl', and by the trainers.
+# What the cuda device needs to be compiled, NCCL and cuDNN. Used by xtrain_add_cuda_kernels, by the components 'cuda', 'nccl' and 'cudnn', and by the
+# trainers.
 
 # _xtrain_find_cuda(<result>): finds CUDAToolkit; sets <result> to a sentence that says what is missing, or to nothing
 macro(_xtrain_find_cuda result)
@@ -18,5 +19,18 @@ macro(_xtrain_find_nccl result)
   find_library(XTRAIN_NCCL_LIBRARY NAMES libnccl.so.2 nccl HINTS /usr/local/cuda/lib64 /usr/local/cuda/lib DOC "NCCL's library")
   if(NOT XTRAIN_NCCL_LIBRARY)
     set(${result} "needs NCCL's library, libnccl.so.2 (Debian's non-free and NVIDIA's package: libnccl2)")
+  endif()
+endmacro()
+
+# _xtrain_find_cudnn(<result>): the same for the headers of cuDNN and cudnn-frontend. Programs load cuDNN's library when they run.
+macro(_xtrain_find_cudnn result)
+  set(${result} "")
+  find_path(XTRAIN_CUDNN_FRONTEND cudnn_frontend.h DOC "The folder of cudnn-frontend's headers")
+  find_path(XTRAIN_CUDNN_HEADER cudnn.h HINTS /usr/local/cuda/include DOC "The folder of cuDNN's headers")
+  find_path(XTRAIN_CUDA_HEADER cuda_runtime.h HINTS /usr/local/cuda/include DOC "The folder of CUDA's headers")
+  if(NOT XTRAIN_CUDNN_FRONTEND)
+    set(${result} "needs the headers of cudnn-frontend 1 (PyPI: nvidia-cudnn-frontend); pass -D XTRAIN_CUDNN_FRONTEND=<folder of cudnn_frontend.h>")
+  elseif(NOT XTRAIN_CUDNN_HEADER OR NOT XTRAIN_CUDA_HEADER)
+    set(${result} "needs the headers of cuDNN 9 and of CUDA's runtime (NVIDIA's packages: libcudnn9-dev-cuda-13, cuda-cudart-dev-13-0)")
   endif()
 endmacro()

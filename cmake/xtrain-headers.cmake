@@ -295,6 +295,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/dropout.hpp
     xtrain/layers/embedding.hpp
     xtrain/layers/expert_exchange.hpp
+    xtrain/layers/expert_layers.hpp
     xtrain/layers/expert_load.hpp
     xtrain/layers/experts.hpp
     xtrain/layers/feed_forward.hpp

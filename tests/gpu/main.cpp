@@ -3,15 +3,34 @@
 //   gpu conformance fp32|bf16|fp16 [large]     every kernel against the reference, and against the cpu at the sizes of models
 //   gpu parity GOLDEN                          fifty steps of LLaMA and GPT-2 on the GPU, captured and not, on the cpu, and in PyTorch
 //   gpu speed MODEL ROWS CONTEXT STEPS [captured]
+//   gpu properties                             the GPU's, as cuDNN saves them: what tests/cuda/h100.json should be
 //
-// Exit status: 0 all is as it should be; 1 something is not; 2 usage; 3 there is no GPU.
+// Exit status: 0 all is as it should be; 1 something is not; 2 usage; 3 there is no GPU; 4 there is no cuDNN.
 #include <cstdio>
 #include <exception>
+#include <string>
 #include <string_view>
 
 #include "gpu.hpp"
 
 namespace {
+
+int print_properties() {
+  if (xtrain_cudnn_library == nullptr) {
+    std::puts("the program is not linked with xtrain::cudnn");
+    return 4;
+  }
+  const xtrain::cudnn_library& cudnn = *xtrain_cudnn_library();
+  const xtrain::cuda_context on;  // its GPU is the thread's current device
+  void* handle = nullptr;
+  std::string json, why = cudnn.open(handle, on.properties().architecture);
+  if (why.empty()) {
+    why = cudnn.properties(handle, json);
+    cudnn.close(handle);
+  }
+  std::puts(why.empty() ? json.c_str() : why.c_str());
+  return why.empty() ? 0 : 4;
+}
 
 int run(int argc, char** argv) {
   const std::string_view what = argc > 1 ? argv[1] : "", which = argc > 2 ? argv[2] : "";
@@ -23,7 +42,8 @@ int run(int argc, char** argv) {
 #endif
   if (what == "parity" && argc == 3) return gpu::compare_losses(argv[2]);
   if (what == "speed") return gpu::measure(argc, argv);
-  std::fputs("gpu: must be given conformance, parity or speed, with their arguments; see tests/gpu/main.cpp\n", stderr);
+  if (what == "properties") return print_properties();
+  std::fputs("gpu: must be given conformance, parity, speed or properties, with their arguments; see tests/gpu/main.cpp\n", stderr);
   return 2;
 }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes the folder build/gpu to carry to a machine with a GPU and no network: copies of the headers of xtensor, xtl, xsimd and nlohmann-json, and, with
-# `program`, the program built here for the GPU's architecture.
+# `program`, the program built here for the GPU's architecture. Also of cudnn-frontend, if XTRAIN_CUDNN_FRONTEND is the folder of its headers (in its
+# package of PyPI: include).
 #
 #   tests/gpu/prepare.sh [program [ARCHITECTURE]]
 set -eu
@@ -15,6 +16,7 @@ for folder in xtensor xtl xsimd nlohmann; do
   [ -n "$from" ] || { echo "prepare.sh: the headers of $folder must be installed" >&2; exit 1; }
   cp -RL "$from" "$here/include/"
 done
+if [ -n "${XTRAIN_CUDNN_FRONTEND:-}" ]; then cp -RL "$XTRAIN_CUDNN_FRONTEND"/cudnn_* "$here/include/"; fi
 if [ "${1:-}" = program ]; then
   cmake -S "$root/tests/gpu" -B "$here/made" "-DXTRAIN_GPU_HEADERS=$here/include" "-DXTRAIN_GPU_ARCHITECTURES=${2:-90}"
   cmake --build "$here/made" -j "$(nproc)"

@@ -10,7 +10,14 @@ mkdir -p "$folder"
 demand() { grep -q "$2" "$1" || { echo "the summary must have: $2; it has:"; cat "$1"; exit 1; }; }
 
 printf '#!/bin/sh\n[ $# -gt 0 ] && echo "cuda: an NVIDIA driver must be installed"\nexit 3\n' > "$folder/refuses"
-printf '#!/bin/sh\n[ $# -gt 0 ] || exit 2\necho "xtrain   $*"\n[ "$2" != fp16 ] || exit 1\n[ "$1" != parity ] || sleep 60\n' > "$folder/answers"
+cat > "$folder/answers" << 'END'
+#!/bin/sh
+[ $# -gt 0 ] || exit 2
+[ "$1" != speed ] || echo "cuDNN 9.19.0"
+echo "xtrain   $*"
+[ "$2" != fp16 ] || exit 1
+[ "$1" != parity ] || sleep 60
+END
 printf '#!/bin/sh\necho "there is no PyTorch"\nexit 4\n' > "$folder/python"
 chmod +x "$folder/refuses" "$folder/answers" "$folder/python"
 export XTRAIN_GPU_PYTHON="$folder/python" XTRAIN_GPU_MODELS="gpt2_small 2 64 2"
@@ -30,6 +37,8 @@ demand "$folder/answered/conformance.txt" "^xtrain   conformance fp32"
 
 XTRAIN_GPU_PROGRAM="$folder/answers" OUT="$folder/fast" sh "$run" speed > /dev/null
 demand "$folder/fast/summary.txt" "^xtrain   speed gpt2_small 2 64 2 captured"
+demand "$folder/fast/summary.txt" "^speed gpt2_small our attention: ok"
+demand "$folder/fast/summary.txt" "^cuDNN 9.19.0"
 
 XTRAIN_GPU_PROGRAM="$folder/none" OUT="$folder/without" sh "$run" conformance parity > /dev/null
 demand "$folder/without/summary.txt" "^program: none that starts"

@@ -1,12 +1,13 @@
 #!/bin/sh
 # What a GPU is asked, in one command of at most ten minutes, for a machine with nvcc, CMake, a compiler and PyTorch, and no network.
 #
-#   tests/gpu/run.sh [STAGE...]        all stages in order, or some: environment ceilings build conformance large parity speed sanitizer profile
+#   tests/gpu/run.sh [STAGE...]        all stages in order, or some: environment ceilings build conformance large parity speed properties
+#                                      sanitizer profile
 #
 # Results go to the folder $OUT (default build/gpu/out): summary.txt has a line per stage as soon as it ends, and a file per stage has what it printed. A
-# stage has a time limit, and a failed one does not end the run. The summary also says which products cuBLASLt computes, and which our kernels. The program
-# is $XTRAIN_GPU_PROGRAM, or build/gpu/gpu if prepare.sh has put one there and it starts, or it is built here. Without a GPU every stage says so and the
-# run goes on.
+# stage has a time limit, and a failed one does not end the run. The summary also says which products cuBLASLt computes, which attention cuDNN, and which
+# our kernels. The program is $XTRAIN_GPU_PROGRAM, or build/gpu/gpu if prepare.sh has put one there and it starts, or it is built here. Without a GPU
+# every stage says so and the run goes on.
 #
 #   XTRAIN_GPU_SECONDS   time for everything (default 570)
 set -u
@@ -107,7 +108,9 @@ if wants conformance && starts; then
   for dtype in bf16 fp32 fp16; do stage "conformance $dtype" conformance.txt 60 "$program" conformance $dtype; done
   stage "conformance bf16, our products" conformance.txt 60 env XTRAIN_CUDA_PRODUCTS=own "$program" conformance bf16
 fi
-if wants parity && starts; then stage parity parity.txt 60 env XTRAIN_CUDA_PRODUCTS=proposed "$program" parity "$root/tests/golden"; fi
+if wants parity && starts; then
+  stage parity parity.txt 60 env XTRAIN_CUDA_PRODUCTS=proposed XTRAIN_CUDA_ATTENTION=proposed "$program" parity "$root/tests/golden"
+fi
 if wants speed; then
   # model, rows, context, steps
   while read -r model rows context steps; do
@@ -115,6 +118,9 @@ if wants speed; then
       stage "speed $model captured" speed.txt 40 "$program" speed "$model" "$rows" "$context" "$steps" captured
       stage "speed $model plain" speed.txt 40 "$program" speed "$model" "$rows" "$context" "$steps"
       stage "speed $model our products" speed.txt 40 env XTRAIN_CUDA_PRODUCTS=own "$program" speed "$model" "$rows" "$context" "$steps" captured
+      if grep -q '^cuDNN ' "$OUT/speed.txt" 2> /dev/null; then
+        stage "speed $model our attention" speed.txt 40 env XTRAIN_CUDA_ATTENTION=own "$program" speed "$model" "$rows" "$context" "$steps" captured
+      fi
     fi
     stage "speed $model eager" speed.txt 60 "$python" "$torch" speed "$model" eager "$rows" "$context" "$steps"
     stage "speed $model compiled" speed.txt 120 "$python" "$torch" speed "$model" compiled "$rows" "$context" "$steps"
@@ -123,10 +129,11 @@ ${XTRAIN_GPU_MODELS:-gpt2_124m 32 1024 12
 qwen_1500m 4 2048 8}
 END
 fi
+if wants properties && starts; then stage "the card's properties" properties.txt 20 "$program" properties; fi
 if wants large && starts; then stage "conformance of models' sizes" conformance.txt 60 "$program" conformance bf16 large; fi
 if wants sanitizer && starts; then
   for kind in memcheck racecheck; do
-    stage "compute-sanitizer $kind" sanitizer.txt 60 env XTRAIN_CUDA_PRODUCTS=own sh "$this" --do tool \
+    stage "compute-sanitizer $kind" sanitizer.txt 60 env XTRAIN_CUDA_PRODUCTS=own XTRAIN_CUDA_ATTENTION=own sh "$this" --do tool \
       compute-sanitizer --tool $kind --error-exitcode 1 "$program" speed gpt2_small 2 64 2
   done
 fi
@@ -136,7 +143,7 @@ if wants profile && starts; then
 fi
 
 note "---"
-grep -h -E '^(cuBLASLt|product|products) ' "$OUT/speed.txt" 2> /dev/null | sort -u | tee -a "$summary"
+grep -h -E '^(cuBLASLt|product|products|cuDNN|attention|attention_backward) ' "$OUT/speed.txt" 2> /dev/null | sort -u | tee -a "$summary"
 grep -h -E '^(xtrain|pytorch|ceiling) ' "$OUT/speed.txt" 2> /dev/null | tee -a "$summary"
 note "$(($(date +%s) - begin)) s in all"
 exit 0

@@ -61,6 +61,7 @@ int steps(const char* name, const decoder_config& sizes, std::size_t rows, std::
   const double median = seconds[seconds.size() / 2], in_step = static_cast<double>(rows * context);
   const auto gibibytes = [](std::size_t bytes) { return static_cast<double>(bytes) / 1073741824.0; };
   std::fputs(on.products_text().c_str(), stdout);
+  std::fputs(on.attention_text().c_str(), stdout);
   std::printf("xtrain   %-12s %-8s B%zu T%zu  %10.0f tokens/s (%.0f to %.0f)  %6.1f TFLOP/s  %.3f ms  planned %.2f GiB  taken %.2f GiB  loss %.3f to %.3f\n",
               name, captures ? "captured" : "plain", rows, context, in_step / median, in_step / seconds.back(), in_step / seconds.front(),
               1e-12 * trainer.plan().record.operations() / median, 1e3 * median, gibibytes(trainer.plan().total()), gibibytes(on.memory().total_peak),

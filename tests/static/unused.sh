@@ -47,6 +47,7 @@ find include cmake examples tests bench README.md -name '*.[hc]pp' -o -name '*.c
     sub(/^ +/, "", text)
     count_words(text, total)
     if (FILENAME !~ /^include/ || text ~ /^(return|else|throw|if|for|while|switch|case|new|delete|do)[^A-Za-z_0-9]/) next
+    if (text ~ /^const |[(][^() ]*[)];$/) next  # a local variable
     if (text !~ / override/ && (match(text, call) || match(text, type) || match(text, value))) declare(substr(text, RSTART, RLENGTH))
   }
   END {

@@ -173,6 +173,9 @@ class batch_staging {
   }
   /// The next slot is the first of this half of them: a step that is replayed finds its batches where they were.
   void restart(std::size_t half) { next_ = half * (slots_ / 2); }
+  /// How many slots were asked for, and to be there again, as after a dry run.
+  [[nodiscard]] std::size_t position() const { return next_; }
+  void return_to(std::size_t position) { next_ = position; }
 
  private:
   static constexpr std::size_t arrays = 9;  // of a token or a sequence

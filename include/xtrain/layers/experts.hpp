@@ -4,19 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <optional>
 #include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/layers/expert_exchange.hpp>
+#include <xtrain/layers/expert_layers.hpp>
 #include <xtrain/layers/feed_forward.hpp>
 #include <xtrain/layers/linear.hpp>
-#include <xtrain/layers/parallel_linear.hpp>
 #include <xtrain/layers/pass.hpp>
-#include <xtrain/layers/recompute.hpp>
 #include <xtrain/layers/sequence_parallel.hpp>
 #include <xtrain/ops/embedding.hpp>
 #include <xtrain/ops/experts.hpp>
@@ -42,40 +37,16 @@ class mixture_of_experts {
   using memory = typename pass<Recipe>::memory;
   static constexpr bool has_experts = true;
   static constexpr bool queues_exchange = has_expert_parallel<Recipe> && detail::queues_messages<device>;
-  static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
   /// throws config_error if intermediate channels or experts are not divisible by the ranks, or an adapter has dropout under tensor or
   /// context parallelism
   mixture_of_experts(builder<Recipe>& build, const feed_forward_options& o)
-      : activation_(detail::make_activation<Activation>(o)), inner_(build.shard().of(o.intermediate_size, "intermediate channels").count),
-        choices_(o.num_experts_per_token), layer_(o.layer),
+      : choices_(o.num_experts_per_token), layer_(o.layer),
         router_(build, {{o.router_name, o.num_experts}}, o.hidden_size,
-                {.initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = region::tensor_parallel}) {
-    const tensor_shard& shard = build.experts();
-    require<config_error>(o.num_experts % shard.ranks == 0, "expert: ranks must have equal numbers of a layer's experts; ", o.num_experts,
-                          " experts are not divisible by ", shard.ranks);
-    own_ = {shard.rank * (o.num_experts / shard.ranks), o.num_experts / shard.ranks};
-    experts_.reserve(o.num_experts);
-    for (std::size_t e = 0; e < o.num_experts; ++e) {
-      if (shard.is_sharded()) build.parameters().begin_owner(e / own_.count);
-      experts_.emplace_back(build, o, e, activation_.columns);
-    }
-    build.parameters().begin_owner(std::nullopt);
-    for (const expert& one : experts_) {
-      confines_ = confines_ && one.up.works_on_rows() && one.down.works_on_rows();
-      up_needs_input_ = up_needs_input_ || one.up.needs_input();
-      down_needs_input_ = down_needs_input_ || one.down.needs_input();
-      // which elements are dropped depends on how many rows before were routed to the expert, on all context-parallel ranks; and a pass knows
-      // the rows that an expert is given only while they are those of all ranks
-      if (one.up.drops_input() || one.down.drops_input()) {
-        drops_input_ = true;
-        build.require_whole_sequences("dropout of an adapter inside an expert");
-        build.require_whole_layers("dropout of an adapter inside an expert");
-      }
-    }
-  }
+                {.initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = region::tensor_parallel}),
+        experts_(build, o) {}
 
-  [[nodiscard]] bool needs_input() const { return router_.needs_input() || up_needs_input_; }
+  [[nodiscard]] bool needs_input() const { return router_.needs_input() || experts_.up_needs_input(); }
 
   /// x [n, hidden_size] read, y [n, hidden_size] written or added to. Under sequence parallelism, both have this rank's tokens only.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
@@ -83,20 +54,20 @@ class mixture_of_experts {
       if (p.internal.parallel.experts().size() > 1) return forward_over_ranks(p, x, y, how);
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     const auto routes = save_routes(p, n);
-    const auto u = p.save(slots, activation_.columns * inner_);
+    const auto u = p.save(slots, experts_.up_columns());
     const auto out = p.save(slots, c);
     const auto scope = p.scope();
-    const auto a = saves_activation() ? p.save(slots, inner_) : p.temporary(slots, inner_);
+    const auto a = experts_.saves_activation() ? p.save(slots, experts_.inner()) : p.temporary(slots, experts_.inner());
     rows_of_experts rows{.total = slots};
-    if (confines_) rows.range_e2 = {p.save_tokens(2 * experts_.size()).span(), {experts_.size(), 2}};
+    if (experts_.confines()) rows.range_e2 = {p.save_tokens(2 * experts_.size()).span(), {experts_.size(), 2}};
 
     const auto all_x = gather_from_sequence_parallel_region(p, x);
     route(p, all_x, routes, rows);
     const auto x_s = p.temporary(slots, c);
     ops::embedding(p, routes.row_s, all_x, x_s);
-    experts_forward(p, n, rows, {.x = x_s, .u = u, .a = a, .out = out});
+    experts_.forward(p, n, rows, {.x = x_s, .u = u, .a = a, .out = out});
     combine(p, routes, out, y, how);
-    for (std::size_t e = 0; !confines_ && e < experts_.size(); ++e) p.saved.push_number(rows.counts[e]);
+    for (std::size_t e = 0; !experts_.confines() && e < experts_.size(); ++e) p.saved.push_number(rows.counts[e]);
   }
 
   /// dx [n, hidden_size] written or added to
@@ -107,18 +78,18 @@ class mixture_of_experts {
     const auto scope = p.scope();
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     rows_of_experts rows{.total = slots};
-    for (std::size_t e = experts_.size(); !confines_ && e-- > 0;) rows.counts[e] = p.saved.pop_number();
-    if (confines_) rows.range_e2 = {p.pop_saved_tokens(2 * experts_.size()).span(), {experts_.size(), 2}};
+    for (std::size_t e = experts_.size(); !experts_.confines() && e-- > 0;) rows.counts[e] = p.saved.pop_number();
+    if (experts_.confines()) rows.range_e2 = {p.pop_saved_tokens(2 * experts_.size()).span(), {experts_.size(), 2}};
     matrix a{};
-    if (saves_activation()) a = p.pop_saved(slots, inner_);
+    if (experts_.saves_activation()) a = p.pop_saved(slots, experts_.inner());
     const auto out = p.pop_saved(slots, c);
-    const auto u = p.pop_saved(slots, activation_.columns * inner_);
+    const auto u = p.pop_saved(slots, experts_.up_columns());
     const auto routes = pop_saved_routes(p, n);
-    if (recomputes && down_needs_input_) a = p.temporary(slots, inner_);
+    if (experts_type::recomputes && experts_.down_needs_input()) a = p.temporary(slots, experts_.inner());
     const auto all_x = needs_input() ? gather_from_sequence_parallel_region(p, x) : x;
     const sums dweight_nk = combine_backward(p, routes, dy, out);
-    const auto da = p.temporary(slots, inner_);
-    experts_backward(p, n, rows, {.u = u, .a = a, .da = da, .out = out}, [&] {
+    const auto da = p.temporary(slots, experts_.inner());
+    experts_.backward(p, n, rows, {.u = u, .a = a, .da = da, .out = out}, [&] {
       const auto x_s = p.temporary(slots, c);
       ops::embedding(p, routes.row_s, all_x, x_s);
       return x_s;
@@ -130,43 +101,11 @@ class mixture_of_experts {
   using sums = matrix_view<accumulate_t<compute>, memory>;
   using matrix = matrix_view<compute, memory>;
   using routes_type = ops::expert_routes<device, accumulate_t<compute>>;
-  using gradient = typename pass<Recipe>::gradient_type;
-  static constexpr bool groups_products =
-      runs_kernel<device, kernel::grouped_matmul<memory, compute>> && runs_kernel<device, kernel::grouped_matmul<memory, compute, gradient>>;
+  using experts_type = detail::expert_layers<Recipe, Activation>;
+  using rows_of_experts = typename experts_type::rows_of_experts;
+  using expert_rows = typename experts_type::expert_rows;
 
-  /// Which rows each expert has.
-  struct rows_of_experts {
-    std::size_t total = 0;                   // rows of all experts
-    expert_counts counts{};                  // known on the host, in the order of this rank's experts; or
-    matrix_view<token, memory> range_e2{};   // on the device alone
-    const expert_exchange* exchange = nullptr;  // what dispatched the rows, if they were: random numbers are those of the source rank
-    expert_exchange* later = nullptr;  // the same, if the stream does when it gets there; ranges are then:
-    expert_exchange::row_ranges how{};
-  };
-
-  struct expert {
-    column_parallel_linear<Recipe> up;
-    row_parallel_linear<Recipe> down;
-
-    expert(builder<Recipe>& build, const feed_forward_options& o, std::size_t index, std::size_t columns)
-        : up(build, detail::up_parts(numbered(o.up_names, index), columns, o.intermediate_size, build.shard()), o.hidden_size,
-             {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .communicates = false}),
-          down(build, {{numbered(o.down_name, index), o.hidden_size}}, {build.shard().of(o.intermediate_size, "intermediate channels"), o.intermediate_size},
-               {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files, .communicates = false}) {}
-
-    static std::vector<std::string> numbered(std::vector<std::string> names, std::size_t index) {
-      for (std::string& name : names) name = numbered(name, index);
-      return names;
-    }
-    /// The name with the expert's index in place of the '*'.
-    static std::string numbered(const std::string& name, std::size_t index) {
-      const std::size_t star = name.find('*');
-      require<config_error>(star != std::string::npos, "mixture of experts: '", name, "' must have a '*' for the index of the expert");
-      return concat(name.substr(0, star), index, name.substr(star + 1));
-    }
-  };
-
-  [[nodiscard]] bool saves_activation() const { return !recomputes && down_needs_input_; }
+  [[nodiscard]] static matrix_view<const compute, memory> read(matrix x) { return x; }
 
   [[nodiscard]] routes_type save_routes(pass<Recipe>& p, std::size_t n) const {
     const std::size_t e = experts_.size(), slots = n * choices_;
@@ -204,110 +143,8 @@ class mixture_of_experts {
     copy_to_host(p.stream, std::span<token>(host.data(), e), count_e.span());
     p.stream.synchronize();
     const bool nothing_is_real = counts_of(p.stream) != nullptr;
-    for (std::size_t i = 0; i < e; ++i) rows.counts[i] = nothing_is_real ? balanced(n * choices_, i) : static_cast<std::size_t>(host[i]);
+    for (std::size_t i = 0; i < e; ++i) rows.counts[i] = nothing_is_real ? experts_.balanced(n * choices_, i) : static_cast<std::size_t>(host[i]);
   }
-  /// Rows of an expert if all have equally many.
-  [[nodiscard]] std::size_t balanced(std::size_t slots, std::size_t index) const {
-    const std::size_t e = experts_.size();
-    return slots * (index + 1) / e - slots * index / e;
-  }
-
-  /// Rows of this rank's experts, one contiguous matrix per expert, with their activations.
-  struct expert_rows {
-    matrix x{};              // [rows, hidden_size]
-    matrix u{};              // [rows, columns · inner]
-    matrix a{}, da{};        // [rows, inner]
-    matrix out{};            // [rows, hidden_size]
-  };
-
-  /// x read; u, a, out written
-  void experts_forward(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, const expert_rows& at) const {
-    // u = x · W1ᵀ
-    forward_of(p, n, all, &expert::up, at.x, at.u);
-    // a = f(u)
-    if (at.u.shape(0) > 0) in_all_rows(p, n, all, [&] { activation_.forward(p, at.u, at.a); });
-    // out = a · W2ᵀ
-    forward_of(p, n, all, &expert::down, at.a, at.out);
-  }
-
-  /// out   on entry its gradient; on return that of x
-  /// u     read, overwritten
-  /// a     read; written first if it is recomputed
-  /// da    written
-  /// input()  returns x, called only if it is needed
-  template <class Input>
-  void experts_backward(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, const expert_rows& at, Input&& input) const {
-    // an expert's row count depends on the routing, but the size of deferred products must not: defer nothing here
-    const auto deferred = std::exchange(p.internal.deferred, nullptr);
-    const bool any = at.u.shape(0) > 0;
-    if (any && recomputes && down_needs_input_) in_all_rows(p, n, all, [&] { activation_.forward(p, at.u, at.a); });
-    // forward: out = a · W2ᵀ
-    backward_of(p, n, all, &expert::down, down_needs_input_, at.a, at.out, at.da);
-    // forward: a = f(u); the gradient overwrites u
-    if (any) in_all_rows(p, n, all, [&] { activation_.backward(p, at.u, at.da, at.u); });
-    // forward: u = x · W1ᵀ; the gradient of x overwrites that of out
-    matrix x{};
-    if (up_needs_input_) x = input();
-    backward_of(p, n, all, &expert::up, up_needs_input_, x, at.u, at.out);
-    p.internal.deferred = deferred;
-  }
-
-  /// A layer of every expert, `expert::up` or `expert::down`: y = x · Wᵀ
-  template <class Layer>
-  void forward_of(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Layer expert::*layer, matrix x, matrix y) const {
-    if constexpr (groups_products) {
-      if (const auto weights = values_of(p, all, layer); weights.exists())
-        return ops::grouped_linear(p, x, weights, matrix_view<const token, memory>(all.range_e2), y);
-    }
-    each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
-      (one.*layer).forward(p, x.rows(first, rows), y.rows(first, rows));
-    });
-  }
-  ///   x   read if needs_input
-  template <class Layer>
-  void backward_of(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Layer expert::*layer, bool needs_input, matrix x, matrix dy, matrix dx) const {
-    if constexpr (groups_products) {
-      tensor_view<gradient, 3, memory> gradients{};
-      const auto weights = values_of(p, all, layer);
-      if (weights.exists() && needs_input) gradients = matrices_of<gradient>(layer, [&](parameter w) { return p.matrix_gradient(w); });
-      if (weights.exists() && needs_input == gradients.exists()) {
-        const matrix_view<const token, memory> ranges = all.range_e2;
-        if (needs_input) ops::grouped_linear_backward_weight(p, dy, read(x), ranges, gradients);
-        return ops::grouped_linear_backward_input(p, dy, weights, ranges, dx);
-      }
-    }
-    each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
-      (one.*layer).backward(p, needs_input ? x.rows(first, rows) : x, dy.rows(first, rows), dx.rows(first, rows));
-    });
-  }
-  /// The weights of all experts, if the products with them can be one launch: only the device knows the rows, all experts are on this rank, they have
-  /// nothing but products, and the weights are at equal distances.
-  template <class Layer>
-  [[nodiscard]] tensor_view<const compute, 3, memory> values_of(pass<Recipe>& p, const rows_of_experts& all, Layer expert::*layer) const {
-    if (!all.range_e2.exists() || all.later != nullptr) return {};
-    for (const expert& one : experts_)
-      if (!(one.*layer).is_product()) return {};
-    return matrices_of<const compute>(layer, [&](parameter w) { return p.matrix(w); });
-  }
-  /// of(weight) of every expert as one view, if all exist and are at equal distances.
-  template <class T, class Layer, class Of>
-  [[nodiscard]] tensor_view<T, 3, memory> matrices_of(Layer expert::*layer, Of&& of) const {
-    const matrix_view<T, memory> first = of((experts_.front().*layer).weight());
-    if (!first.exists()) return {};
-    T* last = first.data().raw();
-    auto distance = static_cast<std::ptrdiff_t>(first.size());
-    for (std::size_t e = 1; e < experts_.size(); ++e) {
-      const matrix_view<T, memory> next = of((experts_[e].*layer).weight());
-      if (!next.exists() || next.shape() != first.shape()) return {};
-      if (e == 1) distance = std::max(distance, next.data().raw() - last);
-      if (next.data().raw() - last != distance) return {};
-      last = next.data().raw();
-    }
-    const auto apart = static_cast<std::size_t>(distance);
-    return tensor_view<T, 3, memory>::strided(span_of<T, memory>(first.data().raw(), (experts_.size() - 1) * apart + first.size()),
-                                              {experts_.size(), first.shape(0), first.shape(1)}, apart);
-  }
-
   /// y = Σ weight · out, summed over the tensor-parallel ranks
   void combine(pass<Recipe>& p, const routes_type& routes, matrix out, matrix y, ops::result how) const {
     reduced(p, y, how, [&](matrix to, ops::result as) { ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, to, as); });
@@ -369,7 +206,7 @@ class mixture_of_experts {
         const auto x_s = p.temporary(slots, c);
         ops::embedding(p, routes.row_s, all_x, x_s);
         expert_exchange::queue_dispatch(p.stream, ranks, *rows.later, read(x_s), here.x);
-        experts_forward(p, n, rows, here);
+        experts_.forward(p, n, rows, here);
         expert_exchange::queue_combine(p.stream, ranks, *rows.later, read(here.out), out);
         return combine(p, routes, out, y, how);
       }
@@ -382,7 +219,7 @@ class mixture_of_experts {
     const auto x_s = p.temporary(slots, c);
     ops::embedding(p, routes.row_s, all_x, x_s);
     exchange.dispatch(p.stream, ranks, read(x_s), here.x);
-    experts_forward(p, n, rows, here);
+    experts_.forward(p, n, rows, here);
     exchange.combine(p.stream, ranks, read(here.out), out);
     combine(p, routes, out, y, how);
     exchange.push(p.saved);
@@ -400,7 +237,7 @@ class mixture_of_experts {
         const expert_rows here = rows_here(p, rows, c);
         const sums dweight_nk = combine_backward(p, routes, dy, out);
         expert_exchange::queue_dispatch(p.stream, ranks, *rows.later, read(out), here.out);
-        experts_backward(p, n, rows, here, [&] { return here.x; });
+        experts_.backward(p, n, rows, here, [&] { return here.x; });
         expert_exchange::queue_combine(p.stream, ranks, *rows.later, read(here.out), out);
         return routes_backward(p, routes, needs_input() ? gather_from_sequence_parallel_region(p, x) : x, dweight_nk, out, dx, how);
       }
@@ -413,13 +250,11 @@ class mixture_of_experts {
     const sums dweight_nk = combine_backward(p, routes, dy, out);
     // forward: combined out
     exchange.dispatch(p.stream, ranks, read(out), here.out);
-    experts_backward(p, n, rows, here, [&] { return here.x; });
+    experts_.backward(p, n, rows, here, [&] { return here.x; });
     // forward: dispatched x_s
     exchange.combine(p.stream, ranks, read(here.out), out);
     routes_backward(p, routes, needs_input() ? gather_from_sequence_parallel_region(p, x) : x, dweight_nk, out, dx, how);
   }
-  [[nodiscard]] static matrix_view<const compute, memory> read(matrix x) { return x; }
-
   /// Which memory of the strategy a layer uses from its forward to its backward: one of its own in each pass, or the same for all layers if blocks
   /// are recomputed or there is no backward.
   struct kept_place {
@@ -429,29 +264,28 @@ class mixture_of_experts {
     if (!p.trains() || Recipe::recompute::drops_blocks) return {};
     return {p.internal.number, layer_};
   }
-  /// How many rows of an expert are computed at once: all that one rank may send.
-  [[nodiscard]] static std::size_t rows_at_once(const pass<Recipe>& p, std::size_t n) { return std::max(n, p.internal.most_tokens); }
   /// For rows whose number the host need not know when it queues the layer; without `later`, it waits for it.
   [[nodiscard]] rows_of_experts rows_to_come(pass<Recipe>& p, std::size_t n) const {
-    if (!confines_ || drops_input_ || n == 0 || p.internal.most_tokens == 0) return {};
+    if (!experts_.confines() || experts_.drops_input() || n == 0 || p.internal.most_tokens == 0) return {};
     auto& parallel = p.internal.parallel;
-    const auto most = parallel.most_rows(p.internal.most_tokens, choices_, own_.count);
+    const auto most = parallel.most_rows(p.internal.most_tokens, choices_, experts_.own().count);
     if (!most) return {};
     const auto [pass, place] = kept_at(p);
+    const std::size_t chunk = experts_.rows_at_once(p, n);
     // an expert is given each token at most once
     const std::size_t of_expert = std::min(*most, parallel.experts().size() * p.internal.most_tokens);
     return {.total = *most,
             .later = &parallel.queued_exchange(pass, place, experts_.size()),
-            .how = {.chunk = rows_at_once(p, n), .chunks = (of_expert + rows_at_once(p, n) - 1) / rows_at_once(p, n), .most = *most, .layer = layer_}};
+            .how = {.chunk = chunk, .chunks = (of_expert + chunk - 1) / chunk, .most = *most, .layer = layer_}};
   }
   /// Those of this rank's experts, and of all rows.
-  [[nodiscard]] std::size_t ranges_of(const rows_of_experts& rows) const { return own_.count * rows.how.chunks + 1; }
+  [[nodiscard]] std::size_t ranges_of(const rows_of_experts& rows) const { return experts_.own().count * rows.how.chunks + 1; }
   void queue_exchange(pass<Recipe>& p, std::size_t n, vector_view<token, memory> count_e, const rows_of_experts& rows) const {
     auto& ranks = p.internal.parallel.experts();
     if (counts_of(p.stream) == nullptr)
       return expert_exchange::queue(p.stream, ranks, *rows.later, device_span<const token, memory>(count_e.span()), rows.range_e2.span(), rows.how);
     expert_counts leaving{};  // a dry run assumes that experts are balanced
-    for (std::size_t i = 0; i < experts_.size(); ++i) leaving[i] = balanced(n * choices_, i);
+    for (std::size_t i = 0; i < experts_.size(); ++i) leaving[i] = experts_.balanced(n * choices_, i);
     *rows.later = expert_exchange(ranks, experts_.size(), leaving);
   }
 
@@ -460,9 +294,9 @@ class mixture_of_experts {
   [[nodiscard]] expert_rows rows_here(pass<Recipe>& p, const rows_of_experts& all, std::size_t c) const {
     const auto [pass, place] = kept_at(p);
     const auto& on = p.parameters.device();
-    const std::size_t x_kept = up_needs_input_ ? c : 0, a_kept = saves_activation() ? inner_ : 0;
-    const auto [x, u, a] = side_by_side<3>(p, p.internal.parallel.kept_rows(on, pass, place), all, {x_kept, activation_.columns * inner_, a_kept});
-    const auto [out, da, x_now, a_now] = side_by_side<4>(p, p.internal.parallel.temporary_rows(on), all, {c, inner_, c - x_kept, inner_ - a_kept});
+    const std::size_t inner = experts_.inner(), x_kept = experts_.up_needs_input() ? c : 0, a_kept = experts_.saves_activation() ? inner : 0;
+    const auto [x, u, a] = side_by_side<3>(p, p.internal.parallel.kept_rows(on, pass, place), all, {x_kept, experts_.up_columns(), a_kept});
+    const auto [out, da, x_now, a_now] = side_by_side<4>(p, p.internal.parallel.temporary_rows(on), all, {c, inner, c - x_kept, inner - a_kept});
     return {.x = x_kept > 0 ? x : x_now, .u = u, .a = a_kept > 0 ? a : a_now, .da = da, .out = out};
   }
   template <std::size_t N, class Memory>
@@ -480,73 +314,9 @@ class mixture_of_experts {
     return each;
   }
 
-  /// work(), confined to a range of rows that have come from other ranks.
-  ///   expected  what a dry run assumes
-  template <class Work>
-  static void in_range(pass<Recipe>& p, const rows_of_experts& all, std::size_t index, std::size_t expected, Work&& work) {
-    p.confined = {device_span<const token, memory>(all.range_e2.rows(index, 1).span()), all.total, expected};
-    work();
-    p.confined = {};
-  }
-  template <class Work>
-  void in_all_rows(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Work&& work) const {
-    if (all.later == nullptr) return work();
-    in_range(p, all, own_.count * all.how.chunks, std::min(all.total, n * choices_), work);
-  }
-  /// Rows of an expert, up to n from `first` on, in a dry run.
-  [[nodiscard]] static std::size_t expected_rows(const pass<Recipe>& p, const rows_of_experts& all, std::size_t index, std::size_t first, std::size_t n) {
-    if (counts_of(p.stream) == nullptr) return 0;
-    const std::size_t count = all.later->counts()[index];
-    return std::min(n, count - std::min(count, first));
-  }
-
-  /// work(expert, first row, rows) for each of this rank's experts, confined to its rows. Where the host knows them: for each that has rows,
-  /// rows_at_once() at a time, so the workspace does not grow with the number of ranks. A dry run assumes evenly distributed rows; since any expert may get n
-  /// rows, it also measures the memory for that, without counting it as work.
-  template <class Work>
-  void each_expert(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Work&& work) const {
-    if (all.later != nullptr) {
-      for (std::size_t i = 0; i < own_.count; ++i)
-        for (std::size_t chunk = 0; chunk < all.how.chunks; ++chunk)
-          in_range(p, all, i * all.how.chunks + chunk, expected_rows(p, all, i, chunk * all.how.chunk, all.how.chunk),
-                   [&] { work(experts_[own_.begin + i], 0, all.total); });
-      return;
-    }
-    if (all.range_e2.exists()) {
-      for (std::size_t e = 0; e < experts_.size(); ++e) {
-        p.confined = {device_span<const token, memory>(all.range_e2.rows(e, 1).span()), all.total, balanced(all.total, e)};
-        work(experts_[e], 0, all.total);
-      }
-      p.confined = {};
-      return;
-    }
-    std::size_t first = 0;
-    for (std::size_t i = 0; i < own_.count; ++i) {
-      if constexpr (has_expert_parallel<Recipe>)
-        if (all.exchange != nullptr) p.internal.origin = all.exchange->origin(i, p.internal.parallel.experts().rank());
-      for (std::size_t left = all.counts[i]; left > 0;) {
-        const std::size_t rows = std::min(left, rows_at_once(p, n));
-        work(experts_[own_.begin + i], first, rows);
-        first += rows;
-        left -= rows;
-        p.internal.origin.first += rows;
-      }
-    }
-    p.internal.origin = {};
-    if (dry_record* const counted = counts_of(p.stream)) {
-      const dry_record before = *counted;
-      for (std::size_t i = 0; i < own_.count; ++i) work(experts_[own_.begin + i], 0, n);
-      *counted = before;
-    }
-  }
-
-  [[no_unique_address]] Activation activation_;
-  std::size_t inner_, choices_, layer_;
-  row_range own_{};  // this rank's experts
+  std::size_t choices_, layer_;
   linear<Recipe> router_;
-  std::vector<expert> experts_;
-  bool up_needs_input_ = false, down_needs_input_ = false, drops_input_ = false;
-  bool confines_ = true;  // operations of experts can be confined to rows that only the device knows
+  experts_type experts_;
 };
 
 }  // namespace xtrain

@@ -29,6 +29,7 @@ struct fake_algorithm {
   unsigned alignment = 2;  ///< of every matrix
   bool is_wrong = false;   ///< its results are
   bool fails = false;      ///< it is proposed, and does not run
+  bool adds_in_fp32 = false;  ///< the last term first; otherwise in fp64
 };
 
 struct fake_cublaslt_config {
@@ -215,17 +216,20 @@ class fake_cublaslt {
     float alpha, beta;
   };
   /// d = alpha · op(a) · op(b) + beta · c + bias, column by column
-  static void compute(const product& p, const layout& a, const layout& b, const layout& d, const operands& at, bool is_wrong) {
+  static void compute(const product& p, const layout& a, const layout& b, const layout& d, const operands& at, const fake_algorithm& how) {
     const std::size_t depth = p.transpose_a != 0 ? a.rows : a.columns;
     const auto place = [](const layout& of, std::size_t row, std::size_t column) {
       return (column * static_cast<std::size_t>(of.stride) + row) * of.element();
     };
     for (std::size_t j = 0; j < d.columns; ++j)
       for (std::size_t i = 0; i < d.rows; ++i) {
-        double sum = is_wrong ? 1 : 0;
-        for (std::size_t l = 0; l < depth; ++l)
+        double sum = how.is_wrong ? 1 : 0;
+        for (std::size_t term = 0; term < depth; ++term) {
+          const std::size_t l = how.adds_in_fp32 ? depth - 1 - term : term;
           sum += static_cast<double>(load(a.type, at.a + (p.transpose_a != 0 ? place(a, l, i) : place(a, i, l)))) *
                  static_cast<double>(load(b.type, at.b + (p.transpose_b != 0 ? place(b, j, l) : place(b, l, j))));
+          if (how.adds_in_fp32) sum = static_cast<float>(sum);
+        }
         sum *= at.alpha;
         if (at.beta != 0) sum += static_cast<double>(at.beta) * static_cast<double>(load(d.type, at.c + place(d, i, j)));
         if (p.epilogue == cublaslt_epilogue::bias) sum += static_cast<double>(load(d.type, at.bias + i * d.element()));
@@ -270,11 +274,11 @@ class fake_cublaslt {
     if (const std::string problem = problem_in_memory(); !problem.empty()) return wrong(problem);
     const std::string refused =
         gpu_.queue_library_work(stream, h->device, &how, how.milliseconds,
-                                [=, p = *p, a = *a, b = *b, d = *d, is_wrong = how.is_wrong, uses = how.workspace_bytes]() -> std::string {
+                                [=, p = *p, a = *a, b = *b, d = *d]() -> std::string {
                                   if (const std::string later = problem_in_memory(); !later.empty())
                                     return concat("a queued product: ", later);
-                                  if (uses != 0) std::memset(workspace, 0x5a, uses);
-                                  compute(p, a, b, d, at, is_wrong);
+                                  if (how.workspace_bytes != 0) std::memset(workspace, 0x5a, how.workspace_bytes);
+                                  compute(p, a, b, d, at, how);
                                   return {};
                                 });
     return refused.empty() ? cublaslt_status::success : wrong(refused);

@@ -177,8 +177,9 @@ class fake_cudnn {
   [[nodiscard]] static cudnn_library make_table() {
     cudnn_library t;
     t.version = []() { return self()->settings_.version; };
-    t.open = [](void*& result) {
+    t.open = [](void*& result, int architecture) {
       return call("open", [&](fake_cudnn& all) -> std::string {
+        if (architecture < 50 || architecture > 200) return all.violation(concat("open: architecture ", architecture));
         auto fresh = std::make_shared<handle>(handle{fake_cuda::current_device()});
         result = fresh.get();
         all.handles_[result] = std::move(fresh);

@@ -20,6 +20,10 @@
 
 namespace xtrain::detail {
 
+/// The objective's steps queue the same work each time.
+template <class Objective>
+inline constexpr bool can_be_captured = requires { requires Objective::can_be_captured; };
+
 /// throws config_error when steps of this model, device or objective cannot be captured
 template <class Model>
 void require_captures(Model& model) {
@@ -30,7 +34,7 @@ void require_captures(Model& model) {
                           " is not; see device/README.md");
   require<config_error>(!strategy_runs<Model> && model.parallel().everyone().size() == 1,
                         "capture_steps: steps of several ranks cannot be captured; there are ", model.parallel().everyone().size());
-  require<config_error>(requires { requires recipe::objective::can_be_captured; },
+  require<config_error>(can_be_captured<typename recipe::objective>,
                         "capture_steps: the objective must be one whose steps can be captured, as next_token; it is ", recipe::objective::name);
 }
 
@@ -80,6 +84,15 @@ class captured_steps {
     if (known.size() == most_layouts) known.erase(known.begin());
     known.push_back(std::move(fresh));
     now_ = static_cast<std::ptrdiff_t>(known.size()) - 1;
+  }
+  /// Prepares the kernels of a step that is not captured, as those of one that is: devices that time how to run them choose the same.
+  ///   queue()  queues the work of the step; it is called for a dry run
+  template <class Queue>
+  void prepare_uncaptured(stream& on, batch_staging<Device>& staging, Queue&& queue) requires clause::device_prepares_kernels<Device> {
+    const std::size_t position = staging.position();
+    find_kernels(on, queue);
+    staging.return_to(position);
+    kernels_.prepare(on);
   }
   /// Queues the work that was prepared.
   void replay(stream& on, std::size_t slot) { on.replay(known_[slot][static_cast<std::size_t>(now_)].work); }

@@ -216,6 +216,13 @@ class training_step {
       if (!is_dry_run(model_->context())) model_->parallel().steps_are_queued(steps);
   }
   [[nodiscard]] bool captures() const { return captures_ && !is_dry_run(model_->context()); }
+  /// The first step of one rank whose micro-batches are all as large as they may be. Others have too many sizes, and several ranks choose alike only if
+  /// nothing is timed.
+  [[nodiscard]] bool prepares_uncaptured(std::span<const batch_view> batches) const {
+    const auto is_full = [&](const batch_view& batch) { return batch.t == seq_length_ && batch.b == sequences_; };
+    return !has_prepared_ && !keeps_gradients_ && !is_dry_run(model_->context()) && model_->parallel().everyone().size() == 1 &&
+           std::all_of(batches.begin(), batches.end(), is_full);
+  }
   [[nodiscard]] std::size_t slot() const { return begun_ % results_.size(); }
 
   /// Queues the sum over several spans, in order.
@@ -331,6 +338,7 @@ class training_step {
   bool fake_quantizes_ = true;           // in the last step, and in evaluations after it
   kernel::loss_scale_rule rule_;
   bool captures_;
+  bool has_prepared_ = false;  // kernels of steps that are not captured
   [[no_unique_address]] typename captured_steps_of<device>::type captured_{};
   step_result current_{};                      // of the step that is being queued
   std::array<step_result, 2> results_{};       // of the steps that are pending
@@ -467,6 +475,13 @@ void training_step<Model>::forward_backward(std::span<const batch_view> batches,
         queue_gradients(of, number, all);
         queue_update(0.0, number, slot());
       });
+    }
+  }
+  if constexpr (clause::device_captures_work<device> && clause::device_prepares_kernels<device> && !strategy_runs<Model> && can_be_captured<objective>) {
+    if (prepares_uncaptured(batches) && all.labels == 0) {
+      has_prepared_ = true;
+      // without the update: an optimizer may count its steps
+      captured_.prepare_uncaptured(model_->stream(), memory_->staging, [&] { queue_gradients(batches, step_number, all); });
     }
   }
   queue_gradients(batches, step_number, all);

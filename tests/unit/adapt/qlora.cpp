@@ -3,16 +3,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <xtrain/io.hpp>
-#include <xtrain/device/reference/reference.hpp>
-#include <xtrain/models/baichuan.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/models/mixtral.hpp>
 #include <xtrain/models/phi3.hpp>
+#include <xtrain/ops/blocks.hpp>
+#include <xtrain/tensor/arena.hpp>
 #include <xtrain/testing/check_gradient.hpp>
 #include "gguf_models.hpp"
 #include "scratch.hpp"
@@ -161,6 +165,30 @@ void trains_as_on_numbers(const std::string& file, std::size_t matrices, lora_co
   CHECK(logits_of(in_blocks) == logits_of(numbers));
 }
 
+/// What blocks stand for: on the device and on the host as the reader of files has it, which golden files of the package gguf check.
+template <class T>
+void decodes_as_reader(const block_formats::description& of) {
+  CAPTURE(of.name);
+  std::mt19937 random(11);
+  constexpr std::size_t n = 66 * 256;
+  std::string bytes = gguf_bytes::random_blocks(random, n / of.numbers, of.bytes, {}, 0.0f);
+  if (of.format != block_format::mxfp4)  // fp16 scales below 2
+    for (std::size_t i = 1; i < bytes.size(); i += 2) bytes[i] = static_cast<char>(bytes[i] & ~0x40);
+  std::vector<std::uint8_t> code(bytes.begin(), bytes.end());
+  std::vector<T> read(n), host(n), there(n);
+  read_numbers<T>({.name = "w", .dtype = std::string(of.name), .shape = {66, 256}, .bytes = std::as_bytes(std::span(code))}, 0, read);
+  block_formats::dequantize<T>(of.format, code, host);
+  const cpu::context on;
+  cpu::stream stream(on);
+  arena<cpu> workspace(on, 0, memory_role::workspace);
+  execution<cpu> where{stream, workspace, on.properties()};
+  const blocks_view<host_memory> view{.n = n, .format = of.format, .code = span_of(std::span(code))};
+  ops::dequantize(where, view, vector_view<T, host_memory>(span_of(std::span(there)), {n}));
+  stream.synchronize();
+  CHECK(std::memcmp(host.data(), read.data(), n * sizeof(T)) == 0);
+  CHECK(std::memcmp(there.data(), read.data(), n * sizeof(T)) == 0);
+}
+
 /// A file of one layer in Q4_K, Q6_K and Q8_0.
 struct mixed_file {
   scratch_folder folder{};
@@ -276,6 +304,17 @@ TEST_CASE("values of weights in four bits are refused") {
                        "parameter 'model.layers.0.self_attn.q_proj.weight': must not be quantized where its values are asked for",
                        config_error);
   CHECK_NOTHROW((void)model.parameter<2>("model.embed_tokens.weight"));
+}
+
+TEST_CASE("blocks of each type stand for the numbers that the reader of GGUF files makes of them, bit for bit") {
+  for (const block_formats::description& of : block_formats::all) {
+    const block_dtype* known = find_block_dtype(of.name);
+    REQUIRE(known != nullptr);
+    CHECK(known->numbers == of.numbers);
+    CHECK(known->bytes == of.bytes);
+    decodes_as_reader<float>(of);
+    decodes_as_reader<bf16>(of);
+  }
 }
 
 TEST_CASE("LoRA on the blocks of a GGUF file is LoRA on the numbers that they stand for") {

@@ -303,6 +303,8 @@ TEST_CASE("a dry run plans the scratch memory that cuDNN's attention has, and no
   CHECK(scratch_bytes(with, k) == own + 100860160 - 256 + 1024 + 255);
   k.shape = {.b = 2, .t = 2048, .h = 12, .k = 2, .d = 128};
   CHECK(scratch_bytes(with, k) == scratch_bytes(without, k) + 226689280 - 256 + 1024 + 255);
+  const cuda_properties blackwell{.architecture = 100, .attention_workspace = std::size_t{256} << 20};
+  CHECK(scratch_bytes(blackwell, k) == scratch_bytes(without, k) + 50528256 + 1024 + 255);
   k.shape.b = 3;  // more than 256 MiB: our kernel
   CHECK(scratch_bytes(with, k) == scratch_bytes(without, k));
   k.shape.b = 1;

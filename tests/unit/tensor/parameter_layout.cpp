@@ -144,6 +144,22 @@ TEST_CASE("integers with a scale per row are stored in the same arrays") {
   CHECK(layout.outer_scales() == at(2).outer + 70);
 }
 
+TEST_CASE("blocks of GGUF are stored in the same array, without scales of their own") {
+  parameter_list list;
+  list.declare({.name = "q4_k", .shape = {3, 512}, .trainable = false, .quantized = true, .blocks = block_format::q4_k});
+  list.declare({.name = "nf4", .shape = {3, 33}, .trainable = false, .quantized = true});
+  list.declare({.name = "q8_0", .shape = {5, 64}, .trainable = false, .quantized = true, .blocks = block_format::q8_0});
+  const parameter_layout layout(list, {});
+  const auto at = [&](std::size_t i) { return layout.quantized(list.entries()[i]); };
+  CHECK(at(0).codes == 0);
+  CHECK(at(1).codes >= 3 * 2 * 144);
+  CHECK(at(1).outer == 0);
+  CHECK(at(2).codes >= at(1).codes + nf4::code_bytes(99) + nf4::scales(99));
+  CHECK(at(2).outer == nf4::outer_scales(99));
+  CHECK(layout.code_bytes() >= at(2).codes + 5 * 2 * 34);
+  CHECK(layout.outer_scales() == nf4::outer_scales(99));
+}
+
 TEST_CASE("shapes whose product overflows are refused") {
   parameter_list list;
   list.declare({.name = "large", .shape = {std::size_t{1} << 40, std::size_t{1} << 40}});

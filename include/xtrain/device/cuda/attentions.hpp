@@ -41,12 +41,16 @@ struct cuda_attention {
   void (*own)(cuda_stream& stream, const cuda_attention& attention) = nullptr;  ///< launches our kernel
 };
 
-/// Bytes of scratch memory that cuDNN's plans for a shape need at most, as versions 9.19 and 9.26 do on sm_90. A backward pass whose sums have always the
-/// same order keeps, of each head of each sequence, a 16-bit matrix of time x time; with grouped heads, also the gradients of each query head's own keys.
-[[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(const cuda_attention_shape& shape) {
-  if (!shape.is_backward) return 1024;
-  const std::size_t heads = shape.b * shape.h, t = (shape.t + 127) / 128 * 128;
-  return 2 * heads * t * t + 4 * heads * t + (shape.k == shape.h ? 0 : 4 * heads * shape.t * shape.d) + 1024;
+/// Bytes of scratch memory that cuDNN's plans for a shape need at most, as those of versions 9.19 and 9.26 do. Before sm_100, a backward pass that adds in
+/// an order that is always the same keeps a 16-bit matrix of time x time for each head of each sequence. With grouped heads, it also keeps the gradients
+/// of each query head's own keys and values.
+///   architecture   10 · major + minor
+[[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(const cuda_attention_shape& shape, int architecture) {
+  constexpr std::size_t least = 1024;
+  if (!shape.is_backward) return least;
+  const std::size_t heads = shape.b * shape.h, t = (shape.t + 127) / 128 * 128, own_keys = shape.k == shape.h ? 0 : heads * shape.t * shape.d;
+  const bool is_blackwell = architecture >= 100 && architecture < 120;
+  return least + 4 * heads * t + (is_blackwell ? 8 * own_keys : 4 * own_keys + 2 * heads * t * t);
 }
 
 /// What computes attention, of an opened GPU.

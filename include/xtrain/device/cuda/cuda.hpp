@@ -71,7 +71,7 @@ template <class Kernel>
 [[nodiscard]] std::size_t library_scratch_bytes(const cuda_properties& device, const Kernel& kernel) {
   if constexpr (xtrain::detail::attention_elsewhere<Kernel>::is_possible) {
     const auto shape = xtrain::detail::attention_elsewhere<Kernel>::shape_of(kernel);
-    const std::size_t bytes = shape && device.attention_workspace != 0 ? cudnn_workspace_bytes(*shape) : 0;
+    const std::size_t bytes = shape && device.attention_workspace != 0 ? cudnn_workspace_bytes(*shape, device.architecture) : 0;
     return bytes <= device.attention_workspace ? bytes : 0;
   } else {
     return multiplies<Kernel> ? device.product_workspace : 0;

@@ -111,7 +111,7 @@ class cudnn_attentions final : public cuda_attentions {
   cudnn_attentions(cuda_state& state, const cudnn_library& library, const std::string& folder)
       : state_(state), library_(library), is_timed_(state.attention_choice() == cuda_product_choice::timed), choices_(std::string()) {
     state.enter();
-    refused_ = library.open(handle_);
+    refused_ = library.open(handle_, state.properties().architecture);
     if (!refused_.empty()) return;
     version_ = library.version();
     std::string file = version_;
@@ -179,7 +179,7 @@ class cudnn_attentions final : public cuda_attentions {
     return &known_.back();
   }
   void decide(cuda_stream& stream, const cuda_attention& what, bool only_prepare, choice& made) {
-    const std::size_t workspace = cudnn_workspace_bytes(what.shape), most = state_.properties().attention_workspace;
+    const std::size_t workspace = cudnn_workspace_bytes(what.shape, state_.properties().architecture), most = state_.properties().attention_workspace;
     if (workspace > most)
       return void(made.text = concat("our kernel; cuDNN may need ", bytes_text(workspace), " of scratch memory, attention_workspace is ", bytes_text(most)));
     state_.enter();

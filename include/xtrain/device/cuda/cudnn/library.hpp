@@ -21,11 +21,12 @@ struct cudnn_library {
   /// "cuDNN 9.19.0 by cudnn-frontend 1.32.0"; after an `open`
   std::string (*version)() = nullptr;
   /// For the thread's current device.
-  std::string (*open)(void*& handle) = nullptr;
+  ///   architecture   10 · major + minor
+  std::string (*open)(void*& handle, int architecture) = nullptr;
   /// Plans for a device that need not be there, and runs nothing.
   ///   properties   as `properties` gave them
   std::string (*open_saved)(void*& handle, const std::string& properties) = nullptr;
-  /// The device's, as JSON.
+  /// Of the device, as JSON.
   std::string (*properties)(void* handle, std::string& json) = nullptr;
   void (*close)(void* handle) = nullptr;
   /// The ways to compute a shape, the one that cuDNN thinks fastest first. Backward passes add in an order that is always the same.
