@@ -247,3 +247,28 @@ TEST_CASE("a folder or file that is not there, or is another") {
   told<file_error>([&] { (void)text_dataset(folder / "none.txt", byte_tokenizer()); }, "none.txt");
   told<file_error>([&] { (void)load_tokenizer(folder / "none"); }, "none");
 }
+
+TEST_CASE("a dataset, an adapter and a limit of memory that do not fit the model") {
+  model_type model(sizes());
+  trainer_type trainer(model, settings());
+  const auto samples = [](std::size_t length, token value) {
+    dataset all("rows", sequence_layout::separate);
+    all.add(std::vector<token>(length, value));
+    return all;
+  };
+  dataset unfinished = samples(4, 3), too_long = samples(20, 3), of_other_words = samples(4, 31);
+  told<error>([&] { trainer.fit(unfinished); }, "rows: finish() must be called");
+  too_long.finish();
+  told<error>([&] { trainer.fit(too_long); }, "sample 1 has 20");
+  of_other_words.finish();
+  told<error>([&] { trainer.fit(of_other_words); }, "token 31 occurs");
+
+  const scratch_folder folder;
+  using adapted_model = llama<adapted_recipe>;
+  save_pretrained(adapted_model(sizes(), {}, {.adapter = {.rank = 4}}), folder.path());
+  adapted_model other(sizes(), {}, {.adapter = {.rank = 8}});
+  told<error>([&] { load_adapter(other, folder.path()); }, "rank must be the model's 8; the adapter has 4");
+
+  model_type small(sizes(), cpu::context({.memory_limit = std::size_t{1} << 16}));
+  told<memory_error>([&] { (void)trainer_type(small, settings()); }, "64.00 KiB");
+}
