@@ -100,7 +100,8 @@ class gguf_adapter_matrices {
 
   void add(const std::string& module, file_tensor a, file_tensor b, bool is_table) {
     const std::size_t rank = a.shape[0];
-    require<config_error>(b.shape[1] == rank, file_->path(), ": the adapter of '", module, "' must have A [rank, inputs] and B [outputs, rank]; their shapes are ",
+    require<config_error>(b.shape[1] == rank, file_->path(), ": the adapter of '", module,
+                          "' must have A [rank, inputs] and B [outputs, rank]; their shapes are ",
                           std::span<const std::size_t>(a.shape), " and ", std::span<const std::size_t>(b.shape));
     a.name = concat(peft_prefix, module, is_table ? lora_names::table_a : lora_names::a);
     b.name = concat(peft_prefix, module, is_table ? lora_names::table_b : lora_names::b);
@@ -162,8 +163,8 @@ class gguf_adapter_matrices {
       ++count;
       b[part] = found->b;
       if (a == nullptr) a = found->a;
-      require<config_error>(same_values(view(*a, {}), view(*found->a, {})), file_->path(), ": the A of '", before, "attn_q', attn_k and attn_v must be the same, ",
-                            "because they are one module of the base model, '", module, "'; they differ");
+      require<config_error>(same_values(view(*a, {}), view(*found->a, {})), file_->path(), ": the A of '", before,
+                            "attn_q', attn_k and attn_v must be the same, because they are one module of the base model, '", module, "'; they differ");
     }
     if (count == 0) return;
     require<config_error>(count == 3, file_->path(), ": '", before, "attn_q', attn_k and attn_v must all have an adapter, or none; ", count, " have one");
