@@ -1,5 +1,6 @@
 // The definitions of component 'io', once: files of weights, and loading and saving. Compiled by xtrain_add_library.
 #define XTRAIN_COMPILES_LIBRARY
+#include <xtrain/adapt/gguf_adapter_folder_impl.hpp>
 #include <xtrain/adapt/gguf_adapter_impl.hpp>
 #include <xtrain/adapt/peft_config_impl.hpp>
 #include <xtrain/adapt/peft_impl.hpp>

@@ -583,6 +583,8 @@ set(XTRAIN_CORE_HEADERS
 
 set(XTRAIN_IO_HEADERS
     xtrain/adapt/gguf_adapter.hpp
+    xtrain/adapt/gguf_adapter_folder.hpp
+    xtrain/adapt/gguf_adapter_folder_impl.hpp
     xtrain/adapt/gguf_adapter_impl.hpp
     xtrain/adapt/peft.hpp
     xtrain/adapt/peft_config.hpp
@@ -653,6 +655,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/nameless.hpp
     xtrain/io/override_settings.hpp
     xtrain/io/override_settings_impl.hpp
+    xtrain/io/parallel_read.hpp
     xtrain/io/pickle.hpp
     xtrain/io/pretrained.hpp
     xtrain/io/pretrained_impl.hpp

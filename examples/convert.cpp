@@ -5,6 +5,7 @@
 //   convert --from base --adapter lora --to merged
 //   convert --from tuned --to tuned.gguf --type q8_0
 //   convert --from lora --config base/config.json --to lora.gguf
+//   convert --from lora.gguf --config base --to lora
 //
 // Tensors are read from mapped files and written one after the other: memory holds at most one of them, but the whole model in fp32 while an adapter is
 // merged.
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include <xtrain/adapt/gguf_adapter.hpp>
+#include <xtrain/adapt/gguf_adapter_folder.hpp>
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/json.hpp>
@@ -36,6 +38,7 @@
 #include <xtrain/models/pass_memory.hpp>
 
 #include "command_line.hpp"
+#include "readable_adapter.hpp"
 
 namespace {
 
@@ -48,8 +51,9 @@ struct convert_flags {
   void add(CLI::App& app) {
     app.add_option("--from", from, "folder, or a file of safetensors, PyTorch, GGUF, llm.c or llama2.c")->required()->type_name("PATH");
     app.add_option("--to", to, "folder for hf, file for the others; a name that ends in .gguf is a file of GGUF")->required()->type_name("PATH");
-    app.add_option("--adapter", adapter, "folder of a LoRA adapter, merged first into the weights of --from, its base model, as PEFT's merge_and_unload() does")
-        ->type_name("DIR");
+    app.add_option("--adapter", adapter,
+                   "folder or GGUF file of a LoRA adapter, merged first into the weights of --from, its base model, as PEFT's merge_and_unload() does")
+        ->type_name("PATH");
     app.add_option("--format", format,
                    "hf: config.json and safetensors; gguf: a model, or the adapter in the folder --from, for llama.cpp; llmc: GPT-2; llama2c, llama2c-v1: LLaMA; "
                    "default: hf, or gguf where --to ends in .gguf")
@@ -268,18 +272,22 @@ void write_gguf_file(const convert_flags& flags, const model_source& source) {
                       .tokenizer_from = !flags.tokenizer.empty() ? flags.tokenizer : has_tokenizer ? flags.from : ""});
 }
 
-/// Whether a folder holds an adapter, and no model.
+/// Whether this is a GGUF file of an adapter, or a folder with an adapter and no model.
 bool is_adapter(const std::string& folder) {
+  if (xtrain::gguf_file::is_one(folder)) return xtrain::gguf_file(folder).text("general.type") == "adapter";
   return xtrain::file_exists(folder + "/adapter_config.json") && !xtrain::file_exists(folder + "/config.json");
 }
 
-/// Writes an adapter as a GGUF file.
+/// Writes an adapter as a GGUF file, or such a file as a folder.
 void convert_adapter(const convert_flags& flags) {
   using xtrain::require, command_line::usage_error;
-  require<usage_error>(flags.format == "gguf", "--format: must be gguf for the folder of an adapter as --from; given ", flags.format);
+  const bool is_file = xtrain::gguf_file::is_one(flags.from);
+  require<usage_error>(is_file || flags.format == "gguf", "--format: must be gguf for the folder of an adapter as --from; given ", flags.format);
+  require<usage_error>(!is_file || flags.format == "hf", "--format: must be hf for the GGUF file of an adapter as --from; given ", flags.format);
   require<usage_error>(flags.adapter.empty() && flags.dtype.empty() && flags.quantize.empty(), "--from: must be a model, not the folder of an adapter, for ",
                        !flags.adapter.empty() ? "--adapter" : !flags.dtype.empty() ? "--dtype" : "--quantize");
   std::string base = flags.config;
+  require<usage_error>(!is_file || !base.empty(), "--config: must be given, the model or config.json that the adapter is for: its GGUF file does not say");
   if (base.empty()) {
     const xtrain::json settings = xtrain::read_json(flags.from + "/adapter_config.json");
     const auto named = settings.find("base_model_name_or_path");
@@ -291,6 +299,14 @@ void convert_adapter(const convert_flags& flags) {
     return xtrain::is_directory(base) || xtrain::gguf_file::is_one(base) ? xtrain::read_config(base) : xtrain::read_settings(base);
   });
   const xtrain::decoder_family_info& family = command_line::for_flag("--config", base, [&]() -> const auto& { return xtrain::all_families::of<>(config); });
+  if (is_file) {
+    command_line::for_flag("--from", flags.from, [&] {
+      xtrain::write_adapter_folder(flags.to, flags.from, xtrain::gguf_config_of(xtrain::sizes_of(config, family), family), base);
+    });
+    const xtrain::weight_file written(flags.to + "/adapter_model.safetensors");
+    std::printf("wrote      %s, an adapter with %zu tensors\n", flags.to.c_str(), written.tensors().size());
+    return;
+  }
   const xtrain::gguf_type type = flags.type.empty() ? xtrain::gguf_type::f32 : *xtrain::gguf_type_named(flags.type);
   command_line::for_flag("--from", flags.from, [&] {
     xtrain::write_gguf_adapter(flags.to, flags.from, xtrain::gguf_config_of(xtrain::sizes_of(config, family), family), type);
@@ -385,7 +401,10 @@ void convert(convert_flags flags) {
       const std::string kept = command_line::for_flag("--from", flags.from, [&] { return dtype_of(flags.from); });
       flags.type = kept == "bf16" ? "bf16" : kept == "fp16" ? "f16" : "f32";
     }
-    merged.emplace(flags);
+    const command_line::readable_adapter adapter(flags.adapter, [&] { return xtrain::read_config(flags.from); });
+    convert_flags readable = flags;
+    readable.adapter = adapter.path();
+    merged.emplace(readable);
     flags.from = merged->path();
   }
   const auto source = command_line::for_flag("--from", flags.from, [&] {

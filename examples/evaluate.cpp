@@ -20,6 +20,7 @@
 #include <xtrain/train/forward_only.hpp>
 
 #include "ranks.hpp"
+#include "readable_adapter.hpp"
 #include "recipe.hpp"
 
 namespace {
@@ -38,7 +39,7 @@ struct evaluate_flags {
 
   void add(CLI::App& app) {
     app.add_option("--model", model, "folder with config.json and safetensors, or a GGUF file")->type_name("DIR");
-    app.add_option("--adapter", adapter, "folder with a LoRA adapter for the model")->type_name("DIR");
+    app.add_option("--adapter", adapter, "folder or GGUF file with a LoRA adapter for the model")->type_name("PATH");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the adapter's folder if it has one, or else the model's")
         ->type_name("byte|DIR|FILE");
     auto* of_tasks = app.add_option("--tasks", tasks, "names of tasks and groups")->type_name("a,b");
@@ -215,6 +216,8 @@ int main(int argc, char** argv) {
           task.name != "humaneval" || !flags.output.empty(),
           "--tasks humaneval: --output-path must be given, beside which the completions are written for their checker");
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
+    const command_line::readable_adapter adapter(flags.adapter, [&] { return config; });
+    flags.adapter = adapter.path();
     command_line::on_ranks<recipe::parallel, processes>(
         flags.parallel, [&](const auto& layout, bool first_rank) { evaluate<model_of<recipe>>(flags, tasks, config, layout, first_rank); });
   });

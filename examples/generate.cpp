@@ -23,6 +23,7 @@
 #include "log_styles_torchtune.hpp"
 #include "predicted_answers.hpp"
 #include "ranks.hpp"
+#include "readable_adapter.hpp"
 #include "recipe.hpp"
 
 namespace {
@@ -54,7 +55,8 @@ struct generate_flags {
 
   void add(CLI::App& app) {
     app.add_option("--model", model, "folder with config.json and safetensors, or a GGUF file")->required()->type_name("DIR");
-    app.add_option("--adapter", adapter, "folder with an adapter for the model: LoRA, or the prefix of prefix tuning and P-tuning")->type_name("DIR");
+    app.add_option("--adapter", adapter, "folder with an adapter for the model: LoRA, or the prefix of prefix tuning and P-tuning; or a GGUF file of LoRA")
+        ->type_name("PATH");
     app.add_option("--weight-bits", weight_bits,
                    "with a prefix, 4 or 8: weights of linear layers are integers with a scale per row, as ChatGLM-6B's --quantization_bit makes them; 0: as "
                    "they are")
@@ -341,6 +343,8 @@ int main(int argc, char** argv) {
         xtrain::require<command_line::usage_error>(app.count(name) == 0, name, ": is for a beam search; give --num-beams above 1");
     }
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
+    const command_line::readable_adapter adapter(flags.adapter, [&] { return config; });
+    flags.adapter = adapter.path();
     const bool prefix = command_line::for_flag("--adapter", flags.adapter, [&] { return has_prefix(flags.adapter); });
     xtrain::require<command_line::usage_error>(prefix || flags.weight_bits == 0, "--weight-bits: must be given with --adapter, a prefix; given ",
                                               flags.weight_bits);

@@ -1,6 +1,7 @@
 // The example that converts weights, run as on a command line.
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -399,4 +400,76 @@ TEST_CASE("a model and an adapter go to files of GGUF, and the model back") {
   refuses({"--from", adapter, "--to", f / "z"}, "--format: must be gguf for the folder of an adapter", 2);
   refuses({"--from", golden::folder("aquila"), "--to", f / "z.gguf"}, "of a family that llama.cpp has", 2);
   CHECK(!file_exists(f / "z.gguf"));
+}
+
+namespace {
+
+/// The first tokens that llama.cpp continues a text with, by llama-cpp-python and the Python that XTRAIN_TEST_LLAMA_CPP names, else python3; empty where
+/// that has no such package.
+std::vector<std::string> text_of_llama_cpp(const scratch_folder& f, const std::string& model, const std::string& adapter = {}) {
+  const char* named = std::getenv("XTRAIN_TEST_LLAMA_CPP");
+  const std::string python = named != nullptr ? named : "python3";
+  if (run_program({"/usr/bin/env", python, "-c", "import llama_cpp"}).status != 0) return {};
+  put_file(f / "text.py", "import sys, llama_cpp\n"
+                          "lora = sys.argv[2] or None\n"
+                          "model = llama_cpp.Llama(sys.argv[1], n_ctx=64, verbose=False, lora_path=lora, type_k=0, type_v=0)\n"
+                          "tokens = model.tokenize(b'the inn', add_bos=True, special=False)\n"
+                          "out = []\n"
+                          "for token in model.generate(tokens, temp=0.0, repeat_penalty=1.0):\n"
+                          "    if token == model.token_eos() or len(out) == 12: break\n"
+                          "    out.append(token)\n"
+                          "print(*out, end='')\n");
+  const auto said = run_program({"/usr/bin/env", python, f / "text.py", model, adapter});
+  CAPTURE(said.err);
+  REQUIRE(said.status == 0);
+  return {said.out};
+}
+
+}  // namespace
+
+TEST_CASE("the whole way of a GGUF file: an adapter is trained, written as a file and merged, and all of them, and llama.cpp, say the same") {
+  const scratch_folder f;
+  const std::string file = f / "model.gguf";
+  put_file(f / "small.gguf", gguf_bytes::quantized_llama());
+  const auto done = [](const program_result& result) {
+    CAPTURE(result.err);
+    REQUIRE(result.status == 0);
+    return result.out;
+  };
+  done(convert({"--from", f / "small.gguf", "--to", file, "--type", "f32"}));  // in F32 llama.cpp rounds nothing to 8 bits
+  std::string texts;
+  for (int i = 0; i < 8; ++i) texts += concat("{\"text\": \"the inn ", i, " is white\"}\n");
+  put_file(f / "texts.jsonl", texts);
+  done(run_program({EXAMPLES "/finetune", "--model", file, "--data", f / "texts.jsonl", "--lora-rank", "4", "--num-train-epochs", "12",
+                    "--learning-rate", "2e-3", "--micro-batch-size", "2", "--output-dir", f / "adapter"}));
+  const auto text = [&](std::vector<std::string> model) {
+    model.insert(model.begin(), EXAMPLES "/generate");
+    for (const char* flag : {"--prompt", "the inn", "--max-new-tokens", "12", "--ids"}) model.push_back(flag);
+    std::string said = done(run_program(std::move(model)));
+    while (said.ends_with('\n') || said.ends_with(' ')) said.pop_back();
+    return said;
+  };
+  const std::string before = text({"--model", file}), after = text({"--model", file, "--adapter", f / "adapter"});
+  CHECK(before != after);
+
+  done(convert({"--from", file, "--adapter", f / "adapter", "--to", f / "merged.gguf"}));
+  CHECK(text({"--model", f / "merged.gguf"}) == after);
+  done(convert({"--from", f / "adapter", "--config", file, "--to", f / "adapter.gguf"}));
+  CHECK(text({"--model", file, "--adapter", f / "adapter.gguf"}) == after);
+  done(convert({"--from", f / "adapter.gguf", "--config", file, "--to", f / "back"}));
+  check_same(weight_file(f / "adapter/adapter_model.safetensors"), weight_file(f / "back/adapter_model.safetensors"));
+  std::filesystem::create_directory(f / "2");
+  done(convert({"--from", file, "--adapter", f / "adapter.gguf", "--to", f / "2/merged.gguf"}));
+  check_same(weight_file(f / "merged.gguf"), weight_file(f / "2/merged.gguf"));
+  refuses({"--from", f / "adapter.gguf", "--to", f / "x"}, "--config: must be given, the model or config.json that the adapter is for", 2);
+  refuses({"--from", f / "adapter.gguf", "--config", file, "--to", f / "x.gguf"}, "--format: must be hf for the GGUF file of an adapter", 2);
+
+  const std::vector<std::string> theirs = text_of_llama_cpp(f, f / "merged.gguf");
+  if (theirs.empty()) {
+    MESSAGE("llama.cpp's text was not compared: the package llama-cpp-python is missing");
+    return;
+  }
+  CHECK(theirs.front() == after);
+  CHECK(text_of_llama_cpp(f, file).front() == before);
+  CHECK(text_of_llama_cpp(f, file, f / "adapter.gguf").front() == after);
 }

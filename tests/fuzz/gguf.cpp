@@ -1,7 +1,10 @@
-// A GGUF file: metadata, tensors, and the model and tokenizer in it.
+// A GGUF file: metadata, tensors, and the model, tokenizer or adapter in it; models are written again.
+#include <xtrain/adapt/gguf_adapter.hpp>
+#include <xtrain/adapt/gguf_adapter_folder.hpp>
 #include <xtrain/core/gguf_file.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/io/gguf.hpp>
+#include <xtrain/io/gguf_save.hpp>
 #include <xtrain/models/families.hpp>
 #include <xtrain/text/gguf_tokenizer.hpp>
 
@@ -46,6 +49,34 @@ void check_tensors(const gguf_file& file, std::size_t file_size) {
   }
 }
 
+/// A model that is read can be written; what is written is read as the same.
+void check_written_again(const gguf_model& model) {
+  const auto& family = all_families::of(model.config());
+  const std::string path = fuzz::folder() / "y.gguf";
+  write_gguf(path, gguf_config_of(sizes_of(model.config(), family), family), model, {.type = gguf_type::f32});
+  fuzz::must(fuzz::reads([&] {
+               const gguf_model again(path);
+               for (const auto& [name, tensor] : again.tensors()) {
+                 const file_tensor* before = model.find(name);
+                 fuzz::must(before != nullptr && before->shape == tensor->shape, "a model that is written must have the same tensors");
+               }
+             }),
+             "a model that is written must be readable");
+}
+
+/// Matrices of an adapter that is read can be written as a file again.
+void check_adapter(const std::string& path) {
+  for (const char* family : {"llama", "internlm2"}) {
+    const gguf_config base{.family = family, .hidden_size = 4, .num_layers = 1, .num_heads = 2, .num_kv_heads = 1, .head_dim = 2};
+    (void)fuzz::reads([&] {
+      const std::string to = fuzz::folder() / "adapter";
+      write_adapter_folder(to, path, base);
+      fuzz::must(fuzz::reads([&] { (void)adapter_config_of(to); }), "the settings of an adapter that is read must be readable");
+      write_gguf_adapter(fuzz::folder() / "y.gguf", to, base);
+    });
+  }
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -64,8 +95,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       std::vector<double> values(tensor->size());
       read_numbers<double>(*tensor, 0, values);
     }
-    (void)sizes_of(model.config(), all_families::of(model.config()));
+    check_written_again(model);
   });
+  check_adapter(path);
   (void)fuzz::reads([&] {
     const tokenizer with = load_gguf_tokenizer(path);
     for (const token t : with.encode("a b\n0\xC3\xA9"))

@@ -786,6 +786,22 @@ def gguf():
     g("valid-llama-that-lies", [*llama[:2], word("llama.block_count", 4096), *llama[3:]], tensors, bytes(at))
     g("refused-cut", llama, tensors, bytes(at - 32))
     g("refused-longer", llama, tensors, bytes(at + 1))
+
+    def adapter(name, architecture, matrices):  # of llama and internlm2 with one layer, two heads of two, one key head
+        entries = [value(key, 8, text(of)) for key, of in (("general.architecture", architecture), ("general.type", "adapter"), ("adapter.type", "lora"))]
+        places, end = [], 0
+        for tensor, dims in matrices:
+            places.append(place(tensor, dims, 0, end))
+            end += -(-4 * math.prod(dims) // 32) * 32
+        g(name, [*entries, value("adapter.lora.alpha", 6, struct.pack("<f", 8.0))], places, bytes(i % 61 for i in range(end)))
+
+    def pair(tensor, inputs, outputs, rank=1):
+        return [(tensor + ".weight.lora_a", (inputs, rank)), (tensor + ".weight.lora_b", (rank, outputs))]
+
+    adapter("valid-adapter", "llama", pair("blk.0.attn_q", 4, 4) + pair("blk.0.attn_k", 4, 2, 2) + pair("blk.0.ffn_down", 6, 4) + pair("output", 4, 5))
+    adapter("valid-adapter-of-an-embedding", "llama", [("token_embd.weight.lora_a", (1, 5)), ("token_embd.weight.lora_b", (1, 4))])
+    adapter("valid-adapter-fused", "internlm2", pair("blk.0.attn_q", 4, 4) + pair("blk.0.attn_k", 4, 2) + pair("blk.0.attn_v", 4, 2))
+    adapter("valid-adapter-that-lies", "llama", [("blk.0.attn_q.weight.lora_a", (4, 2)), ("blk.0.attn_q.weight.lora_b", (1, 4)), ("blk.7.attn_q.weight.lora_a", (4, 1))])
     put("gguf", "refused-empty", b"")
     put("gguf", "refused-magic", b"GGUF")
     g("refused-version-1", [], version=1)

@@ -118,6 +118,17 @@ void for_each_run(const file_tensor& tensor, std::size_t first, std::size_t all,
   }
 }
 
+/// All blocks have a multiple of it.
+inline constexpr std::size_t numbers_at_once = 32;
+
+/// Converts as many numbers: of a length known to the compiler, and apart from the source, so that vector instructions do it.
+template <dtype T>
+void convert_some(const float* from, T* to) {
+  std::array<T, numbers_at_once> converted;
+  for (std::size_t i = 0; i < numbers_at_once; ++i) converted[i] = static_cast<T>(from[i]);
+  std::copy(converted.begin(), converted.end(), to);
+}
+
 /// Elements of blocks, converted. Of each place in the innermost dim the last block is kept decoded, since neighbours in the next dim are often in it.
 template <dtype T>
 void read_blocks(const file_tensor& from, const block_dtype& type, std::size_t first, std::span<T> to) {
@@ -141,6 +152,20 @@ void read_blocks(const file_tensor& from, const block_dtype& type, std::size_t f
       return;
     }
     while (count > 0) {
+      if (where % type.numbers == 0 && count >= type.numbers) {
+        const std::byte* block = from.bytes.data() + where / type.numbers * type.bytes;
+        if constexpr (std::is_same_v<T, float>) {
+          type.decode(block, next);
+        } else {
+          type.decode(block, slots[0].numbers.data());
+          slots[0].block = where / type.numbers;
+          for (std::size_t i = 0; i < type.numbers; i += numbers_at_once) convert_some(slots[0].numbers.data() + i, next + i);
+        }
+        next += type.numbers;
+        where += type.numbers;
+        count -= type.numbers;
+        continue;
+      }
       const std::size_t begin = where % type.numbers, of_block = std::min(count, type.numbers - begin);
       const float* numbers = decoded(slots[0], where / type.numbers).data() + begin;
       for (std::size_t i = 0; i < of_block; ++i) next[i] = static_cast<T>(numbers[i]);

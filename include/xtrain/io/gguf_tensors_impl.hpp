@@ -94,7 +94,7 @@ XTRAIN_INLINE void put_gguf_numbers(std::span<const float> numbers, std::string_
 /// Produces a tensor from rows of others, in pieces.
 inline void produce_gguf_tensor(const std::vector<gguf_rows>& parts, const gguf_conversion& how, const std::string& type, const std::string& who,
                                 const std::function<void(const void*, std::size_t)>& sink) {
-  constexpr std::size_t numbers_at_once = std::size_t{1} << 16;
+  constexpr std::size_t numbers_of_piece = std::size_t{1} << 16;
   std::vector<float> numbers;
   std::vector<std::byte> bytes, storage;
   for (const gguf_rows& part : parts) {
@@ -105,7 +105,7 @@ inline void produce_gguf_tensor(const std::vector<gguf_rows>& parts, const gguf_
       std::swap(from.layout[0], from.layout[1]);
     }
     const std::size_t columns = from.shape.size() == 1 && part.rows ? 1 : from.shape.back();
-    const std::size_t rows = part.rows ? part.rows->size() : from.size() / columns, at_once = std::max<std::size_t>(numbers_at_once / columns, 1);
+    const std::size_t rows = part.rows ? part.rows->size() : from.size() / columns, at_once = std::max<std::size_t>(numbers_of_piece / columns, 1);
     for (std::size_t first = 0; first < rows; first += at_once) {
       const std::size_t count = std::min(at_once, rows - first);
       numbers.resize(count * columns);

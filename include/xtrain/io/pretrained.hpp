@@ -22,11 +22,13 @@
 #include <xtrain/core/shared_model.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/concepts.hpp>
+#include <xtrain/device/pinned_memory.hpp>
 #include <xtrain/io/file_runs.hpp>
 #include <xtrain/io/file_writers.hpp>
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/matrix_order.hpp>
 #include <xtrain/io/model_card.hpp>
+#include <xtrain/io/parallel_read.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/saving_ranks.hpp>
 #include <xtrain/io/settings.hpp>
@@ -152,6 +154,10 @@ template <class Entry, class T>
   return part;
 }
 
+/// Whether the host can write a parameter's memory, so that no copy is needed.
+template <class Device>
+concept host_fills_parameters = host_addressable<Device> && !clause::device_runs_host_functions<Device>;
+
 /// Loads a tensor into a parameter: checked, converted, transposed or with its rows permuted where files store it differently. With
 /// `any_rows` the file may have more or fewer rows; see resized_rows.
 template <class Model, class Entry>
@@ -165,7 +171,7 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   const auto write = [&] { model.parameters().set(model.stream(), entry, std::span<const dtype>(host)); };
   if (entry.spec.transposed_in_files || entry.spec.rows_in_files || entry.spec.blocks_in_files) {
     std::vector<dtype> file(tensor.size());
-    read_numbers<dtype>(tensor, 0, file);
+    read_in_parallel<dtype>(tensor, 0, file);
     if (entry.spec.transposed_in_files) {
       host.resize(file.size());
       const std::size_t rows = entry.spec.whole_shape()[0], columns = entry.spec.whole_shape()[1];
@@ -189,6 +195,13 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
     host.resize(entry.size());
     numbers.read(0, host);
     return write();
+  }
+  if constexpr (host_fills_parameters<typename Model::device>) {
+    if (!model.parameters().sharding().values) {
+      model.parameters().note_change();
+      model.stream().synchronize();
+      return numbers.read(0, model.parameters().value(entry).host());
+    }
   }
   pinned_pipe<typename Model::device> pipe(model.context());
   pipe.template to_device<dtype>(

@@ -10,6 +10,7 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/io/file_tensor.hpp>
+#include <xtrain/io/parallel_read.hpp>
 
 namespace xtrain {
 
@@ -45,7 +46,7 @@ class resized_rows {
   /// Elements first … first + to.size() − 1 of the parameter.
   void read(std::size_t first, std::span<T> to) const {
     const std::size_t in_file = from_->size(), there = first < in_file ? std::min(to.size(), in_file - first) : 0;
-    read_numbers<T>(*from_, first, to.first(there));
+    read_in_parallel<T>(*from_, first, to.first(there));
     for (std::size_t i = there; i < to.size(); ++i) to[i] = mean_[(first + i) % mean_.size()];
   }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <xtrain/adapt/gguf_adapter.hpp>
+#include <xtrain/adapt/gguf_adapter_folder.hpp>
 #include <xtrain/core/gguf_file.hpp>
 #include <xtrain/core/gguf_writer.hpp>
 #include <xtrain/core/json.hpp>
@@ -801,7 +802,56 @@ TEST_CASE("an adapter in a GGUF file changes the file's weights as it changes th
     }
     CHECK(adapted == change.tensors().size());
     CHECK(adapted != 0);
+
+    write_adapter_folder(folder / concat(name, "/back"), folder / "adapter.gguf", config_in(base), base);
+    auto again = any_model::from_pretrained(base);
+    merge_adapter(again, folder / concat(name, "/back"));
+    save_gguf(again, folder / concat(name, "/merged.gguf"));
+    CHECK(get_file(folder / concat(name, "/merged.gguf")) == get_file(folder / "merged.gguf"));
   }
+}
+
+TEST_CASE("an adapter in a GGUF file that does not belong to the model is refused with what must hold") {
+  const scratch_folder folder;
+  const std::string adapter = golden::folder("llama_lora"), base = golden::folder("llama_grouped_untied");
+  write_gguf_adapter(folder / "a.gguf", adapter, config_in(base));
+  const auto refused = [&](const std::string& file, const gguf_config& config, const std::string& because) {
+    const std::string problem = thrown([&] { write_adapter_folder(folder / "to", file, config); });
+    CHECK_MESSAGE(problem.find(because) != std::string::npos, "'", problem, "' must say '", because, "'");
+    CHECK(!file_exists(folder / "to/adapter_config.json"));
+  };
+  refused(fixture("llama/model.gguf"), config_in(base), "must hold a LoRA adapter; its general.type is '");
+  refused(folder / "a.gguf", config_in(golden::folder("qwen2")), "must be an adapter for a model of architecture 'qwen2'");
+  gguf_config shallow = config_in(base);
+  shallow.num_layers = 1;
+  refused(folder / "a.gguf", shallow, "' must belong to a module of the base model, of architecture 'llama' with 1 layers; it does not");
+
+  const auto with = [&](const std::vector<std::tuple<std::string, std::vector<std::uint64_t>>>& tensors, float alpha = 4.0f) {
+    std::vector<std::string> listing;
+    std::string data;
+    for (const auto& [name, dims] : tensors) {
+      listing.push_back(listed(name, dims, 0, data.size()));
+      std::uint64_t count = 4;
+      for (const std::uint64_t dim : dims) count *= dim;
+      data.resize(data.size() + (count + 31) / 32 * 32);
+      if (name.starts_with("blk.0.attn_k")) data[data.size() - 32] = '\1';
+    }
+    put_file(folder / "b.gguf", file({of_text("general.architecture", "internlm2"), of_text("general.type", "adapter"), of_text("adapter.type", "lora"),
+                                      of_f32("adapter.lora.alpha", alpha)},
+                                     listing, data));
+    return folder / "b.gguf";
+  };
+  const gguf_config fused = config_in(golden::folder("internlm2"));  // 4 heads of 8 that share 2 keys
+  const std::tuple<std::string, std::vector<std::uint64_t>> qa{"blk.0.attn_q.weight.lora_a", {32, 1}}, qb{"blk.0.attn_q.weight.lora_b", {1, 32}},
+      ka{"blk.0.attn_k.weight.lora_a", {32, 1}}, kb{"blk.0.attn_k.weight.lora_b", {1, 16}}, va{"blk.0.attn_v.weight.lora_a", {32, 1}},
+      vb{"blk.0.attn_v.weight.lora_b", {1, 16}};
+  refused(with({qa, qb}), fused, "'blk.0.attn_q', attn_k and attn_v must all have an adapter, or none; 1 have one");
+  refused(with({qa, qb, ka, kb, va, vb}), fused, "the A of 'blk.0.attn_q', attn_k and attn_v must be the same");
+  refused(with({qa}), fused, "'blk.0.attn_q.weight' must have a lora_a and a lora_b of 2 dims with numbers; it has one");
+  refused(with({{"blk.0.ffn_up.weight.lora_a", {32, 2}}, {"blk.0.ffn_up.weight.lora_b", {1, 36}}}), fused, "must have A [rank, inputs] and B [outputs, rank]");
+  refused(with({{"blk.0.attn_norm.weight.lora_a", {32, 1}}, {"blk.0.attn_norm.weight.lora_b", {1, 32}}}), fused, "' must belong to a module of the base model");
+  refused(with({}), fused, "an adapter must have matrices; it has none");
+  refused(with({qa, qb}, 0.0f), fused, "'adapter.lora.alpha' must be finite and not 0; it is 0");
 }
 
 TEST_CASE("a model's adapter is saved as a GGUF file by name, as its folder is converted") {
@@ -812,6 +862,12 @@ TEST_CASE("a model's adapter is saved as a GGUF file by name, as its folder is c
   load_adapter(model, adapter);
   save_pretrained(model, folder / "x.gguf");
   write_gguf_adapter(folder / "2/x.gguf", adapter, config_in(base));
+  CHECK(get_file(folder / "x.gguf") == get_file(folder / "2/x.gguf"));
+
+  write_adapter_folder(folder / "back", folder / "x.gguf", config_in(base), base);  // and goes on from there
+  auto again = llama<with_lora>::from_pretrained(base, {}, {.adapter = adapter_config_of(folder / "back")});
+  load_adapter(again, folder / "back");
+  save_pretrained(again, folder / "2/x.gguf");
   CHECK(get_file(folder / "x.gguf") == get_file(folder / "2/x.gguf"));
   const auto refused = [&](const std::string& name, const std::function<void(gguf_config&)>& change, const std::string& because) {
     const std::string from = golden::folder(name);
