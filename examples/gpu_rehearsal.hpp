@@ -13,7 +13,8 @@
 namespace command_line {
 
 /// Of this process. What a runtime or NCCL would not have accepted is said when the program ends, with status 70.
-/// XTRAIN_REHEARSAL_FAILURE=N in the environment: the N-th work on the GPUs fails, as an illegal address does.
+/// XTRAIN_REHEARSAL_FAILURE=N in the environment: the N-th work on the GPUs fails, as an illegal address does. XTRAIN_REHEARSAL_COUNTS=1: the program ends
+/// with a line that says how many captured steps were launched.
 struct gpu_rehearsal {
   [[nodiscard]] static gpu_rehearsal& here() {
     static gpu_rehearsal one;
@@ -32,6 +33,7 @@ struct gpu_rehearsal {
       gpus.fail_work(std::strtoul(number, nullptr, 10), xtrain::cuda_status::illegal_address);
   }
   ~gpu_rehearsal() {
+    if (std::getenv("XTRAIN_REHEARSAL_COUNTS") != nullptr) std::fprintf(stderr, "captured steps launched: %zu\n", gpus.calls_of("cudaGraphLaunch"));
     const std::string wrong = gpus.violations() + gpus.leaks() + nccl.violations() + nccl.leaks();
     if (wrong.empty()) return;
     std::fprintf(stderr, "rehearsal: %s\n", wrong.c_str());

@@ -34,7 +34,7 @@ using objective = recipe::objective;
 
 struct train_flags {
   std::string run{};
-  bool plan = false, remove_run = false;
+  bool plan = false, remove_run = false, launches_kernels = false;
   double timeout = 600.0;
   command_line::device_flags device{};
 
@@ -42,6 +42,7 @@ struct train_flags {
     app.add_option("run", run, "run description, as the front ends print it with --print-run")->required()->type_name("FILE");
     app.add_flag("--plan", plan, "print the memory and operations that the run needs, and exit");
     app.add_flag("--remove-run", remove_run, "remove the file once it is read: a front end made it for this run");
+    app.add_flag("--no-capture-steps", launches_kernels, "launch each kernel of a step by itself on a GPU, which can replay a captured step instead");
     app.add_option("--timeout", timeout, "seconds that a rank waits for another one; then the run fails and names it")
         ->check(command_line::number_from<double>(0.1, 1e9, "a number of seconds from 0.1 to 1e9"))
         ->type_name("SECONDS")
@@ -282,12 +283,13 @@ void resolve_fractions(run_description& run, std::size_t per_epoch) {
 }
 
 /// Runs the trainer, with the observers that the description asks for, and saves what it trained.
-///   given    the description as it is saved
-///   returns  0, or 128 + the signal that stopped the run
+///   settings  of the description
+///   given     the description as it is saved
+///   returns   0, or 128 + the signal that stopped the run
 template <class Model>
-int fit(Model& model, const run_description& run, const run_description& given, const xtrain::dataset& data, const xtrain::dataset* held_out,
-        const std::string& tokenizer_from, command_line::chat_flags& chat, bool first_rank, shared_things& shared, const auto& prepare) {
-  xtrain::trainer trainer(model, command_line::described_config<optimizer, objective>(run));
+int fit(Model& model, const xtrain::training_config<optimizer, objective>& settings, const run_description& run, const run_description& given,
+        const xtrain::dataset& data, const xtrain::dataset* held_out, const std::string& tokenizer_from, command_line::chat_flags& chat, bool first_rank, shared_things& shared, const auto& prepare) {
+  xtrain::trainer trainer(model, settings);
   prepare(trainer);
   const xtrain::output_description& output = run.output;
   const xtrain::checkpoint_options files{.save_steps = output.save_steps,
@@ -520,7 +522,8 @@ int train(run_description run, const train_flags& flags, const command_line::ran
   typename Model::options options{.parallel = layout, .seed = run.seed};
   set_adapter(options, run.adapter);
   if constexpr (requires { options.offload.folder; }) options.offload.folder = run.offload_folder;
-  const auto settings = command_line::described_config<optimizer, objective>(run);
+  auto settings = command_line::described_config<optimizer, objective>(run);
+  settings.capture_steps = !flags.launches_kernels && xtrain::can_capture_steps<Model>(sizes, options, settings);
   using second_model = model_of<std::conditional_t<recipe::adapter::freezes_weights, frozen_recipe, recipe>>;
   using frozen_model = command_line::frozen_model<second_model, objective>;
   const auto second_batches = frozen_model::batches(run.micro_batch_size, run.parallel.micro_batch_sizes, run.gradient_accumulation_steps, run.seq_length);
@@ -624,8 +627,8 @@ int train(run_description run, const train_flags& flags, const command_line::ran
           frozen.reset();
         }
       });
-    return fit(model, run, given, *data, evaluated, files, chat, first_rank, shared, [&](auto& trainer) { frozen.use(trainer, second_batches); });
-  } else return fit(model, run, given, *data, evaluated, files, chat, first_rank, shared, [](auto&) {});
+    return fit(model, settings, run, given, *data, evaluated, files, chat, first_rank, shared, [&](auto& trainer) { frozen.use(trainer, second_batches); });
+  } else return fit(model, settings, run, given, *data, evaluated, files, chat, first_rank, shared, [](auto&) {});
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ struct training_flags {
   std::string output{}, eval_data{}, metrics{}, tensorboard{};
   std::size_t eval_steps = 0, save_steps = 0, save_total_limit = 0, restarts = 0;
   std::uint64_t seed = 42;
-  bool resume = false, save_asynchronously = false, late_metrics = false, plan = false;
+  bool resume = false, save_asynchronously = false, late_metrics = false, launches_kernels = false, plan = false;
   device_flags device{};
   rank_flags parallel{};
 
@@ -83,6 +83,7 @@ struct training_flags {
     app.add_option("--save-total-limit", save_total_limit, "maximum number of checkpoints to keep, the newest; 0: all")->check(whole_number())->type_name("N");
     app.add_flag("--async-save", save_asynchronously, "continue training while a checkpoint is written to disk");
     app.add_flag("--late-metrics", late_metrics, "report a step after the next one has been queued: the device never waits for the host");
+    app.add_flag("--no-capture-steps", launches_kernels, "launch each kernel of a step by itself on a GPU, which can replay a captured step instead");
     app.add_option("--metrics", metrics, "log of the run's metrics, a JSON object per line")->type_name("FILE");
     app.add_option("--tensorboard-dir", tensorboard, "folder for TensorBoard's event files")->type_name("DIR");
     app.add_option("--seed", seed, "random seed")->check(whole_number())->type_name("N")->capture_default_str();
@@ -235,6 +236,14 @@ inline void tell_if_nothing_is_left(bool first_rank, std::size_t begun, std::siz
   if (first_rank && begun > 0 && begun == ended) std::fprintf(stderr, "no step is left after the checkpoint's step %zu: nothing was trained\n", begun);
 }
 
+/// Of a run of this model: steps are captured where that can be.
+template <class Model, class Flags>
+[[nodiscard]] auto settings_of(const Flags& flags, const typename Model::config_type& sizes, const typename Model::options& options) {
+  auto settings = flags.template run_config<typename Model::recipe::optimizer>();
+  settings.capture_steps = !flags.launches_kernels && xtrain::can_capture_steps<Model>(sizes, options, settings);
+  return settings;
+}
+
 /// Trains, with the observers that the flags request, and saves the model when the run ends. A run that is stopped leaves a checkpoint
 /// to resume from. All ranks call it; the first one prints.
 ///   flags    of any trainer: run_config<Optimizer>() gives the settings of the run
@@ -245,7 +254,7 @@ template <class Model, class Flags, class Data, class Prepare>
 int train(Model& model, const Flags& flags, const Data& data, const Data* held_out,
           xtrain::checkpoint_options files, bool first_rank, interruption& interrupt, Prepare&& prepare) {
   using recipe = typename Model::recipe;
-  xtrain::trainer trainer(model, flags.template run_config<typename recipe::optimizer>());
+  xtrain::trainer trainer(model, settings_of<Model>(flags, model.config(), model.settings()));
   prepare(trainer);
   if constexpr (requires { files.data = data.identity(); }) files.data = data.identity();
   xtrain::checkpoint_folder checkpoints(trainer, flags.output, files);
@@ -343,8 +352,7 @@ template <class Model, class Flags, class Complete>
 void show_plan(const typename Model::config_type& sizes, const typename Model::options& options, const Flags& flags,
                const typename Model::context_type& on, bool print, Complete&& complete) {
   for_plan([&] {
-    auto plan = xtrain::plan<xtrain::trainer<xtrain::shared_model<Model>>>(sizes, options, flags.template run_config<typename Model::recipe::optimizer>(),
-                                                                           on.properties());
+    auto plan = xtrain::plan<xtrain::trainer<xtrain::shared_model<Model>>>(sizes, options, settings_of<Model>(flags, sizes, options), on.properties());
     complete(plan);
     if (print) std::printf("%s%s", xtrain::describe<typename Model::recipe>().c_str(), plan_text(plan).c_str());
     xtrain::require_fit(plan, flags.device.limit(on, print));

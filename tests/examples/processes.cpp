@@ -1,6 +1,7 @@
 // A trainer whose ranks are processes, as mpirun starts them.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -164,8 +165,8 @@ program_result threads(const scratch_folder& folder, const std::string& program,
   for (std::string& one : all)
     if (one == folder / "out") one = folder / output;
     else if (one == folder / "record.jsonl") one = folder / (output + ".jsonl");
-  all.insert(all.end(), {"--ranks", "2"});
   all.insert(all.end(), flags.begin(), flags.end());
+  if (std::find(flags.begin(), flags.end(), "--ranks") == flags.end()) all.insert(all.end(), {"--ranks", "2"});
   return run_program(std::move(all));
 }
 std::string weights(const std::string& folder) { return get_file(folder + "/model.safetensors"); }
@@ -195,6 +196,21 @@ TEST_CASE("two ranks with a GPU each train as on the cpu, as threads over NCCL o
   CHECK(weights(folder / "nccl") == weights(processes.folder / "out"));
   CHECK(weights(folder / "nccl").size() == weights(folder / "cpu").size());
   CHECK(std::abs(last_loss(folder / "nccl.jsonl") - last_loss(folder / "cpu.jsonl")) < 1e-5);  // near 5 after 4 steps: fp32 rounds to 2^-22
+}
+
+TEST_CASE("a GPU's step is captured and launched as a whole, with the results of kernels launched one by one") {
+  const scratch_folder folder;
+  ::setenv("XTRAIN_REHEARSAL_COUNTS", "1", 1);
+  const program_result captured = threads(folder, "pretrain_rehearsed", "captured", {"--max-steps", "4", "--ranks", "1"}),
+                       launched = threads(folder, "pretrain_rehearsed", "launched", {"--max-steps", "4", "--ranks", "1", "--no-capture-steps"});
+  ::unsetenv("XTRAIN_REHEARSAL_COUNTS");
+  CAPTURE(captured.err);
+  CAPTURE(launched.err);
+  REQUIRE(captured.status == 0);
+  REQUIRE(launched.status == 0);
+  CHECK(holds(captured.err, "captured steps launched: 4\n"));
+  CHECK(holds(launched.err, "captured steps launched: 0\n"));
+  CHECK(weights(folder / "captured") == weights(folder / "launched"));
 }
 
 TEST_CASE("a GPU that fails ends the run of both ranks, with the GPU's error, whatever moves the data") {

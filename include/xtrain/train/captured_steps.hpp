@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/adapt/none.hpp>
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
@@ -17,6 +19,7 @@
 #include <xtrain/device/prepared_kernels.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/train/checked_recipe.hpp>
+#include <xtrain/train/config.hpp>
 
 namespace xtrain::detail {
 
@@ -179,3 +182,25 @@ struct captured_steps_of<Device> {
 };
 
 }  // namespace xtrain::detail
+
+namespace xtrain {
+
+/// Whether a trainer of such a model may be given capture_steps: nothing in these settings refuses it.
+template <class Model, class Config>
+[[nodiscard]] bool can_capture_steps([[maybe_unused]] const typename Model::config_type& sizes, [[maybe_unused]] const typename Model::options& options,
+                                     [[maybe_unused]] const Config& c) {
+  using recipe = typename Model::recipe;
+  if constexpr (clause::device_captures_work<typename recipe::device> && !detail::strategy_runs<Model> && detail::can_be_captured<typename recipe::objective>) {
+    if constexpr (requires { options.parallel.ranks->size(); })
+      if (options.parallel.ranks != nullptr && options.parallel.ranks->size() != 1) return false;
+    if constexpr (requires { sizes.num_experts; })  // adapters of experts may make the host wait
+      if (sizes.num_experts != 0 && !std::same_as<typename recipe::adapter, no_adapter>) return false;
+    if constexpr (requires { options.adapter.fake_quant_after_n_steps; })
+      if (options.adapter.fake_quant_after_n_steps != 0) return false;
+    return c.neftune_noise_alpha == 0.0 && !c.keep_gradients && c.average_loss == loss_average::step && c.average_balance != balance_average::micro_batches;
+  } else {
+    return false;
+  }
+}
+
+}  // namespace xtrain
