@@ -25,6 +25,7 @@
 #include <xtrain/models/families.hpp>
 #include <xtrain/text.hpp>
 #include <xtrain/text/gguf_tokenizer_writer.hpp>
+#include <xtrain/train/trainer.hpp>
 #include "gguf_bytes.hpp"
 #include "parity.hpp"
 
@@ -863,6 +864,9 @@ TEST_CASE("a model's adapter is saved as a GGUF file by name, as its folder is c
   save_pretrained(model, folder / "x.gguf");
   write_gguf_adapter(folder / "2/x.gguf", adapter, config_in(base));
   CHECK(get_file(folder / "x.gguf") == get_file(folder / "2/x.gguf"));
+  std::filesystem::create_directory(folder / "3");
+  trainer(model, {.max_steps = 1, .micro_batch_size = 1}).save(folder / "3/x.gguf");
+  CHECK(get_file(folder / "x.gguf") == get_file(folder / "3/x.gguf"));
 
   write_adapter_folder(folder / "back", folder / "x.gguf", config_in(base), base);  // and goes on from there
   auto again = llama<with_lora>::from_pretrained(base, {}, {.adapter = adapter_config_of(folder / "back")});
