@@ -288,7 +288,8 @@ void resolve_fractions(run_description& run, std::size_t per_epoch) {
 ///   returns   0, or 128 + the signal that stopped the run
 template <class Model>
 int fit(Model& model, const xtrain::training_config<optimizer, objective>& settings, const run_description& run, const run_description& given,
-        const xtrain::dataset& data, const xtrain::dataset* held_out, const std::string& tokenizer_from, command_line::chat_flags& chat, bool first_rank, shared_things& shared, const auto& prepare) {
+        const xtrain::dataset& data, const xtrain::dataset* held_out, const std::string& tokenizer_from, command_line::chat_flags& chat, bool first_rank,
+        shared_things& shared, const auto& prepare) {
   xtrain::trainer trainer(model, settings);
   prepare(trainer);
   const xtrain::output_description& output = run.output;
