@@ -50,8 +50,9 @@ struct gguf_config {
   std::function<bool(std::string_view)> may_be_ignored{};
 };
 
-/// The same of a decoder_config and its family's description.
+/// The same of a decoder_config and its family's description. There are no such files of encoders.
 template <class Config, class Info>
+requires requires(const Config& c) { c.num_kv_heads; }
 [[nodiscard]] gguf_config gguf_config_of(Config c, const Info& family) {
   family.complete(c);
   gguf_config to{.family = family.name,
