@@ -387,9 +387,11 @@ class zero_state {
     return own;
   }
 
-  /// Queues work(stream) beside the main stream, to run after what is on that now; in a dry run it runs at once.
+  /// Queues work(stream) beside the main stream, to run after what is on that now; in a dry run it runs at once. One rank has nothing to wait for, and its
+  /// steps may be captured: the work is queued on the main stream.
   template <class Store, class Work>
   void later(stream_type& stream, Store& store, Work work) {
+    if (everyone_.size() == 1) return work(stream);
     behind_.begin(store.device(), stream, std::move(work));
   }
   begun_work& pending(std::size_t block) {
