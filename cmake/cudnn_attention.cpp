@@ -59,6 +59,13 @@ std::string text_of(const char* call, cudnnStatus_t status) {
 }
 std::string version_text(std::size_t major, std::size_t minor, std::size_t patch) { return concat(major, ".", minor, ".", patch); }
 
+/// A later line may have the cause, such as a missing driver.
+std::string on_one_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos;) text.replace(at, 1, "; ");
+  return text;
+}
+
 std::string load() {
   static const std::string why_not = [] {
     frontend::cudnn_dlhandle = ::dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
@@ -177,7 +184,7 @@ std::string propose(void* handle, const xtrain::cuda_attention_shape& shape, voi
     if (why.empty()) why = text_of(made->on->properties ? graph.build_operation_graph() : graph.build_operation_graph(made->on->cudnn));
     if (why.empty()) why = text_of(graph.create_execution_plans({frontend::HeurMode_t::A}));
     if (why.empty()) why = text_of(graph.check_support());
-    if (!why.empty()) return why.substr(0, why.find('\n'));
+    if (!why.empty()) return on_one_line(std::move(why));
     count = static_cast<std::size_t>(graph.get_execution_plan_count());
     result = made.release();
     return {};
@@ -194,7 +201,7 @@ std::string build(void* of, std::size_t index, xtrain::cudnn_plan& plan) {
     if (why.empty()) why = text_of(graph.get_plan_name_at_index(number, plan.name));
     if (why.empty()) why = text_of(graph.get_workspace_size_plan_at_index(number, bytes));
     plan.workspace_bytes = static_cast<std::size_t>(bytes);
-    return why.substr(0, why.find('\n'));
+    return on_one_line(std::move(why));
   });
 }
 
