@@ -80,7 +80,7 @@ function(xtrain_tests programs)
   set(together "")
   foreach(source ${T_UNPARSED_ARGUMENTS})
     # a source that opens a namespace of the library, or defines macros, cannot be included with others
-    file(STRINGS "${source}" alone REGEX "^namespace [a-z]|^#(if|define)|\"host_allocations\\.hpp\"")
+    file(STRINGS "${source}" alone REGEX "^namespace [a-z]|^(struct|class) xtrain::|^#(if|define)|\"host_allocations\\.hpp\"")
     if(alone OR XTRAIN_TESTS_TOGETHER LESS_EQUAL 1)
       xtrain_test(${source} ${how})
     else()
