@@ -1,5 +1,5 @@
 // cuDNN's attention: fills the table of device/cuda/cudnn/library.hpp. The only source that includes cudnn-frontend; compiled by xtrain_add_cuda_kernels(CUDNN)
-// with any C++ compiler. It links no library: libcudnn.so.9 is loaded when a GPU is opened, the driver by cudnn-frontend.
+// with any C++ compiler. It links no library: libcudnn.so.9 is loaded for the first attention, the driver by cudnn-frontend.
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
 #define CUDNN_FRONTEND_SKIP_JSON_LIB  // another library of the program may have another version of it
 #include <cudnn_frontend.h>

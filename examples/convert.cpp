@@ -286,6 +286,9 @@ void convert_adapter(const convert_flags& flags) {
   require<usage_error>(!is_file || flags.format == "hf", "--format: must be hf for the GGUF file of an adapter as --from; given ", flags.format);
   require<usage_error>(flags.adapter.empty() && flags.dtype.empty() && flags.quantize.empty(), "--from: must be a model, not the folder of an adapter, for ",
                        !flags.adapter.empty() ? "--adapter" : !flags.dtype.empty() ? "--dtype" : "--quantize");
+  for (const auto& [flag, given] : {std::pair{"--tokenizer", flags.tokenizer}, {"--max-shard-size", flags.shard_size},
+                                    {"--override-config", flags.replaced.override_config}})
+    require<usage_error>(given.empty(), flag, ": must be used with a model as --from, not an adapter; given ", given);
   std::string base = flags.config;
   require<usage_error>(!is_file || !base.empty(), "--config: must be given, the model or config.json that the adapter is for: its GGUF file does not say");
   if (base.empty()) {
@@ -387,7 +390,7 @@ void convert(convert_flags flags) {
   xtrain::require<command_line::usage_error>(flags.type.empty() || flags.format == "gguf", "--type: must be used with --format gguf; given ", flags.format);
   xtrain::require<command_line::usage_error>(flags.format != "hf" || !flags.to.ends_with(".gguf"), "--to: must be a folder for --format hf; given ", flags.to);
   xtrain::require<command_line::usage_error>(!loses_source(flags), "--to: must not be --from, whose weights would be lost; given ", flags.to);
-  if (is_adapter(flags.from)) return convert_adapter(flags);
+  if (command_line::for_flag("--from", flags.from, [&] { return is_adapter(flags.from); })) return convert_adapter(flags);
   std::optional<merged_folder> merged;
   if (!flags.adapter.empty()) {
     std::error_code ignored;

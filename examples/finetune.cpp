@@ -365,6 +365,7 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, typena
     flags.seq_length = sizes.max_position_embeddings;
     if (data.layout() == xtrain::sequence_layout::separate) flags.seq_length = std::min(sizes.max_position_embeddings, (data.longest() + 6) / 8 * 8);
   }
+  flags.launches_kernels = flags.launches_kernels || !has_few_layouts(data);
 
   if (flags.second.is_teacher && !flags.second.file.empty()) flags.use_top_k(data.top_k() > 0 ? data.top_k() : flags.second.top_k);
 

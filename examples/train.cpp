@@ -524,7 +524,7 @@ int train(run_description run, const train_flags& flags, const command_line::ran
   set_adapter(options, run.adapter);
   if constexpr (requires { options.offload.folder; }) options.offload.folder = run.offload_folder;
   auto settings = command_line::described_config<optimizer, objective>(run);
-  settings.capture_steps = !flags.launches_kernels && xtrain::can_capture_steps<Model>(sizes, options, settings);
+  settings.capture_steps = !flags.launches_kernels && (!data || has_few_layouts(*data)) && xtrain::can_capture_steps<Model>(sizes, options, settings);
   using second_model = model_of<std::conditional_t<recipe::adapter::freezes_weights, frozen_recipe, recipe>>;
   using frozen_model = command_line::frozen_model<second_model, objective>;
   const auto second_batches = frozen_model::batches(run.micro_batch_size, run.parallel.micro_batch_sizes, run.gradient_accumulation_steps, run.seq_length);

@@ -398,6 +398,10 @@ TEST_CASE("a model and an adapter go to files of GGUF, and the model back") {
   refuses({"--from", base, "--to", f / "z.gguf", "--dtype", "bf16"}, "--dtype bf16: must be left out: --type says it for --format gguf", 2);
   refuses({"--from", adapter, "--to", f / "z.gguf"}, "--config: must be given, the config.json of the adapter's base model", 2);
   refuses({"--from", adapter, "--to", f / "z"}, "--format: must be gguf for the folder of an adapter", 2);
+  for (const char* flag : {"--tokenizer", "--max-shard-size", "--override-config"})
+    refuses({"--from", adapter, "--config", base, "--to", f / "z.gguf", flag, base}, concat(flag, ": must be used with a model as --from, not an adapter"), 2);
+  put_file(f / "cut.gguf", get_file(f / "x.gguf").substr(0, 40));
+  refuses({"--from", f / "cut.gguf", "--to", f / "z"}, concat("--from ", f / "cut.gguf", ": "), 1);
   refuses({"--from", golden::folder("aquila"), "--to", f / "z.gguf"}, "of a family that llama.cpp has", 2);
   CHECK(!file_exists(f / "z.gguf"));
 }

@@ -69,6 +69,9 @@ refused("The component 'cudnn' needs the headers of cudnn-frontend 1 (PyPI: nvid
         "-DASK=REQUIRED COMPONENTS cudnn" ${no_cudnn})
 accepted("-DASK=REQUIRED COMPONENTS cudnn" -DEXPECT=xtrain_cudnn_FOUND -D LINK=xtrain::xtrain -D XTRAIN_CUDNN_FRONTEND=/a/folder
          -D XTRAIN_CUDNN_HEADER=/a/folder -D XTRAIN_CUDA_HEADER=/a/folder)
+file(WRITE "${SCRATCH}/toolkit/cuda_runtime.h" "")  # a toolkit that find_package has found in an unusual folder
+accepted("-DASK=REQUIRED COMPONENTS cudnn" "-DEXPECT=XTRAIN_CUDA_HEADER STREQUAL \"${SCRATCH}/toolkit\"" -D LINK=xtrain::xtrain
+         -D CUDAToolkit_INCLUDE_DIRS=${SCRATCH}/toolkit -D XTRAIN_CUDA_HEADER=XTRAIN_CUDA_HEADER-NOTFOUND)
 find_program(nvcc nvcc HINTS /usr/local/cuda/bin)
 if(nvcc)
   accepted("-DASK=REQUIRED COMPONENTS text cuda" -DEXPECT=xtrain_cuda_FOUND "-DTRAINER=NAME mine SOURCE pretrain.cpp DEVICE cuda")

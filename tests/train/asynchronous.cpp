@@ -616,6 +616,26 @@ TEST_CASE("steps are captured for each layout of batches, beside evaluations") {
                        doctest::Contains("the device must be able to capture work; cpu is not"), config_error);
 }
 
+TEST_CASE("whether steps can be captured is known before a trainer is made, from settings and data") {
+  const auto can = []<class Model>(const Model*, const decoder_config& shape, const training_config<adamw>& c = {}) {
+    return can_capture_steps<Model>(shape, typename Model::options{}, c);
+  };
+  using model_type = llama<on_device<isolated, single>>;
+  const model_type* model = nullptr;
+  const decoder_config shape = sizes(false);
+  CHECK(can(model, shape));
+  CHECK(!can(static_cast<llama<on_device<cpu, single>>*>(nullptr), shape));
+  CHECK(!can(model, shape, {.neftune_noise_alpha = 5.0}));
+  CHECK(!can(model, shape, {.average_loss = loss_average::micro_batch}));
+  CHECK(!can(model, shape, {.keep_gradients = true}));
+  using lora_experts = mixtral<on_device<isolated, single, fp32, lora>>;
+  CHECK(can(static_cast<mixtral<on_device<isolated, single>>*>(nullptr), experts()));
+  CHECK(!can(static_cast<lora_experts*>(nullptr), experts()));
+  CHECK(has_few_layouts(dataset("text", sequence_layout::stream)));
+  CHECK(has_few_layouts(dataset("packed samples", sequence_layout::packed)));
+  CHECK(!has_few_layouts(sentences()));  // padded to the longest of each step
+}
+
 TEST_CASE("work that is not the same in two steps is not captured, and says which launch differs") {
   const isolated::context on;
   isolated::stream stream(on);

@@ -15,6 +15,7 @@
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/data/dataset.hpp>
 #include <xtrain/device/capture.hpp>
 #include <xtrain/device/prepared_kernels.hpp>
 #include <xtrain/layers/batch.hpp>
@@ -201,6 +202,14 @@ template <class Model, class Config>
   } else {
     return false;
   }
+}
+
+/// Whether steps of this data have few layouts. Steps of single samples are as long as their longest sample: capturing each length, and preparing its kernels,
+/// takes longer than launching them.
+template <class Data>
+[[nodiscard]] bool has_few_layouts(const Data& data) {
+  if constexpr (requires { data.layout(); }) return data.layout() != sequence_layout::separate;
+  else return true;
 }
 
 }  // namespace xtrain

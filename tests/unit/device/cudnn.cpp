@@ -294,6 +294,25 @@ TEST_CASE("attention that a capture has not prepared is our kernel's; choices ar
   CHECK(gpu.open().attention_text() == "attention is our kernels': the runtime is not the toolkit's\n");
 }
 
+TEST_CASE("choices of attention are in the folder that is given, also where products are our kernels'") {
+  const cache_folder cache;
+  fake_cuda gpu;
+  fake_cudnn dnn(gpu);
+  {
+    const cuda_context on(cuda_config{.device = 0,
+                                      .runtime = &gpu.runtime(),
+                                      .products = cuda_product_choice::own_kernels,
+                                      .product_cache = cache.path,
+                                      .cudnn = &dnn.library()});
+    two_passes passes(on);
+    cuda_stream stream(on);
+    passes.bring(stream);
+    passes.prepare(stream);
+  }
+  check_clean(gpu, dnn);
+  CHECK(std::filesystem::exists(cache.path + "/products"));
+}
+
 TEST_CASE("a dry run plans the scratch memory that cuDNN's attention has, and none where it is not asked") {
   const cuda_properties without, with{.attention_workspace = std::size_t{256} << 20};
   kernel::attention_backward<cuda_memory, bf16> k{.shape = {.b = 4, .t = 1024, .h = 12, .k = 12, .d = 64}};

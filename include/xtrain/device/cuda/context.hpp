@@ -47,7 +47,7 @@ struct cuda_config {
   const cuda_runtime* runtime = nullptr;  ///< null: the toolkit's
   cuda_product_choice products = cuda_product_choice::timed;
   const cublaslt_library* cublaslt = nullptr;  ///< null: the toolkit's runtime has that of its version, if it is installed
-  std::string product_cache{};                 ///< folder of the choices among timed products; empty: the user's cache
+  std::string product_cache{};                 ///< folder of the choices among timed products and attention; empty: the user's cache
   std::size_t product_workspace = std::size_t{32} << 20;  ///< bytes of scratch memory that cuBLASLt may use; it wants that much on Hopper
   cuda_product_choice attention = cuda_product_choice::timed;  ///< the same choice between cuDNN's attention and ours
   const cudnn_library* cudnn = nullptr;                        ///< null: with the toolkit's runtime, this program's, if it is linked with xtrain::cudnn
@@ -335,6 +335,7 @@ class cuda_state {
   }
   void find_products(const cuda_config& settings) {
     product_choice_ = choice_of("XTRAIN_CUDA_PRODUCTS", settings.products);
+    product_cache_ = settings.product_cache;  // choices of attention are there, too
     if (product_choice_ == cuda_product_choice::own_kernels) {
       why_own_products_ = "our kernels were asked for";
       return;
@@ -349,7 +350,6 @@ class cuda_state {
       why_own_products_ = "the runtime is not the toolkit's";
     }
     if (cublaslt_) properties_.product_workspace = settings.product_workspace;
-    product_cache_ = settings.product_cache;
   }
   void find_attentions(const cuda_config& settings) {
     attention_choice_ = choice_of("XTRAIN_CUDA_ATTENTION", settings.attention);

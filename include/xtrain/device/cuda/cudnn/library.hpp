@@ -1,5 +1,5 @@
 // cuDNN's attention as this library calls it, as one table. The one source that includes cudnn-frontend fills it (cmake/cudnn_attention.cpp, of target
-// xtrain::cudnn), or a fake that checks every call (testing/fake_cudnn.hpp). That source loads libcudnn.so.9 when a GPU is opened, and does not link it.
+// xtrain::cudnn), or a fake that checks every call (testing/fake_cudnn.hpp). That source loads libcudnn.so.9 for the first attention, and does not link it.
 #pragma once
 
 #include <cstddef>
