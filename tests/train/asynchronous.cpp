@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/data/sentence_dataset.hpp>
+#include <xtrain/models/bert.hpp>
 #include <xtrain/models/mixtral.hpp>
 #include <xtrain/optim/adamw_8bit.hpp>
 #include <xtrain/parallel.hpp>
@@ -634,6 +636,29 @@ TEST_CASE("whether steps can be captured is known before a trainer is made, from
   CHECK(has_few_layouts(dataset("text", sequence_layout::stream)));
   CHECK(has_few_layouts(dataset("packed samples", sequence_layout::packed)));
   CHECK(!has_few_layouts(sentences()));  // padded to the longest of each step
+}
+
+TEST_CASE("a program that captures wherever the settings allow it trains an encoder with labels of sequences") {
+  using model_type = bert_pretraining<on_device<isolated, single>>;
+  const encoder_config shape{.vocab_size = 30, .hidden_size = 24, .num_layers = 1, .num_heads = 2, .intermediate_size = 32, .max_position_embeddings = 16};
+  sentence_dataset data("numbers");
+  for (token row = 0; row < 8; ++row) {
+    sentence_row one;
+    one.label = row % 2;
+    for (const token word : {2, 5 + row, 3}) one.add(word, true);
+    data.add(one);
+  }
+  data.finish();
+  model_type model(shape);
+  training_config<adamw> settings{.max_steps = 2, .micro_batch_size = 4, .seq_length = 16};
+  settings.capture_steps = true;
+  CHECK_THROWS_WITH_AS(trainer(model, settings).fit(data), "capture_steps: steps with labels of sequences cannot be captured", config_error);
+  settings.capture_steps = can_capture_steps<model_type>(shape, {}, settings);
+  trainer trainer(model, settings);
+  trainer.fit(data);
+  CHECK(trainer.progress().step == 2);
+  CHECK(can_capture_steps<llama<on_device<isolated, single>>>(sizes(false), {}, training_config<adamw>{}));
+  CHECK_FALSE(can_capture_steps<llama<on_device<cpu, single>>>(sizes(false), {}, training_config<adamw>{}));
 }
 
 TEST_CASE("work that is not the same in two steps is not captured, and says which launch differs") {

@@ -1,6 +1,7 @@
 // Objects that refer to others can ask whether these are still there.
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -23,6 +24,9 @@ class lifetime {
   }
   ~lifetime() { end(); }
 
+ protected:
+  void begin() { now_ = std::make_shared<const lifetime*>(this); }
+
  private:
   friend class lifetime_watch;
   void end() {
@@ -34,14 +38,15 @@ class lifetime {
     from.now_.reset();
     if (now_ != nullptr) *now_ = this;
   }
-  mutable std::shared_ptr<const lifetime*> now_;  // where the content is now; made for the first who asks
+  mutable std::shared_ptr<const lifetime*> now_;  // where the content is now; made for the first who asks, unless by begin()
 };
 
-/// The same of an object that others know by its address: it stays when content is copied, moved or assigned.
+/// The same of an object that others know by its address: it stays when content is copied, moved or assigned. Threads may ask at the same time: trainers of
+/// several ranks may share an observer.
 class address_lifetime : public lifetime {
  public:
-  address_lifetime() = default;
-  address_lifetime(const address_lifetime&) noexcept : lifetime() {}
+  address_lifetime() { begin(); }
+  address_lifetime(const address_lifetime&) : lifetime() { begin(); }
   address_lifetime& operator=(const address_lifetime&) noexcept { return *this; }
 };
 
@@ -60,13 +65,13 @@ class lifetime_watch {
   const lifetime* then_;
 };
 
-/// Watches an object that has a member lifetime(); others are taken to be there.
+/// Watches an object whose member lifetime() is one of these; others are taken to be there.
 class watched {
  public:
   watched() = default;
   template <class Object>
   explicit watched(const Object& of) {
-    if constexpr (requires { of.lifetime(); }) life_.emplace(of.lifetime());
+    if constexpr (requires { { of.lifetime() } -> std::same_as<const lifetime&>; }) life_.emplace(of.lifetime());
   }
   [[nodiscard]] bool is_unmoved() const { return !life_ || life_->is_unmoved(); }
   [[nodiscard]] bool is_destroyed() const { return life_ && life_->is_destroyed(); }

@@ -177,13 +177,27 @@ template <class Config>
   return count;
 }
 
+/// Becomes a base class of the config that describes at least N members.
+template <class Config, std::size_t N>
+struct base_that_describes {
+  template <class T>
+  requires(!std::is_same_v<T, Config> && std::is_base_of_v<T, Config> && describes_settings<T> && count_described<T>() >= N)
+  operator T() const;  // NOLINT: a base class of any type
+};
+/// How many members a config describes at least if all are described: those of its first base class count one by one.
+template <class Config, std::size_t N = 1>
+[[nodiscard]] consteval std::size_t count_to_describe() {
+  if constexpr (requires { Config{base_that_describes<Config, N>{}}; }) return count_to_describe<Config, N + 1>();
+  else return count_members<Config>() + (N > 1 ? N - 2 : 0);
+}
+
 }  // namespace detail
 
 /// The settings of a config, which must live as long as the list is used.
 template <class Config>
 [[nodiscard]] std::vector<setting_entry> list_settings([[maybe_unused]] Config& c) {
   if constexpr (describes_settings<Config>) {
-    static_assert(!std::is_aggregate_v<Config> || detail::count_described<Config>() >= detail::count_members<Config>(),
+    static_assert(!std::is_aggregate_v<Config> || detail::count_described<Config>() >= detail::count_to_describe<Config>(),
                   "xtrain settings: members() must visit every member of the config; one is left out; see train/README.md");
     detail::setting_collector all;
     Config::members(c, all);

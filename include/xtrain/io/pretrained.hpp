@@ -406,8 +406,8 @@ void copy_tokenizer(const std::string& from, const std::string& to);
 
 namespace detail {
 
-/// Before a save writes anything: all tokens of the tokenizer whose files it copies are in the model's vocabulary. Files that cannot be read are copied
-/// unseen: whoever loads the tokenizer refuses them.
+/// Before a save writes anything: all tokens of the tokenizer whose files it copies are in the model's vocabulary, except added ones: models are published with
+/// a padding token beyond it (<pad> of LLaMA 2). Files that cannot be read are copied unseen: whoever loads the tokenizer refuses them.
 ///   throws  config_error
 void require_tokenizer_fits(const std::string& folder, const std::string& tokenizer_from, std::size_t vocab_size);
 /// Before a save writes a config.json: the folder's own, if it can be read, describes the same family.

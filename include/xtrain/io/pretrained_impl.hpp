@@ -249,8 +249,12 @@ XTRAIN_INLINE void copy_tokenizer(const std::string& from, const std::string& to
 namespace detail {
 
 /// One more than the greatest number of a token in a tokenizer's files; 0: not known.
-[[nodiscard]] inline std::size_t token_count_of(const std::string& from) {
-  std::size_t count = 0;
+struct token_counts {
+  std::size_t vocabulary = 0;  ///< without added tokens
+  std::size_t all = 0;
+};
+[[nodiscard]] inline token_counts token_counts_of(const std::string& from) {
+  std::size_t count = 0, added = 0;
   const auto add = [&](std::size_t id) { count = std::max(count, id + 1); };
   const auto add_number = [&](const json& id) {
     if (id.is_number_unsigned()) add(id.get<std::size_t>());
@@ -286,7 +290,8 @@ namespace detail {
     if (kind == "tokenizer.json") {
       const json whole = document(path);
       add_ids(member(member(whole, "model"), "vocab"));
-      for (const json& one : member(whole, "added_tokens")) add_number(member(one, "id"));
+      for (const json& one : member(whole, "added_tokens"))
+        if (const json& id = member(one, "id"); id.is_number_unsigned()) added = std::max(added, id.get<std::size_t>() + 1);
     } else if (kind.ends_with("vocab.json")) {
       add_ids(document(path));
     } else if (kind == "vocab.txt") {
@@ -313,26 +318,30 @@ namespace detail {
   } else {
     add_file(from, name_in_folder(std::filesystem::path(from).filename().string(), mapped_file(from).text()));
   }
-  if (count == 0) return 0;
+  if (count == 0) return {};
+  token_counts counts{.vocabulary = count, .all = 0};
+  add(added > 0 ? added - 1 : 0);
   add_ids(document(in_folder("added_tokens.json")));
   if (const json& listed = member(settings, "added_tokens_decoder"); listed.is_object())
     for (const auto& one : listed.items()) {
       std::size_t id = 0;
       if (std::from_chars(one.key().data(), one.key().data() + one.key().size(), id).ec == std::errc{}) add(id);
     }
-  return count;
+  counts.all = count;
+  return counts;
 }
 
 XTRAIN_INLINE void require_tokenizer_fits(const std::string& folder, const std::string& tokenizer_from, std::size_t vocab_size) {
   if (tokenizer_from.empty()) return;
-  std::size_t count = 0;
+  token_counts counts;
   try {
-    if (!gguf_file::is_one(tokenizer_from)) count = token_count_of(tokenizer_from);
-    else if (const gguf_file file(tokenizer_from); file.has("tokenizer.ggml.tokens")) count = file.texts("tokenizer.ggml.tokens").size();
+    if (!gguf_file::is_one(tokenizer_from)) counts = token_counts_of(tokenizer_from);
+    else if (const gguf_file file(tokenizer_from); file.has("tokenizer.ggml.tokens"))
+      counts.vocabulary = counts.all = file.texts("tokenizer.ggml.tokens").size();
   } catch (const error&) {
   }
-  require<config_error>(count <= vocab_size, folder, ": the tokenizer of '", tokenizer_from, "' must fit the model's vocabulary of ", vocab_size,
-                        " tokens; it has ", count, ". Give the model a larger vocabulary (load_options::resize_vocabulary), or take the tokenizer that it was "
+  require<config_error>(counts.vocabulary <= vocab_size, folder, ": the tokenizer of '", tokenizer_from, "' must fit the model's vocabulary of ", vocab_size,
+                        " tokens; it has ", counts.all, ". Give the model a larger vocabulary (load_options::resize_vocabulary), or take the tokenizer that it was "
                         "trained with; nothing has been written. See io/README.md");
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -99,12 +100,14 @@ inline void read_setting(const setting_entry& to, std::size_t i, const json& giv
       value.flag = given.get<bool>();
       break;
     case setting_type::whole:
-      must_be(given.is_number_unsigned(), "a non-negative integer");
+      must_be(given.is_number_unsigned() || (given.is_number_integer() && given.get<std::int64_t>() >= 0), "a non-negative integer");
       value.whole = given.get<std::uint64_t>();
       must_be(is_in_range(to.about.range, static_cast<double>(value.whole)), text_of_range(to.about.range, true));
       break;
     case setting_type::integer:
       must_be(given.is_number_integer(), "an integer");
+      must_be(!given.is_number_unsigned() || given.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()),
+              "an integer of at most 64 bits with a sign");
       value.integer = given.get<std::int64_t>();
       must_be(is_in_range(to.about.range, static_cast<double>(value.integer)), text_of_range(to.about.range, true));
       break;

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <string_view>
+#include <type_traits>
 
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -82,11 +83,13 @@ concept objective_has_other_name_for_can_be_captured = requires { O::can_capture
     requires { O::captures_steps; };
 template <class O>
 concept objective_has_other_name_for_scores_sequences = requires { O::score_sequences; } || requires { O::scores_sequence; } || requires { O::has_score_head; };
+/// Constants: a state may have a member with the cross-entropy.
 template <class State>
-concept state_has_other_name_for_cross_entropy = requires { State::cross_entropy; } || requires { State::is_crossentropy; } ||
-    requires { State::predicts_next_token; };
+concept state_has_other_name_for_cross_entropy =
+    requires { typename std::bool_constant<State::cross_entropy>; } || requires { typename std::bool_constant<State::is_crossentropy>; } ||
+    requires { typename std::bool_constant<State::predicts_next_token>; };
 template <class State>
-concept state_has_other_name_for_upload = requires { &State::uploads; } || requires { &State::upload_batch; } || requires { &State::load_batch; } ||
+concept state_has_near_name_of_upload = requires { &State::uploads; } || requires { &State::upload_batch; } || requires { &State::load_batch; } ||
     requires { &State::copy_to_device; };
 
 /// upload(stream, batch, micro_batch), if the state has it.
@@ -94,6 +97,8 @@ template <class State, class Stream>
 concept state_uploads_batches = requires(State& state, Stream& stream, const batch_view& batch, std::size_t micro_batch) {
   state.upload(stream, batch, micro_batch);
 };
+template <class State, class Stream>
+concept state_has_other_name_for_upload = !state_uploads_batches<State, Stream> && state_has_near_name_of_upload<State>;
 template <class State, class Stream>
 concept state_uploads_something_else = !state_uploads_batches<State, Stream> &&
     (requires { &State::upload; } || requires(State& state, Stream& stream, const batch_view& batch) { state.upload(stream, batch); } ||
@@ -120,7 +125,7 @@ consteval bool objective_hooks_are_named() {
   static_assert(!clause::state_has_other_name_for_cross_entropy<state>,
                 "xtrain recipe: 'is_cross_entropy' is the name of an optional member of the objective's state; a member with another name has no effect "
                 "(cross_entropy, is_crossentropy, predicts_next_token); see objective/README.md");
-  static_assert(!clause::state_has_other_name_for_upload<state>,
+  static_assert(!clause::state_has_other_name_for_upload<state, typename Recipe::device::stream>,
                 "xtrain recipe: 'upload' is the name of an optional member of the objective's state; a member with another name has no effect "
                 "(uploads, upload_batch, load_batch, copy_to_device); see objective/README.md");
   static_assert(!clause::state_uploads_something_else<state, typename Recipe::device::stream>,

@@ -19,6 +19,7 @@
 #include <xtrain/device/capture.hpp>
 #include <xtrain/device/prepared_kernels.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/models/concepts.hpp>
 #include <xtrain/train/checked_recipe.hpp>
 #include <xtrain/train/config.hpp>
 
@@ -186,12 +187,14 @@ struct captured_steps_of<Device> {
 
 namespace xtrain {
 
-/// Whether a trainer of such a model may be given capture_steps: nothing in these settings refuses it.
+/// Whether a trainer of such a model may be given capture_steps: nothing in these settings refuses it. False for encoders: their batches may have labels of
+/// sequences, with which steps are refused.
 template <class Model, class Config>
 [[nodiscard]] bool can_capture_steps([[maybe_unused]] const typename Model::config_type& sizes, [[maybe_unused]] const typename Model::options& options,
                                      [[maybe_unused]] const Config& c) {
   using recipe = typename Model::recipe;
-  if constexpr (clause::device_captures_work<typename recipe::device> && !detail::strategy_runs<Model> && detail::can_be_captured<typename recipe::objective>) {
+  if constexpr (causal_model<Model> && clause::device_captures_work<typename recipe::device> && !detail::strategy_runs<Model> &&
+                detail::can_be_captured<typename recipe::objective>) {
     if constexpr (requires { options.parallel.ranks->size(); })
       if (options.parallel.ranks != nullptr && options.parallel.ranks->size() != 1) return false;
     if constexpr (requires { sizes.num_experts; })  // adapters of experts may make the host wait

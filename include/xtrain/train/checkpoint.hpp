@@ -94,6 +94,7 @@ class checkpoint_folder final : public observer {
   ///   throws  file_error when it could not be made durable: then it does not appear
   void finish() {
     if (!behind_.valid()) return;
+    trainer_life_.require_there("checkpoint_folder", "its trainer");
     behind_.get();
     trainer_->tell(written_);
   }
@@ -145,6 +146,7 @@ class checkpoint_folder final : public observer {
   }
   /// Resumes from the given checkpoint.
   void resume_from(const std::string& checkpoint) {
+    trainer_life_.require_there("checkpoint_folder", "its trainer");
     finish();
     const json_settings state = detail::read_checkpoint_state(checkpoint + "/trainer_state.json");
     const checkpoint_state now = state_now();

@@ -607,6 +607,33 @@ TEST_CASE("a tokenizer of every kind is loaded from a saved folder as it was fro
   }
 }
 
+TEST_CASE("added tokens may be beyond the vocabulary, as the padding token of LLaMA 2") {
+  const auto model = llama<plain>::from_pretrained(golden::folder("llama_tied"));
+  const std::size_t rows = model.config().vocab_size;
+  const auto vocabulary = [](std::size_t count) {
+    json all = json::object();
+    for (std::size_t i = 0; i < count; ++i) all["t" + std::to_string(i)] = i;
+    return all;
+  };
+  const json pad{{"id", rows}, {"content", "<pad>"}};
+  const auto saved = [&](std::size_t count, bool fast) {
+    const scratch_folder from, to;
+    if (fast) {
+      put_file(from / "tokenizer.json", json{{"added_tokens", json::array({pad})}, {"model", {{"vocab", vocabulary(count)}}}}.dump());
+    } else {
+      put_file(from / "vocab.json", vocabulary(count).dump());
+      put_file(from / "added_tokens.json", json{{"<pad>", rows}}.dump());
+    }
+    save_pretrained(model, to.path(), {.tokenizer_from = from.path()});
+    return file_exists(to / (fast ? "tokenizer.json" : "added_tokens.json"));
+  };
+  for (const bool fast : {true, false}) {
+    CHECK(saved(rows, fast));
+    const std::string it_has = concat("vocabulary of ", rows, " tokens; it has ", rows + 2);
+    CHECK_THROWS_WITH_AS((void)saved(rows + 2, fast), doctest::Contains(it_has.c_str()), config_error);
+  }
+}
+
 TEST_CASE("an adapter is loaded as it was saved, and refused by another model") {
   const scratch_folder out;
   auto model = llama<adapted_recipe>::from_pretrained(

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -11,9 +12,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include <xtrain/comm/threads.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/text.hpp>
 #include "page.hpp"
@@ -164,6 +167,47 @@ TEST_CASE("an observer is attached once, until it is destroyed, also when it is 
   }
   trainer.fit(numbers());
   CHECK(assigned_to == 4);
+}
+
+TEST_CASE("trainers of several threads share an observer") {
+  struct counting final : observer {
+    using observer::on;
+    void on(const step_done&) override { ++count; }
+    std::atomic<std::size_t> count = 0;
+  };
+  counting all;
+  std::atomic<std::size_t> here = 0;
+  run_ranks(2, [&](const std::shared_ptr<transport>&) {
+    model_type model(sizes());
+    trainer_type trainer(model, settings());
+    ++here;
+    while (here < 2) std::this_thread::yield();
+    trainer.attach(all);
+    trainer.fit(numbers());
+  });
+  CHECK(all.count == 4);
+}
+
+TEST_CASE("objects with a lifetime() that is something else are not watched") {
+  struct other {
+    [[nodiscard]] double lifetime() const { return 1.0; }
+  };
+  const detail::watched life{other{}};
+  CHECK_FALSE(life.is_destroyed());
+  CHECK(life.is_unmoved());
+}
+
+TEST_CASE("checkpoints of a trainer that is gone") {
+  const scratch_folder folder;
+  model_type model(sizes());
+  std::optional<trainer_type> trainer;
+  trainer.emplace(model, settings());
+  checkpoint_folder checkpoints(*trainer, folder.path());
+  const std::string saved = checkpoints.save();
+  trainer.reset();
+  told<config_error>([&] { (void)checkpoints.save(); }, "its trainer");
+  told<config_error>([&] { (void)checkpoints.resume(); }, "its trainer");
+  told<config_error>([&] { checkpoints.resume_from(saved); }, "its trainer");
 }
 
 TEST_CASE("a step with other rows than the trainer was made for") {

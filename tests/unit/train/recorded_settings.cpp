@@ -223,7 +223,13 @@ TEST_CASE("a setting in a run description that is out of range, of another type 
   CHECK(refused(muon::config{}, R"({"steps": 0})") == "optimizer.settings.steps: must be a positive integer; given 0");
   CHECK(refused(own_config{}, R"({"kind": "wid"})") == "optimizer.settings.kind: must be one of narrow, wide; given 'wid'");
   CHECK(refused(own_config{}, R"({"shift": 3000000000})") == "optimizer.settings.shift: is too large; given 3000000000");
+  CHECK(refused(own_config{}, R"({"shift": 18446744073709551615})").starts_with("optimizer.settings.shift: must be an integer of at most 64 bits"));
   CHECK(refused(own_config{}, R"({"unknown_type": []})").starts_with("optimizer.settings.unknown_type: there is no such setting"));
+  for (const char* const no_count : {R"({"steps": -1})", R"({"steps": 5.0})", R"({"steps": true})", R"({"steps": null})"})
+    CHECK(refused(muon::config{}, no_count).starts_with("optimizer.settings.steps: must be a non-negative integer; given "));
+  muon::config made;
+  read_settings(list_settings(made), json{{"steps", 7}}, "optimizer.settings");  // made by a program, whose 7 has a sign
+  CHECK(made.steps == 7);
   // the name of an earlier version
   dynamic_loss_scale::config scale;
   read_settings(list_settings(scale), json::parse(R"({"initial": 8.0, "window": 5})"), "loss_scale");
