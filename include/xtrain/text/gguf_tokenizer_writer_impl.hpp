@@ -302,7 +302,7 @@ inline void add_gguf_byte_level(gguf_writer& to, const json& document, const std
 
 /// The tokenizer.json that vocab.json and merges.txt of GPT-2 or Qwen 2 stand for.
 [[nodiscard]] inline json gguf_document_of(const std::string& vocabulary, const std::string& merges, const std::string& folder) {
-  const json settings = read_json_if_there(folder + "/tokenizer_config.json");
+  const json settings = read_json_if_there(folder.empty() ? "tokenizer_config.json" : folder + "/tokenizer_config.json");
   const std::string kind = gguf_member_text(settings, "tokenizer_class");
   require<config_error>(kind.empty() || kind.starts_with("GPT2") || kind.starts_with("Qwen2"), vocabulary,
                         ": without a tokenizer.json, tokenizer_class must be GPT2Tokenizer or Qwen2Tokenizer to be in a GGUF file; it is ", kind);
@@ -353,8 +353,10 @@ XTRAIN_INLINE void add_gguf_tokenizer(gguf_writer& to, const std::string& from, 
   if (const std::string path = given("tokenizer.model"); !path.empty()) return detail::add_gguf_sentencepiece(to, path, folder, model);
   if (const std::string path = given("tokenizer.json"); !path.empty())
     return detail::add_gguf_byte_level(to, parse_json(mapped_file(path).text(), path), path, folder, model);
-  if (const std::string path = given("vocab.json"); !path.empty() && file_exists(folder + "/merges.txt"))
-    return detail::add_gguf_byte_level(to, detail::gguf_document_of(path, folder + "/merges.txt", folder), path, folder, model);
+  if (const std::string path = given("vocab.json"); !path.empty()) {  // beside gpt2-vocab.json is gpt2-merges.txt
+    const std::string merges = path.substr(0, path.size() - std::string_view("vocab.json").size()) + "merges.txt";
+    if (file_exists(merges)) return detail::add_gguf_byte_level(to, detail::gguf_document_of(path, merges, folder), path, folder, model);
+  }
   require<config_error>(from.empty() || is_folder || gguf_file::is_one(from), from,
                         ": a GGUF file's tokenizer must come from tokenizer.model, tokenizer.json, vocab.json or a GGUF file; it is another file");
   if (is_folder)

@@ -716,6 +716,17 @@ TEST_CASE("a tokenizer is written as llama.cpp's converter writes it, and gives 
   put_file(folder / "x.txt", "a b");
   refused(folder / "x.txt", 7, "must come from tokenizer.model, tokenizer.json, vocab.json or a GGUF file");
 
+  // two files, named without their folder, as GPT-2's are named
+  const scratch_folder pair;
+  const auto here = std::filesystem::current_path();
+  std::filesystem::current_path(pair.path());
+  for (const std::string name : {"", "gpt2-"}) {
+    put_file(pair / (name + "vocab.json"), R"({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3})");
+    put_file(pair / (name + "merges.txt"), "a b\n");
+    CHECK(gguf_file(written(name + "vocab.json", {.vocab_size = 4})).texts("tokenizer.ggml.merges") == std::vector<std::string_view>{"a b"});
+  }
+  std::filesystem::current_path(here);
+
   if (test_data("tokenizers").empty()) {
     MESSAGE("skipped: no test data");
     return;
