@@ -73,6 +73,7 @@ template <class T>
       if (name == given.text) return value = kind, true;
     return false;
   } else if constexpr (std::is_enum_v<T>) {
+    if (given.whole > static_cast<std::uint64_t>(std::numeric_limits<std::underlying_type_t<T>>::max())) return false;
     value = static_cast<T>(given.whole);
   } else if constexpr (std::unsigned_integral<T>) {
     if (given.whole > std::numeric_limits<T>::max()) return false;

@@ -223,6 +223,7 @@ TEST_CASE("a setting in a run description that is out of range, of another type 
   CHECK(refused(muon::config{}, R"({"steps": 0})") == "optimizer.settings.steps: must be a positive integer; given 0");
   CHECK(refused(own_config{}, R"({"kind": "wid"})") == "optimizer.settings.kind: must be one of narrow, wide; given 'wid'");
   CHECK(refused(own_config{}, R"({"shift": 3000000000})") == "optimizer.settings.shift: is too large; given 3000000000");
+  CHECK(refused(own_config{}, R"({"order": 4294967297})") == "optimizer.settings.order: is too large; given 4294967297");
   CHECK(refused(own_config{}, R"({"shift": 18446744073709551615})").starts_with("optimizer.settings.shift: must be an integer of at most 64 bits"));
   CHECK(refused(own_config{}, R"({"unknown_type": []})").starts_with("optimizer.settings.unknown_type: there is no such setting"));
   for (const char* const no_count : {R"({"steps": -1})", R"({"steps": 5.0})", R"({"steps": true})", R"({"steps": null})"})
