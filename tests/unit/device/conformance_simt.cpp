@@ -256,7 +256,7 @@ TEST_CASE("every kernel of the simt device agrees with the reference device") {
   suite.check<number>();
   INFO(suite.text());
   CHECK(suite.passed());
-  CHECK(suite.results().size() == 89 + (std::is_same_v<number, float> ? 2 : 0));  // tokens are chosen from fp32
+  CHECK(suite.results().size() == 90 + (std::is_same_v<number, float> ? 2 : 0));  // tokens are chosen from fp32
   CHECK(simt::host::runner::here().counts.bank_conflicts == 0);
 }
 #endif
