@@ -283,13 +283,14 @@ void resolve_fractions(run_description& run, std::size_t per_epoch) {
 }
 
 /// Runs the trainer, with the observers that the description asks for, and saves what it trained.
-///   settings  of the description
+///   captures  whether steps are captured where that can be
 ///   given     the description as it is saved
 ///   returns   0, or 128 + the signal that stopped the run
 template <class Model>
-int fit(Model& model, const xtrain::training_config<optimizer, objective>& settings, const run_description& run, const run_description& given,
-        const xtrain::dataset& data, const xtrain::dataset* held_out, const std::string& tokenizer_from, command_line::chat_flags& chat, bool first_rank,
-        shared_things& shared, const auto& prepare) {
+int fit(Model& model, bool captures, const run_description& run, const run_description& given, const xtrain::dataset& data, const xtrain::dataset* held_out,
+        const std::string& tokenizer_from, command_line::chat_flags& chat, bool first_rank, shared_things& shared, const auto& prepare) {
+  auto settings = command_line::described_config<optimizer, objective>(run);
+  settings.capture_steps = captures && xtrain::has_few_layouts(data) && xtrain::can_capture_steps<Model>(model.config(), model.settings(), settings);
   xtrain::trainer trainer(model, settings);
   prepare(trainer);
   const xtrain::output_description& output = run.output;
@@ -628,8 +629,9 @@ int train(run_description run, const train_flags& flags, const command_line::ran
           frozen.reset();
         }
       });
-    return fit(model, settings, run, given, *data, evaluated, files, chat, first_rank, shared, [&](auto& trainer) { frozen.use(trainer, second_batches); });
-  } else return fit(model, settings, run, given, *data, evaluated, files, chat, first_rank, shared, [](auto&) {});
+    return fit(model, !flags.launches_kernels, run, given, *data, evaluated, files, chat, first_rank, shared,
+               [&](auto& trainer) { frozen.use(trainer, second_batches); });
+  } else return fit(model, !flags.launches_kernels, run, given, *data, evaluated, files, chat, first_rank, shared, [](auto&) {});
 }
 
 }  // namespace

@@ -217,6 +217,7 @@ const family families[] = {
        testing::detail::check_activations<number>(c);
        testing::detail::check_embeddings<number>(c);
        testing::detail::check_rows<number>(c);
+       testing::detail::check_blocks<number>(c);
      }},
     {"optimizers",
      [](planting_suite& c) {
