@@ -89,7 +89,7 @@ TEST_CASE("kernels agree with the reference where cuBLASLt computes products: la
   fake_cublaslt blas(gpu, {.algorithms = {{.alignment = 16}, {.workspace_bytes = 1000, .alignment = 4}, {.milliseconds = 0.8}}});
   {
     testing::conformance<cuda> suite(blas.open(cache.path));
-    for (const std::size_t first : {0, 1}) {
+    for (const std::size_t first : {std::size_t{0}, std::size_t{1}}) {
       suite.begin_operands_at(first);
       testing::detail::check_products<bf16>(suite);
       testing::detail::check_products<float>(suite);
