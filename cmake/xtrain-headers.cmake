@@ -200,9 +200,23 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/memory.hpp
     xtrain/device/npu/context.hpp
     xtrain/device/npu/host_kernels.hpp
+    xtrain/device/npu/installed_operators.hpp
+    xtrain/device/npu/kernels.hpp
+    xtrain/device/npu/kernels/activation.hpp
+    xtrain/device/npu/kernels/attention.hpp
+    xtrain/device/npu/kernels/composed.hpp
+    xtrain/device/npu/kernels/elementwise.hpp
+    xtrain/device/npu/kernels/embedding.hpp
+    xtrain/device/npu/kernels/loss.hpp
+    xtrain/device/npu/kernels/matmul.hpp
+    xtrain/device/npu/kernels/norm.hpp
+    xtrain/device/npu/kernels/optimizer.hpp
     xtrain/device/npu/library.hpp
     xtrain/device/npu/npu.hpp
+    xtrain/device/npu/operator_settings.hpp
+    xtrain/device/npu/operators.hpp
     xtrain/device/npu/runtime.hpp
+    xtrain/device/npu/sequence.hpp
     xtrain/device/npu/stream.hpp
     xtrain/device/offload.hpp
     xtrain/device/pinned_memory.hpp
@@ -535,6 +549,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/streams.hpp
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/fake_ascend.hpp
+    xtrain/testing/fake_ascend_card.hpp
+    xtrain/testing/fake_ascend_operations.hpp
+    xtrain/testing/fake_ascend_operators.hpp
     xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/fake_cudnn.hpp

@@ -29,7 +29,7 @@ struct fake_ascend_operators::operations {
     c.need(!is_mixed || !(is_16_bits(a.type) && is_16_bits(b.type)) || !c.is_first_chip(), "types of factors differ");
     if (c.is_first_chip()) c.need(!(a.type == npu_type::fp32 && (cube == 0 || cube == 3)), "cubeMathType 0 and 3 do not take fp32 on this chip");
     if (is_16_bits(a.type) && is_16_bits(b.type) && to.type == npu_type::fp32)
-      c.need(!c.is_first_chip() && c.version() >= 9010, "an fp32 result of 16-bit factors needs CANN 9.1");
+      c.need(!c.is_first_chip() && c.version() >= cann_version{9, 1, 0}, "an fp32 result of 16-bit factors needs CANN 9.1");
   }
   /// Products summed in fp32.
   static values products(const tensor& a, const tensor& b) {
@@ -70,7 +70,7 @@ struct fake_ascend_operators::operations {
   }
   /// beta · self + alpha · a · b: added in fp32 by some releases, else to a product that is rounded first.
   static void add_product(call& c, const tensor& self, const tensor& a, const tensor& b, double beta, double alpha, const tensor& to) {
-    const bool rounds_first = is_16_bits(a.type) && !(c.version() / 10 == 850 || c.version() >= 9010);
+    const bool rounds_first = is_16_bits(a.type) && !((c.version().major == 8 && c.version().minor == 5) || c.version() >= cann_version{9, 1, 0});
     c.compute([=] {
       values all = products(a, b);
       const values before = detail::load(self, to.dims);
@@ -596,7 +596,7 @@ struct fake_ascend_operators::operations {
     const tensor &d = c.in(d_), &index = c.in(index_), &to = c.out(out_);
     c.need_number(d);
     c.need_types(index, {npu_type::int32, npu_type::int64});
-    if (c.version() < 9000) c.need_types(to, {d.type});
+    if (c.version() < cann_version{9, 0, 0}) c.need_types(to, {d.type});
     dims expected = index.dims;
     expected.push_back(d.dims.back());
     c.need_dims(d, expected);
@@ -754,6 +754,7 @@ inline int fake_ascend_operators::second_phase(std::size_t index, void* workspac
   if (run.workspace != 0 && workspace == nullptr) return violate_and_fail("the workspace is null");
   if (reinterpret_cast<std::uintptr_t>(workspace) % 32 != 0) return violate_and_fail("the workspace is not aligned");
   const auto* const first = static_cast<const std::byte*>(workspace);
+  std::vector<std::pair<const void*, std::size_t>> ranges;
   for (std::size_t i = 0; i < run.operands.size(); ++i) {
     const tensor& operand = run.operands[i];
     const auto live = std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& one) { return one.second.get() == run.handles[i]; });
@@ -762,20 +763,20 @@ inline int fake_ascend_operators::second_phase(std::size_t index, void* workspac
     if (operand.data == nullptr) return violate_and_fail("a tensor has no address");
     const std::byte *const begin = operand.first(), *const end = begin + operand.extent() * operand.size();
     if (run.workspace != 0 && begin < first + run.workspace && first < end) return violate_and_fail("the workspace shares memory with an operand");
-    if (why_not_device_memory)
-      if (const std::string why = why_not_device_memory(begin, static_cast<std::size_t>(end - begin)); !why.empty()) return violate_and_fail(why);
+    ranges.emplace_back(begin, static_cast<std::size_t>(end - begin));
   }
+  if (run.workspace != 0) ranges.emplace_back(workspace, run.workspace);
   ++launches_;
   ++launches_by_name_[name];
   const std::uint64_t size = run.workspace;
-  work compute = [poisoned = workspace, size, f = run.compute] {
+  std::function<void()> compute = [poisoned = workspace, size, f = run.compute] {
     if (size != 0) std::memset(poisoned, 0xCB, size);
     f();
     if (size != 0) std::memset(poisoned, 0xCB, size);
   };
   if (!run.is_repeatable) executors_.erase(found);
   lock.unlock();
-  if (enqueue) return enqueue(stream, std::move(compute));
+  if (enqueue) return enqueue(stream, {name, std::move(ranges), std::move(compute)});
   try {
     compute();
   } catch (const detail::fake_refusal& refusal) {
@@ -903,8 +904,6 @@ inline npu_operators fake_ascend_operators::make_table(const fake_ascend_operato
   using all = fake_ascend_objects;
   table.objects = {&all::create_tensor, &all::destroy_tensor, &all::create_scalar, &all::destroy_scalar, &all::create_ints,     &all::destroy_ints,
                    &all::create_bools,  &all::destroy_bools,  &all::set_repeatable, &all::destroy_executor, &all::recent_error};
-  table.rules.chip = settings.chip;
-  table.rules.cann_version = settings.cann_version;
   return table;
 }
 inline fake_ascend_operators::fake_ascend_operators(fake_ascend_operators_config settings)

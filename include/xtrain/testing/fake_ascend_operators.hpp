@@ -152,7 +152,7 @@ inline void store(const fake_tensor& to, const fake_values& values) {
 
 struct fake_ascend_operators_config {
   npu_chip chip = npu_chip::second;
-  int cann_version = 9010;
+  xtrain::cann_version cann{9, 1, 0};
   bool is_deterministic = true;        ///< else sums without a documented order are in another one
   std::vector<std::string> missing{};  ///< names of operators that this CANN does not have
   std::uint64_t most_workspace = 4096; ///< sizes are drawn below this
@@ -161,7 +161,12 @@ struct fake_ascend_operators_config {
 /// One exists at a time: the table's functions have no other argument to find it by.
 class fake_ascend_operators {
  public:
-  using work = std::function<void()>;
+  /// What an operator computes, and the memory that it uses.
+  struct work {
+    std::string name{};
+    std::vector<std::pair<const void*, std::size_t>> ranges{};
+    std::function<void()> compute{};
+  };
   explicit fake_ascend_operators(fake_ascend_operators_config settings = {});
   ~fake_ascend_operators() { self() = nullptr; }
   fake_ascend_operators(const fake_ascend_operators&) = delete;
@@ -172,8 +177,6 @@ class fake_ascend_operators {
 
   /// Puts work into the order of a stream; until it is set, work runs when it is queued. Returns a status.
   std::function<int(void* stream, work)> enqueue{};
-  /// Why this memory cannot be used by work on the device; empty: it can.
-  std::function<std::string(const void* first, std::size_t bytes)> why_not_device_memory{};
 
   /// The n-th first phase from now, counted from 1, fails with this status.
   void fail_call(std::size_t n, int status) {
@@ -213,7 +216,7 @@ class fake_ascend_operators {
   struct executor {
     std::size_t index = 0;
     std::string name{};
-    work compute{};
+    std::function<void()> compute{};
     std::vector<const tensor*> handles{};
     std::vector<tensor> operands{};
     std::uint64_t workspace = 0;
@@ -266,7 +269,7 @@ class fake_ascend_operators::call {
   /// An invalid argument.
   void need(bool holds, const std::string& why) const { need(holds, npu_operator_status::invalid_argument, why); }
   [[nodiscard]] bool is_first_chip() const { return fake_.settings().chip == npu_chip::first; }
-  [[nodiscard]] int version() const { return fake_.settings().cann_version; }
+  [[nodiscard]] const cann_version& version() const { return fake_.settings().cann; }
   [[nodiscard]] bool is_deterministic() const { return fake_.settings().is_deterministic; }
   /// 910A: not there.
   void need_second_chip() const { need(!is_first_chip(), npu_operator_status::no_kernel, "this chip has no such operator"); }
@@ -345,7 +348,7 @@ class fake_ascend_operators::call {
     need(dim >= -rank && dim < rank, concat("dim ", dim, " is out of range of ", of.text()));
     return static_cast<std::size_t>(dim < 0 ? dim + rank : dim);
   }
-  void compute(work f) const { making_.compute = std::move(f); }
+  void compute(std::function<void()> f) const { making_.compute = std::move(f); }
   /// It copies inside: its executor cannot run again.
   void copies() const { making_.copies = true; }
 

@@ -14,8 +14,9 @@
 #include <vector>
 
 #include <xtrain/core/dtype.hpp>
-#include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/device/npu/library.hpp>
+#include <xtrain/device/npu/operator_settings.hpp>
 
 // opaque
 struct aclTensor;
@@ -26,11 +27,6 @@ struct aclTensorList;
 struct aclOpExecutor;
 
 namespace xtrain {
-
-/// A call of an operator failed, or an operator is missing or needs more memory than was planned.
-class npu_operator_error : public error {
-  using error::error;
-};
 
 /// Types of elements; the numbers are CANN's.
 enum class npu_type : int { fp32 = 0, fp16 = 1, int8 = 2, int32 = 3, uint8 = 4, int64 = 9, fp64 = 11, boolean = 12, bf16 = 27 };
@@ -107,15 +103,14 @@ enum class npu_chip : std::uint8_t {
 /// What depends on the chip, the release of CANN and the user's choice.
 struct npu_operator_rules {
   npu_chip chip = npu_chip::second;
-  int cann_version = 9010;                               ///< 1000 · major + 10 · minor
-  bool fused = false;                                    ///< fused operators where they compute the formula
-  std::size_t workspace_floor = std::size_t{16} << 20;   ///< bytes that any operator may have, beside those of its operands
-  std::size_t chunk_bytes = std::size_t{256} << 20;      ///< of scores or logits that exist at the same time
+  cann_version cann{9, 1, 0};
+  npu_operator_settings settings{};
 
+  [[nodiscard]] constexpr bool has_fused() const { return settings.is_fused && chip == npu_chip::second; }
   /// Products of 16-bit factors are added to in fp32 and rounded once.
-  [[nodiscard]] constexpr bool adds_before_rounding() const { return cann_version / 10 == 850 || cann_version >= 9010; }
+  [[nodiscard]] constexpr bool adds_before_rounding() const { return (cann.major == 8 && cann.minor == 5) || widens_products(); }
   /// Products of 16-bit factors may have an fp32 result.
-  [[nodiscard]] constexpr bool widens_products() const { return cann_version >= 9010 && chip == npu_chip::second; }
+  [[nodiscard]] constexpr bool widens_products() const { return cann >= cann_version{9, 1, 0} && chip == npu_chip::second; }
 };
 
 inline constexpr std::size_t npu_max_rank = 8;
@@ -354,7 +349,6 @@ struct npu_operators {
   };
   std::array<entry, npu_op::count> entries{};
   npu_objects objects{};
-  npu_operator_rules rules{};
 
   /// Filled by find(symbol's name), which returns an npu_symbol.
   template <class Find>
@@ -379,6 +373,11 @@ struct npu_operators {
     set(table.objects.destroy_executor, "aclDestroyAclOpExecutor");
     set(table.objects.recent_error, "aclGetRecentErrMsg");
     return table;
+  }
+  [[nodiscard]] bool is_complete() const {
+    for (std::size_t i = 0; i < npu_op::count; ++i)
+      if (!has(i)) return false;
+    return true;
   }
   [[nodiscard]] bool has(std::size_t index) const { return entries[index].size != nullptr; }
   /// Names of operators that were not found.

@@ -16,6 +16,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/npu/operators.hpp>
+#include <xtrain/device/npu/runtime.hpp>
 
 namespace xtrain {
 
@@ -62,7 +63,7 @@ class npu_sequence {
   /// Bytes of scratch memory that were needed at the same time.
   [[nodiscard]] std::size_t peak() const { return peak_ == 0 ? 0 : peak_ + npu_piece_alignment + workspace_alignment; }
   [[nodiscard]] std::size_t launches() const { return launches_; }
-  /// Names of operators that the table lacks, when counting.
+  /// When counting: names of operators that the table or the chip lacks.
   [[nodiscard]] const std::vector<std::string_view>& missing() const { return missing_; }
 
   /// A piece of scratch memory.
@@ -97,14 +98,14 @@ class npu_sequence {
   };
 
   /// Queues an operator.
-  ///   throws  npu_operator_error: kernel, operator, operands, status and the vendor's message
+  ///   throws  npu_error: kernel, operator, operands, status and the vendor's message
   template <class... Argument, class... Given>
   void run(const npu_operator<Argument...>& op, const Given&... given) {
     static_assert(sizeof...(Argument) == sizeof...(Given), "npu_sequence::run: an operator must be given each of its arguments");
     ++launches_;
     const std::size_t allowed = allowance({bytes_of_argument(given)...});
     peak_ = std::max(peak_, workspace_begin() - first_ + allowed);
-    if (is_counting_) return note(op.index);
+    if (is_counting_) return note(op.index, (is_of(given, npu_type::bf16) || ...), (is_of(given, npu_type::fp32) || ...));
     std::uint64_t bytes = 0;
     aclOpExecutor* executor = nullptr;
     const auto describe = [&] { return described({text_of(given)...}); };
@@ -123,7 +124,7 @@ class npu_sequence {
   static constexpr std::size_t workspace_alignment = 512;
   // Each operator may have the floor, and as much as its operands in fp32: copies of strided ones, casts, partial sums.
   [[nodiscard]] std::size_t allowance(std::initializer_list<std::size_t> operands) const {
-    std::size_t bytes = rules_->workspace_floor;
+    std::size_t bytes = rules_->settings.workspace_floor;
     for (const std::size_t operand : operands) bytes += operand;
     return bytes;
   }
@@ -138,13 +139,13 @@ class npu_sequence {
 
   [[nodiscard]] detail::npu_argument<aclTensor> made(const npu_view& view) const {
     const std::size_t size = bytes_of(view.type), past = view.address % npu_tensor_alignment;
-    require<npu_operator_error>(past % size == 0, "npu: kernel ", kernel_, ": an operand must begin at a multiple of its element's ", size,
+    require<npu_error>(past % size == 0, "npu: kernel ", kernel_, ": an operand must begin at a multiple of its element's ", size,
                                 " bytes; given: ", view.text(), " at ", view.address);
     const auto offset = static_cast<std::int64_t>(past / size), extent = static_cast<std::int64_t>(view.extent()) + offset;
     aclTensor* const tensor =
         operators_->objects.create_tensor(view.dims.data(), view.rank, static_cast<int>(view.type), view.strides.data(), offset, 2, &extent, 1,
                                           reinterpret_cast<void*>(view.address - past));
-    require<npu_operator_error>(tensor != nullptr, "npu: kernel ", kernel_, ": aclCreateTensor failed for ", view.text(), message());
+    require<npu_error>(tensor != nullptr, "npu: kernel ", kernel_, ": aclCreateTensor failed for ", view.text(), message());
     return {tensor, operators_->objects.destroy_tensor};
   }
   [[nodiscard]] detail::npu_argument<aclScalar> made(const npu_scalar& scalar) const {
@@ -199,20 +200,30 @@ class npu_sequence {
     return text == nullptr || *text == 0 ? std::string() : concat("; CANN says: ", text);
   }
   [[noreturn]] void refuse(std::string_view op, std::string_view phase, int status, const std::string& operands) const {
-    fail<npu_operator_error>("npu: kernel ", kernel_, ": ", op, phase, "(", operands, ") failed: ", npu_operator_status::text(status), " (", status, ")",
+    fail<npu_error>("npu: kernel ", kernel_, ": ", op, phase, "(", operands, ") failed: ", npu_operator_status::text(status), " (", status, ")",
                              message());
   }
   void require_entry(std::size_t index) const {
-    require<npu_operator_error>(operators_->has(index), "npu: kernel ", kernel_, " needs the operator ", npu_op::names[index],
-                                ", which this CANN (", rules_->cann_version / 1000, ".", rules_->cann_version / 10 % 100,
-                                ") does not have; with_host_fallback runs such kernels on the host");
+    require<npu_error>(operators_->has(index), "npu: kernel ", kernel_, " needs the operator ", npu_op::names[index],
+                           ", which CANN ", rules_->cann.text(), " does not have");
   }
-  void note(std::size_t index) {
-    if (operators_ == nullptr || operators_->has(index)) return;
+  [[nodiscard]] static bool is_of(const npu_view& view, npu_type type) { return view.type == type; }
+  template <class Other>
+  [[nodiscard]] static bool is_of(const Other&, npu_type) {
+    return false;
+  }
+  /// Of an operator that the table lacks, or that the first chip does not have for these types.
+  void note(std::size_t index, bool has_bf16, bool has_fp32) {
+    const auto is_one_of = [&](auto... places) { return ((index == static_cast<std::size_t>(places)) || ...); };
+    using place = npu_op::place;
+    const bool is_product = is_one_of(place::mm, place::addmm, place::inplace_addmm, place::batch_matmul);
+    const bool is_new = is_one_of(place::exp, place::log, place::rms_norm, place::swi_glu, place::grouped_matmul_add, place::flash_attention);
+    const bool is_unknown = rules_->chip == npu_chip::first && (has_bf16 || is_new || (is_product && has_fp32));
+    if (!is_unknown && (operators_ == nullptr || operators_->has(index))) return;
     if (std::find(missing_.begin(), missing_.end(), npu_op::names[index]) == missing_.end()) missing_.push_back(npu_op::names[index]);
   }
   [[noreturn]] void too_little(std::string_view what, std::size_t needed) const {
-    fail<npu_operator_error>("npu: kernel ", kernel_, ": ", what, " must be as large as planned; needed are ", bytes_text(needed), ", there are ",
+    fail<npu_error>("npu: kernel ", kernel_, ": ", what, " must be as large as planned; needed are ", bytes_text(needed), ", there are ",
                              bytes_text(end_ > first_ ? end_ - first_ : 0));
   }
   /// Memory for an operator; its executor is destroyed if there is too little.
@@ -221,8 +232,8 @@ class npu_sequence {
     const std::uintptr_t begin = workspace_begin();
     if (bytes <= allowed && begin + bytes <= end_) return reinterpret_cast<void*>(begin);
     if (operators_->objects.set_repeatable(executor) == npu_operator_status::success) (void)operators_->objects.destroy_executor(executor);
-    fail<npu_operator_error>("npu: kernel ", kernel_, ": the workspace of ", op, " must fit into what was planned; it needs ", bytes_text(std::size_t{bytes}),
-                             ", planned were ", bytes_text(allowed), "; raise npu_operator_rules::workspace_floor");
+    fail<npu_error>("npu: kernel ", kernel_, ": the workspace of ", op, " must fit into what was planned; it needs ", bytes_text(std::size_t{bytes}),
+                             ", planned were ", bytes_text(allowed), "; raise npu_operator_settings::workspace_floor");
   }
 
   const npu_operator_rules* rules_;

@@ -99,7 +99,7 @@ void compose(npu_sequence& s, const kernel::softcap_backward<Memory, T>& k) {
 }
 
 inline void swiglu(npu_sequence& s, const npu_view& gate_up_n2f, const npu_view& y_nf) {
-  if (s.rules().fused && s.rules().chip == npu_chip::second) return s.run(npu_op::swi_glu, gate_up_n2f, -1, y_nf);
+  if (s.rules().has_fused()) return s.run(npu_op::swi_glu, gate_up_n2f, -1, y_nf);
   const npu_view gate_nf = wide(s, half_of(gate_up_n2f, 0)), y = s.fresh_like(gate_nf);
   s.run(npu_op::sigmoid, gate_nf, y);
   s.run(npu_op::inplace_mul, y, gate_nf);

@@ -129,7 +129,7 @@ template <class F>
 void for_each_part(npu_sequence& s, const attention_task& task, std::size_t copies, F&& f) {
   const kernel::attention_shape& shape = task.shape;
   const std::size_t of_key_head = std::max<std::size_t>(1, copies * (shape.h / shape.k) * shape.t * shape.t * sizeof(float));
-  const std::size_t fit = std::max<std::size_t>(1, s.rules().chunk_bytes / of_key_head);
+  const std::size_t fit = std::max<std::size_t>(1, s.rules().settings.chunk_bytes / of_key_head);
   const std::size_t heads = std::min(fit, shape.k), sequences = heads < shape.k ? 1 : std::min(shape.b, fit / shape.k);
   for (std::size_t b = 0; b < shape.b; b += sequences)
     for (std::size_t k = 0; k < shape.k; k += heads) {

@@ -98,7 +98,7 @@ struct loss_task {
 
 inline void linear_loss(npu_sequence& s, const loss_task& task) {
   const std::size_t n = task.x_nc.dim(0), c = task.x_nc.dim(1), v = task.weight_vc.dim(0);
-  const std::size_t fit = std::max<std::size_t>(1, s.rules().chunk_bytes / (4 * v * sizeof(float))), rows = std::min(n, fit);
+  const std::size_t fit = std::max<std::size_t>(1, s.rules().settings.chunk_bytes / (4 * v * sizeof(float))), rows = std::min(n, fit);
   const bool is_frozen = !task.with_gradient || task.dweight_vc.elements() == 0, has_bias = task.with_gradient && task.dbias_v.elements() != 0;
   // what is added to in 16 bits is added to once
   const bool in_parts = rows < n && is_16_bits(task.x_nc.type);

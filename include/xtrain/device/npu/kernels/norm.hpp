@@ -46,7 +46,7 @@ void compose(npu_sequence& s, const kernel::rms_norm<Memory, T>& k) {
   if (k.n == 0 || k.c == 0) return;
   const npu_view x_nc = view_of(k.x_nc, {k.n, k.c}), weight_c = view_of(k.weight_c, {k.c}), y_nc = view_of(k.y_nc, {k.n, k.c}),
                  rstd_n1 = view_of(k.rstd_n, {k.n, 1});
-  if (s.rules().fused && s.rules().chip == npu_chip::second && k.offset == 0.0)
+  if (s.rules().has_fused() && k.offset == 0.0)
     return s.run(npu_op::rms_norm, x_nc, weight_c, k.epsilon, y_nc, rstd_n1);
   const npu_view x = wide(s, x_nc);
   inverse_deviation(s, x, k.epsilon, rstd_n1);
@@ -71,7 +71,7 @@ void compose(npu_sequence& s, const kernel::layer_norm<Memory, T>& k) {
   if (k.n == 0 || k.c == 0) return;
   const npu_view x_nc = view_of(k.x_nc, {k.n, k.c}), weight_c = view_of(k.weight_c, {k.c}), bias_c = view_of(k.bias_c, {k.c}),
                  y_nc = view_of(k.y_nc, {k.n, k.c}), mean_n1 = view_of(k.mean_n, {k.n, 1}), rstd_n1 = view_of(k.rstd_n, {k.n, 1});
-  if (s.rules().fused)
+  if (s.rules().has_fused())
     return s.run(npu_op::layer_norm, x_nc, npu_ints{static_cast<std::int64_t>(k.c)}, weight_c, bias_c, k.epsilon, y_nc, mean_n1, rstd_n1);
   const npu_view deviation_nc = wide_copy(s, x_nc);
   sum_last(s, deviation_nc, mean_n1);
