@@ -27,6 +27,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/group_impl.hpp
     xtrain/comm/halving_position.hpp
     xtrain/comm/host_staging.hpp
+    xtrain/comm/hccl/communicator.hpp
+    xtrain/comm/hccl/hccl.hpp
+    xtrain/comm/hccl/library.hpp
     xtrain/comm/launch.hpp
     xtrain/comm/mesh.hpp
     xtrain/comm/message_scratch.hpp
@@ -538,6 +541,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/fake_cudnn.hpp
+    xtrain/testing/fake_hccl.hpp
     xtrain/testing/fake_nccl.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp
