@@ -1,4 +1,4 @@
-// Definitions of peft_config.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of peft_config.hpp.
 #pragma once
 
 #include <algorithm>

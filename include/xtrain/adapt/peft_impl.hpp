@@ -1,4 +1,4 @@
-// Definitions of peft.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of peft.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Definitions of threads.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of threads.hpp.
 #pragma once
 
 #include <atomic>

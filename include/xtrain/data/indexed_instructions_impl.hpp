@@ -1,4 +1,4 @@
-// Definitions of indexed_instructions.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of indexed_instructions.hpp.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Definitions of loader.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of loader.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Definitions of log_prob_file.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of log_prob_file.hpp.
 #pragma once
 
 #include <charconv>

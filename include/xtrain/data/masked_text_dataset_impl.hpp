@@ -1,4 +1,4 @@
-// Definitions of masked_text_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of masked_text_dataset.hpp.
 #pragma once
 
 #include <algorithm>

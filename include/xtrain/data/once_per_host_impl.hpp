@@ -1,4 +1,4 @@
-// Definitions of once_per_host.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of once_per_host.hpp.
 #pragma once
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Definitions of preprocess.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of preprocess.hpp.
 #pragma once
 
 #include <sys/stat.h>

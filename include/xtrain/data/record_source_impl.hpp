@@ -1,4 +1,4 @@
-// Definitions of record_source.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of record_source.hpp.
 #pragma once
 
 #include <glob.h>

@@ -1,4 +1,4 @@
-// Definitions of answer_filter.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of answer_filter.hpp.
 #pragma once
 
 #include <algorithm>

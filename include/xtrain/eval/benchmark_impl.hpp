@@ -1,4 +1,4 @@
-// Definitions of benchmark.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of benchmark.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Definitions of benchmark_task.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of benchmark_task.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Definitions of language_model.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of language_model.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Definitions of math_answer.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of math_answer.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Definitions of text_overlap.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of text_overlap.hpp.
 #pragma once
 
 #include <algorithm>

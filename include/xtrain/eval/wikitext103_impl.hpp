@@ -1,4 +1,4 @@
-// Definitions of wikitext103.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of wikitext103.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Definitions of layout_bounds.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of layout_bounds.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Definitions of machine_file.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of machine_file.hpp.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Definitions of mesh_plan.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of mesh_plan.hpp.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Definitions of predict.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of predict.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Definitions of search.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of search.hpp.
 #pragma once
 
 #include <algorithm>

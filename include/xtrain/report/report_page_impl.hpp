@@ -1,4 +1,4 @@
-// Definitions of report_page.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of report_page.hpp.
 #pragma once
 
 #include <algorithm>

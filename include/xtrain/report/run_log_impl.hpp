@@ -1,4 +1,4 @@
-// Definitions of run_log.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of run_log.hpp.
 #pragma once
 
 #include <algorithm>
