@@ -17,7 +17,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A misspelled key must be an error, and not be taken for an omitted one.
+/// A misspelled key must be an error.
 inline void require_known(const json_settings& object, std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : object.object().items()) {
     bool found = false;
