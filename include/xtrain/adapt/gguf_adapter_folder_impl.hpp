@@ -1,4 +1,4 @@
-// Definitions of gguf_adapter_folder.hpp.
+// Definitions of gguf_adapter_folder.hpp: included by it, or compiled once by xtrain_add_library.
 #pragma once
 
 #include <array>
