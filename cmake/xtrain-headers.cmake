@@ -198,6 +198,12 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/step_scalars.hpp
     xtrain/device/kernel/value_loss.hpp
     xtrain/device/memory.hpp
+    xtrain/device/npu/context.hpp
+    xtrain/device/npu/host_kernels.hpp
+    xtrain/device/npu/library.hpp
+    xtrain/device/npu/npu.hpp
+    xtrain/device/npu/runtime.hpp
+    xtrain/device/npu/stream.hpp
     xtrain/device/offload.hpp
     xtrain/device/pinned_memory.hpp
     xtrain/device/pinned_pipe.hpp
@@ -258,6 +264,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/simt/step_scalars.hpp
     xtrain/device/simt/two_stage_sum.hpp
     xtrain/device/stream_drain.hpp
+    xtrain/device/stream_problem.hpp
     xtrain/device/token_selection.hpp
     xtrain/device/unsupported.hpp
     xtrain/device/with_host_fallback.hpp
@@ -527,6 +534,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/step_scalars.hpp
     xtrain/testing/conformance/streams.hpp
     xtrain/testing/delayed_schedule.hpp
+    xtrain/testing/fake_ascend.hpp
     xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/fake_cudnn.hpp
