@@ -198,6 +198,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/step_scalars.hpp
     xtrain/device/kernel/value_loss.hpp
     xtrain/device/memory.hpp
+    xtrain/device/musa/musa.hpp
+    xtrain/device/musa/runtime.hpp
     xtrain/device/offload.hpp
     xtrain/device/pinned_memory.hpp
     xtrain/device/pinned_pipe.hpp
@@ -529,6 +531,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
+    xtrain/testing/fake_musa.hpp
     xtrain/testing/fake_cudnn.hpp
     xtrain/testing/fake_nccl.hpp
     xtrain/testing/isolated.hpp
