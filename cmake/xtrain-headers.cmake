@@ -198,6 +198,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/step_scalars.hpp
     xtrain/device/kernel/value_loss.hpp
     xtrain/device/memory.hpp
+    xtrain/device/musa/musa.hpp
+    xtrain/device/musa/runtime.hpp
     xtrain/device/npu/context.hpp
     xtrain/device/npu/host_kernels.hpp
     xtrain/device/npu/library.hpp
@@ -538,6 +540,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/fake_cudnn.hpp
+    xtrain/testing/fake_musa.hpp
     xtrain/testing/fake_nccl.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp
