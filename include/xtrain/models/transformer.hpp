@@ -36,10 +36,10 @@ namespace detail {
 
 /// How a recipe's optimizer wants parameters to be aligned, in elements.
 template <class Recipe>
-inline constexpr std::size_t layout_alignment_of = [] {
-  if constexpr (requires { Recipe::optimizer::layout_alignment; }) return std::size_t{Recipe::optimizer::layout_alignment};
-  else return std::size_t{1};
-}();
+inline constexpr std::size_t layout_alignment_of = 1;
+template <class Recipe>
+requires has_hook<typename Recipe::optimizer, hook::layout_alignment>
+inline constexpr std::size_t layout_alignment_of<Recipe> = Recipe::optimizer::layout_alignment;
 
 /// The block may have a mixture of experts, with a load to balance.
 template <class Block>
