@@ -62,6 +62,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/gguf_writer.hpp
     xtrain/core/gguf_writer_impl.hpp
     xtrain/core/header_inline.hpp
+    xtrain/core/hooks.hpp
     xtrain/core/kind_names.hpp
     xtrain/core/library.hpp
     xtrain/core/lifetime.hpp

@@ -35,10 +35,10 @@ namespace detail {
 
 /// Parameter alignment that the optimizer wants, in elements.
 template <class Recipe>
-inline constexpr std::size_t layout_alignment_of = [] {
-  if constexpr (requires { Recipe::optimizer::layout_alignment; }) return std::size_t{Recipe::optimizer::layout_alignment};
-  else return std::size_t{1};
-}();
+inline constexpr std::size_t layout_alignment_of = 1;
+template <class Recipe>
+requires has_hook<typename Recipe::optimizer, hook::layout_alignment>
+inline constexpr std::size_t layout_alignment_of<Recipe> = Recipe::optimizer::layout_alignment;
 
 /// The block may have a mixture of experts.
 template <class Block>
