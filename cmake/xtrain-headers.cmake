@@ -65,6 +65,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/gguf_writer.hpp
     xtrain/core/gguf_writer_impl.hpp
     xtrain/core/header_inline.hpp
+    xtrain/core/hooks.hpp
     xtrain/core/kind_names.hpp
     xtrain/core/library.hpp
     xtrain/core/lifetime.hpp
@@ -201,6 +202,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/step_scalars.hpp
     xtrain/device/kernel/value_loss.hpp
     xtrain/device/memory.hpp
+    xtrain/device/musa/musa.hpp
+    xtrain/device/musa/runtime.hpp
     xtrain/device/npu/context.hpp
     xtrain/device/npu/host_kernels.hpp
     xtrain/device/npu/library.hpp
@@ -542,6 +545,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/fake_cudnn.hpp
     xtrain/testing/fake_hccl.hpp
+    xtrain/testing/fake_musa.hpp
     xtrain/testing/fake_nccl.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp
