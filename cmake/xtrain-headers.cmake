@@ -27,6 +27,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/group_impl.hpp
     xtrain/comm/halving_position.hpp
     xtrain/comm/host_staging.hpp
+    xtrain/comm/hccl/communicator.hpp
+    xtrain/comm/hccl/hccl.hpp
+    xtrain/comm/hccl/library.hpp
     xtrain/comm/launch.hpp
     xtrain/comm/mesh.hpp
     xtrain/comm/message_scratch.hpp
@@ -62,6 +65,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/gguf_writer.hpp
     xtrain/core/gguf_writer_impl.hpp
     xtrain/core/header_inline.hpp
+    xtrain/core/hooks.hpp
     xtrain/core/kind_names.hpp
     xtrain/core/library.hpp
     xtrain/core/lifetime.hpp
@@ -198,6 +202,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/step_scalars.hpp
     xtrain/device/kernel/value_loss.hpp
     xtrain/device/memory.hpp
+    xtrain/device/musa/musa.hpp
+    xtrain/device/musa/runtime.hpp
     xtrain/device/npu/context.hpp
     xtrain/device/npu/host_kernels.hpp
     xtrain/device/npu/installed_operators.hpp
@@ -555,6 +561,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/fake_cudnn.hpp
+    xtrain/testing/fake_hccl.hpp
+    xtrain/testing/fake_musa.hpp
     xtrain/testing/fake_nccl.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp

@@ -33,7 +33,7 @@ namespace xtrain::testing {
 /// What the fake pretends.
 struct fake_ascend_config {
   int devices = 1;
-  std::size_t memory = std::size_t{256} << 20;  ///< bytes of each device
+  std::size_t memory = std::size_t{1} << 30;  ///< bytes of each device
   std::string soc = "Ascend910B3";
   cann_version version{9, 1, 0};
   int init_status = npu_status::success;
@@ -168,6 +168,12 @@ class fake_ascend {
   }
   /// In locked(): another thread's is_done() may have changed.
   void notify() { changed_.notify_all(); }
+  /// Outside of locked(): waits until f() holds, asked under the lock, or so long.
+  template <class F>
+  bool wait_until(F&& f, std::chrono::milliseconds at_most) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, at_most, f);
+  }
   /// In locked(): the device of a stream is stopped: work is skipped, waits return the status.
   void stop_device(int device, int status) {
     for (const auto& [handle, q] : queues_)
@@ -387,9 +393,12 @@ class fake_ascend {
     stop_device(q.device, status);
   }
   /// The host waits until the queue has done `number` works.
-  int wait_for(std::unique_lock<std::mutex>& lock, const std::shared_ptr<queue>& q, std::size_t number) {
-    ++host_waits_;
+  int wait_for(std::unique_lock<std::mutex>& lock, const std::shared_ptr<queue>& q, std::size_t number, int milliseconds = -1) {
+    if (milliseconds < 0 || q->done < number) ++host_waits_;
     demand(*q, number);
+    if (milliseconds >= 0) {
+      if (!changed_.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return q->done >= number; })) return npu_status::stream_timeout;
+    }
     std::size_t seen = q->done;
     auto since = std::chrono::steady_clock::now();
     while (q->done < number) {
@@ -551,7 +560,10 @@ class fake_ascend {
       return npu_status::success;
     };
     t.device_count = [](std::uint32_t* count) {
-      return call("aclrtGetDeviceCount", [&](fake_ascend& all) { return *count = static_cast<std::uint32_t>(all.settings_.devices), all.settings_.count_status; });
+      return call("aclrtGetDeviceCount", [&](fake_ascend& all) { 
+        *count = static_cast<std::uint32_t>(all.settings_.devices);
+        return all.settings_.count_status;
+      });
     };
     t.set_device = [](std::int32_t device) {
       return call("aclrtSetDevice", [&](fake_ascend& all) {
@@ -655,6 +667,22 @@ class fake_ascend {
       const auto q = all.queue_of(stream, "aclrtSynchronizeStream");
       return q ? all.wait_for(lock, q, q->queued) : npu_status::wrong_context;
     };
+    t.synchronize_stream_for = [](void* stream, std::int32_t milliseconds) {
+      fake_ascend& all = *self();
+      std::unique_lock lock(all.mutex_);
+      if (const int status = all.enter("aclrtSynchronizeStreamWithTimeout")) return status;
+      if (const int status = all.state_of_thread("aclrtSynchronizeStreamWithTimeout")) return status;
+      const auto q = all.queue_of(stream, "aclrtSynchronizeStreamWithTimeout");
+      return q ? all.wait_for(lock, q, q->queued, milliseconds) : npu_status::wrong_context;
+    };
+    t.abort_stream = [](void* stream) {
+      return call_on(stream, "aclrtStreamAbort", [&](fake_ascend& all, const std::shared_ptr<queue>& q) {
+        q->items.clear();
+        q->done = q->queued;
+        all.changed_.notify_all();
+        return npu_status::success;
+      });
+    };
     t.set_failure_mode = [](void* stream, std::uint64_t mode) {
       return call_on(stream, "aclrtSetStreamFailureMode", [&](fake_ascend& all, const std::shared_ptr<queue>& q) {
         if (mode > 1) return all.violation(npu_status::invalid_parameter, concat("aclrtSetStreamFailureMode: mode ", mode));
@@ -706,6 +734,17 @@ class fake_ascend {
       if (e == nullptr) return npu_status::invalid_handle;
       if (!e->of) return all.violation(npu_status::runtime_parameter, "aclrtSynchronizeEvent of an event that was not recorded");
       return all.wait_for(lock, std::shared_ptr<queue>(e->of), std::size_t{e->number});
+    };
+    t.synchronize_event_for = [](void* handle, std::int32_t milliseconds) {
+      fake_ascend& all = *self();
+      std::unique_lock lock(all.mutex_);
+      if (const int status = all.enter("aclrtSynchronizeEventWithTimeout")) return status;
+      if (const int status = all.state_of_thread("aclrtSynchronizeEventWithTimeout")) return status;
+      const event* const e = all.event_of(handle, "aclrtSynchronizeEventWithTimeout");
+      if (e == nullptr) return npu_status::invalid_handle;
+      if (!e->of) return all.violation(npu_status::runtime_parameter, "aclrtSynchronizeEventWithTimeout of an event that was not recorded");
+      const int status = all.wait_for(lock, std::shared_ptr<queue>(e->of), std::size_t{e->number}, milliseconds);
+      return status == npu_status::stream_timeout ? npu_status::event_timeout : status;
     };
     t.query_event = [](void* handle, std::int32_t* is_reached) {  // does not count: a thread that watches asks at any time
       fake_ascend& all = *self();

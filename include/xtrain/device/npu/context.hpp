@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -189,10 +190,11 @@ class npu_state {
         if (now.now[r] != 0)
           by_role += concat(by_role.empty() ? " (" : ", ", xtrain::name_of(static_cast<memory_role>(r)), " ", bytes_text(now.now[r]));
       fail<memory_error>("npu: ", xtrain::name_of(role), " needs ", bytes_text(bytes), "; in use are ", bytes_text(now.total_now), by_role,
-                         by_role.empty() ? "" : ")", " of ", bytes_text(limit_), why);
+                         by_role.empty() ? "" : ")", " of ", bytes_text(limit_),
+                         outside_.load() == 0 ? "" : concat(", of which HCCL's communicators have ", bytes_text(outside_.load())), why);
     };
     tally_.add(role, bytes);
-    if (tally_.total() > limit_) {
+    if (tally_.total() + outside_.load() > limit_) {
       tally_.remove(role, bytes);
       refuse("");
     }
@@ -259,6 +261,11 @@ class npu_state {
     events_.push_back(event);
   }
 
+  /// Memory of the NPU that another library has: it is not the program's to use.
+  void add_outside(std::size_t bytes) { outside_.fetch_add(bytes); }
+  void remove_outside(std::size_t bytes) { outside_.fetch_sub(bytes); }
+  [[nodiscard]] std::size_t outside() const { return outside_.load(); }
+
   void count_host_run(std::string_view kernel, double seconds) {
     const std::lock_guard lock(mutex_);
     for (npu_host_runs& known : host_runs_)
@@ -286,6 +293,7 @@ class npu_state {
   npu_properties properties_{};
   std::size_t limit_ = 0;
   memory_tally tally_{};
+  std::atomic<std::size_t> outside_{0};
   bool is_dry_run_ = false;
   dry_record record_{};
   unreal_addresses addresses_{};
@@ -316,6 +324,8 @@ class npu_context {
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) const { return state_->allocate_pinned(bytes); }
   void release_pinned(void* memory) const { state_->release_pinned(memory); }
   [[nodiscard]] memory_count memory() const { return state_->tally().count(); }
+  /// Of HCCL's communicators, in none of memory()'s roles.
+  [[nodiscard]] std::size_t memory_of_communicators() const { return state_->outside(); }
   [[nodiscard]] std::size_t memory_limit() const { return state_->limit(); }
   [[nodiscard]] npu_properties properties() const { return state_->properties(); }
   [[nodiscard]] int ordinal() const { return state_->ordinal(); }

@@ -95,12 +95,15 @@ struct npu_runtime {
   int (*create_stream)(void** stream) = nullptr;
   int (*destroy_stream)(void* stream) = nullptr;
   int (*synchronize_stream)(void* stream) = nullptr;
+  int (*synchronize_stream_for)(void* stream, std::int32_t milliseconds) = nullptr;  ///< optional
+  int (*abort_stream)(void* stream) = nullptr;  ///< optional: ends what it does, and discards what is queued
   int (*set_failure_mode)(void* stream, std::uint64_t mode) = nullptr;  ///< optional. 1: nothing that follows a failed task is done
   int (*create_event)(void** event, std::uint32_t flag) = nullptr;
   int (*destroy_event)(void* event) = nullptr;
   int (*record_event)(void* event, void* stream) = nullptr;
   int (*wait_event)(void* stream, void* event) = nullptr;
   int (*synchronize_event)(void* event) = nullptr;
+  int (*synchronize_event_for)(void* event, std::int32_t milliseconds) = nullptr;  ///< optional
   int (*query_event)(void* event, std::int32_t* is_reached) = nullptr;
 
   int (*copy)(void* to, std::size_t capacity, const void* from, std::size_t bytes, std::int32_t kind, void* stream) = nullptr;
@@ -142,12 +145,15 @@ void for_each_npu_entry(Runtime& all, F&& f) {
   f(all.create_stream, "aclrtCreateStream", true);
   f(all.destroy_stream, "aclrtDestroyStream", true);
   f(all.synchronize_stream, "aclrtSynchronizeStream", true);
+  f(all.synchronize_stream_for, "aclrtSynchronizeStreamWithTimeout", false);
+  f(all.abort_stream, "aclrtStreamAbort", false);
   f(all.set_failure_mode, "aclrtSetStreamFailureMode", false);
   f(all.create_event, "aclrtCreateEventExWithFlag", true);
   f(all.destroy_event, "aclrtDestroyEvent", true);
   f(all.record_event, "aclrtRecordEvent", true);
   f(all.wait_event, "aclrtStreamWaitEvent", true);
   f(all.synchronize_event, "aclrtSynchronizeEvent", true);
+  f(all.synchronize_event_for, "aclrtSynchronizeEventWithTimeout", false);
   f(all.query_event, "aclrtQueryEventStatus", true);
   f(all.copy, "aclrtMemcpyAsync", true);
   f(all.fill, "aclrtMemsetAsync", true);

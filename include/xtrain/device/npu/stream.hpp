@@ -29,6 +29,9 @@ namespace detail {
 
 class npu_host_kernels;  // host_kernels.hpp
 
+/// How often a waiting thread looks whether another library has failed.
+inline constexpr std::int32_t npu_poll_milliseconds = 50;
+
 /// An event of the runtime, which goes back to the context's when nobody refers to it.
 [[nodiscard]] inline std::shared_ptr<void> shared_npu_event(const std::shared_ptr<npu_state>& state) {
   return {state->take_event(), [state](void* event) { state->return_event(event); }};
@@ -130,7 +133,13 @@ class npu_stream {
     void synchronize() const {
       if (!raw_) return;
       state_->enter();
-      state_->check(state_->runtime().synchronize_event(raw_.get()), "aclrtSynchronizeEvent", {});
+      const npu_runtime& runtime = state_->runtime();
+      int status = npu_status::event_timeout;
+      if (may_be_told_ && runtime.synchronize_event_for != nullptr)
+        while (status == npu_status::event_timeout && !problem_->before(functions_))
+          status = runtime.synchronize_event_for(raw_.get(), detail::npu_poll_milliseconds);
+      else status = runtime.synchronize_event(raw_.get());
+      if (status != npu_status::event_timeout) state_->check(status, "aclrtSynchronizeEvent");
       if (const std::exception_ptr problem = problem_->before(functions_)) std::rethrow_exception(problem);
     }
     /// Whether the NPU has reached it; true after an error of the NPU too. The host does not wait.
@@ -221,7 +230,8 @@ class npu_stream {
   void synchronize() {
     if (dry_record* const record = counts()) return void(++record->synchronisations);
     state_->enter();
-    check(state_->runtime().synchronize_stream(raw_), "aclrtSynchronizeStream");
+    const int status = wait_for_all();
+    if (status != npu_status::stream_timeout) check(status, "aclrtSynchronizeStream");
     if (const std::exception_ptr problem = problem_->before(functions_)) std::rethrow_exception(problem);
   }
   [[nodiscard]] event record() {
@@ -316,11 +326,26 @@ class npu_stream {
     const std::string after = status >= 500000 ? concat(call, ", after kernels of which the last was ", last_kernel_.empty() ? "none" : last_kernel_, ",") : "";
     state_->check(status, after.empty() ? call : after);
   }
+  /// Waits until all is done, or until another library has failed to do its part: then the rest is discarded.
+  ///   returns  the status; of the latter stream_timeout
+  [[nodiscard]] int wait_for_all() noexcept {
+    const npu_runtime& runtime = state_->runtime();
+    if (!may_be_told_ || runtime.synchronize_stream_for == nullptr || runtime.abort_stream == nullptr) return runtime.synchronize_stream(raw_);
+    for (;;) {
+      const int status = runtime.synchronize_stream_for(raw_, detail::npu_poll_milliseconds);
+      if (status != npu_status::stream_timeout || !problem_->before(functions_)) {
+        if (status != npu_status::stream_timeout) return status;
+        continue;
+      }
+      (void)runtime.abort_stream(raw_);
+      return status;
+    }
+  }
   void close() noexcept {
     if (raw_ == nullptr) return;
     const npu_runtime& runtime = state_->runtime();
     (void)runtime.set_device(state_->ordinal());
-    (void)runtime.synchronize_stream(raw_);  // who waits for the result reports what it throws
+    (void)wait_for_all();  // who waits for the result reports what it throws
     host_functions_.reset();
     problem_->settle();
     (void)runtime.destroy_stream(std::exchange(raw_, nullptr));
