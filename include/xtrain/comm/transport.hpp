@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include <xtrain/comm/channel_origin.hpp>
 #include <xtrain/comm/native_collectives.hpp>
 
 namespace xtrain {
@@ -43,6 +44,9 @@ class transport {
                                                                    [[maybe_unused]] std::uint32_t channel) {
     return nullptr;
   }
+
+  /// Where messages of channel 0 go. A transport that sends by another one returns that one's.
+  [[nodiscard]] virtual channel_origin channels() const { return {.network = this}; }
 
   /// Which other rank of the run has stopped with an error, and why, as far as this rank knows: "rank 1 has stopped: disk: full". Empty: none.
   [[nodiscard]] virtual std::string stopped() const { return {}; }

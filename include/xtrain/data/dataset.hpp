@@ -14,6 +14,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/read_lifetime.hpp>
 #include <xtrain/data/spill.hpp>
 
 namespace xtrain {
@@ -67,6 +68,9 @@ class dataset {
   /// A finished dataset of layout `stream` that holds no tokens: a loader reads its samples, in their order. add(), extend(), begin(), at() and is_target()
   /// are a config_error.
   dataset(std::string source, std::shared_ptr<const sample_source> samples);
+  dataset(dataset&&) = default;
+  dataset& operator=(dataset&&) = default;
+  ~dataset() { lifetime_.end(); }
 
   /// Appends a sample. `learned(i)` says whether token i is a target (the loss mask); it is called once for each token, in order.
   ///   throws  data_error if a token is negative or at least 2^30, and what `learned` throws; the dataset is then as it was, without the sample;
@@ -137,8 +141,9 @@ class dataset {
     if (samples_) [[unlikely]]
       refuse_sample_source(who);
   }
-  /// throws config_error before finish()
+  /// throws config_error before finish(), error when it was moved from
   void require_finished() const {
+    require<error>(!lifetime_.is_moved_from(), "dataset: must not be used after it was moved from; use the dataset that it was moved to");
     require<config_error>(finished_, source_, ": finish() must be called after the last sample; ", size(), " samples were added");
   }
   /// Length of the longest sample, in tokens.
@@ -163,7 +168,13 @@ class dataset {
   /// What a run that is resumed is compared by: source, sizes, and a checksum of some of the tokens and the number of targets; or what the sample_source
   /// says of itself.
   [[nodiscard]] std::string identity() const;
+  /// For those who refer to it: whether it is still here.
+  [[nodiscard]] const detail::read_lifetime& lifetime() const { return lifetime_; }
 
+ private:
+  detail::read_lifetime lifetime_;  // before what is read: it is moved first
+
+ public:
   /// What happens to samples longer than the sequence length; refused by default.
   overlong when_too_long = overlong::refuse;
   /// So many consecutive samples stay together, in order, and are left out together: 2 for pairs of a chosen and a rejected answer.
@@ -188,7 +199,8 @@ class dataset {
   [[noreturn]] void refuse_sample_source(const char* who) const;
   void require_unfinished(const char* who) const {
     require_own_tokens(who);
-    require<config_error>(!finished_, source_, ": ", who, " must be called before finish()");  // an array that lies in a file does not grow
+    require<config_error>(!finished_, source_, ": ", who, " must be called before finish(): a finished dataset does not change");
+    // an array that lies in a file does not grow
   }
   void require_token(token t) const;
   void append_values(std::size_t tokens, const sample_values& values);
