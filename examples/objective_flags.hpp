@@ -81,19 +81,12 @@ void add_setting_flags(CLI::App& app, Config& to) {
 
 /// Whether an objective may have a reference model, or a teacher.
 template <class Objective>
-concept has_reference_model = requires {
-  requires Objective::has_reference;
-};
+concept has_reference_model = xtrain::has_hook<Objective, xtrain::hook::reference_b>;
 template <class Objective>
-concept has_teacher_model = requires(typename Objective::config c) {
-  c.top_k;
-  c.temperature;
-};
+concept has_teacher_model = xtrain::has_hook<Objective, xtrain::hook::use_teacher>;
 /// Whether it reads labels of samples.
 template <class Objective>
-concept reads_labels = requires {
-  requires Objective::has_labels;
-};
+concept reads_labels = has_reference_model<Objective> && xtrain::has_hook<Objective, xtrain::hook::upload>;
 
 /// Flags of a training run with an objective.
 template <class Objective>

@@ -52,6 +52,7 @@ struct ranking {
   static constexpr std::string_view name = "ranking";
   static constexpr std::size_t group_size = 2;  // of the dataset: pairs stay together
   static constexpr std::array<std::string_view, 0> statistics{};
+  using hooks = xtrain::hooks<>;  // its optional members
 
   struct config {
     double margin = 1.0;

@@ -59,6 +59,7 @@ void run_kernel(Stream&, const adagrad_kernel<xtrain::host_memory, P, G, M, S>& 
 /// The policy. Its state is half of adamw's.
 struct adagrad {
   static constexpr std::string_view name = "adagrad";
+  using hooks = xtrain::hooks<>;  // its optional members
 
   struct config {
     double epsilon = 1e-10;

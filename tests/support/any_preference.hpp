@@ -15,7 +15,7 @@ struct any_preference {
   static constexpr std::string_view name = "any_preference";
   static constexpr std::size_t group_size = 2;
   static constexpr auto statistics = xtrain::dpo::statistics;
-  static constexpr bool has_reference = true, has_labels = true;
+  using hooks = xtrain::hooks<xtrain::hook::reference_b, xtrain::hook::upload>;
 
   enum class policy { dpo, orpo, simpo, kto };
   struct config {

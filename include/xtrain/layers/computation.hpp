@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <xtrain/comm/self.hpp>
+#include <xtrain/core/hooks.hpp>
 
 namespace xtrain {
 
@@ -49,7 +50,7 @@ struct model_axes {
 
 /// The head of these models gives scores in place of logits: the recipe's objective wants that.
 template <class Recipe>
-concept scores_sequences = requires { requires Recipe::scores_sequences; } || requires { requires Recipe::objective::scores_sequences; };
+concept scores_sequences = requires { requires Recipe::scores_sequences; } || has_hook<typename Recipe::objective, hook::scores_sequences>;
 
 namespace detail {
 

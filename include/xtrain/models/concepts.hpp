@@ -1,4 +1,4 @@
-// What other folders require of a model.
+// What other rooms require of a model.
 #pragma once
 
 #include <concepts>
@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// The device has a matmul kernel for this dtype, the kernel that everything needs.
+/// The device has a matmul kernel for this dtype.
 template <class Device, class T>
 concept device_computes = runs_kernel<Device, kernel::matmul<typename Device::memory, T, T>>;
 
@@ -18,7 +18,7 @@ concept device_computes = runs_kernel<Device, kernel::matmul<typename Device::me
 template <class Model>
 struct pretrained_tag {};
 
-/// What passes are given of a model's parallel strategy.
+/// The parallel strategy as passes see it.
 template <class Model>
 [[nodiscard]] auto& layer_parallel_of(Model& model) {
   if constexpr (requires { model.layer_parallel(); }) return model.layer_parallel();

@@ -7,7 +7,10 @@
 #include <string_view>
 #include <type_traits>
 
+#include <xtrain/core/hooks.hpp>
+#include <xtrain/device/kernel/step_scalars.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/pass.hpp>
 
 namespace xtrain {
@@ -66,6 +69,10 @@ concept objective_names_its_statistics = requires {
   { O::statistics.size() } -> std::convertible_to<std::size_t>;
 };
 
+/// hooks: the optional members.
+template <class O>
+concept objective_lists_its_hooks = policy_lists_its_hooks<O>;
+
 /// state<Recipe>(config, context, sizes): its memory. prepare(pass, micro_batch) is called before every pass.
 template <class O, class Recipe>
 concept objective_state_prepares_passes =
@@ -74,64 +81,84 @@ concept objective_state_prepares_passes =
   state.prepare(p, micro_batch);
 };
 
-/// Names that are often meant for an optional member, which has an effect only under its own name.
 template <class O>
-concept objective_has_other_name_for_balances_experts = requires { O::balance_experts; } || requires { O::balances_expert; } ||
-    requires { O::with_balanced_experts; } || requires { O::balances_load; };
-template <class O>
-concept objective_has_other_name_for_can_be_captured = requires { O::can_capture; } || requires { O::is_captured; } || requires { O::capturable; } ||
-    requires { O::captures_steps; };
-template <class O>
-concept objective_has_other_name_for_scores_sequences = requires { O::score_sequences; } || requires { O::scores_sequence; } || requires { O::has_score_head; };
-/// Constants: a state may have a member with the cross-entropy.
+concept objective_has_flag_as_member = requires { O::can_be_captured; } || requires { O::scores_sequences; } || requires { O::averages_tokens; };
 template <class State>
-concept state_has_other_name_for_cross_entropy =
-    requires { typename std::bool_constant<State::cross_entropy>; } || requires { typename std::bool_constant<State::is_crossentropy>; } ||
-    requires { typename std::bool_constant<State::predicts_next_token>; };
-template <class State>
-concept state_has_near_name_of_upload = requires { &State::uploads; } || requires { &State::upload_batch; } || requires { &State::load_batch; } ||
-    requires { &State::copy_to_device; };
+concept state_is_cross_entropy = requires { requires State::is_cross_entropy; };
 
-/// upload(stream, batch, micro_batch), if the state has it.
+template <class O>
+concept objective_says_if_it_balances_experts = requires {
+  { O::balances_experts } -> std::convertible_to<bool>;
+};
+template <class O>
+concept objective_has_temperature = requires(const typename O::config& config) {
+  { O::log_prob_temperature(config) } -> std::convertible_to<double>;
+};
+template <class O>
+concept objective_converts_statistics = requires(const std::array<double, kernel::max_statistics>& means) {
+  { O::reported(means) } -> std::convertible_to<std::array<double, kernel::max_statistics>>;
+};
+template <class O, class Model>
+concept objective_checks_models = requires(const Model& model) {
+  O::require_model(model);
+};
 template <class State, class Stream>
 concept state_uploads_batches = requires(State& state, Stream& stream, const batch_view& batch, std::size_t micro_batch) {
   state.upload(stream, batch, micro_batch);
 };
+template <class State>
+concept state_has_room_for_reference = requires(State& state) {
+  state.reference_b(std::size_t{}, std::size_t{});
+};
 template <class State, class Stream>
-concept state_has_other_name_for_upload = !state_uploads_batches<State, Stream> && state_has_near_name_of_upload<State>;
-template <class State, class Stream>
-concept state_uploads_something_else = !state_uploads_batches<State, Stream> &&
-    (requires { &State::upload; } || requires(State& state, Stream& stream, const batch_view& batch) { state.upload(stream, batch); } ||
-     requires(State& state, const batch_view& batch) { state.upload(batch); } ||
-     requires(State& state, const batch_view& batch, std::size_t micro_batch) { state.upload(batch, micro_batch); });
+concept state_takes_teacher = requires(State& state, Stream& stream, const batch_view& batch, std::size_t micro_batch) {
+  state.use_teacher(nullptr);
+  { state.has_teacher() } -> std::convertible_to<bool>;
+  state.teach(stream, batch, micro_batch);
+};
 
 }  // namespace clause
 
 namespace detail {
 
-/// Optional members that would have no effect do not compile. A function, since clang++ stops at the first such member in a class.
+/// An optional member that is not listed, or listed and missing, does not compile. A function, since clang++ stops at the first such member in a class.
 template <class O, class Recipe>
-consteval bool objective_hooks_are_named() {
+consteval bool objective_hooks_are_members() {
   using state = typename O::template state<Recipe>;
-  static_assert(!clause::objective_has_other_name_for_balances_experts<O>,
-                "xtrain recipe: 'balances_experts' is the name of the objective's optional member; a member with another name has no effect "
-                "(balance_experts, balances_expert, with_balanced_experts, balances_load); see objective/README.md");
-  static_assert(!clause::objective_has_other_name_for_can_be_captured<O>,
-                "xtrain recipe: 'can_be_captured' is the name of the objective's optional member; a member with another name has no effect "
-                "(can_capture, is_captured, capturable, captures_steps); see objective/README.md");
-  static_assert(!clause::objective_has_other_name_for_scores_sequences<O>,
-                "xtrain recipe: 'scores_sequences' is the name of the objective's optional member; a member with another name has no effect "
-                "(score_sequences, scores_sequence, has_score_head); see objective/README.md");
-  static_assert(!clause::state_has_other_name_for_cross_entropy<state>,
-                "xtrain recipe: 'is_cross_entropy' is the name of an optional member of the objective's state; a member with another name has no effect "
-                "(cross_entropy, is_crossentropy, predicts_next_token); see objective/README.md");
-  static_assert(!clause::state_has_other_name_for_upload<state, typename Recipe::device::stream>,
-                "xtrain recipe: 'upload' is the name of an optional member of the objective's state; a member with another name has no effect "
-                "(uploads, upload_batch, load_batch, copy_to_device); see objective/README.md");
-  static_assert(!clause::state_uploads_something_else<state, typename Recipe::device::stream>,
-                "xtrain recipe: 'upload' of the objective's state must take (stream, batch, micro_batch); with other arguments nothing calls it; see "
+  using stream = typename Recipe::device::stream;
+  static_assert(O::hooks::template all_among<hook::balances_experts, hook::can_be_captured, hook::scores_sequences, hook::averages_tokens,
+                                             hook::log_prob_temperature, hook::require_model, hook::reported, hook::is_cross_entropy, hook::upload,
+                                             hook::reference_b, hook::use_teacher>,
+                "xtrain recipe: the objective's hooks must be tags of objectives; see objective/README.md");
+  static_assert(!clause::objective_has_flag_as_member<O>,
+                "xtrain recipe: 'can_be_captured', 'scores_sequences' and 'averages_tokens' must be tags in the objective's hooks, not members; see "
                 "objective/README.md");
-  static_assert(O::statistics.size() <= 4, "xtrain recipe: the objective must have at most four statistics; see objective/README.md");
+  static_assert(has_hook<O, hook::balances_experts> == clause::objective_says_if_it_balances_experts<O>,
+                "xtrain recipe: 'balances_experts' must be both a member of the objective and in its hooks, or neither; see objective/README.md");
+  static_assert(has_hook<O, hook::log_prob_temperature> == clause::objective_has_temperature<O>,
+                "xtrain recipe: 'log_prob_temperature(config)' must be both a member of the objective and in its hooks, or neither; see objective/README.md");
+  static_assert(has_hook<O, hook::reported> == clause::objective_converts_statistics<O>,
+                "xtrain recipe: 'reported(means)' must be both a member of the objective and in its hooks, or neither; see objective/README.md");
+  static_assert(has_hook<O, hook::is_cross_entropy> == clause::state_is_cross_entropy<state>,
+                "xtrain recipe: 'is_cross_entropy' must be both a member of the objective's state and in the objective's hooks, or neither; see "
+                "objective/README.md");
+  static_assert(has_hook<O, hook::upload> == clause::state_uploads_batches<state, stream>,
+                "xtrain recipe: 'upload(stream, batch, micro_batch)' must be both a member of the objective's state and in the objective's hooks, or neither; "
+                "see objective/README.md");
+  static_assert(has_hook<O, hook::reference_b> == clause::state_has_room_for_reference<state>,
+                "xtrain recipe: 'reference_b(micro_batch, sequences)' must be both a member of the objective's state and in the objective's hooks, or neither; "
+                "see objective/README.md");
+  static_assert(has_hook<O, hook::use_teacher> == clause::state_takes_teacher<state, stream>,
+                "xtrain recipe: 'use_teacher(source)', with has_teacher() and teach(stream, batch, micro_batch), must be both members of the objective's state "
+                "and in the objective's hooks, or neither; see objective/README.md");
+  static_assert(O::statistics.size() <= kernel::max_statistics, "xtrain recipe: the objective must have at most four statistics; see objective/README.md");
+  return true;
+}
+/// The same for what needs the model.
+template <class O, class Model>
+consteval bool objective_checks_this_model() {
+  static_assert(has_hook<O, hook::require_model> == clause::objective_checks_models<O, Model>,
+                "xtrain recipe: 'require_model(model)' must be both a member of the objective and in its hooks, or neither; see objective/README.md");
   return true;
 }
 
@@ -141,17 +168,17 @@ consteval bool objective_hooks_are_named() {
 template <class O>
 concept objective = clause::objective_has_a_name<O> && clause::objective_config_is_default_initializable<O> && clause::objective_counts_losses<O> &&
     clause::objective_checks_batches<O> && clause::objective_says_what_it_refers_to<O> && clause::objective_says_what_it_compares<O> &&
-    clause::objective_names_its_statistics<O>;
+    clause::objective_names_its_statistics<O> && clause::objective_lists_its_hooks<O>;
 
 /// An objective whose state works with this recipe.
 template <class O, class Recipe>
 concept objective_for = objective<O> && clause::objective_state_prepares_passes<O, Recipe>;
 
 /// Whether a load-balancing loss of experts, which is one per target, can be added to the objective's: not where that compares sequences, or weighs tokens by
-/// advantages or returns. An objective of single samples for which it cannot says so: `balances_experts` is false.
+/// advantages or returns. An objective of single samples for which it cannot says so: its hook `balances_experts` is false.
 template <objective O>
 [[nodiscard]] consteval bool goes_with_balanced_experts() {
-  if constexpr (requires { O::balances_experts; }) return O::balances_experts;
+  if constexpr (has_hook<O, hook::balances_experts>) return O::balances_experts;
   else return O::group_size == 1;
 }
 

@@ -40,7 +40,7 @@ struct distillation {
   static constexpr std::string_view name = "distillation";
   static constexpr std::size_t group_size = 1;
   static constexpr std::array<std::string_view, 0> statistics{};
-  static constexpr bool averages_tokens = true;  ///< the mean may also be that of micro-batches' means (loss_average)
+  using hooks = xtrain::hooks<hook::averages_tokens, hook::use_teacher>;
 
   struct config {
     divergence_kind kind = divergence_kind::forward;

@@ -34,6 +34,7 @@ struct kind_names<kernel::preference_kind> {
 struct dpo {
   static constexpr std::string_view name = "dpo";
   static constexpr std::size_t group_size = 2;
+  using hooks = xtrain::hooks<hook::reference_b>;
   static constexpr std::array<std::string_view, 4> statistics{"rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"};
 
   struct config {
@@ -52,7 +53,6 @@ struct dpo {
     }
   };
 
-  static constexpr bool has_reference = true, has_labels = false;
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return count_groups(batch, group_size); }
   /// throws data_error when sequences are not pairs

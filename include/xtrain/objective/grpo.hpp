@@ -41,6 +41,7 @@ struct grpo {
   static constexpr std::string_view name = "grpo";
   static constexpr std::size_t group_size = 1;  // a group's answers are compared before they are batches
   static constexpr bool balances_experts = false;
+  using hooks = xtrain::hooks<hook::balances_experts, hook::upload>;
   static constexpr std::array<std::string_view, 3> statistics{"kl", "clip_ratio/low_mean", "clip_ratio/high_mean"};
 
   struct config {

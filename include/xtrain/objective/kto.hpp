@@ -39,7 +39,7 @@ struct kto {
   static constexpr std::string_view name = "kto";
   static constexpr std::size_t group_size = 2;
   static constexpr std::array<std::string_view, 4> statistics{"rewards/chosen", "rewards/rejected", "rewards/margins", "kl"};
-  static constexpr bool has_reference = true, has_labels = true;
+  using hooks = xtrain::hooks<hook::reference_b, hook::upload, hook::reported>;
 
   struct config {
     kto_kind kind = kto_kind::kto;

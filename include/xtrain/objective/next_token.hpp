@@ -19,7 +19,7 @@ struct next_token {
   static constexpr std::string_view name = "next_token";
   static constexpr std::size_t group_size = 1;
   static constexpr std::array<std::string_view, 0> statistics{};
-  static constexpr bool can_be_captured = true;
+  using hooks = xtrain::hooks<hook::can_be_captured, hook::is_cross_entropy>;
 
   struct config {
     double label_smoothing = 0.0;  ///< ε: (1 − ε) · loss + ε · mean over the vocabulary of −log p   [Szegedy et al. 2016, section 7]

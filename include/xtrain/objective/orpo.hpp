@@ -23,7 +23,7 @@ struct orpo {
   static constexpr std::string_view name = "orpo";
   static constexpr std::size_t group_size = 2;
   static constexpr std::array<std::string_view, 4> statistics{"rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"};
-  static constexpr bool has_reference = false, has_labels = false;
+  using hooks = xtrain::hooks<>;
 
   struct config {
     double beta = 0.1;  ///< weight of the odds ratio loss; the paper's λ

@@ -32,7 +32,7 @@ struct ppo {
   static constexpr std::string_view name = "ppo";
   static constexpr std::size_t group_size = 1;
   static constexpr bool balances_experts = false;
-  static constexpr bool averages_tokens = true;  ///< the mean may also be that of micro-batches' means (loss_average)
+  using hooks = xtrain::hooks<hook::balances_experts, hook::averages_tokens, hook::log_prob_temperature, hook::upload>;
   static constexpr std::array<std::string_view, 2> statistics{"clip_ratio/low_mean", "clip_ratio/high_mean"};
 
   struct config {

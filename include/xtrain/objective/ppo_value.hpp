@@ -33,9 +33,8 @@ struct ppo_value {
   static constexpr std::string_view name = "ppo_value";
   static constexpr std::size_t group_size = 1;
   static constexpr bool balances_experts = false;
-  static constexpr bool averages_tokens = true;  ///< the mean may also be that of micro-batches' means (loss_average)
   static constexpr std::array<std::string_view, 2> statistics{"value/clip_ratio", "value/mean"};
-  static constexpr bool scores_sequences = true;
+  using hooks = xtrain::hooks<hook::balances_experts, hook::averages_tokens, hook::scores_sequences, hook::require_model, hook::upload>;
 
   struct config {
     double clip_range = 0.2;   ///< trl's cliprange_value, torchtune's value_clip_range

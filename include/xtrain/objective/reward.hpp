@@ -33,7 +33,7 @@ struct reward {
   static constexpr std::string_view name = "reward";
   static constexpr std::size_t group_size = 2;
   static constexpr std::array<std::string_view, 4> statistics{"rewards/chosen", "rewards/rejected", "margin", "accuracy"};
-  static constexpr bool scores_sequences = true;
+  using hooks = xtrain::hooks<hook::scores_sequences, hook::require_model, hook::upload>;
 
   struct config {
     double margin = 0.0;                      ///< by which the chosen answer's score should be higher

@@ -70,8 +70,8 @@ inline void require_targets_of_both(std::string_view who, const batch_view& batc
 
 /// The state of an objective over sequences, which has beside the members of every objective
 ///   losses(on, config, sequence_losses)   a loss per group and its derivatives by log-probabilities
-///   has_reference, has_labels             whether it may have a reference model; whether it reads batch.labels
 ///   require_config(config)                throws config_error for a setting out of range; so does every rank, not only those with a head
+///   hooks                                 with reference_b if it may have a reference model, with upload if it reads batch.labels
 /// The head runs twice: for log-probabilities, and for gradients.
 template <class Recipe, class Objective>
 class sequence_objective final : public pass_objective<Recipe> {
@@ -80,14 +80,15 @@ class sequence_objective final : public pass_objective<Recipe> {
   using memory = typename device::memory;
   using config = typename Objective::config;
   using accumulate = accumulate_t<typename pass<Recipe>::compute>;
+  static constexpr bool has_labels = has_hook<Objective, hook::upload>;
 
   template <class Context>
   sequence_objective(const config& settings, const Context& on, const objective_sizes& sizes)
       : settings_(settings), sequences_(sizes.sequences), micro_batches_(sizes.micro_batches),
         reference_(on, Objective::reference(settings) == reference_use::none ? 0 : sizes.micro_batches * sizes.sequences * sizeof(double),
                    memory_role::batch),
-        labels_(on, Objective::has_labels ? sizes.micro_batches * sizes.sequences * sizeof(token) : 0, memory_role::batch),
-        staged_labels_(on, Objective::has_labels && !is_dry_run(on) ? 2 * sizes.micro_batches * sizes.sequences * sizeof(token) : 0) {
+        labels_(on, has_labels ? sizes.micro_batches * sizes.sequences * sizeof(token) : 0, memory_role::batch),
+        staged_labels_(on, has_labels && !is_dry_run(on) ? 2 * sizes.micro_batches * sizes.sequences * sizeof(token) : 0) {
     Objective::require_config(settings);
     require<config_error>(sizes.sequences % Objective::group_size == 0, Objective::name, ": micro_batch_size must be even, for pairs of sequences; given ",
                           sizes.sequences);
@@ -98,12 +99,12 @@ class sequence_objective final : public pass_objective<Recipe> {
     p.internal.micro_batch = micro_batch;
   }
   /// Where the reference model's log-probabilities of a micro-batch are; none in a reference-free run.
-  [[nodiscard]] vector_view<double, memory> reference_b(std::size_t micro_batch, std::size_t b) const requires(Objective::has_reference) {
+  [[nodiscard]] vector_view<double, memory> reference_b(std::size_t micro_batch, std::size_t b) const requires has_hook<Objective, hook::reference_b> {
     return reference_of(micro_batch, b);
   }
   /// Queues the copy of a micro-batch's labels, before its pass.
   template <class Stream>
-  void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) requires(Objective::has_labels) {
+  void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) requires has_labels {
     if (batch.labels.empty()) return;  // a dry run
     const auto staged = staged_labels_.template as<token>().subspan(staged_++ % (2 * micro_batches_) * sequences_, batch.b);
     std::copy(batch.labels.begin(), batch.labels.end(), staged.begin());
@@ -122,7 +123,7 @@ class sequence_objective final : public pass_objective<Recipe> {
     of.loss_g = values(groups);
     of.statistics_4g = {p.workspace.template take<double>(4 * groups), {4, groups}};
     of.reference_b = reference_of(micro_batch, b);
-    if constexpr (Objective::has_labels) of.label_b = {labels_.template as<token>().subspan(micro_batch * sequences_, b), {b}};
+    if constexpr (has_labels) of.label_b = {labels_.template as<token>().subspan(micro_batch * sequences_, b), {b}};
     sequence_log_probs(p, head, loss_n, of.logp_b, of.count_b);
     Objective::losses(static_cast<execution<device>&>(p), settings_, of);
     if (p.trains()) {

@@ -22,7 +22,7 @@ struct simpo {
   static constexpr std::string_view name = "simpo";
   static constexpr std::size_t group_size = 2;
   static constexpr std::array<std::string_view, 4> statistics{"rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"};
-  static constexpr bool has_reference = false, has_labels = false;
+  using hooks = xtrain::hooks<>;
 
   struct config {
     double beta = 2.0;             ///< scale of the rewards

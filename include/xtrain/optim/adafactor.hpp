@@ -30,7 +30,7 @@ namespace xtrain {
 /// in double.
 struct adafactor {
   static constexpr std::string_view name = "adafactor";
-  static constexpr bool has_learning_rate_factors = true;
+  using hooks = xtrain::hooks<hook::has_learning_rate_factors, hook::steps_with_strategy>;
 
   struct config {
     bool scale_parameter = false;        ///< multiplies the learning rate by the parameter's root mean square, at least epsilon2

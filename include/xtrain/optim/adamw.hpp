@@ -17,7 +17,7 @@ namespace xtrain {
 /// Two moment estimates per weight. Weight decay applies to matrices only, unless all decay; norms and biases are not decayed.
 struct adamw {
   static constexpr std::string_view name = "adamw";
-  static constexpr bool has_learning_rate_factors = true;
+  using hooks = xtrain::hooks<hook::has_learning_rate_factors>;
 
   struct config {
     double beta1 = 0.9;

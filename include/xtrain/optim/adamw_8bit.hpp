@@ -28,7 +28,7 @@ namespace xtrain {
 /// everything, bit for bit.
 struct adamw_8bit {
   static constexpr std::string_view name = "adamw_8bit";
-  static constexpr bool has_learning_rate_factors = true;
+  using hooks = xtrain::hooks<hook::has_learning_rate_factors, hook::layout_alignment>;
   static constexpr std::size_t layout_alignment = dynamic_code::block;  ///< of parameters and shards: models lay them out for it
 
   struct config {

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <string_view>
 
+#include <xtrain/core/hooks.hpp>
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/kernel/step_scalars.hpp>
+#include <xtrain/optim/whole_matrices.hpp>
 #include <xtrain/precision/concepts.hpp>
 #include <xtrain/tensor/arena.hpp>
 #include <xtrain/tensor/parameters.hpp>
@@ -31,6 +33,10 @@ concept optimizer_has_a_name = requires {
 
 template <class O>
 concept optimizer_config_is_default_initializable = std::default_initializable<typename O::config>;
+
+/// hooks: the optional members.
+template <class O>
+concept optimizer_lists_its_hooks = policy_lists_its_hooks<O>;
 
 template <class O, class Device, class Precision>
 using state_of = typename O::template state<Device, Precision>;
@@ -62,27 +68,35 @@ concept optimizer_state_shows_its_arrays = requires(state_of<O, Device, Precisio
   state.visit(visitor);
 };
 
-/// Names that are often meant for an optional member, which has an effect only under its own name.
+/// step(execution, store, step, strategy): for optimizers that combine pieces of matrices over ranks.
+template <class State, class Device, class Store, class Strategy>
+concept optimizer_state_steps_with = requires(State& state, execution<Device>& on, const Store& store, const optimizer_step<Device>& how, Strategy& strategy) {
+  state.step(on, store, how, strategy);
+};
 template <class O>
-concept optimizer_has_other_name_for_layout_alignment = requires { O::alignment; } || requires { O::layout_align; } || requires { O::layout_alignement; } ||
-    requires { O::memory_alignment; };
+concept optimizer_says_its_alignment = requires {
+  { O::layout_alignment } -> std::convertible_to<std::size_t>;
+};
 template <class O>
-concept optimizer_has_other_name_for_learning_rate_factors = requires { O::has_learning_rate_factor; } || requires { O::has_lr_factors; } ||
-    requires { O::learning_rate_factors; } || requires { O::lr_factors; };
+concept optimizer_has_flag_as_member = requires { O::has_learning_rate_factors; };
 
 }  // namespace clause
 
 namespace detail {
 
-/// Optional members that would have no effect do not compile. A function, since clang++ stops at the first such member in a class.
-template <class O>
-consteval bool optimizer_hooks_are_named() {
-  static_assert(!clause::optimizer_has_other_name_for_layout_alignment<O>,
-                "xtrain recipe: 'layout_alignment' is the name of the optimizer's optional member; a member with another name has no effect "
-                "(alignment, layout_align, layout_alignement, memory_alignment); see optim/README.md");
-  static_assert(!clause::optimizer_has_other_name_for_learning_rate_factors<O>,
-                "xtrain recipe: 'has_learning_rate_factors' is the name of the optimizer's optional member; a member with another name has no effect "
-                "(has_learning_rate_factor, has_lr_factors, learning_rate_factors, lr_factors); see optim/README.md");
+/// An optional member that is not listed, or listed and missing, does not compile. A function, since clang++ stops at the first such member in a class.
+template <class O, class Device, class Precision>
+consteval bool optimizer_hooks_are_members() {
+  static_assert(O::hooks::template all_among<hook::layout_alignment, hook::has_learning_rate_factors, hook::steps_with_strategy>,
+                "xtrain recipe: the optimizer's hooks must be tags of optimizers; see optim/README.md");
+  static_assert(!clause::optimizer_has_flag_as_member<O>,
+                "xtrain recipe: 'has_learning_rate_factors' must be a tag in the optimizer's hooks, not a member; see optim/README.md");
+  static_assert(has_hook<O, hook::layout_alignment> == clause::optimizer_says_its_alignment<O>,
+                "xtrain recipe: 'layout_alignment' must be both a member of the optimizer and in its hooks, or neither; see optim/README.md");
+  static_assert(has_hook<O, hook::steps_with_strategy> ==
+                    clause::optimizer_state_steps_with<clause::state_of<O, Device, Precision>, Device, parameter_store<Device, Precision>, whole_matrices>,
+                "xtrain recipe: 'step(execution, store, step, strategy)' must be both a member of the optimizer's state and in the optimizer's hooks as "
+                "steps_with_strategy, or neither; see optim/README.md");
   return true;
 }
 
@@ -90,7 +104,7 @@ consteval bool optimizer_hooks_are_named() {
 
 /// An optimizer policy. Whether it supports a device and a precision is checked by optimizer_for.
 template <class O>
-concept optimizer = clause::optimizer_has_a_name<O> && clause::optimizer_config_is_default_initializable<O>;
+concept optimizer = clause::optimizer_has_a_name<O> && clause::optimizer_config_is_default_initializable<O> && clause::optimizer_lists_its_hooks<O>;
 
 /// An optimizer that can step the parameters of this device and precision.
 template <class O, class Device, class Precision>

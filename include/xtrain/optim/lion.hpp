@@ -18,7 +18,7 @@ namespace xtrain {
 /// published code (google/automl, lion_pytorch.py).
 struct lion {
   static constexpr std::string_view name = "lion";
-  static constexpr bool has_learning_rate_factors = true;
+  using hooks = xtrain::hooks<hook::has_learning_rate_factors>;
 
   struct config {
     double beta1 = 0.9;

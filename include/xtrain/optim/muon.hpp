@@ -93,7 +93,7 @@ struct kind_names<muon_rate> {
 /// repeating the products on every rank.
 struct muon {
   static constexpr std::string_view name = "muon";
-  static constexpr bool has_learning_rate_factors = true;
+  using hooks = xtrain::hooks<hook::has_learning_rate_factors, hook::steps_with_strategy>;
 
   struct config {
     double momentum = 0.95;

@@ -17,7 +17,7 @@ namespace xtrain {
 /// matrices only; PyTorch's SGD adds it to the gradient instead.
 struct sgd {
   static constexpr std::string_view name = "sgd";
-  static constexpr bool has_learning_rate_factors = true;
+  using hooks = xtrain::hooks<hook::has_learning_rate_factors>;
 
   struct config {
     double momentum = 0.9;

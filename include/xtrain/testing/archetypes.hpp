@@ -103,6 +103,7 @@ struct bare_strategy {
 /// An optimizer that changes nothing.
 struct bare_optimizer {
   static constexpr std::string_view name = "bare";
+  using hooks = xtrain::hooks<>;
   struct config {};
   template <class Device, class Precision>
   struct state {

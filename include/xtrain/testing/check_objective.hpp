@@ -40,7 +40,7 @@ struct objective_recipe : gradient_recipe {
 
 /// Runs an objective on the hidden states of one micro-batch and the head of a vocabulary, in double on the reference device, and compares every derivative,
 /// of hidden states and of the head's weight, with a central difference. Reported are also: a prepare() that installs nothing; losses that are not counted, or
-/// counted where no token has a target; saved activations that are left, also by an evaluation. Names near those of optional members do not compile.
+/// counted where no token has a target; saved activations that are left, also by an evaluation. Optional members that are not listed in hooks do not compile.
 ///   batch    as training has it; with reference_log_probs where the objective needs them
 ///   throws   what require_batch of the objective throws
 template <class Objective>
@@ -50,7 +50,7 @@ template <class Objective>
   using state_type = typename Objective::template state<recipe>;
   static_assert(objective_for<Objective, recipe>, "xtrain check_objective: must be given an objective policy; see objective/README.md");
   static_assert(!scores_sequences<recipe>, "xtrain check_objective: the objective must be of a head with logits, not of scores; see objective/README.md");
-  static_assert(xtrain::detail::objective_hooks_are_named<Objective, recipe>());
+  static_assert(xtrain::detail::objective_hooks_are_members<Objective, recipe>());
 
   gradient_report report;
   const auto found = [&](const auto&... parts) {
@@ -88,14 +88,14 @@ template <class Objective>
   std::array<double, kernel::max_statistics> statistics{};
   p.internal.statistics = span_of(std::span<double>(statistics)).subspan(0, Objective::statistics.size());
   state_type state(settings, on, objective_sizes{.num_tokens = n, .sequences = batch.b, .micro_batches = 1});
-  if constexpr (requires { state.upload(stream, batch, std::size_t{}); }) state.upload(stream, batch, std::size_t{});
-  if constexpr (requires { state.reference_b(std::size_t{}, std::size_t{}); })
+  if constexpr (has_hook<Objective, hook::upload>) state.upload(stream, batch, std::size_t{});
+  if constexpr (has_hook<Objective, hook::reference_b>)
     if (Objective::reference(settings) != reference_use::none) {
       require<config_error>(batch.reference_log_probs.size() == batch.b, "check_objective: the batch must have reference_log_probs for ", Objective::name);
       copy_to_device(stream, state.reference_b(0, batch.b).span(), batch.reference_log_probs);
     }
   state.prepare(p, 0);
-  if constexpr (!requires { requires state_type::is_cross_entropy; })
+  if constexpr (!has_hook<Objective, hook::is_cross_entropy>)
     if (p.internal.objective == nullptr) return found("prepare(pass, micro_batch) of its state must set pass.internal.objective; it has not");
 
   std::uint64_t drawn = 0;

@@ -44,7 +44,7 @@ class optimizer_bench {
     store_.declare({.name = "vector", .shape = {5}});
     store_.declare({.name = "frozen", .shape = {3}, .trainable = false});
     shard_spec sharding{};
-    if constexpr (requires { O::layout_alignment; }) sharding.alignment = O::layout_alignment;
+    if constexpr (has_hook<O, hook::layout_alignment>) sharding.alignment = O::layout_alignment;
     store_.allocate(sharding);
     store_.allocate_gradients();
     fill_zero(stream_, store_.gradients());
@@ -68,7 +68,7 @@ class optimizer_bench {
     scalars_ = scalars;
     const optimizer_step<device> how{
         .scalars = span_of(std::span<const kernel::step_scalars>(&scalars_, 1)), .number = number_of_step, .seed = 7};
-    if constexpr (requires { state_[0].step(where_, store_, how, parallel_); }) state_[0].step(where_, store_, how, parallel_);
+    if constexpr (has_hook<O, hook::steps_with_strategy>) state_[0].step(where_, store_, how, parallel_);
     else state_[0].step(where_, store_, how);
     stream_.synchronize();
   }
@@ -133,12 +133,12 @@ class optimizer_bench {
 
 /// Runs a few steps of an optimizer on the reference device. Reported are: a step that is skipped (`applies` 0) and changes something; a step that changes
 /// nothing; weights that are not finite; a frozen parameter that changes; scalars that are not read (`gradient_scale`, `learning_rate`); state that visit()
-/// does not show, so that a resumed run differs; arrays of a wrong size. Names near those of optional members do not compile.
+/// does not show, so that a resumed run differs; arrays of a wrong size. Optional members that are not listed in hooks do not compile.
 template <class Optimizer, class Precision = fp32>
 [[nodiscard]] policy_report check_optimizer(const typename Optimizer::config& settings = {}) {
   static_assert(optimizer<Optimizer> && optimizer_for<Optimizer, reference, Precision>,
                 "xtrain check_optimizer: must be given an optimizer for the reference device and this precision; see optim/README.md");
-  static_assert(xtrain::detail::optimizer_hooks_are_named<Optimizer>());
+  static_assert(xtrain::detail::optimizer_hooks_are_members<Optimizer, reference, Precision>());
   using bench = detail::optimizer_bench<Optimizer, Precision>;
   const auto at = [](double update, double rate = 0.01, double scale = 1.0, double applies = 1.0) {
     return kernel::step_scalars{.learning_rate = rate, .gradient_scale = scale, .update = update, .applies = applies};

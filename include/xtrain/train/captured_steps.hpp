@@ -27,7 +27,7 @@ namespace xtrain::detail {
 
 /// The objective's steps queue the same work each time.
 template <class Objective>
-inline constexpr bool can_be_captured = requires { requires Objective::can_be_captured; };
+inline constexpr bool can_be_captured = has_hook<Objective, hook::can_be_captured>;
 
 /// throws config_error when steps of this model, device or objective cannot be captured
 template <class Model>

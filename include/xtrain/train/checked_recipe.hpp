@@ -27,7 +27,8 @@ struct checked_recipe {
       "train/README.md");
   static_assert(members_are_axes<recipe>());
   static_assert(xtrain::optimizer<optimizer>,
-                "xtrain recipe: 'optimizer' must be an optimizer policy: a name, a config, a state; see optim/README.md");
+                "xtrain recipe: 'optimizer' must be an optimizer policy: a name, a config, hooks (xtrain::hooks<> if it has no optional "
+                "members), a state; see optim/README.md");
   static_assert(
       optimizer_for<optimizer, device, precision>,
       "xtrain recipe: the optimizer's state must open on a parameter store of this device and precision, step, and show its arrays; see "
@@ -37,10 +38,10 @@ struct checked_recipe {
       "xtrain recipe: 'parallel' must be a parallel strategy for this device: communicators, and hooks around blocks; see parallel/README.md");
   static_assert(
       objective_for<objective, model_computation<Model>>,
-      "xtrain recipe: 'objective' must be an objective policy for this recipe: a name, a config, counts and checks of batches, a state that prepares "
-      "passes; see objective/README.md");
-  static_assert(optimizer_hooks_are_named<optimizer>());
-  static_assert(objective_hooks_are_named<objective, model_computation<Model>>());
+      "xtrain recipe: 'objective' must be an objective policy for this recipe: a name, a config, hooks (xtrain::hooks<> if it has no optional "
+      "members), counts and checks of batches, a state that prepares passes; see objective/README.md");
+  static_assert(optimizer_hooks_are_members<optimizer, device, precision>());
+  static_assert(objective_hooks_are_members<objective, model_computation<Model>>() && objective_checks_this_model<objective, Model>());
   static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see device/README.md");
 };
 

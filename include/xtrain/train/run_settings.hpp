@@ -97,7 +97,7 @@ template <class Optimizer, class Objective>
                         "loraplus_lr_embedding: needs a loraplus_lr_ratio, without which there is one learning rate; given ", c.loraplus_lr_embedding);
   require<config_error>(c.neftune_noise_alpha >= 0.0 && std::isfinite(c.neftune_noise_alpha),
                         "neftune_noise_alpha: must be non-negative; given ", c.neftune_noise_alpha);
-  require<config_error>(c.average_loss == loss_average::step || std::is_same_v<Objective, next_token> || requires { Objective::averages_tokens; },
+  require<config_error>(c.average_loss == loss_average::step || std::is_same_v<Objective, next_token> || has_hook<Objective, hook::averages_tokens>,
                         "average_loss: must be step for objectives other than next_token, distillation, ppo and ppo_value; the objective is ", Objective::name);
   require<config_error>(c.average_loss == loss_average::step || !c.capture_steps,
                         "average_loss: must be step with capture_steps: means of micro-batches are not in device memory");
@@ -140,9 +140,9 @@ void set_parameter_settings(Store& parameters, const training_config<Optimizer, 
     factors = {c.loraplus_lr_ratio, has_table ? c.loraplus_lr_embedding / c.learning_rate : 1.0};
   }
   const bool any = parameters.set_learning_rate_factors([&](const auto& e) { return factors.of(e.spec.name, e.spec.shape.size()); });
-  if constexpr (!requires { requires Optimizer::has_learning_rate_factors; })
-    require<config_error>(!any, Optimizer::name, ": must declare has_learning_rate_factors, and read decay_run::learning_rate_factor, for parameters with "
-                                "learning rates of their own (loraplus_lr_ratio)");
+  if constexpr (!has_hook<Optimizer, hook::has_learning_rate_factors>)
+    require<config_error>(!any, Optimizer::name, ": must list the hook has_learning_rate_factors, and read decay_run::learning_rate_factor, for parameters "
+                                "with learning rates of their own (loraplus_lr_ratio)");
 }
 
 /// Sequences per micro-batch, if the strategy is configured with unequal ones.

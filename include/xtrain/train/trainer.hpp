@@ -489,7 +489,7 @@ auto trainer<Model>::finish_step() -> step_done {
                  .loss_scale = result.report.loss_scale,
                  .statistics = result.report.statistics,
                  .statistic_names = objective::statistics};
-  if constexpr (requires { objective::reported(done.statistics); }) done.statistics = objective::reported(done.statistics);
+  if constexpr (has_hook<objective, hook::reported>) done.statistics = objective::reported(done.statistics);
   if (result.is_empty) {  // a mean over nothing
     done.loss = std::numeric_limits<double>::quiet_NaN();
     std::fill_n(done.statistics.begin(), objective::statistics.size(), done.loss);

@@ -82,6 +82,12 @@ template <class Model>
   }
 }
 
+/// The optimizer's step takes the strategy, which has what it asks for.
+template <class Model, class Recipe = typename Model::recipe>
+concept optimizer_combines = has_hook<typename Recipe::optimizer, hook::steps_with_strategy> &&
+    clause::optimizer_state_steps_with<typename Recipe::optimizer::template state<typename Recipe::device, typename Recipe::precision>,
+                                       typename Recipe::device, typename Model::store, typename Recipe::parallel::template state<typename Recipe::device>>;
+
 /// A step of a model, with its memory and the optimizer's state.
 template <class Model>
 class training_step {
@@ -294,7 +300,7 @@ class training_step {
   }
   /// Only the last stage of a pipeline has the head, which refuses it; the others would wait for it.
   static void require_temperature([[maybe_unused]] const Model& model, [[maybe_unused]] const typename objective::config& settings) {
-    if constexpr (requires { objective::log_prob_temperature(settings), model.config().final_logit_softcapping; })
+    if constexpr (has_hook<objective, hook::log_prob_temperature> && causal_model<Model>)
       require<config_error>(objective::log_prob_temperature(settings) == 1.0 || model.config().final_logit_softcapping == 0.0, objective::name,
                             ": temperature: must be 1 for a model whose logits are bounded (final_logit_softcapping ",
                             model.config().final_logit_softcapping, "); given ", objective::log_prob_temperature(settings));
@@ -306,17 +312,11 @@ class training_step {
           ": a load-balancing loss of experts must not be combined with weights per token, or with advantages; set balances_experts to false");
   }
   /// Whether the objective has a teacher.
-  static constexpr bool has_teacher() {
-    return requires(typename objective::template state<computation>& state) { state.use_teacher(nullptr); };
-  }
+  static constexpr bool has_teacher() { return has_hook<objective, hook::use_teacher>; }
   /// Whether the objective is the head's own cross-entropy, so that it installs nothing.
-  static constexpr bool predicts_next_token() {
-    return requires { requires objective::template state<computation>::is_cross_entropy; };
-  }
+  static constexpr bool predicts_next_token() { return has_hook<objective, hook::is_cross_entropy>; }
   /// Whether the objective may need a reference model.
-  static constexpr bool refers() {
-    return requires(typename objective::template state<computation>& state) { state.reference_b(std::size_t{}, std::size_t{}); };
-  }
+  static constexpr bool refers() { return has_hook<objective, hook::reference_b>; }
   template <class Config>
   [[nodiscard]] static std::size_t largest_micro_batch(const Model& model, const Config& settings) {
     const std::vector<std::size_t> sizes = unequal_micro_batches(model, settings);
@@ -388,7 +388,7 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
   }
   if constexpr (!causal_model<Model>)
     require<config_error>(neftune_noise_alpha_ == 0.0, "neftune_noise_alpha: must be 0 for an encoder; given ", neftune_noise_alpha_);
-  if constexpr (requires { objective::require_model(model); }) objective::require_model(model);
+  if constexpr (has_hook<objective, hook::require_model>) objective::require_model(model);
   require_balanced_objective(model);
   if constexpr (requires { model.balances_load(); })
     require<config_error>(!captures_ || !model.balances_load() || average_balance_ != balance_average::micro_batches,
@@ -396,7 +396,7 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
   require_temperature(model, settings.objective);
   if constexpr (!refers())
     require<config_error>(objective::reference(settings.objective) == reference_use::none, objective::name,
-                          ": its state must have reference_b(micro_batch, sequences), where the log-probabilities of the reference model are written; reference() "
+                          ": its state must have reference_b(micro_batch, sequences), where the log-probabilities of the reference model are written, listed in hooks; reference() "
                           "says that it needs them; see objective/README.md");
   set_parameter_settings(model.parameters(), settings);
   model.parameters().allocate_gradients();
@@ -608,7 +608,7 @@ void training_step<Model>::queue_update(double learning_rate, std::uint32_t step
   // where steps are captured, kernels add the step's number, which is in device memory
   const std::uint32_t number = precision::update == rounding::stochastic ? (captures_ ? 0 : step_number) + 1 : 0;
   const optimizer_step<device> how{.scalars = memory_->scalars_1(), .number = number, .seed = seed_};
-  if constexpr (requires { optimizer_->step(on, model_->parameters(), how, model_->parallel()); })
+  if constexpr (optimizer_combines<Model>)
     optimizer_->step(on, model_->parameters(), how, model_->parallel());
   else optimizer_->step(on, model_->parameters(), how);
   model_->parallel().weights_changed(model_->stream(), model_->parameters());
@@ -641,7 +641,7 @@ void training_step<Model>::restore(const kernel::step_state& state) {
 template <class Model>
 void training_step<Model>::refer(const batch_view& batch, std::size_t micro_batch) {
   if constexpr (has_teacher()) objective_->teach(model_->stream(), batch, micro_batch);
-  if constexpr (requires { objective_->upload(model_->stream(), batch, micro_batch); }) objective_->upload(model_->stream(), batch, micro_batch);
+  if constexpr (has_hook<objective, hook::upload>) objective_->upload(model_->stream(), batch, micro_batch);
   if constexpr (refers()) {
     if (objective::reference(objective_settings_) == reference_use::none) return;
     auto& stream = model_->stream();
@@ -700,7 +700,7 @@ auto training_step<Model>::token_log_probs(const batch_view& batch, bool without
   require<config_error>(!without_adapter || adapter_can_be_switched_off(*model_),
                         "token_log_probs: the base model is there only if an adapter (lora) is all that is trained");
   token_loss_collector<computation> only_losses([&] {
-    if constexpr (requires { objective::log_prob_temperature(objective_settings_); }) return objective::log_prob_temperature(objective_settings_);
+    if constexpr (has_hook<objective, hook::log_prob_temperature>) return objective::log_prob_temperature(objective_settings_);
     else return 1.0;
   }());
   std::vector<float> values = token_outputs("token_log_probs", batch, [&](pass<computation>& p) {

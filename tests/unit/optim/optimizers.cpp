@@ -313,7 +313,7 @@ void check_learning_rate_factors(const typename Optimizer::config& c, std::size_
   };
   for (std::size_t parts = 1; parts <= most_parts; ++parts) {
     for (std::size_t part = 0; part < parts; ++part) {
-      const shard_spec sharding{.parts = parts, .part = part, .alignment = requires { Optimizer::layout_alignment; } ? std::size_t{256} : std::size_t{1}};
+      const shard_spec sharding{.parts = parts, .part = part, .alignment = has_hook<Optimizer, hook::layout_alignment> ? std::size_t{256} : std::size_t{1}};
       rates_bench<Optimizer> mixed(c, sharding, factor_of);
       mixed.steps(0.0625);
       for (const double factor : {16.0, 0.25, 0.0, 1.0}) {
@@ -351,7 +351,7 @@ namespace {
 template <class Optimizer>
 void check_weight_decay_of_all(const typename Optimizer::config& c, std::size_t most_parts) {
   INFO(Optimizer::name);
-  constexpr std::size_t alignment = requires { Optimizer::layout_alignment; } ? 256 : 1;
+  constexpr std::size_t alignment = has_hook<Optimizer, hook::layout_alignment> ? 256 : 1;
   for (std::size_t parts = 1; parts <= most_parts; ++parts) {
     for (std::size_t part = 0; part < parts; ++part) {
       rates_bench<Optimizer> bench(c, {.parts = parts, .part = part, .alignment = alignment}, [](const auto& e) { return e.spec.name == "bias" ? 2.0 : 1.0; });

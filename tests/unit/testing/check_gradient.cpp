@@ -149,6 +149,7 @@ enum class mistake { none, installs_nothing, wrong_factor, saves_more, counts_pa
 template <mistake M>
 struct own_objective : next_token {
   static constexpr std::string_view name = "own";
+  using hooks = xtrain::hooks<>;
   struct config {};
   [[nodiscard]] static double count_losses(const batch_view& batch) { return M == mistake::counts_padding ? 1.0 : next_token::count_losses(batch); }
   static void require_batch(const config&, const batch_view&) {}

@@ -36,6 +36,7 @@ using trainer_type = trainer<shared_model<model_type>>;
 /// An objective whose state sets nothing.
 struct idle : next_token {
   static constexpr std::string_view name = "idle";
+  using hooks = xtrain::hooks<>;
   template <class Recipe>
   struct state {
     template <class Context>
