@@ -20,6 +20,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/array_parts.hpp
     xtrain/comm/background.hpp
     xtrain/comm/background_impl.hpp
+    xtrain/comm/channel_origin.hpp
     xtrain/comm/collectives_in_rounds.hpp
     xtrain/comm/concepts.hpp
     xtrain/comm/direct_collectives.hpp
@@ -73,6 +74,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/pattern.hpp
     xtrain/core/pattern_impl.hpp
     xtrain/core/random.hpp
+    xtrain/core/read_lifetime.hpp
     xtrain/core/setting.hpp
     xtrain/core/setting_list.hpp
     xtrain/core/shared_model.hpp
@@ -401,6 +403,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/phi3_impl.hpp
     xtrain/models/qwen2.hpp
     xtrain/models/qwen3.hpp
+    xtrain/models/recipe_members.hpp
     xtrain/models/require_batch.hpp
     xtrain/models/transformer.hpp
     xtrain/objective/answers_batch.hpp

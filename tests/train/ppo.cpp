@@ -319,6 +319,15 @@ TEST_CASE("a second model that sends on the channels of the first is refused") {
     CHECK_THROWS_WITH_AS(player.use_reference(reference), doctest::Contains(why), config_error);
     CHECK_THROWS_WITH_AS(on.policy.use_reference(reference), doctest::Contains(why), config_error);
     CHECK_THROWS_WITH_AS((void)ppo_rollouts(on.policy, value, {.max_completion_length = 4}), doctest::Contains(why), config_error);
+
+    // another transport, the same channels: those of the policy, and those of the value model
+    policy_model renamed(shape(), on.opened, {.parallel = players::on({}, separate_channels(network, 0))});
+    reference_model<policy_model> of_policy(renamed, {.micro_batch_size = 4, .seq_length = length});
+    CHECK_THROWS_WITH_AS(player.use_reference(of_policy), doctest::Contains("given are the channels of the trained model"), config_error);
+    policy_model third(shape(), on.opened, {.parallel = players::on({}, separate_channels(separate_channels(network)))});
+    reference_model<policy_model> of_value(third, {.micro_batch_size = 4, .seq_length = length});
+    CHECK_THROWS_WITH_AS(player.use_reference(of_value), doctest::Contains("given are the channels of the value model"), config_error);
+    player.use_reference(on.reference);
   });
 }
 

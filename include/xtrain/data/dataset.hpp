@@ -14,6 +14,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/read_lifetime.hpp>
 #include <xtrain/data/spill.hpp>
 
 namespace xtrain {
@@ -66,6 +67,9 @@ class dataset {
   explicit dataset(std::string source, sequence_layout layout) : source_(std::move(source)), layout_(layout) { begins_.push_back(0); }
   /// A finished `stream` dataset without tokens: a loader reads samples in their order. add(), extend(), begin(), at() and is_target() throw config_error.
   dataset(std::string source, std::shared_ptr<const sample_source> samples);
+  dataset(dataset&&) = default;
+  dataset& operator=(dataset&&) = default;
+  ~dataset() { lifetime_.end(); }
 
   /// Appends a sample. learned(i): token i is a target; called once per token, in order.
   ///   throws  data_error if a token is negative or at least 2^30, and errors of `learned`: the dataset is unchanged; config_error after finish()
@@ -135,7 +139,9 @@ class dataset {
     if (samples_) [[unlikely]]
       refuse_sample_source(who);
   }
+  /// throws config_error before finish(), error when it was moved from
   void require_finished() const {
+    require<error>(!lifetime_.is_moved_from(), "dataset: must not be used after it was moved from; use the dataset that it was moved to");
     require<config_error>(finished_, source_, ": finish() must be called after the last sample; ", size(), " samples were added");
   }
   /// In tokens.
@@ -159,7 +165,13 @@ class dataset {
   [[nodiscard]] std::uint64_t fingerprint() const;
   /// For resuming: source, sizes, a checksum of some tokens, number of targets; or the sample_source's.
   [[nodiscard]] std::string identity() const;
+  /// For those who refer to it: whether it is still here.
+  [[nodiscard]] const detail::read_lifetime& lifetime() const { return lifetime_; }
 
+ private:
+  detail::read_lifetime lifetime_;  // before what is read: it is moved first
+
+ public:
   overlong when_too_long = overlong::refuse;
   /// Consecutive samples that stay together, in order, or are left out together: 2 for chosen and rejected answers.
   std::size_t group_size = 1;
@@ -183,7 +195,8 @@ class dataset {
   [[noreturn]] void refuse_sample_source(const char* who) const;
   void require_unfinished(const char* who) const {
     require_own_tokens(who);
-    require<config_error>(!finished_, source_, ": ", who, " must be called before finish()");  // mapped arrays cannot grow
+    // mapped arrays cannot grow
+    require<config_error>(!finished_, source_, ": ", who, " must be called before finish(): a finished dataset does not change");
   }
   void require_token(token t) const;
   void append_values(std::size_t tokens, const sample_values& values);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <shared_mutex>
 #include <span>
 #include <thread>
 #include <vector>
@@ -103,7 +104,11 @@ class loader {
   [[nodiscard]] std::size_t steps_per_epoch() const { return steps_per_epoch_; }
   [[nodiscard]] const global_batch_sizes& batch_sizes() const { return batch_sizes_; }
   [[nodiscard]] const loader_config& config() const { return config_; }
-  [[nodiscard]] const dataset& data() const { return *data_; }
+  /// throws  config_error when it was moved, assigned to or destroyed
+  [[nodiscard]] const dataset& data() const {
+    (void)hold_data();
+    return *data_;
+  }
   /// 0 for a stream.
   [[nodiscard]] const unused_samples& unused() const { return unused_; }
 
@@ -114,6 +119,7 @@ class loader {
   void restore(const loader_state& state);
 
   /// The next step's micro-batches, valid until the next call.
+  ///   throws  config_error when the dataset was moved, assigned to or destroyed
   [[nodiscard]] std::span<const host_batch> next();
 
   /// Builds any step's micro-batches, synchronously.
@@ -154,7 +160,10 @@ class loader {
 
   void work();
 
+  [[nodiscard]] std::shared_lock<std::shared_mutex> hold_data() const { return data_life_.hold("loader", "dataset"); }
+
   const dataset* data_;
+  detail::read_watch data_life_;
   loader_config config_;
   global_batch_sizes batch_sizes_;
   std::size_t rows_ = 0, steps_per_epoch_ = 0;

@@ -113,12 +113,21 @@ class linear {
                         y.columns(first, count), how);
           });
         });
-        if (!p.internal.without_adapter) adapter_.forward(p, x, y);
-        return;
+        return add_adapter(p, x, y);
       }
     }
     with_weight(p, [&](auto weight) { ops::linear(p, x, weight, bias, y, how); });
-    if (!p.internal.without_adapter) adapter_.forward(p, x, y);
+    add_adapter(p, x, y);
+  }
+
+  /// The layers around have saved what they pop first, so that an adapter's own saved activations would be taken for theirs.
+  void add_adapter(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
+    if (p.internal.without_adapter) return;
+    const std::size_t saved = p.saved.entries();
+    adapter_.forward(p, x, y);
+    require<config_error>(p.saved.entries() == saved, "adapter '", Recipe::adapter::name,
+                          "': forward() of on_linear must not save activations; backward() is given x and must compute them again; saved were ",
+                          p.saved.entries() - saved, ". See adapt/README.md");
   }
 
   void quantized_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,

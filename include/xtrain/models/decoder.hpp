@@ -26,6 +26,7 @@
 #include <xtrain/models/kept_settings.hpp>
 #include <xtrain/models/load_balance.hpp>
 #include <xtrain/models/padding_index.hpp>
+#include <xtrain/models/recipe_members.hpp>
 #include <xtrain/models/transformer.hpp>
 #include <xtrain/ops/embedding.hpp>
 #ifdef XTRAIN_LIBRARY
@@ -418,6 +419,7 @@ inline namespace with_library {  // the models differ: parts compiled with and w
 template <class Recipe, class Family>
 class decoder : public detail::decoder_base<Recipe, Family> {
   using base = detail::decoder_base<Recipe, Family>;
+  static_assert(detail::members_are_axes<Recipe>());  // the trainer's model knows the axes only
 
  public:
   using family = Family;

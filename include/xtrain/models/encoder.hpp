@@ -22,6 +22,7 @@
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/models/family_info.hpp>
 #include <xtrain/models/padding_index.hpp>
+#include <xtrain/models/recipe_members.hpp>
 #include <xtrain/models/transformer.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/embedding.hpp>
@@ -307,6 +308,7 @@ struct encoder_parts {
 template <class Recipe, class Family>
 class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computation_of<Recipe>, Family>> {
   using base = transformer<model_axes_of<Recipe>, encoder_parts<computation_of<Recipe>, Family>>;
+  static_assert(detail::members_are_axes<Recipe>());
 
  public:
   using recipe = Recipe;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include <xtrain/comm/channel_origin.hpp>
 #include <xtrain/core/lifetime.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
@@ -23,8 +24,8 @@ class log_prob_source {
   [[nodiscard]] virtual const void* parameters() const { return nullptr; }
   /// 0: not known.
   [[nodiscard]] virtual std::size_t vocab_size() const { return 0; }
-  /// The transport of its ranks, by which their channels are told apart; null: it has one rank, or shares no channels.
-  [[nodiscard]] virtual const void* channels() const { return nullptr; }
+  /// Where its ranks send; by default it has one rank, or shares no channels.
+  [[nodiscard]] virtual channel_origin channels() const { return {}; }
   /// The memory that it takes, for the plan of the run.
   [[nodiscard]] virtual planned_memory plan() const { return {}; }
   /// For those who refer to it: whether it is still here.

@@ -77,6 +77,8 @@ class ppo_rollouts {
   template <class Source>
   void use_reference(Source& source) {
     detail::require_second_model("ppo_rollouts: the reference model", source, policy_->model());
+    if constexpr (requires { { source.channels() } -> std::convertible_to<channel_origin>; })
+      detail::require_own_channels("ppo_rollouts: the reference model", source.channels(), value_->model(), "value");
     reference_ = [&source](const host_batch& batch) { return source.token_log_probs(batch); };
     reference_life_ = detail::watched(source);
     if constexpr (requires { source.plan(); }) reference_plan_ = source.plan();

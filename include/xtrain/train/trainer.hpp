@@ -80,10 +80,11 @@ class trainer {
 
   /// An observer that is destroyed later is no longer attached; one that is attached again is told once.
   void attach(observer& watcher) {
-    for (const attached_observer& each : observers_)
-      if (each.one == &watcher && !each.life.is_destroyed()) return;
-    observers_.push_back({&watcher, detail::watched(watcher)});
+    if (!is_attached(watcher)) observers_.push_back({&watcher, detail::watched(watcher)});
   }
+  /// For an observer that was made for this trainer and does nothing unless it is attached: fit() then refuses to run without it.
+  ///   what   it is, for the message
+  void expect_attached(observer& watcher, std::string what) { expected_.push_back({{&watcher, detail::watched(watcher)}, std::move(what)}); }
   /// Reports an event to all observers; an observer may call it, too.
   template <class Event>
   void tell(const Event& event) {
@@ -118,6 +119,15 @@ class trainer {
   step_done step(std::span<Batch> batches, double learning_rate) requires(!std::is_const_v<Batch>) {
     return step(std::span<const Batch>(batches), learning_rate);
   }
+  template <class Batch>
+  step_done step(const std::vector<Batch>& batches, double learning_rate) {
+    return step(std::span<const Batch>(batches), learning_rate);
+  }
+  /// Of one micro-batch.
+  template <class Batch>
+  step_done step(const Batch& batch, double learning_rate) requires requires { batch_view(batch); } {
+    return step(std::span(&batch, 1), learning_rate);
+  }
   /// The same in two parts. At most two steps may be queued: the device then has work while the host reads the result of the first, and the
   /// host never makes it wait. Weights, and all that a step's result does not contain, are those after all queued steps.
   template <class Batch>
@@ -129,6 +139,10 @@ class trainer {
   }
   template <class Batch>
   void queue_step(std::span<Batch> batches, double learning_rate) requires(!std::is_const_v<Batch>) {
+    queue_step(std::span<const Batch>(batches), learning_rate);
+  }
+  template <class Batch>
+  void queue_step(const std::vector<Batch>& batches, double learning_rate) {
     queue_step(std::span<const Batch>(batches), learning_rate);
   }
   /// Where the data continues after the last step, rows.state(), which checkpoints contain. For a loop of one's own: fit() knows it.
@@ -253,6 +267,16 @@ class trainer {
     teacher_life_.require_there("trainer", "the teacher");
   }
 
+  [[nodiscard]] bool is_attached(const observer& watcher) const {
+    return std::any_of(observers_.begin(), observers_.end(),
+                       [&](const attached_observer& each) { return each.one == &watcher && !each.life.is_destroyed(); });
+  }
+  void require_expected_observers() const {
+    for (const auto& [each, what] : expected_)
+      require<config_error>(each.life.is_destroyed() || is_attached(*each.one), "trainer: ", what,
+                            " must be attached before fit(), or it saves nothing; call attach(); see train/README.md");
+  }
+
   // ---- a step ----
 
   void queue_step_of(std::span<const batch_view> batches, double learning_rate);
@@ -277,6 +301,7 @@ class trainer {
   template <class Rows, class Data>
   void fit_loader(Rows& rows, const Data* held_out, std::stop_token stop) {
     require_usable();
+    require_expected_observers();
     while (queued_steps() > 0) (void)finish_step();  // left by a fit() that was ended by an exception
     if (!std::exchange(restored_, false)) progress_.step = progress_.skipped_sequences = 0;  // a new run
     else rows.restore(progress_.data);
@@ -393,6 +418,7 @@ class trainer {
     detail::watched life;
   };
   std::vector<attached_observer> observers_;
+  std::vector<std::pair<attached_observer, std::string>> expected_;
   std::vector<batch_view> views_;  // of the current step
   struct queued_data {
     loader_state after{};    // from which the next step continues
