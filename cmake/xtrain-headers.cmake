@@ -461,6 +461,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
     xtrain/parallel/traffic.hpp
+    xtrain/parallel/whole_model_runner.hpp
     xtrain/parallel/zero.hpp
     xtrain/parallel/zero_state.hpp
     xtrain/plan/layout_bounds.hpp

@@ -6,6 +6,7 @@
 
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/kernel/matmul.hpp>
+#include <xtrain/layers/batch.hpp>
 #include <xtrain/precision/concepts.hpp>
 
 namespace xtrain {
@@ -41,6 +42,20 @@ concept model_has_a_flat_store = requires(M& model) {
   model.parameters().entries();
 };
 
+/// Its config names the family at run time, as decoders' do.
+template <class M>
+concept model_has_a_family = requires(const M& model) { model.config().family->positions; };
+
+/// require_batch(batch): throws for values that the model does not have.
+template <class M>
+concept model_checks_batches = requires(const M& model, const batch_view& batch) { model.require_batch(batch); };
+
+/// balances_load(): whether a load-balancing loss of experts is added.
+template <class M>
+concept model_may_balance_load = requires(const M& model) {
+  { model.balances_load() } -> std::convertible_to<bool>;
+};
+
 /// The default, unless a model declares otherwise.
 template <class M>
 concept model_predicts_what_follows = !requires {
@@ -48,6 +63,17 @@ concept model_predicts_what_follows = !requires {
 };
 
 }  // namespace clause
+
+namespace detail {
+
+/// Whether training adds a load-balancing loss of experts.
+template <class M>
+[[nodiscard]] bool balances_load([[maybe_unused]] const M& model) {
+  if constexpr (clause::model_may_balance_load<M>) return model.balances_load();
+  else return false;
+}
+
+}  // namespace detail
 
 /// A model that predicts the next token.
 template <class M>

@@ -350,15 +350,14 @@ class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computat
   }
 
   /// throws data_error when a batch on the host has segments or labels that the model does not have
-  template <class HostBatch>
-  void require_batch(const HostBatch& host) const {
+  void require_batch(const batch_view& host) const {
     const auto require_below = [](std::span<const token> values, std::size_t limit, const char* what) {
       for (const token value : values)
         require<data_error>(value < 0 || static_cast<std::size_t>(value) < limit, "batch: ", what, " must be below ", limit, "; given ",
                             value);
     };
-    require_below(detail::segments_of(host), this->config().segments, "segments");
-    require_below(detail::labels_of(host), this->config().labels.size(), "labels");
+    require_below(host.segments, this->config().segments, "segments");
+    require_below(host.labels, this->config().labels.size(), "labels");
   }
 
   /// Vocabulary logits of selected tokens, without gradients: row i of the logits is that of token rows_r[i] of the batch.

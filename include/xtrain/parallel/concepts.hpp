@@ -90,13 +90,29 @@ concept strategy_collects_parameters =
 template <class P, class Device, class Store>
 concept strategy_combines_matrices = combines_matrices<strategy_state<P, Device>, Device, Store>;
 
-/// A strategy may run the micro-batches of a step itself, in its own order: then its runner<Model> replaces the trainer's loop.
+/// add_up(sums): sums numbers of the stages of a pipeline, of which only the last has losses; the others have 0.
+template <class State>
+concept strategy_has_stages = requires(State& state, std::span<double> sums) {
+  state.add_up(sums);
+};
+
+/// A strategy may run the micro-batches of a step itself, in its own order: then its runner<Model> replaces whole_model_runner.
 template <class P, class Model>
 concept strategy_runs_steps = requires {
   typename P::template runner<Model>;
 };
 
 }  // namespace clause
+
+namespace detail {
+
+/// Numbers that the last stage of a pipeline has computed, on all of its stages. Collective.
+template <class State>
+void add_up_stages([[maybe_unused]] State& strategy, [[maybe_unused]] std::span<double> sums) {
+  if constexpr (clause::strategy_has_stages<State>) strategy.add_up(sums);
+}
+
+}  // namespace detail
 
 /// Device-independent requirements. Whether a strategy works on a device is checked where both are known: `parallel_strategy_for`.
 template <class P>

@@ -99,18 +99,15 @@ class forward_only {
   ///   returns   log p(target) of every token of the batch, which this rank must have, or the last stage of its pipeline
   [[nodiscard]] std::vector<float> log_probs_of(const batch_view& batch, pass_objective<computation>& cross_entropy) {
     model_life_.require_model(who_);
-    if constexpr (detail::strategy_runs<Model>) fill_zero(model_->stream(), memory_.losses_of(batch.b * batch.t).span());
+    fill_zero(model_->stream(), memory_.losses_of(batch.b * batch.t).span());  // in a pipeline only the last stage writes them
     run(batch, 0, cross_entropy);
     std::vector<typename Model::accumulate> losses(batch.b * batch.t);
     copy_in_pieces<typename Model::device>(model_->context(), model_->stream(), std::span<typename Model::accumulate>(losses),
                                            memory_.losses_of(losses.size()).span());
-    if constexpr (detail::strategy_runs<Model>) {
-      std::vector<double> sums(losses.begin(), losses.end());
-      model_->parallel().add_up(sums);
-      std::copy(sums.begin(), sums.end(), losses.begin());
-    }
+    std::vector<double> sums(losses.begin(), losses.end());
+    detail::add_up_stages(model_->parallel(), sums);
     std::vector<float> log_probs;
-    for (const auto loss : losses) log_probs.push_back(static_cast<float>(-loss));
+    for (const double loss : sums) log_probs.push_back(static_cast<float>(-loss));
     return log_probs;
   }
 
@@ -137,14 +134,7 @@ class forward_only {
       p.internal.without_fake_quantization = !rounds;
     };
     const auto losses = [&](std::size_t n) { return memory.losses_of(n); };
-    if constexpr (detail::strategy_runs<Any>) {
-      memory.runner.evaluate(memory.passes.execution_on(), batch, prepare, losses, [](std::size_t) {}, &memory.staging);
-    } else {
-      auto p = memory.passes.new_pass(pass_mode::evaluation);
-      p.batch = memory.batch.upload(model.stream(), batch, &memory.staging);
-      prepare(p);
-      model.forward(p, memory.passes.layer_inputs(), losses(p.batch.n()));
-    }
+    memory.runner.evaluate(memory.passes.execution_on(), batch, prepare, losses, [](std::size_t) {}, &memory.staging);
   }
   /// The memory of a pass, by a dry run of one that computes what is asked of such models: the cross-entropy, and logits in chunks.
   template <class Any>

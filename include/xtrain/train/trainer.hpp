@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <concepts>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -122,6 +123,8 @@ class trainer {
   /// host never makes it wait. Weights, and all that a step's result does not contain, are those after all queued steps.
   template <class Batch>
   void queue_step(std::span<const Batch> batches, double learning_rate) {
+    static_assert(std::constructible_from<batch_view, const Batch&>,
+                  "xtrain trainer: a batch must be a host_batch, an xtensor_batch, or a type with all fields of a host_batch; see train/README.md");
     views_.clear();
     for (const Batch& batch : batches) views_.emplace_back(batch);
     queued_data_[(progress_.step + queued_steps() + 1) % queued_data_.size()].sequences = 0;  // fit() alone knows
