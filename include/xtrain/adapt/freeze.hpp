@@ -19,6 +19,7 @@ namespace xtrain {
 /// are saved, as an ordinary model.
 struct freeze {
   static constexpr std::string_view name = "freeze";
+  using hooks = xtrain::hooks<hook::works_on_rows, hook::adds_nothing>;
   static constexpr bool freezes_weights = false;
 
   struct config {

@@ -58,8 +58,8 @@ struct prefix_config {
 /// layer recomputes the inner part.
 struct prefix_tuning {
   static constexpr std::string_view name = "prefix_tuning";
+  using hooks = xtrain::hooks<hook::quantizes_weights, hook::weight_bits, hook::on_attention, hook::works_on_rows, hook::adds_nothing>;
   static constexpr bool freezes_weights = true;
-  static constexpr bool quantizes_weights = true;  // if config::weight_bits says so
   static constexpr std::string_view module = "prefix_encoder.";
   static constexpr std::size_t max_num_tokens = 1 << 16;
 

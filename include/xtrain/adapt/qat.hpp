@@ -24,6 +24,7 @@ namespace xtrain {
 /// Departures from torchtune: the head stays as it is (torchtune rounds an untied one too); symmetric scales of 16-bit weights are computed in fp32.
 struct qat {
   static constexpr std::string_view name = "qat";
+  using hooks = xtrain::hooks<hook::works_on_rows, hook::quantizes, hook::fake_quant_after_n_steps>;
   static constexpr bool freezes_weights = false;
 
   struct config {

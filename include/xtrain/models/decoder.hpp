@@ -170,7 +170,7 @@ class decoder_output {
     } else {
       xtrain::parameter weight = table;
       typename head_type::adapter_type adapter;
-      if constexpr (requires { build.adapter().adapts_table(c.family->names().head); })
+      if constexpr (has_hook<typename Recipe::adapter, hook::adapts_table>)
         require<config_error>(!table.exists() || !build.adapter().adapts_table(c.family->names().head), "lora: '", c.family->names().head,
                               "' must have a weight of its own to be adapted; it is tied to '", c.family->names().embedding,
                               "' (tie_word_embeddings is true)");
@@ -344,8 +344,8 @@ class basic_decoder : public transformer<Recipe, decoder_parts<computation_of<Re
 
   /// Length of an adapter's prefix in front of every sequence; a cache must have room for it too.
   [[nodiscard]] std::size_t tokens_before() const {
-    if constexpr (requires { this->settings().adapter.tokens_before(); }) return this->settings().adapter.tokens_before();
-    return 0;
+    if constexpr (has_hook<typename Recipe::adapter, hook::on_attention>) return this->settings().adapter.tokens_before();
+    else return 0;
   }
 
   /// Key/value heads on this rank.

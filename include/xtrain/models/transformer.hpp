@@ -85,7 +85,9 @@ class transformer {
       xtrain::recompute_policy<typename Recipe::recompute>,
       "xtrain recipe: 'recompute' must be a recompute policy (recompute_none, recompute_full, recompute_selective<...>); see layers/README.md");
   static_assert(xtrain::adapter<typename Recipe::adapter>,
-                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, freeze, lora, qlora, qat, qat_lora, prefix_tuning); see adapt/README.md");
+                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, freeze, lora, qlora, qat, qat_lora, prefix_tuning); one of your own has hooks "
+                "(xtrain::hooks<> if it has no optional members); see adapt/README.md");
+  static_assert(detail::adapter_hooks_are_members<typename Recipe::adapter, computation, pass<computation>, store, typename device::stream>());
   static_assert(
       device_computes<device, compute>,
       "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "
@@ -224,8 +226,8 @@ class transformer {
     else return false;
   }
   [[nodiscard]] std::size_t first_position() const {
-    if constexpr (requires { options_.adapter.positions_before(); }) return options_.adapter.positions_before();
-    return 0;
+    if constexpr (has_hook<typename Recipe::adapter, hook::on_attention>) return options_.adapter.positions_before();
+    else return 0;
   }
   /// This rank's shard of every layer.
   static tensor_shard shard_of(const parallel_state& parallel) {
@@ -341,8 +343,7 @@ void transformer<Recipe, Parts>::initialise_adapter() {
 template <class Recipe, class Parts>
 void transformer<Recipe, Parts>::on_weights_loaded() {
   parameters_->note_change();
-  if constexpr (requires { Recipe::adapter::on_weights_loaded(*parameters_, *stream_); })
-    Recipe::adapter::on_weights_loaded(*parameters_, *stream_);
+  if constexpr (has_hook<typename Recipe::adapter, hook::on_weights_loaded>) Recipe::adapter::on_weights_loaded(*parameters_, *stream_);
 }
 
 template <class Recipe, class Parts>

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include <xtrain/core/hooks.hpp>
 #include <xtrain/device/kernel/blocks.hpp>
 #include <xtrain/device/memory.hpp>
 
@@ -17,10 +18,7 @@ namespace xtrain {
 
 /// Whether models with an adapter policy can store frozen weights of linear layers in blocks.
 template <class Adapter>
-inline constexpr bool stores_blocks = false;
-template <class Adapter>
-requires requires { Adapter::stores_blocks; }
-inline constexpr bool stores_blocks<Adapter> = Adapter::stores_blocks;
+inline constexpr bool stores_blocks = has_hook<Adapter, hook::stores_blocks>;
 
 /// The frozen weights of linear layers that a model stores in blocks, by name. A matrix that several parameters make together is stored so only if all of them
 /// are listed. Trained weights never are.

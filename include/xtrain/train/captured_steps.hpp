@@ -199,7 +199,7 @@ template <class Model, class Config>
       if (options.parallel.ranks != nullptr && options.parallel.ranks->size() != 1) return false;
     if constexpr (requires { sizes.num_experts; })  // adapters of experts may make the host wait
       if (sizes.num_experts != 0 && !std::same_as<typename recipe::adapter, no_adapter>) return false;
-    if constexpr (requires { options.adapter.fake_quant_after_n_steps; })
+    if constexpr (has_hook<typename recipe::adapter, hook::fake_quant_after_n_steps>)
       if (options.adapter.fake_quant_after_n_steps != 0) return false;
     return c.neftune_noise_alpha == 0.0 && !c.keep_gradients && c.average_loss == loss_average::step && c.average_balance != balance_average::micro_batches;
   } else {

@@ -73,10 +73,10 @@ template <class Objective>
 template <class Model>
 [[nodiscard]] bool adapter_can_be_switched_off(const Model& model) {
   using adapter = typename Model::recipe::adapter;
-  if constexpr (requires { adapter::can_be_switched_off; }) {
+  if constexpr (has_hook<adapter, hook::can_be_switched_off>) {
     for (const auto& entry : model.parameters().entries())
       if (entry.spec.trainable && !adapter::is_own(entry.spec.name)) return false;
-    return adapter::can_be_switched_off;
+    return true;
   } else {
     return false;
   }
@@ -380,7 +380,7 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
   require<config_error>(!captures_ || neftune_noise_alpha_ == 0.0,
                         "capture_steps: kernels must not depend on how long sequences are, as NEFTune's noise does; ", "neftune_noise_alpha is ",
                         neftune_noise_alpha_);
-  if constexpr (requires { model.settings().adapter.fake_quant_after_n_steps; }) {
+  if constexpr (has_hook<typename recipe::adapter, hook::fake_quant_after_n_steps>) {
     fake_quantizes_from_ = model.settings().adapter.fake_quant_after_n_steps;
     fake_quantizes_ = fake_quantizes_from_ == 0;
     require<config_error>(!captures_ || fake_quantizes_, "capture_steps: all steps must do the same; fake_quant_after_n_steps is ", fake_quantizes_from_);
