@@ -71,6 +71,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/pattern_impl.hpp
     xtrain/core/random.hpp
     xtrain/core/setting.hpp
+    xtrain/core/setting_check.hpp
     xtrain/core/setting_list.hpp
     xtrain/core/shared_model.hpp
     xtrain/core/terminal_line.hpp
@@ -421,7 +422,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/adam_corrections.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/adamw_8bit.hpp
-    xtrain/optim/checked_betas.hpp
     xtrain/optim/concepts.hpp
     xtrain/optim/lion.hpp
     xtrain/optim/loss_scale.hpp
