@@ -344,9 +344,7 @@ class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computat
   [[nodiscard]] static bool has_row_per_token(std::string_view name) { return family_info().has_row_per_token(name); }
   /// The parameter that a tensor of files is a copy of, if it is one: a tied masked-LM head may be stored beside the embedding, and its bias twice.
   [[nodiscard]] std::string copied_by(std::string_view tensor) const {
-    if constexpr (requires { Family::copied_by(tensor, this->config()); })
-      return heads::ties_embeddings ? Family::copied_by(tensor, this->config()) : std::string();
-    else return (void)tensor, std::string();
+    return heads::ties_embeddings ? Family::copied_by(tensor, this->config()) : std::string();
   }
 
   /// throws data_error when a batch on the host has segments or labels that the model does not have
