@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/hooks.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/tensor_shard.hpp>
 #include <xtrain/tensor/nf4.hpp>

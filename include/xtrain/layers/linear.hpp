@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include <xtrain/core/hooks.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/ops/matmul.hpp>

@@ -342,12 +342,6 @@ class basic_decoder : public transformer<Recipe, decoder_parts<computation_of<Re
     this->with_output(p, [&](const auto& output) { logits_of(p, x, output, rows_r, logits_rv); });
   }
 
-  /// Length of an adapter's prefix in front of every sequence; a cache must have room for it too.
-  [[nodiscard]] std::size_t tokens_before() const {
-    if constexpr (has_hook<typename Recipe::adapter, hook::on_attention>) return this->settings().adapter.tokens_before();
-    else return 0;
-  }
-
   /// Key/value heads on this rank.
   [[nodiscard]] std::size_t kv_heads() const { return this->blocks().empty() ? this->config().num_kv_heads : this->blocks().front().kv_heads(); }
   /// The shape of a key/value cache of some layers for `rows` sequences of up to `capacity` tokens.

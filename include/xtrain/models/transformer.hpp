@@ -142,6 +142,16 @@ class transformer {
 
   /// The attention mask of the model's sequences.
   [[nodiscard]] attention_mask mask() const { return Parts::mask(config_); }
+  /// What a model says of its own parameters and of tensors in files, in addition to its family: nothing, unless it has members of these names.
+  [[nodiscard]] static bool may_be_missing(std::string_view) { return false; }
+  [[nodiscard]] static bool may_be_ignored(std::string_view) { return false; }
+  /// The parameter that a tensor in files must be a copy of, where both are one parameter of the model; empty: none.
+  [[nodiscard]] static std::string copied_by(std::string_view) { return {}; }
+  /// Length of an adapter's prefix in front of every sequence; a cache must have room for it too.
+  [[nodiscard]] std::size_t tokens_before() const {
+    if constexpr (has_hook<typename Recipe::adapter, hook::on_attention>) return options_.adapter.tokens_before();
+    else return 0;
+  }
 
   /// Number of blocks, as parallel hooks and reductions count them: the embedding is 0, then the layers, then the output.
   [[nodiscard]] std::size_t parameter_blocks() const { return config_.num_layers + 2; }
@@ -438,7 +448,7 @@ template <class Recipe, class Parts>
 void transformer<Recipe, Parts>::keep_own_blocks() {
   if constexpr (has_expert_parallel<Recipe>)
     if (const tensor_shard experts = parallel_->expert_shard(); experts.is_sharded()) parameters_->keep_owned_by(experts.rank);
-  if constexpr (requires { parallel_->assign_blocks(config_.num_layers, xtrain::parameter{}); }) {
+  if constexpr (clause::strategy_divides_blocks<parallel_state>) {
     parallel_->assign_blocks(config_.num_layers, Parts::ties_embeddings(config_) ? embedding_.table() : xtrain::parameter{});
     if (!parallel_->holds_all()) parameters_->keep([&](const auto& e) { return parallel_->holds(e); });
   }

@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -94,6 +95,28 @@ concept strategy_combines_matrices = combines_matrices<strategy_state<P, Device>
 template <class State>
 concept strategy_has_stages = requires(State& state, std::span<double> sums) {
   state.add_up(sums);
+};
+
+/// Its config has the transport of several ranks.
+template <class Config>
+concept strategy_config_has_ranks = requires(const Config& config) {
+  config.ranks->size();
+  { config.ranks == nullptr } -> std::convertible_to<bool>;
+};
+
+/// steps_are_queued(count): how many steps the trainer has queued.
+template <class State>
+concept strategy_counts_queued_steps = requires(State& state, std::size_t count) { state.steps_are_queued(count); };
+
+/// collect(stream, store, entry, array, whole, at): the same for a parameter that begins at `at` of the array.
+template <class State, class Model, class Entry, class Span, class Value>
+concept strategy_collects_at = requires(State& state, Model& model, const Entry& entry, Span span, std::span<Value> whole, std::optional<std::size_t> at) {
+  state.collect(model.stream(), model.parameters(), entry, span, whole, at);
+};
+/// collect_state(stream, store, entry, first, own, whole): the same for an array of any shape.
+template <class State, class Model, class Entry, class Span, class Value>
+concept strategy_collects_state = requires(State& state, Model& model, const Entry& entry, Span own, std::span<Value> whole, std::size_t first) {
+  state.collect_state(model.stream(), model.parameters(), entry, first, own, whole);
 };
 
 /// A strategy may run the micro-batches of a step itself, in its own order: then its runner<Model> replaces whole_model_runner.

@@ -200,10 +200,7 @@ class answer_source {
 
  private:
   /// A forward pass is one of all data-parallel ranks.
-  [[nodiscard]] bool gathers_weights() const {
-    if constexpr (requires { parallel().sharding().values; }) return parallel().sharding().values;
-    else return false;
-  }
+  [[nodiscard]] bool gathers_weights() const { return parallel().sharding().values; }
   /// Of the prompts of all optimizer steps, those of this rank.
   [[nodiscard]] bool is_own(std::size_t prompt) const { return prompt / own_prompts_ % ranks() == rank(); }
 

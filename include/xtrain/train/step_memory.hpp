@@ -50,7 +50,7 @@ struct step_memory {
         losses(of.context(), local_tokens_of(of) * sizeof(accumulate), memory_role::batch),
         step(of.context(), sizeof(step_values) + sizeof(double), memory_role::batch),
         reports(of.context(), 2 * sizeof(kernel::step_report)),
-        inputs(of.context(), captures(c) && !is_dry_run(of.context()) ? 2 * sizeof(kernel::step_inputs) : 0) {
+        inputs(of.context(), c.capture_steps && !is_dry_run(of.context()) ? 2 * sizeof(kernel::step_inputs) : 0) {
     if constexpr (strategy_runs<Model> && requires { c.rampup_batch_size; })
       if (const batch_size_rampup& rampup = c.rampup_batch_size; rampup && !is_dry_run(of.context())) {
         const std::size_t one = c.micro_batch_size * of.parallel().data().size();
@@ -97,12 +97,6 @@ struct step_memory {
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return runner.stash_bytes(each); }
 
  private:
-  /// Forward passes of a model beside the trained one are not captured.
-  template <class Config>
-  [[nodiscard]] static bool captures(const Config& c) {
-    if constexpr (requires { c.capture_steps; }) return c.capture_steps;
-    else return false;
-  }
   struct step_values {
     std::array<double, 1 + kernel::max_statistics> losses;  // sums: of the losses, and of an objective's statistics
     double squares;                                 // sum

@@ -218,7 +218,7 @@ class training_step {
   /// The strategy refuses to say what it has sent while a step's messages may be on their way.
   void set_pending(std::size_t steps) {
     pending_ = steps;
-    if constexpr (requires { model_->parallel().steps_are_queued(steps); })
+    if constexpr (clause::strategy_counts_queued_steps<typename recipe::parallel::template state<device>>)
       if (!is_dry_run(model_->context())) model_->parallel().steps_are_queued(steps);
   }
   [[nodiscard]] bool captures() const { return captures_ && !is_dry_run(model_->context()); }
@@ -300,10 +300,12 @@ class training_step {
   }
   /// Only the last stage of a pipeline has the head, which refuses it; the others would wait for it.
   static void require_temperature([[maybe_unused]] const Model& model, [[maybe_unused]] const typename objective::config& settings) {
-    if constexpr (has_hook<objective, hook::log_prob_temperature> && causal_model<Model>)
-      require<config_error>(objective::log_prob_temperature(settings) == 1.0 || model.config().final_logit_softcapping == 0.0, objective::name,
-                            ": temperature: must be 1 for a model whose logits are bounded (final_logit_softcapping ",
-                            model.config().final_logit_softcapping, "); given ", objective::log_prob_temperature(settings));
+    if constexpr (has_hook<objective, hook::log_prob_temperature>) {
+      const double bound = logit_bound_of(model.config());
+      require<config_error>(objective::log_prob_temperature(settings) == 1.0 || bound == 0.0, objective::name,
+                            ": temperature: must be 1 for a model whose logits are bounded (final_logit_softcapping ", bound, "); given ",
+                            objective::log_prob_temperature(settings));
+    }
   }
   void require_plain_balance([[maybe_unused]] const batch_view& batch) const {
     require<config_error>(
