@@ -76,6 +76,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/random.hpp
     xtrain/core/read_lifetime.hpp
     xtrain/core/setting.hpp
+    xtrain/core/setting_check.hpp
     xtrain/core/setting_list.hpp
     xtrain/core/shared_model.hpp
     xtrain/core/terminal_line.hpp
@@ -450,7 +451,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/adam_corrections.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/adamw_8bit.hpp
-    xtrain/optim/checked_betas.hpp
     xtrain/optim/concepts.hpp
     xtrain/optim/lion.hpp
     xtrain/optim/loss_scale.hpp
@@ -490,6 +490,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
     xtrain/parallel/traffic.hpp
+    xtrain/parallel/whole_model_runner.hpp
     xtrain/parallel/zero.hpp
     xtrain/parallel/zero_state.hpp
     xtrain/plan/layout_bounds.hpp

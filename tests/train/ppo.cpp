@@ -370,6 +370,6 @@ TEST_CASE("what does not fit is said") {
     CHECK_THROWS_WITH_AS((void)on.value.step(std::span<const host_batch>(batches), 1e-3),
                          doctest::Contains("ppo_value: old values must be given for every token; given 0 for 4"), data_error);
   });
-  CHECK_THROWS_WITH_AS(ppo::require_config({.epsilon_low = 0.0}), doctest::Contains("must be positive; given 0 and 0.2"), config_error);
+  CHECK_THROWS_WITH_AS(ppo::require_config({.epsilon_low = 0.0}), doctest::Contains("ppo: epsilon_low must be positive; given 0"), config_error);
   CHECK_THROWS_WITH_AS(ppo_value::require_config({.clip_range = 0.0}), doctest::Contains("clip_range must be positive; given 0"), config_error);
 }

@@ -12,6 +12,7 @@ namespace xtrain {
 /// All weights are trained.
 struct no_adapter {
   static constexpr std::string_view name = "none";
+  using hooks = xtrain::hooks<hook::works_on_rows, hook::adds_nothing>;
   static constexpr bool freezes_weights = false;
 
   struct config {

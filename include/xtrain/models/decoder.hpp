@@ -168,7 +168,7 @@ class decoder_output {
     } else {
       xtrain::parameter weight = table;
       typename head_type::adapter_type adapter;
-      if constexpr (requires { build.adapter().adapts_table(c.family->names().head); })
+      if constexpr (has_hook<typename Recipe::adapter, hook::adapts_table>)
         require<config_error>(!table.exists() || !build.adapter().adapts_table(c.family->names().head), "lora: '", c.family->names().head,
                               "' must have a weight of its own to be adapted; it is tied to '", c.family->names().embedding,
                               "' (tie_word_embeddings is true)");
@@ -338,13 +338,7 @@ class basic_decoder : public transformer<Recipe, decoder_parts<computation_of<Re
     this->with_output(p, [&](const auto& output) { logits_of(p, x, output, rows_r, logits_rv); });
   }
 
-  /// Length of the adapter's prefix before every sequence; a cache needs room for it.
-  [[nodiscard]] std::size_t tokens_before() const {
-    if constexpr (requires { this->settings().adapter.tokens_before(); }) return this->settings().adapter.tokens_before();
-    return 0;
-  }
-
-  /// On this rank.
+  /// Key/value heads on this rank.
   [[nodiscard]] std::size_t kv_heads() const { return this->blocks().empty() ? this->config().num_kv_heads : this->blocks().front().kv_heads(); }
   /// Shape of a key/value cache for `rows` sequences of up to `capacity` tokens.
   [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t layers, std::size_t rows, std::size_t capacity) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 
 #include <xtrain/comm/channel_origin.hpp>
@@ -34,5 +35,26 @@ class log_prob_source {
  private:
   detail::address_lifetime lifetime_;
 };
+
+namespace clause {
+
+/// plan(): the memory that a second model takes.
+template <class Source>
+concept source_has_a_plan = requires(const Source& source) {
+  { source.plan() } -> std::convertible_to<planned_memory>;
+};
+
+}  // namespace clause
+
+namespace detail {
+
+/// Nothing of a source without a plan().
+template <class Source>
+[[nodiscard]] planned_memory plan_of([[maybe_unused]] const Source& source) {
+  if constexpr (clause::source_has_a_plan<Source>) return source.plan();
+  else return {};
+}
+
+}  // namespace detail
 
 }  // namespace xtrain

@@ -199,12 +199,9 @@ class answer_source {
   }
 
  private:
-  /// A forward pass needs all data-parallel ranks.
-  [[nodiscard]] bool gathers_weights() const {
-    if constexpr (requires { parallel().sharding().values; }) return parallel().sharding().values;
-    else return false;
-  }
-  /// This rank's part of the prompts of all optimizer steps.
+  /// A forward pass is one of all data-parallel ranks.
+  [[nodiscard]] bool gathers_weights() const { return parallel().sharding().values; }
+  /// Of the prompts of all optimizer steps, those of this rank.
   [[nodiscard]] bool is_own(std::size_t prompt) const { return prompt / own_prompts_ % ranks() == rank(); }
 
   std::string_view who_;

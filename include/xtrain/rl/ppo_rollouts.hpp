@@ -81,7 +81,7 @@ class ppo_rollouts {
       detail::require_own_channels("ppo_rollouts: the reference model", source.channels(), value_->model(), "value");
     reference_ = [&source](const host_batch& batch) { return source.token_log_probs(batch); };
     reference_life_ = detail::watched(source);
-    if constexpr (requires { source.plan(); }) reference_plan_ = source.plan();
+    reference_plan_ = detail::plan_of(source);
   }
 
   /// Generates answers; takes num_ppo_epochs passes of optimizer steps of both models over them.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <concepts>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,7 @@
 #include <xtrain/layers/computation.hpp>
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/optim/schedule.hpp>
+#include <xtrain/parallel/concepts.hpp>
 #include <xtrain/train/checked_recipe.hpp>
 #include <xtrain/train/concepts.hpp>
 #include <xtrain/train/config.hpp>
@@ -132,6 +134,8 @@ class trainer {
   /// host never makes it wait. Weights, and all that a step's result does not contain, are those after all queued steps.
   template <class Batch>
   void queue_step(std::span<const Batch> batches, double learning_rate) {
+    static_assert(std::constructible_from<batch_view, const Batch&>,
+                  "xtrain trainer: a batch must be a host_batch, an xtensor_batch, or a type with all fields of a host_batch; see train/README.md");
     views_.clear();
     for (const Batch& batch : batches) views_.emplace_back(batch);
     queued_data_[(progress_.step + queued_steps() + 1) % queued_data_.size()].sequences = 0;  // fit() alone knows
@@ -203,7 +207,7 @@ class trainer {
     detail::require_second_model("trainer: the teacher", source, *model_);
     step_->use_teacher(source);
     teacher_life_ = detail::watched(source);
-    if constexpr (requires { source.plan(); }) plan_.set_beside("teacher", source.plan());
+    plan_.set_beside("teacher", detail::plan_of(source));
   }
   /// Restores the state of a saved run: fit() then continues from there. Results of steps that are queued are dropped.
   ///   throws  comm_error after a step that failed on one of several ranks
@@ -349,10 +353,10 @@ class trainer {
     if (held_out_rows && !evaluated && !stopped_) evaluate_and_tell(*held_out_rows);
     tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->context().memory()});
   }
+  [[nodiscard]] static unused_samples unused_of(const loader& rows) { return rows.unused(); }
   template <class Rows>
-  [[nodiscard]] static unused_samples unused_of(const Rows& rows) {
-    if constexpr (requires { rows.unused(); }) return rows.unused();
-    else return {};
+  [[nodiscard]] static unused_samples unused_of(const Rows&) {
+    return {};
   }
   template <class Rows>
   void finish_and_tell(std::size_t steps, const Rows& rows) {
@@ -435,7 +439,7 @@ trainer<Model>::trainer(Model& model, detail::run_config_of<Model> settings)
     : model_(&model), model_life_(model), config_(detail::complete_config(model, std::move(settings))),
       guard_(config_.max_bad_steps) {
   if constexpr (!is_dry<device>) {
-    if constexpr (requires { model.settings().parallel.ranks == nullptr; })
+    if constexpr (clause::strategy_config_has_ranks<typename recipe::parallel::config>)
       require<config_error>(model.settings().parallel.ranks != nullptr || detail::ranks_of_thread == 1 || is_dry_run(model.context()),
                             "trainer: a model that is made in run_ranks must be given the ranks, {.parallel = {.ranks = ranks}}: without, each of the ",
                             detail::ranks_of_thread, " ranks would train alone. If it shall, give it one_rank()");
