@@ -475,6 +475,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/traffic.hpp
     xtrain/parallel/zero.hpp
     xtrain/parallel/zero_state.hpp
+    xtrain/plan/ascend_topology.hpp
     xtrain/plan/layout_bounds.hpp
     xtrain/plan/layout_bounds_impl.hpp
     xtrain/plan/machine.hpp
