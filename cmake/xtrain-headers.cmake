@@ -493,6 +493,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/whole_model_runner.hpp
     xtrain/parallel/zero.hpp
     xtrain/parallel/zero_state.hpp
+    xtrain/plan/ascend_topology.hpp
     xtrain/plan/layout_bounds.hpp
     xtrain/plan/layout_bounds_impl.hpp
     xtrain/plan/machine.hpp

@@ -64,7 +64,8 @@ TEST_CASE("where no NPU can be used, a sentence says why") {
     CHECK(what_is_thrown([] { const npu::context on; }) == npu::why_unavailable());
   }
   const std::string none = load_npu_runtime("libno_such_ascendcl.so").why;
-  CHECK(none.starts_with("npu: CANN must be installed, and its environment set (source set_env.sh of the installation); libno_such_ascendcl.so cannot be loaded: "));
+  CHECK(none.starts_with("npu: CANN must be installed, and its environment set (source set_env.sh of the installation); libno_such_ascendcl.so cannot be "
+                         "loaded: "));
   const std::string other = load_npu_runtime("libc.so.6").why;  // a library without the functions
   CHECK(other.starts_with("npu: CANN must be a release with these functions: aclInit, aclrtGetDeviceCount, "));
   CHECK(other.find("libc.so.6 of CANN unknown has not") != std::string::npos);
@@ -464,8 +465,8 @@ TEST_CASE("an error at any call of the runtime, or in any work on the NPU, is a 
           card.fail_work(2, npu_status::vector_core_exception);
           a.twice(stream);
           stream.synchronize();
-        }) == "npu: aclrtSynchronizeStream, after kernels of which the last was add, on device 0 failed: exception of a vector core (507035): EZ9999: a task of "
-              "a stream on device 0 has failed; CANN's logs are in ~/ascend/log");
+        }) == "npu: aclrtSynchronizeStream, after kernels of which the last was add, on device 0 failed: exception of a vector core (507035): EZ9999: a task "
+              "of a stream on device 0 has failed; CANN's logs are in ~/ascend/log");
   check_clean(card);
 }
 
