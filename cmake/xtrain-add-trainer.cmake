@@ -5,9 +5,9 @@
 #   NAME       of the target and the executable
 #   SOURCE     a source file of yours, or the name of an example: pretrain.cpp, finetune.cpp, generate.cpp, evaluate.cpp, train_encoder.cpp, plan.cpp,
 #              describe.cpp, or train.cpp, which needs the component 'recipes'
-#   DEVICE     cpu (default), cuda, or a type of yours. cuda needs nvcc: the trainer links xtrain::cuda_kernels, which xtrain_add_cuda_kernels makes
-#              (called here if it was not before; 25 minutes of a processor, once). With the variable XTRAIN_GPU_REHEARSAL it needs neither nvcc nor a GPU: the
-#              kernels run on the host, slowly, under a runtime that checks every call
+#   DEVICE     cpu (default), cuda, musa, or a type of yours. cuda needs nvcc: the trainer links xtrain::cuda_kernels, which xtrain_add_cuda_kernels makes
+#              (called here if it was not before; 25 minutes of a processor, once); musa needs mcc and xtrain_add_musa_kernels in the same way. With the
+#              variable XTRAIN_GPU_REHEARSAL they need neither compiler nor GPU: the kernels run on the host, slowly, under a runtime that checks every call
 #   PRECISION  fp32 (default), bf16_mixed, bf16_gradients, bf16_pure, fp16_mixed, or a type of yours
 #   PARALLEL   single (default), data_parallel, zero<1>, zero<2>, zero<3>, tensor_parallel, sequence_parallel, parallel<zero<2>, tensor_parallel>, or a type of
 #              yours; all but the first have ranks: --ranks N makes them threads of one process
@@ -26,6 +26,7 @@
 
 include("${CMAKE_CURRENT_LIST_DIR}/xtrain-example-programs.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/xtrain-cuda-toolkit.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/xtrain-musa-kernels.cmake")
 
 function(xtrain_add_trainer)
   set(axes DEVICE PRECISION PARALLEL OPTIMIZER OBJECTIVE RECOMPUTE OFFLOAD ADAPTER)
@@ -77,6 +78,16 @@ function(xtrain_add_trainer)
         message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): DEVICE cuda ${missing}")
       endif()
       xtrain_add_cuda_kernels()
+    endif()
+  endif()
+  if(T_DEVICE STREQUAL "musa")
+    string(APPEND includes "#include <xtrain/device/musa/musa.hpp>\n")
+    if(NOT XTRAIN_GPU_REHEARSAL)
+      _xtrain_find_musa(missing)
+      if(missing)
+        message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): DEVICE musa ${missing}")
+      endif()
+      xtrain_add_musa_kernels()
     endif()
   endif()
   set(processes void)
@@ -158,6 +169,13 @@ using processes = ${processes};
       target_compile_definitions(${T_NAME} PRIVATE XTRAIN_GPU_REHEARSAL)
     else()
       target_link_libraries(${T_NAME} PRIVATE xtrain::cuda_kernels)
+    endif()
+  endif()
+  if(T_DEVICE STREQUAL "musa")
+    if(XTRAIN_GPU_REHEARSAL)
+      target_compile_definitions(${T_NAME} PRIVATE XTRAIN_GPU_REHEARSAL XTRAIN_MUSA_REHEARSAL)
+    else()
+      target_link_libraries(${T_NAME} PRIVATE xtrain::musa_kernels)
     endif()
   endif()
   _xtrain_has(recipes recipes)  # train.cpp reads run descriptions
