@@ -207,6 +207,14 @@ template <class Model, class Config>
   }
 }
 
+/// The same for a model that exists: its device may know only when it is opened that it cannot capture work.
+template <class Model, class Config>
+[[nodiscard]] bool can_capture_steps(Model& model, const Config& c) {
+  if constexpr (requires { model.context().why_no_captures(); })
+    if (!model.context().why_no_captures().empty()) return false;
+  return can_capture_steps<Model>(model.config(), model.settings(), c);
+}
+
 /// Whether steps of this data have few layouts. Steps of single samples are as long as their longest sample: capturing each length, and preparing its kernels,
 /// takes longer than launching them.
 [[nodiscard]] inline bool has_few_layouts(const dataset& data) { return data.layout() != sequence_layout::separate; }

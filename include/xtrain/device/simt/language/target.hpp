@@ -25,11 +25,10 @@
 
 namespace xtrain::simt {
 
-/// Threads that execute warp instructions together. The host runner plays any width that a program defines before it includes this.
+/// Threads that execute warp instructions together: a GPU's warp, or a part of a wider one, as of the 128 threads of MUSA's mp_21 and mp_22. Host code counts
+/// blocks with it, so that it cannot depend on what a compiler defines for device code alone. The host runner plays any width that a program defines.
 #if defined(XTRAIN_SIMT_WARP)
 inline constexpr int warp_width = XTRAIN_SIMT_WARP;
-#elif defined(__MUSA_ARCH__) && __MUSA_ARCH__ < 310
-inline constexpr int warp_width = 128;
 #else
 inline constexpr int warp_width = 32;
 #endif

@@ -40,9 +40,16 @@ struct mp_31_layout {
   XTRAIN_SIMT_FN static constexpr int row_slot(int e) { return e; }
 };
 
-/// The host plays the layout of MUSA's mp_31 if XTRAIN_SIMT_MP_31 is defined.
-#if defined(XTRAIN_SIMT_MP_31) || defined(__MUSA__)
+/// A GPU whose products this library does not call: lanes multiply, and hold what NVIDIA's hold.
+struct lanes_layout : nvidia_layout {
+  static constexpr bool has_ldmatrix = false;
+};
+
+/// The host plays the layout of MUSA's mp_31 if XTRAIN_SIMT_MP_31 is defined, and products by lanes if XTRAIN_SIMT_LANES is.
+#if defined(XTRAIN_SIMT_MP_31)
 using tensor_layout = mp_31_layout;
+#elif defined(XTRAIN_SIMT_LANES) || (XTRAIN_SIMT_GPU && !XTRAIN_SIMT_PTX)
+using tensor_layout = lanes_layout;
 #else
 using tensor_layout = nvidia_layout;
 #endif
@@ -162,42 +169,64 @@ inline void wait_for_groups(std::size_t groups_left, const site& where) {
 }  // namespace host
 #endif
 
+/// c += a · b, by the lanes themselves: each gets the row and the columns of its results from lanes that hold them.
+template <class T>
+XTRAIN_SIMT_FN void multiply_by_lanes(fragment_c& c, const fragment_a<T>& a, const fragment_b<T>& b XTRAIN_SIMT_SITE) {
+  static_assert(std::is_base_of_v<nvidia_layout, tensor_layout>, "simt: products by lanes are not written for this GPU's layout");
+  constexpr int words = is_16_bits<T> ? 1 : 2, numbers = 2 / words;  // neighbours along the sum are in one word, or in two
+  const int row = lane() / 4 * 4, column = lane() % 4 * 8;
+  const auto from = [&](auto word, int of) {
+#if XTRAIN_SIMT_GPU
+    return shuffle(word, of);
+#else
+    return shuffle(word, of, where);
+#endif
+  };
+  const auto number_of = [](auto word, [[maybe_unused]] int i) {
+    if constexpr (is_16_bits<T>) return widen(T::from_bits(static_cast<std::uint16_t>(word >> 16 * i)));
+    else return word;
+  };
+  XTRAIN_SIMT_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    XTRAIN_SIMT_UNROLL_BY(is_16_bits<T> ? 1 : 4)  // 16-bit numbers: so that the code of a product stays short
+    for (int of = 0; of < 4; ++of) {
+      XTRAIN_SIMT_UNROLL
+      for (int w = 0; w < words; ++w) {
+        const auto a_0 = from(a.r[half * 2 * words + w], row + of), a_1 = from(a.r[(half * 2 + 1) * words + w], row + of);
+        const auto b_0 = from(b.r[half * words + w], column + of), b_1 = from(b.r[half * words + w], column + 4 + of);
+        XTRAIN_SIMT_UNROLL
+        for (int i = 0; i < numbers; ++i) {
+          c.r[0] += number_of(a_0, i) * number_of(b_0, i);
+          c.r[1] += number_of(a_0, i) * number_of(b_1, i);
+          c.r[2] += number_of(a_1, i) * number_of(b_0, i);
+          c.r[3] += number_of(a_1, i) * number_of(b_1, i);
+        }
+      }
+    }
+  }
+}
+
 /// c += a · b
 template <class T>
 XTRAIN_SIMT_FN void multiply(fragment_c& c, const fragment_a<T>& a, const fragment_b<T>& b XTRAIN_SIMT_SITE) {
   static_assert(warp_width == 32, "simt: products of a warp need 32 lanes");
 #if !XTRAIN_SIMT_GPU
+  if constexpr (std::is_same_v<tensor_layout, lanes_layout>) return multiply_by_lanes<T>(c, a, b, where);
   host::product_operands<T> operands{a, b, c};
   if (host::running->errs(host::mistake::wrong_fragment, where)) std::swap(operands.a.r[1], operands.a.r[2]);
   c = host::running->together<fragment_c>(operands, where, &host::multiply_all<T>);
+#elif XTRAIN_SIMT_PTX
+  if constexpr (std::is_same_v<T, bf16>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c.r[0]), "+f"(c.r[1]), "+f"(c.r[2]), "+f"(c.r[3])
+        : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
+  else if constexpr (std::is_same_v<T, fp16>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c.r[0]), "+f"(c.r[1]), "+f"(c.r[2]), "+f"(c.r[3])
+        : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
+  else multiply_by_lanes<T>(c, a, b);
 #else
-  if constexpr (!is_16_bits<T>) {
-    static_assert(std::is_same_v<tensor_layout, nvidia_layout>, "simt: products of fp32 are not written for this GPU's layout");
-    const int row = lane() / 4 * 4, column = lane() % 4 * 8;
-    XTRAIN_SIMT_UNROLL
-    for (int k = 0; k < 16; ++k) {
-      const int from = k % 8 / 2, e = k / 8 * 2 + k % 2, a_e = k / 8 * 4 + k % 2;
-      const float a_0 = shuffle(a.r[a_e], row + from), a_1 = shuffle(a.r[a_e + 2], row + from);
-      const float b_0 = shuffle(b.r[e], column + from), b_1 = shuffle(b.r[e], column + 4 + from);
-      c.r[0] += a_0 * b_0;
-      c.r[1] += a_0 * b_1;
-      c.r[2] += a_1 * b_0;
-      c.r[3] += a_1 * b_1;
-    }
-  } else {
-#if XTRAIN_SIMT_PTX
-    if constexpr (std::is_same_v<T, bf16>)
-      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-          : "+f"(c.r[0]), "+f"(c.r[1]), "+f"(c.r[2]), "+f"(c.r[3])
-          : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
-    else
-      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-          : "+f"(c.r[0]), "+f"(c.r[1]), "+f"(c.r[2]), "+f"(c.r[3])
-          : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
-#else
-    static_assert(!is_16_bits<T>, "simt: products of 16-bit numbers are not written for this GPU");
-#endif
-  }
+  multiply_by_lanes<T>(c, a, b);
 #endif
 }
 
@@ -284,7 +313,7 @@ XTRAIN_SIMT_FN void load_b_pair(fragment_b<T>& left, fragment_b<T>& right, const
 template <class T>
 XTRAIN_SIMT_FN fragment_a<T> operand_of(const fragment_c& left, const fragment_c& right XTRAIN_SIMT_SITE) {
   fragment_a<T> a;
-  if constexpr (std::is_same_v<tensor_layout, nvidia_layout>) {
+  if constexpr (std::is_base_of_v<nvidia_layout, tensor_layout>) {
     if constexpr (is_16_bits<T>) {
       a.r[0] = packed<T>(left.r[0], left.r[1]);
       a.r[1] = packed<T>(left.r[2], left.r[3]);
