@@ -1,4 +1,4 @@
-// Which compiler reads the kernels: nvcc, mcc or clang's CUDA mode for a GPU, or a host compiler, for which host_runner.hpp gives every instruction a meaning.
+// The compiler: nvcc, mcc or clang's CUDA mode for a GPU, or a host compiler with host_runner.hpp.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__MUSACC__) || defined(__MUSA__)
@@ -25,7 +25,7 @@
 
 namespace xtrain::simt {
 
-/// Threads that execute warp instructions together. The host runner plays any width that a program defines before it includes this.
+/// Threads per warp. On the host a program may define any width before including this.
 #if defined(XTRAIN_SIMT_WARP)
 inline constexpr int warp_width = XTRAIN_SIMT_WARP;
 #elif defined(__MUSA_ARCH__) && __MUSA_ARCH__ < 310
@@ -34,7 +34,7 @@ inline constexpr int warp_width = 128;
 inline constexpr int warp_width = 32;
 #endif
 
-/// Blocks of a launch. x is at most 2³¹ − 1, y and z 65535.
+/// Blocks: x at most 2³¹ − 1, y and z 65535.
 struct grid_size {
   int x = 1, y = 1, z = 1;
 };
