@@ -1,4 +1,4 @@
-// Trainers by recipe type: those built with the project, and those compiled once by the user's compiler and kept.
+// Trainers by recipe type: prebuilt with the project, or compiled once and stored.
 #pragma once
 
 #include <functional>
@@ -9,41 +9,41 @@
 
 namespace xtrain {
 
-/// How this project's build compiles a trainer: what a build writes into the file trainers.txt beside its programs, a line "name=value" each, lists
-/// separated by ';'.
+/// How this build compiles a trainer: from trainers.txt, written with its programs; lines "name=value", lists separated by ';'.
 struct trainer_build {
   std::string compiler{}, source{}, version{};
   std::vector<std::string> options{}, definitions{}, includes{}, libraries{};
-  std::vector<std::string> mpi_includes{}, mpi_libraries{};  ///< empty: the build found no MPI
-  std::string cuda{};                                        ///< "nvcc 13.0.88 for 80;90": what compiled the kernels; empty: the build has none
+  std::vector<std::string> mpi_includes{}, mpi_libraries{};  ///< empty: no MPI
+  std::string cuda{};                                        ///< compiler of the kernels: "nvcc 13.0.88 for 80;90"; empty: none
   std::vector<std::string> cuda_definitions{}, cuda_libraries{};
 
-  /// throws  file_error, with the line
+  /// throws  file_error with the line
   [[nodiscard]] static trainer_build load(const std::string& path);
 };
 
-/// Finds the trainer of a recipe type, or makes it.
+/// Finds or compiles the trainer of a recipe type.
 class trainer_cache {
  public:
   struct config {
-    std::string programs{};  ///< folder of the project's programs: prebuilt trainers train-KEY, and trainers.txt
-    std::string folder{};    ///< where compiled trainers are kept; empty: XTRAIN_CACHE, or xtrain in XDG_CACHE_HOME or ~/.cache
-    std::string processor = "/proc/cpuinfo";  ///< what says which instructions the processor has: trainers may be compiled for them
-    std::string cuda_driver = "libcuda.so.1";  ///< what a trainer for cuda loads when it runs
-    bool only_plan = false;                    ///< the trainer will compute nothing, and needs no driver
-    /// Told while a trainer is compiled, several times a second, and once when it is there (seconds < 0: the compiler has begun).
+    std::string programs{};  ///< folder with prebuilt trainers train-KEY and trainers.txt
+    std::string folder{};    ///< for compiled trainers; empty: XTRAIN_CACHE, or xtrain in XDG_CACHE_HOME or ~/.cache
+    std::string processor = "/proc/cpuinfo";  ///< the processor's instructions, for which trainers may be compiled
+    std::string cuda_driver = "libcuda.so.1";  ///< loaded by a running cuda trainer
+    bool only_plan = false;                    ///< computes nothing, needs no driver
+    /// Called several times a second during compilation, and at the end (seconds < 0: at the begin).
     std::function<void(const std::string& key, double seconds, bool done)> progress{};
   };
   explicit trainer_cache(config settings);
 
-  /// The program, an absolute path. A trainer that is not there is compiled, which takes about a minute: into a temporary file, which gets its name when it
-  /// is whole. Processes that ask for the same one wait for the first. A cached trainer is one of the same type, library (version and headers), compiler
-  /// and options, and with -march=native of the same processor; for cuda, of the same nvcc, architectures and kernels. The compiler ends with this process.
-  ///   mpi     its ranks may be processes of a launcher
-  ///   throws  config_error when it cannot be compiled: there is no compiler (with the type and the trainers that are there), or it fails (with what it
-  ///           says); when the device is cuda, and the build has no kernels for it or the machine no driver (with all that is missing, and its packages)
+  /// Absolute path of the program. A missing trainer is compiled, in about a minute, to a temporary file that is renamed when complete; other processes wait. A
+  /// cached trainer matches type, library (version, headers), compiler, options, and with -march=native the processor; for cuda nvcc, architectures, kernels.
+  /// The
+  /// compiler ends with this process.
+  ///   mpi     ranks may be a launcher's processes
+  ///   throws  config_error when there is no compiler (with type and existing trainers) or it fails (with its output); when the device is cuda, and the
+  ///           build has no kernels or the machine no driver (with everything missing and its packages)
   [[nodiscard]] std::string find_or_compile(const recipe_type& type, bool mpi = false) const;
-  /// Keys of the prebuilt trainers.
+  /// Keys.
   [[nodiscard]] std::vector<std::string> prebuilt() const;
 
  private:
@@ -52,7 +52,7 @@ class trainer_cache {
   config settings_;
 };
 
-/// The recipe.hpp of a trainer.
+/// A trainer's recipe.hpp.
 [[nodiscard]] std::string recipe_header(const recipe_type& type, bool mpi);
 
 }  // namespace xtrain
