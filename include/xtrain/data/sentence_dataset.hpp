@@ -24,7 +24,7 @@ struct dataset_parts;  // once_per_host.hpp
 struct sentence_row {
   std::vector<token> tokens{};
   std::vector<bool> maskable{};   ///< text, not an added special token
-  std::vector<bool> continues{};  ///< the previous token's word continues
+  std::vector<bool> continues{};  ///< continues the previous token's word
   std::size_t second = 0;         ///< begin of the second sentence; 0: none
   token label = -1;               ///< negative: none
 

@@ -28,7 +28,6 @@ class sentence_loader {
   [[nodiscard]] const loader_config& config() const { return config_; }
   [[nodiscard]] const sentence_dataset& data() const { return *data_; }
 
-  /// Of the next step.
   [[nodiscard]] loader_state state() const { return state_; }
   ///   throws  config_error if the state does not fit data and sizes
   void restore(const loader_state& state);

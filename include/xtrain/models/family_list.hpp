@@ -25,7 +25,6 @@ template <class Family>
   if constexpr (requires { Family::model_type; }) return model_type == Family::model_type;
   else return model_type == Family::name;
 }
-/// Families that share a model_type tell their settings apart.
 template <class Family, class Settings>
 [[nodiscard]] bool describes(const Settings& settings) {
   if constexpr (requires { Family::describes(settings); }) return Family::describes(settings);

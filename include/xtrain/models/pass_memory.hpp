@@ -24,7 +24,6 @@ struct on_dry_device : Recipe {
 
 namespace detail {
 
-/// The strategy's settings with the same ranks but no messages.
 template <class Config>
 [[nodiscard]] Config sending_nothing(Config config) {
   if constexpr (requires { config.ranks->carries(); })
