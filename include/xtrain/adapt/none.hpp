@@ -24,6 +24,7 @@ struct no_adapter {
 
   [[nodiscard]] static bool is_own(std::string_view) { return false; }
 
+  /// Adds nothing.
   template <class Recipe>
   class on_linear {
    public:

@@ -101,12 +101,10 @@ class dataset {
   /// Appends tokens to the current sample, for documents larger than memory.
   ///   throws  data_error if a token is negative or at least 2^30: none is appended
   void extend(std::span<const token> tokens);
-  /// Ends a sample of `extend`.
   void end_sample();
   /// Call once after the last sample: loaders require it.
-  ///   throws  data_error if no token is a target, or only some samples have a kind of value; if a teacher's k tokens are not different, or log-probabilities
-  ///           are
-  ///           positive or NaN (NaN is allowed for all k where nothing follows, and for an entire sample, which must not be trained on)
+  ///   throws  data_error if no token is a target, only some samples have a kind of value, a teacher's k tokens of a token are equal, or log-probabilities are
+  ///           positive or NaN (allowed: NaN for all k where nothing follows, or for a sample that must not be trained on)
   void finish();
   /// Replaces the values of a finished dataset. NaN: no value; the sample must not be trained on.
   ///   seq_length   truncation of the samples they belong to; 0: none, also not in training
@@ -123,7 +121,6 @@ class dataset {
     require_own_tokens("begin()");
     return static_cast<std::size_t>(begins_[sample]);
   }
-  /// Token i of the dataset.
   [[nodiscard]] token at(std::size_t i) const {
     require_own_tokens("at()");
     return tokens_[i] & ~target_bit;
@@ -144,7 +141,6 @@ class dataset {
     require<error>(!lifetime_.is_moved_from(), "dataset: must not be used after it was moved from; use the dataset that it was moved to");
     require<config_error>(finished_, source_, ": finish() must be called after the last sample; ", size(), " samples were added");
   }
-  /// In tokens.
   [[nodiscard]] std::size_t longest() const;
   [[nodiscard]] token largest_token() const { return samples_ ? static_cast<token>(samples_->vocab_size()) - 1 : largest_; }
   [[nodiscard]] const std::string& source() const { return source_; }

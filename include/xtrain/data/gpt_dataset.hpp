@@ -126,7 +126,6 @@ class gpt_samples final : public sample_source {
   /// Prefixes with weights and sizes, split, seed, number of ordered samples, checksum of files (indexed_file::fingerprint).
   [[nodiscard]] XTRAIN_HEADER_INLINE std::string identity() const override;
 
-  /// Separated by commas.
   [[nodiscard]] std::string names() const;
   /// Source of a sample, and its number there.
   [[nodiscard]] std::pair<std::size_t, std::size_t> locate(std::size_t sample) const;

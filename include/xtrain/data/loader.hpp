@@ -52,7 +52,7 @@ struct loader_state {
 
 /// Samples without effect on training.
 struct unused_samples {
-  std::size_t all = 0;              ///< in the dataset
+  std::size_t all = 0;
   std::size_t left_out = 0;         ///< too long, or below two tokens; or such a sample, or one that loses all targets, is in their group
   std::size_t without_targets = 0;  ///< in sequences, but without target by loss mask or sequence length
 };
@@ -112,7 +112,6 @@ class loader {
   /// 0 for a stream.
   [[nodiscard]] const unused_samples& unused() const { return unused_; }
 
-  /// Of the next step.
   [[nodiscard]] loader_state state() const { return state_; }
   /// Resumes; discards prepared batches.
   ///   throws  config_error if the state does not fit data and sizes
@@ -126,7 +125,6 @@ class loader {
   void fill(const loader_state& at, std::vector<host_batch>& batches) const;
 
  private:
-  /// Inputs of a sample: its tokens − 1.
   [[nodiscard]] std::size_t inputs_of(std::size_t sample) const { return data_->length(sample) - 1; }
   [[nodiscard]] std::size_t limited(std::size_t inputs) const { return std::min(inputs, config_.seq_length); }
 

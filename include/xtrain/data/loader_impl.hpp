@@ -143,7 +143,7 @@ XTRAIN_INLINE void loader::lay_out_sequences() {
         continue;
       }
     } else if (length < 2) {
-      continue;  // no target
+      continue;
     }
     if (length - 1 > context) {
       if (data_->when_too_long == overlong::leave_out) continue;

@@ -34,7 +34,6 @@ class sentence_loader {
     return *data_;
   }
 
-  /// Of the next step.
   [[nodiscard]] loader_state state() const { return state_; }
   ///   throws  config_error if the state does not fit data and sizes
   void restore(const loader_state& state);

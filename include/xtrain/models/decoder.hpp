@@ -87,7 +87,6 @@ class decoder_embedding {
 
   decoder_embedding(builder<Recipe>& build, const decoder_config& c) : decoder_embedding(build, c, c.family->names()) {}
 
-  /// x [n, hidden_size] written
   void forward(pass<Recipe>& p, matrix_view<compute, memory> x) const;
   /// d is overwritten
   void backward(pass<Recipe>& p, matrix_view<compute, memory> d) const;
@@ -292,7 +291,6 @@ class basic_decoder : public transformer<Recipe, decoder_parts<computation_of<Re
   using typename base::memory;
   using typename base::options;
   using typename base::uninitialised_t;
-  /// With another recipe, e.g. on the dry device.
   template <class Other>
   using with_recipe = basic_decoder<model_axes_of<Other>, typename detail::with_other_recipe<Block, computation, computation_of<Other>>::type>;
 
@@ -423,7 +421,6 @@ class decoder : public detail::decoder_base<Recipe, Family> {
   using typename base::context_type;
   using typename base::options;
   using typename base::uninitialised_t;
-  /// With another recipe, e.g. on the dry device.
   template <class Other>
   using with_recipe = decoder<Other, Family>;
 

@@ -33,7 +33,6 @@ namespace xtrain {
 
 namespace detail {
 
-/// Parameter alignment that the optimizer wants, in elements.
 template <class Recipe>
 inline constexpr std::size_t layout_alignment_of = 1;
 template <class Recipe>
@@ -160,7 +159,6 @@ class transformer {
   /// Adds to gradients. last_of_step: a block's gradients are complete after this pass.
   void backward(pass<computation>& p, stash<device>& layer_inputs, bool last_of_step) const;
 
-  /// Training has a load-balancing loss.
   [[nodiscard]] bool balances_load() const {
     if constexpr (has_experts) return Parts::balances_load(config_);
     else return false;
@@ -201,7 +199,6 @@ class transformer {
   /// Uninitialized.
   ///   alignment   of parameters in the flat store, in elements
   transformer(uninitialised_t, config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1);
-  /// Initialized as in the family's paper.
   transformer(config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1);
 
   /// The hidden state after all layers, without gradients: work(x, output layer), x [n, hidden_size].
@@ -277,7 +274,7 @@ class transformer {
     return {layer_inputs.template push<compute>(n * c), {n, c}};
   }
 
-  /// Embedding and layers of a range; returns the last layer's output. layer_inputs holds each layer's output and the address of its input.
+  /// Embedding and layers of a range; returns the last layer's output. layer_inputs: each layer's output, and the address of its input.
   matrix_view<compute, memory> hidden(pass<computation>& p, stash<device>& layer_inputs, const block_range& range,
                                       matrix_view<compute, memory> x) const;
   void end_load(pass<computation>& p) const {

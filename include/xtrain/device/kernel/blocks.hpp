@@ -50,6 +50,7 @@ static_assert([] {
   return true;
 }());
 
+/// A type by format.
 [[nodiscard]] constexpr const description& of(block_format format) { return all[static_cast<std::size_t>(format)]; }
 /// None: another type.
 [[nodiscard]] constexpr std::optional<block_format> named(std::string_view name) {

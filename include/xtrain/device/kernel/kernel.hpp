@@ -43,10 +43,13 @@ class operand : public device_span<T, Memory> {
   constexpr operand(device_span<std::remove_const_t<T>, Memory> span) requires std::is_const_v<T> : device_span<T, Memory>(span) {}
 };
 
+/// Read only.
 template <class T, class Memory>
 using read = operand<const T, Memory, role::read>;
+/// Written only.
 template <class T, class Memory>
 using written = operand<T, Memory, role::written>;
+/// Read and written.
 template <class T, class Memory>
 using updated = operand<T, Memory, role::updated>;
 
@@ -65,6 +68,7 @@ template <class Kernel>
   return kernel.gradient_factor_1.empty() ? kernel.gradient_scale : kernel.gradient_scale * kernel.gradient_factor_1.raw()[0];
 }
 
+/// The field is an operand.
 template <class Field>
 inline constexpr bool is_operand = false;
 template <class T, class Memory, role Role>

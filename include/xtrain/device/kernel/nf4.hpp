@@ -51,6 +51,7 @@ inline constexpr std::uint8_t zero = 7;  // index of 0
 /// Fractions for the scales.
 inline constexpr const std::array<float, 256>& scale_levels = dynamic_code::signed_levels;
 
+/// Of block b.
 [[nodiscard]] inline float scale_of(std::size_t b, const std::uint8_t* scale_k, const float* outer) {
   // fma: one rounding for any compiler flags
   return std::fma(scale_levels[scale_k[b]], outer[1 + b / scales_together], outer[0]);

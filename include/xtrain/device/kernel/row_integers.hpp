@@ -14,9 +14,12 @@ namespace xtrain {
 /// and dequantized values are fp16.
 namespace row_integers {
 
+/// Per row.
 [[nodiscard]] constexpr std::size_t row_bytes(std::size_t columns, std::size_t bits) { return bits == 8 ? columns : (columns + 1) / 2; }
+/// By bits.
 [[nodiscard]] constexpr std::int32_t largest(std::size_t bits) { return bits == 8 ? 127 : 7; }
 
+/// Of a column.
 [[nodiscard]] inline std::int32_t integer_at(const std::uint8_t* row, std::size_t column, std::size_t bits) {
   if (bits == 8) return static_cast<std::int8_t>(row[column]);
   const std::int32_t nibble = column % 2 == 0 ? row[column / 2] >> 4 : row[column / 2] & 15;

@@ -1,4 +1,4 @@
-// Scalars of a step: a thread each.
+// A step's scalars, a thread each.
 #pragma once
 
 #include <xtrain/device/kernel/optimizer.hpp>

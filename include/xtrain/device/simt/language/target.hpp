@@ -1,4 +1,4 @@
-// Which compiler reads the kernels: nvcc, mcc or clang's CUDA mode for a GPU, or a host compiler, for which host_runner.hpp gives every instruction a meaning.
+// The compiler: nvcc, mcc or clang's CUDA mode for a GPU, or a host compiler with host_runner.hpp.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__MUSACC__) || defined(__MUSA__)
@@ -33,7 +33,7 @@ inline constexpr int warp_width = XTRAIN_SIMT_WARP;
 inline constexpr int warp_width = 32;
 #endif
 
-/// Blocks of a launch. x is at most 2³¹ − 1, y and z 65535.
+/// Blocks: x at most 2³¹ − 1, y and z 65535.
 struct grid_size {
   int x = 1, y = 1, z = 1;
 };
