@@ -53,7 +53,7 @@ struct loader_state {
 /// Samples without effect on training.
 struct unused_samples {
   std::size_t all = 0;
-  std::size_t left_out = 0;         ///< too long, or below two tokens; or such a sample, or one that loses all targets, is in their group
+  std::size_t left_out = 0;         ///< too long or below two tokens, or their group has such a sample or a sample that loses all targets
   std::size_t without_targets = 0;  ///< in sequences, but without target by loss mask or sequence length
 };
 
@@ -65,8 +65,8 @@ struct loader_config {
   bool shuffle = true;
   std::uint64_t seed = 42;
   token pad_token_id = 0;  ///< fills padding
-  /// Data-parallel ranks, each with `micro_batch_size` sequences of every micro-batch. A step's sequences and order equal those of one rank with `ranks` times
-  /// as many micro-batches.
+  /// Data-parallel ranks, each with `micro_batch_size` sequences of every micro-batch. A step has the same sequences in the same order as on one rank
+  /// with `ranks` times as many micro-batches.
   std::size_t ranks = 1;
   std::size_t rank = 0;
   std::size_t pad_to_multiple_of = 8;               ///< of sequences with one sample

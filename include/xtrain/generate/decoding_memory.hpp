@@ -198,7 +198,6 @@ class decoding_memory {
   /// Captured steps depend on the number of sequences and on settings.
   void forget_captured_steps() { captured_ = {}; }
 
-  /// Queues a chunk's step.
   void queue_step([[maybe_unused]] Model& model, [[maybe_unused]] pass_memory<Model>& passes, [[maybe_unused]] std::size_t n, [[maybe_unused]] std::size_t b,
                   [[maybe_unused]] kernel::sample<memory> how) {
     if constexpr (device_chooses) {

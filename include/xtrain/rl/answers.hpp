@@ -81,7 +81,6 @@ class answer_source {
   [[nodiscard]] std::size_t rank() const { return parallel().data().rank(); }
   /// On all data-parallel ranks.
   [[nodiscard]] std::size_t prompts_per_step() const { return own_prompts_ * ranks(); }
-  /// The generator's memory.
   [[nodiscard]] const planned_memory& plan() const { return generator_.plan(); }
   /// This rank's, in order of prompts.
   [[nodiscard]] std::vector<completion>& completions() { return completions_; }

@@ -51,7 +51,7 @@ struct ppo_rollouts_config {
 
 /// Result of a step; means over the answers of all data-parallel ranks.
 struct ppo_rollouts_done {
-  double reward = 0;             ///< mean
+  double reward = 0;
   double kl = 0;                 ///< mean of Σ (log p − reference log p); 0 if kl_coef is 0 without reference model
   double completion_length = 0;  ///< in tokens, with the end token
   double clipped_ratio = 0;      ///< share of answers cut off at maximum length

@@ -95,7 +95,6 @@ class rollouts {
  private:
   void require_reference() const;
   [[nodiscard]] rollouts_done statistics() const;
-  /// Of an optimizer step.
   [[nodiscard]] std::vector<host_batch> batches_of(std::size_t step, bool needs_old);
 
   trainer<Model>* trainer_;

@@ -187,7 +187,7 @@ void geglu_rows(const cpu_stream& stream, const kernel::geglu<host_memory, T>& k
       const T* up = gate + k.f;
       T* y = k.y_nf.raw() + i * k.f;
       simd::for_each_vector<A, Arch>(0, k.f, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-        __builtin_prefetch(gate + 2 * k.f + j);  // next row
+        __builtin_prefetch(gate + 2 * k.f + j);
         __builtin_prefetch(up + 2 * k.f + j);
         const batch g = simd::load<Arch>(gate + j, count);
         // (1 + tanh u) / 2 = 1 / (1 + exp(−2u))

@@ -28,7 +28,7 @@ class nearest_fraction {
   }
   [[nodiscard]] constexpr bool is_exact() const { return is_exact_; }
 
-  /// Index (from that of 0) of the fraction nearest to a magnitude of [0, 1]; NaN stays in the table.
+  /// Index, from the index of 0 on, of the fraction nearest to a magnitude of [0, 1]; NaN stays in the table.
   [[nodiscard]] std::int32_t operator()(float magnitude) const {
     const std::int32_t cell = std::min(std::max(std::bit_cast<std::int32_t>(magnitude) >> 16, first_cell), last_cell) - first_cell;
     const std::int32_t below = below_[static_cast<std::size_t>(cell)];

@@ -20,7 +20,6 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Blocking of a product.
 struct product_plan {
   /// Rows per block of A's panels, which stays in L2 while panels of B stream through.
   static constexpr std::size_t rows_per_block = 168;
@@ -71,7 +70,6 @@ struct product_plan {
   [[nodiscard]] std::size_t b_units() const { return round_up(part_columns, widest_panel) * (block_depth / per_unit); }
   [[nodiscard]] std::size_t sums(bool narrow) const { return narrow && blocks > 1 ? part_rows * part_columns : 0; }
 
-  /// Scratch memory per worker.
   template <class A>
   [[nodiscard]] std::size_t worker_bytes(bool narrow) const {
     return round_up((b_units() + sums(narrow)) * sizeof(A), 64);

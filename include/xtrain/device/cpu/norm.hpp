@@ -203,7 +203,7 @@ void layer_norm_rows(const cpu_stream& stream, const kernel::layer_norm<host_mem
       k.mean_n.raw()[i] = mean;
       k.rstd_n.raw()[i] = rstd;
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-        __builtin_prefetch(x + k.c + j);  // next row
+        __builtin_prefetch(x + k.c + j);
         const batch xhat = (simd::load<Arch>(x + j, count) - batch(mean)) * batch(rstd);
         const batch scaled = xhat * simd::load<Arch>(k.weight_c.raw() + j, count);
         simd::store(y + j, scaled + simd::load<Arch>(k.bias_c.raw() + j, count), count);

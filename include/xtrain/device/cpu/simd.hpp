@@ -317,7 +317,6 @@ XTRAIN_ALWAYS_INLINE void store(T* to, const xsimd::batch<A, Arch>& x) {
   }
 }
 
-/// Two consecutive vectors.
 template <class T, class A, class Arch>
 XTRAIN_ALWAYS_INLINE void store_two(T* to, const xsimd::batch<A, Arch>& x, const xsimd::batch<A, Arch>& y) {
 #ifdef XTRAIN_ROUNDS_TO_BF16

@@ -49,7 +49,6 @@ struct lines_in_place {
   XTRAIN_ALWAYS_INLINE void next() { data += depth_of_unit<U> * row; }
 };
 
-/// Selects the path.
 enum class slim_side {
   none,
   columns,               ///< few columns of C: rows of A in place

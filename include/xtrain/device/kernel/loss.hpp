@@ -8,8 +8,8 @@ namespace xtrain::kernel {
 
 /// loss_i = token_weight_i · (logsumexp_v(l_iv) − (1 − e) l_i,target − e/v · Σ_v l_iv + z_loss · (max_v l_iv)²
 ///                          + log_z_loss · (logsumexp_v l_iv)²),
-/// l_iv = x_i · weight_v + bias_v, or softcap · tanh of that / softcap, e = label_smoothing, for rows with a target. As PyTorch's cross_entropy:
-/// (1 − e) · (−log p_target) + e/v · Σ_v −log p_v.
+/// l_iv = x_i · weight_v + bias_v, or softcap · tanh((x_i · weight_v + bias_v) / softcap), e = label_smoothing, for rows with a target.
+/// As PyTorch's cross_entropy: (1 − e) · (−log p_target) + e/v · Σ_v −log p_v.
 ///              [label smoothing: Szegedy et al. 2016, section 7; z_loss: Yang et al. 2023, section 3.5;
 ///              softcap: Gemma team 2024, "Gemma 2", section 2; log_z_loss: the z-loss of Chowdhery et al. 2022 (PaLM), section 5, and,
 ///              for routers, of Zoph et al. 2022 (ST-MoE)]

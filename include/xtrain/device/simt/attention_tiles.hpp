@@ -137,10 +137,9 @@ struct attention_tiles {
   static constexpr int rows = threads / warp_width * 16;  // of the owned side
   static constexpr int forward_keys = is_long || (!is_16_bits<T> && !is_short) ? 16 : !is_16_bits<T> || (Drops && !is_short) ? 32 : 64;
   static constexpr int backward_step = is_16_bits<T> && is_short ? 32 : 16;  // of the other side
-  static constexpr int backward_stages =
-      is_16_bits<T> && !is_long ? 2 : 1;                                 // its tiles: one in use, one in flight
-  static constexpr int columns = is_16_bits<T> || !is_long ? D : D / 2;  // of a result in registers: others need another pass
-  static constexpr int stride = D + wide<T>;                             // 16 bytes more: eight rows lie in different banks
+  static constexpr int backward_stages = is_16_bits<T> && !is_long ? 2 : 1;  // its tiles: one in use, one in flight
+  static constexpr int columns = is_16_bits<T> || !is_long ? D : D / 2;      // of a result in registers: others need another pass
+  static constexpr int stride = D + wide<T>;                                 // 16 bytes more: eight rows lie in different banks
 };
 
 /// Keys visible to some query of a block; keys visible to all: [inner_from, inner_to), empty if reversed.

@@ -148,7 +148,6 @@ struct ranges_work {
   }
 };
 
-/// A warp per row.
 template <class M, class T>
 struct routing_backward_rows {
   static constexpr int threads = 256, rows_of_block = threads / warp_width;
@@ -241,7 +240,6 @@ struct combine_backward_rows {
   }
 };
 
-/// One block.
 template <class M, class T>
 struct balance_block {
   static constexpr int threads = row_threads;

@@ -103,7 +103,6 @@ void launch_rows(Stream& stream, const Rows& rows, std::size_t n) {
   if (n > 0) stream.launch(rows, {static_cast<int>(n), 1, 1});
 }
 
-/// The token is below v.
 XTRAIN_SIMT_FN bool is_inside(token id, std::size_t v) { return id >= 0 && static_cast<std::size_t>(id) < v; }
 
 /// Elements per thread: 16 bytes.

@@ -179,7 +179,6 @@ struct value_work {
   }
 };
 
-/// A block per sequence.
 template <class M>
 struct grpo_rows {
   static constexpr int threads = row_threads;

@@ -24,7 +24,6 @@ struct value_of {
   }
 };
 
-/// work(), once.
 template <class Work>
 struct one_thread {
   static constexpr int threads = warp_width;
