@@ -24,6 +24,8 @@ row "\`if constexpr (requires\` in include/" "$(headers | xargs grep -o 'if cons
 row "files of more than 500 lines" "$(sources | xargs wc -l | awk '$2 != "total" && $1 > 500' | wc -l)"
 row "the longest" "$(sources | xargs wc -l | awk '$2 != "total" && $1 > most { most = $1; name = $2 } END { print name ", " most }')"
 if [ -n "$build" ]; then
-  row "functions defined by the objects of a build" "$(find "$build" -name '*.o' -print0 | xargs -0 -n 50 nm --defined-only 2> /dev/null | awk '$2 ~ /^[TtWu]$/' | wc -l)"
-  row "compiler time of a build, s (sum of its edges)" "$(awk '/^[0-9]/ && $4 ~ /\.(o|gch)$/ { spent[$4] = $2 - $1 } END { for (e in spent) s += spent[e]; printf "%.0f", s / 1000 }' "$build/.ninja_log")"
+  row "functions defined by the objects of a build" \
+    "$(find "$build" -name '*.o' -print0 | xargs -0 -n 50 nm --defined-only 2> /dev/null | awk '$2 ~ /^[TtWu]$/' | wc -l)"
+  row "compiler time of a build, s (sum of its edges)" \
+    "$(awk '/^[0-9]/ && $4 ~ /\.(o|gch)$/ { spent[$4] = $2 - $1 } END { for (e in spent) s += spent[e]; printf "%.0f", s / 1000 }' "$build/.ninja_log")"
 fi

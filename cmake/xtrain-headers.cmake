@@ -27,6 +27,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/group_impl.hpp
     xtrain/comm/halving_position.hpp
     xtrain/comm/host_staging.hpp
+    xtrain/comm/hccl/communicator.hpp
+    xtrain/comm/hccl/hccl.hpp
+    xtrain/comm/hccl/library.hpp
     xtrain/comm/launch.hpp
     xtrain/comm/mesh.hpp
     xtrain/comm/message_scratch.hpp
@@ -200,6 +203,28 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/step_scalars.hpp
     xtrain/device/kernel/value_loss.hpp
     xtrain/device/memory.hpp
+    xtrain/device/musa/musa.hpp
+    xtrain/device/musa/runtime.hpp
+    xtrain/device/npu/context.hpp
+    xtrain/device/npu/host_kernels.hpp
+    xtrain/device/npu/installed_operators.hpp
+    xtrain/device/npu/kernels.hpp
+    xtrain/device/npu/kernels/activation.hpp
+    xtrain/device/npu/kernels/attention.hpp
+    xtrain/device/npu/kernels/composed.hpp
+    xtrain/device/npu/kernels/elementwise.hpp
+    xtrain/device/npu/kernels/embedding.hpp
+    xtrain/device/npu/kernels/loss.hpp
+    xtrain/device/npu/kernels/matmul.hpp
+    xtrain/device/npu/kernels/norm.hpp
+    xtrain/device/npu/kernels/optimizer.hpp
+    xtrain/device/npu/library.hpp
+    xtrain/device/npu/npu.hpp
+    xtrain/device/npu/operator_settings.hpp
+    xtrain/device/npu/operators.hpp
+    xtrain/device/npu/runtime.hpp
+    xtrain/device/npu/sequence.hpp
+    xtrain/device/npu/stream.hpp
     xtrain/device/offload.hpp
     xtrain/device/pinned_memory.hpp
     xtrain/device/pinned_pipe.hpp
@@ -260,6 +285,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/simt/step_scalars.hpp
     xtrain/device/simt/two_stage_sum.hpp
     xtrain/device/stream_drain.hpp
+    xtrain/device/stream_problem.hpp
     xtrain/device/token_selection.hpp
     xtrain/device/unsupported.hpp
     xtrain/device/with_host_fallback.hpp
@@ -529,9 +555,15 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/step_scalars.hpp
     xtrain/testing/conformance/streams.hpp
     xtrain/testing/delayed_schedule.hpp
+    xtrain/testing/fake_ascend.hpp
+    xtrain/testing/fake_ascend_card.hpp
+    xtrain/testing/fake_ascend_operations.hpp
+    xtrain/testing/fake_ascend_operators.hpp
     xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/fake_cudnn.hpp
+    xtrain/testing/fake_hccl.hpp
+    xtrain/testing/fake_musa.hpp
     xtrain/testing/fake_nccl.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/recorded_group.hpp

@@ -1,4 +1,4 @@
-// What an adapter policy is: which modules it trains, and what it adds to a linear layer.
+// Adapter policies: which modules they train, and what they add to a linear layer.
 #pragma once
 
 #include <concepts>
@@ -18,13 +18,13 @@ concept adapter_has_a_name = requires {
   { A::name } -> std::convertible_to<std::string_view>;
 };
 
-/// freezes_weights: base weights are frozen; only the adapter is saved.
+/// freezes_weights: only the adapter is trained and saved.
 template <class A>
 concept adapter_says_whether_weights_freeze = requires {
   { A::freezes_weights } -> std::convertible_to<bool>;
 };
 
-/// config::trains(module): whether the own parameters of a base module are trained. A default config is valid.
+/// config::trains(module): a base module's parameters are trained. A default config is valid.
 template <class A>
 concept adapter_config_says_what_is_trained = std::default_initializable<typename A::config> &&
     requires(typename A::config& config, const std::string& module, const std::vector<std::string>& targets) {
@@ -34,13 +34,13 @@ concept adapter_config_says_what_is_trained = std::default_initializable<typenam
 
 struct any_store {};
 
-/// config::finish(store) is called after every layer has declared its parameters, so it can reject a target that matches no module.
+/// config::finish(store), after all layers have declared parameters, can reject targets without a module.
 template <class A>
 concept adapter_config_sees_the_finished_store = requires(const typename A::config& config, const any_store& store) {
   config.finish(store);
 };
 
-/// is_own(name) distinguishes the adapter's parameters from the base model's.
+/// is_own(name): the parameter is the adapter's.
 template <class A>
 concept adapter_knows_its_parameters = requires(std::string_view name) {
   { A::is_own(name) } -> std::convertible_to<bool>;
@@ -135,8 +135,8 @@ consteval bool adapter_hooks_are_members() {
 
 }  // namespace detail
 
-/// What is trained instead of the weights. The per-layer part, A::on_linear<Recipe>, has declare, needs_input, forward and
-/// backward; adapt/README.md shows a complete example and lists optional members.
+/// What is trained instead of the weights. Per layer: A::on_linear<Recipe> with declare, needs_input, forward and backward; example and optional members in
+/// adapt/README.md.
 template <class A>
 concept adapter =
     clause::adapter_has_a_name<A> && clause::adapter_says_whether_weights_freeze<A> && clause::adapter_config_says_what_is_trained<A> &&

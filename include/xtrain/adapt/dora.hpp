@@ -1,4 +1,4 @@
-// DoRA: weight rows take their directions from the LoRA update and have separately trained magnitudes.
+// DoRA: LoRA updates the directions of weight rows; their magnitudes are trained separately.
 //                                              [Liu et al. 2024, "DoRA: Weight-decomposed low-rank adaptation", eq. 5 and section 4.3]
 #pragma once
 
@@ -13,9 +13,8 @@
 
 namespace xtrain {
 
-/// W' = m · V / |V|, row by row, with V = W + scale · B · A. The backward pass treats |V| as a constant, as the paper does.
-/// Composed of the operations that models use, so it runs on every device; constant arrays that kernels need, such as ones,
-/// are also made by kernels. Matrices of W's size are recomputed in every pass.
+/// W' = m · V / |V| by row, with V = W + scale · B · A; the backward treats |V| as constant, as the paper does. Made of operations that models use, so it
+/// runs on every device; kernels make constants such as ones. Matrices of W's size are recomputed in every pass.
 template <class Recipe>
 class decomposed_rows {
  public:
@@ -28,7 +27,7 @@ class decomposed_rows {
   using in_vector = vector_view<const compute, memory>;
   using sums = vector_view<accumulate, memory>;
 
-  /// Its memory belongs to the caller's scope.
+  /// Memory belongs to the caller's scope.
   decomposed_rows(pass<Recipe>& p, in_matrix w_oi, in_matrix a_ri, in_matrix b_or, in_vector m_o, double scale)
       : w_oi_(w_oi), directions_oi_(p.temporary(w_oi.shape(0), w_oi.shape(1))), rstd_o_(take<accumulate>(p, w_oi.shape(0))),
         length_o_(take<accumulate>(p, w_oi.shape(0))) {
@@ -51,7 +50,7 @@ class decomposed_rows {
     return d_oi;
   }
 
-  /// m / |V| · x, row by row: used for the input gradient through B, and for the gradient of B from that of V.
+  /// m / |V| · x by row: input gradient through B, and gradient of B from V's.
   [[nodiscard]] matrix through(pass<Recipe>& p, in_matrix x_or) const { return scaled(p, length_o_, scaled(p, rstd_o_, x_or)); }
 
   /// y = x · (V / |V|)ᵀ
@@ -59,7 +58,7 @@ class decomposed_rows {
     ops::linear(p, x_ni, in_matrix(directions_oi_), {}, y_no, ops::result::replaces, unit());
   }
 
-  /// dm += Σ over rows of dy · projected, for all modules of a layer at once: m acts like the weights of a norm.
+  /// dm += Σ over rows of dy · projected, for all modules of a layer: m acts like a norm's weights.
   static void length_gradient(pass<Recipe>& p, in_matrix projected_no, in_matrix dy_no, vector_view<gradient_type, memory> dm_o) {
     const auto scope = p.scope();
     const std::size_t n = dy_no.shape(0), o = dy_no.shape(1);
@@ -76,7 +75,7 @@ class decomposed_rows {
   }
 
  private:
-  static constexpr double epsilon = 1e-24;  // added to the mean square: zero rows stay zero
+  static constexpr double epsilon = 1e-24;  // on the mean square: zero rows stay zero
 
   /// Rows of `directions` have length √in.
   [[nodiscard]] double unit() const { return 1.0 / std::sqrt(static_cast<double>(w_oi_.shape(1))); }
@@ -104,14 +103,14 @@ class decomposed_rows {
       return rounded_n;
     }
   }
-  /// y = alpha · x, in the accumulate dtype
+  /// y = alpha · x, in accumulate
   static void multiply(pass<Recipe>& p, in_vector x_o, double alpha, sums y_o) {
     const auto scope = p.scope();
     const std::size_t o = x_o.shape(0);
     ops::linear(p, x_o.template reshaped<2>({o, 1}), ones(p, 1).template reshaped<2>({1, 1}), {}, y_o.template reshaped<2>({o, 1}),
                 ops::result::replaces, alpha);
   }
-  /// y += factor · x, row by row: the backward pass of a norm at an input of zero.
+  /// y += factor · x by row: a norm's backward at input zero.
   static void add_scaled(pass<Recipe>& p, sums factor_o, in_matrix x_oi, matrix y_oi) {
     const auto scope = p.scope();
     const matrix zeros_oi = p.temporary(x_oi.shape(0), x_oi.shape(1));
@@ -126,7 +125,7 @@ class decomposed_rows {
   }
 
   in_matrix w_oi_;
-  matrix directions_oi_;  // of V's rows, times √in
+  matrix directions_oi_;  // V's rows / |V| · √in
   sums rstd_o_;           // √in / |V|
   sums length_o_;         // m / √in
 };

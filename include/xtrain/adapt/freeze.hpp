@@ -1,4 +1,4 @@
-// Trains some modules; the others are frozen.
+// Trains some modules and freezes the rest.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +15,14 @@
 
 namespace xtrain {
 
-/// Trains the named modules and their submodules. All other weights have no gradients and no optimizer state. The full weights
-/// are saved, as an ordinary model.
+/// Trains the named modules and their submodules; other weights have no gradients and no optimizer state. Saved as an ordinary model.
 struct freeze {
   static constexpr std::string_view name = "freeze";
   using hooks = xtrain::hooks<hook::works_on_rows, hook::adds_nothing>;
   static constexpr bool freezes_weights = false;
 
   struct config {
-    /// Full names, their suffixes ("lm_head", "self_attn.o_proj", "mlp"), or their prefixes ("model.layers.1").
+    /// Full names, suffixes ("lm_head", "self_attn.o_proj", "mlp"), or prefixes ("model.layers.1").
     std::vector<std::string> trained = {};
 
     template <class Self, class Visit>
@@ -35,7 +34,7 @@ struct freeze {
       return lies_in(module, [&](std::string_view name) { return named_by(trained, name); });
     }
     void choose_targets(const std::vector<std::string>&) const {}
-    /// throws config_error when nothing is named, or a name matches no module of the model
+    /// throws config_error when nothing is named, or a name matches no module
     template <class Store>
     void finish(const Store& store) const {
       require<config_error>(!trained.empty(), "freeze: at least one module must be trained; none is named");
@@ -60,7 +59,6 @@ struct freeze {
 
   [[nodiscard]] static bool is_own(std::string_view) { return false; }
 
-  /// Nothing is added to a layer.
   template <class Recipe>
   using on_linear = no_adapter::on_linear<Recipe>;
 };

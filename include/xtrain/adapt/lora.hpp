@@ -1,4 +1,4 @@
-// LoRA: a trained low-rank update of each chosen weight, which is frozen.
+// LoRA: a trained low-rank update of chosen, frozen weights.
 //                                                    [Hu et al. 2021, "LoRA: Low-rank adaptation of large language models"]
 #pragma once
 
@@ -27,9 +27,8 @@
 
 namespace xtrain {
 
-/// y += scale · dropout(x) · Aᵀ · Bᵀ for every chosen module; A [rank, in] initialized as in PEFT, B [out, rank] zero, so
-/// training starts from the base model. For an embedding table A has one column per index and is the one that starts at zero.
-/// Base weights have no gradients and no optimizer state.
+/// y += scale · dropout(x) · Aᵀ · Bᵀ for every chosen module; A [rank, in] initialized as in PEFT, B [out, rank] zero: training starts from the base model.
+/// For an embedding, A has a column per index and starts at zero. Base weights have no gradients and no optimizer state.
 struct lora {
   static constexpr std::string_view name = "lora";
   using hooks = xtrain::hooks<hook::can_be_switched_off, hook::stores_blocks, hook::on_weights_loaded, hook::on_table, hook::on_head, hook::drops_input,
@@ -38,11 +37,10 @@ struct lora {
 
   using config = lora_config;
 
-  /// Whether a parameter belongs to the adapter, not to the base model.
+  /// The parameter is the adapter's.
   [[nodiscard]] static bool is_own(std::string_view parameter) { return !lora_names::module_beside(parameter).empty(); }
 
-  /// Called once the base weights are loaded or initialized: the DoRA magnitudes are set to the row norms of the weights, of quantized ones to the norms of
-  /// what these stand for.
+  /// After base weights are set: DoRA magnitudes become row norms of the (dequantized) weights.
   template <class Store, class Stream>
   static void on_weights_loaded(const Store& store, Stream& stream) {
     using dtype = typename Store::parameter_type;
@@ -83,7 +81,7 @@ struct lora {
     }
   }
 
-  /// The adapters of one linear layer: one for each of its chosen modules.
+  /// Adapters of a linear layer's chosen modules.
   template <class Recipe>
   class on_linear {
    public:
@@ -130,10 +128,10 @@ struct lora {
 
     [[nodiscard]] bool needs_input() const { return !parts_.empty(); }
     [[nodiscard]] bool drops_input() const { return dropout_ > 0.0 && !parts_.empty(); }
-    /// Whether every operation on rows of x or y is one that can be confined to some rows (execution::confined).
+    /// All operations on rows of x or y can be confined to some rows (execution::confined).
     [[nodiscard]] bool works_on_rows() const { return !decomposes(); }
 
-    /// y [n, out] is added to
+    /// y added to
     template <class Pass, class X, class Y>
     void forward(Pass& p, const X& x, const Y& y) const {
       for (const attached& part : parts_) {
@@ -141,7 +139,7 @@ struct lora {
         const auto x_dropped = dropped(p, part, x);
         const auto y_part = y.columns(part.column, part.outputs);
         if (part.magnitude.exists()) {
-          // y already contains x · Wᵀ; what is missing is x · (W' − W)ᵀ
+          // y holds x · Wᵀ; x · (W' − W)ᵀ is missing
           const auto change = decomposed(p, part).change(p);
           ops::linear(p, x_dropped, change, {}, y_part, ops::result::is_added);
         } else {
@@ -150,7 +148,7 @@ struct lora {
       }
     }
 
-    /// dx [n, in] and the gradients of the adapter are added to. x · Aᵀ is recomputed: the rank is small.
+    /// dx and the adapter's gradients added to. x · Aᵀ is recomputed: the rank is small.
     template <class Pass, class X, class DY, class DX>
     void backward(Pass& p, const X& x, const DY& dy, const DX& dx) const {
       const auto layer_scope = p.scope();
@@ -163,7 +161,7 @@ struct lora {
         const auto dy_part = dy.columns(part.column, part.outputs);
         const auto dt = p.temporary(t.shape(0), t.shape(1));
         if (part.magnitude.exists()) {
-          // forward: y += x · (W' − W)ᵀ;  trained are scale · m / |V| · B · A in W', and m
+          // forward: y += x · (W' − W)ᵀ;  trained: scale · m / |V| · B · A in W', and m
           const auto w = decomposed(p, part);
           ops::linear_backward_input(p, dy_part, w.through(p, p.matrix(part.b)), dt, ops::result::replaces, part.scale);
           decomposed_b_backward(p, part, w, t, dy_part);
@@ -183,8 +181,8 @@ struct lora {
     }
 
    protected:
-    /// On a column-parallel layer B is sharded and A is replicated; the gradient of A is a partial sum over each rank's outputs. On a
-    /// row-parallel layer it is the other way around. Parameters that are not sharded are on all tensor-parallel ranks.
+    /// Column-parallel layer: B is sharded, A is replicated with partial gradients. Row-parallel layer: the reverse. Unsharded parameters are on all
+    /// tensor-parallel ranks.
     template <class Builder, class Part, class Inputs>
     static void divide(Builder& build, const Part& part, const Inputs& inputs, parameter_spec& a, parameter_spec& b) {
       if (!build.shard().is_sharded()) return;
@@ -202,8 +200,8 @@ struct lora {
       }
     }
 
-    /// Adapters of parts of a fused module. A [parts · rank, in] has their rows one after the other, and so has B [their outputs, rank]; in files B is
-    /// [out, parts · rank], so that both together are an adapter of the module: PEFT's, whose B has zeros elsewhere.
+    /// Adapters of parts of a fused module: A [parts · rank, in] and B [outputs of the parts, rank] hold them in sequence; in files B is [out, parts · rank],
+    /// zero elsewhere, so that both form PEFT's adapter of the module.
     template <class Builder, class Part, class Inputs>
     void declare_parts(Builder& build, const Part& module, const Inputs& inputs, const std::vector<std::string>& names, std::size_t column) {
       const config& c = build.adapter();
@@ -219,7 +217,7 @@ struct lora {
       const std::string beside = module.name.substr(0, module.name.rfind('.') + 1);
       Part adapted{.name = module.name};
       blocks_of_file blocks;
-      std::size_t rows = 0;  // of the whole B
+      std::size_t rows = 0;  // of the unsharded B
       std::vector<attached> added;
       for (const fused_part& one : module.fused) {
         if (std::find(names.begin(), names.end(), one.name) != names.end()) {
@@ -258,7 +256,7 @@ struct lora {
     struct attached {
       parameter a{}, b{}, magnitude{}, weight{};
       std::size_t column = 0, outputs = 0, rank = 0;
-      std::size_t first_a = 0, first_b = 0;  // its rows of A and B, which parts of a fused module share
+      std::size_t first_a = 0, first_b = 0;  // rows of A and B, shared by a fused module's parts
       std::uint32_t site = 0;
       double scale = 1.0;
     };
@@ -327,12 +325,12 @@ struct lora {
     }
 
     double dropout_ = 0.0;
-    std::size_t first_input_ = 0, whole_inputs_ = 0;  // where inputs are sharded
+    std::size_t first_input_ = 0, whole_inputs_ = 0;  // for sharded inputs
     std::vector<attached> parts_;
   };
 
-  /// The adapter of a decoder's head that is not tied to the embedding: logits += scale · dropout(x) · Aᵀ · Bᵀ. Logits and their gradients exist for some
-  /// tokens at a time; t = dropout(x) · Aᵀ and dt, of all tokens, are the caller's.
+  /// The adapter of an untied decoder head: logits += scale · dropout(x) · Aᵀ · Bᵀ. Logits exist for some tokens at a time; t = dropout(x) · Aᵀ and dt, for all
+  /// tokens, are the caller's.
   template <class Recipe>
   class on_head : on_linear<Recipe> {
     using base = on_linear<Recipe>;
@@ -344,7 +342,7 @@ struct lora {
     template <class Builder, class Part, class Inputs>
     void declare(Builder& build, const Part& part, const Inputs& inputs) {
       const config& c = build.adapter();
-      if (!c.adapts_table(part.name)) return;  // all-linear leaves out the head, as in PEFT
+      if (!c.adapts_table(part.name)) return;  // all-linear omits the head, as in PEFT
       build.require_whole_layers("an adapter of the head");
       require<config_error>(!c.dora, "lora: the head must not be decomposed (DoRA); '", part.name, "' is a target");
       base::declare(build, std::vector<Part>{part}, inputs);
@@ -361,13 +359,12 @@ struct lora {
       ops::linear(p, this->dropped(p, part, x), a, {}, t);
       return t;
     }
-    /// logits [n, vocabulary] added to
     template <class Pass, class Logits>
     void forward(Pass& p, in_matrix t, const Logits& logits) const {
       const auto& part = this->parts_.front();
       ops::linear(p, t, p.matrix(part.b), {}, logits, ops::result::is_added, part.scale);
     }
-    /// dt [n, rank] written; the gradient of B added to
+    /// dt [n, rank] written; gradient of B added to
     template <class Pass>
     void backward(Pass& p, in_matrix t, in_matrix dlogits, matrix dt) const {
       const auto& part = this->parts_.front();
@@ -375,7 +372,7 @@ struct lora {
       if (const auto db = p.matrix_gradient(part.b); db.exists()) ops::linear_backward_weight(p, dlogits, t, db, part.scale);
       ops::linear_backward_input(p, dlogits, p.matrix(part.b), dt, ops::result::replaces, part.scale);
     }
-    /// dx [n, hidden_size] and the gradient of A added to
+    /// dx and gradient of A added to
     template <class Pass>
     void project_backward(Pass& p, in_matrix x, in_matrix dt, matrix dx) const {
       const auto& part = this->parts_.front();
@@ -386,7 +383,7 @@ struct lora {
     }
   };
 
-  /// The adapter of an embedding table: y += scale · (the index's column of A) · Bᵀ
+  /// An embedding's adapter: y += scale · (the index's column of A) · Bᵀ
   template <class Recipe>
   class on_table {
    public:
@@ -398,14 +395,13 @@ struct lora {
       require<config_error>(!c.dora, "lora: embeddings must not be decomposed (DoRA); '", module, "' is a target");
       const std::size_t rank = c.rank_of(module);
       scale_ = c.scale_of(module);
-      // rows are looked up: A is stored with one row per index, transposed in files
+      // A is stored with a row per index, transposed in files
       a_ = build.parameters().declare({.name = concat(module, lora_names::table_a), .shape = {indices, rank}, .transposed_in_files = true});
       b_ = build.parameters().declare(
           {.name = concat(module, lora_names::table_b), .shape = {width, rank}, .initial = initial_values::normal(1.0), .trainable = !c.frozen_b});
     }
 
     [[nodiscard]] bool exists() const { return a_.exists(); }
-    /// y [n, hidden_size] is added to
     template <class Pass, class Indices, class Y>
     void forward(Pass& p, const Indices& index_n, const Y& y) const {
       if (!a_.exists()) return;
@@ -413,7 +409,7 @@ struct lora {
       ops::linear(p, looked_up(p, index_n), p.matrix(b_), {}, y, ops::result::is_added, scale_);
     }
 
-    /// gradients of A and B are added to; that of A not for the index `padding`
+    /// gradients of A (except index `padding`) and B added to
     template <class Pass, class Indices, class DY>
     void backward(Pass& p, const Indices& index_n, const DY& dy, token padding = -1) const {
       if (!a_.exists()) return;

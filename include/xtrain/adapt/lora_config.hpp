@@ -1,4 +1,4 @@
-// Settings of LoRA: which modules it adapts, with which rank and scale, and what else is trained.
+// Settings of LoRA.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,14 @@
 
 namespace xtrain {
 
-/// Names of the parameters that LoRA adds to a module.
+/// Parameters that LoRA adds to a module.
 namespace lora_names {
-/// Matrices of an adapted linear layer.
+/// Of an adapted linear layer.
 inline constexpr std::string_view a = ".lora_A.weight", b = ".lora_B.weight";
 inline constexpr std::string_view table_a = ".lora_embedding_A", table_b = ".lora_embedding_B";
 inline constexpr std::string_view magnitude = ".lora_magnitude_vector";
 
-/// The module that an adapter parameter belongs to; empty for a parameter of the base model.
+/// The adapter parameter's module; empty: a base parameter.
 [[nodiscard]] constexpr std::string_view module_beside(std::string_view parameter) {
   for (const std::string_view own : {a, b, table_a, table_b, magnitude})
     if (parameter.ends_with(own)) return parameter.substr(0, parameter.size() - own.size());
@@ -33,34 +33,32 @@ inline constexpr std::string_view magnitude = ".lora_magnitude_vector";
 }
 }  // namespace lora_names
 
-/// Which biases of the base model are trained: none, all, or those of adapted modules.
+/// Trained biases of the base model: none, all, or of adapted modules.
 enum class trained_biases : std::uint8_t { none, all, adapted };
 
-/// Settings of `lora`. Modules are chosen by names or by a pattern; a module that is excluded, outside the chosen layers, or trained
-/// itself gets no adapter.
+/// Modules are chosen by names or a pattern; excluded or trained modules and other layers get no adapter.
 struct lora_config {
   std::size_t rank = 8;
-  double alpha = 16.0;                                                 ///< the update is scaled by alpha / rank
-  double dropout = 0.0;                                                ///< on the adapter's input
-  std::vector<std::string> targets = {};                               ///< module names, e.g. "q_proj"; empty: the model family's default
-  std::vector<std::string> modules_to_save = {};                       ///< modules of the base model that are trained as well
-  std::string target_pattern = {};                                     ///< instead of targets: matches full names; or "all-linear"
-  std::vector<std::string> exclude = {};                               ///< excluded module names
-  std::string exclude_pattern = {};                                    ///< the same as a pattern; matches full names
-  std::vector<std::size_t> layers = {};                                ///< only these; empty: all. Full names in targets are exempt
+  double alpha = 16.0;                                                 ///< scale: alpha / rank
+  double dropout = 0.0;                                                ///< of the adapter's input
+  std::vector<std::string> targets = {};                               ///< module names, e.g. "q_proj"; empty: the family's default
+  std::vector<std::string> modules_to_save = {};                       ///< base modules to train
+  std::string target_pattern = {};                                     ///< replaces targets: matches full names; or "all-linear"
+  std::vector<std::string> exclude = {};                               ///< module names
+  std::string exclude_pattern = {};                                    ///< matches full names
+  std::vector<std::size_t> layers = {};                                ///< empty: all. Full names in targets are exempt
   std::vector<std::string> layers_pattern = {};                        ///< name of the layer list, e.g. "h"; empty: any numbered name
-  std::vector<std::pair<std::string, std::size_t>> rank_pattern = {};  ///< a different rank where a name's suffix matches; the first match counts
-  std::vector<std::pair<std::string, double>> alpha_pattern = {};      ///< a different alpha, likewise
-  std::vector<std::string> target_parameters = {};                     ///< of a saved adapter: adapted tensors, as of experts; only merge_adapter takes it
-  /// Parts of fused modules with an adapter each, of this rank, in place of one for the module: {"qkv_proj", {"q_proj", "v_proj"}}, as models have whose
-  /// modules are not fused. Parts that are left out have none.
+  std::vector<std::pair<std::string, std::size_t>> rank_pattern = {};  ///< other ranks by suffix; the first match counts
+  std::vector<std::pair<std::string, double>> alpha_pattern = {};      ///< other alphas by suffix
+  std::vector<std::string> target_parameters = {};                     ///< of a saved adapter: adapted tensors (experts); only for merge_adapter
+  /// Parts of fused modules with an adapter of this rank each, in place of the module's: {"qkv_proj", {"q_proj", "v_proj"}}. Other parts have none.
   std::map<std::string, std::vector<std::string>> parts = {};
-  bool rank_stabilised = false;                                        ///< scale by alpha / √rank instead      [Kalajdzievski 2023]
-  bool dora = false;                                                   ///< trained magnitudes of weight rows      [Liu et al. 2024]
-  bool frozen_b = false;                                               ///< B is not trained (MiCA): load_adapter must follow, as B starts at zero
+  bool rank_stabilised = false;                                        ///< scale: alpha / √rank      [Kalajdzievski 2023]
+  bool dora = false;                                                   ///< trained magnitudes of rows      [Liu et al. 2024]
+  bool frozen_b = false;                                               ///< B is not trained (MiCA); needs load_adapter, as B starts at zero
   trained_biases bias = trained_biases::none;
 
-  /// All but the dropout are in an adapter's own files.
+  /// Only dropout is not in adapter files.
   template <class Self, class Visit>
   static constexpr void members(Self& c, Visit&& visit) {
     visit({.name = "rank", .range = setting_range::positive, .help = "rank of the update", .compared = false}, c.rank);
@@ -85,24 +83,24 @@ struct lora_config {
 
   friend bool operator==(const lora_config&, const lora_config&) = default;
 
-  /// The parts of a fused module with an adapter each; null: the module has one.
+  /// Null: not in parts.
   [[nodiscard]] const std::vector<std::string>* parts_of(const std::string& module) const;
-  /// Of a module whose parts have adapters: that of all together.
+  /// A module with parts: of all together.
   [[nodiscard]] std::size_t rank_of(const std::string& module) const;
   [[nodiscard]] double scale_of(const std::string& module) const;
 
-  /// Whether a name in modules_to_save is a suffix of the module's name (dots are not considered) or of a module containing it, as in PEFT.
+  /// As in PEFT: a name in modules_to_save is a suffix (dots ignored) of the module's name or of an enclosing module's.
   [[nodiscard]] bool trains(const std::string& module) const;
   [[nodiscard]] bool trains_bias(const std::string& module, bool is_linear) const;
   [[nodiscard]] bool adapts(const std::string& module) const { return is_target(module) && !leaves_out(module); }
-  /// Whether a parameter's tensor is a target itself: full names, or suffixes after a dot.
+  /// The parameter's tensor is a target: full name, or suffix after a dot.
   [[nodiscard]] bool adapts_parameter(const std::string& parameter) const { return named_by(target_parameters, parameter); }
-  /// The same for an embedding table, which is not a linear module.
+  /// An embedding is not a linear module.
   [[nodiscard]] bool adapts_table(const std::string& module) const { return !all_linear() && adapts(module); }
 
   void choose_targets(const std::vector<std::string>& of_family);
 
-  /// throws config_error when settings contradict each other, a number is out of range, or a name matches no module of the model
+  /// throws config_error when settings contradict each other, a value is out of range, or a name matches no module
   template <class Store>
   void finish(const Store& store) const {
     require_range();
@@ -157,20 +155,20 @@ struct lora_config {
   [[nodiscard]] bool is_target(const std::string& module) const;
   [[nodiscard]] bool leaves_out(const std::string& module) const;
   [[nodiscard]] std::vector<pattern> layer_patterns() const;
-  /// For sequence classification PEFT saves the modules 'classifier' and 'score': models have one of them.
+  /// PEFT saves 'classifier' and 'score' for sequence classification; a model has one of them.
   template <class IsThere>
   [[nodiscard]] bool is_other_name_of_classifier(std::string_view saved, const IsThere& is_there) const {
     const std::string_view other = saved == "score" ? "classifier" : saved == "classifier" ? "score" : "";
     return std::find(modules_to_save.begin(), modules_to_save.end(), other) != modules_to_save.end() && is_there(other);
   }
-  /// Matches names with such a suffix, starting after a dot.
+  /// Matches a suffix after a dot.
   [[nodiscard]] static pattern ending(const std::string& expression, std::string who);
-  /// The value of the first pattern that matches a suffix of the module's name that starts after a dot.
+  /// Value of the first pattern that matches a suffix after a dot.
   template <class Value>
   [[nodiscard]] static Value chosen_by(const std::vector<std::pair<std::string, Value>>& patterns, const std::string& module,
                                        Value otherwise, const char* what) {
     for (const auto& one : patterns) {
-      const bool is_name = one.first.find_first_of("\\[](){}*+?|^$.") == std::string::npos;  // most are: no need to compile a pattern
+      const bool is_name = one.first.find_first_of("\\[](){}*+?|^$.") == std::string::npos;  // usually true: no pattern to compile
       if (is_name ? named_by(one.first, module) : ending(one.first, concat("lora: ", what)).matches(module)) return one.second;
     }
     return otherwise;

@@ -1,4 +1,4 @@
-// Definitions of lora_config.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of lora_config.hpp.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ XTRAIN_INLINE std::size_t lora_config::rank_of(const std::string& module) const 
 }
 
 XTRAIN_INLINE double lora_config::scale_of(const std::string& module) const {
-  const auto r = static_cast<double>(chosen_by(rank_pattern, module, rank, "rank_pattern"));  // of a part, where there are some
+  const auto r = static_cast<double>(chosen_by(rank_pattern, module, rank, "rank_pattern"));  // of a part, if any
   return chosen_by(alpha_pattern, module, alpha, "alpha_pattern") / (rank_stabilised ? std::sqrt(r) : r);
 }
 

@@ -1,4 +1,4 @@
-// Merges adapters into the weights.
+// Merges adapters into weights.
 #pragma once
 
 #include <algorithm>
@@ -19,17 +19,17 @@ namespace xtrain {
 
 namespace detail {
 
-/// The update of a weight [rows, columns] by an adapter, computed on the host.
+/// An adapter's update of a weight [rows, columns], on the host.
 template <class T>
 struct low_rank_change {
   using sum = accumulate_t<T>;
   std::size_t rows = 0, columns = 0, rank = 0;
   std::vector<sum> left{};     // [rows, rank]
   std::vector<sum> right{};    // [rank, columns]
-  std::vector<sum> lengths{};  // row norms after the update (DoRA); empty: not rescaled
+  std::vector<sum> lengths{};  // row norms after the update (DoRA); empty: unchanged
   double scale = 1.0;
 
-  /// weight += scale · left · right, then rows are rescaled to `lengths`; rounded once.
+  /// weight += scale · left · right, then rows scaled to `lengths`; rounded once.
   void apply(std::span<T> weight) const {
     constexpr std::size_t rows_per_part = 64;
     const auto pool = thread_pool::shared();
@@ -56,7 +56,6 @@ struct low_rank_change {
   }
 };
 
-/// Applies the update to a parameter of a model.
 template <class Model, class Entry>
 void apply_change(Model& model, const Entry& entry, const low_rank_change<typename Model::compute>& change) {
   model.parameters().require_whole("lora: merging an adapter");
@@ -69,7 +68,7 @@ void apply_change(Model& model, const Entry& entry, const low_rank_change<typena
   model.stream().synchronize();
 }
 
-/// A head tied to an adapted embedding would change with it, although the adapter does not apply to the head.
+/// A tied head would change with an adapted embedding.
 template <class Model>
 void require_head_apart(const Model& model, const std::string& table) {
   require<config_error>(!model.config().tie_word_embeddings || table != model.family_info().embedding_name(), "lora: an adapter of '", table,
@@ -80,7 +79,7 @@ void require_head_apart(const Model& model, const std::string& table) {
 
 namespace detail {
 
-/// Calls visit(rows of the weight, first row of B, first row of A) for an adapter, or for those of the parts of a fused module.
+/// Calls visit(rows of the weight, first row of B, first row of A) for an adapter, or for each part of a fused module.
 template <class Visit>
 void for_each_part(const parameter_spec& b, Visit&& visit) {
   if (b.blocks_in_files == nullptr) return visit(row_range{0, b.shape[0]}, std::size_t{0}, std::size_t{0});
@@ -93,8 +92,8 @@ void for_each_part(const parameter_spec& b, Visit&& visit) {
 
 }  // namespace detail
 
-/// Adds the adapters' updates to the weights, rounded once. The adapters are newly initialized, so the model's output does not
-/// change. The model can then not be saved, as only its adapter would be: save that before, and merge its folder into a plain model.
+/// Adds updates to the weights, rounded once, and reinitializes the adapters: the model's output is unchanged. The model cannot be saved then: save the
+/// adapter first, and merge its folder into a plain model.
 ///   throws  config_error when an adapted embedding is tied to the head
 template <class Model>
 void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe::adapter, lora> {
@@ -148,7 +147,7 @@ void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe:
                             .scale = c.scale_of(module)});
     else
       detail::for_each_part(b.spec, [&](row_range of_weight, std::size_t first_b, std::size_t first_a) {
-        // W [out, in] += scale · B [out, rank] · A [rank, in] has the form of a linear layer's input gradient
+        // W [out, in] += scale · B [out, rank] · A [rank, in] is a linear layer's input gradient
         ops::linear_backward_input(on, view(b).rows(first_b, of_weight.count), view(a).rows(first_a, b.spec.shape[1]),
                                    view(weight).rows(of_weight.begin, of_weight.count), ops::result::is_added, c.scale_of(module));
       });

@@ -1,4 +1,4 @@
-// Resolves lists of module names, with PEFT's rules.
+// Module names by PEFT's rules.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 
 namespace xtrain {
 
-/// The module that a parameter belongs to: "model.norm" of "model.norm.weight".
+/// "model.norm" of "model.norm.weight".
 [[nodiscard]] inline std::string module_of(std::string_view parameter) { return std::string(parameter.substr(0, parameter.rfind('.'))); }
 
-/// Matches the full name, or a suffix after a dot: "q_proj" matches every "model.layers.<i>.self_attn.q_proj".
+/// Full name, or suffix after a dot: "q_proj" matches every "model.layers.<i>.self_attn.q_proj".
 [[nodiscard]] inline bool named_by(const std::string& choice, std::string_view module) {
   return module == choice ||
          (module.size() > choice.size() && module.ends_with(choice) && module[module.size() - choice.size() - 1] == '.');
@@ -25,8 +25,7 @@ namespace xtrain {
   return std::any_of(choices.begin(), choices.end(), [&](const std::string& choice) { return named_by(choice, module); });
 }
 
-/// Whether belongs(name) holds for the module or one that contains it: "model.layers.0.mlp.up_proj" is tried first, then
-/// "model.layers.0.mlp", and so on.
+/// belongs(name) holds for the module or an enclosing one: "model.layers.0.mlp.up_proj", then "model.layers.0.mlp", and so on.
 template <class Belongs>
 [[nodiscard]] bool lies_in(std::string_view name, Belongs&& belongs) {
   while (true) {
@@ -37,8 +36,7 @@ template <class Belongs>
   }
 }
 
-/// The layer index of a module: the first integer between dots that follows a name matched by one of `patterns`;
-/// if there are no patterns, that follows any name except the outermost.
+/// The layer index: the first integer between dots after a name that matches `patterns` (none: any name but the outermost).
 [[nodiscard]] inline std::optional<std::size_t> layer_of(std::string_view module, const std::vector<pattern>& patterns) {
   for (std::size_t dot = module.find('.'); dot != std::string_view::npos; dot = module.find('.', dot + 1)) {
     const std::string_view before = module.substr(0, dot), behind = module.substr(dot + 1);

@@ -1,4 +1,4 @@
-// No adapter: the weights themselves are trained.
+// No adapter: weights are trained.
 #pragma once
 
 #include <string>
@@ -16,19 +16,14 @@ struct no_adapter {
   static constexpr bool freezes_weights = false;
 
   struct config {
-    /// Every module is trained.
     [[nodiscard]] bool trains(const std::string&) const { return true; }
-    /// The modules that an adapter attaches to when none are named.
     void choose_targets(const std::vector<std::string>&) const {}
-    /// Called after every layer has declared its parameters.
     template <class Store>
     void finish(const Store&) const {}
   };
 
-  /// Whether a parameter belongs to the adapter, not to the base model.
   [[nodiscard]] static bool is_own(std::string_view) { return false; }
 
-  /// What is added to a linear layer: nothing.
   template <class Recipe>
   class on_linear {
    public:

@@ -1,4 +1,4 @@
-// Adapters in PEFT's folder format: adapter_config.json and adapter_model.safetensors.
+// Adapters in PEFT's folders: adapter_config.json, adapter_model.safetensors.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Parts of fused modules, whose order does not matter.
+/// With sorted parts: their order does not matter.
 [[nodiscard]] inline auto in_order(std::map<std::string, std::vector<std::string>> parts) {
   for (auto& part : parts) std::sort(part.second.begin(), part.second.end());
   return parts;
@@ -35,25 +35,25 @@ namespace detail {
 
 inline constexpr std::string_view peft_prefix = "base_model.model.";
 
-/// The tensors of an adapter folder. Records which of them were used.
+/// An adapter folder's tensors; records which were used.
 class adapter_tensors {
  public:
   explicit adapter_tensors(const std::string& folder);
 
-  /// The first of these names that exists, given without PEFT's prefix; null when none does.
+  /// The first existing name, without PEFT's prefix; null: none.
   [[nodiscard]] const file_tensor* find(const std::vector<std::string>& names);
   [[nodiscard]] const file_tensor& get(const std::vector<std::string>& names);
-  /// A and B of a layer's parameter [experts, out, in], known by their sizes: PEFT wraps one parameter around the other.
+  /// A and B of a layer's parameter [experts, out, in], found by size: PEFT nests parameters.
   struct expert_pair {
-    const file_tensor *a = nullptr, *b = nullptr;  // null: there are none
-    bool swapped = false;                          // before 0.19 PEFT took `in` for the outputs: A is [.., out], B is [in, ..]
+    const file_tensor *a = nullptr, *b = nullptr;  // null: none
+    bool swapped = false;                          // PEFT before 0.19 took `in` for outputs: A is [.., out], B is [in, ..]
   };
   [[nodiscard]] expert_pair find_experts(const std::string& layer, std::size_t in, std::size_t out);
-  /// Where tensors of a tied head end: the names of head and embedding; empty: the head is not tied.
+  /// Names of a tied head and its embedding; empty: not tied.
   struct tied_head {
     std::string head{}, embedding{};
   };
-  /// throws config_error when some tensors were not used
+  /// throws config_error when tensors were not used
   void require_all_used(const tied_head& tied) const;
   [[nodiscard]] const std::string& folder() const;
 
@@ -65,8 +65,7 @@ class adapter_tensors {
   std::set<const file_tensor*> used_;
 };
 
-/// The names of a parameter in an adapter folder; the first is the one written. PEFT wraps an adapted module and puts the base
-/// module's own parameters under base_layer.
+/// Names of a parameter in an adapter folder, the first for writing. PEFT puts an adapted module's base parameters under base_layer.
 template <class Adapted>
 [[nodiscard]] std::vector<std::string> peft_names(const std::string& parameter, Adapted&& is_adapted) {
   if (parameter.ends_with(lora_names::magnitude)) return {parameter, parameter + ".weight"};
@@ -76,7 +75,7 @@ template <class Adapted>
   return {parameter};
 }
 
-/// The name of the head's tensor if this parameter is the embedding tied to it; empty otherwise.
+/// The tied head's tensor if the parameter is its embedding; otherwise empty.
 template <class Model>
 [[nodiscard]] std::string tied_head_tensor(const Model& model, const std::string& parameter) {
   const std::string head = has_score_head<Model> ? std::string() : model.family_info().head_name();
@@ -90,7 +89,7 @@ template <class Model>
   return {model.family_info().head_name(), model.family_info().embedding_name()};
 }
 
-/// A trained embedding tied to the head is in the folder twice: by default PEFT would leave the head unchanged.
+/// A trained embedding tied to the head is stored twice: PEFT would leave the head unchanged.
 void require_same_head(adapter_tensors& tensors, const std::string& head, const file_tensor& embedding);
 
 template <class Store>
@@ -102,22 +101,21 @@ template <class Store>
 
 namespace detail {
 
-/// The card of an adapter, with PEFT's tags.
+/// An adapter's model card, with PEFT's tags.
 [[nodiscard]] model_card adapter_card(const std::string& base_model, const std::string& kind, const std::string& pipeline);
 
 }  // namespace detail
 
-/// Options for writing an adapter.
+/// Options of save_pretrained.
 struct save_adapter_options {
-  std::string base_model{};      ///< name or path of the base model; empty: null in adapter_config.json, and programs must be told which model it is for
-  std::string tokenizer_from{};  ///< folder or file from which tokenizer files are copied
-  bool one_writer = false;       ///< with several ranks, only the first writes: see save_options
+  std::string base_model{};      ///< name or path; empty: null in adapter_config.json, so that programs must be told the model
+  std::string tokenizer_from{};  ///< folder or file with tokenizer files to copy
+  bool one_writer = false;       ///< of several ranks only the first writes: see save_options
 };
 
-/// Writes a folder, or a GGUF file if the name ends in .gguf (gguf_adapter.hpp): the adapter, the trained parameters of the base model, and a model card
-/// (README.md) if there is none.
-///   throws  config_error after merge_adapter(model): the adapter would not belong to the base model's weights; or when the tokenizer has tokens that the
-///           vocabulary lacks; file_error: the folder's previous contents stay intact until the new adapter is complete
+/// Writes a folder, or a GGUF file if the name ends in .gguf (gguf_adapter.hpp): adapter, trained base parameters, model card (README.md) if there is none.
+///   throws  config_error after merge_adapter(model): the adapter would not fit the base model; or when the tokenizer has tokens outside the vocabulary;
+///           file_error: previous contents stay intact until the new adapter is complete
 template <class Model>
 requires std::derived_from<typename Model::recipe::adapter, lora>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
@@ -154,8 +152,8 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   ranks.wait_for_all();
 }
 
-/// Loads an adapter into a model that was created with its settings (adapter_config_of).
-///   throws  file_error, config_error when the adapter belongs to another model: then the model is unchanged
+/// Loads an adapter into a model created with its settings (adapter_config_of).
+///   throws  file_error, config_error when the adapter belongs to another model: the model is unchanged
 template <class Model>
 requires std::derived_from<typename Model::recipe::adapter, lora>
 void load_adapter(Model& model, const std::string& folder) {
@@ -178,7 +176,7 @@ void load_adapter(Model& model, const std::string& folder) {
   for (const entry& e : store.entries()) {
     const std::string module = module_of(e.spec.name);
     const auto names = detail::peft_names(e.spec.name, [&](const std::string& m) { return detail::is_adapted(store, m); });
-    // PEFT also writes the base of an adapted embedding, and of an adapted head: the vocabulary may have been resized
+    // PEFT also writes the base of an adapted embedding or head: the vocabulary may have been resized
     const bool may_have_base = store.find(concat(module, lora_names::table_a)) != nullptr || (module == head_module && detail::is_adapted(store, module));
     const bool is_saved = e.spec.trainable || !lora_names::module_beside(e.spec.name).empty();
     const file_tensor* tensor = is_saved ? &tensors.get(names) : may_have_base ? tensors.find({names.front()}) : nullptr;
@@ -193,23 +191,22 @@ void load_adapter(Model& model, const std::string& folder) {
   }
   tensors.require_all_used(detail::tied_head_of(model));
   for (const auto& [to, tensor] : places) detail::load_parameter(model, *to, *tensor, folder);
-  model.parallel().weights_changed(model.stream(), model.parameters());  // weights gathered earlier by the ranks are stale
+  model.parallel().weights_changed(model.stream(), model.parameters());  // weights that ranks gathered earlier are stale
 }
 
 namespace detail {
 
-/// Refuses a folder that lacks a tensor of a parameter which its adapter_config.json says is adapted or trained, or has one more: an adapter of a model with
-/// fewer layers fits otherwise.
-///   adapter   whether the folder has an adapter of the parameter
-///   whole     whether it has the parameter itself
-///   target    the parameter's name as PEFT has it in target_parameters
-///   in_layers whether it has an adapter of a module with this last name, in any layer
-///   biases    whether it has any bias: older versions of PEFT save none with lora_only
+/// Refuses a folder whose tensors contradict its adapter_config.json: an adapter of a model with fewer layers would fit.
+///   adapter   the folder has an adapter of the parameter
+///   whole     it has the parameter
+///   target    the parameter's name in PEFT's target_parameters
+///   in_layers it has an adapter of a module with this last name, in any layer
+///   biases    it has biases: older PEFT saves none with lora_only
 void require_as_configured(const lora_config& saved, const parameter_spec& of, const std::string& target, bool adapter, bool whole, bool in_layers,
                            bool biases, const std::string& folder);
 
-/// A matrix of an expert, which transformers 5 has in one parameter of all experts of a layer: gate_up_proj [experts, 2 · feed-forward, hidden size],
-/// gate above up, and down_proj [experts, hidden size, feed-forward].
+/// An expert's matrix, in transformers 5 a part of one parameter per layer: gate_up_proj [experts, 2 · feed-forward, hidden size], gate above up, and
+/// down_proj [experts, hidden size, feed-forward].
 struct expert_matrix {
   std::string layer{};  // "model.layers.0."
   std::size_t expert = 0;
@@ -217,10 +214,10 @@ struct expert_matrix {
 
   [[nodiscard]] std::string parameter() const { return concat(layer, "mlp.experts.", is_down ? "down_proj" : "gate_up_proj"); }
 };
-/// Of "model.layers.0.block_sparse_moe.experts.3.w1.weight"; none if the parameter is another.
+/// For "model.layers.0.block_sparse_moe.experts.3.w1.weight"; none: another parameter.
 [[nodiscard]] std::optional<expert_matrix> expert_matrix_of(const std::string& parameter);
 
-/// A matrix of a file [rows, columns] with its rows in the model's order, or transposed to [columns, rows].
+/// A file's matrix with rows in the model's order, or transposed.
 template <class T>
 [[nodiscard]] std::vector<T> sorted_rows(const file_tensor& tensor, const file_order& order) {
   std::vector<T> values(tensor.size());
@@ -237,20 +234,20 @@ template <class T>
   return other;
 }
 
-/// The change that an adapter folder makes to one parameter of a plain model.
+/// An adapter folder's change of one parameter of a plain model.
 template <class Entry>
 struct adapter_change {
   const Entry* to = nullptr;
-  const file_tensor* whole = nullptr;  // replaces the parameter; null: it stays
+  const file_tensor* whole = nullptr;  // replaces the parameter; null: no
   const file_tensor *a = nullptr, *b = nullptr, *magnitude = nullptr;
   bool is_table = false;
   double scale = 1.0;
-  std::string target{};                 // the parameter's name in target_parameters
-  std::optional<expert_matrix> fused{};  // an adapter of the parameter that holds this expert's matrix, among others
-  bool swapped = false;                  // with A of the parameter's rows and B of its columns
+  std::string target{};                 // name in target_parameters
+  std::optional<expert_matrix> fused{};  // the parameter holds this expert's matrix, among others
+  bool swapped = false;                  // A has the parameter's rows, B its columns
   std::size_t experts = 1;
 
-  /// throws config_error unless the tensors match the parameter and each other
+  /// throws config_error unless the tensors fit the parameter and each other
   void require_fit(std::size_t rank, bool dora, const std::string& module, const std::string& folder) const {
     const std::size_t out = (fused && !fused->is_down ? 2 : 1) * to->spec.shape[0], in = to->spec.shape[1], r = experts * rank;
     const bool other_way = is_table || swapped;
@@ -264,7 +261,7 @@ struct adapter_change {
   [[nodiscard]] low_rank_change<T> read() const {
     using sum = accumulate_t<T>;
     const file_order& order = to->spec.rows_in_files;
-    if (fused) {  // A [experts · rank, in], expert by expert; B [out, rank · experts], with the experts innermost
+    if (fused) {  // A [experts · rank, in], by expert; B [out, rank · experts], experts innermost
       low_rank_change<T> change{.rows = to->spec.shape[0], .columns = to->spec.shape[1], .rank = a->shape[0] / experts, .scale = scale};
       const std::vector<sum> all_a = sorted_rows<sum>(*a, {}), all_b = sorted_rows<sum>(*b, {});
       const std::size_t first = fused->is_up ? change.rows : 0, width = a->shape[1];
@@ -288,12 +285,12 @@ struct adapter_change {
 
 }  // namespace detail
 
-/// The vocabulary size that a saved adapter was trained with: the rows of the embedding and head that it holds as a whole, as PEFT saves them where the
-/// vocabulary was resized; else the model's. Load the base model with it (load_options::resize_vocabulary) before merge_adapter.
-///   throws  file_error, config_error when the adapter has only one of both, of another size than the model's
+/// Vocabulary size of a saved adapter: rows of its embedding and head, which PEFT saves after resizing; else the model's. Load the base model with it
+/// (load_options::resize_vocabulary) before merge_adapter.
+///   throws  file_error, config_error when the adapter has only one of them, of another size than the model's
 template <class Info, class Sizes>
 [[nodiscard]] std::size_t adapter_vocabulary(const std::string& folder, const Info& family, const Sizes& sizes) {
-  (void)adapter_config_of(folder);  // what it is comes before what it holds
+  (void)adapter_config_of(folder);  // check the kind before the contents
   detail::adapter_tensors tensors(folder);
   const auto rows = [&](const std::string& module) {
     const file_tensor* whole = tensors.find({module + ".weight", module + ".base_layer.weight"});
@@ -305,8 +302,8 @@ template <class Info, class Sizes>
   return embedding;
 }
 
-/// Merges a saved adapter into the weights of a plain model, for generation or export.
-///   throws  file_error, config_error when the adapter belongs to another model: then the model is unchanged
+/// Merges a saved adapter into a plain model's weights, for generation or export.
+///   throws  file_error, config_error when the adapter belongs to another model: the model is unchanged
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& model, const std::string& folder) {
   const lora_config saved = adapter_config_of(folder);
@@ -320,7 +317,7 @@ requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& mod
     const std::string module = module_of(entry.spec.name), kind = entry.spec.name.substr(module.size());
     const std::vector<std::string> names{entry.spec.name, concat(module, ".base_layer", kind)};
     change found{.to = &entry, .whole = tensors.find(names), .target = entry.spec.name};
-    std::string adapted = module;  // what patterns are matched with
+    std::string adapted = module;  // matched by patterns
     if (entry.spec.shape.size() == 2 && kind == ".weight") {
       found.a = tensors.find({concat(module, lora_names::a)});
       found.b = tensors.find({concat(module, lora_names::b)});

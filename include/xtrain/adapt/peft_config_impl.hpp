@@ -1,4 +1,4 @@
-// Definitions of peft_config.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of peft_config.hpp.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A list of names; a single name counts as a list of one. Empty when the key is missing or the name is empty.
+/// Names, or a single name; empty when missing or empty.
 [[nodiscard]] inline std::vector<std::string> module_names_in(const json_settings& s, const char* key) {
   std::vector<std::string> names;
   if (!s.has({key})) return names;
@@ -37,13 +37,13 @@ namespace detail {
   return names;
 }
 
-/// Names, or a pattern if the value is a single string.
+/// A list of names, or a pattern as a single string.
 inline void read_choice(const json_settings& s, const char* key, std::vector<std::string>& names, std::string& expression) {
   if (s.has({key}) && s.object()[key].is_string()) expression = s.text_or("", {key});
   else names = module_names_in(s, key);
 }
 
-/// Collects the keys of one object in the outermost one, in the order of the text.
+/// Keys of an object in the outermost one, in text order.
 class key_order {
  public:
   explicit key_order(std::string object) : object_(std::move(object)) {}
@@ -75,7 +75,7 @@ class key_order {
   bool inside_ = false;
 };
 
-/// {"name": number, ...}, in the order of the text; empty when the key is missing.
+/// {"name": number, ...} in text order; empty when missing.
 template <class Value, class Read>
 [[nodiscard]] std::vector<std::pair<std::string, Value>> pattern_in(const json_settings& s, const char* key, std::string_view text, Read&& read) {
   const json_settings patterns = s.inner({key});
@@ -91,7 +91,7 @@ template <class Value, class Read>
   return all;
 }
 
-/// Rejects PEFT features that change the math and are not supported.
+/// Refuses unsupported PEFT features that change the result.
 inline void require_plain_features(const json_settings& s) {
   for (const char* key :
        {"lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens", "arrow_config", "kasa_config", "velora_config",
@@ -108,7 +108,7 @@ inline void require_plain_features(const json_settings& s) {
                         ": init_lora_weights must leave the base weights as they are; given '", initial, "'");
 }
 
-/// Where parts of fused modules have adapters, PEFT reads one of the module, of the sum of their ranks: what rank_pattern and alpha_pattern say of it.
+/// Where parts of a fused module have adapters, PEFT reads one adapter with the sum of ranks: its rank_pattern and alpha_pattern.
 struct pattern_of_parts {
   std::string module{};
   std::size_t rank = 0;
@@ -123,8 +123,8 @@ struct pattern_of_parts {
   return all;
 }
 
-/// Parts take the place of the patterns of their modules.
-///   throws  config_error when these are not those of the parts
+/// Parts replace the patterns of their modules.
+///   throws  config_error when these do not match
 inline void read_parts(const json_settings& given, lora_config& c) {
   for (const auto& item : given.object().items()) c.parts[item.key()] = module_names_in(given, item.key().c_str());
   const auto ranks = std::move(c.rank_pattern);
@@ -144,7 +144,7 @@ XTRAIN_INLINE lora_config lora_config_of(const json_settings& s, std::string_vie
   const std::string type = s.text_or("", {"peft_type"});
   require<config_error>(type == "LORA", s.who(), ": peft_type must be LORA; given '", type, "'");
   require_plain_features(s);
-  (void)s.flag_or(false, {"fan_in_fan_out"});  // the model itself knows how files store its weights; PEFT overrides the key as well
+  (void)s.flag_or(false, {"fan_in_fan_out"});  // the model knows how files store weights; PEFT overrides the key too
   lora_config c;
   c.rank = s.size({"r"});
   c.alpha = s.number_or(8.0, {"lora_alpha"});
@@ -172,7 +172,7 @@ XTRAIN_INLINE lora_config lora_config_of(const json_settings& s, std::string_vie
   c.rank_pattern =
       pattern_in<std::size_t>(s, "rank_pattern", text, [](const json_settings& ranks, const char* name) { return ranks.size({name}); });
   c.alpha_pattern = pattern_in<double>(s, "alpha_pattern", text, [](const json_settings& alphas, const char* name) {
-    require<config_error>(alphas.has({name}), alphas.who(), ": '", name, "' must be a number; given null");  // as 0 it would switch the module's adapter off
+    require<config_error>(alphas.has({name}), alphas.who(), ": '", name, "' must be a number; given null");  // 0 would switch the adapter off
     return alphas.number_or(0.0, {name});
   });
   c.rank_stabilised = s.flag_or(false, {"use_rslora"});
@@ -192,7 +192,7 @@ XTRAIN_INLINE std::string peft_config_text(const lora_config& c, const std::stri
                                            std::string_view task) {
   const json nothing = nullptr;
   const auto list_or_nothing = [&](const auto& values) { return values.empty() ? nothing : json(values); };
-  // the order of patterns counts, and json sorts its keys: their objects take the place of these texts
+  // the order of patterns counts, but json sorts keys: objects replace these texts later
   const auto object_of = [](const auto& patterns) {
     std::string text;
     for (const auto& [name, value] : patterns) text += concat(text.empty() ? "{\n    " : ",\n    ", json(name).dump(), ": ", json(value).dump());
@@ -236,7 +236,7 @@ XTRAIN_INLINE std::string peft_config_text(const lora_config& c, const std::stri
 
 XTRAIN_INLINE void write_parts(const lora_config& c, const std::string& folder) {
   if (c.parts.empty()) {
-    (void)std::remove((folder + parts_file).c_str());  // of an adapter that was there before
+    (void)std::remove((folder + parts_file).c_str());  // of an earlier adapter
   } else {
     write_file(folder + parts_file, json(c.parts).dump(2) + "\n");
   }

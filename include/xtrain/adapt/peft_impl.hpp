@@ -1,4 +1,4 @@
-// Definitions of peft.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of peft.hpp.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace detail {
 
 XTRAIN_INLINE adapter_tensors::adapter_tensors(const std::string& folder) : folder_(folder), file_(path_in(folder)) {
   require_numbers(file_, folder);
-  // of an embedding in modules_to_save whose vocabulary was resized, PEFT writes the copy that is trained under two names, and the one that is not
+  // PEFT writes a trained copy of a resized embedding in modules_to_save under two names, and the untrained original
   constexpr std::string_view copy = ".modules_to_save.", unused = ".original_module.";
   for (const auto& [name, tensor] : file_.tensors()) {
     if (name.find(unused) != std::string::npos) used_.insert(tensor);
@@ -47,7 +47,7 @@ XTRAIN_INLINE adapter_tensors::adapter_tensors(const std::string& folder) : fold
 XTRAIN_INLINE const file_tensor* adapter_tensors::find(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const file_tensor* found = file_.find(concat(peft_prefix, name));
-    if (const std::size_t dot = name.rfind('.'); found == nullptr && dot != std::string::npos)  // a module in modules_to_save, as older releases write it
+    if (const std::size_t dot = name.rfind('.'); found == nullptr && dot != std::string::npos)  // a module in modules_to_save, as written by older releases
       found = file_.find(concat(peft_prefix, name.substr(0, dot), ".modules_to_save", name.substr(dot)));
     if (found == nullptr) continue;
     used_.insert(found);
@@ -62,7 +62,7 @@ XTRAIN_INLINE const file_tensor& adapter_tensors::get(const std::vector<std::str
   return *found;
 }
 
-/// Whether an adapter was saved by a release of PEFT before 0.19.
+/// Saved by PEFT before 0.19.
 [[nodiscard]] inline bool is_before_0_19(const std::string& folder) {
   const json config = read_json(folder + "/adapter_config.json");
   const auto version = config.find("peft_version");
@@ -82,7 +82,7 @@ XTRAIN_INLINE adapter_tensors::expert_pair adapter_tensors::find_experts(const s
     }
     return {};
   };
-  const bool is_old = is_before_0_19(folder_);  // the sizes of square matrices do not tell
+  const bool is_old = is_before_0_19(folder_);  // square matrices do not show it
   expert_pair found = find_as(is_old);
   if (found.a == nullptr) found = find_as(!is_old);
   if (found.a != nullptr) used_.insert({found.a, found.b});
@@ -129,7 +129,7 @@ XTRAIN_INLINE void require_as_configured(const lora_config& saved, const paramet
   const bool is_matrix = of.shape.size() == 2 && kind == ".weight";
   const bool names_targets = !saved.targets.empty() || !saved.target_pattern.empty() || !saved.target_parameters.empty();
   if (is_matrix && names_targets) {
-    // of all-linear, which names no modules, those are taken for targets that have an adapter in some layer
+    // all-linear names no modules: targets are modules with an adapter in some layer
     const bool expected = (saved.adapts(module) && (in_layers || saved.adapts_table(module))) || saved.adapts_parameter(target);
     require<config_error>(adapter || !expected, folder, ": must hold the adapter of '", module, "', a target of its adapter_config.json; it is missing");
     require<config_error>(!adapter || expected, folder, ": the adapter of '", module, "' must be of a target of its adapter_config.json; it is of none");

@@ -1,4 +1,4 @@
-// Prefixes in folders: PEFT's format, and that of ChatGLM's P-tuning.
+// Prefixes in folders: formats of PEFT and of ChatGLM's P-tuning.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// The whole prefix is one matrix [length, layers · 2·kv]: a row contains the keys and values of the first layer, then of the next.
+/// The prefix is one matrix [length, layers · 2·kv]: each row has keys and values of layer after layer.
 namespace prefix_names {
 inline constexpr std::string_view peft = "prompt_embeddings";
 inline constexpr std::string_view chatglm = "transformer.prefix_encoder.embedding.weight";
@@ -36,24 +36,23 @@ inline constexpr std::string_view up = "transformer.prefix_encoder.trans.0", dow
 
 [[nodiscard]] bool is_peft_folder(const std::string& folder);
 
-/// A prefix in PEFT's adapter_config.json. The network that produced it does not matter: PEFT saves the result.
-///   throws  config_error when it describes something else
+/// PEFT's adapter_config.json of a prefix; the network that made it does not matter: PEFT saves its result.
+///   throws  config_error for other kinds
 [[nodiscard]] prefix_config prefix_config_of(const json_settings& s);
 
-/// The tensors of a prefix, in either format.
+/// A prefix's tensors, in either format.
 class prefix_tensors {
  public:
-  /// throws file_error, config_error when the folder contains no prefix
+  /// throws file_error, config_error when the folder has no prefix
   explicit prefix_tensors(const std::string& folder);
 
   [[nodiscard]] std::size_t length() const;
-  /// Inner size of the projection network, if xtrain saved it in the folder; 0: none.
+  /// Inner size of a projection network that xtrain saved; 0: none.
   [[nodiscard]] std::size_t projection() const;
-  /// A tensor of that network.
   [[nodiscard]] const file_tensor& of_network(const std::string& parameter) const;
 
   /// The matrix [length, columns], row-major.
-  ///   throws  config_error when the number of columns differs
+  ///   throws  config_error when the columns differ
   template <class T>
   [[nodiscard]] std::vector<T> read(std::size_t columns) const {
     if (source_.find(concat(prefix_names::down, ".weight")) != nullptr) return projected<T>(columns);
@@ -69,7 +68,7 @@ class prefix_tensors {
 
   /// y = x · Wᵀ + b, in double
   [[nodiscard]] std::vector<double> linear(const std::vector<double>& x, std::string_view module) const;
-  /// W2 · tanh(W1 · embedding + b1) + b2: P-tuning with prefix_projection saves the network, not its result.
+  /// W2 · tanh(W1 · embedding + b1) + b2: P-tuning with prefix_projection saves the network.
   template <class T>
   [[nodiscard]] std::vector<T> projected(std::size_t columns) const {
     const file_tensor& last = get(concat(prefix_names::down, ".weight"));
@@ -87,8 +86,7 @@ class prefix_tensors {
   const file_tensor* main_;
 };
 
-/// The column in files of each of one layer's keys and values, [2·kv]. Within a head the model's order may differ from the files'; the
-/// order of heads is the same.
+/// File columns of a layer's keys and values, [2·kv]. Order within heads may differ; the order of heads is equal.
 template <class Model>
 [[nodiscard]] std::vector<std::size_t> prefix_columns(const Model& model) {
   const auto& c = model.config();
@@ -106,7 +104,7 @@ template <class Model>
   return columns;
 }
 
-/// A parameter's values on this rank's host.
+/// A parameter's values on this host.
 template <class Model>
 [[nodiscard]] std::vector<typename Model::compute> prefix_parameter(const Model& model, const std::string& name) {
   const auto& store = model.parameters();
@@ -116,7 +114,7 @@ template <class Model>
   return host;
 }
 
-/// The prefix of one layer, [length, 2·kv] in the model's order: the parameter itself, or the output of the projection network.
+/// A layer's prefix [length, 2·kv] in the model's order: the parameter, or the projection's output.
 template <class Model>
 [[nodiscard]] std::vector<typename Model::compute> prefix_of_layer(const Model& model, std::size_t layer) {
   using dtype = typename Model::compute;
@@ -144,8 +142,8 @@ template <class Model>
   return rounded;
 }
 
-/// Loads the projection network of a model from a folder.
-///   throws  config_error when a tensor is missing or has another shape: then the model is unchanged
+/// Loads a model's projection network.
+///   throws  config_error when a tensor is missing or has another shape: the model is unchanged
 template <class Model>
 void load_prefix_network(Model& model, const prefix_tensors& tensors, const std::string& folder) {
   const auto each = [&](auto&& visit) {
@@ -156,7 +154,7 @@ void load_prefix_network(Model& model, const prefix_tensors& tensors, const std:
   each([&](const auto& entry, const file_tensor& tensor) { load_parameter(model, entry, tensor, folder); });
 }
 
-/// The whole prefix in the layout of files.
+/// The entire prefix in file layout.
 template <class Model>
 [[nodiscard]] tensor_to_write prefix_to_write(const Model& model, std::string_view name) {
   using dtype = typename Model::compute;
@@ -181,14 +179,13 @@ template <class Model>
 
 }  // namespace detail
 
-/// The settings of a saved prefix: create a model with them before load_adapter.
-///   throws  file_error, config_error when the folder contains no prefix
+/// Settings of a saved prefix: create a model with them before load_adapter.
+///   throws  file_error, config_error when the folder has no prefix
 [[nodiscard]] prefix_config prefix_config_of(const std::string& folder);
 
-/// Writes the prefix: in PEFT's format if it counts in positions, in ChatGLM's otherwise. A projection network is saved in the same file
-/// so that training can continue.
-///   throws  config_error when the tokenizer has tokens that the vocabulary lacks, or a prefix in ChatGLM's format would replace a model; file_error: the
-///           folder's previous contents stay intact until the new prefix is complete
+/// Writes the prefix: PEFT's format if it counts in positions, else ChatGLM's. A projection network is saved too, to continue training.
+///   throws  config_error when the tokenizer has tokens outside the vocabulary, or a prefix in ChatGLM's format would replace a model; file_error: previous
+///           contents stay intact until the new prefix is complete
 template <class Model>
 requires std::is_same_v<typename Model::recipe::adapter, prefix_tuning>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
@@ -236,9 +233,8 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   ranks.wait_for_all();
 }
 
-/// Loads a prefix into a model that was created with its settings (prefix_config_of). A model without a projection loads the
-/// projected result.
-///   throws  file_error, config_error when the prefix belongs to another model: then the model is unchanged
+/// Loads a prefix into a model created with its settings (prefix_config_of); without a projection, its result.
+///   throws  file_error, config_error when the prefix belongs to another model: the model is unchanged
 template <class Model>
 requires std::is_same_v<typename Model::recipe::adapter, prefix_tuning>
 void load_adapter(Model& model, const std::string& folder) {
@@ -252,7 +248,7 @@ void load_adapter(Model& model, const std::string& folder) {
                         own.length, " virtual tokens; it has ", tensors.length());
   if (own.projection != 0) {
     detail::load_prefix_network(model, tensors, folder);
-    return model.parallel().weights_changed(model.stream(), model.parameters());  // as below
+    return model.parallel().weights_changed(model.stream(), model.parameters());  // see below
   }
   const std::vector<std::size_t> columns = detail::prefix_columns(model);
   const std::size_t all = model.config().num_layers * columns.size();
@@ -265,7 +261,7 @@ void load_adapter(Model& model, const std::string& folder) {
     model.parameters().write(model.stream(), entry, 0, host);
     model.stream().synchronize();
   }
-  model.parallel().weights_changed(model.stream(), model.parameters());  // weights gathered earlier by the ranks are stale
+  model.parallel().weights_changed(model.stream(), model.parameters());  // weights that ranks gathered earlier are stale
 }
 
 }  // namespace xtrain

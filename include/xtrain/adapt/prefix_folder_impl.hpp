@@ -1,4 +1,4 @@
-// Definitions of prefix_folder.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of prefix_folder.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Prefix tuning: trained keys and values of virtual tokens before each sequence, in the attention of every layer.
+// Prefix tuning: trained keys and values of virtual tokens before each sequence, in every layer's attention.
 //       [Li & Liang 2021, "Prefix-tuning"; Liu et al. 2022, "P-tuning v2"]
 #pragma once
 
@@ -25,13 +25,13 @@ namespace xtrain {
 
 /// Settings of `prefix_tuning`.
 struct prefix_config {
-  std::size_t length = 20;          ///< virtual tokens before every sequence
+  std::size_t length = 20;          ///< virtual tokens per sequence
   std::size_t projection = 0;       ///< inner size of a network that computes the prefix from a smaller embedding; 0: none
-  bool counts_in_positions = true;  ///< positions of tokens start after the prefix, as in PEFT; false: at 0, as in ChatGLM
-  /// 4 or 8: weights of linear layers in the blocks are stored as integers with a scale per row, as ChatGLM-6B's model.quantize(bits) does; 0: as they are.
+  bool counts_in_positions = true;  ///< tokens' positions start after the prefix (PEFT); false: at 0 (ChatGLM)
+  /// 4 or 8: linear weights in blocks are integers with a scale per row, as ChatGLM-6B's model.quantize(bits); 0: unchanged.
   std::size_t weight_bits = 0;
 
-  /// What a checkpoint compares of these is in the folder of the prefix.
+  /// Compared settings are in the prefix's folder.
   template <class Self, class Visit>
   static constexpr void members(Self& c, Visit&& visit) {
     visit({.name = "length", .range = setting_range::positive, .unit = "tokens", .help = "virtual tokens before every sequence", .compared = false}, c.length);
@@ -42,20 +42,19 @@ struct prefix_config {
 
   friend bool operator==(const prefix_config&, const prefix_config&) = default;
 
-  /// The number of virtual tokens before a sequence's first token, and the position of that token.
+  /// Virtual tokens before a sequence, and the position of its first token.
   [[nodiscard]] std::size_t tokens_before() const { return length; }
   [[nodiscard]] std::size_t positions_before() const { return counts_in_positions ? length : 0; }
 
-  /// No module of the base model is trained.
+  /// Base modules are not trained.
   [[nodiscard]] bool trains(const std::string&) const { return false; }
   void choose_targets(const std::vector<std::string>&) const {}
   template <class Store>
   void finish(const Store&) const {}
 };
 
-/// Keys and values of `length` virtual tokens per layer, without rotary embedding. Base weights have no gradients and no optimizer
-/// state. With a projection, those of each layer are W2 · tanh(W1 · e + b1) + b2 with a shared e [length, kv] and per-layer W2 and b2; each
-/// layer recomputes the inner part.
+/// Keys and values of `length` virtual tokens per layer, without rotary embedding. Base weights have no gradients and no optimizer state. With a projection:
+/// W2 · tanh(W1 · e + b1) + b2 with shared e [length, kv], W2 and b2 per layer; each layer recomputes the inner part.
 struct prefix_tuning {
   static constexpr std::string_view name = "prefix_tuning";
   using hooks = xtrain::hooks<hook::quantizes_weights, hook::weight_bits, hook::on_attention, hook::works_on_rows, hook::adds_nothing>;
@@ -66,19 +65,18 @@ struct prefix_tuning {
   using config = prefix_config;
 
   [[nodiscard]] static bool is_own(std::string_view parameter) { return parameter.starts_with(module); }
-  /// For a layer: [length, 2·kv], keys, then values; for a layer's projection [2·kv, projection], and with "bias" [2·kv].
+  /// Per layer: [length, 2·kv], keys then values; with a projection [2·kv, projection], and "bias" [2·kv].
   [[nodiscard]] static std::string parameter_of(std::size_t layer, std::string_view kind = "weight") {
     return concat(module, layer, ".", kind);
   }
-  /// The part of a projection shared by all layers: e, W1 [projection, kv] and b1.
+  /// The shared part of a projection: e, W1 [projection, kv] and b1.
   [[nodiscard]] static std::string embedding() { return concat(module, "embedding.weight"); }
   [[nodiscard]] static std::string inner(std::string_view kind) { return concat(module, "inner.", kind); }
 
-  /// Nothing is added to a linear layer.
   template <class Recipe>
   using on_linear = no_adapter::on_linear<Recipe>;
 
-  /// The prefix of one layer's attention. Sequences of length t become length + t; only positions after the prefix have queries.
+  /// A layer's prefix. Sequences of length t become length + t; only positions after the prefix have queries.
   template <class Recipe>
   class on_attention {
    public:
@@ -105,10 +103,9 @@ struct prefix_tuning {
       stream.synchronize();
     }
 
-    /// The number of virtual tokens before a sequence's first token.
     [[nodiscard]] std::size_t length() const { return length_; }
 
-    /// Appends the rows of qkv [b·t, row] to the prefix: seen [b·(length + t), row] written.
+    /// Appends qkv [b·t, row] to the prefix: seen [b·(length + t), row] written.
     template <class Pass>
     void forward(Pass& p, in_matrix qkv, matrix seen) const {
       const auto scope = p.scope();
@@ -117,7 +114,7 @@ struct prefix_tuning {
         ops::embedding(p, head_n_.view(), by_heads(prefix), by_heads(seen.rows(r * (length_ + p.batch.t), length_)));
       copy_behind(p, qkv, seen);
     }
-    /// dqkv written, gradients of the prefix or its projection added to.
+    /// dqkv written; gradients of prefix or projection added to.
     template <class Pass>
     void backward(Pass& p, in_matrix dseen, matrix dqkv) const {
       // forward: seen = prefix, qkv
@@ -133,13 +130,13 @@ struct prefix_tuning {
       projection_backward(p, d);
     }
 
-    /// Copies the part after each sequence's prefix.
+    /// Copies what follows each prefix.
     template <class Pass>
     void take_behind(Pass& p, in_matrix seen, matrix own) const {
       const std::size_t t = p.batch.t;
       for (std::size_t r = 0; r < p.batch.b; ++r) ops::copy(p, seen.rows(r * (length_ + t) + length_, t), own.rows(r * t, t));
     }
-    /// The inverse; the prefix positions are unchanged.
+    /// The inverse; prefix positions are unchanged.
     template <class Pass>
     void copy_behind(Pass& p, in_matrix own, matrix seen) const {
       const std::size_t t = p.batch.t;
@@ -163,7 +160,7 @@ struct prefix_tuning {
         return;
       }
       const std::size_t kv = columns_ / 2, block = store.blocks() - 1;
-      if (store.find(embedding()) == nullptr) {  // belongs to no decoder block: stored with the embedding block
+      if (store.find(embedding()) == nullptr) {  // stored with the embedding block
         store.begin_block(0);
         store.declare({.name = embedding(), .shape = {length_, kv}, .initial = initial_values::normal(1.0)});
         store.declare({.name = inner("weight"), .shape = {projection_, kv}, .initial = uniform(kv)});
@@ -182,7 +179,7 @@ struct prefix_tuning {
     [[nodiscard]] Matrix by_heads(const Matrix& x) const {
       return x.template reshaped<2>({x.size() / d_, d_});
     }
-    /// d [length, 2·kv] is added to
+    /// d added to
     template <class Pass, class D>
     void add_gradient(Pass& p, in_matrix dseen, const D& d) const {
       for (std::size_t r = 0; r < p.batch.b; ++r)
@@ -221,14 +218,14 @@ struct prefix_tuning {
       if (!de.exists()) return;
       const matrix dx = p.temporary(length_, columns_ / 2);
       ops::linear_backward_input(p, in_matrix(du), p.matrix(inner_weight_), dx);
-      // added for any gradient dtype, as the sum over one row
+      // for any gradient dtype: the sum over one row
       ops::bias_backward(p, dx.template reshaped<2>({1, dx.size()}), de.template reshaped<1>({dx.size()}));
     }
 
     std::size_t length_, d_, columns_, projection_;
     parameter prefix_{};                                                         // a table: a row per virtual token and key or value head
-    parameter embedding_{}, inner_weight_{}, inner_bias_{}, weight_{}, bias_{};  // with a projection, instead
-    tensor<token, 1, device> head_n_;  // which prefix row each head of its qkv comes from; queries have none and are zero
+    parameter embedding_{}, inner_weight_{}, inner_bias_{}, weight_{}, bias_{};  // with a projection
+    tensor<token, 1, device> head_n_;  // prefix row per head of qkv; queries have none and are zero
   };
 };
 

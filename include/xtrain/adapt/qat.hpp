@@ -1,4 +1,4 @@
-// Quantization-aware training: linear layers compute with weights and inputs that are rounded to integers.
+// Quantization-aware training: linear layers compute with weights and inputs rounded to integers.
 //           [Jacob et al. 2018, section 3; torchao's Int8DynActInt4WeightQATQuantizer and Int4WeightOnlyQATQuantizer, as torchtune uses them]
 #pragma once
 
@@ -16,22 +16,20 @@
 
 namespace xtrain {
 
-/// All weights are trained. Every linear layer computes y = Q(x) · Q(W)ᵀ + b: W in int4 with a scale per group of inputs, x in int8 with a scale and a zero
-/// point per token, both rounded anew in every pass. Gradients pass where nothing was clamped (straight-through estimator; scales are constants). What is
-/// saved are the weights themselves, to be quantized by the program that runs them.
-/// With float_zero_points a group of W is in unsigned int4 with scale and zero point in bf16; without quantizes_activations, too, that is
-/// Int4WeightOnlyQATQuantizer.
-/// Departures from torchtune: the head stays as it is (torchtune rounds an untied one too); symmetric scales of 16-bit weights are computed in fp32.
+/// All weights are trained. Linear layers compute y = Q(x) · Q(W)ᵀ + b: W in int4 with a scale per group of inputs, x in int8 with scale and zero point per
+/// token, rounded in every pass. Gradients pass where nothing was clamped (straight-through estimator; scales are constants). Weights are saved unquantized.
+/// With float_zero_points, W is unsigned int4 with scale and zero point in bf16; without quantizes_activations, too, this is Int4WeightOnlyQATQuantizer.
+/// Departures from torchtune: an untied head is not rounded; symmetric scales of 16-bit weights are computed in fp32.
 struct qat {
   static constexpr std::string_view name = "qat";
   using hooks = xtrain::hooks<hook::works_on_rows, hook::quantizes, hook::fake_quant_after_n_steps>;
   static constexpr bool freezes_weights = false;
 
   struct config {
-    std::size_t group_size = 256;              ///< inputs per scale of a weight; must divide the inputs of every linear layer
-    bool quantizes_activations = true;         ///< int8 inputs; false: weights alone
-    bool float_zero_points = false;            ///< weights in unsigned int4 with a zero point in bf16 per group, not in symmetric int4
-    std::size_t fake_quant_after_n_steps = 0;  ///< steps of the trainer that compute with the weights as they are, before
+    std::size_t group_size = 256;              ///< inputs per weight scale; must divide every linear layer's inputs
+    bool quantizes_activations = true;         ///< int8 inputs; false: weights only
+    bool float_zero_points = false;            ///< unsigned int4 with a bf16 zero point per group, instead of symmetric int4
+    std::size_t fake_quant_after_n_steps = 0;  ///< first steps with unrounded weights
 
     template <class Self, class Visit>
     static constexpr void members(Self& c, Visit&& visit) {
@@ -49,7 +47,7 @@ struct qat {
 
   [[nodiscard]] static bool is_own(std::string_view) { return false; }
 
-  /// Rounds the weight in the forward pass.
+  /// Rounds weights in the forward pass.
   template <class Recipe>
   class on_linear {
    public:
@@ -74,13 +72,13 @@ struct qat {
     [[nodiscard]] bool needs_input() const { return true; }
     [[nodiscard]] bool works_on_rows() const { return false; }
 
-    // What is added to the layer: nothing.
+    // Nothing is added to the layer.
     template <class Pass, class X, class Y>
     void forward(Pass&, const X&, const Y&) const {}
     template <class Pass, class X, class DY, class DX>
     void backward(Pass&, const X&, const DY&, const DX&) const {}
 
-    // What the layer computes with, in temporary memory of the caller's scope.
+    // Rounded operands, in temporary memory of the caller's scope.
     [[nodiscard]] bool quantizes(const pass<Recipe>& p) const { return !p.internal.without_fake_quantization; }
     [[nodiscard]] matrix_view<const compute, memory> quantized_input(pass<Recipe>& p, matrix_view<const compute, memory> x) const {
       return quantizes_inputs_ ? rounded(p, x, x.shape(1), input_format) : x;
@@ -88,7 +86,7 @@ struct qat {
     [[nodiscard]] matrix_view<const compute, memory> quantized_weight(pass<Recipe>& p, matrix_view<const compute, memory> w) const {
       return rounded(p, w, group_size_, weight_format_);
     }
-    /// dx written or added to, given the gradient of the rounded input: to_quantized(matrix, how) computes that.
+    /// dx written or added to; to_quantized(matrix, how) computes the rounded input's gradient.
     template <class ToQuantized>
     void input_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx, ops::result how,
                         ToQuantized&& to_quantized) const {
@@ -98,7 +96,7 @@ struct qat {
       to_quantized(d, ops::result::replaces);
       ops::fake_quantize_backward<typename Recipe::device, compute, compute>(p, x, x.shape(1), input_format, d, dx, how);
     }
-    /// The gradient of the rounded weight becomes that of the weight; what earlier micro-batches added stays, as the weight is the same.
+    /// The rounded weight's gradient becomes the weight's; earlier micro-batches stay, as the weight is the same.
     void weight_backward(pass<Recipe>& p, matrix_view<const compute, memory> w, matrix_view<gradient_type, memory> dw) const {
       ops::fake_quantize_backward<typename Recipe::device, compute, gradient_type>(p, w, group_size_, weight_format_, dw, dw);
     }

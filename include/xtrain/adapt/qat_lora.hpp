@@ -16,10 +16,9 @@
 
 namespace xtrain {
 
-/// y = Q(x) · Q(W)ᵀ + b + scale · dropout(x) · Aᵀ · Bᵀ for every module with an adapter, Q as in `qat`; other modules are not rounded. A and B are trained and
-/// saved, as with `lora`: the weights are to be quantized by the program that runs them, the update beside them or merged before. Gradients pass through Q(x)
-/// where nothing was clamped.
-/// Departures from torchtune: a bias is added (QATLoRALinear leaves it out); those of `qat`.
+/// y = Q(x) · Q(W)ᵀ + b + scale · dropout(x) · Aᵀ · Bᵀ for modules with an adapter, Q as in `qat`; others are not rounded. A and B are trained and saved as by
+/// `lora`; the program that runs them quantizes weights, before or after merging. Gradients pass through Q(x) where nothing was clamped.
+/// Departures from torchtune: as `qat`; biases are added (QATLoRALinear omits them).
 struct qat_lora : lora {
   static constexpr std::string_view name = "qat_lora";
   using hooks = xtrain::hooks<hook::can_be_switched_off, hook::on_weights_loaded, hook::on_table, hook::on_head, hook::drops_input, hook::works_on_rows,
@@ -35,7 +34,7 @@ struct qat_lora : lora {
       qat::config::members(c, visit);
     }
 
-    /// throws config_error as lora_config does; for DoRA, whose magnitudes are those of weights that are not rounded
+    /// throws config_error as lora_config; for DoRA, whose magnitudes belong to unrounded weights
     template <class Store>
     void finish(const Store& store) const {
       require<config_error>(parts.empty(), "qat_lora: modules that are rounded must have one adapter each; parts of fused modules are given");
@@ -51,13 +50,13 @@ struct qat_lora : lora {
     using memory = typename pass<Recipe>::memory;
     using gradient_type = typename pass<Recipe>::gradient_type;
 
-    /// Outputs of the layer that are computed in the same way.
+    /// Outputs computed alike.
     struct range {
       std::size_t first = 0, count = 0;
       bool rounds = false;
     };
 
-    ///   throws  config_error as `qat` and `lora` do
+    ///   throws  config_error as `qat` and `lora`
     template <class Builder, class Parts, class Inputs>
     void declare(Builder& build, const Parts& parts, const Inputs& inputs) {
       low_rank_.declare(build, parts, inputs);
@@ -86,7 +85,7 @@ struct qat_lora : lora {
       low_rank_.backward(p, x, dy, dx);
     }
 
-    // What the layer computes with: that of qat, for some of its outputs.
+    // Operands as in qat, for some outputs.
     [[nodiscard]] bool quantizes(const pass<Recipe>& p) const { return needs_input() && rounding_.quantizes(p); }
     [[nodiscard]] std::span<const range> quantized_outputs() const { return ranges_; }
     [[nodiscard]] auto quantized_input(pass<Recipe>& p, matrix_view<const compute, memory> x) const { return rounding_.quantized_input(p, x); }
@@ -96,7 +95,7 @@ struct qat_lora : lora {
                         ToQuantized&& to_quantized) const {
       rounding_.input_backward(p, x, dx, how, to_quantized);
     }
-    /// Never called: a weight with an adapter is frozen.
+    /// Never called: adapted weights are frozen.
     void weight_backward(pass<Recipe>&, matrix_view<const compute, memory>, matrix_view<gradient_type, memory>) const {}
 
    private:

@@ -1,4 +1,4 @@
-// Collectives in which each rank sends other data to each rank: an all-to-all of parts of any length, and an exchange of ranges of rows.
+// All-to-all of parts of any length, and exchange of ranges of rows.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 
 namespace xtrain {
 
-/// A range of rows of an array, and the rank it is sent to or received from.
+/// Rows of an array, and their receiver or sender.
 struct message_part {
   std::size_t rank = 0, first = 0, count = 0;
 };
 
 namespace detail {
 
-/// `sends[i]` elements of `from` go to rank i, `receives[i]` elements of `to` come from it, one after the other.
+/// `sends[i]` elements of `from` go to rank i; `receives[i]` elements of `to` come from it, in sequence.
 ///   throws  shape_error
 template <class T>
 void all_to_all(point_to_point& ranks, std::span<const T> from, std::span<const std::size_t> sends, std::span<T> to,
@@ -43,7 +43,7 @@ void all_to_all(point_to_point& ranks, std::span<const T> from, std::span<const 
   ranks.wait_all(all);
 }
 
-/// throws shape_error when the part is of no rank of the group, or outside an array of `elements`
+/// throws shape_error when the part's rank is not in the group, or it lies outside an array of `elements`
 inline void require_in(const point_to_point& ranks, const message_part& part, std::size_t elements, std::size_t length) {
   const std::size_t rows = elements / std::max<std::size_t>(length, 1);
   require<shape_error>(part.rank < ranks.size() && part.first <= rows && part.count <= rows - part.first, "group: a part must be one of ", ranks.size(),
@@ -56,8 +56,8 @@ inline void require_parts(const point_to_point& ranks, std::span<const message_p
   for (const message_part& part : sends) require_in(ranks, part, sent, length);
   for (const message_part& part : receives) require_in(ranks, part, received, length);
 }
-/// copy(part sent, part received) for each part that this rank sends to itself, in list order.
-///   throws  shape_error when this rank does not receive what it sends to itself
+/// copy(part sent, part received) for parts that this rank sends to itself, in list order.
+///   throws  shape_error when sends and receives do not match
 template <class Copy>
 void for_own_parts(const point_to_point& ranks, std::span<const message_part> sends, std::span<const message_part> receives, Copy&& copy) {
   const std::size_t rank = ranks.rank();
@@ -72,9 +72,8 @@ void for_own_parts(const point_to_point& ranks, std::span<const message_part> se
   }
 }
 
-/// Each part in `sends` goes to its rank and each part in `receives` comes from its rank, one message per part; between a pair of
-/// ranks, in list order. A row has `length` elements.
-///   throws  shape_error when a part is outside its array, or when this rank does not receive what it sends to itself
+/// Sends and receives each part in one message; between two ranks in list order. A row has `length` elements.
+///   throws  shape_error when a part is outside its array, or parts for this rank do not match
 template <class T>
 void exchange(point_to_point& ranks, std::span<const T> from, std::span<const message_part> sends, std::span<T> to,
               std::span<const message_part> receives, std::size_t length) {

@@ -1,4 +1,4 @@
-// A thread that communicates while the others compute. Work items run in FIFO order.
+// A thread for communication during compute; work runs in FIFO order.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,7 @@
 
 namespace xtrain {
 
-/// A thread for work that is queued: it runs in order.
+/// Runs queued work in order.
 class background {
  public:
   background() = default;
@@ -20,13 +20,13 @@ class background {
   background(const background&) = delete;
   background& operator=(const background&) = delete;
 
-  /// Queues work, which runs after everything queued before it. When one work item fails, those after it do not run.
+  /// After a failure, later work does not run.
   void begin(std::function<void()> work);
 
-  /// How many work items have been queued: finish(begun()) waits for all of them.
+  /// Number of queued items: finish(begun()) waits for all.
   [[nodiscard]] std::size_t begun();
-  /// Waits until the first `count` work items are done.
-  ///   throws  what a work item threw
+  /// Waits for the first `count` items.
+  ///   throws  errors of work
   void finish(std::size_t count);
   void finish() { finish(begun()); }
 

@@ -1,4 +1,4 @@
-// Definitions of background.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of background.hpp.
 #pragma once
 
 #include <exception>

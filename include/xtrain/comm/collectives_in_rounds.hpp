@@ -1,5 +1,5 @@
-// Reduce-scatter by recursive halving and all-gather by recursive doubling, the same rounds backwards: in each round a rank exchanges with
-// those that differ from it in one digit. For many ranks.
+// For many ranks: reduce-scatter by recursive halving, all-gather by recursive doubling (the same rounds backwards). In a round a rank exchanges with the
+// ranks that differ in one digit.
 #pragma once
 
 #include <algorithm>
@@ -19,19 +19,19 @@
 
 namespace xtrain::detail {
 
-inline constexpr std::size_t rounds_piece_bytes = 1U << 25;  // of the parts of all ranks that go through the rounds at a time
+inline constexpr std::size_t rounds_piece_bytes = 1U << 25;  // of all ranks' parts in the rounds at a time
 
-/// Values of each rank's part in one piece.
+/// Values of a rank's part per piece.
 template <class Number>
 [[nodiscard]] constexpr std::size_t length_of_pieces(std::size_t ranks, std::size_t part) {
   return std::clamp<std::size_t>(rounds_piece_bytes / sizeof(Number) / ranks, 1, part);
 }
 
 /// A round of a reduce-scatter.
-///   from     read: this rank's values, in the layout of the piece
-///   arrived  written: what is received, one rank after the other
-///   to       written: the sums that this rank keeps, in the same layout; may be `from`
-///   sends    added to: sends that are still reading `from`
+///   from     read: this rank's values, in the piece's layout
+///   arrived  written: received values, by rank
+///   to       written: sums that this rank stores, in the same layout; may be `from`
+///   sends    added to: sends still reading `from`
 template <class In, class Sum>
 void halve(point_to_point& ranks, const halving_position& position, const halving_round& round, const halving_range& range,
            std::span<const std::size_t> first, std::span<const In> from, std::span<In> arrived, std::span<Sum> to, reduction how,
@@ -57,9 +57,9 @@ void halve(point_to_point& ranks, const halving_position& position, const halvin
   if (count > 0) reduce_parts(std::span<const In* const>(parts), to.subspan(begin_of(mine), count), how);
 }
 
-/// Recursive halving, in pieces of rounds_piece_bytes. In each round a rank sends the parts of the ranks that differ from it in the round's
-/// digit, and adds what it receives to its own. 16-bit values travel as they are in the first round, then in fp32.
-///   mine   written: this rank's part of the reduction; `part` elements, or what is left of them
+/// Recursive halving in pieces of rounds_piece_bytes. In each round a rank sends the parts of ranks that differ in the round's digit and adds what it
+/// receives. 16-bit values travel unchanged in the first round, then in fp32.
+///   mine   written: this rank's part of the reduction; at most `part` elements
 template <class T>
 void reduce_scatter_in_rounds(point_to_point& ranks, const halving_position& position, std::span<const T> whole, std::span<T> mine, std::size_t part,
                               reduction how) {
@@ -92,7 +92,7 @@ void reduce_scatter_in_rounds(point_to_point& ranks, const halving_position& pos
   for (std::size_t begin = 0; begin < part && begin < n; begin += length) {
     position.lay_out(n, part, begin, length, first, [](std::size_t, std::size_t, std::size_t, std::size_t) {});
     const std::size_t total = first.back();
-    std::size_t received = other < size ? total : 0;  // at once
+    std::size_t received = other < size ? total : 0;  // together
     for (std::size_t k = 0; k < ranges.size(); ++k) {
       const halving_round& round = tree.rounds()[k];
       const std::size_t at = ranges[k].begin + position.digit(round) * ranges[k].width;
@@ -144,8 +144,8 @@ void reduce_scatter_in_rounds(point_to_point& ranks, const halving_position& pos
   }
 }
 
-/// Recursive doubling, in pieces of rounds_piece_bytes: the same rounds backwards. A rank sends what it has gathered so far to those that
-/// differ from it in the round's digit. Part r of `values` belongs to rank r.
+/// Recursive doubling in pieces of rounds_piece_bytes: a rank sends what it has gathered to ranks that differ in the round's digit. Part r of `values`
+/// belongs to rank r.
 template <class T>
 void all_gather_in_rounds(point_to_point& ranks, const halving_position& position, std::span<T> values, std::size_t part) {
   const recursive_halving& tree = position.tree();

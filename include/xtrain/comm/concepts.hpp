@@ -8,7 +8,7 @@
 
 namespace xtrain {
 
-/// How values of several ranks become one.
+/// Combines values of several ranks.
 enum class reduction : std::uint8_t { sum, largest };
 
 namespace clause {
@@ -19,14 +19,14 @@ concept communicator_knows_its_ranks = requires(const C& comm) {
   { comm.size() } -> std::same_as<std::size_t>;
 };
 
-/// Values that the host makes decisions with: token counts, losses of evaluations, whether to stop.
+/// For decisions on the host: token counts, evaluation losses, whether to stop.
 template <class C>
 concept communicator_reduces_host_numbers = requires(C& comm, std::span<double> values) {
   comm.all_reduce(values, reduction::sum);
   comm.barrier();
 };
 
-/// Collectives on device memory are queued on a stream, in the same order on every rank.
+/// Collectives on device memory are queued on a stream, in equal order on every rank.
 template <class C, class Stream, class Span, class ConstSpan>
 concept communicator_moves_device_memory = requires(C& comm, Stream& stream, Span to, ConstSpan from, std::size_t rank) {
   comm.all_reduce(stream, to, reduction::sum);
@@ -49,7 +49,7 @@ concept communicator_has_send_receive = requires(C& comm, Stream& stream, Span t
 
 }  // namespace clause
 
-/// What layers and strategies ask of a group of ranks.
+/// What layers and strategies require of a group of ranks.
 template <class C>
 concept communicator = clause::communicator_knows_its_ranks<C> && clause::communicator_reduces_host_numbers<C>;
 

@@ -1,4 +1,4 @@
-// Reduce-scatter and all-gather by direct messages: each rank sends to each, and sums are in rank order. For few ranks.
+// For few ranks: reduce-scatter and all-gather by direct messages, sums in rank order.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 
 namespace xtrain::detail {
 
-inline constexpr std::size_t direct_piece_bytes = 1U << 20;  // of a direct message: smaller messages cost time, larger ones scratch memory
+inline constexpr std::size_t direct_piece_bytes = 1U << 20;  // smaller messages cost time, larger ones scratch memory
 
-/// Part r of the whole (`part` elements, or what is left of them) is reduced to rank r, into `mine`, in pieces.
+/// Reduces part r (at most `part` elements) to rank r, into `mine`, in pieces.
 template <class T>
 void reduce_scatter_directly(point_to_point& ranks, std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
   const std::size_t size = ranks.size(), rank = ranks.rank();
@@ -50,7 +50,7 @@ void reduce_scatter_directly(point_to_point& ranks, std::span<const T> whole, st
   }
 }
 
-/// Part r of `values` belongs to rank r, who sends it to every rank but `except`, which has it already.
+/// Rank r sends part r of `values` to every rank but `except`, which has it.
 template <class T>
 void all_gather_directly(point_to_point& ranks, std::span<T> values, std::size_t part, std::size_t except = ~std::size_t{0}) {
   const std::size_t size = ranks.size(), rank = ranks.rank();

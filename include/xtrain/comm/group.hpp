@@ -1,6 +1,5 @@
-// A process group and its collectives. Every collective is built from point-to-point messages and reduces in an order that follows from
-// the number of ranks alone (recursive_halving.hpp): its result has the same bits on every rank and over every transport, however messages
-// are delayed and however an array is split. 16-bit values are summed in fp32 and rounded once.
+// A process group and its collectives, made of point-to-point messages. Reductions have an order that depends only on the number of ranks
+// (recursive_halving.hpp): equal bits on every rank and transport, for any delays and splits. 16-bit values are summed in fp32 and rounded once.
 #pragma once
 
 #include <algorithm>
@@ -29,14 +28,13 @@
 
 namespace xtrain {
 
-/// A communicator. Only one thread at a time may use a group. Two groups of the same ranks on different channels are independent.
+/// A communicator for one thread at a time. Groups of the same ranks on different channels are independent.
 class group : private detail::point_to_point {
  public:
-  /// `members`: ranks of the transport, in group rank order. Every member constructs the group with the same members and channel.
+  /// `members`: transport ranks in group order; equal members and channel on every member.
   ///   throws  config_error when this rank is not a member, or is listed twice
   group(std::shared_ptr<transport> network, std::vector<std::size_t> members, std::uint32_t channel)
       : point_to_point(std::move(network), std::move(members), channel), position_(rank(), size()) {}
-  /// All ranks of the transport.
   explicit group(std::shared_ptr<transport> network, std::uint32_t channel = 0) : group(network, all_of(network->size()), channel) {}
 
   using point_to_point::network;
@@ -51,7 +49,7 @@ class group : private detail::point_to_point {
   using point_to_point::receive;
   using point_to_point::send;
 
-  /// The same beside the main stream, for device memory.
+  /// For device memory, on a second stream.
   using point_to_point::lane;
 
   /// Host memory for messages of device memory.
@@ -61,7 +59,7 @@ class group : private detail::point_to_point {
 
   void barrier();
 
-  /// Every rank gets the reduction, in place.
+  /// In place, on every rank.
   template <class T>
   void all_reduce(std::span<T> values, reduction how) {
     if (size() == 1) return;
@@ -73,7 +71,7 @@ class group : private detail::point_to_point {
   }
   void all_reduce(std::span<double> values, reduction how);
 
-  /// whole: size() parts, in rank order. `part` may alias its position in `whole`.
+  /// whole: size() parts in rank order; may contain `part` at its position.
   ///   throws  shape_error
   template <class T>
   void all_gather(std::span<const T> part, std::span<T> whole) {
@@ -85,7 +83,7 @@ class group : private detail::point_to_point {
     all_gather_ranges(whole, part.size());
   }
 
-  /// part: this rank's part (of size() parts) of the reduction. It may alias its position in `whole`; the rest of `whole` is unchanged.
+  /// part: this rank's part of size() parts of the reduction. May alias its position in `whole`, which is otherwise unchanged.
   ///   throws  shape_error
   template <class T>
   void reduce_scatter(std::span<const T> whole, std::span<T> part, reduction how) {
@@ -98,13 +96,13 @@ class group : private detail::point_to_point {
     reduce_scatter_to(whole, part, part.size(), how);
   }
 
-  /// Every rank gets the values of `root`.
+  /// From `root` to every rank.
   template <class T>
   void broadcast(std::span<T> values, std::size_t root) {
     if (size() == 1) return;
     count_collective();
     if (values.size_bytes() <= detail::max_whole_bytes) return detail::broadcast_whole(*this, position_, values, root);
-    // the root sends everything once, one part to each rank; the ranks then all-gather their parts
+    // the root sends each rank a part; ranks all-gather the parts
     const std::size_t part = detail::length_of_parts(values.size(), size());
     count_rounds(1);
     if (rank() == root) {
@@ -117,7 +115,7 @@ class group : private detail::point_to_point {
     all_gather_ranges(values, part, root);
   }
 
-  /// Only `root` gets the reduction, in place, with the bits of all_reduce; the values of the other ranks are unchanged.
+  /// In place on `root`, with the bits of all_reduce; other ranks' values are unchanged.
   template <class T>
   void reduce(std::span<T> values, reduction how, std::size_t root) {
     if (size() == 1) return;
@@ -125,7 +123,7 @@ class group : private detail::point_to_point {
     detail::reduce_whole(*this, position_, values, how, root);
   }
 
-  /// whole, used on `root` only: the parts of all ranks, in rank order.
+  /// whole, on `root` only: parts in rank order.
   template <class T>
   void gather(std::span<const T> part, std::span<T> whole, std::size_t root) {
     if (rank() != root) return send(root, part);
@@ -136,7 +134,7 @@ class group : private detail::point_to_point {
     wait_all(receives);
   }
 
-  /// part: this rank's part of `whole` on `root`.
+  /// part: this rank's part of the root's `whole`.
   template <class T>
   void scatter(std::span<const T> whole, std::span<T> part, std::size_t root) {
     if (rank() != root) return receive(root, part);
@@ -146,7 +144,7 @@ class group : private detail::point_to_point {
     wait_all(sends);
   }
 
-  /// Part i of `from` goes to rank i; part i of `to` comes from rank i.
+  /// Part i of `from` goes to rank i; part i of `to` comes from it.
   ///   throws  shape_error
   template <class T>
   void all_to_all(std::span<const T> from, std::span<T> to) {
@@ -155,23 +153,21 @@ class group : private detail::point_to_point {
     const std::vector<std::size_t> equal(size(), from.size() / size());
     all_to_all(from, std::span<const std::size_t>(equal), to, std::span<const std::size_t>(equal));
   }
-  /// The same with parts of any length: `sends[i]` elements to rank i, `receives[i]` from it.
+  /// `sends[i]` elements go to rank i, `receives[i]` come from it.
   template <class T>
   void all_to_all(std::span<const T> from, std::span<const std::size_t> sends, std::span<T> to, std::span<const std::size_t> receives) {
     detail::all_to_all(*this, from, sends, to, receives);
   }
 
-  /// Each part in `sends` goes to its rank and each part in `receives` comes from its rank, one message per part; between a pair of
-  /// ranks, in list order. A row has `length` elements.
-  ///   throws  shape_error when a part is outside its array, or when this rank does not receive what it sends to itself
+  /// Sends and receives each part in one message; between two ranks in list order. A row has `length` elements.
+  ///   throws  shape_error when a part is outside its array, or parts for this rank do not match
   template <class T>
   void exchange(std::span<const T> from, std::span<const message_part> sends, std::span<T> to, std::span<const message_part> receives,
                 std::size_t length = 1) {
     detail::exchange(*this, from, sends, to, receives, length);
   }
 
-  /// An in-place all-gather: every rank owns one range of the values and gets the ranges of the others. Ranges have equal length, except
-  /// that the last ones may be shorter.
+  /// In-place all-gather: every rank owns a range; ranges have equal length, the last may be shorter.
   template <class T>
   void share_ranges(std::span<T> values) {
     if (size() == 1) return;
@@ -179,9 +175,8 @@ class group : private detail::point_to_point {
     all_gather_ranges(values, detail::length_of_parts(values.size(), size()));
   }
 
-  // ---- collectives on device memory: queued on the stream, after all work queued there before; by native_collectives if the transport has
-  // them. Where the host can address the memory, or the stream cannot run host functions, they are done when they return. Until a collective
-  // is done, no other call may use this group outside this stream ----
+  // ---- collectives on device memory: queued on the stream, by native_collectives if the transport has them. Complete on return where the host can address
+  // the memory, or the stream cannot run host functions. Until completion, use this group only on this stream ----
 
   template <class Stream, class T, class Memory>
   void all_reduce(Stream& stream, device_span<T, Memory> values, reduction how) {
@@ -220,7 +215,7 @@ class group : private detail::point_to_point {
     if (on_device<T>(stream, [&](auto& native) { native.reduce_scatter(&stream, detail::array_of(whole), part.raw(), how); })) return;
     detail::on_host(stream, staging_, whole, part, [this, how](std::span<const T> all, std::span<T> mine) { reduce_scatter(all, mine, how); });
   }
-  /// Part i of `from` goes to rank i; part i of `to` comes from rank i.
+  /// Part i of `from` goes to rank i; part i of `to` comes from it.
   ///   throws  shape_error
   template <class Stream, class T, class Memory>
   void all_to_all(Stream& stream, device_span<const T, Memory> from, device_span<T, Memory> to) {
@@ -261,7 +256,7 @@ class group : private detail::point_to_point {
     if (on_device<T>(stream, [&](auto& native) { native.receive(&stream, detail::array_of(values), from); })) return;
     detail::on_host(stream, staging_, values, true, [this, from](std::span<T> host) { receive(from, host); });
   }
-  /// Both together: each of two ranks may send to the other.
+  /// Two ranks may send to each other.
   template <class Stream, class T, class Memory>
   void send_receive(Stream& stream, device_span<const T, Memory> sent, std::size_t to, device_span<T, Memory> received, std::size_t from) {
     if (on_device<T>(stream, [&](auto& native) { native.send_receive(&stream, detail::array_of(sent), to, detail::array_of(received), from); })) return;
@@ -292,7 +287,7 @@ class group : private detail::point_to_point {
       if (source.raw() != target.raw()) copy_within(stream, target, source);
     });
   }
-  /// Queues call(native collectives), if there are any for this stream and dtype.
+  /// Queues call(native collectives) if they exist for this stream and dtype.
   template <class T, class Stream, class Call>
   [[nodiscard]] bool on_device([[maybe_unused]] Stream& stream, [[maybe_unused]] Call&& call) {
     if constexpr (requires { dtype_traits<T>::name; }) {
@@ -314,16 +309,16 @@ class group : private detail::point_to_point {
                          " elements and the array ", whole);
   }
 
-  // ---- of arrays in parts: few ranks send directly, many in rounds ----
+  // ---- of arrays in parts: direct for few ranks, rounds for many ----
 
-  /// Part r of the whole (`part` elements, or what is left of them) is reduced to rank r, into `mine`.
+  /// Reduces part r (at most `part` elements) to rank r, into `mine`.
   template <class T>
   void reduce_scatter_to(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
     if (part == 0) return;
     if (position_.tree().is_direct()) return detail::reduce_scatter_directly(*this, whole, mine, part, how);
     detail::reduce_scatter_in_rounds(*this, position_, whole, mine, part, how);
   }
-  /// Part r of `values` belongs to rank r, who sends it to every rank. `except` has it already: where ranks send directly, it is left out.
+  /// Rank r sends part r of `values` to every rank; `except` has it and is skipped by direct messages.
   template <class T>
   void all_gather_ranges(std::span<T> values, std::size_t part, std::size_t except = ~std::size_t{0}) {
     if (size() == 1 || part == 0) return;
@@ -332,7 +327,7 @@ class group : private detail::point_to_point {
   }
 
   detail::halving_position position_;
-  detail::message_staging staging_;  // used by the thread that queues
+  detail::message_staging staging_;  // for the queuing thread
 };
 
 static_assert(communicator<group>);

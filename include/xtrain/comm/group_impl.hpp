@@ -1,4 +1,4 @@
-// Definitions of group.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of group.hpp.
 #pragma once
 
 #include <array>

@@ -1,5 +1,4 @@
-// One rank's position in the rounds of recursive halving: with whom it exchanges in each round, and where the parts of the ranks lie in the
-// memory that goes through the rounds.
+// A rank's position in recursive halving: partners per round, and the layout of parts in scratch memory.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 
 namespace xtrain::detail {
 
-/// Before a round a rank has the positions from `begin` on, `width` for each value of the digit.
+/// A rank's positions before a round: from `begin` on, `width` per digit value.
 struct halving_range {
   std::size_t begin, width;
 };
@@ -22,20 +21,19 @@ class halving_position {
 
   [[nodiscard]] const recursive_halving& tree() const { return tree_; }
 
-  /// This rank's digit in a round.
+  /// In a round.
   [[nodiscard]] std::size_t digit(const halving_round& round) const { return rank_ / round.stride % round.ranks; }
-  /// The rank that differs from this one in this digit only.
+  /// The rank that differs only in this digit.
   [[nodiscard]] std::size_t with_digit(const halving_round& round, std::size_t value) const {
     return rank_ - digit(round) * round.stride + value * round.stride;
   }
   [[nodiscard]] bool is_aside() const { return rank_ >= tree_.active(); }
-  /// The rank set aside that gives this one its data; ~0: none.
+  /// The rank set aside that sends to this one; ~0: none.
   [[nodiscard]] std::size_t beside() const { return tree_.active() + rank_ < tree_.ranks() ? tree_.active() + rank_ : ~std::size_t{0}; }
 
-  /// The layout of one piece in scratch memory: the parts in the order of recursive_halving::rank_at, each followed by that of the rank set
-  /// aside beside it, so that what a rank sends in a round is contiguous. Calls visit(owner, first in the whole, first here, count) for every
-  /// part that is not empty.
-  ///   first   written: where the parts of each position begin, and the end
+  /// Layout of a piece in scratch memory: parts in the order of recursive_halving::rank_at, each followed by its set-aside rank's, so that a round's data is
+  /// contiguous. Calls visit(owner, first in the whole, first here, count) per non-empty part.
+  ///   first   written: begins of positions, and the end
   template <class Visit>
   void lay_out(std::size_t n, std::size_t part, std::size_t begin, std::size_t length, std::vector<std::size_t>& first, Visit&& visit) const {
     first.clear();
@@ -53,7 +51,7 @@ class halving_position {
     }
     first.push_back(here);
   }
-  /// What this rank has before each round; nothing for a rank set aside.
+  /// Before each round; empty for a rank set aside.
   [[nodiscard]] std::vector<halving_range> ranges_of_rounds() const {
     std::vector<halving_range> ranges;
     if (is_aside()) return ranges;
@@ -65,14 +63,13 @@ class halving_position {
     }
     return ranges;
   }
-  /// Where this rank's own part begins, after the last round. The part of the rank beside it follows.
-  ///   ranges, first   ranges_of_rounds(), and what lay_out() has written
+  /// Begin of this rank's part after the last round; the set-aside rank's follows.
+  ///   ranges, first   of ranges_of_rounds() and lay_out()
   [[nodiscard]] std::size_t own_part(const std::vector<halving_range>& ranges, const std::vector<std::size_t>& first) const {
     return first[ranges.empty() ? 0 : ranges.back().begin + digit(tree_.rounds().back()) * ranges.back().width];
   }
 
-  /// Values in the parts of active ranks that are `residue` modulo `stride`, and of the ranks set aside beside them: a dry run counts the
-  /// rounds in closed form.
+  /// Values of active ranks that are `residue` modulo `stride`, with set-aside ranks: counts rounds of a dry run in closed form.
   [[nodiscard]] std::size_t numbers_of(std::size_t residue, std::size_t stride, std::size_t n, std::size_t part) const {
     const std::size_t whole = n / part, rest = n % part, active = tree_.active();
     const auto below = [&](std::size_t limit) { return limit > residue ? (limit - residue - 1) / stride + 1 : 0; };

@@ -1,5 +1,5 @@
-// Collectives on device memory by way of the host: what a device holds is copied to pinned host memory, sent from there, and the result is
-// copied back. All of it is queued on the stream, and the host does not wait. Memory that the host can address is used in place.
+// Collectives on device memory through pinned host memory: copied there, sent, copied back, all queued on the stream without waiting. Host-addressable memory
+// is used in place.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@
 
 namespace xtrain::detail {
 
-/// The host can dereference the pointers, or (in a dry run) nothing ever does.
+/// The host can dereference pointers, or (dry run) nothing does.
 template <class Memory>
 inline constexpr bool is_staged = !(clause::memory_is_host_addressable<Memory> || is_dry_memory<Memory>);
 
-/// The stream runs functions on the host in its order, so that the host need not wait to communicate.
+/// The stream runs host functions in order: the host need not wait.
 template <class Stream>
 concept runs_host_functions = requires(Stream& stream, void (*f)()) { stream.queue_host_function(f); };
 
-/// Messages of this device's memory are sent when its stream gets to them: their sizes need not be known when they are queued. A dry run does the same.
+/// Messages are sent when the stream reaches them: sizes may be unknown when they are queued. Also in a dry run.
 template <class Device>
 inline constexpr bool queues_messages = is_staged<typename Device::memory> && runs_host_functions<typename Device::stream>;
 template <class Device>
@@ -33,18 +33,17 @@ template <class T, class Memory>
   return {values.raw(), values.size()};
 }
 
-/// Host memory that work in flight holds on to.
+/// Host memory that work in flight holds.
 template <class T>
 struct staged_span {
   std::shared_ptr<std::byte> memory{};
   std::span<T> values{};
 };
 
-/// Host memory for messages, pinned if the device has such memory. What is queued on one stream uses the same memory in turn; it grows to
-/// the largest message.
+/// Host memory for messages, pinned if possible, reused by a stream in turn; grows to the largest message.
 class message_staging {
  public:
-  ///   slot  arrays in use at the same time have different ones; collectives use 0 and 1
+  ///   slot  distinct for arrays in use together; collectives use 0 and 1
   template <class T, class Stream>
   [[nodiscard]] staged_span<T> take(Stream& stream, std::size_t slot, std::size_t n) {
     slab& mine = slab_of(&stream, slot);
@@ -79,7 +78,7 @@ class message_staging {
   std::vector<slab> slabs_;
 };
 
-/// Runs work() on the host after what is queued on the stream, and before what is queued later. Without host functions, the host waits.
+/// Runs work() on the host in stream order. Without host functions, the host waits.
 ///   held  memory that work in flight needs
 template <class Stream, class Work, class... Held>
 void in_stream_order(Stream& stream, Work work, Held... held) {
@@ -90,15 +89,14 @@ void in_stream_order(Stream& stream, Work work, Held... held) {
     work();
   }
 }
-/// Keeps memory until what is queued on the stream is done.
+/// Holds memory until the stream's queued work is done.
 template <class Stream, class... Held>
 void hold(Stream& stream, Held... held) {
   if constexpr (runs_host_functions<Stream>) stream.queue_host_function([held...] {});
   else stream.synchronize();
 }
 
-/// work(span) on memory that the host can read and write, after all work queued on the stream; when it `writes`, the result is copied back
-/// to the device. `work` must not refer to variables of the caller: it may run later.
+/// work(span) on host memory, in stream order; with `writes` the result is copied back. `work` must not refer to the caller's variables: it may run later.
 template <class Stream, class T, class Memory, class Work>
 void on_host(Stream& stream, message_staging& staging, device_span<T, Memory> values, bool writes, Work work) {
   if constexpr (!is_staged<Memory>) {
@@ -114,7 +112,7 @@ void on_host(Stream& stream, message_staging& staging, device_span<T, Memory> va
   }
 }
 
-/// work(from, to) on memory of the host: `from` is read, `to` written. If an error before keeps work() from running, `to` has any values, or zeros.
+/// work(from, to) on host memory: `from` read, `to` written. After an earlier error `to` is undefined, or zero.
 template <class Stream, class T, class Memory, class Work>
 void on_host(Stream& stream, message_staging& staging, device_span<const T, Memory> from, device_span<T, Memory> to, Work work,
              [[maybe_unused]] bool zeros_after_errors = false) {

@@ -1,4 +1,4 @@
-// How this process was started: alone, or by a launcher as one of several. Launchers set environment variables that say so.
+// How this process was started: alone or by a launcher, which sets environment variables.
 #pragma once
 
 #include <sched.h>
@@ -17,12 +17,12 @@
 
 namespace xtrain {
 
-/// A process, and its position among those that the same launcher started.
+/// A process among those of one launcher.
 struct launched_process {
-  std::string_view launcher{};                 ///< empty: no launcher
-  bool mpi = false;                            ///< the processes connect through MPI
-  std::size_t rank = 0, size = 1;              ///< a size of 0: several, and only MPI knows how many
-  std::size_t local_rank = 0, local_size = 1;  ///< among the processes on this host: selects its devices or processors
+  std::string_view launcher{};                 ///< empty: none
+  bool mpi = false;                            ///< processes connect through MPI
+  std::size_t rank = 0, size = 1;              ///< size 0: several; only MPI knows
+  std::size_t local_rank = 0, local_size = 1;  ///< on this host: selects devices or processors
 
   [[nodiscard]] bool alone() const { return size == 1; }
 };
@@ -34,8 +34,8 @@ struct launcher_variables {
   bool mpi;
   const char *rank, *size, *local_rank, *local_size;
 };
-/// Most specific first: mpirun also works under Slurm, and its processes have the variables of both. An sbatch script has SLURM_PROCID
-/// and SLURM_NTASKS although it runs alone; only what srun starts is part of a job step.
+/// Most specific first: mpirun works under Slurm, with the variables of both. An sbatch script has SLURM_PROCID and SLURM_NTASKS but runs alone; only srun
+/// starts job steps.
 inline constexpr std::array<launcher_variables, 6> known_launchers{{
     {"mpirun (Open MPI)", true, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"mpirun (MVAPICH)", true, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
@@ -51,7 +51,7 @@ inline std::size_t launch_number(const char* variable, std::string_view text) {
   require<config_error>(problem == std::errc{} && end == text.data() + text.size(), variable, ": must be a whole number; given '", text, "'");
   return value;
 }
-/// Slurm writes "4(x2),3": four tasks on each of two hosts, three on the next. Returns the largest count.
+/// "4(x2),3": four tasks on each of two hosts, three on the next. Returns the largest count.
 inline std::size_t most_on_a_host(const char* variable, std::string_view text) {
   std::size_t most = 0;
   while (!text.empty()) {
@@ -64,14 +64,14 @@ inline std::size_t most_on_a_host(const char* variable, std::string_view text) {
 
 }  // namespace detail
 
-/// Reads the launcher's environment variables; `value_of(name)` returns a variable's text or a null pointer.
-///   throws  config_error when a launcher's variables are not numbers, or contradict one another
+/// Reads launchers' variables; `value_of(name)` returns text or null.
+///   throws  config_error when they are not numbers, or contradict each other
 template <class ValueOf>
 [[nodiscard]] launched_process launched(ValueOf&& value_of) {
   for (const detail::launcher_variables& one : detail::known_launchers) {
     const char* const rank = value_of(one.rank);
     const char* const size = one.size != nullptr ? value_of(one.size) : nullptr;
-    if (rank == nullptr || (one.size != nullptr && size == nullptr)) continue;  // one of the two says nothing: scripts may leave stale ones
+    if (rank == nullptr || (one.size != nullptr && size == nullptr)) continue;  // scripts may leave a stale one
     launched_process found{.launcher = one.launcher, .mpi = one.mpi, .rank = detail::launch_number(one.rank, rank), .size = 0};
     if (size != nullptr) {
       found.size = detail::launch_number(one.size, size);
@@ -89,14 +89,13 @@ template <class ValueOf>
   return launched([](const char* name) -> const char* { return std::getenv(name); });
 }
 
-/// When a launcher has started several processes on a host and lets each use every processor, restricts this one to its share: otherwise
-/// each process would start as many threads as there are processors. Call it before the first device is opened. Returns whether it
-/// changed the affinity.
+/// Restricts this process to its share of processors when several share a host without affinity: each would start a thread per processor. Call it before
+/// opening devices. Returns whether it changed the affinity.
 inline bool keep_to_own_processors(const launched_process& process) {
   cpu_set_t allowed;
   if (process.local_size < 2 || ::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return false;
   const auto count = static_cast<std::size_t>(CPU_COUNT(&allowed));
-  if (count < 2 || static_cast<long>(count) < ::sysconf(_SC_NPROCESSORS_ONLN)) return false;  // the launcher or the user has set it already
+  if (count < 2 || static_cast<long>(count) < ::sysconf(_SC_NPROCESSORS_ONLN)) return false;  // already restricted
   const std::size_t share = std::max<std::size_t>(1, count / process.local_size), first = process.local_rank * share % count;
   cpu_set_t own;
   CPU_ZERO(&own);

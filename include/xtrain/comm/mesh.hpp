@@ -1,5 +1,4 @@
-// A device mesh: the ranks of a run as points of a grid with named axes. A rank's coordinates decide what it computes and with whom it
-// communicates.
+// A device mesh: ranks as points of a grid with named axes, which decide what a rank computes and with whom it communicates.
 #pragma once
 
 #include <array>
@@ -17,11 +16,11 @@
 
 namespace xtrain {
 
-/// data: other sequences of the batch, the same weights. tensor: a shard of every layer. pipeline: other layers. context: other tokens of
-/// the same sequences. expert: other experts.
+/// data: other sequences, same weights. tensor: a shard of every layer. pipeline: other layers. context: other tokens of the same sequences. expert: other
+/// experts.
 enum class axis : std::uint8_t { data, tensor, pipeline, context, expert };
 
-/// The number of axes.
+/// Number of axes.
 inline constexpr std::size_t mesh_axes = 5;
 
 [[nodiscard]] constexpr std::string_view name_of(axis a) {
@@ -29,7 +28,7 @@ inline constexpr std::size_t mesh_axes = 5;
   return names[static_cast<std::size_t>(a)];
 }
 
-/// The number of ranks along each axis.
+/// Ranks per axis.
 struct mesh_sizes {
   std::size_t data_parallel_size = 1, tensor_parallel_size = 1, pipeline_parallel_size = 1, context_parallel_size = 1, expert_parallel_size = 1;
 
@@ -44,15 +43,15 @@ struct mesh_sizes {
   friend constexpr bool operator==(const mesh_sizes&, const mesh_sizes&) = default;
 };
 
-/// Axes in order of distance, from the one whose neighbors are adjacent ranks to the one whose neighbors are furthest apart.
+/// Axes from adjacent to distant neighbors.
 using axis_order = std::array<axis, mesh_axes>;
-/// Axes with the most communication are innermost: tensor parallelism within a machine, data and pipeline parallelism across machines.
+/// Most communication innermost: tensor parallelism within a machine, data and pipeline parallelism across machines.
 inline constexpr axis_order usual_order{axis::tensor, axis::context, axis::expert, axis::data, axis::pipeline};
 
-/// The ranks of a run, by their coordinates on the axes.
+/// Ranks by coordinates.
 class mesh {
  public:
-  /// throws config_error when the product of the sizes is not the number of ranks, or the order names an axis twice
+  /// throws config_error when the sizes do not multiply to the number of ranks, or the order repeats an axis
   mesh(std::shared_ptr<transport> network, const mesh_sizes& sizes, const axis_order& order = usual_order)
       : network_(std::move(network)), sizes_(sizes), order_(order) {
     for (std::size_t a = 0; a < mesh_axes; ++a)
@@ -69,19 +68,18 @@ class mesh {
 
   [[nodiscard]] const mesh_sizes& sizes() const { return sizes_; }
   [[nodiscard]] const std::shared_ptr<transport>& network() const { return network_; }
-  /// A rank's coordinate along the axis.
+  /// A rank's coordinate.
   [[nodiscard]] std::size_t place(axis on, std::size_t rank) const { return rank / stride(on) % sizes_.of(on); }
   [[nodiscard]] std::size_t place(axis on) const { return place(on, network_->rank()); }
 
-  /// The process group of the ranks whose coordinates differ from this rank's along this axis only. `use` (below 8) gives each of several
-  /// groups on the same axis that are used at the same time its own channel.
+  /// The process group along this axis. `use` (below 8): a channel per group of an axis in use at the same time.
   [[nodiscard]] group along(axis on, std::uint32_t use = 0) const {
     const std::size_t step = stride(on), first = network_->rank() - place(on) * step;
     std::vector<std::size_t> members;
     for (std::size_t i = 0; i < sizes_.of(on); ++i) members.push_back(first + i * step);
     return {network_, std::move(members), 8 * (static_cast<std::uint32_t>(on) + 1) + use};
   }
-  /// All ranks of the run.
+  /// All ranks.
   [[nodiscard]] group all(std::uint32_t use = 0) const { return group(network_, use); }
 
  private:

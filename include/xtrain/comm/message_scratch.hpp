@@ -1,4 +1,4 @@
-// Host memory in which the messages of a group are made. It grows to what is needed and is then used again.
+// Reused host memory for a group's messages; grows on demand.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace xtrain::detail {
 
-/// One array for each element type that a group can send.
+/// An array per element type.
 class message_scratch {
  public:
-  /// At least n elements; references to an array of the same type are invalidated when it grows.
+  /// At least n elements; growing invalidates references to this type's array.
   template <class T>
   [[nodiscard]] std::vector<T>& of(std::size_t n) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -27,7 +27,7 @@ class message_scratch {
   struct array {
     std::vector<T> elements;
   };
-  // bases, because every program reads this header and std::tuple of as many types costs its compiler much more
+  // bases: std::tuple of so many types costs compilers much more
   struct arrays : array<float>, array<double>, array<bf16>, array<fp16>, array<std::uint8_t>, array<std::int32_t>, array<std::int64_t>, array<std::uint32_t>,
                   array<std::uint64_t> {};
   arrays arrays_;

@@ -1,4 +1,4 @@
-// Ranks that are processes, on one host or several. MPI carries their messages; the launcher (mpirun, srun) starts them.
+// Ranks as processes on one or more hosts, with messages by MPI, started by mpirun or srun.
 #pragma once
 
 #include <cstddef>
@@ -42,16 +42,15 @@ class mpi_transport final : public transport {
 
 }  // namespace detail
 
-/// This process as a rank of a run. Every process of the run creates one, in its main thread.
+/// This process as a rank. Every process creates one in its main thread.
 ///
 ///     xtrain::mpi_session session;
 ///     session.run([](const std::shared_ptr<xtrain::transport>& network) { ... });
 ///
-/// MPI is initialized here, and finalized with the last user of the session's transport. If the program has initialized MPI itself, the
-/// program must finalize it, after that.
+/// Initializes MPI, and finalizes it with the last user of the session's transport. A program that initialized MPI must finalize it, after that.
 class mpi_session {
  public:
-  ///   throws  config_error when MPI has been finalized, or does not support communication from several threads
+  ///   throws  config_error when MPI has been finalized, or does not support several threads
   explicit mpi_session(const mpi_options& options = {})
       : mpi_(std::make_shared<detail::mpi_network>(options)), network_(std::make_shared<detail::mpi_transport>(mpi_)) {}
 
@@ -63,11 +62,11 @@ class mpi_session {
 
   [[nodiscard]] std::size_t rank() const { return world().rank(); }
   [[nodiscard]] std::size_t size() const { return world().size(); }
-  /// For programs that do not use run(). When a rank throws there, the others learn that it has stopped, but not why.
+  /// For programs without run(). If a rank throws there, others learn that it stopped, but not why.
   [[nodiscard]] const std::shared_ptr<transport>& network() const { return network_; }
 
-  /// Calls `work(network())`, and returns when it has returned on every rank. When it throws, the other ranks stop at their next wait and
-  /// report the reason; its exception is rethrown here.
+  /// Calls `work(network())`; returns when all ranks have returned. When it throws, other ranks stop at their next wait and report the reason; the exception
+  /// is rethrown.
   ///   throws  comm_error when another rank has stopped, config_error when called twice
   void run(const std::function<void(std::shared_ptr<transport>)>& work) {
     require<config_error>(!std::exchange(has_run_, true), "mpi_session: run must be called once; do later work in the same call");

@@ -1,8 +1,7 @@
 // Messages between processes over MPI.
 //
-// Every message begins with an envelope: its length and, for a short message, its bytes. For a long message the envelope holds only the
-// length, and the bytes follow in pieces. A receive buffer is given to MPI only after both lengths have been compared: Open MPI 4.1
-// reports a message that is too long, but still writes all of it, past the end of the buffer.
+// A message begins with an envelope: length and, if short, bytes. Bytes of a long message follow in pieces. MPI gets a receive buffer only after lengths have
+// been compared: Open MPI 4.1 reports a message that is too long, but writes all of it, past the buffer's end.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +28,7 @@
 namespace xtrain::detail {
 
 struct mpi_envelope {
-  static constexpr std::size_t most = 4096;  // bytes of a short message
+  static constexpr std::size_t most = 4096;  // of a short message
 
   std::uint64_t length = 0, piece = 0;
   std::array<std::byte, most> bytes;
@@ -37,8 +36,7 @@ struct mpi_envelope {
 
 class mpi_receive;
 
-/// Posted receives whose envelopes have not arrived, by sender and channel, in posting order. Any waiting thread makes progress on all of
-/// them.
+/// Posted receives without envelope, by sender and channel, in order. Any waiting thread makes progress on all.
 class mpi_arrivals {
  public:
   void expect(mpi_receive& one);
@@ -62,7 +60,7 @@ struct mpi_network {
   mpi_arrivals arrivals;
 };
 
-/// The common part of sends and receives: the envelope, the pieces, and waiting.
+/// Common to sends and receives: envelope, pieces, waiting.
 class mpi_message : public message {
  public:
   mpi_message(std::shared_ptr<mpi_network> network, std::size_t other, std::uint32_t channel, std::size_t length)
@@ -79,12 +77,12 @@ class mpi_message : public message {
     auto began = mpi_world::clock::now();
     for (std::size_t seen = 0; !done();) {
       const auto now = mpi_world::clock::now();
-      if (std::exchange(seen, arrived_) != arrived_) began = now;  // the timeout restarts with every piece that arrives
+      if (std::exchange(seen, arrived_) != arrived_) began = now;  // every piece restarts the timeout
       const auto waited = now - began;
       mpi_world::pause(waited);
       if (waited < std::chrono::milliseconds(1)) continue;
       const std::string gone = world().gone(other_, waited);
-      if (done()) return;  // messages sent by a rank before it stopped still arrive
+      if (done()) return;  // messages sent before a stop still arrive
       if (!gone.empty()) stop(concat("mpi: rank ", world().rank(), " waits for rank ", other_, what(), ", but ", gone));
       const auto timeout = world().options().timeout;
       if (waited > timeout)
@@ -103,7 +101,7 @@ class mpi_message : public message {
   [[nodiscard]] int envelope_tag() const { return static_cast<int>(2 * channel_); }
   [[nodiscard]] int piece_tag() const { return static_cast<int>(2 * channel_ + 1); }
 
-  /// begin(offset, bytes, request) for every piece of a long message
+  /// begin(offset, bytes, request) per piece of a long message
   template <class Begin>
   void begin_pieces(Begin&& begin) {
     const std::size_t most = world().options().piece;
@@ -120,17 +118,17 @@ class mpi_message : public message {
     const int code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     turn = {};
     if (code != MPI_SUCCESS) {
-      request = MPI_REQUEST_NULL;  // nothing left to wait for
+      request = MPI_REQUEST_NULL;  // nothing to wait for
       stop(concat("mpi: messages must arrive; MPI says: ", mpi_world::words(code)));
     }
     return done != 0;
   }
-  /// The other ranks must be told before the pending operations of this rank are destroyed.
+  /// Tells other ranks before pending operations are destroyed.
   [[noreturn]] void stop(const std::string& reason) {
     world().stop(reason);
     throw comm_error(reason);
   }
-  /// For a message that is being destroyed. The envelope is leaked if MPI may still read or write it.
+  /// For destruction; leaks the envelope if MPI may still use it.
   void let_go() noexcept {
     if (!world().settle(announced_)) (void)envelope_.release();
     for (MPI_Request& piece : pieces_) (void)world().settle(piece);
@@ -141,9 +139,9 @@ class mpi_message : public message {
   std::uint32_t channel_;
   std::size_t length_;
   std::unique_ptr<mpi_envelope> envelope_;
-  MPI_Request announced_ = MPI_REQUEST_NULL;  // of the envelope
+  MPI_Request announced_ = MPI_REQUEST_NULL;
   std::vector<MPI_Request> pieces_;
-  std::size_t arrived_ = 0;  // pieces that have arrived
+  std::size_t arrived_ = 0;  // pieces
 
  private:
   bool waited_ = false;
@@ -170,7 +168,7 @@ class mpi_send final : public mpi_message {
  private:
   [[nodiscard]] bool done() override {
     if (is_done(announced_) && pieces_are_done()) return true;
-    network_->arrivals.move_on();  // the other rank may be waiting for us to receive its message
+    network_->arrivals.move_on();  // the other rank may wait for us to receive
     return false;
   }
   [[nodiscard]] const char* what() const override { return " to receive a message"; }
@@ -197,13 +195,13 @@ class mpi_receive final : public mpi_message {
   }
   [[nodiscard]] const char* what() const override { return " for a message"; }
 
-  // called by mpi_arrivals, from any thread
+  // called by mpi_arrivals, on any thread
 
   void expect() {
     const auto turn = world().turn();
     mpi_world::must("MPI_Irecv", MPI_Irecv(envelope_.get(), sizeof(mpi_envelope), MPI_BYTE, other(), envelope_tag(), world().comm(), &announced_));
   }
-  /// Returns whether the envelope has arrived; reads it when it has.
+  /// Reads the envelope if it has arrived; returns whether it has.
   [[nodiscard]] bool look() noexcept {
     try {
       if (!has_come_ && is_done(announced_)) {
@@ -262,13 +260,13 @@ inline void mpi_arrivals::move_on(queue& of) {
   while (!of.empty() && of.front()->look()) of.pop_front();
 }
 
-/// A receive whose message has not arrived is canceled; the message goes to the next receive.
+/// Cancels a receive without message; the message goes to the next receive.
 inline void mpi_arrivals::forget(mpi_receive& one) noexcept {
   const std::lock_guard lock(mutex_);
   queue& with_others = queues_.find({one.other_, one.channel_})->second;
   move_on(with_others);
   if (one.has_come_) return;
-  if (!one.world().take_back(one.announced_)) move_on(with_others);  // it arrived just now
+  if (!one.world().take_back(one.announced_)) move_on(with_others);  // it has just arrived
   std::erase(with_others, &one);
 }
 

@@ -1,5 +1,4 @@
-// The state of the other processes of the run, and the notices that processes send besides messages: that one has stopped, and why. The
-// only header that includes MPI's.
+// State of other processes, and notices besides messages: that a process has stopped, and why. The only header that includes MPI's.
 #pragma once
 
 #if !__has_include(<mpi.h>)
@@ -25,7 +24,7 @@
 #include <xtrain/core/error.hpp>
 
 #ifndef OMPI_SKIP_MPICXX
-#define OMPI_SKIP_MPICXX 1  // C++ bindings, which MPI has removed
+#define OMPI_SKIP_MPICXX 1  // C++ bindings, removed from MPI
 #endif
 #ifndef MPICH_SKIP_MPICXX
 #define MPICH_SKIP_MPICXX 1
@@ -34,19 +33,19 @@
 
 namespace xtrain {
 
-/// Settings of ranks that are processes.
+/// Settings of process ranks.
 struct mpi_options {
-  /// Timeout: a rank that waits longer than this for another rank stops, and names the rank it waited for.
+  /// A rank that waits longer for another stops and names it.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  /// Grace period: how long a rank that has stopped waits for the others to stop; after that it leaves them to the launcher.
+  /// How long a stopped rank waits for others to stop before it leaves them to the launcher.
   std::chrono::milliseconds grace = std::chrono::seconds(10);
-  /// Maximum bytes per MPI call, since MPI counts bytes in int. Must be the same on every rank.
+  /// Maximum bytes per MPI call (MPI counts in int); equal on every rank.
   std::size_t piece = std::size_t{1} << 30;
 };
 
 namespace detail {
 
-/// MPI, and the library's own MPI communicator. Safe to use from several threads.
+/// MPI and the library's communicator; thread-safe.
 class mpi_world {
  public:
   using clock = std::chrono::steady_clock;
@@ -63,7 +62,7 @@ class mpi_world {
     must("MPI_Comm_rank", MPI_Comm_rank(comm_, &rank));
     must("MPI_Comm_size", MPI_Comm_size(comm_, &size));
     must("MPI_Comm_get_attr", MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tags, &is_set));
-    notice_tag_ = is_set != 0 ? *tags : 32767;  // the minimum that every MPI guarantees
+    notice_tag_ = is_set != 0 ? *tags : 32767;  // guaranteed by every MPI
     rank_ = static_cast<std::size_t>(rank);
     others_.resize(static_cast<std::size_t>(size));
   }
@@ -81,10 +80,10 @@ class mpi_world {
   [[nodiscard]] std::size_t size() const { return others_.size(); }
   [[nodiscard]] const mpi_options& options() const { return options_; }
   [[nodiscard]] MPI_Comm comm() const { return comm_; }
-  /// A channel uses two MPI tags; the largest tag is reserved for notices.
+  /// A channel uses two tags; the largest tag is for notices.
   [[nodiscard]] std::uint32_t channels() const { return static_cast<std::uint32_t>(notice_tag_ / 2); }
 
-  /// Held around each MPI call when MPI allows several threads, but only one at a time.
+  /// Held around MPI calls when MPI allows one thread at a time.
   [[nodiscard]] std::unique_lock<std::mutex> turn() {
     return serialised_ ? std::unique_lock(turn_) : std::unique_lock<std::mutex>();
   }
@@ -98,7 +97,7 @@ class mpi_world {
     text.resize(static_cast<std::size_t>(length));
     return text;
   }
-  /// Called between two polls, `waited` after the first one: short waits stay responsive, long ones free the processor.
+  /// Between polls, `waited` after the first: short waits stay responsive, long ones free the processor.
   static void pause(clock::duration waited) {
     if (waited < std::chrono::milliseconds(1))
       std::this_thread::yield();
@@ -108,7 +107,7 @@ class mpi_world {
 
   // ---- notices between ranks ----
 
-  /// Why waiting for `other` is pointless; empty when it is not. After a second of waiting, asks the other rank whether it still runs.
+  /// Why waiting for `other` is pointless; empty: it is not. After a second, asks whether the rank still runs.
   [[nodiscard]] std::string gone(std::size_t other, clock::duration waited) {
     const std::lock_guard lock(mutex_);
     read_notices();
@@ -116,7 +115,7 @@ class mpi_world {
     if (waited > std::chrono::seconds(1) && !std::exchange(others_[other].was_asked, true)) tell(other, notice::asks, {});
     return stopped_here();
   }
-  /// Tells all other ranks that this rank has stopped, unless another rank has announced its stop first: then they know, and why.
+  /// Tells other ranks that this rank has stopped, unless one announced it before.
   void stop(std::string_view reason) noexcept {
     try {
       const std::lock_guard lock(mutex_);
@@ -125,10 +124,10 @@ class mpi_world {
       stopped_ = rank_;
       others_[rank_].gone = concat("has stopped: ", reason);
       for (std::size_t i = 1; i < size(); ++i) tell((rank_ + i) % size(), notice::stopped, reason);
-    } catch (...) {  // ranks that get no notice stop at their timeout
+    } catch (...) {  // ranks without notice stop at their timeout
     }
   }
-  /// Reads pending notices, then returns what stopped() returns.
+  /// stopped() after reading pending notices.
   [[nodiscard]] std::string look() noexcept {
     try {
       const std::lock_guard lock(mutex_);
@@ -138,14 +137,13 @@ class mpi_world {
       return {};
     }
   }
-  /// Which rank has stopped, and why; empty when none has.
+  /// The stopped rank, and why; empty: none.
   [[nodiscard]] std::string stopped() {
     const std::lock_guard lock(mutex_);
     return stopped_here();
   }
 
-  /// Waits until every rank calls it: without limit, since others may still be working, but only for the grace period once a rank has
-  /// stopped. Afterwards every rank knows whether one has stopped.
+  /// Waits until every rank calls it: without limit, but only for the grace period once a rank has stopped. Then every rank knows whether one has stopped.
   void farewell() noexcept {
     try {
       says_ = stopped().empty() ? 0 : 1;
@@ -155,7 +153,7 @@ class mpi_world {
         must("MPI_Iallreduce", MPI_Iallreduce(&says_, &any_says_, 1, MPI_INT, MPI_MAX, comm_, &all));
       }
       const auto came = clock::now();
-      auto heard = clock::time_point::max();  // when this rank learned that one has stopped
+      auto heard = clock::time_point::max();  // when this rank learned of a stop
       while (true) {
         const bool has_stopped = !look().empty();
         if (!has_stopped) answer();
@@ -177,13 +175,12 @@ class mpi_world {
     const auto mine = turn();
     return MPI_Test(&request, &done, status) != MPI_SUCCESS || done != 0;
   }
-  /// Waits until MPI has completed a message (a send cannot be canceled), but not for long. Returns false when that was not enough: then
-  /// MPI must not be called any more.
+  /// Waits briefly until MPI has completed a message (sends cannot be canceled). False: not completed; MPI must not be called any more.
   [[nodiscard]] bool settle(MPI_Request& request, MPI_Status* status = MPI_STATUS_IGNORE) noexcept {
     const auto began = clock::now();
     while (request != MPI_REQUEST_NULL && !completed(request, status)) {
       const auto waited = clock::now() - began;
-      // ranks that know of a stop accept what is sent to them; they may not know yet that this rank is stopping
+      // ranks that know of a stop accept messages; they may not know of this one
       if (adrift_ || waited > (look().empty() ? std::chrono::milliseconds(1000) : options_.grace)) {
         adrift_ = true;
         return false;
@@ -192,7 +189,7 @@ class mpi_world {
     }
     return true;
   }
-  /// Cancels a receive. Returns false when a message has already arrived for it.
+  /// Cancels a receive; false: a message has arrived.
   [[nodiscard]] bool take_back(MPI_Request& request) noexcept {
     {
       const auto mine = turn();
@@ -204,23 +201,23 @@ class mpi_world {
     MPI_Test_cancelled(&status, &is_cancelled);
     return is_cancelled != 0;
   }
-  /// A message has been abandoned that MPI may still deliver.
+  /// MPI may still deliver an abandoned message.
   [[nodiscard]] bool adrift() const { return adrift_; }
 
  private:
   enum class notice : char { stopped = 's', returned = 'r', asks = 'a' };
-  /// A text that MPI is sending or receiving; it must stay until the request has completed.
+  /// Must live until the request has completed.
   struct pending_text {
     std::string text;
     MPI_Request request = MPI_REQUEST_NULL;
   };
   struct rank_state {
-    std::string gone{};      // why it no longer sends or receives
-    bool was_asked = false;  // this rank has asked it whether it still runs
-    bool asks = false;       // it has asked this rank
+    std::string gone{};      // why it no longer communicates
+    bool was_asked = false;  // asked by this rank whether it runs
+    bool asks = false;       // has asked this rank
   };
   static constexpr std::size_t nobody = ~std::size_t{0};
-  static constexpr std::size_t longest = 1000;  // characters of a notice: short enough for MPI to send eagerly
+  static constexpr std::size_t longest = 1000;  // characters of a notice, for eager sending
 
   void begin() {
     int begun = 0, ended = 0, level = MPI_THREAD_SINGLE;
@@ -269,7 +266,7 @@ class mpi_world {
     must("MPI_Get_count", MPI_Get_count(&status, MPI_CHAR, &found.length));
     return found;
   }
-  /// Reads notices. Once a rank has stopped, also receives and discards all messages, since their senders cannot exit before.
+  /// Reads notices. After a stop, also discards all messages: their senders cannot exit before.
   void read_notices() {
     while (std::optional<arrival> found = next(stopped_ != nobody && completed(unwanted_.request) ? MPI_ANY_TAG : notice_tag_)) {
       std::string text(static_cast<std::size_t>(found->length), '\0');
@@ -293,7 +290,7 @@ class mpi_world {
       if (stopped_ == nobody) stopped_ = from;
     }
   }
-  /// Tells the ranks that have asked that this rank has returned.
+  /// Tells the ranks that asked that this rank has returned.
   void answer() {
     const std::lock_guard lock(mutex_);
     for (std::size_t other = 0; other < size(); ++other)
@@ -311,11 +308,11 @@ class mpi_world {
   int notice_tag_ = 0;
   std::size_t rank_ = 0;
   std::mutex turn_, mutex_;
-  std::deque<pending_text> notices_;  // that MPI may not have sent yet
-  pending_text unwanted_;             // a message that is received only to be discarded
+  std::deque<pending_text> notices_;  // perhaps not sent yet
+  pending_text unwanted_;             // a message to discard
   std::vector<rank_state> others_;
-  std::size_t stopped_ = nobody;  // the first rank that has stopped
-  int says_ = 0, any_says_ = 0;   // in farewell: whether a rank has stopped
+  std::size_t stopped_ = nobody;  // the first
+  int says_ = 0, any_says_ = 0;   // in farewell: a rank has stopped
   std::atomic<bool> adrift_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Where the collectives of an accelerator's own library (NCCL, MCCL, HCCL) plug in: a transport gives them to groups, and a group then queues its
-// collectives and messages of device memory there instead of sending them by way of the host.
+// Interface for an accelerator's collectives (NCCL, MCCL, HCCL): a transport gives them to groups, which then queue collectives and messages of device memory
+// there instead of through the host.
 #pragma once
 
 #include <cstddef>
@@ -26,34 +26,34 @@ struct device_message {
   bool is_sent = false;  ///< otherwise received
 };
 
-/// The collectives of one group on one rank. Calls are queued on the stream and return; all ranks of the group make the same collective calls in the
-/// same order. Reductions should be in an order that depends on the number of ranks alone: otherwise runs are not reproducible bit for bit.
+/// Collectives of a group on a rank. Calls are queued and return; all ranks make them in the same order. The order of reductions should depend only on the
+/// number of ranks: otherwise runs are not reproducible bit for bit.
 class native_collectives {
  public:
   virtual ~native_collectives() = default;
 
-  /// The type of the streams that calls are queued on, which are passed by address.
+  /// Type of the streams, which are passed by address.
   [[nodiscard]] virtual const std::type_info& stream_type() const = 0;
   virtual void all_reduce(void* stream, const device_array& values, reduction how) = 0;
-  /// whole: the parts of all ranks, in rank order. `part` may be its position in `whole`.
+  /// whole: parts in rank order; may contain `part` at its position.
   virtual void all_gather(void* stream, const void* part, const device_array& whole) = 0;
-  /// part: this rank's part of the reduction; it may be its position in `whole`.
+  /// part: this rank's part of the reduction; may be its position in `whole`.
   virtual void reduce_scatter(void* stream, const device_array& whole, void* part, reduction how) = 0;
   virtual void broadcast(void* stream, const device_array& values, std::size_t root) = 0;
 
-  // ---- messages: those between two ranks arrive in the order in which they were queued, and both ranks give the same size ----
+  // ---- messages: between two ranks in queued order, with equal sizes on both ----
 
-  /// Outside of group_start() and group_end(), holds the stream until the other rank receives.
+  /// Outside a group, holds the stream until the other rank receives.
   virtual void send(void* stream, const device_array& values, std::size_t to) = 0;
-  /// Outside of group_start() and group_end(), holds the stream until the other rank has sent.
+  /// Outside a group, holds the stream until the other rank has sent.
   virtual void receive(void* stream, const device_array& values, std::size_t from) = 0;
-  /// Calls from here to group_end() are made together: messages do not wait for each other, and a rank may send to itself. Not nested.
+  /// Calls up to group_end() are made together: messages do not wait for each other, and a rank may send to itself. Not nested.
   virtual void group_start() = 0;
   virtual void group_end() = 0;
 
-  /// Messages that are sent and received together, without an order between different ranks.
+  /// Sent and received together; no order between different ranks.
   inline virtual void exchange(void* stream, std::span<const device_message> messages);
-  /// Part i of `from` goes to rank i, part i of `to` comes from it; `ranks` parts of equal length.
+  /// Part i of `from` goes to rank i, part i of `to` comes from it; equal parts.
   inline virtual void all_to_all(void* stream, const device_array& from, const device_array& to, std::size_t ranks, std::size_t element_bytes);
 
   void send_receive(void* stream, const device_array& from, std::size_t to_rank, const device_array& to, std::size_t from_rank) {
@@ -63,7 +63,7 @@ class native_collectives {
 };
 
 /// Makes the calls of work() together.
-///   throws  what work() or group_end() throws; the group is ended
+///   throws  errors of work() or group_end(); the group is ended
 template <class Work>
 void in_native_group(native_collectives& calls, Work&& work) {
   calls.group_start();

@@ -1,4 +1,4 @@
-// Messages of device memory beside the main stream, by an accelerator's own library, so that they overlap with compute.
+// Messages of device memory by native collectives on a second stream, overlapping with compute.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@ template <class T, class Memory>
   return {const_cast<T*>(values.raw()), values.size(), dtype_traits<T>::name};
 }
 
-/// A second stream can be opened where this one was.
+/// A second stream can be opened on this stream's device.
 template <class Stream>
 concept opens_beside = requires(const Stream& stream) { Stream(stream.device()); };
 
-/// Calls on a stream of their own.
+/// Native calls on a second stream.
 template <class Stream>
 class native_lane {
  public:
@@ -36,11 +36,11 @@ class native_lane {
   ~native_lane() {
     try {
       own_.synchronize();
-    } catch (...) {  // the main stream has waited for the event, and reports it
+    } catch (...) {  // the main stream has waited for the event and reports it
     }
   }
 
-  /// Queues call(native collectives, address of the stream) after what is on the main stream now.
+  /// Queues call(native collectives, address of the stream) after the main stream's present work.
   template <class Call>
   [[nodiscard]] event begin(Stream& main, Call&& call) {
     own_.wait(main.record());

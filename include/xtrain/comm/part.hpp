@@ -1,4 +1,4 @@
-// A subset of a run's ranks, as a transport of its own.
+// A subset of ranks as a transport.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace xtrain {
 
-/// The members become ranks 0, 1, … of the part, and the part sends to its members only. Parts that share a pair of ranks, and users of
-/// the run's own transport between them, must use distinct channels: the part's channel i is `first_channel` + i.
+/// Members become ranks 0, 1, …. Parts that share two ranks, and direct users of the run's transport between them, need distinct channels: the part's channel
+/// i is `first_channel` + i.
 class transport_part final : public transport {
  public:
   /// throws config_error when this rank is not a member, or a member is not a rank
@@ -55,8 +55,8 @@ class transport_part final : public transport {
   std::size_t rank_ = 0;
 };
 
-/// The same ranks on channels of their own, for a second model in the same program.
-///   number   second models beside each other have different ones
+/// The same ranks on other channels, for a second model.
+///   number   distinct per second model
 [[nodiscard]] inline std::shared_ptr<transport> separate_channels(const std::shared_ptr<transport>& network, std::uint32_t number = 1) {
   std::vector<std::size_t> all(network->size());
   for (std::size_t rank = 0; rank < all.size(); ++rank) all[rank] = rank;

@@ -1,4 +1,4 @@
-// The ranks of a group, and messages between two of them. Collectives are built from these messages.
+// A group's ranks and the messages that collectives are built from.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@
 
 namespace xtrain::detail {
 
-/// The members of a group are its ranks 0, 1, ...; their messages use one channel of the transport, and are counted.
+/// Members are ranks 0, 1, ...; messages use one channel and are counted.
 class point_to_point {
  public:
-  /// `members`: ranks of the transport, in group rank order.
+  /// `members`: transport ranks in group order.
   ///   throws  config_error when this rank is not a member, or is listed twice
   point_to_point(std::shared_ptr<transport> network, std::vector<std::size_t> members, std::uint32_t channel)
       : network_(std::move(network)), members_(std::move(members)), channel_(channel) {
@@ -36,7 +36,7 @@ class point_to_point {
   [[nodiscard]] std::size_t rank() const { return rank_; }
   [[nodiscard]] std::size_t size() const { return members_.size(); }
   [[nodiscard]] const std::shared_ptr<transport>& network() const { return network_; }
-  /// Collectives of the accelerator's own library, if the transport has them for these streams.
+  /// Native collectives for these streams; null: none.
   template <class Stream>
   [[nodiscard]] native_collectives* native() {
     if (!carries()) return nullptr;
@@ -44,7 +44,7 @@ class point_to_point {
     has_asked_ = true;
     return native_ && native_->stream_type() == typeid(Stream) ? native_.get() : nullptr;
   }
-  /// Messages between members beside the main stream; null: there are no native collectives for such streams, or no second stream can be opened.
+  /// Messages on a second stream; null: no native collectives for such streams, or no second stream.
   template <class Stream>
   [[nodiscard]] native_lane<Stream>* lane(Stream& main) {
     if constexpr (opens_beside<Stream>) {
@@ -54,8 +54,8 @@ class point_to_point {
       return nullptr;
     }
   }
-  /// The same for messages from one member to another, of which this rank is one. They have a communicator of their own: they must not wait for
-  /// messages of others. All neighbors are connected at the first message, in an order that is the same on all ranks: connecting may wait for the other.
+  /// For messages between two members, including this rank, with a separate communicator: they must not wait for others. Connects all neighbors at the first
+  /// message, in an order equal on all ranks: connecting may wait.
   template <class Stream>
   [[nodiscard]] native_lane<Stream>* lane(Stream& main, std::size_t from, std::size_t to) {
     if constexpr (opens_beside<Stream>) {
@@ -73,7 +73,7 @@ class point_to_point {
       return nullptr;
     }
   }
-  /// False in a dry run: messages are counted but nothing arrives, and scratch memory is empty.
+  /// False in a dry run: messages are only counted; scratch memory is empty.
   [[nodiscard]] bool carries() const { return network_->carries(); }
 
   // ---- messages ----
@@ -110,7 +110,7 @@ class point_to_point {
   static void wait_all(const std::vector<pending_message>& begun) {
     for (const pending_message& one : begun) wait(one);
   }
-  /// Begins a message with every other rank, starting at rank + 1, so that not all ranks start with the same one.
+  /// Starts at rank + 1: ranks begin with different partners.
   template <class Begin>
   [[nodiscard]] std::vector<pending_message> to_all_others(Begin&& begin) {
     std::vector<pending_message> begun;
@@ -122,7 +122,7 @@ class point_to_point {
     return begun;
   }
 
-  // ---- counts: dry runs count what would be sent without a loop over messages, there may be thousands of ranks ----
+  // ---- counts: a dry run counts without a loop over messages, as there may be thousands of ranks ----
 
   [[nodiscard]] const traffic& sent() const { return sent_; }
   void count(const traffic& more) { sent_ += more; }
@@ -130,21 +130,20 @@ class point_to_point {
   void count_rounds(std::size_t rounds) { sent_.rounds += rounds; }
   void count_collective() { ++sent_.collectives; }
 
-  // ---- memory in which messages are made ----
+  // ---- memory for messages ----
 
   void takes_scratch(std::size_t bytes) { sent_.scratch = std::max(sent_.scratch, bytes); }
   template <class T>
   [[nodiscard]] std::vector<T>& scratch(std::size_t n) {
     return scratch_.of<T>(carries() ? n : 0);
   }
-  /// Some of the scratch memory, where there is any.
   template <class T>
   [[nodiscard]] std::span<T> some(std::vector<T>& memory, std::size_t first, std::size_t n) const {
     return carries() ? std::span<T>(memory).subspan(first, n) : std::span<T>();
   }
 
  private:
-  static constexpr std::uint32_t pair_channels = 2048;  // those of pairs; groups of one transport use fewer
+  static constexpr std::uint32_t pair_channels = 2048;  // of pairs; a transport's groups use fewer
 
   template <class Stream>
   [[nodiscard]] native_lane<Stream>& pair_lane(Stream& main, std::size_t from, std::size_t to) {

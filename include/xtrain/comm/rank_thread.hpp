@@ -1,14 +1,14 @@
-// How many ranks run_ranks has started, on a thread that is one of them.
+// Number of ranks that run_ranks started, on their threads.
 #pragma once
 
 #include <cstddef>
 
 namespace xtrain::detail {
 
-/// 1 on any other thread.
+/// 1 on other threads.
 inline thread_local std::size_t ranks_of_thread = 1;
 
-/// While one exists, its thread is a rank.
+/// Marks its thread as a rank.
 class rank_thread {
  public:
   explicit rank_thread(std::size_t ranks) : before_(ranks_of_thread) { ranks_of_thread = ranks; }

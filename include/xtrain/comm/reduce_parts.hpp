@@ -1,4 +1,4 @@
-// The reduction of arrays that several ranks have sent, element by element and in a fixed order: the only arithmetic of a collective.
+// Reduces arrays of several ranks by element, in fixed order: the only arithmetic of collectives.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace xtrain {
 
-/// The type in which values of T are summed: fp32 for 16-bit types, T itself for all others.
+/// The type of sums: fp32 for 16-bit types, otherwise T.
 template <class T>
 struct accumulate_dtype {
   using type = T;
@@ -27,7 +27,7 @@ struct accumulate_dtype<fp16> {
 
 namespace detail {
 
-/// result[i] = parts[0][i] + parts[1][i] + ..., in this order
+/// result[i] = parts[0][i] + parts[1][i] + ..., in order
 template <class T, class Sum>
 void reduce_parts(std::span<const T* const> parts, std::span<Sum> result, reduction how) {
   using sum = typename accumulate_dtype<T>::type;

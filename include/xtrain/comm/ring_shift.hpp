@@ -1,4 +1,4 @@
-// Ring exchange: every rank of a group sends an array to the next rank, overlapped with compute.
+// Ring exchange: every rank sends an array to the next, during compute.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,14 @@
 
 namespace xtrain {
 
-/// One array in flight to the next rank, and one from the previous rank.
+/// An array to the next rank, and one from the previous.
 template <class T, class Memory>
 class ring_shift {
  public:
-  /// `number`: shifts of one group that are in flight at the same time have different ones
+  /// `number`: distinct for shifts of a group in flight together
   explicit ring_shift(std::size_t number = 0) : first_slot_(2 + 2 * number) {}
 
-  /// After the work queued on the stream before. Until finish(), `from` must not be written and `to` must not be accessed; other work
-  /// may be queued on the stream. All ranks of the group must begin the same shifts in the same order.
+  /// In stream order. Until finish(), `from` must not be written and `to` not accessed. All ranks begin equal shifts in equal order.
   template <class Stream, class Group>
   void begin(Stream& stream, Group& ranks, device_span<const T, Memory> from, device_span<T, Memory> to) {
     if (auto* const lane = ranks.lane(stream); lane != nullptr) {
@@ -44,7 +43,7 @@ class ring_shift {
           received_.memory);
     }
   }
-  /// What is queued next finds `to` filled and may write `from`.
+  /// Later work finds `to` filled and may write `from`.
   template <class Stream>
   void finish(Stream& stream) {
     if (natively_ != nullptr) {
@@ -86,11 +85,11 @@ class ring_shift {
   }
 
   std::size_t first_slot_;
-  std::shared_ptr<void> natively_{};  // event of the stream: the end of native messages
+  std::shared_ptr<void> natively_{};  // event: end of native messages
   device_span<T, Memory> to_{};
   detail::staged_span<T> sent_{}, received_{};
   std::shared_ptr<messages> in_flight_{};  // through host memory
-  messages messages_{};                    // otherwise; last: destroyed before the memory they use
+  messages messages_{};                    // otherwise; last: destroyed before its memory
 };
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// A single rank: every collective is a copy or a no-op.
+// A single rank: collectives are copies or no-ops.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Work beside the main stream: communication that overlaps with compute. On a device that works asynchronously it is queued on a stream of
-// its own, and streams wait for each other's events; on a device that computes before it returns, a background thread does it.
+// Communication that overlaps with compute: on a second stream, synchronized by events; or, on a device that computes before it returns, on a background
+// thread.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class side_stream {
   side_stream& operator=(const side_stream&) = delete;
   ~side_stream() { drain(); }
 
-  /// Queues work(stream), to run after what is on the main stream now and what has begun here before; in a dry run it runs at once.
+  /// Queues work(stream) after the main stream's present work and earlier items; a dry run calls it at once.
   template <class Work>
   void begin(const typename Device::context& device, stream_type& main, Work work) {
     if (counts_of(main) != nullptr) return work(main);
@@ -44,14 +44,14 @@ class side_stream {
     }
     ++begun_;
   }
-  /// How many items have begun: wait(main, begun()) waits for all of them.
+  /// Number of items: wait(main, begun()) waits for all.
   [[nodiscard]] std::size_t begun() const { return begun_; }
 
-  /// What is queued on the main stream next runs after the first `count` items are done. Without a queue, the host waits.
-  ///   throws  what an item threw
+  /// Later work on the main stream runs after the first `count` items. Without a queue, the host waits.
+  ///   throws  errors of items
   void wait([[maybe_unused]] stream_type& main, std::size_t count) {
     if constexpr (is_queued) {
-      // an older event has been overwritten by a later one of the same stream
+      // a later event has overwritten an older one of this stream
       if (count > waited_for_) main.wait(*events_[(std::max(count, begun_ > remembered ? begun_ - remembered + 1 : 1) - 1) % remembered]);
       waited_for_ = std::max(waited_for_, count);
     } else {
@@ -59,7 +59,7 @@ class side_stream {
     }
   }
   /// The host waits for everything.
-  ///   throws  what an item threw
+  ///   throws  errors of items
   void finish() {
     if constexpr (is_queued) {
       if (own_) own_->synchronize();
@@ -67,7 +67,7 @@ class side_stream {
       behind_.finish();
     }
   }
-  /// The same; errors are reported elsewhere.
+  /// Without errors, which are reported elsewhere.
   void drain() noexcept {
     try {
       finish();

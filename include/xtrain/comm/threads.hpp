@@ -1,5 +1,4 @@
-// Ranks that are threads of one process: no launcher, no sockets. The default on a single machine, and what every parallel strategy is
-// tested on.
+// Ranks as threads of one process, without launcher or sockets: the default on a machine, and the basis of tests of parallel strategies.
 #pragma once
 
 #include <chrono>
@@ -25,16 +24,15 @@
 
 namespace xtrain {
 
-/// Settings of ranks that are threads.
+/// Settings of thread ranks.
 struct thread_ranks_options {
-  /// Timeout: a rank that waits longer than this for another rank stops, and names the rank it waited for.
+  /// A rank that waits longer for another stops and names it.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
 namespace detail {
 
-/// Matches sends with receives in the receiver's mailbox. The second of the two copies the bytes, directly from one rank's memory to the
-/// other's.
+/// Matches sends with receives in the receiver's mailbox; the second of both copies the bytes directly.
 class thread_world {
  public:
   thread_world(std::size_t size, const thread_ranks_options& options) : options_(options), boxes_(size), gone_(size) {}
@@ -55,15 +53,15 @@ class thread_world {
 
   std::shared_ptr<message> post(const address& where, message fresh);
 
-  /// `waits`: the calling rank; `other`: the rank it waits for
+  /// `waits`: this rank; `other`: the rank it waits for
   void wait(const address& where, const std::shared_ptr<message>& mine, std::size_t waits, std::size_t other);
 
   void take_back(const address& where, const std::shared_ptr<message>& mine);
 
-  /// Which rank has stopped, and why; empty: none.
+  /// The stopped rank, and why; empty: none.
   [[nodiscard]] std::string stopped();
 
-  /// The rank will not send or receive any more.
+  /// The rank stops communicating.
   void leave(std::size_t rank, std::string reason);
 
  private:
@@ -128,9 +126,9 @@ class thread_transport final : public transport {
 /// A run of one rank.
 [[nodiscard]] std::shared_ptr<transport> one_rank();
 
-/// Runs `rank(transport)` on `ranks` threads, each of which is a rank of one run, and returns when all have returned. When one throws,
-/// the others stop at their next wait for it, and its exception is rethrown here.
-///   throws  config_error for 0 ranks, comm_error when the system cannot start a thread for each rank (then none has run)
+/// Runs `rank(transport)` on `ranks` threads, the ranks of a run; returns when all have. When one throws, others stop at their next wait for it, and its
+/// exception is rethrown.
+///   throws  config_error for 0 ranks, comm_error when the system cannot start all threads (then none has run)
 void run_ranks(std::size_t ranks, const std::function<void(std::shared_ptr<transport>)>& rank, const thread_ranks_options& options = {});
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Definitions of threads.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of threads.hpp.
 #pragma once
 
 #include <atomic>
@@ -89,7 +89,7 @@ XTRAIN_INLINE void thread_world::leave(std::size_t rank, std::string reason) {
     gone_[rank] = std::move(reason);
   }
   for (mailbox& box : boxes_) {
-    { const std::lock_guard lock(box.mutex); }  // no thread is between its check and its wait
+    { const std::lock_guard lock(box.mutex); }  // no thread is between check and wait
     box.changed.notify_all();
   }
 }
@@ -140,7 +140,7 @@ XTRAIN_INLINE void run_ranks(std::size_t ranks, const std::function<void(std::sh
   require<config_error>(ranks > 0, "run_ranks: there must be at least one rank");
   const auto world = std::make_shared<detail::thread_world>(ranks, options);
   std::mutex mutex;
-  std::exception_ptr first;  // the first failure is the cause; later ones may only follow from it
+  std::exception_ptr first;  // the cause; others may follow from it
   enum class start : std::uint8_t { waits, begins, is_called_off };
   std::atomic<start> all{start::waits};
   std::vector<std::thread> threads;

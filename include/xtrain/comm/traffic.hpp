@@ -1,4 +1,4 @@
-// What a rank has sent: messages, bytes, rounds of collectives. A dry run counts the same without sending.
+// Messages, bytes and rounds that a rank has sent; a dry run counts them without sending.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@ namespace xtrain {
 struct traffic {
   std::size_t messages = 0;
   std::size_t bytes = 0;
-  std::size_t rounds = 0;       ///< of collectives, one after the other: each costs one latency
+  std::size_t rounds = 0;       ///< successive: one latency each
   std::size_t collectives = 0;  ///< calls
-  std::size_t scratch = 0;      ///< bytes of host memory in which messages are made, at most
+  std::size_t scratch = 0;      ///< maximum host memory for messages, in bytes
 
   traffic& operator+=(const traffic& more) {
     messages += more.messages;
@@ -21,11 +21,11 @@ struct traffic {
     scratch += more.scratch;
     return *this;
   }
-  /// What was sent since `before`, with the scratch memory of now.
+  /// Since `before`, with present scratch memory.
   [[nodiscard]] traffic since(const traffic& before) const {
     return {messages - before.messages, bytes - before.bytes, rounds - before.rounds, collectives - before.collectives, scratch};
   }
-  /// The same n times; scratch memory is not needed n times.
+  /// n times, except scratch memory.
   [[nodiscard]] traffic times(std::size_t n) const { return {messages * n, bytes * n, rounds * n, collectives * n, 0}; }
 
   friend bool operator==(const traffic&, const traffic&) = default;

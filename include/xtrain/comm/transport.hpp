@@ -1,5 +1,4 @@
-// The transport of bytes between ranks, implemented by threads of one process and by MPI. Collectives are written once on top of it, so
-// they reduce in the same order, and give the same bits, over every transport.
+// Bytes between ranks, by threads or MPI. Collectives are written once on top, so all transports give the same bits.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +12,18 @@
 
 namespace xtrain {
 
-/// A message that has been begun. Its memory must stay unchanged until wait() returns or the message is destroyed.
+/// Its memory must stay unchanged until wait() returns or the message is destroyed.
 class message {
  public:
   virtual ~message() = default;
-  /// For a send, returns when its memory may be reused; for a receive, when the data has arrived.
+  /// A send's memory may be reused; a receive's data has arrived.
   ///   throws  comm_error when the other rank has stopped, sent another size, or timed out
   virtual void wait() = 0;
 };
-/// A message that is on its way.
+/// A message in flight.
 using pending_message = std::unique_ptr<message>;
 
-/// One rank's endpoint for messages to and from all ranks of a run. Safe to use from several threads, each with its own channels.
+/// A rank's endpoint for messages. Threads with separate channels may use it at the same time.
 class transport {
  public:
   virtual ~transport() = default;
@@ -32,26 +31,26 @@ class transport {
   [[nodiscard]] virtual std::size_t rank() const = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
 
-  /// Messages from one rank to another on one channel arrive in the order in which they were sent. A send may block until its receive is
-  /// posted: begin what the other rank waits for before waiting yourself.
+  /// Messages between two ranks on a channel arrive in order. A send may block until its receive is posted: begin what the other rank waits for before
+  /// waiting.
   [[nodiscard]] virtual pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) = 0;
   [[nodiscard]] virtual pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) = 0;
 
-  /// Collectives on device memory for these ranks, by the accelerator's own library; null: messages go by way of the host. A group asks at its first
-  /// collective on device memory: all its members do so at the same point.
+  /// Native collectives on device memory for these ranks; null: messages go through the host. A group's members ask together, at its first collective on device
+  /// memory.
   [[nodiscard]] virtual std::unique_ptr<native_collectives> native([[maybe_unused]] std::span<const std::size_t> members,
                                                                    [[maybe_unused]] std::uint32_t channel) {
     return nullptr;
   }
 
-  /// Which other rank of the run has stopped with an error, and why, as far as this rank knows: "rank 1 has stopped: disk: full". Empty: none.
+  /// Another rank that stopped with an error, and why: "rank 1 has stopped: disk: full". Empty: none known.
   [[nodiscard]] virtual std::string stopped() const { return {}; }
 
-  /// false: messages are counted but nothing arrives (a dry run); spans have sizes but no memory.
+  /// false (dry run): messages are only counted; spans have no memory.
   [[nodiscard]] virtual bool carries() const { return true; }
 };
 
-/// The transport of a dry run: any number of ranks, of which this is one.
+/// A dry run's transport: a rank among any number.
 class dry_transport final : public transport {
  public:
   dry_transport(std::size_t rank, std::size_t size) : rank_(rank), size_(size) {}

@@ -1,11 +1,11 @@
-// How long a thread has waited for other ranks: for their messages, or for the background thread that exchanges them.
+// Time that a thread has waited for other ranks or for its background thread.
 #pragma once
 
 #include <chrono>
 
 namespace xtrain {
 
-/// Of the calling thread, since it started. A rank's main thread is the one that trains.
+/// Of the calling thread since its start; a rank trains on its main thread.
 [[nodiscard]] inline std::chrono::steady_clock::duration& time_waited() {
   thread_local std::chrono::steady_clock::duration waited{};
   return waited;
@@ -13,7 +13,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// RAII: the time between construction and destruction counts as waiting.
+/// Counts its lifetime as waiting.
 class waiting_for_ranks {
  public:
   waiting_for_ranks() = default;

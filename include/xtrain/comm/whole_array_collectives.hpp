@@ -1,4 +1,4 @@
-// Collectives in which all values of an array go through every round: an all-reduce or a broadcast of few values, and a reduction to one rank.
+// All-reduce or broadcast of few values, and reduction to one rank: all values take part in every round.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 
 namespace xtrain::detail {
 
-inline constexpr std::size_t max_whole_bytes = 4096;  // up to here, sending everything in each round is faster than twice the rounds
+inline constexpr std::size_t max_whole_bytes = 4096;  // up to here faster than twice the rounds
 
-/// One round of a reduction. `only`: the rank that gets the sums, unless everybody does.
+/// A round of a reduction. `only`: the rank that gets the sums, unless `everybody`.
 template <class T>
 void reduce_digits(point_to_point& ranks, const halving_position& position, const halving_round& round, std::span<const T> own, std::span<T> others,
                    std::span<T> result, reduction how, bool everybody, std::size_t only, std::size_t count_of_dry = ~std::size_t{0}) {
@@ -33,13 +33,13 @@ void reduce_digits(point_to_point& ranks, const halving_position& position, cons
   for (std::size_t i = 1; i < round.ranks && everybody; ++i)
     sends.push_back(ranks.begin_send(position.with_digit(round, (mine + i) % round.ranks), own));
   ranks.wait_all(receives);
-  ranks.wait_all(sends);  // the result may be where they came from
+  ranks.wait_all(sends);  // the result may overwrite them
   std::vector<const T*> parts(round.ranks);
   for (std::size_t i = 0; i < round.ranks; ++i) parts[i] = i == mine ? own.data() : others.data() + i * n;
   reduce_parts(std::span<const T* const>(parts), result, how);
 }
 
-/// An all-reduce in place; with a `root`, a reduction that only the root gets.
+/// In place; with `root`, only the root gets the result.
 template <class T>
 void reduce_whole(point_to_point& ranks, const halving_position& position, std::span<T> values, reduction how, std::size_t root = ~std::size_t{0}) {
   using sum = typename accumulate_dtype<T>::type;
@@ -50,7 +50,7 @@ void reduce_whole(point_to_point& ranks, const halving_position& position, std::
   std::size_t widest = 1;
   for (const halving_round& round : tree.rounds()) widest = std::max(widest, round.ranks);
   ranks.takes_scratch(n * (tree.is_direct() ? widest * sizeof(T) : (widest + 1) * sizeof(sum)));
-  if (tree.is_direct()) {  // as they are
+  if (tree.is_direct()) {  // unconverted
     const std::size_t only = everybody ? rank : root;
     const std::span<T> all(ranks.scratch<T>(n * widest));
     reduce_digits(ranks, position, tree.rounds()[0], std::span<const T>(values), all, values, how, everybody, only);
@@ -85,7 +85,7 @@ void reduce_whole(point_to_point& ranks, const halving_position& position, std::
   finish();
 }
 
-/// A broadcast, down a binomial tree.
+/// Down a binomial tree.
 template <class T>
 void broadcast_whole(point_to_point& ranks, const halving_position& position, std::span<T> values, std::size_t root) {
   const std::size_t rank = ranks.rank(), size = ranks.size();

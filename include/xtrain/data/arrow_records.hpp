@@ -1,4 +1,4 @@
-// Records of Parquet, Arrow IPC and Feather files, by Apache Arrow's C++ library. Component 'parquet'; no other header includes this one.
+// Records of Parquet, Arrow IPC and Feather files by Apache Arrow. Component 'parquet'; no other header includes this one.
 #pragma once
 
 #if !__has_include(<arrow/api.h>)
@@ -38,8 +38,8 @@ inline void add_digits(std::string& to, std::int64_t value) {
   to += static_cast<char>('0' + value / 10 % 10);
   to += static_cast<char>('0' + value % 10);
 }
-/// "2024-02-29" of a number of days since 1970-01-01.
-///   throws  data_error unless the year is one of 1 to 9999
+/// "2024-02-29" from days since 1970-01-01.
+///   throws  data_error unless the year is 1 to 9999
 [[nodiscard]] inline std::string iso_date(std::int64_t days) {
   require<data_error>(days >= -719162 && days <= 2932896, "a date must be in the years 1 to 9999; it is ", days, " days from 1970-01-01");
   const std::chrono::year_month_day date{std::chrono::sys_days{std::chrono::days{days}}};
@@ -53,7 +53,7 @@ inline void add_digits(std::string& to, std::int64_t value) {
   add_digits(text, static_cast<unsigned>(date.day()));
   return text;
 }
-/// "12:30:05", with a fraction of six digits, or nine, where there is one: as Python's isoformat().
+/// "12:30:05" with six or nine decimals if needed, as Python's isoformat().
 [[nodiscard]] inline std::string iso_time(std::int64_t value, arrow::TimeUnit::type unit) {
   constexpr std::array<std::int64_t, 4> per_second{1, 1000, 1000000, 1000000000};
   const std::int64_t parts = per_second[static_cast<std::size_t>(unit)], seconds = value / parts, nanoseconds = value % parts * (1000000000 / parts);
@@ -67,7 +67,7 @@ inline void add_digits(std::string& to, std::int64_t value) {
   const std::string digits = std::to_string(1000000000 + nanoseconds);
   return text + "." + digits.substr(1, nanoseconds % 1000 == 0 ? 6 : 9);
 }
-/// "2024-02-29T12:30:05", and "+00:00" behind it if the column has a time zone: then times are those of UTC.
+/// "2024-02-29T12:30:05", with "+00:00" if the column has a time zone (times are in UTC).
 [[nodiscard]] inline std::string iso_timestamp(std::int64_t value, const arrow::TimestampType& type) {
   constexpr std::array<std::int64_t, 4> per_second{1, 1000, 1000000, 1000000000};
   const std::int64_t day = 86400 * per_second[static_cast<std::size_t>(type.unit())];
@@ -75,11 +75,11 @@ inline void add_digits(std::string& to, std::int64_t value) {
   return concat(iso_date(value / day - (value % day < 0 ? 1 : 0)), "T", iso_time(within, type.unit()), type.timezone().empty() ? "" : "+00:00");
 }
 
-/// Whether a type is Arrow's extension type for JSON text, in which Hugging Face's datasets keep values of several types.
+/// Arrow's extension type for JSON text, in which Hugging Face's datasets store values of several types.
 [[nodiscard]] inline bool is_json_text(const arrow::DataType& type) {
   return type.id() == arrow::Type::EXTENSION && static_cast<const arrow::ExtensionType&>(type).extension_name() == "arrow.json";
 }
-/// The same of a field whose type an older Arrow does not know: then it is text with the type's name beside it.
+/// An older Arrow, without the type, has text with the type's name in metadata.
 [[nodiscard]] inline bool is_json_text(const arrow::Field& field) {
   if (is_json_text(*field.type())) return true;
   if (field.metadata() == nullptr) return false;
@@ -87,8 +87,8 @@ inline void add_digits(std::string& to, std::int64_t value) {
   return name.ok() && *name == "arrow.json";
 }
 
-/// Checks that a type has a form in JSON.
-///   throws  config_error with the file, the column and its type
+/// The type must have a JSON form.
+///   throws  config_error with file, column and type
 inline void require_json_type(const arrow::DataType& type, const std::string& path, const std::string& column) {
   const auto names_differ = [&] {
     std::set<std::string> names;
@@ -153,7 +153,7 @@ inline void require_json_type(const arrow::DataType& type, const std::string& pa
                          ". Write the file again without it");
   }
 }
-/// The same of all columns, which must have different names.
+/// For all columns, whose names must differ.
 inline void require_json_columns(const arrow::Schema& schema, const std::string& path) {
   std::set<std::string> names;
   for (const auto& field : schema.fields()) {
@@ -162,19 +162,18 @@ inline void require_json_columns(const arrow::Schema& schema, const std::string&
   }
 }
 
-/// Members of objects in the order of the file, in which templates write them.
+/// Members in file order, in which templates write them.
 using ordered_json = nlohmann::ordered_json;
 
-/// What a JSON text says, as strict as all JSON is read.
+/// Parsed as strictly as all JSON.
 [[nodiscard]] inline ordered_json json_of_text(std::string_view text) {
   (void)parse_json<data_error>(text, "JSON in a column");
   return ordered_json::parse(text.begin(), text.end());
 }
 
-/// A value of a column, as JSON: text, numbers, truth values, lists and structs as such, a map as an object, dates and times as ISO 8601 writes them, decimals
-/// as text, JSON text as what it says, missing values as null.
-///   is_json  its text is JSON
-///   throws   data_error for a map with a key twice, and for text that is not the JSON it must be
+/// A column's value as JSON: maps become objects, dates and times ISO 8601, decimals text, JSON text its content, missing values null.
+///   is_json  the text is JSON
+///   throws   data_error for a map with a repeated key, and for invalid JSON text
 inline ordered_json arrow_value(const arrow::Array& column, std::int64_t row, bool is_json = false) {
   if (column.IsNull(row)) return {};
   if (is_json && column.type_id() != arrow::Type::EXTENSION) {
@@ -304,7 +303,7 @@ T arrow_result(arrow::Result<T> result, const std::string& path) {
   return std::move(result).ValueUnsafe();
 }
 
-/// All rows of a file; older versions of Arrow give them through a pointer.
+/// All rows of a file; older Arrow returns them through a pointer.
 template <class Reader>
 std::unique_ptr<arrow::RecordBatchReader> batches_of(Reader& reader, const std::string& path) {
   if constexpr (requires { reader.GetRecordBatchReader().ok(); }) {
@@ -316,7 +315,7 @@ std::unique_ptr<arrow::RecordBatchReader> batches_of(Reader& reader, const std::
   }
 }
 
-/// Adds a field to those that are kept as text. One that is not UTF-8 is not.
+/// Stores a field as text, unless it is not UTF-8.
 inline void add_in_order(std::map<std::string, std::string>& to, const std::string& name, const ordered_json& value) {
   try {
     to[name] = value.dump();
@@ -344,8 +343,8 @@ inline void visit_rows(const arrow::RecordBatch& batch, const std::string& path,
 
 }  // namespace detail
 
-/// The rows of a Parquet file. A few pages of each column are held, and a thousand rows.
-///   throws  file_error if it is damaged; config_error for a column whose type has no form in JSON, or that is there twice
+/// Rows of a Parquet file. Memory: some pages per column, a thousand rows.
+///   throws  file_error if damaged; config_error for a repeated column or a type without JSON form
 inline void read_parquet_records(const std::string& path, const record_visitor& visit) {
   using detail::check_arrow, detail::arrow_result;
   std::unique_ptr<parquet::arrow::FileReader> reader;
@@ -353,12 +352,12 @@ inline void read_parquet_records(const std::string& path, const record_visitor& 
   try {
     auto file = arrow_result(arrow::io::ReadableFile::Open(path), path);
     parquet::ReaderProperties properties;
-    properties.enable_buffered_stream();  // pages, not whole row groups
+    properties.enable_buffered_stream();  // pages, not entire row groups
     parquet::ArrowReaderProperties rows;
     rows.set_batch_size(1024);
     rows.set_pre_buffer(false);
     rows.set_use_threads(false);
-    const auto know_extensions = [](auto& one) {  // a column that the file says is JSON, whoever wrote it; older versions of Arrow do not know
+    const auto know_extensions = [](auto& one) {  // columns that the file marks as JSON; older Arrow lacks this
       if constexpr (requires { one.set_arrow_extensions_enabled(true); }) one.set_arrow_extensions_enabled(true);
     };
     know_extensions(rows);
@@ -375,8 +374,8 @@ inline void read_parquet_records(const std::string& path, const record_visitor& 
   }
 }
 
-/// The rows of an Arrow file: IPC file format (Feather version 2), or the stream format that Hugging Face's datasets are cached in.
-///   throws  file_error if it is damaged, or Feather version 1; config_error as above
+/// Rows of an Arrow file: IPC file format (Feather version 2), or the stream format of Hugging Face's caches.
+///   throws  file_error if damaged or Feather version 1; config_error as read_parquet_records
 inline void read_arrow_records(const std::string& path, const record_visitor& visit) {
   using detail::check_arrow, detail::arrow_result;
   const auto file = arrow_result(arrow::io::MemoryMappedFile::Open(path, arrow::io::FileMode::READ), path);
@@ -397,7 +396,7 @@ inline void read_arrow_records(const std::string& path, const record_visitor& vi
     detail::visit_rows(*batch, path, row, visit);
 }
 
-/// For preprocess_options.formats, behind record_formats().
+/// For preprocess_options.formats, after record_formats().
 [[nodiscard]] inline std::vector<record_format> arrow_record_formats() {
   return {{"parquet",
            {".parquet"},

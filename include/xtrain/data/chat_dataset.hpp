@@ -1,4 +1,4 @@
-// Conversations as samples, formatted by a chat template; the loss is on the assistant's turns. Component 'io'.
+// Conversations as samples, formatted by a chat template; the loss covers the assistant's turns. Component 'io'.
 #pragma once
 
 #include <string>
@@ -17,31 +17,29 @@ namespace xtrain {
 /// How conversations are read.
 struct chat_options {
   chat_form form = chat_form::automatic;
-  bool train_on_input = false;  ///< the other roles' text contributes to the loss as well
-  bool packed = false;          ///< several conversations per sequence, kept apart
+  bool train_on_input = false;  ///< the loss also covers other roles
+  bool packed = false;          ///< several conversations per sequence, isolated
   overlong when_too_long = overlong::refuse;
-  /// Of the form instruction: what the user says, with {instruction} and {input}. Empty: the instruction and the input as they are, with earlier turns.
+  /// Form instruction: the user's text, with {instruction} and {input}. Empty: instruction and input, with earlier turns.
   prompt_template prompt{};
-  std::string instruction_field = "instruction", input_field = "input", output_field = "output";  ///< what a record of that form calls them
-  std::string conversation_field{};  ///< the list of messages, in the forms messages and conversations; empty: the form's name
-  std::string system_prompt{};       ///< a system message at the beginning, in place of the conversation's own
-  chat_variables variables{};  ///< for the template; tools and chat_template_kwargs of a record override those given here
-  warning_handler warn = print_warning;  ///< is told, once per file, what of a message the template does not read
+  std::string instruction_field = "instruction", input_field = "input", output_field = "output";  ///< field names of that form
+  std::string conversation_field{};  ///< list of messages, forms messages and conversations; empty: the form's name
+  std::string system_prompt{};       ///< system message at the beginning, in place of the conversation's
+  chat_variables variables{};  ///< for the template; a record's tools and chat_template_kwargs override them
+  warning_handler warn = print_warning;  ///< told once per file what the template does not read of messages
 };
 
-/// Conversations of a file: a JSON list or JSON Lines. The loss is on what the assistant says and on what ends its turn; the
-/// tokens are found by their bytes.
-///   throws  file_error; data_error with file and line if a record is malformed or the template rejects it; config_error if the
-///           template fails
+/// Conversations of a JSON list or JSON Lines. The loss covers the assistant's text and the end of its turn; tokens are found by their bytes.
+///   throws  file_error; data_error with file and line if a record is malformed or the template rejects it; config_error if the template fails
 [[nodiscard]] dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_template& form, const chat_options& options = {});
-/// Without a template: records with a prompt and a completion that are strings.
+/// Without a template: prompts and completions are strings.
 [[nodiscard]] dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_options& options = {});
 
-/// Whether the first record of a file has a prompt and a completion that are strings, which need no chat template.
+/// The first record has a string prompt and completion, which need no template.
 ///   throws  file_error
 [[nodiscard]] bool holds_text_completions(const std::string& path);
 
-/// The tokens of a text that the template has written, as chat_dataset makes them: a prompt for a model that was trained on such chats.
+/// Tokens of a text that the template has written, as in chat_dataset: a prompt for a model trained on such chats.
 [[nodiscard]] std::vector<token> encode_chat(std::string_view text, const tokenizer& with, const chat_template& form);
 
 }  // namespace xtrain

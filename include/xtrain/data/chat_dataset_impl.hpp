@@ -1,4 +1,4 @@
-// Definitions of chat_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of chat_dataset.hpp.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ XTRAIN_INLINE std::vector<token> encode_chat(std::string_view text, const tokeni
 
 namespace detail {
 
-/// The conversation of a record, with what the options say of its fields.
+/// A record's conversation under the options.
 [[nodiscard]] inline chat_record chat_of_record(const chat_record_reader& reader, const jinja_value& record, const chat_options& options) {
   const bool has_prompt = !options.prompt.with_input.empty() || !options.prompt.without_input.empty();
   chat_record result;
@@ -49,7 +49,6 @@ namespace detail {
   return result;
 }
 
-/// The samples of a file's records.
 ///   form   null: records must be texts
 [[nodiscard]] inline dataset chats(const std::string& path, const tokenizer& with, const chat_template* form, const chat_options& options) {
   const bool has_prompt = !options.prompt.with_input.empty() || !options.prompt.without_input.empty();

@@ -1,4 +1,4 @@
-// Tokens of a conversation that a chat template has rendered. Component 'io'.
+// Tokens of a rendered conversation. Component 'io'.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,8 @@ namespace xtrain {
 
 namespace detail {
 
-/// Tokenizes a conversation's text. A bos or eos that the template writes but the tokenizer would split is inserted as the single token that it is,
-/// as transformers does: a tokenizer.json may look for its special tokens in normalized text only ("normalized": true), where LLaMA 2's "</s>" is
-/// found behind a space alone.
+/// Tokenizes a conversation's text. A bos or eos that the tokenizer would split is inserted as a single token, as in transformers: a tokenizer.json with
+/// "normalized": true finds special tokens only in normalized text (LLaMA 2's "</s>" only after a space).
 class chat_encoder {
  public:
   chat_encoder(const tokenizer& with, const chat_template& form) : with_(with) {
@@ -65,17 +64,17 @@ class chat_encoder {
   struct mark {
     std::string text;
     token id;
-    bool alone;  // is encoded as this token at the beginning of a text
+    bool alone;  // encodes as this token at the begin of a text
   };
   [[nodiscard]] bool is_found_inside(const std::string& text, token id) const {
     try {
       const std::vector<token> ids = with_.encode("." + text + ".");
       return std::find(ids.begin(), ids.end(), id) != ids.end();
-    } catch (const data_error&) {  // a small vocabulary may have no token for a full stop
+    } catch (const data_error&) {  // the vocabulary may lack a full stop
       return false;
     }
   }
-  /// What lies between two marks. It is encoded behind its mark where that is one token there: a tokenizer puts a space before the words of a whole text only.
+  /// Text between two marks, encoded after its mark if the mark is one token there: tokenizers put a space only before an entire text.
   void add_between(const mark* before, std::string_view text, std::size_t begin, std::size_t end, const chat_text& chat, text_with_loss_mask& sample) const {
     if (before != nullptr && before->alone) {
       const std::size_t from = begin - before->text.size();
@@ -98,7 +97,7 @@ class chat_encoder {
   std::vector<mark> marks_;
 };
 
-/// Whether the text ends with the content of the last answer: then the template left the turn open.
+/// The text ends with the last answer's content: the template left the turn open.
 [[nodiscard]] inline bool ends_open(const chat_text& chat, const chat_record& record) {
   if (record.messages.empty() || chat.answers.empty() || chat.answers.back().end != chat.text.size()) return false;
   const std::string content = content_text(record.messages.back()).value_or(std::string());
@@ -106,7 +105,7 @@ class chat_encoder {
   return !words.empty() && jinja::stripped(chat.text, false, true).ends_with(words);
 }
 
-/// The variables of a run, with those of a record in their place.
+/// A run's variables, overridden by a record's.
 [[nodiscard]] inline chat_variables variables_with(chat_variables all, const jinja_value& tools, const jinja_mapping& given) {
   if (!tools.is_none()) all.tools = tools;
   for (const auto& [name, value] : given.entries()) {
@@ -117,7 +116,7 @@ class chat_encoder {
   return all;
 }
 
-/// Makes samples of records. Used by several threads at once.
+/// Makes samples of records; thread-safe.
 class chat_record_encoder {
  public:
   ///   form  null: records must be texts
@@ -125,8 +124,7 @@ class chat_record_encoder {
     if (form != nullptr) encoder_.emplace(with, *form);
   }
 
-  /// Writes the sample of a record.
-  ///   returns  the fields of its messages that the template has not read
+  ///   returns  message fields that the template has not read
   ///   throws   data_error, config_error without the place
   std::vector<unread_field> encode(const chat_record& record, const chat_variables& given, text_with_loss_mask& sample) const {
     if (record.is_text) {
@@ -150,7 +148,7 @@ class chat_record_encoder {
   }
 
  private:
-  /// A prompt and its completion, which ends with the end-of-text token, once.
+  /// Prompt and completion, with exactly one end-of-text token.
   void encode_text(const chat_record& record, text_with_loss_mask& sample) const {
     const token eos = with_.special().eos;
     const std::string mark = eos >= 0 ? with_.token_text(eos) : std::string();
@@ -172,7 +170,7 @@ class chat_record_encoder {
     if (eos >= 0) sample.add(eos, false);
     learn_behind(prompt.tokens, sample);
   }
-  /// A completion begins where the tokens of prompt and completion differ from those of the prompt alone.            [trl, common_prefix_length]
+  /// The completion begins where its tokens differ from the prompt's.            [trl, common_prefix_length]
   static void learn_behind(const std::vector<token>& prompt, text_with_loss_mask& sample) {
     std::size_t same = 0;
     while (same < std::min(prompt.size(), sample.tokens.size()) && prompt[same] == sample.tokens[same]) ++same;
@@ -185,13 +183,13 @@ class chat_record_encoder {
   std::optional<chat_encoder> encoder_{};
 };
 
-/// Says what a template leaves out of the records of a file, each once. Used by several threads at once.
+/// Reports what a template does not read of a file's records, each once; thread-safe.
 class unread_warnings {
  public:
   explicit unread_warnings(warning_handler warn) : warn_(std::move(warn)) {}
 
   ///   place      of the record: "chats.jsonl: line 2"
-  ///   variables  chat_template_kwargs of the record
+  ///   variables  the record's chat_template_kwargs
   void say(const std::string& path, std::string_view place, const std::vector<unread_field>& unread, const jinja_mapping& variables,
            const chat_template& form) {
     for (const unread_field& one : unread)

@@ -1,4 +1,4 @@
-// Tokenized samples. Memory stays bounded for any source size: what does not fit lies in an unnamed file.
+// Tokenized samples in bounded memory: large arrays are in an unnamed file.
 #pragma once
 
 #include <algorithm>
@@ -23,54 +23,52 @@ struct dataset_parts;  // once_per_host.hpp
 
 }
 
-/// How samples become sequences of a batch.
+/// How samples become sequences.
 enum class sequence_layout : std::uint8_t {
-  stream,    ///< all samples concatenated and cut into sequences of the sequence length: pre-training
-  separate,  ///< one sample per sequence, padded to the longest of the step
-  packed     ///< several samples per sequence; each attends only to itself, its positions begin at 0
+  stream,    ///< samples concatenated, cut at the sequence length: pre-training
+  separate,  ///< a sample per sequence, padded to the longest of the step
+  packed     ///< several samples per sequence, each with separate attention and positions from 0
 };
 
-/// What happens to a sample longer than the sequence length.
+/// Treatment of samples longer than the sequence length.
 enum class overlong : std::uint8_t { refuse, truncate, leave_out };
 
-/// What a sample may have beside its tokens, for objectives: every sample of a dataset has the same of these.
+/// Values of a sample besides tokens, for objectives; all samples of a dataset have the same kinds.
 struct sample_values {
-  std::optional<token> label{};                   ///< of the sample
-  std::optional<double> reference_log_prob{};     ///< by a reference model: the sum over the sample's targets
-  std::span<const float> token_weights{};         ///< of each token: weight of its loss where it is a target
-  std::span<const token> teacher_tokens{};        ///< of each token: the k tokens that a teacher finds most probable after it
+  std::optional<token> label{};
+  std::optional<double> reference_log_prob{};     ///< by a reference model, summed over targets
+  std::span<const float> token_weights{};         ///< per token: weight of its loss as target
+  std::span<const token> teacher_tokens{};        ///< per token: the teacher's k most probable next tokens
   std::span<const float> teacher_log_probs{};     ///< and their log-probabilities
 };
 
-/// Samples of equal length that are read from somewhere when a batch needs them, in the order of training.
+/// Samples of equal length, read on demand in training order.
 class sample_source {
  public:
   virtual ~sample_source() = default;
   [[nodiscard]] virtual std::size_t size() const = 0;
-  /// Every sample has seq_length() + 1 tokens, each but the first a target.
+  /// Samples have seq_length() + 1 tokens; all but the first are targets.
   [[nodiscard]] virtual std::size_t seq_length() const = 0;
-  /// Every token that read() returns is below this.
+  /// Tokens of read() are below this.
   [[nodiscard]] virtual std::size_t vocab_size() const = 0;
-  /// Tokens of a sample from its token `first` on; may be called from several threads.
-  ///   throws  data_error naming the place of a token that is not below vocab_size()
+  /// A sample's tokens from `first` on; thread-safe.
+  ///   throws  data_error with the place of a token not below vocab_size()
   virtual void read(std::size_t sample, std::size_t first, std::span<token> into) const = 0;
-  /// Precedes a checksum of contents at the end of identity().
+  /// Precedes the checksum at the end of identity().
   static constexpr std::string_view checksum_follows = "; checksum ";
-  /// What decides the samples and their order: files, seed, number of samples. A checkpoint records it. Empty: not known.
+  /// What decides samples and order (files, seed, number of samples), for checkpoints. Empty: unknown.
   [[nodiscard]] virtual std::string identity() const { return {}; }
 };
 
-/// Samples of tokens with a loss mask: each token is a target or ignored by the loss.
+/// Samples of tokens with a loss mask.
 class dataset {
  public:
   explicit dataset(std::string source, sequence_layout layout) : source_(std::move(source)), layout_(layout) { begins_.push_back(0); }
-  /// A finished dataset of layout `stream` that holds no tokens: a loader reads its samples, in their order. add(), extend(), begin(), at() and is_target()
-  /// are a config_error.
+  /// A finished `stream` dataset without tokens: a loader reads samples in their order. add(), extend(), begin(), at() and is_target() throw config_error.
   dataset(std::string source, std::shared_ptr<const sample_source> samples);
 
-  /// Appends a sample. `learned(i)` says whether token i is a target (the loss mask); it is called once for each token, in order.
-  ///   throws  data_error if a token is negative or at least 2^30, and what `learned` throws; the dataset is then as it was, without the sample;
-  ///           config_error after finish()
+  /// Appends a sample. learned(i): token i is a target; called once per token, in order.
+  ///   throws  data_error if a token is negative or at least 2^30, and errors of `learned`: the dataset is unchanged; config_error after finish()
   template <std::predicate<std::size_t> Learned>
   void add(std::span<const token> tokens, Learned&& learned) {
     require_unfinished("add()");
@@ -86,8 +84,8 @@ class dataset {
     adding.is_whole = true;
   }
   void add(std::span<const token> tokens);
-  /// Appends a sample with values for objectives.
-  ///   throws  data_error if arrays have another size than the tokens, or the teacher's k is not that of the samples before; also as above
+  /// With values for objectives.
+  ///   throws  also data_error if array sizes do not match the tokens, or the teacher's k differs
   template <std::predicate<std::size_t> Learned>
   void add(std::span<const token> tokens, Learned&& learned, const sample_values& values) {
     require_unfinished("add()");
@@ -96,19 +94,19 @@ class dataset {
     add(tokens, learned);
     adding.is_whole = true;
   }
-  /// Appends tokens to the current sample: documents too large for memory arrive in pieces.
-  ///   throws  data_error if a token is negative or at least 2^30; none of these tokens is then appended
+  /// Appends tokens to the current sample, for documents larger than memory.
+  ///   throws  data_error if a token is negative or at least 2^30: none is appended
   void extend(std::span<const token> tokens);
-  /// Ends a sample built by `extend`.
+  /// Ends a sample of `extend`.
   void end_sample();
-  /// Call once, after the last sample: loaders refuse data that is not finished.
-  ///   throws  data_error if no token is a target, or only some samples have a label, a reference log-probability, weights, or a teacher's tokens; if a
-  ///           teacher's k tokens of one token are not different, or their log-probabilities are positive or NaN (all NaN where nothing follows: at the end of
-  ///           a sample, in a stream of all samples; or in the whole sample, which must not be trained on)
+  /// Call once after the last sample: loaders require it.
+  ///   throws  data_error if no token is a target, or only some samples have a kind of value; if a teacher's k tokens are not different, or log-probabilities
+  ///           are
+  ///           positive or NaN (NaN is allowed for all k where nothing follows, and for an entire sample, which must not be trained on)
   void finish();
-  /// Values for all samples of a finished dataset, in place of those that it has. NaN: the sample has none, and must not be trained on.
-  ///   seq_length   that samples were truncated to for them; 0: they are of whole samples, and samples must not be truncated in training
-  ///   throws       data_error when there are not as many as samples (or k for every token), or a teacher's are none: see finish()
+  /// Replaces the values of a finished dataset. NaN: no value; the sample must not be trained on.
+  ///   seq_length   truncation of the samples they belong to; 0: none, also not in training
+  ///   throws       data_error when sizes do not match the samples (tokens x k), or for invalid teacher values: see finish()
   void set_reference_log_probs(spilled_array<double> values, std::size_t seq_length = 0);
   void set_teacher_log_probs(spilled_array<token> tokens, spilled_array<float> log_probs, std::size_t k, std::size_t seq_length = 0);
 
@@ -121,7 +119,7 @@ class dataset {
     require_own_tokens("begin()");
     return static_cast<std::size_t>(begins_[sample]);
   }
-  /// Token i of the whole dataset, and whether it is a target.
+  /// Token i of the dataset.
   [[nodiscard]] token at(std::size_t i) const {
     require_own_tokens("at()");
     return tokens_[i] & ~target_bit;
@@ -130,49 +128,46 @@ class dataset {
     require_own_tokens("is_target()");
     return (tokens_[i] & target_bit) != 0;
   }
-  /// Where a loader reads samples from; none: the dataset holds their tokens.
+  /// Null: the dataset holds tokens.
   [[nodiscard]] const sample_source* samples() const { return samples_.get(); }
-  /// throws config_error if samples are read from a sample_source
+  /// throws config_error with a sample_source
   void require_own_tokens(const char* who) const {
     if (samples_) [[unlikely]]
       refuse_sample_source(who);
   }
-  /// throws config_error before finish()
   void require_finished() const {
     require<config_error>(finished_, source_, ": finish() must be called after the last sample; ", size(), " samples were added");
   }
-  /// Length of the longest sample, in tokens.
+  /// In tokens.
   [[nodiscard]] std::size_t longest() const;
   [[nodiscard]] token largest_token() const { return samples_ ? static_cast<token>(samples_->vocab_size()) - 1 : largest_; }
   [[nodiscard]] const std::string& source() const { return source_; }
   [[nodiscard]] sequence_layout layout() const { return layout_; }
 
-  // What samples have beside tokens: a value per sample, or (k) per token of the whole dataset; empty: the dataset has none.
+  // One value per sample, or (k) per token of the dataset; empty: none.
   [[nodiscard]] std::span<const token> labels() const { return labels_.values(); }
   [[nodiscard]] std::span<const double> reference_log_probs() const { return reference_log_probs_.values(); }
   [[nodiscard]] std::span<const float> token_weights() const { return token_weights_.values(); }
   [[nodiscard]] std::span<const token> teacher_tokens() const { return teacher_tokens_.values(); }
   [[nodiscard]] std::span<const float> teacher_log_probs() const { return teacher_log_probs_.values(); }
-  /// A teacher's log-probabilities per token; 0: none.
+  /// Log-probabilities per token by a teacher; 0: none.
   [[nodiscard]] std::size_t top_k() const { return top_k_; }
-  /// The sequence length that samples were truncated to when a model computed these values; 0: they were not.
+  /// Truncation of samples when a model computed these values; 0: none.
   [[nodiscard]] std::size_t reference_seq_length() const { return reference_seq_length_; }
   [[nodiscard]] std::size_t teacher_seq_length() const { return teacher_seq_length_; }
-  /// A checksum of tokens, loss mask, samples and groups: whether values that lie in a file belong to this data.
+  /// Checksum of tokens, loss mask, samples and groups, for matching files of values.
   [[nodiscard]] std::uint64_t fingerprint() const;
-  /// What a run that is resumed is compared by: source, sizes, and a checksum of some of the tokens and the number of targets; or what the sample_source
-  /// says of itself.
+  /// For resuming: source, sizes, a checksum of some tokens, number of targets; or the sample_source's.
   [[nodiscard]] std::string identity() const;
 
-  /// What happens to samples longer than the sequence length; refused by default.
   overlong when_too_long = overlong::refuse;
-  /// So many consecutive samples stay together, in order, and are left out together: 2 for pairs of a chosen and a rejected answer.
+  /// Consecutive samples that stay together, in order, or are left out together: 2 for chosen and rejected answers.
   std::size_t group_size = 1;
 
  private:
   friend struct detail::dataset_parts;
   static constexpr token target_bit = token{1} << 30;
-  /// Takes back what was appended since it was made, unless it is whole.
+  /// Reverts appends since its construction, unless is_whole.
   struct addition {
     explicit addition(dataset& to);
     ~addition();
@@ -188,7 +183,7 @@ class dataset {
   [[noreturn]] void refuse_sample_source(const char* who) const;
   void require_unfinished(const char* who) const {
     require_own_tokens(who);
-    require<config_error>(!finished_, source_, ": ", who, " must be called before finish()");  // an array that lies in a file does not grow
+    require<config_error>(!finished_, source_, ": ", who, " must be called before finish()");  // mapped arrays cannot grow
   }
   void require_token(token t) const;
   void append_values(std::size_t tokens, const sample_values& values);
@@ -209,7 +204,7 @@ class dataset {
   bool extended_ = false, finished_ = false;
 };
 
-/// throws data_error unless every token of the data is below the vocabulary size
+/// throws data_error unless every token is below the vocabulary size
 void require_tokens_below(const dataset& data, std::size_t vocabulary);
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Definitions of dataset.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of dataset.hpp.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,7 @@ XTRAIN_INLINE void dataset::extend(std::span<const token> tokens) {
     tokens_.push_back(t | target_bit);
   }
   adding.is_whole = true;
-  targets_ += tokens.size() - (extended_ || tokens.empty() ? 0 : 1);  // a sample's first token is never a target
+  targets_ += tokens.size() - (extended_ || tokens.empty() ? 0 : 1);  // a sample's first token is no target
   extended_ = extended_ || !tokens.empty();
 }
 
@@ -123,7 +123,7 @@ XTRAIN_INLINE void dataset::require_teacher_values(std::span<const token> all_to
   std::vector<token> sorted(k);
   for (std::size_t s = 0; s < size(); ++s) {
     const std::size_t length = this->length(s), first = begin(s);
-    // nothing follows the last token; of samples that are truncated, or left out, there may be less
+    // nothing follows the last token; truncated samples may have less
     const bool is_stream = layout_ == sequence_layout::stream;
     const std::size_t inputs = (is_stream && first + length < tokens()) || length == 0 ? length : length - 1;
     const std::size_t used = is_stream || seq_length == 0 ? inputs : std::min(inputs, seq_length);
@@ -192,7 +192,7 @@ XTRAIN_INLINE void dataset::set_teacher_log_probs(spilled_array<token> tokens, s
 XTRAIN_INLINE std::uint64_t dataset::fingerprint() const {
   require_own_tokens("fingerprint()");
   std::vector<std::uint64_t> parts{size(), tokens(), group_size}, block;
-  const auto add = [&](std::size_t count, auto&& value) {  // a checksum of checksums: of bounded memory, wherever the tokens lie
+  const auto add = [&](std::size_t count, auto&& value) {  // checksum of checksums, in bounded memory
     for (std::size_t first = 0; first < count; first += std::size_t{1} << 16) {
       block.clear();
       for (std::size_t i = first; i < std::min(count, first + (std::size_t{1} << 16)); ++i) block.push_back(value(i));
@@ -219,7 +219,7 @@ XTRAIN_INLINE void dataset::require_token(token t) const {
 }
 
 XTRAIN_INLINE void require_tokens_below(const dataset& data, std::size_t vocabulary) {
-  if (data.samples() != nullptr) {  // its tokens are checked when they are read
+  if (data.samples() != nullptr) {  // its tokens are checked when read
     require<config_error>(data.samples()->vocab_size() <= vocabulary, data.source(),
                           ": the vocab_size that tokens are checked against must be at most the model's ", vocabulary, "; given ",
                           data.samples()->vocab_size());
@@ -238,7 +238,7 @@ XTRAIN_INLINE void require_tokens_below(const dataset& data, std::size_t vocabul
     fail<data_error>(data.source(), ": tokens must be below the model's vocabulary of ", vocabulary, "; token ", data.largest_token(),
                      " occurs. Does the tokenizer belong to this model?");
   }
-  // padding has k different tokens, too
+  // padding, too, has k different tokens
   require<data_error>(data.top_k() <= vocabulary, data.source(), ": a teacher's tokens of each token must be at most the model's vocabulary of ", vocabulary,
                       "; given ", data.top_k());
 }

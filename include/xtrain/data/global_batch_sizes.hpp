@@ -1,4 +1,4 @@
-// The sequences of every step of a run whose global batch grows.
+// Sequences per step when the global batch grows.
 #pragma once
 
 #include <algorithm>
@@ -9,24 +9,24 @@
 
 namespace xtrain {
 
-/// A global batch that grows from `start` by `increment` while the first `samples` sequences are trained on: Megatron-LM's --rampup-batch-size.
+/// The global batch grows from `start` by `increment` during the first `samples` sequences: Megatron-LM's --rampup-batch-size.
 struct batch_size_rampup {
-  std::size_t start = 0;      ///< sequences of the first step, of all ranks; 0: all steps are equal
-  std::size_t increment = 0;  ///< of the batch, as often as it takes to reach the full one
+  std::size_t start = 0;      ///< sequences of the first step, all ranks; 0: no ramp-up
+  std::size_t increment = 0;  ///< repeated up to the full batch
   std::size_t samples = 0;
 
   [[nodiscard]] explicit operator bool() const { return start > 0; }
   friend bool operator==(const batch_size_rampup&, const batch_size_rampup&) = default;
 };
 
-/// How many sequences each step of a run has, and all steps before it.
+/// Sequences of each step, and of all earlier steps.
 class global_batch_sizes {
  public:
   global_batch_sizes() = default;
   /// With n = (full - start) / increment, the batch after c sequences is start + ⌊c / (samples / n)⌋ · increment, and `full` after more than `samples`.
   ///                                                                          [Megatron-LM, RampupBatchsizeNumMicroBatchesCalculator.update]
-  ///   full      sequences of a step after the ramp-up
-  ///   multiple  micro-batch size x data-parallel ranks: every step has whole micro-batches. (Megatron-LM stops the run at the first one that has not)
+  ///   full      sequences per step after the ramp-up
+  ///   multiple  micro-batch size x data-parallel ranks, a divisor of every size (Megatron-LM stops the run instead)
   ///   throws    config_error
   global_batch_sizes(std::size_t full, const batch_size_rampup& rampup, std::size_t multiple) : full_(full) {
     if (!rampup) return;
@@ -45,8 +45,8 @@ class global_batch_sizes {
     part now{.first_step = 0, .before = 0, .size = rampup.start};
     while (now.size < full) {
       parts_.push_back(now);
-      // sizes never fall: the number of steps of this size by bisection
-      std::size_t few = 0, many = (rampup.samples - std::min(rampup.samples, now.before)) / now.size + 1;  // after these it is the full one
+      // sizes never fall: bisection gives the steps of this size
+      std::size_t few = 0, many = (rampup.samples - std::min(rampup.samples, now.before)) / now.size + 1;  // then the size is `full`
       while (few + 1 < many) {
         const std::size_t middle = few + (many - few) / 2;
         (size_after(now.before + middle * now.size) == now.size ? few : many) = middle;
@@ -58,15 +58,15 @@ class global_batch_sizes {
     parts_.push_back(now);
   }
 
-  /// Steps are counted from 0.
+  /// Steps count from 0.
   [[nodiscard]] std::size_t of(std::size_t step) const { return parts_.empty() ? full_ : at_step(step).size; }
-  /// Sequences of all steps before this one.
+  /// Sequences before this step.
   [[nodiscard]] std::size_t before(std::size_t step) const {
     if (parts_.empty()) return step * full_;
     const part& one = at_step(step);
     return one.before + (step - one.first_step) * one.size;
   }
-  /// The number of steps that so many sequences fill.
+  /// Steps that `sequences` fill.
   [[nodiscard]] std::size_t whole_steps(std::size_t sequences) const {
     if (parts_.empty()) return full_ > 0 ? sequences / full_ : 0;
     const part& one = *(std::upper_bound(parts_.begin() + 1, parts_.end(), sequences, [](std::size_t n, const part& p) { return n < p.before; }) - 1);
@@ -74,7 +74,7 @@ class global_batch_sizes {
   }
 
  private:
-  /// Steps of one size.
+  /// Steps of equal size.
   struct part {
     std::size_t first_step = 0, before = 0, size = 0;
   };
@@ -83,7 +83,7 @@ class global_batch_sizes {
   }
 
   std::size_t full_ = 0;
-  std::vector<part> parts_;  // none: all steps are equal
+  std::vector<part> parts_;  // empty: all steps are equal
 };
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Definitions of gpt_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of gpt_dataset.hpp.
 #pragma once
 
 #include <algorithm>
@@ -31,9 +31,9 @@ namespace xtrain {
 
 namespace detail {
 
-inline constexpr std::size_t blend_block = 1024;  // samples between two stored counts
+inline constexpr std::size_t blend_block = 1024;  // samples between stored counts
 
-/// A whole text as a finite non-negative number; none if it is something else.
+/// The entire text must be a finite non-negative number.
 [[nodiscard]] inline bool parse_weight(std::string_view text, double& value) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
@@ -41,7 +41,7 @@ inline constexpr std::size_t blend_block = 1024;  // samples between two stored 
   return problem == std::errc{} && end == text.data() + text.size() && std::isfinite(value) && value >= 0;
 }
 
-/// numpy.sum of doubles, whose order of additions decides the last bit.
+/// numpy.sum of doubles: its order decides the last bit.
 [[nodiscard]] inline double numpy_sum(std::span<const double> values) {
   const std::size_t n = values.size();
   if (n < 8) return std::accumulate(values.begin(), values.end(), 0.0);
@@ -124,7 +124,7 @@ XTRAIN_INLINE gpt_index build_gpt_index(const indexed_file& file, std::size_t fi
   require<data_error>(last <= std::uint64_t{1} << 32, file.prefix(), ": an order can have up to 2^32 documents; given documents up to ", last);
 
   gpt_index index;
-  // the smallest number of epochs whose tokens give that many samples: epochs * tokens - 1 >= samples * seq_length
+  // least number of epochs with enough tokens: epochs * tokens - 1 >= samples * seq_length
   const std::uint64_t epochs = (static_cast<std::uint64_t>(samples) * seq_length + tokens) / tokens;
   const std::uint64_t all = samples_of(epochs);
   require<data_error>(epochs <= (std::uint64_t{1} << 32) / (last - first) && all < std::uint64_t{1} << 32, file.prefix(),
@@ -152,7 +152,7 @@ XTRAIN_INLINE gpt_index build_gpt_index(const indexed_file& file, std::size_t fi
       ++document;
       offset = 0;
     }
-    offset += left - 1;  // the last token is the next sample's first
+    offset += left - 1;  // the last token begins the next sample
     index.samples.push_back({static_cast<std::uint32_t>(document), static_cast<std::int32_t>(offset)});
   }
 
@@ -167,8 +167,8 @@ XTRAIN_INLINE gpt_index build_gpt_index(const indexed_file& file, std::size_t fi
 
 namespace detail {
 
-/// How many samples a source should have given, less those that it has. The product is rounded before the subtraction, as where Megatron's helpers are
-/// compiled: a fused multiply-add decides ties between equal weights otherwise.
+/// Samples due from a source minus samples given. The product is rounded first, as in Megatron's compiled helpers: a fused multiply-add would decide ties
+/// between equal weights otherwise.
 [[nodiscard]] inline double behind_of(double weight, double step, double taken) {
   const volatile double due = weight * step;
   return due - taken;
@@ -226,7 +226,7 @@ XTRAIN_INLINE gpt_samples::gpt_samples(const std::vector<gpt_source>& sources, b
     std::size_t samples = options.samples;
     if (blended)
       samples =
-          static_cast<std::size_t>(std::ceil(static_cast<double>(options.samples) * weights[d] * 1.005));  // some to spare, as Megatron
+          static_cast<std::size_t>(std::ceil(static_cast<double>(options.samples) * weights[d] * 1.005));  // 0.5 % spare, as Megatron
     if (samples == 0) {
       std::size_t tokens = 0;
       for (std::size_t s = first; s < last; ++s) tokens += file.length(s);

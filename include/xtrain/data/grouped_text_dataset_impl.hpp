@@ -1,4 +1,4 @@
-// Definitions of grouped_text_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of grouped_text_dataset.hpp.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Calls visit(text) for every text of a file.
+/// Calls visit(text) per text of a file.
 template <class Visit>
 void for_each_text(const std::string& path, const std::string& field, Visit&& visit) {
   if (path.ends_with(".txt")) {

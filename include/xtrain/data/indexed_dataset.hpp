@@ -1,5 +1,5 @@
-// Megatron's indexed datasets: PREFIX.bin, tokens back to back, and PREFIX.idx, where sequences and documents are in it. Read by
-// memory mapping, written as a stream, byte for byte as Megatron-LM, AscendSpeed and GPT-NeoX write them (MMIDIDX, version 1).
+// Megatron's indexed datasets: PREFIX.bin, tokens back to back, and PREFIX.idx, positions of sequences and documents. Read by memory mapping, written as a
+// stream, byte for byte as Megatron-LM, AscendSpeed and GPT-NeoX (MMIDIDX, version 1).
 //
 // PREFIX.idx, little-endian, nothing aligned: "MMIDIDX\0\0"; u64 version 1; u8 dtype code; u64 number of sequences S; u64 number of document
 // boundaries D; S x i32 lengths in tokens; S x i64 offsets into PREFIX.bin in bytes; D x i64 document boundaries, the first 0: document d is
@@ -20,7 +20,7 @@
 
 namespace xtrain {
 
-/// How a token is stored; the values are the codes in the file. (6 and 7 are floating-point dtypes, which no tokens have.)
+/// Token dtypes by code in the file (6 and 7 are floating-point).
 enum class indexed_dtype : std::uint8_t { u8 = 1, i8 = 2, i16 = 3, i32 = 4, i64 = 5, u16 = 8 };
 
 /// Bytes per token.
@@ -40,94 +40,92 @@ enum class indexed_dtype : std::uint8_t { u8 = 1, i8 = 2, i16 = 3, i32 = 4, i64 
   return 8;
 }
 
-/// The dtype Megatron chooses for tokens of a vocabulary: u16 below 65500, else i32. (Instruction datasets are always i32: labels are -100.)
+/// Megatron's choice: u16 below 65500, else i32. (Instruction datasets are i32: labels are -100.)
 [[nodiscard]] constexpr indexed_dtype indexed_dtype_for(std::size_t vocabulary) {
   return vocabulary < 65500 ? indexed_dtype::u16 : indexed_dtype::i32;
 }
 
-/// How much an indexed_writer has written: what an interrupted program needs to go on from.
+/// What an indexed_writer has written, for resuming.
 struct indexed_position {
   std::uint64_t tokens = 0, sequences = 0, documents = 0;
 
   friend bool operator==(const indexed_position&, const indexed_position&) = default;
 };
 
-/// The parts that an interrupted writer left are not what it recorded.
+/// An interrupted writer's parts do not match its record.
 class damaged_part_error : public file_error {
   using file_error::file_error;
 };
 
-/// Writes PREFIX.bin and PREFIX.idx as a stream: memory is bounded for any size. Until finish() everything lies in PREFIX.bin.part and
-/// PREFIX.idx.part (the lengths of the sequences so far), which stay when the program ends early: a pair under its own names is whole.
+/// Writes PREFIX.bin and PREFIX.idx as a stream, in bounded memory. Until finish() data is in PREFIX.bin.part and PREFIX.idx.part (lengths of sequences),
+/// which stay when the program ends early: files under final names are complete.
 ///
-/// To survive an interruption, record what sync() returns from time to time, with checksum(), and how much of the input that is; then construct a
-/// writer with the recorded position, which cuts off what was written after it.
+/// For resuming, record the result of sync(), checksum(), and the input position; construct a writer from them: it cuts off what was written later.
 class indexed_writer {
  public:
-  /// Begins a new dataset; parts that an interrupted writer left are overwritten.
+  /// Overwrites an interrupted writer's parts.
   ///   throws  file_error if the files cannot be created, or another writer has them
   indexed_writer(std::string prefix, indexed_dtype dtype);
-  /// Continues an interrupted one from a position that sync() returned, for which the parts are read.
-  ///   checksum  what checksum() was there; none: is not compared
-  ///   throws  damaged_part_error if the parts are missing, shorter than that, or do not fit the position or the checksum; file_error
+  /// Continues from a position of sync(); reads the parts.
+  ///   checksum  checksum() at that position; none: not compared
+  ///   throws  damaged_part_error if the parts are missing, too short, or do not match position or checksum; file_error
   indexed_writer(std::string prefix, indexed_dtype dtype, const indexed_position& from, std::optional<std::uint64_t> checksum = {});
   indexed_writer(indexed_writer&&) = default;
   indexed_writer& operator=(indexed_writer&&) = delete;
 
-  /// Adds tokens to the current sequence: a text too large for memory arrives in pieces.
+  /// Adds tokens to the current sequence, for texts larger than memory.
   ///   throws  data_error if a token does not fit the dtype, or a sequence has 2^31 tokens or more
   void extend(std::span<const token> tokens);
-  /// Ends the current sequence, which may be empty.
+  /// The sequence may be empty.
   void end_sequence();
-  /// extend and end_sequence.
   void add_sequence(std::span<const token> tokens);
-  /// Ends the current document: the sequences since the last one. A document may have no sequence.
-  ///   throws  config_error if a sequence was begun by extend and not ended
+  /// Ends the current document, which may have no sequence.
+  ///   throws  config_error within a sequence
   void end_document();
   /// A document of one sequence.
   void add_document(std::span<const token> tokens);
 
   [[nodiscard]] indexed_position position() const { return at_; }
-  /// A checksum of all tokens and lengths so far.
+  /// Of all tokens and lengths so far.
   [[nodiscard]] std::uint64_t checksum() const { return tokens_sum_ ^ (entries_sum_ << 1U | entries_sum_ >> 63U); }
-  /// Puts everything so far on disk and returns the position. Call it between documents.
+  /// Puts everything on disk; call between documents.
   ///   throws  config_error within a document, file_error if the disk is full
   indexed_position sync();
 
-  /// Writes PREFIX.idx, and gives both files their names, PREFIX.idx last. An existing pair is replaced. Call it once.
+  /// Writes PREFIX.idx and renames both files, PREFIX.idx last; replaces an existing pair. Call once.
   ///   throws  config_error within a document, file_error if the disk is full
   void finish();
-  /// Removes the parts of a dataset that shall not be continued.
+  /// Removes the parts.
   void discard();
 
   [[nodiscard]] const std::string& prefix() const { return prefix_; }
 
  private:
-  static constexpr std::int32_t end_of_document = -1;  // among the lengths in PREFIX.idx.part
+  static constexpr std::int32_t end_of_document = -1;  // in PREFIX.idx.part
 
   void open(bool create);
   void log(std::int32_t entry);
   void flush();
   void require_between_documents() const;
-  /// FNV-1a of numbers: an accidental change of one of them always changes the sum, which can be continued after any of them.
+  /// FNV-1a of numbers: a single change always changes the sum, which can be continued.
   static void add_to(std::uint64_t& sum, std::int32_t number) { sum = (sum ^ static_cast<std::uint32_t>(number)) * 0x100000001B3U; }
 
   std::string prefix_;
   indexed_dtype dtype_;
   indexed_position at_;
-  std::uint64_t sequence_tokens_ = 0;  // of the current sequence
+  std::uint64_t sequence_tokens_ = 0;  // in the current sequence
   std::uint64_t document_begin_ = 0;   // sequences before the current document
   std::uint64_t tokens_sum_ = 0xCBF29CE484222325U, entries_sum_ = tokens_sum_;
   detail::descriptor bin_, log_;
-  std::vector<std::byte> tokens_;  // not written yet
+  std::vector<std::byte> tokens_;  // not yet written
   std::vector<std::int32_t> entries_;
 };
 
-/// A mapped, validated indexed dataset: only pages that are read take memory.
+/// A mapped, validated indexed dataset; only pages read take memory.
 class indexed_file {
  public:
-  /// throws  file_error if a file is missing, malformed, contradicts itself or the other one; older formats (TNTIDX), floating-point dtypes
-  ///         and multimodal indices are refused by name
+  /// throws  file_error if a file is missing, malformed or inconsistent; older formats (TNTIDX), floating-point dtypes and multimodal indices are
+  ///         refused by name
   explicit indexed_file(const std::string& prefix);
 
   [[nodiscard]] const std::string& prefix() const { return prefix_; }
@@ -135,23 +133,22 @@ class indexed_file {
   [[nodiscard]] std::size_t sequences() const { return sequences_; }
   [[nodiscard]] std::size_t documents() const { return boundaries_ - 1; }
   [[nodiscard]] std::size_t tokens() const { return tokens_; }
-  /// Length of a sequence, and its first token in the file, in tokens.
+  /// Length and first token of a sequence, in tokens.
   [[nodiscard]] std::size_t length(std::size_t sequence) const {
     return static_cast<std::size_t>(load<std::int32_t>(lengths_ + 4 * sequence));
   }
   [[nodiscard]] std::size_t begin(std::size_t sequence) const {
     return static_cast<std::size_t>(load<std::int64_t>(offsets_ + 8 * sequence)) / bytes_of(dtype_);
   }
-  /// The first sequence of a document; document_begin(documents()) is where the last one ends.
+  /// First sequence of a document; document_begin(documents()): the end of the last.
   [[nodiscard]] std::size_t document_begin(std::size_t document) const {
     return static_cast<std::size_t>(load<std::int64_t>(documents_ + 8 * document));
   }
-  /// The document a sequence belongs to.
   [[nodiscard]] std::size_t document_of(std::size_t sequence) const;
-  /// The sequence that token i of the file belongs to.
+  /// Sequence of the file's token i.
   [[nodiscard]] std::size_t sequence_of(std::size_t i) const;
 
-  /// Calls visit(k, value of token first + k of the file as std::int64_t) for `count` tokens: one switch over the dtype, not one per token.
+  /// Calls visit(k, value of the file's token first + k as std::int64_t) for `count` tokens, with one switch over the dtype.
   template <class Visit>
   void for_each(std::size_t first, std::size_t count, Visit&& visit) const {
     switch (dtype_) {
@@ -169,19 +166,19 @@ class indexed_file {
         return walk<std::int64_t>(first, count, visit);
     }
   }
-  /// Reads tokens from token `first` of the file on, which must be at least 0 and below `vocabulary`.
-  ///   throws  data_error with file, document and offset of a token outside the vocabulary
+  /// Reads tokens from `first` on.
+  ///   throws  data_error with file, document and offset of a token that is negative or not below `vocabulary`
   void read(std::size_t first, std::span<token> into, std::size_t vocabulary) const;
-  /// A checksum of the whole index and of some blocks of the tokens, which may be larger than memory.
+  /// Checksum of the index and of some token blocks.
   [[nodiscard]] std::uint64_t fingerprint() const;
-  /// Advice that short ranges will be read in any order: a page that is read does not bring the pages around it.
+  /// Advises the system of random access: no read-ahead.
   void expect_random_access() const;
-  /// "PREFIX.bin: document 3, sequence 5, offset 17" for token i of the file; counted from 0.
+  /// "PREFIX.bin: document 3, sequence 5, offset 17" for the file's token i; from 0.
   [[nodiscard]] std::string place_of(std::size_t i) const;
 
  private:
   template <class T>
-  [[nodiscard]] static T load(const char* from) {  // nothing in the file is aligned
+  [[nodiscard]] static T load(const char* from) {  // nothing is aligned
     T value;
     std::memcpy(&value, from, sizeof(T));
     return value;

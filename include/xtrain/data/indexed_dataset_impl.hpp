@@ -1,4 +1,4 @@
-// Definitions of indexed_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of indexed_dataset.hpp.
 #pragma once
 
 #include <fcntl.h>
@@ -40,7 +40,7 @@ namespace detail {
 inline constexpr std::string_view index_magic{"MMIDIDX\0\0", 9};
 inline constexpr std::size_t index_header = 9 + 8 + 1 + 8 + 8;
 
-/// The range of values that a dtype has.
+/// Value range.
 [[nodiscard]] constexpr std::pair<std::int64_t, std::int64_t> range_of(indexed_dtype dtype) {
   switch (dtype) {
     case indexed_dtype::u8:
@@ -58,7 +58,7 @@ inline constexpr std::size_t index_header = 9 + 8 + 1 + 8 + 8;
   return {std::numeric_limits<token>::min(), std::numeric_limits<token>::max()};
 }
 
-/// Reads `bytes` bytes from where the file stands.
+/// Reads from the file's position.
 XTRAIN_INLINE void read_all(int fd, void* to, std::size_t bytes, const std::string& path) {
   auto* into = static_cast<char*>(to);
   while (bytes > 0) {
@@ -71,7 +71,7 @@ XTRAIN_INLINE void read_all(int fd, void* to, std::size_t bytes, const std::stri
   }
 }
 
-/// Calls visit(entry) for the first `count` integers of a file.
+/// Calls visit(entry) for a file's first `count` integers.
 template <class T, class Visit>
 void for_each_entry(int fd, std::uint64_t count, const std::string& path, Visit&& visit) {
   require<file_error>(::lseek(fd, 0, SEEK_SET) == 0, path, ": must be readable; the system says: ", reason(errno));
@@ -84,7 +84,7 @@ void for_each_entry(int fd, std::uint64_t count, const std::string& path, Visit&
   }
 }
 
-/// Calls visit(token) for the first `count` tokens of a file.
+/// Calls visit(token) for a file's first `count` tokens.
 template <class Visit>
 void for_each_token(int fd, indexed_dtype dtype, std::uint64_t count, const std::string& path, Visit&& visit) {
   const auto as_token = [&](auto value) { visit(static_cast<token>(value)); };
@@ -104,7 +104,7 @@ void for_each_token(int fd, indexed_dtype dtype, std::uint64_t count, const std:
   }
 }
 
-/// Collects numbers and writes them in large pieces.
+/// Writes numbers in large pieces.
 template <class T>
 class number_stream {
  public:
@@ -145,7 +145,7 @@ XTRAIN_INLINE indexed_writer::indexed_writer(std::string prefix, indexed_dtype d
     require<file_error>(::ftruncate(file.get(), static_cast<::off_t>(count * bytes_each)) == 0, path,
                         ": must be cut to the recorded position; the system says: ", detail::reason(errno));
   };
-  // check the record before anything is cut off
+  // check the record before cutting
   require<damaged_part_error>(from.sequences <= std::uint64_t{1} << 58 && from.documents <= std::uint64_t{1} << 58, log,
                               ": the recorded position must be one that a writer reached; given ", from.sequences, " sequences, ", from.documents,
                               " documents");
@@ -180,7 +180,7 @@ XTRAIN_INLINE void indexed_writer::open(bool create) {
     require<file_error>(file->valid(), path, ": must be writable; the system says: ", detail::reason(errno));
     require<file_error>(::flock(file->get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, path,
                         ": must be free; another program is writing it");
-    // a writer that finished meanwhile gave this file another name: it must not be cut
+    // another writer may have finished and renamed this file: it must not be cut
     struct ::stat own {}, named {};
     require<file_error>(::fstat(file->get(), &own) == 0 && ::stat(path.c_str(), &named) == 0 && own.st_dev == named.st_dev && own.st_ino == named.st_ino,
                         path, ": must be free; another program has just finished it");
@@ -201,7 +201,7 @@ XTRAIN_INLINE void indexed_writer::extend(std::span<const token> tokens) {
   std::byte* to = tokens_.data() + before;
   for (std::size_t i = 0; i < tokens.size(); ++i, to += bytes) {
     const std::int64_t wide = tokens[i];
-    std::memcpy(to, &wide, bytes);  // little-endian: the low bytes come first
+    std::memcpy(to, &wide, bytes);  // little-endian: low bytes first
     add_to(tokens_sum_, tokens[i]);
   }
   sequence_tokens_ += tokens.size();
@@ -287,7 +287,7 @@ XTRAIN_INLINE void indexed_writer::finish() {
     else ++sequences;
   });
   numbers.flush();
-  // an index that is there belongs to other tokens: it goes before these come
+  // an old index belongs to other tokens: remove it first
   require<file_error>(::unlink(idx.c_str()) == 0 || errno == ENOENT, idx, ": must be replaced; the system says: ", detail::reason(errno));
   require<file_error>(::rename((bin + ".part").c_str(), bin.c_str()) == 0, bin,
                       ": must take its name; the system says: ", detail::reason(errno));
@@ -336,7 +336,7 @@ XTRAIN_INLINE indexed_file::indexed_file(const std::string& prefix) : prefix_(pr
   documents_ = offsets_ + 8 * sequences_;
 
   const std::uint64_t bytes = bytes_of(dtype_);
-  std::uint64_t end = 0;  // below 2^31 * 8 * sequences, and each offset is at most the largest i64: no overflow
+  std::uint64_t end = 0;  // below 2^31 * 8 * sequences; offsets are at most the largest i64: no overflow
   for (std::size_t s = 0; s < sequences_; ++s) {
     const auto length = load<std::int32_t>(lengths_ + 4 * s);
     const auto offset = load<std::int64_t>(offsets_ + 8 * s);
@@ -361,7 +361,7 @@ XTRAIN_INLINE indexed_file::indexed_file(const std::string& prefix) : prefix_(pr
 }
 
 XTRAIN_INLINE std::size_t indexed_file::document_of(std::size_t sequence) const {
-  std::size_t low = 0, high = boundaries_;  // the last boundary that is not after the sequence
+  std::size_t low = 0, high = boundaries_;  // the last boundary not after the sequence
   while (high - low > 1) {
     const std::size_t middle = low + (high - low) / 2;
     (document_begin(middle) <= sequence ? low : high) = middle;
@@ -381,7 +381,7 @@ XTRAIN_INLINE std::size_t indexed_file::sequence_of(std::size_t i) const {
 XTRAIN_INLINE void indexed_file::read(std::size_t first, std::span<token> into, std::size_t vocabulary) const {
   const auto limit = static_cast<std::uint64_t>(vocabulary);
   will_be_read(std::as_bytes(std::span(bin_.data() + first * bytes_of(dtype_), into.size() * bytes_of(dtype_))));
-  std::uint64_t largest = 0;  // a negative token is a large one
+  std::uint64_t largest = 0;  // negative tokens count as large
   for_each(first, into.size(), [&](std::size_t k, std::int64_t value) {
     largest = std::max(largest, static_cast<std::uint64_t>(value));
     into[k] = static_cast<token>(value);

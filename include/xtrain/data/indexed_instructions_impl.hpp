@@ -1,4 +1,4 @@
-// Definitions of indexed_instructions.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of indexed_instructions.hpp.
 #pragma once
 
 #include <unistd.h>
@@ -25,7 +25,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// In the order in which they are finished: input_ids last.
+/// In order of finishing: input_ids last.
 [[nodiscard]] inline std::string attention_mask_prefix(const std::string& prefix) { return prefix + "_attention_mask_document"; }
 [[nodiscard]] inline std::string labels_prefix(const std::string& prefix) { return prefix + "_labels_document"; }
 [[nodiscard]] inline std::string input_ids_prefix(const std::string& prefix) { return prefix + "_input_ids_document"; }
@@ -34,7 +34,7 @@ namespace detail {
   return checksums ? std::optional((*checksums)[i]) : std::nullopt;
 }
 
-/// The prefix under which the files are, with "_packed" or without.
+/// The files' prefix, with or without "_packed".
 [[nodiscard]] inline std::string instruction_prefix(const std::string& prefix) {
   const std::string packed = prefix + "_packed";
   const bool is_packed = file_exists(input_ids_prefix(packed) + ".idx"), is_plain = file_exists(input_ids_prefix(prefix) + ".idx");
@@ -80,7 +80,7 @@ XTRAIN_INLINE indexed_position instruction_writer::sync() {
 
 XTRAIN_INLINE void instruction_writer::finish() {
   (void)sync();
-  // of a dataset that is there no part may stay beside the new one
+  // no part of an old dataset may remain
   for (const indexed_writer& one : files_) {
     const std::string idx = one.prefix() + ".idx";
     require<file_error>(::unlink(idx.c_str()) == 0 || errno == ENOENT, idx, ": must be replaced; the system says: ", detail::reason(errno));
@@ -121,7 +121,7 @@ XTRAIN_INLINE dataset indexed_instruction_dataset(const std::string& prefix, con
     from.for_each(from.begin(sequence), to.size(), [&](std::size_t i, std::int64_t value) { to[i] = value; });
   };
   for (std::size_t s = first; s < last; ++s) {
-    const std::size_t begin = ids.begin(s);  // the same in all three: they are of one dtype, or offsets are in tokens
+    const std::size_t begin = ids.begin(s);  // equal in all three: one dtype, or offsets in tokens
     tokens.resize(ids.length(s));
     ids.read(begin, tokens, std::size_t{1} << 30);
     load(mask, s, seen);

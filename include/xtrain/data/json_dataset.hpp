@@ -1,4 +1,4 @@
-// JSON and JSON Lines: a text field of each record, or instructions with answers. Component 'io'.
+// JSON and JSON Lines: texts, or instructions with answers. Component 'io'.
 #pragma once
 
 #include <initializer_list>
@@ -11,21 +11,21 @@
 
 namespace xtrain {
 
-/// How a JSON file of texts is read.
+/// How a file of texts is read.
 struct json_text_options {
-  std::string field = "text";  ///< of every record
+  std::string field = "text";  ///< in every record
   sequence_layout layout = sequence_layout::stream;
-  overlong when_too_long = overlong::refuse;  ///< for layouts of whole samples
+  overlong when_too_long = overlong::refuse;  ///< for layouts of entire samples
 };
 
-/// The texts of all records, each a document.
+/// Each record's text is a document.
 ///   throws  file_error, data_error with the line if a record is malformed
 [[nodiscard]] dataset json_text_dataset(const std::vector<std::string>& paths, const tokenizer& with, const json_text_options& options = {});
-/// The same for one file.
+/// For one file.
 [[nodiscard]] dataset json_text_dataset(const std::string& path, const tokenizer& with, const json_text_options& options = {});
 [[nodiscard]] dataset json_text_dataset(std::initializer_list<std::string> paths, const tokenizer& with, const json_text_options& options = {});
 
-/// The prompt before an answer. {instruction} and {input} are replaced.
+/// The prompt before an answer, with {instruction} and {input}.
 struct prompt_template {
   std::string with_input{};
   std::string without_input{};
@@ -38,19 +38,18 @@ struct prompt_template {
 
 /// How instructions are read.
 struct instruct_options {
-  bool train_on_input = false;  ///< the prompt contributes to the loss as well
-  bool packed = false;          ///< several samples per sequence, kept apart
+  bool train_on_input = false;  ///< the loss also covers the prompt
+  bool packed = false;          ///< several samples per sequence, isolated
   prompt_template prompt = alpaca_template();
   overlong when_too_long = overlong::refuse;
-  std::string instruction_field = "instruction", input_field = "input", output_field = "output";  ///< what a record calls them
-  std::size_t max_prompt_tokens = 0, max_answer_tokens = 0;  ///< the prompt, and the answer without its end token, are cut at so many tokens; 0: they are not
-  bool skips_empty = false;  ///< records with an empty instruction or answer are left out; false: they are samples
-  /// The last of the tokens that the tokenizer puts behind a prompt is a target, as in ChatGLM-6B's P-tuning; false: they are not.
+  std::string instruction_field = "instruction", input_field = "input", output_field = "output";  ///< field names
+  std::size_t max_prompt_tokens = 0, max_answer_tokens = 0;  ///< limits of prompt and answer (without end token); 0: none
+  bool skips_empty = false;  ///< omits records with an empty instruction or answer
+  /// The last token that the tokenizer puts after a prompt is a target, as in ChatGLM-6B's P-tuning.
   bool learns_prompt_ending = false;
 };
 
-/// Records of instruction, input (may be missing or empty) and output. The targets are the tokens that overlap the answer's
-/// bytes, found by offsets, whatever the answer contains.
+/// Records of instruction, input (optional) and output. Targets overlap the answer's bytes, found by offsets.
 ///   throws  file_error, data_error with the line if a record is malformed
 [[nodiscard]] dataset instruct_dataset(const std::string& path, const tokenizer& with, const instruct_options& options = {});
 

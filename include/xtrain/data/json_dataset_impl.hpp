@@ -1,4 +1,4 @@
-// Definitions of json_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of json_dataset.hpp.
 #pragma once
 
 #include <algorithm>

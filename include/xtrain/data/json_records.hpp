@@ -1,4 +1,4 @@
-// The records of JSON and JSON Lines files. Component 'io'.
+// Records of JSON and JSON Lines files. Component 'io'.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// The end of the JSON value that begins at `at`: counts brackets, skips strings. Validity is left to
-/// the parser.
+/// End of the JSON value at `at`, by brackets and strings; not validated.
 [[nodiscard]] inline std::size_t value_end(std::string_view text, std::size_t at) {
   std::size_t depth = 0;
   bool in_string = false;
@@ -43,15 +42,14 @@ namespace detail {
   return at;
 }
 
-/// Calls visit(text, line) for every record of a file: the elements of a JSON list, the lines of a JSON Lines file, or
-/// a single object. One record is held at a time. Records are not validated.
+/// Calls visit(text, line) per record, not validated: elements of a JSON list, lines of JSON Lines, or a single object. Holds one record at a time.
 ///   throws  data_error with file and line if the list is malformed
 template <class Visit>
 void for_each_record_text(const mapped_file& file, Visit&& visit) {
   const std::string_view text = file.text();
   std::size_t at = skip_space(text, text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
   std::size_t line = 1, counted = 0;
-  const auto line_at = [&](std::size_t place) {  // positions only grow, so lines are counted in one pass
+  const auto line_at = [&](std::size_t place) {  // positions only grow: one pass counts lines
     line += static_cast<std::size_t>(
         std::count(text.begin() + static_cast<std::ptrdiff_t>(counted), text.begin() + static_cast<std::ptrdiff_t>(place), '\n'));
     counted = place;
@@ -95,7 +93,7 @@ void for_each_record_text(const mapped_file& file, Visit&& visit) {
   }
 }
 
-/// Calls visit(record, line) with each parsed record.
+/// Calls visit(record, line) per parsed record.
 ///   throws  data_error with file and line if a record is not JSON
 template <class Visit>
 void for_each_record(const mapped_file& file, Visit&& visit) {
@@ -103,8 +101,7 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
                        [&](std::string_view text, std::size_t line) { visit(parse_record<data_error>(text, file.path(), line), line); });
 }
 
-/// A string field of a record.
-///   throws  data_error with file and line if it is missing or not a string
+///   throws  data_error with file and line unless the field is a string
 [[nodiscard]] inline std::string text_field(const json& record, const std::string& field, const std::string& path, std::size_t line) {
   require<data_error>(record.is_object(), path, ": line ", line, ": a record must be an object; it is ", record.type_name());
   const auto at = record.find(field);
@@ -121,7 +118,7 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
 
 }  // namespace detail
 
-/// The first record of a file, to see its fields before the whole file is read. Null: the file is empty, or the record is none that can be read.
+/// A file's first record, to inspect its fields. Null: empty file or unreadable record.
 [[nodiscard]] inline json first_record(const std::string& path) {
   const mapped_file file(path);
   const std::string_view text = file.text();
@@ -129,7 +126,7 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
   if (at < text.size() && text[at] == '[') at = detail::skip_space(text, at + 1);
   try {
     return detail::parse_record<data_error>(text.substr(at, detail::value_end(text, at) - at), path, 1);
-  } catch (const data_error&) {  // its reader says what is wrong, and where
+  } catch (const data_error&) {  // the actual reader reports it
     return {};
   }
 }

@@ -1,4 +1,4 @@
-// Definitions of labelled_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of labelled_dataset.hpp.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ XTRAIN_INLINE sentence_dataset labelled_dataset(const std::string& path, const t
   std::vector<std::string> labels = options.labels;
   if (labels.empty()) {
     detail::for_each_record(file, [&](const json& record, std::size_t line) {
-      (void)detail::text_field(record, options.text, path, line);  // checks that it is an object
+      (void)detail::text_field(record, options.text, path, line);  // must be an object
       const std::string name = detail::label_of(record, options.label, path, line);
       if (std::find(labels.begin(), labels.end(), name) == labels.end()) labels.push_back(name);
       require<data_error>(labels.size() <= 4096, path, ": line ", line, ": there must be at most 4096 labels; is '", options.label,

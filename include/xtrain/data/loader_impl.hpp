@@ -1,4 +1,4 @@
-// Definitions of loader.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of loader.hpp.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +53,7 @@ XTRAIN_INLINE loader::loader(const dataset& from, const loader_config& settings)
   steps_per_epoch_ = settings.steps_per_epoch(rows_);
   require<config_error>(steps_per_epoch() > 0, from.source(), ": with drop_last an epoch must fill a step of ", sequences_per_step(), " sequences; it has ",
                         rows_);
-  for (std::vector<host_batch>* batches : {&current_, &prepared_, &scratch_}) {  // allocate all memory a step needs
+  for (std::vector<host_batch>* batches : {&current_, &prepared_, &scratch_}) {  // allocate all memory of a step
     batches->resize(settings.gradient_accumulation_steps);
     for (std::size_t m = 0; m < batches->size(); ++m) clear((*batches)[m], micro_batch_size(m), settings.seq_length);
   }
@@ -92,14 +92,14 @@ XTRAIN_INLINE std::span<const host_batch> loader::next() {
 }
 
 XTRAIN_INLINE void loader::fill(const loader_state& at, std::vector<host_batch>& batches) const {
-  const std::size_t sequences = batch_sizes_.of(at.step), first = batch_sizes_.before(at.step);  // with a ramp-up there is one epoch
+  const std::size_t sequences = batch_sizes_.of(at.step), first = batch_sizes_.before(at.step);  // a ramp-up has one epoch
   batches.resize(sequences / (config_.micro_batch_size * config_.ranks));
   const std::size_t group = data_->group_size;
   const shuffled_order order(rows_ / group, config_.seed, static_cast<std::uint32_t>(at.epoch));
   const bool shuffled = config_.shuffle && data_->samples() == nullptr;
   const auto row = [&](std::size_t i) { return shuffled ? order[i / group] * group + i % group : i; };
   std::size_t t = config_.seq_length;
-  if (data_->layout() == sequence_layout::separate) {  // padded to the longest sequence of the step
+  if (data_->layout() == sequence_layout::separate) {  // pad to the longest sequence of the step
     t = 1;
     for (std::size_t i = first; i < std::min(rows_, first + sequences); ++i) t = std::max(t, row_length(row(i)));
     t = std::min(config_.seq_length, (t + config_.pad_to_multiple_of - 1) / config_.pad_to_multiple_of * config_.pad_to_multiple_of);
@@ -237,7 +237,7 @@ XTRAIN_INLINE void loader::clear_values(host_batch& batch) const {
   if (!data_->token_weights().empty()) batch.token_weights.assign(n, 0.0F);
   if (k == 0) return;
   batch.teacher_tokens.resize(n * k);
-  for (std::size_t i = 0; i < n * k; ++i) batch.teacher_tokens[i] = static_cast<token>(i % k);  // of padding: k different tokens, as everywhere
+  for (std::size_t i = 0; i < n * k; ++i) batch.teacher_tokens[i] = static_cast<token>(i % k);  // padding: k different tokens
   batch.teacher_log_probs.assign(n * k, 0.0F);
 }
 
@@ -270,7 +270,7 @@ XTRAIN_INLINE void loader::put_row(std::size_t row, std::size_t r, host_batch& b
     if (!data_->reference_log_probs().empty()) batch.reference_log_probs[r] = data_->reference_log_probs()[sample];
     at += inputs;
   }
-  // padding is a sample of its own: it attends only to itself, and no other token attends to it
+  // padding forms a sample: attention stays inside and outside
   for (std::size_t i = at; i < batch.t; ++i) {
     batch.starts[r * batch.t + i] = static_cast<token>(at);
     batch.positions[r * batch.t + i] = static_cast<token>(i - at);
@@ -294,9 +294,9 @@ XTRAIN_INLINE void loader::put_token_values(std::size_t first, std::size_t input
   const auto copy = [&](const auto& from, std::size_t begin, auto& values, std::size_t k) {
     std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(begin * k), inputs * k, values.begin() + static_cast<std::ptrdiff_t>(to * k));
   };
-  if (!data_->token_weights().empty()) copy(data_->token_weights(), first + 1, batch.token_weights, 1);  // a weight is of the token to predict
+  if (!data_->token_weights().empty()) copy(data_->token_weights(), first + 1, batch.token_weights, 1);  // the weight of the token to predict
   if (data_->top_k() == 0) return;
-  copy(data_->teacher_tokens(), first, batch.teacher_tokens, data_->top_k());  // these are of what follows a token
+  copy(data_->teacher_tokens(), first, batch.teacher_tokens, data_->top_k());  // values for the next token
   copy(data_->teacher_log_probs(), first, batch.teacher_log_probs, data_->top_k());
 }
 
@@ -319,7 +319,7 @@ XTRAIN_INLINE void loader::work() {
       problem = std::current_exception();
     }
     lock.lock();
-    if (generation != generation_) continue;  // restored meanwhile: discard this step
+    if (generation != generation_) continue;  // restored meanwhile: discard
     problem_ = problem;
     if (!problem) {
       std::swap(prepared_, scratch_);

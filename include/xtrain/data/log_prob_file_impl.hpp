@@ -1,4 +1,4 @@
-// Definitions of log_prob_file.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of log_prob_file.hpp.
 #pragma once
 
 #include <charconv>
@@ -54,7 +54,7 @@ template <class T>
   return all;
 }
 
-/// A file of such values, which belongs to a dataset.
+/// A file of values for a dataset.
 class log_prob_reader {
  public:
   log_prob_reader(const std::string& path, std::string_view kind, const dataset& data) : file_(path) {
@@ -63,7 +63,7 @@ class log_prob_reader {
         metadata("data") == concat(data.fingerprint()), path, ": must be of the same data as ", data.source(),
         ": the same records in the same order, tokenizer, template and loss mask; it is of other tokens. Remove it to have it computed again");
   }
-  /// throws data_error when another model than `by` has computed the values
+  /// throws data_error when another model computed the values
   [[nodiscard]] log_prob_model computed_by(const log_prob_model& by) const {
     log_prob_model found{metadata("model"), metadata("model_fingerprint")};
     require<data_error>(found.fingerprint.empty() || by.fingerprint.empty() || found.fingerprint == by.fingerprint, file_.path(),

@@ -1,4 +1,4 @@
-// Plain text for encoders: sequences with masked words, and pairs of sentences that follow one another or do not.
+// Plain text for encoders: sequences with masked words, and sentence pairs.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +19,12 @@
 
 namespace xtrain {
 
-/// How text becomes sequences. Of `masking`, the mask token and vocabulary are set from the tokenizer.
+/// Mask token and vocabulary of `masking` come from the tokenizer.
 struct masked_text_options {
-  std::size_t seq_length = 0;  ///< in tokens, special tokens included
-  bool lines = false;          ///< one sequence per line, truncated if too long; else a file's text fills the sequences
+  std::size_t seq_length = 0;  ///< in tokens, with special tokens
+  bool lines = false;          ///< a sequence per line, truncated; else a file's text fills sequences
   word_masking masking{};
-  std::uint64_t seed = 42;  ///< for the choice of sentence pairs
+  std::uint64_t seed = 42;  ///< for sentence pairs
 };
 
 namespace detail {
@@ -32,7 +32,7 @@ namespace detail {
 [[nodiscard]] sentence_dataset empty_masked_dataset(const std::vector<std::string>& paths, const tokenizer& with, const sentence_marks& marks,
                                                     const masked_text_options& options);
 
-/// Calls visit(line) for every line of a text, without the line end.
+/// Calls visit(line) per line, without line end.
 template <class Visit>
 void for_each_text_line(std::string_view text, Visit&& visit) {
   for (std::size_t begin = 0; begin < text.size();) {
@@ -47,19 +47,19 @@ void for_each_text_line(std::string_view text, Visit&& visit) {
 
 void add_words(sentence_row& row, std::span<const token> tokens, word_parts& parts);
 
-/// Sentences of all documents, and the random draws that choose among them.
+/// Sentences of all documents, and random choices among them.
 class sentence_documents {
  public:
-  /// Each line is a sentence; blank lines and file ends separate documents.
+  /// A sentence per line; blank lines and file ends separate documents.
   sentence_documents(const std::vector<std::string>& paths, const tokenizer& with, std::uint64_t seed);
 
   [[nodiscard]] std::size_t documents() const { return documents_.size() - 1; }
   [[nodiscard]] std::size_t begin(std::size_t document) const { return static_cast<std::size_t>(documents_[document]); }
   [[nodiscard]] std::size_t end(std::size_t document) const { return static_cast<std::size_t>(documents_[document + 1]); }
   [[nodiscard]] std::size_t length(std::size_t sentence) const;
-  /// The tokens of sentences [first, behind).
+  /// Sentences [first, behind).
   [[nodiscard]] std::span<const token> tokens(std::size_t first, std::size_t behind) const;
-  /// The next random number below n.
+  /// A random number below n.
   [[nodiscard]] std::size_t below(std::size_t n);
 
  private:
@@ -71,15 +71,15 @@ class sentence_documents {
 
 }  // namespace detail
 
-/// Sequences of text for masked language modeling: [CLS] text [SEP].
-///   throws  file_error, data_error if there is no text, config_error if the tokenizer lacks the special tokens
+/// Sequences for masked language modeling: [CLS] text [SEP].
+///   throws  file_error, data_error if there is no text, config_error if the tokenizer lacks special tokens
 [[nodiscard]] sentence_dataset masked_text_dataset(const std::vector<std::string>& paths, const tokenizer& with, const masked_text_options& options);
 
-/// Sentence pairs for pre-training, [CLS] first [SEP] second [SEP]: neighboring sentences of a document, or (label 1, half of them) with
-/// sentences of another document. Each line is a sentence, blank lines separate documents; words are masked as well.
+/// Sentence pairs, [CLS] first [SEP] second [SEP]: the second follows the first in a document or (label 1, half) comes from another document. A sentence per
+/// line, blank lines between documents; words are masked too.
 ///                                                                        [Devlin et al. 2019, section 3.1, "Task #2", appendix A.2]
-///   departs from the published program: every sequence is as long as possible, and too long pairs are truncated only at the end
-///   throws  as above, data_error if there are fewer than two documents
+///   departs from the published program: sequences are as long as possible; pairs are truncated only at the end
+///   throws  as masked_text_dataset; data_error if there are fewer than two documents
 [[nodiscard]] sentence_dataset sentence_pair_dataset(const std::vector<std::string>& paths, const tokenizer& with,
                                                      const masked_text_options& options);
 

@@ -1,4 +1,4 @@
-// Definitions of masked_text_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of masked_text_dataset.hpp.
 #pragma once
 
 #include <algorithm>
@@ -145,7 +145,7 @@ XTRAIN_INLINE sentence_dataset sentence_pair_dataset(const std::vector<std::stri
     row.label = label;
     all.add(row);
   };
-  /// The end of the sentences from `first` on that together reach `tokens` tokens.
+  /// End of the sentences from `first` on with at least `tokens` tokens.
   const auto behind = [&](std::size_t first, std::size_t end, std::size_t tokens) {
     std::size_t sum = 0;
     while (first < end && sum < tokens) sum += from.length(first++);
@@ -164,7 +164,7 @@ XTRAIN_INLINE sentence_dataset sentence_pair_dataset(const std::vector<std::stri
       const std::size_t start = from.begin(other) + from.below(from.end(other) - from.begin(other));
       const std::size_t taken = std::min(room - 1, from.tokens(at, middle).size());
       add(from.tokens(at, middle), from.tokens(start, behind(start, from.end(other), room - taken)), 1);
-      at = middle;  // the sentences replaced by the other document's are used next
+      at = middle;  // replaced sentences are used next
     }
   all.finish();
   return all;

@@ -1,4 +1,4 @@
-// Data that is tokenized once per host: one rank reads it, and the other ranks of the host map that rank's memory.
+// Tokenizes data once per host: one rank reads, the host's other ranks map its memory.
 #pragma once
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// What a dataset consists of: arrays, which lie in files without names, and fields, which are copied.
+/// A dataset's arrays, in unnamed files, and fields, which are copied.
 struct dataset_parts {
   template <class Visit>
   static void visit_arrays(dataset& of, Visit&& visit) {
@@ -72,20 +72,20 @@ struct dataset_parts {
     visit(of.largest_);
     visit(of.has_labels_);
   }
-  /// Whether other processes can map what it holds. A dataset that reads samples from files cannot: every rank maps those files itself.
+  /// A dataset of mapped files cannot be mapped: every rank maps the files.
   static bool can_be_mapped(const dataset& of) { return of.samples_ == nullptr; }
   static bool can_be_mapped(const sentence_dataset&) { return true; }
   static dataset empty(const dataset*) { return dataset("", sequence_layout::stream); }
   static sentence_dataset empty(const sentence_dataset*) { return sentence_dataset(""); }
 };
 
-/// An array in another process: its process, its file there, and which file that must be. An empty array has none.
+/// An array in another process: process, file there, identity of the file. Empty: none.
 struct shared_array {
   std::int64_t process = 0, descriptor = 0;
   std::uint64_t device = 0, inode = 0, count = 0;
 };
 
-/// Values one after the other, in the layout of this program, which also reads them.
+/// Values in sequence, in this program's layout.
 class packed_values {
  public:
   packed_values() = default;
@@ -133,13 +133,13 @@ class packed_values {
   std::size_t read_ = 0;
 };
 
-/// The same number in processes that see one another's files in /proc, and in no others.
+/// Equal for processes that see each other's files in /proc, and only for them.
 [[nodiscard]] std::uint64_t host_number();
 
-/// Ranks of this rank's host, in their order.
+/// Ranks of this host, in order.
 [[nodiscard]] std::vector<std::size_t> ranks_of_this_host(transport& ranks, std::uint32_t channel);
 
-/// A message from the first rank of a host to the others: not ready, and when the next message follows; or ready, and the size in bytes of the description.
+/// From a host's first rank to the others: not ready, and the time of the next message; or ready, and the description's bytes.
 struct host_notice {
   std::uint64_t ready = 0, bytes = 0, milliseconds = 0;
 };
@@ -159,7 +159,7 @@ template <class Data>
   dataset_parts::visit_fields(data, [&](const auto& field) { all.put(field); });
   return all;
 }
-/// None where this process is not allowed to open the other one's files, or there is nothing to map.
+/// None: the other process's files cannot be opened, or there is nothing to map.
 template <class Data>
 [[nodiscard]] std::optional<Data> unpack(packed_values from) {
   if (from.get<std::uint8_t>() == 0) return std::nullopt;
@@ -180,16 +180,15 @@ template <class Data>
 
 }  // namespace detail
 
-/// What make() returns, a dataset or a sentence_dataset. All ranks call this, threads or processes; on each host only the first rank calls
-/// make(), and the others map its tokens from an unnamed file, which is gone with its last process, however that ends. A rank that is not
-/// allowed to open the first rank's files (another user's, another container's) calls make() itself, as do all ranks for a gpt_dataset, which maps its
-/// files anyway.
-///   beat    the heartbeat interval of the first rank while it works; must be shorter than the timeout of the transport
-///   throws  what make() throws, on the rank that calls it; comm_error on those that wait for it
+/// The dataset or sentence_dataset of make(). All ranks call this, threads or processes; per host only the first rank calls make(), and others map its
+/// tokens from an unnamed file that ends with its last process. A rank that may not open the first rank's files (other user or container) calls make(), and
+/// so do all ranks for a gpt_dataset, which maps files anyway.
+///   beat    the first rank's heartbeat interval; must be shorter than the transport's timeout
+///   throws  errors of make() on ranks that call it; comm_error on waiting ranks
 template <class Make>
 [[nodiscard]] auto once_per_host(transport& ranks, Make&& make, std::chrono::milliseconds beat = std::chrono::seconds(1)) {
   using data = std::decay_t<std::invoke_result_t<Make&>>;
-  constexpr std::uint32_t channel = 33;  // those below are strategies', and checkpoints'
+  constexpr std::uint32_t channel = 33;  // lower channels: strategies, checkpoints
   if (ranks.size() == 1) return data(make());
   const std::vector<std::size_t> here = detail::ranks_of_this_host(ranks, channel);
   const std::span<const std::size_t> others = std::span(here).subspan(1);
@@ -197,7 +196,7 @@ template <class Make>
   if (ranks.rank() != here.front()) {
     detail::host_notice notice;
     while (notice.ready == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(notice.milliseconds));  // a rank that waits for a message polls for it
+      std::this_thread::sleep_for(std::chrono::milliseconds(notice.milliseconds));  // a rank waiting for a message would poll
       ranks.receive(here.front(), channel, writable(notice))->wait();
     }
     std::vector<std::byte> packed(notice.bytes);
@@ -228,7 +227,7 @@ template <class Make>
   const detail::host_notice ready{.ready = 1, .bytes = packed.bytes().size()};
   tell(std::as_bytes(std::span(&ready, 1)));
   tell(packed.bytes());
-  for (const std::size_t other : others) {  // they have opened the files: this rank may go
+  for (const std::size_t other : others) {  // they have opened the files: this rank may end
     std::uint64_t taken = 0;
     ranks.receive(other, channel, writable(taken))->wait();
   }

@@ -1,4 +1,4 @@
-// Definitions of once_per_host.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of once_per_host.hpp.
 #pragma once
 
 #include <fcntl.h>
@@ -46,7 +46,7 @@ XTRAIN_INLINE std::uint64_t host_number() {
   const ::ssize_t linked = ::readlink("/proc/self/ns/pid", text.data(), text.size());
   if (linked > 0) name.append(text.data(), static_cast<std::size_t>(linked));
   if (read <= 0 || linked <= 0)
-    name = concat("process ", ::getpid(), " of ", std::chrono::system_clock::now().time_since_epoch().count());  // a host of its own
+    name = concat("process ", ::getpid(), " of ", std::chrono::system_clock::now().time_since_epoch().count());  // counts as a separate host
   return checksum(name);
 }
 

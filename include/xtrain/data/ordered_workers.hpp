@@ -1,4 +1,4 @@
-// Threads that work on batches, whose results are taken in the order in which the batches were given.
+// Threads that process batches; results are taken in order.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ namespace xtrain {
 
 namespace detail {
 
-/// One thread gives batches and takes them back; `work` runs on others. At most four batches per thread are in flight: giving waits.
+/// One thread gives and takes batches; others run `work`. At most four batches per thread are in flight: giving waits.
 template <class Batch>
 class ordered_workers {
  public:
-  /// `threads` 0: one per processor; fewer if the system cannot start that many, and the giving thread works if it can start none.
+  /// `threads` 0: one per processor; fewer if the system refuses; none: the giving thread works.
   ordered_workers(std::size_t threads, std::function<void(Batch&)> work, std::function<void(Batch&)> take)
       : work_(std::move(work)), take_(std::move(take)) {
     if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
@@ -44,7 +44,7 @@ class ordered_workers {
   ordered_workers(const ordered_workers&) = delete;
   ordered_workers& operator=(const ordered_workers&) = delete;
 
-  ///   throws  what work() threw for the first batch, in order, for which it threw; what take() throws
+  ///   throws  errors of work() for the first failed batch in order; errors of take()
   void give(Batch batch) {
     {
       const std::lock_guard hold(guard_);
@@ -55,7 +55,7 @@ class ordered_workers {
     given_.notify_one();
     take_until(most_ - 1);
   }
-  /// Waits for all, and takes them.
+  /// Waits for all.
   void finish() { take_until(0); }
 
  private:
@@ -66,7 +66,7 @@ class ordered_workers {
     std::exception_ptr problem{};
   };
 
-  /// Takes what is done, and waits until at most `left` are in flight.
+  /// Takes finished batches; waits until at most `left` are in flight.
   void take_until(std::size_t left) {
     std::unique_lock hold(guard_);
     while (!all_.empty() && (all_.front()->done || all_.size() > left)) {

@@ -1,4 +1,4 @@
-// Definitions of preference_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of preference_dataset.hpp.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Tokenizes prompts with their answers; only answers are learned.
+/// Tokenizes prompts with answers; only answers are targets.
 class preference_encoder {
  public:
   ///   form   null: records are texts
@@ -37,9 +37,9 @@ class preference_encoder {
     if (form != nullptr) encoder_.emplace(with, *form);
   }
 
-  /// A prompt of one record, and an answer of it or of another.
-  ///   throws  data_error when nothing of the answer is learned
-  ///   unread  is given the fields of messages that the template has not read
+  /// A record's prompt, and an answer of any record.
+  ///   unread  receives message fields that the template has not read
+  ///   throws  data_error when the answer has no target
   [[nodiscard]] text_with_loss_mask encode(const preference_record& record, const preference_part& answer, std::vector<unread_field>& unread) const {
     text_with_loss_mask sample;
     unread.clear();
@@ -71,7 +71,7 @@ class preference_encoder {
     chat_record whole{.messages = record.prompt.messages, .tools = record.tools};
     whole.messages.insert(whole.messages.end(), answer.messages.begin(), answer.messages.end());
     chat_text chat = form_->apply_with_answers(jinja_value(whole.messages), variables, record.prompt.messages.size());
-    // what the assistant says in the prompt is not learned
+    // the prompt's assistant text is no target
     const std::string prompt = record.prompt.messages.empty() ? "" : form_->apply(jinja_value(record.prompt.messages), variables);
     const auto end =
         std::mismatch(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(std::min(prompt.size(), chat.text.size())), chat.text.begin());
@@ -88,7 +88,7 @@ class preference_encoder {
   std::optional<chat_encoder> encoder_{};
 };
 
-/// Runs work; what it throws gets the line.
+/// Runs work and adds the line to errors.
 template <class Work>
 void at_line(const std::string& path, std::size_t line, Work&& work) {
   try {
@@ -100,7 +100,7 @@ void at_line(const std::string& path, std::size_t line, Work&& work) {
   }
 }
 
-/// Puts a system message in the place of a prompt's own.
+/// Replaces a prompt's system message.
 ///   throws  data_error when the prompt is a text
 inline void begin_with(preference_record& record, const std::string& system) {
   require<data_error>(!record.is_text, "a system prompt needs records of messages; this one has texts that are used as they are");
@@ -150,7 +150,7 @@ inline void begin_with(preference_record& record, const std::string& system) {
     preference_record record{};
     std::size_t line = 0;
   };
-  std::optional<read_record> first, last;  // answers of the next record are needed, and of the first for the last
+  std::optional<read_record> first, last;  // a sample needs the next record's answer, the last the first's
   const auto add = [&](const read_record& own, const read_record& other) {
     require<data_error>(own.record.is_text == other.record.is_text, path, ": line ", other.line,
                         ": a file's records must all be texts or all be messages; the record of line ", own.line, " is of the other kind");

@@ -1,4 +1,4 @@
-// Definitions of preprocess.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of preprocess.hpp.
 #pragma once
 
 #include <sys/stat.h>
@@ -38,15 +38,14 @@ namespace xtrain {
 
 namespace detail {
 
-/// Some records, and their samples.
+/// Records and samples.
 struct preprocess_batch {
   std::vector<source_record> records{};
   std::vector<std::vector<text_with_loss_mask>> samples{};
   std::uint64_t bytes = 0;
-  std::uint64_t file = 0, record = 0;  // behind the last one: a file, and records of it that have been read
+  std::uint64_t file = 0, record = 0;  // position after the last record: file, and records read of it
 };
 
-/// What a run writes.
 class preprocess_outputs {
  public:
   preprocess_outputs(const std::string& prefix, const record_handler& handler, indexed_dtype dtype)
@@ -64,7 +63,7 @@ class preprocess_outputs {
     else
       for (const std::string& prefix : prefixes_) texts_.emplace_back(prefix, dtype_);
   }
-  ///   checksums  of each of files()
+  ///   checksums  per pair of files()
   void go_on(const std::vector<indexed_position>& from, const std::vector<std::uint64_t>& checksums) {
     if (is_instruction_) samples_.emplace(packed_, from.front(), std::array{checksums[0], checksums[1], checksums[2]});
     else
@@ -83,7 +82,6 @@ class preprocess_outputs {
     return all;
   }
 
-  /// Adds the samples of a batch.
   void add(const preprocess_batch& batch, std::size_t seq_length, preprocess_progress& counts) {
     const std::size_t keys = count();
     open_.resize(keys, 0);
@@ -99,7 +97,7 @@ class preprocess_outputs {
         open_[k] += sample.tokens.size();
         if (!batch.records[r].ends) continue;
         if (std::exchange(open_[k], 0) > 0) texts_[k].end_sequence();
-        else ++counts.empty;  // a document without a sequence, so that the datasets of all keys have the same documents       [Megatron-LM, add_document]
+        else ++counts.empty;  // keeps the documents of all keys aligned       [Megatron-LM, add_document]
         texts_[k].end_document();
         ++counts.documents;
       }
@@ -115,12 +113,12 @@ class preprocess_outputs {
     if (is_instruction_) samples_->finish();
     for (indexed_writer& one : texts_) one.finish();
   }
-  /// Ends a run that was interrupted while it finished: each file pair has its names, or is still in parts.
+  /// Completes a run interrupted while finishing: each pair is final or in parts.
   void finish_rest(const std::vector<indexed_position>& at, const std::vector<std::uint64_t>& checksums) const {
     const auto can = [](bool good, const std::string& path) {
       require<file_error>(good, path, ": must take its name; the system says: ", reason(errno));
     };
-    for (const std::string& prefix : prefixes_) {  // none of an older dataset may stand beside the new ones
+    for (const std::string& prefix : prefixes_) {  // remove indices of an older dataset
       const std::string bin = prefix + ".bin", idx = prefix + ".idx";
       if (file_exists(bin + ".part")) can(::unlink(idx.c_str()) == 0 || errno == ENOENT, idx);
       else if (file_exists(bin) && file_exists(idx + ".part") && !file_exists(idx))
@@ -131,7 +129,7 @@ class preprocess_outputs {
         indexed_writer(prefixes_[k], dtype_, at[is_instruction_ ? 0 : k], checksums[k]).finish();
       } else {
         try {
-          (void)indexed_file(prefixes_[k]);  // is whole, or says what is missing
+          (void)indexed_file(prefixes_[k]);  // throws if incomplete
         } catch (const file_error& problem) {
           fail<damaged_part_error>(problem.what());
         }
@@ -141,7 +139,7 @@ class preprocess_outputs {
   }
 
  private:
-  /// The samples of a record are one document.
+  /// A record's samples form one document.
   void add_instruction(const std::vector<text_with_loss_mask>& samples, std::size_t seq_length, preprocess_progress& counts) {
     bool any = false;
     for (const text_with_loss_mask& sample : samples) {
@@ -168,11 +166,11 @@ class preprocess_outputs {
   std::vector<std::size_t> open_;  // tokens of the current document, per key
 };
 
-/// PREFIX_preprocess.json: how far a run is.
+/// PREFIX_preprocess.json: position of a run.
 struct preprocess_state {
-  json run{};  ///< what must be the same to go on: settings, files
+  json run{};  ///< must match on resumption: settings, files
   std::uint64_t file = 0, record = 0;
-  bool complete = false;  ///< everything is in the parts
+  bool complete = false;  ///< all data is in the parts
   std::vector<indexed_position> positions{};
   std::vector<std::uint64_t> checksums{};
   preprocess_progress counts{};
@@ -192,7 +190,7 @@ struct preprocess_state {
     for (const auto& [name, member] : names) all["counts"][name] = counts.*member;
     write_file(path, all.dump() + "\n");
   }
-  /// Reads it, and checks that the run is the same.
+  /// Reads it; checks that the run matches.
   void read(const std::string& path, std::size_t outputs, std::size_t pairs) {
     const json all = read_json(path);
     constexpr const char* again = ". Remove it to begin again";
@@ -225,7 +223,7 @@ struct preprocess_state {
   }
 };
 
-/// Bytes of all strings and numbers in a record: what a batch is measured by.
+/// Size of a record in a batch: bytes of strings and numbers.
 [[nodiscard]] inline std::size_t bytes_of_texts(const json& value) {
   if (value.is_string()) return value.get_ref<const std::string&>().size();
   if (!value.is_structured()) return value.is_null() ? 0 : 8;
@@ -234,7 +232,7 @@ struct preprocess_state {
   return bytes;
 }
 
-/// Path, size, time of change and format of each file.
+/// Path, size, modification time and format per file.
 [[nodiscard]] inline json file_identities(const std::vector<std::string>& files, const std::vector<const record_format*>& formats) {
   json all = json::array();
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -263,7 +261,7 @@ XTRAIN_INLINE preprocess_progress preprocess_data(const std::vector<std::string>
                               : concat("; there is no format '", options.only_format, "'"));
     formats.push_back(format);
   }
-  // the dtype of instructions is always i32, since labels may be -100
+  // instructions are i32: labels may be -100
   const indexed_dtype dtype = handler.is_instruction() ? indexed_dtype::i32 : indexed_dtype_for(with.vocab_size());
   detail::preprocess_outputs outputs(options.output_prefix, handler, dtype);
   detail::preprocess_state state;
@@ -310,7 +308,7 @@ XTRAIN_INLINE preprocess_progress preprocess_data(const std::vector<std::string>
           for (std::size_t r = 0; r < batch.records.size(); ++r) {
             try {
               handler.tokenize(batch.records[r], batch.samples[r]);
-            } catch (const json::exception& problem) {  // of a handler that takes what a record does not have
+            } catch (const json::exception& problem) {  // a handler used a missing field
               fail<data_error>(batch.records[r].place.text(), ": ", problem.what());
             }
             batch.records[r].text = {};
@@ -336,7 +334,7 @@ XTRAIN_INLINE preprocess_progress preprocess_data(const std::vector<std::string>
         if (++record <= (file == first_file ? first_record : 0)) return;
         batch.bytes += one.text.size() + detail::bytes_of_texts(one.fields);
         batch.records.push_back(std::move(one));
-        if (batch.bytes < options.batch_bytes && batch.records.size() < 8192) return;  // records may be without texts
+        if (batch.bytes < options.batch_bytes && batch.records.size() < 8192) return;  // records may have no text
         batch.file = file;
         batch.record = record;
         workers.give(std::exchange(batch, {}));
@@ -374,7 +372,7 @@ XTRAIN_INLINE std::string tokenizer_fingerprint(const tokenizer& of) {
       "\xE4\xBD\xA0\xE5\xA5\xBD \xE3\x81\x82 \xF0\x9F\x99\x82 don't we'll";
   try {
     for (const token id : of.encode(text)) all += concat(" ", id);
-  } catch (const error& problem) {  // a vocabulary may lack characters
+  } catch (const error& problem) {  // the vocabulary may lack characters
     all += problem.what();
   }
   return checksum_text(all);

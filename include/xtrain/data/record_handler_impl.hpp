@@ -1,4 +1,4 @@
-// Definitions of record_handler.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of record_handler.hpp.
 #pragma once
 
 #include <algorithm>
@@ -43,10 +43,10 @@ XTRAIN_INLINE void ascendspeed_prompt::add(std::string_view speaker, std::string
   text_ += '\n';
 }
 
-/// What every handler has: the tokenizer, and the tokens around a text.
+/// Common to handlers: tokenizer, and tokens around a text.
 class handler_base : public record_handler {
  public:
-  /// `name`: without "Handler" at its end.
+  /// `name`: without "Handler".
   handler_base(const tokenizer& with, std::string name, handler_options options) : with_(with), options_(std::move(options)), name_(std::move(name)) {
     const special_tokens& special = with.special();
     require<config_error>(!options_.append_eod || special.eos >= 0,
@@ -54,7 +54,7 @@ class handler_base : public record_handler {
     if (options_.beginning == text_beginning::as_tokenizer) before_ = with.beginning();
     if (options_.beginning == text_beginning::always) {
       before_ = with.beginning();
-      // vocabularies with one token for both, like GPT-2's <|endoftext|>, may name it only as the end
+      // a vocabulary with one token for both (GPT-2's <|endoftext|>) may name only the end
       const token first = special.first();
       require<config_error>(!before_.empty() || first >= 0, "prepend_bos: the tokenizer must have a begin-of-text token; it has none");
       if (before_.empty()) before_ = {first};
@@ -114,7 +114,7 @@ class alpaca_handler final : public pretrain_handler {
     const auto input = record.find("input");
     const std::string given = input == record.end() || input->is_null() ? std::string() : string_field(record, "input", from.place);
     into.resize(1);
-    // without an input AscendSpeed writes "None", Python's word for nothing: so do we, because a model that was trained there has seen it
+    // AscendSpeed writes Python's "None" for a missing input; models trained there expect it
     document(concat("A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the "
                     "user's questions.USER: Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
                     "### Instruction:\n",
@@ -254,7 +254,7 @@ class conversation_handler final : public handler_base {
   void tokenize(source_record& from, std::vector<text_with_loss_mask>& into) const override {
     into.resize(1);
     try {
-      // a template may print the fields of a tool, in the order that they have in the text
+      // a template may print a tool's fields, in text order
       const jinja_value record = jinja_value_from_json(from.json_text(), *from.place.path, from.place.number);
       const chat_record chat = chat_record_reader(*from.place.path, from.place.number).read(record, chat_form::automatic);
       const std::vector<unread_field> unread = encoder_.encode(chat, {}, into[0]);
@@ -268,14 +268,14 @@ class conversation_handler final : public handler_base {
       fail<data_error>(from.place.text(), ": ", words);
     } catch (const config_error& problem) {
       fail<config_error>(from.place.text(), ": ", problem.what());
-    } catch (const json::exception& problem) {  // a string that is not UTF-8 cannot be written as JSON
+    } catch (const json::exception& problem) {  // a string is not UTF-8
       fail<data_error>(from.place.text(), ": its fields must be JSON; ", problem.what());
     }
   }
 
  private:
   chat_record_encoder encoder_;
-  mutable unread_warnings warnings_;  // guards itself
+  mutable unread_warnings warnings_;  // thread-safe
 };
 
 }  // namespace detail

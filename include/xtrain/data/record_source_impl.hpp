@@ -1,4 +1,4 @@
-// Definitions of record_source.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of record_source.hpp.
 #pragma once
 
 #include <glob.h>
@@ -69,7 +69,7 @@ XTRAIN_INLINE void read_json_line_records(const std::string& path, const record_
     const std::size_t first = skip_space(text, text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
     const std::size_t end = first < text.size() && text[first] == '[' ? value_end(text, first) : text.size(), next = skip_space(text, end);
     if (next < text.size() &&
-        text.substr(end, next - end).find('\n') != std::string_view::npos) {  // a list ends with its line, and another line follows
+        text.substr(end, next - end).find('\n') != std::string_view::npos) {  // a list ends on its line, and another line follows
       std::size_t line = 1 + static_cast<std::size_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(first), '\n'));
       for (std::size_t begin = first; begin < text.size(); ++line) {
         const std::size_t behind = std::min(text.find('\n', begin), text.size());

@@ -1,4 +1,4 @@
-// A micro-batch of padded sentences, for bidirectional models.
+// A micro-batch of padded sentences for bidirectional models.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,18 @@
 
 namespace xtrain {
 
-/// Hugging Face's input_ids, token_type_ids, attention_mask and labels: b sequences of t tokens, and b labels. Empty: not given.
+/// Hugging Face's input_ids, token_type_ids, attention_mask and labels: b sequences of t tokens, b labels. Empty: not given.
 struct sentence_rows {
   std::size_t b = 0, t = 0;
   std::span<const token> tokens{};
-  std::span<const token> segments{};  // token_type_ids: which sentence of its sequence a token belongs to; not given: the first
-  std::span<const token> mask{};      // attention_mask: 0 for padding, at the end of a sequence; not given: no padding
-  std::span<const token> targets{};   // the original token at each masked position; negative: ignored by the loss
-  std::span<const token> labels{};    // label of each sequence; negative: none
+  std::span<const token> segments{};  // token_type_ids; not given: 0
+  std::span<const token> mask{};      // attention_mask: 0 for padding, at the end; not given: no padding
+  std::span<const token> targets{};   // original tokens of masked positions; negative: ignored by the loss
+  std::span<const token> labels{};    // per sequence; negative: none
 };
 
-/// Builds a micro-batch: every token attends to its sequence up to the padding.
-///   throws  shape_error if an array has another size, data_error if a mask is 0 before the end of a sequence, or for a whole sequence
+/// Every token attends to its sequence without padding.
+///   throws  shape_error if an array has another size, data_error if a mask is 0 before the end of a sequence, or everywhere
 [[nodiscard]] inline host_batch sentence_batch(const sentence_rows& rows, std::size_t first_sequence = 0) {
   const std::size_t n = rows.b * rows.t;
   const auto require_size = [](std::span<const token> values, std::size_t size, const char* what, bool given) {

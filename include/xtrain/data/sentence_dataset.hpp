@@ -1,4 +1,4 @@
-// Whole sequences for encoder training: one sentence or two each, with a label or words to mask.
+// Sequences for encoder training: one or two sentences, with a label or words to mask.
 #pragma once
 
 #include <cstddef>
@@ -20,37 +20,37 @@ struct dataset_parts;  // once_per_host.hpp
 
 }
 
-/// One sequence under construction: tokens, with flags of each.
+/// A sequence under construction: tokens with flags.
 struct sentence_row {
   std::vector<token> tokens{};
-  std::vector<bool> maskable{};   ///< a token of the text, not an added special token
-  std::vector<bool> continues{};  ///< continues the word of the previous token
-  std::size_t second = 0;         ///< start of the second sentence; 0: none
+  std::vector<bool> maskable{};   ///< text, not an added special token
+  std::vector<bool> continues{};  ///< the previous token's word continues
+  std::size_t second = 0;         ///< begin of the second sentence; 0: none
   token label = -1;               ///< negative: none
 
   void clear() { *this = {}; }
   void add(token id, bool is_word, bool goes_on = false);
 };
 
-/// Sequences in the order they were added. Memory stays bounded; see dataset.
+/// Sequences in order of addition, in bounded memory; see dataset.
 class sentence_dataset {
  public:
   explicit sentence_dataset(std::string source) : source_(std::move(source)) { begins_.push_back(0); }
 
   /// throws data_error if the sequence is empty or a token is negative or at least 2^29
   void add(const sentence_row& row);
-  /// Call once, after the last sequence.
+  /// Call once after the last sequence.
   ///   throws  data_error if there is no sequence, or neither labels nor masking
   void finish();
 
   [[nodiscard]] std::size_t size() const { return begins_.size() - 1; }
   [[nodiscard]] std::size_t begin(std::size_t row) const { return static_cast<std::size_t>(begins_[row]); }
   [[nodiscard]] std::size_t length(std::size_t row) const { return static_cast<std::size_t>(begins_[row + 1] - begins_[row]); }
-  /// Token i of the whole dataset, and its flags.
+  /// The dataset's token i, and its flags.
   [[nodiscard]] token at(std::size_t i) const { return tokens_[i] & (continues_bit - 1); }
   [[nodiscard]] bool maskable(std::size_t i) const { return (tokens_[i] & maskable_bit) != 0; }
   [[nodiscard]] bool continues(std::size_t i) const { return (tokens_[i] & continues_bit) != 0; }
-  /// Start of the second sentence within the sequence: the sequence's length if there is none.
+  /// Begin of the second sentence in the sequence; its length if there is none.
   [[nodiscard]] std::size_t second(std::size_t row) const { return seconds_[row]; }
   [[nodiscard]] token label(std::size_t row) const { return labels_[row]; }
   [[nodiscard]] bool has_labels() const { return has_labels_; }
@@ -60,7 +60,7 @@ class sentence_dataset {
   [[nodiscard]] const std::string& source() const { return source_; }
 
   std::optional<word_masking> masking{};  ///< none: no masked-language-model objective
-  std::vector<std::string> labels{};      ///< names of the labels, if they have any
+  std::vector<std::string> labels{};      ///< names, if any
 
  private:
   friend struct detail::dataset_parts;
@@ -75,7 +75,7 @@ class sentence_dataset {
   bool has_labels_ = false;
 };
 
-/// throws data_error unless every token of the data is below the vocabulary size
+/// throws data_error unless every token is below the vocabulary size
 void require_tokens_below(const sentence_dataset& data, std::size_t vocabulary);
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Definitions of sentence_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of sentence_dataset.hpp.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ XTRAIN_INLINE void sentence_row::add(token id, bool is_word, bool goes_on) {
 
 XTRAIN_INLINE void sentence_dataset::add(const sentence_row& row) {
   require<data_error>(!row.tokens.empty(), source_, ": a sequence must have tokens; sequence ", size() + 1, " is empty");
-  for (const token id : row.tokens)  // before anything of the row is kept
+  for (const token id : row.tokens)  // before anything is stored
     require<data_error>(id >= 0 && id < continues_bit, source_, ": tokens must lie in [0, 2^29); given ", id);
   for (std::size_t i = 0; i < row.tokens.size(); ++i) {
     const token id = row.tokens[i];

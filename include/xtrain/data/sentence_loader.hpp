@@ -1,4 +1,4 @@
-// Sequences of sentences in shuffled order, the micro-batches of one step at a time, with words masked.
+// Sentence sequences in shuffled order: a step's micro-batches with masked words.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,13 @@
 
 namespace xtrain {
 
-/// As `loader`, for bidirectional encoders: the order and the masking of an epoch are functions of (seed, epoch); every sequence occurs
-/// once per epoch, padded to the longest of its step. A step's sequences are built when requested: beside the training step itself that
-/// takes no time.
+/// A `loader` for bidirectional encoders: an epoch's order and masking are functions of (seed, epoch); every sequence occurs once per epoch, padded to the
+/// longest of its step. Steps are built on request, in negligible time.
 class sentence_loader {
  public:
-  ///   throws  config_error if a size is 0, data_error if a sequence is longer than the sequence length
+  ///   throws  config_error if a size is 0, data_error if a sequence exceeds the sequence length
   sentence_loader(const sentence_dataset& from, const loader_config& settings);
-  sentence_loader(const sentence_dataset&&, const loader_config&) = delete;  // the dataset must outlive it
+  sentence_loader(const sentence_dataset&&, const loader_config&) = delete;  // the dataset must outlive the loader
 
   [[nodiscard]] std::size_t rows() const { return data_->size(); }
   [[nodiscard]] std::size_t sequences_per_step() const { return config_.sequences_per_step(); }
@@ -29,20 +28,19 @@ class sentence_loader {
   [[nodiscard]] const loader_config& config() const { return config_; }
   [[nodiscard]] const sentence_dataset& data() const { return *data_; }
 
-  /// The position of the next step.
+  /// Of the next step.
   [[nodiscard]] loader_state state() const { return state_; }
-  /// Resumes from a saved position.
-  ///   throws  config_error if the state does not fit this data and these sizes
+  ///   throws  config_error if the state does not fit data and sizes
   void restore(const loader_state& state);
 
-  /// The micro-batches of the next step, valid until the next call.
+  /// The next step's micro-batches, valid until the next call.
   [[nodiscard]] std::span<const host_batch> next();
 
-  /// Builds the micro-batches of any step.
+  /// Builds any step's micro-batches.
   void fill(const loader_state& at, std::vector<host_batch>& batches) const;
 
  private:
-  /// Fills the batch with padding: each token attends only to the first of its sequence.
+  /// Padding attends only to its sequence's first token.
   void clear(host_batch& batch, std::size_t t) const;
 
   void put_row(std::size_t row, std::size_t r, std::size_t epoch, host_batch& batch) const;

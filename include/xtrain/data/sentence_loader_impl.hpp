@@ -1,4 +1,4 @@
-// Definitions of sentence_loader.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of sentence_loader.hpp.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ XTRAIN_INLINE sentence_loader::sentence_loader(const sentence_dataset& from, con
                         "sentence_loader: micro_batch_size, gradient_accumulation_steps, seq_length and multiple must be positive; given ",
                         settings.micro_batch_size, ", ", settings.gradient_accumulation_steps, ", ", settings.seq_length, ", ",
                         settings.pad_to_multiple_of);
-  for (const std::size_t size : settings.micro_batch_sizes)  // a pipeline gives them also where they are equal
+  for (const std::size_t size : settings.micro_batch_sizes)  // a pipeline gives sizes even if equal
     require<config_error>(size == settings.micro_batch_size, "sentence_loader: micro-batches must have equal numbers of sequences, ",
                           settings.micro_batch_size, "; given one of ", size);
   require<config_error>(!settings.rampup, "sentence_loader: rampup_batch_size must be left out: it is for samples of a whole run (gpt_dataset)");
@@ -35,7 +35,7 @@ XTRAIN_INLINE sentence_loader::sentence_loader(const sentence_dataset& from, con
   require<config_error>(steps_per_epoch() > 0 || rows() == 0, from.source(), ": with drop_last an epoch must fill a step of ", sequences_per_step(),
                         " sequences; it has ", rows());
   current_.resize(settings.gradient_accumulation_steps);
-  for (host_batch& batch : current_) clear(batch, settings.seq_length);  // allocate all memory a step needs
+  for (host_batch& batch : current_) clear(batch, settings.seq_length);  // allocate all memory of a step
 }
 
 XTRAIN_INLINE void sentence_loader::restore(const loader_state& state) {
@@ -97,7 +97,7 @@ XTRAIN_INLINE void sentence_loader::put_row(std::size_t row, std::size_t r, std:
 
 XTRAIN_INLINE void sentence_loader::mask_row(std::size_t begin, std::size_t length, std::size_t to, const detail::masking_draw& draw,
                                              host_batch& batch) const {
-  std::size_t word = begin;  // index of the first token of the current word
+  std::size_t word = begin;  // first token of the current word
   for (std::size_t i = 0; i < length; ++i) {
     const std::size_t place = begin + i;
     const bool goes_on = data_->masking->whole_words && i > 0 && data_->continues(place) && data_->maskable(place - 1);

@@ -1,4 +1,4 @@
-// Special tokens around sentences, and which tokens continue a word: what an encoder's sequences are built with.
+// For encoder sequences: special tokens, and tokens that continue a word.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@
 
 namespace xtrain::detail {
 
-/// The tokens that begin a sequence, end a sentence and mask a word.
+/// Tokens that begin a sequence, end a sentence, mask a word.
 struct sentence_marks {
   token begin = -1, separator = -1, mask = -1;
 
-  ///   throws  config_error if the tokenizer lacks one of them
+  ///   throws  config_error if the tokenizer lacks one
   explicit sentence_marks(const tokenizer& of);
 };
 
-/// Which tokens continue a word: WordPiece marks them with the prefix "##".
+/// WordPiece marks continuations with the prefix "##".
 class word_parts {
  public:
   explicit word_parts(const tokenizer& of) : tokenizer_(of), known_(of.vocab_size(), unknown) {}
@@ -33,9 +33,8 @@ class word_parts {
   std::vector<std::int8_t> known_;
 };
 
-/// The sequence of one text or two with the tokenizer's special tokens. While it is longer than `context` (0: no limit), the longer of
-/// the two texts loses its last token.
-///   throws  data_error if even the special tokens do not fit
+/// One or two texts with special tokens. Above `context` tokens (0: no limit), the longer text loses its last token repeatedly.
+///   throws  data_error if the special tokens do not fit
 [[nodiscard]] sentence_row row_of(const encoding& whole, std::size_t context, word_parts& parts);
 
 }  // namespace xtrain::detail

@@ -1,4 +1,4 @@
-// Definitions of sentence_marks.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of sentence_marks.hpp.
 #pragma once
 
 #include <array>

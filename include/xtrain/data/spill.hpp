@@ -1,5 +1,4 @@
-// A growable array: in memory while small, in an unnamed file when large. Reading the file loads only the pages
-// that are touched.
+// A growable array: in memory while small, in an unnamed file when large; only pages read are loaded.
 #pragma once
 
 #include <fcntl.h>
@@ -20,13 +19,13 @@
 
 namespace xtrain {
 
-/// Use: append, then finish, then read.
+/// Append, then finish, then read.
 template <class T>
 class spilled_array {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
-  /// Keeps up to `in_memory` bytes in memory.
+  /// `in_memory`: maximum bytes in memory.
   explicit spilled_array(std::size_t in_memory = std::size_t{64} << 20) : limit_(in_memory / sizeof(T)) {}
   spilled_array(spilled_array&& from) noexcept
       : limit_(from.limit_), buffer_(std::move(from.buffer_)), file_(std::move(from.file_)), written_(std::exchange(from.written_, 0)),
@@ -47,20 +46,20 @@ class spilled_array {
     buffer_.push_back(value);
     if (buffer_.size() >= limit_) spill();
   }
-  /// Takes back all but the first `count` elements, before finish(). Also after a push_back that threw because the file has no room.
+  /// Drops all but the first `count` elements, before finish(); also after a failed push_back.
   void cut(std::size_t count) noexcept {
     if (mapped_ != nullptr || count >= size()) return;
     const std::size_t kept = count < written_ ? count : written_;
     buffer_.resize(count - kept);
     written_ = kept;
     if (!file_.valid()) return;
-    const auto end = static_cast<::off_t>(written_ * sizeof(T));  // elements may have been written in part
-    [[maybe_unused]] const int shortened = ::ftruncate(file_.get(), end);  // if not, it is written over
+    const auto end = static_cast<::off_t>(written_ * sizeof(T));  // elements may be partly written
+    [[maybe_unused]] const int shortened = ::ftruncate(file_.get(), end);  // otherwise overwritten
     ::lseek(file_.get(), end, SEEK_SET);
   }
   [[nodiscard]] std::size_t size() const { return written_ + (mapped_ != nullptr ? 0 : buffer_.size()); }
 
-  /// Makes the whole array readable; nothing can be appended afterwards.
+  /// Makes everything readable; no more appending.
   ///   throws  file_error if the temporary directory is full
   void finish() {
     if (!file_.valid()) {
@@ -76,8 +75,8 @@ class spilled_array {
   [[nodiscard]] const T& operator[](std::size_t i) const { return values()[i]; }
   [[nodiscard]] bool in_file() const { return file_.valid(); }
 
-  /// A finished array that lies in memory moves into a file without a name, which other processes can map.
-  ///   throws  file_error when there is no room for it
+  /// Moves a finished array to an unnamed file that other processes can map.
+  ///   throws  file_error when there is no room
   void move_to_file() {
     if (file_.valid()) return;
     file_ = detail::descriptor(::memfd_create("xtrain", MFD_CLOEXEC));
@@ -85,9 +84,8 @@ class spilled_array {
     spill();
     map_all();
   }
-  /// Which file it lies in.
   [[nodiscard]] int file() const { return file_.get(); }
-  /// An empty array takes another one's file. Returns whether it could be mapped.
+  /// An empty array maps another's file; false: not possible.
   [[nodiscard]] bool map(detail::descriptor file, std::size_t count) {
     if (::lseek(file.get(), 0, SEEK_END) != static_cast<::off_t>(count * sizeof(T))) return false;
     void* const found = count > 0 ? ::mmap(nullptr, count * sizeof(T), PROT_READ, MAP_SHARED, file.get(), 0) : nullptr;
@@ -116,13 +114,13 @@ class spilled_array {
     written_ += buffer_.size();
     buffer_.clear();
   }
-  /// An unnamed file disappears with its last user, however the program ends.
+  /// Disappears with its last user.
   static detail::descriptor open_unnamed() {
     const char* chosen = std::getenv("TMPDIR");
     const std::string directory = chosen != nullptr && *chosen != '\0' ? chosen : "/tmp";
     detail::descriptor file(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     if (file.valid()) return file;
-    std::string pattern = directory + "/xtrain-XXXXXX";  // for file systems without unnamed files
+    std::string pattern = directory + "/xtrain-XXXXXX";  // file systems without unnamed files
     file = detail::descriptor(::mkstemp(pattern.data()));
     require<file_error>(file.valid(), directory,
                         ": a temporary file must fit here (TMPDIR chooses another place); the system says: ", detail::reason(errno));

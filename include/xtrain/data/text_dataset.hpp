@@ -15,27 +15,26 @@ namespace xtrain {
 
 namespace detail {
 
-/// Expands folders into all files below them (hidden ones left out), sorted by path; files stay as given.
+/// Files, and all files below folders, sorted by path, without hidden ones.
 ///   throws  file_error if a path does not exist
 [[nodiscard]] std::vector<std::string> files_of(const std::vector<std::string>& paths);
 
-/// Refuses what is compressed, in columns, or in UTF-16, by its first bytes: all of it would be tokens, but nothing that was written.
+/// Refuses compressed, columnar and UTF-16 data by its first bytes.
 ///   throws  data_error
 void require_text(const std::string& path, std::string_view text);
 
-/// The end of a piece of at most `most` bytes: after a line break that is followed by text, where tokenizers do not join
-/// across; otherwise at least after a whole character.
+/// End of a piece of at most `most` bytes: after a line break followed by text, where tokenizers do not join; else after a character.
 [[nodiscard]] std::size_t piece_end(std::string_view text, std::size_t begin, std::size_t most);
 
 }  // namespace detail
 
-/// Appends a text as one sample: bos if texts begin with it, the text in pieces, eos.
+/// Appends one sample: bos if texts begin with it, the text in pieces, eos.
 void add_document(dataset& to, const tokenizer& with, std::string_view text);
 
-/// Of paths, not of texts. Each file is one document. All documents are concatenated and cut into sequences; eos marks their ends.
+/// `paths`, not texts. Each file is a document; documents are concatenated and cut into sequences; eos ends them.
 ///   throws  file_error if a path cannot be read, data_error if all files are empty
 [[nodiscard]] dataset text_dataset(const std::vector<std::string>& paths, const tokenizer& with);
-/// The same for one file.
+/// For one file.
 [[nodiscard]] dataset text_dataset(const std::string& path, const tokenizer& with);
 [[nodiscard]] dataset text_dataset(std::initializer_list<std::string> paths, const tokenizer& with);
 

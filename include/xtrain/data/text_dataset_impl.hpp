@@ -1,4 +1,4 @@
-// Definitions of text_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of text_dataset.hpp.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ namespace xtrain {
 
 namespace detail {
 
-/// Adds the files below a folder, but hidden ones. Links to folders are followed, each folder is read once, and what cannot be read is refused.
-///   seen  the real paths of the folders that were read
+/// Adds files below a folder, without hidden ones. Links are followed; each folder is read once; unreadable paths are refused.
+///   seen  real paths of folders read
 inline void add_files_below(const std::filesystem::path& folder, std::set<std::filesystem::path>& seen, std::vector<std::string>& files) {
   namespace fs = std::filesystem;
   std::error_code problem, ignored;
@@ -33,12 +33,12 @@ inline void add_files_below(const std::filesystem::path& folder, std::set<std::f
   const fs::path real = fs::canonical(folder, problem);
   readable();
   if (!seen.insert(real).second) return;
-  std::vector<fs::path> folders, links;  // a folder is read under its own name if it has one here, whatever the order of a file system
+  std::vector<fs::path> folders, links;  // a folder is read under its real name if present here, in any directory order
   for (auto at = fs::directory_iterator(folder, problem); readable(), at != fs::directory_iterator(); at.increment(problem)) {
     const std::string name = at->path().filename().string();
     if (name.empty() || name.front() == '.') continue;
     if (at->is_directory(ignored)) (at->is_symlink(ignored) ? links : folders).push_back(at->path());
-    else files.push_back(at->path().string());  // a link to nothing, or a pipe, is refused when it is opened
+    else files.push_back(at->path().string());  // broken links and pipes fail when opened
   }
   for (std::vector<fs::path>* some : {&folders, &links}) {
     std::sort(some->begin(), some->end());

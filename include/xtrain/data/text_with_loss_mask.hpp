@@ -1,4 +1,4 @@
-// Text as tokens with a loss mask: tokens that come from given byte ranges are targets.
+// Tokens with a loss mask by byte ranges.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +32,11 @@ struct text_with_loss_mask {
     tokens.resize(size);
     learned.resize(size);
   }
-  /// Appends the tokens of `text`, whose first byte has offset `at` in the coordinates of `answers`. A token that overlaps an answer by
-  /// even one byte is a target. Answers are in order.
+  /// Appends tokens of `text`, whose first byte has offset `at` in the coordinates of `answers` (ordered). A token that overlaps an answer is a target.
   void add(std::string_view text, std::size_t at, std::span<const text_span> answers, const tokenizer& with) {
     add(with.encode_placed(text), at, answers);
   }
-  /// The same of tokens whose places count from `at`.
+  /// For tokens with places relative to `at`.
   void add(std::span<const placed_token> text, std::size_t at, std::span<const text_span> answers) {
     std::size_t next = 0;
     for (const placed_token& t : text) {
@@ -45,7 +44,7 @@ struct text_with_loss_mask {
       add(t.id, next < answers.size() && answers[next].begin < at + t.end);
     }
   }
-  /// Appends the sample to the dataset; if `everything`, all its tokens are targets.
+  /// Appends the sample; `everything`: all tokens are targets.
   void add_to(dataset& all, bool everything) const {
     all.add(tokens, [&](std::size_t i) { return everything || learned[i]; });
   }

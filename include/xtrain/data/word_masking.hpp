@@ -1,4 +1,4 @@
-// Masked language modeling: which tokens are masked, and what replaces them.               [Devlin et al. 2019, section 3.1, "Task #1"]
+// Masked language modeling: choice and replacement of tokens.               [Devlin et al. 2019, section 3.1, "Task #1"]
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace xtrain {
 
-/// How tokens are masked. A chosen token is a target; it is replaced by the mask token or a random token, or kept.
+/// A chosen token is a target, replaced by the mask token, a random token, or nothing.
 struct word_masking {
-  token mask = -1;             ///< id of the mask token; negative: none
-  std::size_t vocab_size = 0;  ///< random tokens are drawn from [0, vocab_size)
-  double share = 0.15;         ///< probability that a token is chosen, each independently
-  double as_mask = 0.8;        ///< fraction of those replaced by the mask token
-  double as_any = 0.1;         ///< fraction of those replaced by a random token; the others are kept
-  bool whole_words = false;    ///< all tokens of a word are chosen together
+  token mask = -1;             ///< negative: none
+  std::size_t vocab_size = 0;  ///< random tokens are below it
+  double share = 0.15;         ///< probability of being chosen, independently
+  double as_mask = 0.8;        ///< fraction replaced by the mask token
+  double as_any = 0.1;         ///< fraction replaced by a random token; the rest stays
+  bool whole_words = false;    ///< chooses entire words
 };
 
 namespace detail {
@@ -31,16 +31,15 @@ inline void require_masking(const word_masking& how) {
                         "word_masking: as_mask and as_any must be shares, together at most 1; given ", how.as_mask, " and ", how.as_any);
 }
 
-/// The masking of each token: a function of (seed, epoch, index in the dataset), independent of step and rank.
+/// A function of (seed, epoch, index in the dataset), independent of step and rank.
 class masking_draw {
  public:
   masking_draw(const word_masking& how, std::uint64_t seed, std::size_t epoch)
       : how_(how), at_{seed, static_cast<std::uint32_t>(epoch), site_of_name("word_masking"), 0},
         chosen_below_(dropout_threshold(how.share)) {}
 
-  /// Whether the token at that index of the dataset, or the word that begins there, is chosen.
+  /// For the token at that index, or the word that begins there.
   [[nodiscard]] bool chooses(std::size_t place) const { return how_.share >= 1.0 || random_quad(at_, place)[0] < chosen_below_; }
-  /// What replaces a chosen token.
   [[nodiscard]] token replacement(std::size_t place, token was) const {
     const auto words = random_quad(at_, place);
     const double which = static_cast<double>(words[1]) * 0x1p-32;

@@ -1,4 +1,4 @@
-// A micro-batch from xtensor arrays, for sequences built by the program itself.
+// A micro-batch of xtensor arrays.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,7 @@ struct tokens_only {
   static constexpr std::span<const double> reference_log_probs{}, advantages{};
 };
 
-/// Views two arrays [batch size, sequence length], which must outlive it. A target is the label at its position; negative:
-/// ignored by the loss. If the device reads host memory, nothing is copied.
+/// Views two arrays [batch size, sequence length], which must outlive it. Negative targets are ignored by the loss. No copy if the device reads host memory.
 ///
 ///     xtrain::array<xtrain::token, 2> tokens = ..., targets = ...;
 ///     const xtrain::xtensor_batch rows(tokens, targets);
@@ -46,7 +45,7 @@ class xtensor_batch : public tokens_only {
   std::span<const token> tokens;
   std::span<const token> targets;
   std::vector<token> positions;
-  std::vector<token> starts;  ///< empty: every sequence is one sample
+  std::vector<token> starts;  ///< empty: a sample per sequence
   std::size_t target_count = 0;
   std::size_t token_count = 0;
   std::size_t first_sequence;

@@ -93,6 +93,7 @@ template <device Device>
       all.missing.empty() ? "" : "; a model that needs one of these does not compile, unless the device is with_host_fallback of this one");
   if (!all.fall_back.empty()) add(all.fall_back, " leaves ", all.fall_back.size(), " kernels to the host");
   if (!all.members.empty()) add(all.members, " lacks optional members");
+  if constexpr (requires { Device::limits; }) text += concat(Device::name, " has limits:\n", Device::limits);  // which depend on the one that is opened
   return text;
 }
 

@@ -18,21 +18,21 @@ namespace xtrain {
 
 /// Settings of accuracy.
 struct accuracy_config {
-  std::size_t micro_batch_size = 8;  ///< sequences per batch
-  std::size_t seq_length = 0;        ///< maximum sequence length; 0: the longest in the data
+  std::size_t micro_batch_size = 8;  ///< sequences
+  std::size_t seq_length = 0;        ///< 0: the longest in the data
 };
 
 /// Accuracy on held-out sequences.
 struct label_accuracy {
-  std::size_t right = 0;  ///< sequences whose most likely label is the true one
-  std::size_t rows = 0;   ///< sequences that have a label
+  std::size_t right = 0;  ///< most likely label = true label
+  std::size_t rows = 0;   ///< sequences with a label
 
   [[nodiscard]] double share() const { return rows > 0 ? static_cast<double>(right) / static_cast<double>(rows) : 0.0; }
 };
 
 namespace detail {
 
-/// Device memory for the label logits of one batch, for any model, including one on the dry-run device.
+/// Device memory for a batch's label logits; also on the dry-run device.
 template <class Model>
 struct label_memory {
   using accumulate = typename Model::accumulate;
@@ -48,7 +48,7 @@ struct label_memory {
         on_host(model.context(), rows * model.config().labels.size() * sizeof(accumulate)) {}
 
   [[nodiscard]] std::span<accumulate> host() const { return on_host.template as<accumulate>(); }
-  /// Writes the logits [batch size, labels] to host().
+  /// Writes logits [batch size, labels] to host().
   void run(Model& model, pass_memory<Model>& passes, const host_batch& rows) {
     const std::size_t labels = model.config().labels.size();
     auto p = passes.new_pass(pass_mode::evaluation);
@@ -62,10 +62,9 @@ struct label_memory {
 
 }  // namespace detail
 
-/// Runs all sequences through the model once and compares the most likely labels with the true ones. If ranks shard the model, all of
-/// them must call it, and each counts all sequences.
-///   throws  config_error when sequences exceed the model's sequence length, or no rank of a pipeline has the whole model; data_error when a
-///           sequence does not fit the model
+/// Compares most likely with true labels, in one pass over the data. Ranks that shard the model must all call it; each counts all sequences.
+///   throws  config_error when sequences exceed the model's maximum, or no pipeline rank has the entire model; data_error when a sequence does not
+///           fit the model
 template <class Model>
 [[nodiscard]] label_accuracy accuracy(Model& model, const sentence_dataset& data, accuracy_config settings = {}) {
   const std::size_t longest = model.config().max_position_embeddings, labels = model.config().labels.size();

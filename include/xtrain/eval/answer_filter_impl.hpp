@@ -1,4 +1,4 @@
-// Definitions of answer_filter.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of answer_filter.hpp.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace detail {
 inline constexpr const char* invalid = "[invalid]";
 inline constexpr std::string_view of_number = "0123456789.,";
 
-/// The end of the characters from `at` on that are in `set`.
+/// End of the characters of `set` from `at` on.
 [[nodiscard]] inline std::size_t run_end(std::string_view text, std::size_t at, std::string_view set) {
   return std::min(text.find_first_not_of(set, at), text.size());
 }
@@ -39,7 +39,7 @@ XTRAIN_INLINE std::string number_of_sentence(std::string_view text) {
   for (std::size_t at = text.find(before); at != std::string_view::npos; at = text.find(before, at + 1)) {
     const std::size_t begin = at + before.size(), digits = begin + (text.substr(begin).starts_with('-') ? 1 : 0);
     std::size_t end = detail::run_end(text, digits, detail::of_number);
-    if (end == text.size() || text[end] == '\n') --end;  // its last character is what follows the number
+    if (end == text.size() || text[end] == '\n') --end;  // the last character follows the number
     if (end > digits && end < text.size()) return std::string(text.substr(begin, end - begin));
   }
   return detail::invalid;

@@ -1,4 +1,4 @@
-// Definitions of benchmark.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of benchmark.hpp.
 #pragma once
 
 #include <algorithm>
@@ -27,17 +27,16 @@ namespace detail {
   return value.dump(indent, ' ', false, json::error_handler_t::replace);
 }
 
-/// A list of one list: two strings in braces would be an object.
+/// A list of one list: two strings in braces would form an object.
 [[nodiscard]] inline json one_list(json::initializer_list_t values) { return json::array({json::array(values)}); }
 
-/// A document as an example in a prompt.
 [[nodiscard]] inline std::string example_text(const benchmark_task& task, const benchmark_document& d) {
   const std::size_t gold = d.gold.empty() ? 0 : d.gold.front();
   const std::string& answer = d.choices.empty() ? d.target : d.choices[gold];
   return concat(d.contexts.empty() ? d.text : d.contexts[gold], answer.empty() ? "" : task.target_delimiter, answer, answer.empty() ? "" : "\n\n");
 }
 
-/// The examples of a document, as lm-evaluation-harness draws them.
+/// Drawn as by lm-evaluation-harness.
 [[nodiscard]] inline std::vector<std::size_t> drawn_examples(const benchmark_task& task, std::span<const benchmark_document> examples,
                                                              const benchmark_document& of, std::size_t n, python_random& random) {
   if (!task.leaves_document_out) return random.sample(examples.size(), n);
@@ -45,14 +44,14 @@ namespace detail {
   for (const std::size_t i : random.sample(examples.size(), n + 1))
     if (!(examples[i] == of) && drawn.size() < n) drawn.push_back(i);
   if (drawn.size() == n) return drawn;
-  drawn.clear();  // it is there more than once: drawn again without it
+  drawn.clear();  // the document occurs more than once: draw again without it
   for (std::size_t i = 0; i < examples.size(); ++i)
     if (!(examples[i] == of)) others.push_back(i);
   for (const std::size_t i : random.sample(others.size(), n)) drawn.push_back(others[i]);
   return drawn;
 }
 
-/// The values of a metric, by document.
+/// A metric's values by document.
 struct metric_values {
   std::string name{}, filter = "none";
   std::vector<double> values{};
@@ -73,7 +72,7 @@ struct metric_values {
   return static_cast<std::size_t>(std::max_element(values.begin(), values.end()) - values.begin());
 }
 
-/// The probability of some choices among all: e^ll over the sum of all. Relative to the likeliest, because e^-746 is 0 in fp64.
+/// Share of some choices: their e^ll over the sum of all, relative to the likeliest because e^-746 is 0 in fp64.
 [[nodiscard]] inline double share_of(std::span<const std::size_t> some, std::span<const double> log_likelihoods) {
   const double largest = log_likelihoods[index_of_largest(log_likelihoods)];
   double sum = 0, of_some = 0;
@@ -82,7 +81,7 @@ struct metric_values {
   return of_some / sum;
 }
 
-/// One run of a task: what its kinds of requests share.
+/// State shared by a task's kinds of requests.
 struct benchmark_run {
   const text_evaluator& evaluator;
   const benchmark_task& task;
@@ -91,7 +90,6 @@ struct benchmark_run {
   std::span<const std::string> prompts;
   benchmark_result& result;
 
-  /// Keeps a sample, if wanted.
   template <class Arguments, class Responses>
   void sample(std::size_t document, const Arguments& arguments, const Responses& responses, const json& target,
               std::span<const metric_values> metrics) const {

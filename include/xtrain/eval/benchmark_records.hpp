@@ -1,4 +1,4 @@
-// The records of benchmark files: JSON, JSON Lines, CSV, and two text formats. Component 'io'.
+// Records of benchmark files: JSON, JSON Lines, CSV, two text formats. Component 'io'.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@
 
 namespace xtrain::detail {
 
-/// A row of a CSV file (RFC 4180): fields may be quoted, and have line breaks and doubled quotes inside.
+/// A CSV row (RFC 4180): quoted fields may hold line breaks and doubled quotes.
 ///   at, line   advanced
-///   throws     data_error with file and line for a quote that does not end, or text after one
+///   throws     data_error with file and line for an unfinished quote, or text after a quote
 [[nodiscard]] inline std::vector<std::string> csv_row(const mapped_file& file, std::size_t& at, std::size_t& line) {
   const std::string_view text = file.text();
   const std::size_t first_line = line;
@@ -49,8 +49,8 @@ namespace xtrain::detail {
   return row;
 }
 
-/// Calls visit(record, line) for the rows of a CSV file, as objects of strings.
-///   columns   their names; empty: the first row has them
+/// Calls visit(record, line) per CSV row, an object of strings.
+///   columns   names; empty: in the first row
 template <class Visit>
 void for_each_csv_record(const mapped_file& file, std::vector<std::string> columns, Visit&& visit) {
   std::size_t at = file.text().starts_with("\xEF\xBB\xBF") ? 3 : 0, line = 1;
@@ -58,7 +58,7 @@ void for_each_csv_record(const mapped_file& file, std::vector<std::string> colum
   while (at < file.size()) {
     const std::size_t first_line = line;
     const std::vector<std::string> row = csv_row(file, at, line);
-    if (row.size() == 1 && row.front().empty()) continue;  // an empty line
+    if (row.size() == 1 && row.front().empty()) continue;
     require<data_error>(row.size() == columns.size(), file.path(), ": line ", first_line, ": a row must have ", columns.size(), " fields; it has ",
                         row.size());
     json record = json::object();
@@ -67,7 +67,7 @@ void for_each_csv_record(const mapped_file& file, std::vector<std::string> colum
   }
 }
 
-/// Calls visit(record, place) for the documents of a benchmark's file.
+/// Calls visit(record, place) per document of a benchmark file.
 template <class Visit>
 void for_each_benchmark_record(const std::string& path, const std::vector<std::string>& columns, Visit&& visit) {
   require<data_error>(!path.ends_with(".gz"), path, ": must not be compressed; unpack it with gunzip");
@@ -83,7 +83,7 @@ void for_each_benchmark_record(const std::string& path, const std::vector<std::s
   });
 }
 
-/// The names in an object that is a member of a record, in the order of the file: those of a json are sorted.
+/// Names in an object member in file order: json sorts them.
 class member_order : public strict_json_builder {
  public:
   member_order(json& record, std::string_view member) : strict_json_builder(record), member_(member) {}
@@ -116,7 +116,7 @@ class member_order : public strict_json_builder {
   return builder.names();
 }
 
-/// A required field of a record, of one of the types that `is` accepts.
+/// A required field, of a type that `is` accepts.
 template <class Is>
 [[nodiscard]] const json& field_of(const json& record, const char* name, const char* what, const record_place& at, Is&& is) {
   require<data_error>(record.is_object(), at.path, ": line ", at.line, ": a record must be an object; it is ", record.type_name());
@@ -136,7 +136,7 @@ template <class Is>
   });
   return list.get<std::vector<std::string>>();
 }
-/// A number from 0 to below `count`, or a string of one.
+/// A number below `count`, or such a string.
 [[nodiscard]] inline std::size_t index_in(const json& record, const char* name, std::size_t count, const record_place& at) {
   const json& value =
       field_of(record, name, "a number", at, [](const json& v) { return v.is_number_unsigned() || v.is_string() || v.is_number_integer(); });

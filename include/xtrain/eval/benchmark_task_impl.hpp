@@ -1,4 +1,4 @@
-// Definitions of benchmark_task.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of benchmark_task.hpp.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +25,12 @@ namespace xtrain {
 
 namespace detail {
 
-/// The text with every `from` replaced, from left to right.
 [[nodiscard]] inline std::string with_replaced(std::string text, std::string_view from, std::string_view to) {
   for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
   return text;
 }
 
-/// Spaces inside brackets and quotes removed: `( a )` becomes `(a)`.
+/// Removes spaces inside brackets and quotes: `( a )` becomes `(a)`.
 [[nodiscard]] inline std::string tight_inside(std::string_view text, char open, char close) {
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
@@ -62,7 +61,7 @@ namespace detail {
   return text;
 }
 
-/// Parts between runs of whitespace, as re.split(r"\s+", text) counts them.
+/// Number of parts of re.split(r"\s+", text).
 [[nodiscard]] inline std::size_t words_of(std::string_view text) {
   std::size_t words = 1;
   while (!text.empty()) {
@@ -77,7 +76,7 @@ namespace detail {
   return words;
 }
 
-/// HellaSwag's texts without the marks of WikiHow.
+/// HellaSwag's texts without WikiHow's marks.
 [[nodiscard]] inline std::string hellaswag_text(std::string text) {
   text = with_replaced(stripped(text), " [title]", ". ");
   for (std::size_t at = text.find('['); at != std::string::npos;) {  // \[.*?\], within a line
@@ -88,7 +87,7 @@ namespace detail {
   }
   return with_replaced(std::move(text), "  ", " ");
 }
-/// Python's str.capitalize(), of ASCII letters.
+/// str.capitalize() of Python, ASCII only.
 [[nodiscard]] inline std::string capitalized(std::string text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     char& c = text[i];
@@ -100,7 +99,7 @@ namespace detail {
 
 [[nodiscard]] inline bool has_field(const json& record, const char* field) { return record.is_object() && record.contains(field); }
 
-// How records become documents.
+// Records to documents.
 
 [[nodiscard]] inline benchmark_document boolq_document(const json& record, const record_place& at, const benchmark_task&) {
   benchmark_document d{.text = concat(text_in(record, "passage", at), "\nQuestion: ", text_in(record, "question", at), "?\nAnswer:"),
@@ -110,7 +109,7 @@ namespace detail {
   return d;
 }
 
-/// A question with answers A to D in fields of these names.
+/// A question with answers in fields A to D.
 [[nodiscard]] inline benchmark_document four_choices(const json& record, const record_place& at, const char* asks) {
   std::string text = stripped(text_in(record, "question", at));
   for (const char* letter : {"A", "B", "C", "D"}) text += concat("\n", letter, ". ", text_in(record, letter, at));
@@ -123,7 +122,7 @@ namespace detail {
   return four_choices(record, at, "答案：");
 }
 
-/// AGIEval counts Gaokao's English among the English subjects.
+/// In AGIEval, Gaokao's English is an English subject.
 [[nodiscard]] inline bool agieval_is_english(std::string_view subject) {
   return subject == "gaokao-english" || !(subject.starts_with("gaokao-") || subject.starts_with("jec-qa-") || subject == "logiqa-zh");
 }
@@ -148,7 +147,7 @@ namespace detail {
   return d;
 }
 
-/// AGIEval's questions whose answer is a formula.
+/// AGIEval's questions with formulas as answers.
 [[nodiscard]] inline benchmark_document agieval_cloze_document(const json& record, const record_place& at, const benchmark_task& task) {
   const auto has_text = [&](const char* field) { return has_field(record, field) && !record[field].is_null() && record[field] != ""; };
   const std::string passage = has_text("passage") ? text_in(record, "passage", at) : "", question = text_in(record, "question", at);
@@ -156,13 +155,13 @@ namespace detail {
           .target = text_in(record, has_text("label") ? "label" : "answer", at)};
 }
 
-/// As llm-foundry has multiple choice: a query with its choices.
+/// llm-foundry's multiple choice: a query with choices.
 [[nodiscard]] inline benchmark_document query_document(const json& record, const record_place& at, std::string_view asks) {
   benchmark_document d{.text = concat(stripped(text_in(record, "query", at)), asks), .choices = texts_in(record, "choices", at)};
   d.gold = {index_in(record, "gold", d.choices.size(), at)};
   return d;
 }
-/// The options of ARC and OpenBookQA: {"text": [...], "label": [...]}, or a list of objects with text and label.
+/// Options of ARC and OpenBookQA: {"text": [...], "label": [...]}, or a list of objects with text and label.
 inline void read_options(const json& options, const json& record, const record_place& at, benchmark_document& d) {
   std::vector<std::string> labels;
   if (options.is_array()) {
@@ -230,7 +229,7 @@ inline void read_options(const json& options, const json& record, const record_p
   d.gold = {index_in(record, "label", d.choices.size(), at)};
   return d;
 }
-/// TruthfulQA's choices and labels: {"choices": [...], "labels": [1, 0, ...]} of its dataset, or {choice: label, ...} of its authors' mc_task.json.
+/// TruthfulQA: {"choices": [...], "labels": [1, 0, ...]} of its dataset, or {choice: label, ...} of its authors' mc_task.json.
 [[nodiscard]] inline benchmark_document truthfulqa_document(const json& record, const record_place& at, const benchmark_task& task) {
   const char* const field = task.weighs_choices ? "mc2_targets" : "mc1_targets";
   benchmark_document d{.text = concat("Q: ", text_in(record, "question", at), "\nA:")};
@@ -295,7 +294,7 @@ inline void read_options(const json& options, const json& record, const record_p
   return {.target = text, .words = words_of(text), .bytes = text.size()};
 }
 
-/// Examples of BIG-Bench Hard: their answers are chains of thought, or what these end with.
+/// Examples of BIG-Bench Hard; answers are chains of thought, or their conclusions.
 [[nodiscard]] inline std::vector<benchmark_document> cot_examples(const mapped_file& file, benchmark_task& task) {
   constexpr std::string_view thinks = "\nA: Let's think step by step.", question = "Q: ", conclusion = "the answer is ";
   std::string_view text = file.text();
@@ -303,7 +302,7 @@ inline void read_options(const json& options, const json& record, const record_p
     fail<data_error>(file.path(), ": line ", line_of(file.text(), static_cast<std::size_t>(where.data() - file.data())),
                      ": must be the prompt of BIG-Bench Hard; ", why);
   };
-  if (const std::size_t dashes = text.find("\n---"); dashes != std::string_view::npos) {  // above it: a note to those who collect texts
+  if (const std::size_t dashes = text.find("\n---"); dashes != std::string_view::npos) {  // above it: a note for collectors of texts
     const std::size_t end = text.find('\n', dashes + 1);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
@@ -332,7 +331,7 @@ inline void read_options(const json& options, const json& record, const record_p
   return examples;
 }
 
-/// Documents of six lines each, as llama.cpp has HellaSwag's.
+/// Six lines per document, as llama.cpp's HellaSwag.
 [[nodiscard]] inline std::vector<benchmark_document> six_line_documents(const mapped_file& file) {
   std::vector<benchmark_document> documents;
   std::vector<std::string> lines;
@@ -355,7 +354,7 @@ inline void read_options(const json& options, const json& record, const record_p
   return documents;
 }
 
-/// The first of the files that is there.
+/// The first existing file.
 ///   throws  file_error
 [[nodiscard]] inline std::string first_file(const std::vector<std::string>& files, const std::string& data_dir, const std::string& name,
                                             const char* what) {
@@ -365,7 +364,7 @@ inline void read_options(const json& options, const json& record, const record_p
     if (file_exists(path)) return path;
     looked += (looked.empty() ? "" : ", ") + path;
   }
-  for (const std::string& file : files) {  // as AscendSpeed's: boolq/test/dev.jsonl
+  for (const std::string& file : files) {  // AscendSpeed's form: boolq/test/dev.jsonl
     const std::size_t slash = std::min(file.find('/'), file.size());
     const std::string path = concat(data_dir, "/", file.substr(0, slash), "/test", file.substr(slash));
     if (file_exists(path)) return path;

@@ -1,4 +1,4 @@
-// What an evaluation is.
+// Evaluations.
 #pragma once
 
 #include <array>
@@ -14,16 +14,15 @@
 
 namespace xtrain {
 
-/// The result of an evaluation on held-out sequences.
+/// Result on held-out sequences.
 struct evaluation {
-  double loss = 0;        ///< mean over all targets, natural logarithm
+  double loss = 0;        ///< mean over targets, natural logarithm
   double perplexity = 0;  ///< exp(loss)
   std::size_t targets = 0;
 };
 
-/// Evaluates every sequence of the data once, in order. sum_of_losses(batch) runs a forward pass and returns the sum over the batch's
-/// losses, of which there are count(batch): one per target, or as an objective counts them; with data parallelism, all_ranks(sums)
-/// all-reduces the sums over the ranks.
+/// Evaluates every sequence once, in order. sum_of_losses(batch) runs a forward pass and sums its count(batch) losses; all_ranks(sums) all-reduces over
+/// data-parallel ranks.
 ///   throws  data_error when no sequence has a target
 template <class SumOfLosses, class AllRanks, class Count>
 [[nodiscard]] evaluation evaluate_batches(const loader& rows, SumOfLosses&& sum_of_losses, AllRanks&& all_ranks, Count&& count) {
@@ -32,7 +31,7 @@ template <class SumOfLosses, class AllRanks, class Count>
   for (std::size_t s = 0; s < rows.steps_per_epoch(); ++s) {
     rows.fill({0, s}, batches);
     for (const host_batch& batch : batches) {
-      // a rank without targets runs the pass too: other ranks may need its shard of the weights
+      // a rank without targets runs the pass: others may need its weight shard
       if (batch.target_count == 0 && rows.config().ranks == 1) continue;
       sums[0] += sum_of_losses(batch);
       sums[1] += count(batch);
@@ -50,8 +49,8 @@ template <class SumOfLosses>
       [](const host_batch& batch) { return static_cast<double>(batch.target_count); });
 }
 
-/// The same for bidirectional encoders: the mean over masked tokens plus the mean over sequence labels. sum_of_losses(batch, label_weight)
-/// multiplies the loss of a sequence label by label_weight.
+/// For bidirectional encoders: mean over masked tokens + mean over sequence labels. sum_of_losses(batch, label_weight) multiplies label losses by
+/// label_weight.
 ///   throws  data_error when there is neither a masked token nor a sequence label
 template <class SumOfLosses, class AllRanks>
 [[nodiscard]] evaluation evaluate_sentences(const sentence_loader& rows, SumOfLosses&& sum_of_losses, AllRanks&& all_ranks) {
@@ -62,7 +61,7 @@ template <class SumOfLosses, class AllRanks>
       for (const host_batch& batch : batches) visit(batch);
     }
   };
-  std::array<double, 2> counts{};  // masked tokens, sequence labels: needed before the first loss is weighted
+  std::array<double, 2> counts{};  // masked tokens, sequence labels: needed before weighting losses
   for_each_batch([&](const host_batch& batch) {
     counts[0] += static_cast<double>(batch.target_count);
     for (const token label : batch.labels) counts[1] += label >= 0 ? 1 : 0;

@@ -1,4 +1,4 @@
-// A model as benchmarks see it: tokens in, scores or tokens out; and the same for text.
+// A model as benchmarks see it: by tokens and by text.
 #pragma once
 
 #include <cstddef>
@@ -15,40 +15,39 @@
 
 namespace xtrain {
 
-/// A continuation to score, given a context.
+/// A continuation to score after a context.
 struct token_request {
   std::vector<token> context{}, continuation{};
 };
 
-/// The log-likelihood of a continuation, natural logarithm, and whether greedy decoding would have produced it: no token of the vocabulary is more
-/// probable at any of its positions. PyTorch's argmax takes one of several equally probable tokens, here any of them counts.
+/// Log-likelihood of a continuation, and whether every token has maximal probability (all ties count; PyTorch's argmax takes one token).
 struct token_score {
   double log_likelihood = 0;
   bool is_greedy = false;
 };
 
-/// How to continue prompts, greedily.
+/// Greedy continuation.
 struct continuation_settings {
   std::size_t max_new_tokens = 256;
-  std::vector<token> stop{};                              ///< any of these ends a continuation, and is not part of it
-  std::function<bool(std::size_t, token)> on_token = {};  ///< called with (index in the batch, token); false ends that continuation
+  std::vector<token> stop{};                              ///< each ends a continuation; not part of it
+  std::function<bool(std::size_t, token)> on_token = {};  ///< called with (index in the batch, token); false ends the continuation
 };
 
 /// Interface of a model under evaluation.
 class language_model {
  public:
   virtual ~language_model() = default;
-  /// log p(continuation | context), in the order of the requests, see log_likelihood_scorer.
+  /// log p(continuation | context), in order of requests; see log_likelihood_scorer.
   [[nodiscard]] virtual std::vector<token_score> score(std::span<const token_request> requests) = 0;
   /// New tokens for up to batch_size() prompts.
   [[nodiscard]] virtual std::vector<std::vector<token>> generate(std::span<const std::vector<token>> prompts,
                                                                  const continuation_settings& settings) = 0;
-  /// The longest sequence, in tokens.
+  /// In tokens.
   [[nodiscard]] virtual std::size_t max_length() const = 0;
   [[nodiscard]] virtual std::size_t batch_size() const = 0;
 };
 
-/// A language_model of a scorer (log_likelihood_scorer) and a generator, which is made by make_generator() if a benchmark needs one.
+/// A language_model of a scorer (log_likelihood_scorer) and a generator, made on demand by make_generator().
 template <class Scorer, class MakeGenerator>
 class scored_language_model final : public language_model {
  public:
@@ -70,35 +69,35 @@ class scored_language_model final : public language_model {
   decltype(std::declval<MakeGenerator&>()()) generator_{};  // a unique_ptr
 };
 
-/// Text to requests and back, as the language model class of lm-evaluation-harness does for transformers' models (HFLM).
+/// Text to requests and back, as lm-evaluation-harness's HFLM does.
 class text_evaluator {
  public:
-  /// throws config_error when the tokenizer has neither a begin- nor an end-of-text token, or expects tokens after a prompt (ChatGLM-6B)
+  /// throws config_error when the tokenizer has no begin- or end-of-text token, or adds tokens after a prompt (ChatGLM-6B)
   text_evaluator(language_model& model, const tokenizer& with, std::vector<token> end_of_text = {});
 
-  /// The tokens of a text, with a begin-of-text token if the tokenizer adds one and the text does not begin with it.
+  /// With a begin-of-text token if the tokenizer adds one and the text does not begin with it.
   [[nodiscard]] std::vector<token> encode(std::string_view text) const;
-  /// The tokens of a context and its continuation. Spaces at the end of the context belong to the continuation, whose tokens are those that the
-  /// whole text has after as many as the context has. An empty context is the begin- or end-of-text token.
+  /// Spaces at the end of the context belong to the continuation. Its tokens: those of the joined text after as many as the context has. Empty context:
+  /// the begin- or end-of-text token.
   ///   throws  data_error when either is empty
   [[nodiscard]] token_request encode_pair(std::string_view context, std::string_view continuation) const;
-  /// The windows of a long text: every token is scored once, the first after a begin- or end-of-text token, the others after as many as fit.
+  /// Windows of a long text: every token is scored once, the first after a begin- or end-of-text token, others after as much context as fits.
   [[nodiscard]] std::vector<token_request> rolling_windows(std::string_view text) const;
 
   struct pair {
     std::string context{}, continuation{};
   };
   [[nodiscard]] std::vector<token_score> log_likelihood(std::span<const pair> requests) const;
-  /// Sums over whole texts.
+  /// Sums per text.
   [[nodiscard]] std::vector<double> log_likelihood_rolling(std::span<const std::string> texts) const;
 
   struct generation_request {
     std::string context{};
-    std::vector<std::string> until{};  ///< the result ends before the first of these
+    std::vector<std::string> until{};  ///< the result ends before the first
     std::size_t max_gen_toks = 256;
   };
-  /// Greedy continuations without special tokens, which however may end them: `until` is looked for in the text with and without them, as
-  /// lm-evaluation-harness does in batches of one. A context that does not leave room for max_gen_toks loses its first tokens.
+  /// Greedy continuations without special tokens. `until` is searched in the text with and without them, as lm-evaluation-harness does in batches of one.
+  /// A context without room for max_gen_toks loses its first tokens.
   ///   throws  config_error when max_gen_toks is not below the model's length
   [[nodiscard]] std::vector<std::string> generate_until(std::span<const generation_request> requests) const;
 
@@ -107,18 +106,18 @@ class text_evaluator {
  private:
   language_model* model_;
   tokenizer tokenizer_;
-  token prefix_;  // in place of an empty context
+  token prefix_;  // replaces an empty context
   std::vector<token> end_of_text_;
 };
 
 namespace detail {
 
-/// The bytes of Python's whitespace at the beginning and at the end of a text.
+/// Bytes of Python's whitespace at the begin and end of a text.
 [[nodiscard]] std::size_t space_at_begin(std::string_view text);
 [[nodiscard]] std::size_t space_at_end(std::string_view text);
-/// Python's str.strip().
+/// str.strip() of Python.
 [[nodiscard]] std::string stripped(std::string_view text);
-/// Characters of a UTF-8 text.
+/// UTF-8 characters.
 [[nodiscard]] std::size_t characters_of(std::string_view text);
 
 }  // namespace detail

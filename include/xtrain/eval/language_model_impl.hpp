@@ -1,4 +1,4 @@
-// Definitions of language_model.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of language_model.hpp.
 #pragma once
 
 #include <algorithm>
@@ -97,7 +97,7 @@ XTRAIN_INLINE std::vector<token_request> text_evaluator::rolling_windows(std::st
   std::vector<token_request> windows;
   for (std::size_t scored = 0; scored < tokens.size();) {
     const std::size_t end = std::min(tokens.size(), scored + longest);
-    // the inputs are the `longest` tokens before the last one; what they have before the scored ones is context
+    // inputs: the `longest` tokens before the last; tokens before the scored ones are context
     windows.push_back({.context = scored == 0 ? std::vector<token>{prefix_} : part(end - longest - 1, scored), .continuation = part(scored, end)});
     scored = end;
   }

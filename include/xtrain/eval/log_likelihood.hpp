@@ -1,4 +1,4 @@
-// Log-likelihoods of continuations, of many sequences in padded batches.
+// Log-likelihoods of continuations, in padded batches.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@
 
 namespace xtrain {
 
-/// In place of the loss: for every token the largest logit, the sum of exponentials and the logit of a target, of every shard of the vocabulary.
-/// A token may have several targets: answers that differ in their last token only need one sequence.
+/// Replaces the loss: per token and vocabulary shard the largest logit, the sum of exponentials and the target's logit. A token may have several targets:
+/// answers that differ only in the last token share a sequence.
 template <class Recipe>
 class softmax_statistics final : public pass_objective<Recipe> {
  public:
@@ -36,21 +36,21 @@ class softmax_statistics final : public pass_objective<Recipe> {
   using memory = typename device::memory;
   using accumulate = accumulate_t<typename pass<Recipe>::compute>;
 
-  /// For batches of up to `num_tokens` tokens with up to `alternatives` targets each, and a vocabulary in `shards` parts.
+  /// Batches of up to `num_tokens` tokens with `alternatives` targets each; `shards` of the vocabulary.
   softmax_statistics(const typename device::context& on, std::size_t num_tokens, std::size_t alternatives, std::size_t shards)
       : shards_(shards), targets_(on, (alternatives - 1) * num_tokens * sizeof(token), memory_role::batch),
         parts_(on, alternatives * values * shards * num_tokens * sizeof(accumulate), memory_role::batch),
         others_(on, (alternatives - 1) * num_tokens * sizeof(token)), on_host_(on, alternatives * values * shards * num_tokens * sizeof(accumulate)) {}
 
   /// Before a pass.
-  ///   others_kn   targets beside those of the batch, [alternatives − 1, n]; shorter: fewer
+  ///   others_kn   further targets, [at most alternatives − 1, n]
   template <class Stream>
   void begin(Stream& stream, std::span<const token> others_kn, std::size_t n) {
     used_ = 1 + others_kn.size() / n;
     computed_ = false;
     n_ = n;
     if (used_ == 1) return;
-    const auto sent = others_.template as<token>().first(others_kn.size());  // fetch() has waited for the batch before
+    const auto sent = others_.template as<token>().first(others_kn.size());  // fetch() has waited for the previous batch
     std::copy(others_kn.begin(), others_kn.end(), sent.begin());
     copy_to_device(stream, targets_.template as<token>().subspan(0, sent.size()), std::span<const token>(sent));
   }
@@ -85,8 +85,8 @@ class softmax_statistics final : public pass_objective<Recipe> {
     computed_ = true;
   }
 
-  /// After a pass: copies the results to the host, and waits.
-  ///   returns  whether this rank has them; in a pipeline the last stage has
+  /// After a pass: copies results to the host and waits.
+  ///   returns  whether this rank has them (in a pipeline the last stage)
   template <class Stream>
   [[nodiscard]] bool fetch(Stream& stream) {
     if (computed_)
@@ -95,7 +95,7 @@ class softmax_statistics final : public pass_objective<Recipe> {
     stream.synchronize();
     return computed_;
   }
-  /// log p(target) of one token, and whether no token of the vocabulary is more probable.
+  /// log p(target) of a token, and whether no token is more probable.
   [[nodiscard]] token_score score(std::size_t alternative, std::size_t index) const {
     const std::size_t begin = index / at_once_ * at_once_, rows = std::min(at_once_, n_ - begin);
     const accumulate* parts = on_host_.template as<accumulate>().data() + values * shards_ * (alternative * n_ + begin) + (index - begin);
@@ -110,7 +110,7 @@ class softmax_statistics final : public pass_objective<Recipe> {
   }
 
  private:
-  static constexpr std::size_t values = 3;  // of a token, a target and a shard: kernel::softmax_part
+  static constexpr std::size_t values = 3;  // per token, target and shard: kernel::softmax_part
 
   [[nodiscard]] vector_view<const token, memory> others(std::size_t k, std::size_t n) const {
     return {device_span<const token, memory>(targets_.template as<token>().subspan((k - 1) * n, n)), {n}};
@@ -122,16 +122,15 @@ class softmax_statistics final : public pass_objective<Recipe> {
   pinned_memory<device> others_, on_host_;
 };
 
-/// Scores continuations with a model's forward passes (forward_only): in batches sorted by length, whose memory is measured and allocated once.
-/// Requests with the same tokens but the last, as the answers "A", "B", "C" and "D" of a question, are one sequence. Results do not depend on the
-/// order of the requests. If ranks run the model, each of them must score the same requests, and gets all results.
+/// Scores continuations by forward passes (forward_only), in batches sorted by length, with memory measured and allocated once. Requests that differ only in
+/// the last token share a sequence. Results do not depend on the order of requests. Ranks of one model score equal requests and get all results.
 template <class Forward>
 class log_likelihood_scorer {
  public:
   using model_type = std::remove_cvref_t<decltype(std::declval<Forward&>().model())>;
   using computation = model_computation<model_type>;
 
-  /// throws config_error when context-parallel ranks divide sequences, or the model's attention is not causal; memory_error
+  /// throws config_error under context parallelism, or when attention is not causal; memory_error
   explicit log_likelihood_scorer(Forward& forward)
       : forward_(&forward), forward_life_(forward), statistics_(forward.model().context(), num_tokens(forward), most_alternatives, shards(forward.model())) {
     require<config_error>(context_shard_of(forward.model().parallel()).ranks == 1,
@@ -141,22 +140,21 @@ class log_likelihood_scorer {
                           "evaluation: the model's attention must be causal; this one sees its prompt in both directions");
   }
 
-  /// The longest sequence, in tokens that the model reads: one fewer than context and continuation together.
+  /// Maximum number of inputs: context + continuation − 1.
   [[nodiscard]] std::size_t max_length() const { return forward_->settings().seq_length; }
 
-  /// The scores in the order of the requests. A context that does not fit loses its first tokens.
-  ///   throws  data_error when a context or a continuation has no tokens, a continuation is longer than max_length(), or a token is not in the
-  ///           vocabulary
+  /// In order of requests. A too long context loses its first tokens.
+  ///   throws  data_error when a context or a continuation is empty, a continuation is longer than max_length(), or a token is unknown
   [[nodiscard]] std::vector<token_score> score(std::span<const token_request> requests);
 
  private:
   static constexpr std::size_t most_alternatives = 8;
 
-  /// A sequence of the model's inputs, and the continuations that end there.
+  /// Model inputs, and the continuations that end there.
   struct sequence {
     std::vector<token> inputs{};
     std::size_t length = 0;               // of the continuations
-    std::vector<std::size_t> requests{};  // which differ in their last token
+    std::vector<std::size_t> requests{};  // differ in the last token
   };
 
   [[nodiscard]] static std::size_t num_tokens(const Forward& forward) { return forward.settings().micro_batch_size * forward.settings().seq_length; }
@@ -196,7 +194,7 @@ auto log_likelihood_scorer<Forward>::sequences_of(std::span<const token_request>
     all[i].length = continuation.size();
     all[i].requests = {i};
   }
-  // longest first; equal ones are neighbours
+  // longest first, equal sequences adjacent
   std::sort(all.begin(), all.end(), [](const sequence& a, const sequence& b) {
     if (a.inputs.size() != b.inputs.size()) return a.inputs.size() > b.inputs.size();
     if (a.inputs != b.inputs) return a.inputs < b.inputs;
@@ -247,7 +245,7 @@ void log_likelihood_scorer<Forward>::run(std::span<const sequence> batch, std::s
     const std::size_t end = one.inputs.size(), begin = end - one.length, row = r * t;
     std::copy(one.inputs.begin(), one.inputs.end(), batch_.tokens.begin() + static_cast<std::ptrdiff_t>(row));
     for (std::size_t i = 0; i < t; ++i) batch_.positions[row + i] = static_cast<token>(i);
-    for (std::size_t i = end; i < t; ++i) batch_.starts[row + i] = static_cast<token>(end);  // padding attends to padding only
+    for (std::size_t i = end; i < t; ++i) batch_.starts[row + i] = static_cast<token>(end);  // padding attends to padding
     for (std::size_t k = 0; k < one.requests.size(); ++k) {
       const auto& continuation = requests[one.requests[k]].continuation;
       token* const targets = k == 0 ? batch_.targets.data() : others_.data() + (k - 1) * n;

@@ -1,4 +1,4 @@
-// Logits of whole sequences, as an xtensor array.
+// Logits of entire sequences, as an xtensor array.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Runs a forward pass and writes the logits of all positions to `to`.
+/// Writes the logits of all positions to `to`.
 template <class Model, class Rows>
 void run_logits(Model& model, pass_memory<Model>& passes, const Rows& rows, const batch_memory<typename Model::device>& batch,
                 const tensor_view<token, 1, typename Model::memory>& chosen,
@@ -35,16 +35,16 @@ void run_logits(Model& model, pass_memory<Model>& passes, const Rows& rows, cons
 
 }  // namespace detail
 
-/// Logits [batch size, sequence length, vocabulary] at every position of a batch: of the next token, or in an encoder of the token at
-/// that position. On a host-addressable device they are computed directly into the array.
-///   throws  shape_error when sequences exceed the model's sequence length, data_error when a token is not in the vocabulary, positions are
-///           missing or exceed the sequence length, or sequences have no token; memory_error
+/// Logits [batch size, sequence length, vocabulary]: of the next token, or in an encoder of the token. A host-addressable device computes them into the
+/// array.
+///   throws  shape_error when sequences exceed the model's maximum; data_error when a token is unknown, positions are missing or out of range, or
+///           sequences are empty; memory_error
 template <class Model, class Rows>
 requires requires(const Rows& rows) { rows.tokens; }
 [[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const Rows& rows) {
   using accumulate = typename Model::accumulate;
   const std::size_t n = rows.b * rows.t, v = model.config().vocab_size;
-  if (rows.b == 0) return array<accumulate, 3>(shape_of_rank<3>{0, rows.t, v});  // no sequences, no logits
+  if (rows.b == 0) return array<accumulate, 3>(shape_of_rank<3>{0, rows.t, v});
   detail::require_batch(model, rows, "logits");
   pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
                               using device = typename std::remove_cvref_t<decltype(like)>::device;
@@ -67,15 +67,15 @@ requires requires(const Rows& rows) { rows.tokens; }
   }
   return logits_btv;
 }
-/// The same for an array of tokens [batch size, sequence length].
+/// For tokens [batch size, sequence length].
 template <class Model>
 [[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const array<token, 2>& tokens) {
   const array<token, 2> nothing = -xt::ones<token>(tokens.shape());
   return logits(model, xtensor_batch(tokens, nothing));
 }
 
-/// Logits [batch size, labels] of an encoder with sequence labels.
-///   throws  as above
+/// Logits [batch size, labels] of an encoder.
+///   throws  as logits
 template <class Model, class Rows>
 [[nodiscard]] array<typename Model::accumulate, 2> label_logits(Model& model, const Rows& rows) {
   using accumulate = typename Model::accumulate;

@@ -1,4 +1,4 @@
-// Whether two answers to a mathematical question are the same formula.
+// Equality of formulas in answers.
 #pragma once
 
 #include <optional>
@@ -7,13 +7,13 @@
 
 namespace xtrain::answer {
 
-/// The formula in an answer, as AGIEval's parse_math_answer finds it: in the last \boxed{...}; otherwise between dollar signs on the last line that
-/// has two; otherwise what follows the last "="; otherwise the last number. Of an equation, its right side; none: there is no formula.
+/// The formula in an answer, as AGIEval's parse_math_answer: in the last \boxed{...}; else between dollar signs on the last line with two; else after the
+/// last "="; else the last number. Of an equation, the right side. None: no formula.
 [[nodiscard]] std::optional<std::string> formula_in(std::string_view text);
 
-/// Whether the formulas in both texts are equal when written alike: fractions, roots, spaces, units, degrees and percent signs, as
-/// math_equivalence of the MATH benchmark writes them.                                               [Hendrycks et al. 2021; Zhong et al. 2023, "AGIEval"]
-/// Decisions are those of lm-evaluation-harness, where a formula that cannot be written so (a \frac without operands) is compared as it is.
+/// The formulas are equal after normalization of fractions, roots, spaces, units, degrees and percent signs (MATH's math_equivalence), as in
+/// lm-evaluation-harness: a formula that cannot be normalized (a \frac without operands) is compared unchanged.
+///                                               [Hendrycks et al. 2021; Zhong et al. 2023, "AGIEval"]
 [[nodiscard]] bool is_same_formula(std::string_view answer, std::string_view target);
 
 }  // namespace xtrain::answer

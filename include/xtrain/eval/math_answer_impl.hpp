@@ -1,4 +1,4 @@
-// Definitions of math_answer.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of math_answer.hpp.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace xtrain::answer {
 
 namespace detail {
 
-/// Python's str.split(separator).
+/// str.split(separator) of Python.
 [[nodiscard]] inline std::vector<std::string> split(std::string_view text, std::string_view separator) {
   std::vector<std::string> parts;
   for (std::size_t at = 0;;) {
@@ -31,36 +31,36 @@ namespace detail {
     at = end + separator.size();
   }
 }
-/// Python's str.replace(from, to).
+/// str.replace(from, to) of Python.
 [[nodiscard]] inline std::string replaced(std::string text, std::string_view from, std::string_view to) {
   for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
   return text;
 }
-/// What follows the last "=", without spaces at its beginning.
+/// After the last "=", without leading spaces.
 [[nodiscard]] inline std::string right_side(std::string_view text) {
   text.remove_prefix(text.rfind('=') + 1);
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   return std::string(text);
 }
-/// The first character of a text that is not empty.
+/// Of a non-empty text.
 [[nodiscard]] inline std::string first_character(std::string_view text) {
   return std::string(text.substr(0, xtrain::detail::character_at(text, 0).bytes));
 }
 
-/// The last \boxed{...}, braces counted; its contents.
+/// Contents of the last \boxed{...}, with nested braces.
 [[nodiscard]] inline std::optional<std::string> in_box(std::string_view text) {
   constexpr std::string_view begins = "\\boxed{";
   text.remove_prefix(text.rfind("\\boxed"));
   std::size_t open = 0, end = std::string_view::npos;
   for (std::size_t i = 0; i < text.size() && end == std::string_view::npos; ++i) {
     if (text[i] == '{') ++open;
-    else if (text[i] == '}') end = --open == 0 ? i : end;  // a closing brace before all others is below 0, as it is there
+    else if (text[i] == '}') end = --open == 0 ? i : end;  // as there, a closing brace before all others counts below 0
   }
   if (end == std::string_view::npos || !text.starts_with(begins)) return {};
   const std::string_view inside = text.substr(begins.size(), end - begins.size());
   return inside.find('=') == std::string_view::npos ? std::string(inside) : right_side(inside);
 }
-/// \$(.*)\$ of the last line that has it.
+/// \$(.*)\$ of the last line that matches.
 [[nodiscard]] inline std::string in_dollars(std::string_view text) {
   std::string last;
   for (const std::string& line : split(text, "\n")) {
@@ -70,13 +70,13 @@ namespace detail {
   return last.find('=') == std::string::npos ? last : right_side(last);
 }
 
-/// Python's \d, of ASCII and fullwidth digits; the bytes of one, 0: it is none.
+/// \d of Python for ASCII and fullwidth digits: length in bytes, 0: no digit.
 [[nodiscard]] inline std::size_t digit_at(std::string_view text, std::size_t at) {
   if (at >= text.size()) return 0;
   const auto [c, bytes] = xtrain::detail::character_at(text, at);
   return (c >= '0' && c <= '9') || (c >= 0xFF10 && c <= 0xFF19) ? bytes : 0;
 }
-/// Python's \w: letters, numbers and "_". Of the blocks of Latin-1, symbols, CJK and emoji exactly; in the others everything counts.
+/// \w of Python, exact for Latin-1, symbols, CJK and emoji; every other character counts.
 [[nodiscard]] inline bool is_word(std::string_view text, std::size_t at) {
   using range = std::pair<std::int32_t, std::int32_t>;
   static constexpr std::array<range, 56> others{
@@ -93,7 +93,7 @@ namespace detail {
   if (c < 0x80) return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
   return std::none_of(others.begin(), others.end(), [&](const range& of) { return c >= of.first && c <= of.second; });
 }
-/// The last match of (?:\$)?\d+(?:\.\d+)?(?![\w\d]).
+/// Last match of (?:\$)?\d+(?:\.\d+)?(?![\w\d]).
 [[nodiscard]] inline std::optional<std::string> last_number_in(std::string_view text) {
   const auto digits_end = [&](std::size_t at) {
     while (const std::size_t bytes = digit_at(text, at)) at += bytes;
@@ -107,7 +107,7 @@ namespace detail {
       continue;
     }
     const std::size_t fraction = whole < text.size() && text[whole] == '.' ? digits_end(whole + 1) : whole;
-    // with fewer digits, another one would follow
+    // fewer digits would leave a digit behind
     const std::size_t end = fraction > whole + 1 && !is_word(text, fraction) ? fraction : whole;
     if (!is_word(text, end)) last = std::string(text.substr(at, end - at));
     at = end;
@@ -115,7 +115,7 @@ namespace detail {
   return last;
 }
 
-/// \sqrt3 becomes \sqrt{3}; none: there is nothing behind one.
+/// \sqrt3 becomes \sqrt{3}; none: nothing follows a root.
 [[nodiscard]] inline std::optional<std::string> with_braced_roots(const std::string& text) {
   const std::vector<std::string> parts = split(text, "\\sqrt");
   std::string result = parts.front();
@@ -126,7 +126,7 @@ namespace detail {
   }
   return result;
 }
-/// \frac12 becomes \frac{1}{2}; the text as it is where one has a single character behind it; none: one has nothing.
+/// \frac12 becomes \frac{1}{2}; unchanged where only one character follows; none: nothing follows.
 [[nodiscard]] inline std::optional<std::string> with_braced_fractions(const std::string& text) {
   const std::vector<std::string> parts = split(text, "\\frac");
   std::string result = parts.front();
@@ -155,7 +155,7 @@ namespace detail {
   return parts.size() == 2 && is_whole(parts[0]) && is_whole(parts[1]) ? concat("\\frac{", parts[0], "}{", parts[1], "}") : text;
 }
 
-/// A formula as formulas are compared; none: it cannot be written so.
+/// Normalized for comparison; none: not possible.
 [[nodiscard]] inline std::optional<std::string> written_alike(std::string text) {
   for (const auto& [from, to] : std::array<std::pair<std::string_view, std::string_view>, 9>{{{"\n", ""},
                                                                                               {"\\!", ""},

@@ -1,4 +1,4 @@
-// Loss and perplexity of a model on a dataset, without a trainer.
+// Loss and perplexity on a dataset, without a trainer.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ namespace xtrain {
 
 /// Settings of perplexity.
 struct perplexity_config {
-  std::size_t micro_batch_size = 8;  ///< sequences per batch
-  std::size_t seq_length = 0;        ///< maximum sequence length in tokens; 0: the model's
+  std::size_t micro_batch_size = 8;  ///< sequences
+  std::size_t seq_length = 0;        ///< in tokens; 0: the model's maximum
 };
 
 namespace detail {
 
-/// Device memory for the losses of one batch, for any model, including one on the dry-run device.
+/// Device memory for a batch's losses; also on the dry-run device.
 template <class Model>
 struct loss_memory {
   using accumulate = typename Model::accumulate;
@@ -37,7 +37,7 @@ struct loss_memory {
       : batch(model.context(), num_tokens, attention_mask_of(model)), staging(model.context(), num_tokens, 1, attention_mask_of(model)),
         losses(model.context(), num_tokens * sizeof(accumulate), memory_role::batch), on_host(model.context(), num_tokens * sizeof(accumulate)) {}
 
-  /// The sum over a batch's targets, in a fixed order.
+  /// Sum over targets, in a fixed order.
   [[nodiscard]] double sum(Model& model, pass_memory<Model>& passes, const host_batch& rows) {
     const std::size_t n = rows.b * rows.t;
     auto p = passes.new_pass(pass_mode::evaluation);
@@ -55,9 +55,7 @@ struct loss_memory {
 
 }  // namespace detail
 
-/// Runs all sequences of the data through the model once.
-///   throws  config_error when sequences exceed the model's sequence length, data_error when a token is not in the vocabulary,
-///           memory_error when the pass does not fit
+///   throws  config_error when sequences exceed the model's maximum, data_error when a token is unknown, memory_error
 template <class Model>
 [[nodiscard]] evaluation perplexity(Model& model, const dataset& data, perplexity_config settings = {}) {
   const std::size_t longest = model.config().max_position_embeddings;

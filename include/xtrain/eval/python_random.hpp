@@ -1,4 +1,4 @@
-// The random samples of Python's standard library, so that few-shot examples are those that other evaluation programs draw.
+// Python's random samples, for the few-shot examples of other evaluation programs.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace xtrain {
 
-/// random.Random(seed).sample(range(n), k) of CPython 3.11 and later, for a seed of up to 32 bits.
+/// random.Random(seed).sample(range(n), k) of CPython 3.11 and later; seeds up to 32 bits.
 ///                                                                          [Matsumoto & Nishimura 1998, MT19937, init_by_array]
 class python_random {
  public:
@@ -26,7 +26,7 @@ class python_random {
       state_[0] = state_[length - 1];
       i = 1;
     };
-    for (std::uint32_t k = 0; k < length; ++k) {  // a key of one word
+    for (std::uint32_t k = 0; k < length; ++k) {  // key of one word
       state_[i] = (state_[i] ^ ((state_[i - 1] ^ (state_[i - 1] >> 30U)) * 1664525U)) + seed;
       next();
     }
@@ -37,8 +37,8 @@ class python_random {
     state_[0] = 0x80000000U;
   }
 
-  /// k different numbers below n, in the order in which they are drawn.
-  ///   throws  config_error when k exceeds n, or n 2^32 − 1
+  /// k different numbers below n, in order of drawing.
+  ///   throws  config_error when k > n or n >= 2^32 − 1
   [[nodiscard]] std::vector<std::size_t> sample(std::size_t n, std::size_t k) {
     require<config_error>(k <= n && n < 0xFFFFFFFFU, "few-shot examples: there must be at least as many as are drawn; there are ", n, ", drawn ", k);
     std::size_t set_size = 21;

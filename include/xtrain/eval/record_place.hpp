@@ -1,4 +1,4 @@
-// Where a record of a file stands, for errors and for its text. Component 'io'.
+// A record's place in a file. Component 'io'.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace xtrain {
 
-/// Where a record stands, for errors.
+/// For errors.
 struct record_place {
   std::string path{};
   std::size_t line = 0;
-  std::string_view text{};  ///< a record of JSON as it is in the file, whose members have an order; valid while the record is visited
+  std::string_view text{};  ///< JSON text, with members in file order; valid during the visit
 };
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// How much of a reference a generated text has: BLEU and ROUGE of their characters, as Python's nltk and rouge_chinese compute them.
+// BLEU and ROUGE of characters, as Python's nltk and rouge_chinese.
 //       [Papineni et al. 2002, "BLEU"; Chen & Cherry 2014, "A systematic comparison of smoothing techniques"; Lin 2004, "ROUGE"]
 #pragma once
 
@@ -6,18 +6,17 @@
 
 namespace xtrain {
 
-/// BLEU-4 of characters, 0 to 1, where NIST's smoothing counts precisions of 0 as 1/2, 1/4, ... of an n-gram:
+/// BLEU-4 of characters, 0 to 1, with NIST smoothing (zero precisions become 1/2, 1/4, ... of an n-gram):
 ///   nltk.translate.bleu_score.sentence_bleu([list(reference)], list(text), smoothing_function=SmoothingFunction().method3)
 /// A byte that is not UTF-8 is a character.
 [[nodiscard]] double character_bleu(std::string_view text, std::string_view reference);
 
 /// F-measures, 0 to 1.
 struct rouge_scores {
-  double rouge_1 = 0, rouge_2 = 0;  ///< of the sets of characters, and of pairs of neighbours
+  double rouge_1 = 0, rouge_2 = 0;  ///< of sets of characters, and of adjacent pairs
   double rouge_l = 0;               ///< of the longest common subsequence
 };
-/// rouge_chinese.Rouge().get_scores(" ".join(text), " ".join(reference)): of characters where it usually is given words. Whitespace is left out; an empty text
-/// has 0, for which rouge_chinese raises an error.
+/// rouge_chinese.Rouge().get_scores(" ".join(text), " ".join(reference)), of characters without whitespace; empty texts have 0 (rouge_chinese: an error).
 [[nodiscard]] rouge_scores character_rouge(std::string_view text, std::string_view reference);
 
 }  // namespace xtrain

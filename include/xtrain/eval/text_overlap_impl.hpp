@@ -1,4 +1,4 @@
-// Definitions of text_overlap.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of text_overlap.hpp.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Characters by their codes; a byte that is not UTF-8 has a code of its own below 0.
+/// Code points; a byte that is not UTF-8 has a code below 0.
 using text_codes = std::vector<std::int32_t>;
 
 [[nodiscard]] inline text_codes text_codes_of(std::string_view text) {
@@ -33,7 +33,7 @@ using text_codes = std::vector<std::int32_t>;
   return all;
 }
 
-/// The words that rouge_chinese makes of " ".join(text): of each line, and of each sentence, which ends a line. A line of spaces alone is an empty word.
+/// rouge_chinese's words of " ".join(text), by line and sentence (which ends a line). A line of spaces is an empty word.
 [[nodiscard]] inline text_codes rouge_characters(const text_codes& text) {
   constexpr std::int32_t empty_word = -1000;
   text_codes joined;
@@ -46,7 +46,7 @@ using text_codes = std::vector<std::int32_t>;
   while (!joined.empty() && is_python_space(joined.back())) joined.pop_back();
   joined.push_back('\n');
   text_codes words;
-  std::size_t length = 0, before = 0;  // of the line, and the words before it
+  std::size_t length = 0, before = 0;  // of the line; words before it
   for (const std::int32_t c : joined) {
     if (c != '\n') {
       ++length;
@@ -66,7 +66,7 @@ using text_codes = std::vector<std::int32_t>;
   return 2.0 * ((precision * recall) / (precision + recall + 1e-8));
 }
 
-/// ROUGE-N of n-grams that count once each.
+/// ROUGE-N over distinct n-grams.
 template <std::size_t N>
 [[nodiscard]] double rouge_n(const text_codes& text, const text_codes& reference) {
   const auto grams_of = [](const text_codes& all) {
@@ -101,7 +101,7 @@ template <std::size_t N>
 XTRAIN_INLINE double character_bleu(std::string_view text, std::string_view reference) {
   constexpr std::size_t orders = 4;
   const detail::text_codes a = detail::text_codes_of(text), b = detail::text_codes_of(reference);
-  long double sum = 0;  // nltk's math.fsum is exact
+  long double sum = 0;  // math.fsum, which nltk calls, is exact
   double smoothed = 1;
   for (std::size_t n = 1; n <= orders; ++n) {
     const auto count = [n](const detail::text_codes& all) {

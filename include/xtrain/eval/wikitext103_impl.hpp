@@ -1,4 +1,4 @@
-// Definitions of wikitext103.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of wikitext103.hpp.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Windows first, first + 1, ... of at most `count`.
+/// Windows from `first` on, at most `count`.
 [[nodiscard]] inline std::vector<token_request> some_overlapping_windows(std::span<const token> tokens, std::size_t seq_length, std::size_t overlapping_eval,
                                                                          std::size_t first, std::size_t count) {
   std::vector<token_request> windows;
@@ -32,14 +32,14 @@ namespace detail {
   };
   for (std::size_t w = first; w < first + count; ++w) {
     const std::size_t begin = w * overlapping_eval, end = std::min(tokens.size(), begin + seq_length + 1);
-    const std::size_t scored = w == 0 ? 1 : begin + seq_length + 1 - overlapping_eval;  // tokens that windows before this one have scored, and the first
+    const std::size_t scored = w == 0 ? 1 : begin + seq_length + 1 - overlapping_eval;  // tokens scored by earlier windows, and the first
     if (scored >= tokens.size()) break;
     windows.push_back({.context = part(begin, scored), .continuation = part(scored, end)});
   }
   return windows;
 }
 
-/// Python's str() of a number like 1.25.
+/// str() of Python for a number like 1.25.
 [[nodiscard]] inline std::string shortest_fixed(double value) {
   std::array<char, 400> digits{};
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::fixed).ptr;
@@ -82,7 +82,7 @@ XTRAIN_INLINE wikitext103_result evaluate_wikitext103(language_model& model, con
   result.tokens = tokens.size();
   require<data_error>(result.tokens > 1, path, ": must have at least two tokens; it has ", result.tokens);
   double sum = 0;
-  constexpr std::size_t at_once = 1024;  // windows that are held
+  constexpr std::size_t at_once = 1024;  // windows in memory
   for (std::size_t first = 0;; first += at_once) {
     const auto windows = detail::some_overlapping_windows(tokens, length, settings.overlapping_eval, first, at_once);
     if (windows.empty()) break;

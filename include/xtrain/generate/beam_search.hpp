@@ -1,4 +1,4 @@
-// Beam search: which continuations of several candidate texts are pursued, and which finished texts are kept.
+// Beam search: which texts are continued, and which finished texts are stored.
 #pragma once
 
 #include <algorithm>
@@ -14,31 +14,31 @@
 
 namespace xtrain {
 
-/// When a beam search has found enough: transformers' early_stopping.
+/// When beam search ends: transformers' early_stopping.
 enum class early_stopping : std::uint8_t {
-  no,     ///< when the best running text, at its present length, is not better than the worst of num_beams finished ones (transformers' False)
-  yes,    ///< when num_beams texts are finished (True)
-  never,  ///< when no running text can become better than the worst finished one, at the greatest length if length_penalty is positive ("never")
+  no,     ///< the best running text, at its present length, is not better than the worst of num_beams finished texts (False)
+  yes,    ///< num_beams texts are finished (True)
+  never,  ///< no running text can beat the worst finished one, at maximum length if length_penalty is positive ("never")
 };
 
 /// Settings of beam search.
 struct beam_search_config {
   std::size_t num_beams = 1;
-  double length_penalty = 1.0;  ///< a finished text's score is its log-probability / (new tokens)^length_penalty, a stop token counted
+  double length_penalty = 1.0;  ///< score = log-probability / (new tokens)^length_penalty, stop token counted
   early_stopping stops_early = early_stopping::no;
 };
 
 namespace detail {
 
-/// The search for one prompt, with the choices of transformers' generate. The caller has the model: it gives the scores of every running text.
+/// The search for one prompt, with the choices of transformers' generate. The caller computes the scores.
 class beam_search {
  public:
-  /// A text that is continued.
+  /// A text being continued.
   struct running_text {
-    std::vector<token> tokens{};  // new ones
+    std::vector<token> tokens{};  // new tokens
     std::vector<double> log_probs{};
     double score = 0;
-    std::size_t slot = 0;  // of the cache
+    std::size_t slot = 0;  // in the cache
   };
   struct finished_text {
     std::vector<token> tokens{};
@@ -46,7 +46,7 @@ class beam_search {
     token stop = -1;
     double score = 0;
   };
-  /// A slot's cache that must be copied to another one before the next pass.
+  /// A slot's cache to copy before the next pass.
   struct copied {
     std::size_t from = 0, to = 0;
   };
@@ -60,10 +60,10 @@ class beam_search {
   /// Best first.
   [[nodiscard]] const std::vector<finished_text>& finished() const { return finished_; }
 
-  /// One more token for every running text.
-  ///   scores   of each running text, log-probabilities of all tokens; −infinity: banned
-  ///   raw      the same before penalties, which log_probs are made of
-  ///   returns  what must be copied between slots, in any order: no slot is both read and written
+  /// Adds a token to every running text.
+  ///   scores   per running text, log-probabilities of all tokens; −infinity: banned
+  ///   raw      before penalties, for log_probs
+  ///   returns  copies between slots, in any order: no slot is both read and written
   [[nodiscard]] std::vector<copied> advance(std::span<const std::vector<double>> scores, std::span<const std::vector<double>> raw) {
     const std::size_t beams = settings_.num_beams, keeps = std::max<std::size_t>(2, 1 + stop_.size()) * beams;
     const std::vector<candidate> best = best_of(scores, keeps);
@@ -119,7 +119,7 @@ class beam_search {
     text.log_probs.push_back(raw[one.parent][static_cast<std::size_t>(one.next)]);
     finished_.push_back(std::move(text));
   }
-  /// The first continuation of a text keeps its slot; others get slots of texts that are given up, or unused ones.
+  /// A text's first continuation keeps its slot; others get slots that are free or given up.
   [[nodiscard]] std::vector<copied> replace_running(const std::vector<candidate>& next, std::span<const std::vector<double>> raw) {
     std::vector<running_text> texts;
     std::vector<bool> is_taken(settings_.num_beams, false);

@@ -1,4 +1,4 @@
-// The device memory of a generator; passes through the model with the KV cache, whose tokens the host chooses, or the device by itself.
+// A generator's device memory; passes with the KV cache whose tokens the host or the device chooses.
 #pragma once
 
 #include <algorithm>
@@ -29,16 +29,16 @@
 
 namespace xtrain::detail {
 
-/// The model's layers are on several ranks, in stages.
+/// The model is a pipeline.
 template <class Model>
 inline constexpr bool model_has_stages = requires(Model& model) {
   model.parallel().blocks_of(std::size_t{0});
   model.parallel().between();
 };
 
-/// Which layers this rank has.
+/// This rank's layers.
 struct own_layers {
-  std::vector<std::size_t> indices{};  // in the cache, of every layer of the model; empty: all of them, in order
+  std::vector<std::size_t> indices{};  // index in the cache per layer of the model; empty: all, in order
   std::size_t count = 0;
 };
 
@@ -58,7 +58,7 @@ template <class Model>
   }
 }
 
-/// Decoding steps of a device that captures work, by their number of sequences.
+/// Captured decoding steps, by number of sequences.
 template <class Device>
 struct captured_decoding {};
 template <clause::device_captures_work Device>
@@ -67,7 +67,7 @@ struct captured_decoding<Device> {
   bool works = true;
 };
 
-/// Device memory for `slots` sequences of up to `capacity` tokens, for any model, including one on the dry-run device.
+/// Memory for `slots` sequences of up to `capacity` tokens; also on the dry-run device.
 template <class Model>
 class decoding_memory {
  public:
@@ -75,10 +75,10 @@ class decoding_memory {
   using memory = typename Model::memory;
   using compute = typename Model::compute;
   using accumulate = typename Model::accumulate;
-  /// Tokens can be chosen, and rows go on with them, without the host.
+  /// The device can choose tokens and continue without the host.
   static constexpr bool device_chooses = !model_has_stages<Model> && std::is_same_v<accumulate, float> && runs_kernel<device, kernel::sample<memory>> &&
                                          runs_kernel<device, kernel::advance<memory>>;
-  static constexpr std::size_t most_steps = 64;  // of a chunk
+  static constexpr std::size_t most_steps = 64;  // per chunk
 
   decoding_memory(const Model& model, std::size_t slots, std::size_t capacity, std::size_t piece)
       : slots_(slots), capacity_(capacity), layers_(own_layers_of(model)), batch_(model.context(), slots * piece, attention_mask_of(model)),
@@ -94,10 +94,10 @@ class decoding_memory {
     std::ranges::fill(host_rows_.template as<token>(), token{0});
   }
 
-  /// b sequences with t new tokens each, after the cached lengths; row r of the logits is for position chosen[r].
+  /// b sequences with t new tokens each, after the cached lengths; row r of the logits belongs to position chosen[r].
   struct decode_batch {
     std::size_t b = 0, t = 0;
-    std::size_t first_slot = 0;  // of the cache
+    std::size_t first_slot = 0;  // in the cache
     std::vector<token> tokens{}, targets{}, positions{}, starts{}, withins{}, ends{};
     std::size_t first_sequence = 0;
     std::vector<token> lengths{};
@@ -113,7 +113,7 @@ class decoding_memory {
       return view;
     }
   };
-  /// returns  logits [chosen, vocabulary]; of a pipeline, and of tensor-parallel ranks, on every rank
+  /// returns  logits [chosen, vocabulary], on every rank of a pipeline or of tensor parallelism
   std::span<const accumulate> run(Model& model, pass_memory<Model>& passes, const decode_batch& rows) {
     auto& stream = model.stream();
     const std::size_t chosen = rows.chosen.size();
@@ -146,33 +146,32 @@ class decoding_memory {
     return on_host(stream, 0, chosen);
   }
 
-  /// What a row of a chunk of decoding steps is. The first three are of its next pass.
+  /// State of a row in a chunk of decoding steps. The first three are for its next pass.
   enum field : std::size_t {
-    next,      // its last token, which is not cached yet
-    position,  // of that token, in the text
-    cached,    // tokens before it, in the cache
-    place,     // number of tokens generated so far
+    next,      // last token, not yet cached
+    position,  // of that token in the text
+    cached,    // tokens in the cache
+    place,     // tokens generated so far
     number,    // of the sequence: site of its random numbers
-    room,      // tokens that it may take in this chunk
+    room,      // tokens that it may add in this chunk
     itself,    // the row
-    count,     // tokens that it has taken in this chunk
-    choice,    // of the last step; kernel::undecided: the host has to choose from the logits
+    count,     // tokens added in this chunk
+    choice,    // last step; kernel::undecided: the host chooses from logits
     field_arrays
   };
-  /// Sets a row before a chunk.
   void put(field what, std::size_t row, std::size_t value) { host_rows_.template as<token>()[what * slots_ + row] = static_cast<token>(value); }
-  /// A row without a sequence takes no tokens.
+  /// Row without a sequence: adds no tokens.
   void put_nothing(std::size_t row) {
     for (std::size_t what = 0; what <= room; ++what) put(static_cast<field>(what), row, 0);
   }
-  /// Its text, which a repetition penalty needs; later chunks add the tokens that they take.
+  /// Text for the repetition penalty; later chunks append their tokens.
   void put_text(Model& model, std::size_t row, std::span<const token> text) {
     const std::span<token> staged = host_rows_.template as<token>().subspan((2 * field_arrays + most_steps) * slots_ + row * capacity_, text.size());
     std::copy(text.begin(), text.end(), staged.begin());
     copy_to_device(model.stream(), texts().subspan(row * capacity_, text.size()), std::span<const token>(staged));
   }
-  /// Decodes the first n rows of b, all of which are set, for some steps; the host waits once, at the end. A row without a choice stays where it is, so
-  /// that its logits are those of its next token when this returns.
+  /// Decodes the first n of b rows, all set, for some steps; the host waits once, at the end. A row without a choice stops: its logits predict its next
+  /// token on return.
   ///   how    settings
   void run_chunk(Model& model, pass_memory<Model>& passes, std::size_t n, std::size_t b, std::size_t steps, const kernel::sample<memory>& how) {
     auto& stream = model.stream();
@@ -189,17 +188,17 @@ class decoding_memory {
                  device_span<const token, memory>(rows_.template as<token>().subspan(count * slots_, down)));
     stream.synchronize();
   }
-  /// The tokens that a row has taken in the last chunk.
+  /// Tokens that a row added in the last chunk.
   [[nodiscard]] std::span<const token> taken(std::size_t row) const {
     const std::span<const token> host = host_rows_.template as<token>().subspan(field_arrays * slots_);
     return host.subspan((field_arrays - count) * slots_ + row * most_steps, static_cast<std::size_t>(host[row]));
   }
-  /// Logits of the last step; the host waits.
+  /// Of the last step; the host waits.
   [[nodiscard]] std::span<const accumulate> logits_of(Model& model, std::size_t row) { return on_host(model.stream(), row, 1); }
-  /// Captured steps are of one number of sequences and one set of settings.
+  /// Captured steps depend on the number of sequences and on settings.
   void forget_captured_steps() { captured_ = {}; }
 
-  /// Queues a step of a chunk.
+  /// Queues a chunk's step.
   void queue_step([[maybe_unused]] Model& model, [[maybe_unused]] pass_memory<Model>& passes, [[maybe_unused]] std::size_t n, [[maybe_unused]] std::size_t b,
                   [[maybe_unused]] kernel::sample<memory> how) {
     if constexpr (device_chooses) {
@@ -241,10 +240,9 @@ class decoding_memory {
     }
   }
 
-  /// Of this rank.
   [[nodiscard]] std::size_t layers() const { return layers_.count; }
 
-  /// Copies the first `tokens` cached tokens of a slot to another one.
+  /// Copies the first `tokens` cached tokens of a slot.
   void copy_slot(Model& model, std::size_t from, std::size_t to, std::size_t tokens) {
     const std::size_t k = model.kv_heads(), n = tokens * model.config().head_dim;
     for (std::size_t layer = 0; layer < layers_.count; ++layer)
@@ -256,7 +254,7 @@ class decoding_memory {
   }
 
  private:
-  /// Hidden states go from stage to stage; the last one has the logits, and sends them to all.
+  /// Hidden states pass from stage to stage; the last stage sends logits to all.
   template <class NewPass, class Chosen, class Logits>
   void run_stages(Model& model, pass_memory<Model>& passes, NewPass&& new_pass, const Chosen& chosen_r, const Logits& logits_rv) {
     auto& stages = model.parallel();
@@ -294,7 +292,7 @@ class decoding_memory {
             .is_empty = is_empty,
             .layers = layers_.indices};
   }
-  /// Waits for the stream. Where the host can read logits, they are not copied.
+  /// Waits for the stream. Host-readable logits are not copied.
   [[nodiscard]] std::span<const accumulate> on_host(typename device::stream& stream, std::size_t first, std::size_t n) {
     const auto logits = logits_.view().rows(first, n).span();
     if constexpr (reads_host_batches<device>) {
@@ -315,7 +313,7 @@ class decoding_memory {
     return rows_.template as<token>().subspan((field_arrays + most_steps) * slots_, capacity_ * slots_);
   }
 
-  /// Queues a step, captured where that works: the second of its kind is captured, the first has loaded what it needs.
+  /// Queues a step. Where capture works, the second step of a kind is captured: the first has loaded what it needs.
   void step(Model& model, pass_memory<Model>& passes, std::size_t n, std::size_t b, const kernel::sample<memory>& how) {
     if constexpr (clause::device_captures_work<device>) {
       auto& stream = model.stream();
@@ -326,7 +324,7 @@ class decoding_memory {
           try {
             queue_step(model, passes, n, b, how);
             known->second = stream.end_capture();
-          } catch (const config_error&) {  // something of this model cannot be captured
+          } catch (const config_error&) {  // this model cannot be captured
             stream.cancel_capture();
             passes.forget();
             captured_.works = false;
@@ -347,10 +345,10 @@ class decoding_memory {
   tensor<compute, 2, device> keys_, values_;
   tensor<token, 1, device> lengths_, chosen_;
   tensor<accumulate, 2, device> logits_;
-  // for each field a number per slot, then `most_steps` taken tokens per slot, then texts
+  // per field a number per slot, then `most_steps` added tokens per slot, then texts
   buffer<device> rows_;
   batch_staging<device> staging_;
-  // the fields as they are uploaded; `count`, `choice` and taken tokens as they come back; texts
+  // fields as uploaded; `count`, `choice` and added tokens as returned; texts
   pinned_memory<device> host_rows_, host_logits_;
   captured_decoding<device> captured_{};
   stage_message<device, compute> message_;

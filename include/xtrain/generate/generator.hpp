@@ -1,4 +1,4 @@
-// Text generation: chunked prefill of prompts, then one token per sequence and step with a KV cache. Sequences that end make room for the next prompts.
+// Text generation: chunked prefill, then one token per sequence and step with a KV cache. Finished sequences free slots for further prompts.
 #pragma once
 
 #include <algorithm>
@@ -33,104 +33,104 @@ namespace xtrain {
 struct generate_config {
   std::size_t max_new_tokens = 128;
   sampling_config sampling = {};
-  std::vector<token> stop = {};  ///< any of these ends a sequence; it is not part of the result
-  /// Called with (sequence, token) for every new token; return false to end the sequence. Sequence i answers prompt i / num_return_sequences.
+  std::vector<token> stop = {};  ///< each ends a sequence; not in the result
+  /// Called with (sequence, token) per new token; false ends the sequence. Sequence i answers prompt i / num_return_sequences.
   std::function<bool(std::size_t, token)> on_token = {};
-  std::size_t min_new_tokens = 0;         ///< before as many, a sequence does not end at a stop token
-  std::size_t num_return_sequences = 1;   ///< sequences to each prompt, sampled, or the best of a beam search
-  bool log_probs = false;                 ///< log p of the chosen tokens; see generated_sequence
-  logits_processor processor = {};        ///< changes logits before temperature and top-k; on several ranks, the same on all
-  beam_search_config beams = {};          ///< with num_beams > 1: beam search
-  std::size_t tokens_per_wait = 0;        ///< tokens of each sequence that a device decodes before the host waits for it; 0: see README.md
-  std::size_t first_sequence = 0;         ///< sequence i is sampled as sequence first_sequence + i: calls that share work give the same as one call
+  std::size_t min_new_tokens = 0;         ///< minimum tokens before a stop token counts
+  std::size_t num_return_sequences = 1;   ///< sequences per prompt, sampled or the best of a beam search
+  bool log_probs = false;                 ///< log p of chosen tokens; see generated_sequence
+  logits_processor processor = {};        ///< changes logits before temperature and top-k; equal on all ranks
+  beam_search_config beams = {};          ///< num_beams > 1: beam search
+  std::size_t tokens_per_wait = 0;        ///< tokens per sequence that a device decodes between waits of the host; 0: see README.md
+  std::size_t first_sequence = 0;         ///< sequence i is sampled as first_sequence + i: calls that share work equal one call
 };
 
-/// What is generated for a prompt.
+/// Generated for a prompt.
 struct generated_sequence {
-  std::vector<token> tokens{};  ///< the new ones, without the stop token
-  token stop = -1;              ///< the stop token that ended it; negative: none
-  /// With generate_config::log_probs: log p of each token, and behind them of the stop token, in the model's own distribution: temperature 1, no penalties.
+  std::vector<token> tokens{};  ///< new tokens, without the stop token
+  token stop = -1;              ///< negative: no stop token
+  /// With generate_config::log_probs: log p of each token, then of the stop token, at temperature 1 without penalties.
   std::vector<double> log_probs{};
-  double score = 0;  ///< in a beam search
+  double score = 0;  ///< of a beam search
 };
 
 /// Token counts and timings of a generation.
 struct generate_statistics {
-  std::size_t prompt_tokens = 0;  ///< computed; a prompt that several sequences of the batch begin with is computed once
-  std::size_t new_tokens = 0;     ///< generated: the first of each sequence comes from the prefill; stop tokens are not counted
-  std::size_t decode_steps = 0;   ///< tokens decoded one by one after the prompt
+  std::size_t prompt_tokens = 0;  ///< computed; a prompt shared by sequences of a batch counts once
+  std::size_t new_tokens = 0;     ///< first tokens come from the prefill; without stop tokens
+  std::size_t decode_steps = 0;   ///< tokens decoded after the prompt
   double prompt_seconds = 0;
   double decode_seconds = 0;
-  double decode_bytes = 0;  ///< weights and KV cache that had to be read for the new tokens
+  double decode_bytes = 0;  ///< weights and KV cache read for new tokens
 
   [[nodiscard]] double tokens_per_second() const { return decode_seconds > 0 ? static_cast<double>(decode_steps) / decode_seconds : 0; }
   [[nodiscard]] double bandwidth() const { return decode_seconds > 0 ? decode_bytes / decode_seconds : 0; }
 };
 
-/// Generates for any number of prompts, `rows` at a time: the next prompt takes the slot of a sequence that has ended. Memory is allocated once, in the
-/// constructor. On tensor-parallel and pipeline-parallel ranks, all of them call it with the same prompts and settings, and get the same tokens.
+/// Generates for any number of prompts, `rows` at a time; a finished sequence's slot goes to the next prompt. Memory is allocated in the constructor.
+/// Tensor- and pipeline-parallel ranks all call it with equal prompts and settings and get equal tokens.
 template <class Model>
 class generator {
  public:
   using decoding = detail::decoding_memory<Model>;
 
-  /// `longest` tokens of prompt and result together; 0: the model's maximum sequence length.
-  ///   model   must not be moved or destroyed while the generator is used: calls then throw a config_error
+  /// `longest`: tokens of prompt and result; 0: the model's maximum.
+  ///   model   must outlive the generator and not be moved: calls then throw config_error
   ///   throws  config_error, memory_error
   explicit generator(Model& model, std::size_t rows = 1, std::size_t longest = 0);
-  /// Bytes of the KV cache of such a generator on this rank: most of its memory, beside the model's and a trainer's.
+  /// KV cache on this rank: most of a generator's memory.
   [[nodiscard]] static std::size_t cache_bytes(const Model& model, std::size_t rows = 1, std::size_t longest = 0);
 
-  /// What it takes beside its model.
+  /// Its memory, without the model.
   [[nodiscard]] const planned_memory& plan() const { return planned_; }
 
-  /// The new tokens of every sequence, without stop tokens.
-  ///   throws  data_error when a prompt is empty, too long, or has a token that is not in the vocabulary; config_error for settings that cannot be
+  /// New tokens per sequence, without stop tokens.
+  ///   throws  data_error when a prompt is empty, too long, or has an unknown token; config_error for invalid settings
   [[nodiscard]] std::vector<std::vector<token>> generate(std::span<const std::vector<token>> prompts,
                                                          const generate_config& settings = {});
   [[nodiscard]] std::vector<token> generate(const std::vector<token>& prompt, const generate_config& settings = {});
-  /// The same with stop tokens, log-probabilities and scores: num_return_sequences to the first prompt, then those to the second, ...
+  /// With stop tokens, log-probabilities and scores: num_return_sequences for the first prompt, then for the second, ...
   [[nodiscard]] std::vector<generated_sequence> generate_sequences(std::span<const std::vector<token>> prompts, const generate_config& settings = {});
 
-  /// Statistics of the last call.
+  /// Of the last call.
   [[nodiscard]] const generate_statistics& statistics() const { return statistics_; }
 
  private:
   using clock = std::chrono::steady_clock;
   using accumulate = typename Model::accumulate;
-  static constexpr std::size_t tokens_at_once = 256;  // prefill chunk size per prompt
-  // A device that computes before it returns gains nothing from more.
+  static constexpr std::size_t tokens_at_once = 256;  // prefill chunk per prompt
+  // More is useless on a device that computes before it returns.
   static constexpr std::size_t steps_at_once = detail::reads_host_batches<typename Model::device> ? 1 : 8;
-  // Kernels may sum in another order where a matrix or a chunk has few rows. So that a sequence's bits do not depend on what runs beside it, a chunk of
-  // a prompt never has fewer tokens, and a step of a generator for more rows never fewer rows.
+  // Kernels may sum in another order with few rows. A sequence's bits must not depend on its neighbours: a prompt's chunk has at least so many tokens,
+  // a step of a larger generator at least so many rows.
   static constexpr std::size_t least_tokens_at_once = 16, few_rows = 8;
 
   struct sequence {
     std::vector<token> text{};  // prompt and new tokens
     generated_sequence result{};
     bool done = false;
-    attention_mask::context_end context{};  // of prefix-LM models
+    attention_mask::context_end context{};  // for prefix models
     [[nodiscard]] std::size_t fresh() const { return result.tokens.size(); }
   };
   struct state {
     const generate_config& settings;
     sampler choose;
     std::vector<sequence> sequences{};
-    std::size_t next = 0;               // the first sequence that has not begun
-    std::vector<std::size_t> active{};  // the sequence in each of the first slots
+    std::size_t next = 0;               // first sequence not begun
+    std::vector<std::size_t> active{};  // sequence per slot
     struct known_text {
       std::size_t sequence = 0, size = 0;
     };
-    std::vector<known_text> on_device{};  // of each slot, where the device chooses with a repetition penalty
+    std::vector<known_text> on_device{};  // per slot, if the device chooses with a repetition penalty
   };
-  /// Sequences that begin with the same prompt, which is computed once, in the first one's slot.
+  /// A prompt that several sequences begin with, computed once in the first one's slot.
   struct shared_prompt {
     std::size_t size = 0;
     std::vector<std::size_t> others{};  // slots
   };
 
   static std::size_t checked_length(const Model& model, std::size_t rows, std::size_t longest);
-  /// Positions in the KV cache per sequence.
+  /// KV-cache positions per sequence.
   [[nodiscard]] std::size_t num_tokens() const { return model_->tokens_before() + longest_ + piece_; }
   template <class M>
   static pass_sizes measure(const M& model, std::size_t rows, std::size_t capacity, std::size_t piece, planned_memory& planned) {
@@ -152,7 +152,7 @@ class generator {
         }
         (void)memory.run(like, passes, full);
       }
-      // with all settings that take scratch memory
+      // with all settings that need scratch memory
       if (attention_mask_of(like).kind == attention_mask::rule::causal)
         memory.queue_step(like, passes, rows, rows, {.temperature = 1.0, .repetition_penalty = 2.0});
     });
@@ -167,34 +167,32 @@ class generator {
   void sample_all(state& s);
   void search(state& s, std::size_t first);
 
-  /// Prefills the sequences in some adjacent slots, `piece_` tokens at a time; shorter sequences are padded at the end, where nothing attends. What a
-  /// prompt's last token predicts is given to take(slot, logits).
+  /// Prefills sequences in adjacent slots, `piece_` tokens at a time, padded at the end. take(slot, logits) gets the prediction of the last token.
   template <class Take>
   void read_prompts(state& s, std::size_t first, std::size_t count, Take&& take);
-  /// Gives free slots to the next prompts, until there is no slot or no prompt left.
+  /// Gives free slots to the next prompts.
   void admit(state& s);
   /// Moves sequences to the first slots.
   void close_gaps(state& s);
-  /// One more token for every active sequence.
+  /// Adds a token to every active sequence.
   void decode_one(state& s);
-  /// Some more, chosen by the device.
+  /// Adds tokens that the device chooses.
   void decode_chunk(state& s);
-  /// The device can choose tokens with these settings.
   [[nodiscard]] bool device_chooses(const generate_config& settings) const;
-  /// A step of decoding has read this: `cached` tokens of all its sequences together.
+  /// `cached` tokens of all sequences of a step.
   void count_step(std::size_t sequences, std::size_t cached);
   std::span<const accumulate> decode(state& s);
 
   void make_batch(std::size_t first_slot, std::size_t b, std::size_t t);
   void put_row(const sequence& of, std::size_t r, std::size_t length);
-  /// At least as many rows as make sums independent of what else runs.
+  /// Enough rows to make sums independent of other sequences.
   [[nodiscard]] std::size_t padded(std::size_t rows) const { return rows_ <= few_rows ? rows : std::max(rows, few_rows + 1); }
 
-  /// Samples the sequence's next token and decides whether it is the last.
+  /// Samples the sequence's next token; ends the sequence if it is the last.
   void take(state& s, std::size_t i, std::span<const accumulate> logits);
   void take_token(state& s, std::size_t i, token next);
 
-  /// Bytes of the weights that every step reads: all except the embedding table, unless the head is tied to it.
+  /// Weights read per step: all but the embedding table, unless tied.
   [[nodiscard]] double bytes_per_step() const;
 
   Model* model_;
@@ -202,12 +200,12 @@ class generator {
   std::size_t rows_, longest_;
   planned_memory planned_{};
   attention_mask mask_;
-  std::size_t piece_;  // a bidirectional prefix is processed in one pass: its first token attends to its last
+  std::size_t piece_;  // a bidirectional prefix needs one pass: its first token attends to its last
   pass_memory<Model> passes_;
   decoding decoding_;
   typename decoding::decode_batch to_run_;
   generate_statistics statistics_;
-  detail::stream_drain<typename Model::device::stream> drain_;  // last: the host waits before memory that queued work uses is released
+  detail::stream_drain<typename Model::device::stream> drain_;  // last: queued work ends before its memory is freed
 };
 
 template <class Model>
@@ -318,7 +316,7 @@ void generator<Model>::check(const generate_config& settings) const {
                         ": beam search does not sample; given ", settings.sampling.temperature);
   require<config_error>(beams <= rows_, "generate: num_beams must not be more than the ", rows_, " sequences that the generator has memory for; given ",
                         beams);
-  const std::size_t vocabulary = model_->config().vocab_size;  // the first tokens of as many texts must differ
+  const std::size_t vocabulary = model_->config().vocab_size;  // first tokens of the texts must differ
   require<config_error>(beams <= vocabulary, "generate: num_beams must not be more than the ", vocabulary, " tokens of the vocabulary; given ", beams);
   require<config_error>(each <= beams, "generate: num_return_sequences must not be more than num_beams (", beams, "); given ", each);
   require<config_error>(!settings.on_token, "generate: on_token must not be given with num_beams ", beams,
@@ -340,13 +338,13 @@ void generator<Model>::sample_all(state& s) {
 template <class Model>
 void generator<Model>::admit(state& s) {
   const auto is_free = [&](std::size_t slot) { return slot >= s.active.size() || s.sequences[s.active[slot]].done; };
-  for (bool some = true; some && s.next < s.sequences.size();) {  // a sequence may end with its first token
+  for (bool some = true; some && s.next < s.sequences.size();) {  // the first token may end a sequence
     some = false;
     for (std::size_t slot = 0; slot < rows_ && s.next < s.sequences.size(); ++slot) {
       if (!is_free(slot)) continue;
       std::size_t count = 1;
       while (slot + count < rows_ && is_free(slot + count) && s.next + count < s.sequences.size()) ++count;
-      // the longest first, equal ones adjacent: slots that have nothing left to read are the last ones
+      // longest first, equal prompts adjacent: slots with nothing left to read come last
       std::vector<std::size_t> begun(count);
       std::iota(begun.begin(), begun.end(), s.next);
       s.next += count;
@@ -368,7 +366,7 @@ void generator<Model>::close_gaps(state& s) {
   for (std::size_t slot = s.active.size(); slot-- > 0;) {
     if (!s.sequences[s.active[slot]].done) continue;
     const std::size_t last = s.active.size() - 1;
-    // the last token is not cached yet
+    // the last token is not cached
     if (slot != last) decoding_.copy_slot(*model_, last, slot, model_->tokens_before() + s.sequences[s.active[last]].text.size() - 1);
     s.active[slot] = s.active[last];
     s.active.pop_back();
@@ -462,7 +460,7 @@ void generator<Model>::decode_chunk(state& s) {
   std::size_t steps = 0;
   std::vector<std::size_t> room(n);
   for (std::size_t r = 0; r < b; ++r) {
-    if (r >= n) {  // computed, and not used
+    if (r >= n) {  // computed, unused
       decoding_.put_nothing(r);
       continue;
     }
@@ -488,7 +486,7 @@ void generator<Model>::decode_chunk(state& s) {
                        .repetition_penalty = sampling.repetition_penalty,
                        .seed = sampling.seed});
   for (std::size_t r = 0; r < n; ++r) s.on_device[r].size += decoding_.taken(r).size();
-  // tokens behind the last one of a sequence are dropped
+  // tokens after a sequence's last are dropped
   for (std::size_t i = 0; i < steps; ++i) {
     std::size_t sequences = 0, cached = 0;
     for (std::size_t r = 0; r < n; ++r) {
@@ -498,7 +496,7 @@ void generator<Model>::decode_chunk(state& s) {
       ++sequences;
       cached += model_->tokens_before() + one.text.size();
       if (i < taken.size()) take_token(s, s.active[r], taken[i]);
-      else take(s, s.active[r], decoding_.logits_of(*model_, r));  // the device has left it to the host
+      else take(s, s.active[r], decoding_.logits_of(*model_, r));  // the device left the choice to the host
     }
     if (sequences > 0) count_step(sequences, cached);
   }
@@ -534,7 +532,7 @@ void generator<Model>::put_row(const sequence& of, std::size_t r, std::size_t le
   const std::size_t t = to_run_.t, before = to_run_.cache_is_empty ? mask_.virtual_tokens : 0;
   if (before > 0 && to_run_.ends.size() == to_run_.b * t) to_run_.ends.assign(to_run_.b * (before + t), 1);
   to_run_.lengths[r] = static_cast<token>(to_run_.cache_is_empty ? 0 : model_->tokens_before() + length);
-  for (std::size_t i = 0; i < t && length + i < of.text.size(); ++i) {  // then padding: at the first position, which exists
+  for (std::size_t i = 0; i < t && length + i < of.text.size(); ++i) {  // then padding at the first position
     to_run_.tokens[r * t + i] = of.text[length + i];
     to_run_.positions[r * t + i] = static_cast<token>(length + i);
     if (mask_.kind != attention_mask::rule::prefix) continue;
@@ -573,7 +571,7 @@ void generator<Model>::search(state& s, std::size_t first) {
   const generate_config& settings = s.settings;
   const std::vector<token> prompt = s.sequences[first].text;
   detail::beam_search beams(settings.beams, settings.stop, std::min(settings.max_new_tokens, longest_ - prompt.size()));
-  // the running texts, one to a slot; slot of none: the prompt
+  // running texts, one per slot; at first the prompt
   state running{.settings = settings, .choose = s.choose};
   running.sequences.assign(settings.beams.num_beams, s.sequences[first]);
   running.active.assign(1, 0);
@@ -629,7 +627,7 @@ auto generator<Model>::bytes_per_step() const -> double {
   return static_cast<double>(model_->parameters().bytes() - table * sizeof(typename Model::compute));
 }
 
-/// A generator of a model of a family is the one of all families that are made of the same layers.
+/// Families made of the same layers share one generator type.
 template <class Model>
 generator(Model&, std::size_t = 1, std::size_t = 0) -> generator<computed_model<Model>>;
 

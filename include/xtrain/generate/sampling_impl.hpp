@@ -1,4 +1,4 @@
-// Definitions of sampling.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of sampling.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Generated text that ends at given strings.
+// Generated text up to given strings.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace xtrain {
 
-/// Passes text on up to the first of some strings. What may be the beginning of one is held back.
+/// Passes text up to the first of some strings; a possible beginning is held back.
 class text_until {
  public:
   /// throws  config_error when a string is empty
@@ -23,7 +23,7 @@ class text_until {
     for (const std::string& end : ends_) require<config_error>(!end.empty(), "stop strings: must not be empty; one is");
   }
 
-  /// returns  the text that can be shown
+  /// returns  text that can be shown
   [[nodiscard]] std::string push(std::string_view text) {
     if (ended_) return {};
     held_ += text;
@@ -38,12 +38,12 @@ class text_until {
     held_.erase(0, shown);
     return passed;
   }
-  /// returns  the rest, if none of the strings has come
+  /// returns  the rest, unless a string has occurred
   [[nodiscard]] std::string finish() { return ended_ ? std::string() : std::exchange(held_, {}); }
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:
-  /// The longest end of the held text that one of the strings begins with.
+  /// Length of the longest end of the held text that begins a string.
   [[nodiscard]] std::size_t beginning() const {
     std::size_t most = 0;
     for (const std::string& end : ends_) {
@@ -59,7 +59,7 @@ class text_until {
   bool ended_ = false;
 };
 
-/// The texts of generated sequences, each up to the first of some strings, which tokens may straddle:
+/// Texts of generated sequences, each up to the first of some strings, which may straddle tokens:
 ///
 ///   stop_text texts(tokenizer, prompts, {"\n\n", "Question:"});
 ///   settings.on_token = [&](std::size_t i, token next) { return texts.push(i, next); };
@@ -71,18 +71,18 @@ class stop_text {
       for (std::size_t i = 0; i < num_return_sequences; ++i) sequences_.push_back({streaming_decoder(with, prompt), text_until(ends), {}, 0});
   }
 
-  /// returns  whether the sequence goes on
+  /// returns  whether the sequence continues
   bool push(std::size_t sequence, token next) {
     state& of = sequences_.at(sequence);
     of.text += of.until.push(of.decoder.push(next));
     return !of.until.ended();
   }
-  /// What has become text since the last call, for a stream.
+  /// New text since the last call, for a stream.
   [[nodiscard]] std::string take(std::size_t sequence) {
     state& of = sequences_.at(sequence);
     return of.text.substr(std::exchange(of.taken, of.text.size()));
   }
-  /// The whole text, when the sequence is done.
+  /// The entire text of a finished sequence.
   const std::string& finish(std::size_t sequence) {
     state& of = sequences_.at(sequence);
     of.text += of.until.push(of.decoder.finish());

@@ -1,4 +1,4 @@
-// A decoder's block whose layers are chosen at run time, so that one type serves every family that is made of the library's layers.
+// A decoder block with layers chosen at run time: one type for every family made of the library's layers.
 #pragma once
 
 #include <cstddef>
@@ -26,17 +26,15 @@ class any_norm {
     else rms_.emplace(build, name, channels, epsilon, zero_centered);
   }
 
-  /// x [n, c] read, y [n, c] written
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
     if (rms_) rms_->forward(p, x, y);
     else layer_->forward(p, x, y);
   }
-  /// Computes y again without saving anything.
+  /// Computes y without saving anything.
   void recompute(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
     if (rms_) rms_->recompute(p, x, y);
     else layer_->recompute(p, x, y);
   }
-  /// dx [n, c] added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx) const {
     if (rms_) rms_->backward(p, x, dy, dx);
@@ -48,7 +46,7 @@ class any_norm {
   std::optional<layer_norm<Recipe>> layer_;
 };
 
-/// Rotary embedding, 2D rotary embedding, ALiBi, or none (learned position embeddings are part of the embedding).
+/// Rotary, 2D rotary, ALiBi or no positions; learned positions belong to the embedding.
 template <class Recipe>
 class any_positions {
  public:
@@ -97,13 +95,13 @@ class any_activation {
     else gelu_activation::backward(p, u, da, du);
   }
 
-  std::size_t columns;  ///< of W1, per output
+  std::size_t columns;  ///< columns of W1 per output
 
  private:
   activation_kind kind_;
 };
 
-/// One feed-forward layer, or a mixture of experts.
+/// A feed-forward layer or a mixture of experts.
 template <class Recipe>
 class any_feed_forward {
  public:
@@ -117,12 +115,12 @@ class any_feed_forward {
   }
 
   [[nodiscard]] bool needs_input() const { return dense_ ? dense_->needs_input() : experts_->needs_input(); }
-  /// x [n, hidden_size] read, y [n, hidden_size] written or added to
+  /// y written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
     if (dense_) dense_->forward(p, x, y, how);
     else experts_->forward(p, x, y, how);
   }
-  /// dx [n, hidden_size] written or added to
+  /// dx written or added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
                 ops::result how) const {
     if (dense_) dense_->backward(p, x, dy, dx, how);
@@ -134,7 +132,7 @@ class any_feed_forward {
   std::optional<mixture_of_experts<Recipe, any_activation>> experts_;
 };
 
-/// Pre-norm blocks, or blocks whose residual stream carries normalized hidden states.
+/// Pre-norm block, or block with a normalized residual stream.
 template <class Recipe>
 class any_block : public normalized_residual_block<Recipe, any_norm<Recipe>, any_positions<Recipe>, any_feed_forward<Recipe>> {
   using normalized = normalized_residual_block<Recipe, any_norm<Recipe>, any_positions<Recipe>, any_feed_forward<Recipe>>;
@@ -147,7 +145,6 @@ class any_block : public normalized_residual_block<Recipe, any_norm<Recipe>, any
 
   any_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index);
 
-  /// x [n, hidden_size] read, y [n, hidden_size] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const;
   /// d [n, hidden_size]: dy on entry, dx on return
   void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const;
@@ -156,7 +153,7 @@ class any_block : public normalized_residual_block<Recipe, any_norm<Recipe>, any
   bool is_normalized_;
 };
 
-// Outside of the class, so that a program that is given their instantiation (xtrain_add_library) does not make the layers again.
+// Out of class: xtrain_add_library compiles the instantiation.
 
 template <class Recipe>
 any_block<Recipe>::any_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)

@@ -1,4 +1,4 @@
-// A decoder of any family: its layers are chosen at run time, so that a program that supports every family compiles one model.
+// A decoder with layers chosen at run time: a program for every family compiles one model.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace xtrain {
 inline namespace with_library {  // see decoder
 #endif
 
-/// A decoder of the family that its config names (decoder_config::family), one of `Families`.
+/// A decoder of the family in decoder_config::family, one of `Families`.
 template <class Recipe, class Families>
 class any_decoder_of : public recipe_decoder<detail::compiled_recipe<Recipe>, any_block<computation_of<Recipe>>> {
   using base = recipe_decoder<detail::compiled_recipe<Recipe>, any_block<computation_of<Recipe>>>;
@@ -29,17 +29,15 @@ class any_decoder_of : public recipe_decoder<detail::compiled_recipe<Recipe>, an
   template <class Other>
   using with_recipe = any_decoder_of<Other, Families>;
 
-  /// throws  config_error when the config names no family, or a family with custom layers; see decoder
+  /// throws  config_error when the config has no family, or one with custom layers
   explicit any_decoder_of(config_type sizes, const context_type& on = context_type{}, const options& settings = options{})
       : base(checked(std::move(sizes)), on, settings) {}
   any_decoder_of(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings)
       : base(tag, checked(std::move(sizes)), on, settings) {}
 
-  /// The family that a config.json describes.
-  ///   throws  config_error when it is none of `Families`
+  ///   throws  config_error unless it is in `Families`
   [[nodiscard]] static const decoder_family_info& family_of(const named_settings& settings) { return Families::of(settings); }
 
-  /// Reads a Hugging Face folder; see io/pretrained.hpp.
   ///   throws  file_error, config_error when config.json and weights contradict each other or the family, memory_error
   template <class Self = any_decoder_of>
   [[nodiscard]] static Self from_pretrained(const std::string& folder, const context_type& on = context_type{}, const options& settings = options{}) {

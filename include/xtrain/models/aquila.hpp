@@ -12,7 +12,7 @@ struct aquila_family : llama_family {
 
   static decoder_config read(const named_settings& s) {
     decoder_config c = llama_family::read(s, {});
-    c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published configuration class
+    c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published class
     return c;
   }
   static void write(const decoder_config& c, named_settings& s) {

@@ -8,9 +8,9 @@
 
 namespace xtrain {
 
-/// LLaMA, with fused queries, keys and values in files. 7B has rotary positions; 13B has ALiBi, and is recognized by a config.json without
-/// max_position_embeddings, and Baichuan 2 by its vocabulary or a z_loss_weight. Baichuan 2 normalizes the rows of its head in every pass
-/// and adds a z-loss: it is averaged over the tokens that have a label, while the published code averages over all.
+/// LLaMA with fused queries, keys and values in files. 7B: rotary positions. 13B: ALiBi; its config.json has no max_position_embeddings.
+/// Baichuan 2 (known by its vocabulary or z_loss_weight): normalized rows of the head, and a z-loss, averaged over tokens with a label
+/// (published code: over all tokens).
 struct baichuan_family : llama_family {
   static constexpr const char* name = "baichuan";
   static constexpr const char* architecture = "BaichuanForCausalLM";

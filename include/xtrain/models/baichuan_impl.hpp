@@ -1,4 +1,4 @@
-// Definitions of baichuan.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of baichuan.hpp.
 #pragma once
 
 #include <xtrain/core/library.hpp>
@@ -15,7 +15,7 @@ XTRAIN_INLINE decoder_names baichuan_family::names() {
 
 XTRAIN_INLINE decoder_config baichuan_family::read(const named_settings& s) {
   decoder_config c = llama_family::read(s, {});
-  c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published configuration class
+  c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published class
   c.alibi = !s.has({"max_position_embeddings"});
   if (c.alibi) c.max_position_embeddings = s.size_or(4096, {"model_max_length"});
   constexpr std::size_t vocabulary_of_2 = 125696;

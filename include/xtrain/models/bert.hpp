@@ -115,10 +115,10 @@ class bert_pretraining_heads {
   sequence_classification_head<Recipe> classifier_;
 };
 
-/// What BERT's models have in common: learned positions, segments, LayerNorm after each branch (post-norm), GELU (erf), biases everywhere.
+/// BERT: learned positions, segments, post-norm LayerNorm, GELU (erf), biases everywhere.
 struct bert_family : family_defaults {
   static constexpr const char* name = "bert";
-  static constexpr const char* peft_task = "";  // PEFT has none for masked language modeling
+  static constexpr const char* peft_task = "";  // PEFT has no task for masked language modeling
 
   static encoder_names names();
   static std::vector<std::string> adapter_targets() { return {"query", "value"}; }
@@ -127,16 +127,16 @@ struct bert_family : family_defaults {
 
   static encoder_config read(const named_settings& s);
   static void write(const encoder_config& c, named_settings& s);
-  /// The first release calls a norm's weight and bias gamma and beta. A file of the encoder alone has no "bert." prefix. The bias of an untied head is the
-  /// decoder's; transformers before 5 had one bias under both names.
+  /// gamma and beta: norms of the first release. Files of the encoder alone have no "bert." prefix. transformers before 5 stores an untied head's bias
+  /// under two names.
   static std::vector<std::string> other_names(const std::string& parameter);
-  /// Old files contain position_ids as a tensor; a tied head may be stored a second time, and so may its bias. Of an untied head the decoder's bias counts.
+  /// Old files hold position_ids, and may hold a copy of a tied head and of its bias. For an untied head the decoder's bias counts.
   static bool may_be_ignored(std::string_view tensor, const encoder_config& c);
-  /// The parameter of a masked-LM head, or of the embedding, that such a tensor is a copy of; empty: of none.
+  /// The parameter that this tensor copies; empty: no copy.
   static std::string copied_by(std::string_view tensor, const encoder_config& c);
 };
 
-/// Pre-training: masked language modeling, and next sentence prediction (label 0: the second sentence follows the first; 1: it does not).
+/// Masked language modeling and next sentence prediction (label 0: the second sentence follows the first; 1: it does not).
 struct bert_pretraining_family : bert_family {
   static constexpr const char* architecture = "BertForPreTraining";
   template <class Recipe>
@@ -154,7 +154,7 @@ struct bert_masked_lm_family : bert_family {
   static bool may_be_ignored(std::string_view tensor, const encoder_config& c);
 };
 
-/// Sequence classification. Without a classifier in the folder, it is newly initialized; so is the pooler if the folder has masked LM only.
+/// Sequence classification. Heads that the folder lacks (classifier, pooler) are newly initialized.
 struct bert_classification_family : bert_family {
   static constexpr const char* architecture = "BertForSequenceClassification";
   static constexpr const char* peft_task = "SEQ_CLS";
@@ -169,7 +169,7 @@ struct bert_classification_family : bert_family {
   static void write(const encoder_config& c, named_settings& s);
 };
 
-/// A BERT with both heads of its pre-training.
+/// A BERT with both pre-training heads.
 template <class Recipe>
 using bert_pretraining = encoder<Recipe, bert_pretraining_family>;
 /// A BERT that predicts masked tokens.

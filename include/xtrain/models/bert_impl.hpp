@@ -1,4 +1,4 @@
-// Definitions of bert.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of bert.hpp.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ XTRAIN_INLINE encoder_config bert_family::read(const named_settings& s) {
   require<config_error>(!s.flag_or(false, {"is_decoder"}) && !s.flag_or(false, {"add_cross_attention"}), s.who(),
                         ": must describe an encoder; is_decoder or add_cross_attention is true");
   const double dropout = s.number_or(0.1, {"hidden_dropout_prob"});
-  // where a key is missing: the defaults of transformers' configuration class
+  // defaults of transformers' class
   return {.vocab_size = s.size_or(30522, {"vocab_size"}),
           .hidden_size = s.size_or(768, {"hidden_size"}),
           .num_layers = s.size_or(12, {"num_hidden_layers"}),
@@ -92,7 +92,7 @@ XTRAIN_INLINE std::vector<std::string> bert_family::other_names(const std::strin
 }
 
 XTRAIN_INLINE bool bert_family::may_be_ignored(std::string_view tensor, const encoder_config& c) {
-  if (!c.tie_word_embeddings && tensor == "cls.predictions.bias") return true;  // transformers stores it beside the decoder's, and does not use it
+  if (!c.tie_word_embeddings && tensor == "cls.predictions.bias") return true;  // transformers stores it without using it
   return tensor.ends_with("embeddings.position_ids") || tensor == "cls.predictions.decoder.bias" ||
          (c.tie_word_embeddings && tensor == "cls.predictions.decoder.weight");
 }

@@ -8,8 +8,7 @@
 
 namespace xtrain {
 
-/// A LayerNorm after the embedding and before each branch, ALiBi, GELU (tanh), biases everywhere, tied head. Files interleave queries,
-/// keys and values per head.
+/// LayerNorm after the embedding and before each branch, ALiBi, GELU (tanh), biases, tied head. Files interleave queries, keys and values per head.
 struct bloom_family : decoder_family {
   static constexpr const char* name = "bloom";
   static constexpr const char* architecture = "BloomForCausalLM";

@@ -1,4 +1,4 @@
-// Definitions of bloom.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of bloom.hpp.
 #pragma once
 
 #include <string>
@@ -44,7 +44,7 @@ XTRAIN_INLINE decoder_config bloom_family::read(const named_settings& s) {
   const std::size_t ranks = s.size_or(1, {"pretraining_tp"});
   require<config_error>(!s.flag_or(false, {"slow_but_exact"}) || ranks == 1, s.who(), ": slow_but_exact must be false, because products are not summed in the ",
                         ranks, " parts of pretraining_tp");
-  // where a key is missing: the defaults of transformers' configuration class
+  // defaults of transformers' class
   const std::size_t vocab_size = s.size_or(250880, {"vocab_size"});
   return {.vocab_size = vocab_size,
           .hidden_size = s.size_or(64, {"hidden_size", "n_embed"}),

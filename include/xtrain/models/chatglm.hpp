@@ -9,8 +9,8 @@
 
 namespace xtrain {
 
-/// LLaMA with biases on queries, keys and values, grouped-query attention, and rotary positions on the first half of each head. Files
-/// fuse queries, keys and values, and gate and up, and rotate adjacent elements instead of halves.
+/// LLaMA with biases on queries, keys and values, grouped-query attention, RoPE on the first half of each head. Files fuse queries, keys and values,
+/// and gate and up, and rotate adjacent elements.
 struct chatglm_family : llama_family {
   static constexpr const char* name = "chatglm";
   static constexpr const char* model_type = "chatglm";
@@ -22,7 +22,7 @@ struct chatglm_family : llama_family {
   static std::vector<std::string> adapter_targets() { return {"query_key_value"}; }
   static file_order qkv_order(const decoder_config& c) { return neighbours_order(c, c.rotary_dim); }
 
-  /// ChatGLM-6B has the same model_type.
+  /// ChatGLM-6B shares the model_type.
   static bool describes(const named_settings& s);
   static decoder_config read(const named_settings& s);
   static void write(const decoder_config& c, named_settings& s);

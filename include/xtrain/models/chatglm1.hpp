@@ -10,9 +10,8 @@
 
 namespace xtrain {
 
-/// Prefix language model: a bidirectional context, then the begin token (bos), then the generated span. LayerNorm, GELU (tanh), biases
-/// everywhere but in the head, 2D positions. Files interleave queries, keys and values per head; their model_type is also that
-/// of ChatGLM2 and 3.
+/// Prefix language model: bidirectional context, bos, generated span. LayerNorm, GELU (tanh), 2D positions, biases except in the head. Files
+/// interleave queries, keys and values per head; ChatGLM2 and 3 share the model_type.
 struct chatglm1_family : decoder_family {
   static constexpr const char* name = "chatglm1";
   static constexpr const char* model_type = "chatglm";

@@ -1,4 +1,4 @@
-// Definitions of chatglm1.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of chatglm1.hpp.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ XTRAIN_INLINE void chatglm1_family::complete(decoder_config& c) {
   c.attention_bias = c.output_bias = c.feed_forward_bias = true;
   require<config_error>(c.num_kv_heads == 0 || c.num_kv_heads == c.num_heads, name, ": num_kv_heads must equal num_heads (", c.num_heads,
                         "); given ", c.num_kv_heads);
-  const bool divides = c.num_heads != 0 && c.hidden_size % c.num_heads == 0;  // otherwise refused by complete_decoder, with both sizes
+  const bool divides = c.num_heads != 0 && c.hidden_size % c.num_heads == 0;  // otherwise refused by complete_decoder
   const std::size_t d = c.head_dim != 0 ? c.head_dim : divides ? c.hidden_size / c.num_heads : 0;
   require<config_error>(d % 4 == 0, name, ": the head dim must be divisible by 4, because each half of it is rotated; it is ", d);
   require<config_error>(c.rotary_dim == 0, name, ": rotary_dim must be 0, which is all of a head; given ", c.rotary_dim);

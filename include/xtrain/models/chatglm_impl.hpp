@@ -1,4 +1,4 @@
-// Definitions of chatglm.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of chatglm.hpp.
 #pragma once
 
 #include <string_view>
@@ -38,7 +38,7 @@ XTRAIN_INLINE decoder_config chatglm_family::read(const named_settings& s) {
                             !s.flag_or(false, {"apply_residual_connection_post_layernorm"}) && !s.flag_or(false, {"add_bias_linear"}),
                         s.who(),
                         ": must have rmsnorm and post_layer_norm, and no apply_residual_connection_post_layernorm or add_bias_linear");
-  // two settings, of which the first counts: the vocabulary may have fewer tokens than the embedding has rows
+  // the vocabulary may be smaller than the embedding
   require<config_error>(s.has({"padded_vocab_size", "vocab_size"}), s.who(), ": 'padded_vocab_size' must be given; it is missing");
   const std::size_t heads = s.size({"num_attention_heads"});
   const auto eos = s.tokens({"eos_token_id"});

@@ -1,6 +1,5 @@
-// Which models xtrain_add_library compiles: those of the most common computations, for every decoder family that is made of the library's layers, and
-// their training by AdamW. A program that has the library finds their instantiations there, whatever else trains them; of other computations, and
-// without the library, it makes its own.
+// Models that xtrain_add_library compiles: common computations of every family made of the library's layers, trained by AdamW. A program finds these
+// instantiations whatever trains them; it makes other computations itself.
 #pragma once
 
 #include <type_traits>
@@ -20,7 +19,7 @@ struct no_offload;
 struct no_adapter;
 struct lora;
 
-/// A recipe made of these policies: what a compiled model has in place of the user's recipe, whatever that is called.
+/// A recipe made of policies alone: compiled models do not depend on the name of the user's recipe.
 template <class Device, class Precision, class Parallel, class Optimizer, class Recompute, class Offload, class Adapter,
           class Objective = next_token>
 struct recipe_axes {
@@ -36,11 +35,11 @@ struct recipe_axes {
 
 namespace detail {
 
-/// On one cpu, in fp32 or bf16, all weights or a LoRA adapter, by AdamW.
+/// One cpu, fp32 or bf16, all weights or LoRA, AdamW.
 template <class Precision, class Adapter>
 using common_recipe = recipe_axes<cpu, Precision, single, adamw, recompute_none, no_offload, Adapter>;
 
-/// What they compute: under every strategy that shards no layer, whatever trains them.
+/// Its computation, for every strategy that shards no layer.
 template <class Precision, class Adapter>
 using common_computation = computation<cpu, Precision, unsharded, recompute_none, Adapter>;
 
@@ -74,7 +73,7 @@ struct compiled_recipe_of<Recipe> {
   using type = recipe_axes<cpu, typename Recipe::precision, typename Recipe::parallel, typename Recipe::optimizer, recompute_none,
                            typename Recipe::offload, typename Recipe::adapter, typename Recipe::objective>;
 };
-/// A recipe by its policies alone if the library has compiled its layers; otherwise the recipe itself.
+/// The recipe's policies if the library has compiled its layers; otherwise the recipe.
 template <class Recipe>
 using compiled_recipe = typename compiled_recipe_of<Recipe>::type;
 

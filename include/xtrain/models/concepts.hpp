@@ -1,4 +1,4 @@
-// What other folders require of a model.
+// What other rooms require of a model.
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@
 
 namespace xtrain {
 
-/// The device has a matmul kernel for this dtype, the kernel that everything needs.
+/// The device has a matmul kernel for this dtype.
 template <class Device, class T>
 concept device_computes = runs_kernel<Device, kernel::matmul<typename Device::memory, T, T>>;
 
@@ -20,7 +20,7 @@ concept device_computes = runs_kernel<Device, kernel::matmul<typename Device::me
 template <class Model>
 struct pretrained_tag {};
 
-/// What passes are given of a model's parallel strategy.
+/// The parallel strategy as passes see it.
 template <class Model>
 [[nodiscard]] auto& layer_parallel_of(Model& model) {
   return model.parallel();

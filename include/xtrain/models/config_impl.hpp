@@ -1,4 +1,4 @@
-// Definitions of config.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of config.hpp.
 #pragma once
 
 #include <cmath>
@@ -34,7 +34,7 @@ XTRAIN_INLINE void complete_decoder(decoder_config& c, const char* family) {
   constexpr std::size_t limit = std::size_t{1} << 31;
   for (const std::size_t size : {c.vocab_size, c.hidden_size, c.num_layers, c.num_heads, c.head_dim, c.intermediate_size, c.max_position_embeddings})
     require<config_error>(size < limit, family, ": every size must be below 2^31; given ", size);
-  constexpr std::size_t max_layers = 4096;  // constructing a model takes time and memory per layer, before weights are read
+  constexpr std::size_t max_layers = 4096;  // construction takes time and memory per layer, before weights are read
   require<config_error>(c.num_layers <= max_layers, family, ": num_layers must be at most ", max_layers, "; given ", c.num_layers);
   for (const double p : {c.embedding_dropout, c.attention_dropout, c.residual_dropout})
     require<config_error>(p >= 0.0 && p < 1.0, family, ": dropout must be in [0, 1); given ", p);

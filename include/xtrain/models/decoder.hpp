@@ -1,5 +1,4 @@
-// The decoder that all language models share: embedding, blocks, norm, head. A family declares which norm, positions and feed-forward layer
-// it has, and how files name the modules; no code is copied for a new family.
+// The decoder of all language models: embedding, blocks, norm, head. A family declares its layers and names in files.
 #pragma once
 
 #include <cmath>
@@ -37,7 +36,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A block's feed-forward layer: a dense one, unless the family declares another.
+/// A block's feed-forward layer: dense by default.
 template <class Family, class Recipe>
 struct feed_forward_of {
   using type = feed_forward<Recipe, typename Family::activation>;
@@ -48,7 +47,7 @@ struct feed_forward_of<Family, Recipe> {
   using type = typename Family::template feed_forward_layer<Recipe>;
 };
 
-/// A block's type: pre-norm, unless the family declares another.
+/// A block's type: pre-norm by default.
 template <class Recipe, class Family>
 struct block_of {
   using type = decoder_block<Recipe, typename Family::template norm<Recipe>, typename Family::template positions<Recipe>,
@@ -61,7 +60,7 @@ struct block_of<Recipe, Family> {
                                                typename feed_forward_of<Family, Recipe>::type>;
 };
 
-/// A block type with another recipe: the recipe is replaced wherever it is a template argument.
+/// T with recipe From replaced by To in every template argument.
 template <class T, class From, class To>
 struct with_other_recipe {
   using type = T;
@@ -78,7 +77,7 @@ struct with_other_recipe<Layer<Arguments...>, From, To> {
 
 }  // namespace detail
 
-/// The embeddings of a decoder, normalized if the family says so.
+/// A decoder's embeddings, normalized if the family requires it.
 template <class Recipe, class Norm>
 class decoder_embedding {
  public:
@@ -89,7 +88,7 @@ class decoder_embedding {
 
   /// x [n, hidden_size] written
   void forward(pass<Recipe>& p, matrix_view<compute, memory> x) const;
-  /// d [n, hidden_size] is overwritten
+  /// d is overwritten
   void backward(pass<Recipe>& p, matrix_view<compute, memory> d) const;
   [[nodiscard]] xtrain::parameter table() const { return tokens_.table(); }
 
@@ -145,15 +144,13 @@ class decoder_output {
   using memory = typename pass<Recipe>::memory;
   using accumulate = accumulate_t<compute>;
 
-  ///   table  of the embedding, if the head is tied to it; otherwise none
+  ///   table  of the embedding, if tied
   decoder_output(const typename device::context& context, typename device::stream& stream, builder<Recipe>& build, const decoder_config& c,
                  xtrain::parameter table);
 
-  /// x [n, hidden_size] read, loss_n written
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const;
-  /// x [n, hidden_size] read, dx [n, hidden_size] written
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx) const;
-  /// x [n, hidden_size] read, logits [n, vocabulary] written
+  /// logits [n, vocabulary] written
   void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_nv) const;
 
  private:
@@ -223,7 +220,7 @@ void decoder_output<Recipe, Norm>::logits(pass<Recipe>& p, matrix_view<const com
   head_.logits(p, y, logits_nv);
 }
 
-/// What a decoder is made of: see transformer.
+/// A decoder's parts: see transformer.
 template <class Recipe, class Block>
 struct decoder_parts {
   using config_type = decoder_config;
@@ -235,7 +232,6 @@ struct decoder_parts {
     require<config_error>(sizes.family != nullptr, "decoder: the config must name its family (decoder_config::family); it names none");
     sizes.family->complete(sizes);
     detail::complete_decoder(sizes, sizes.family->name);
-    // what its config.json could not hold would be lost when the model is saved
     require<config_error>(sizes.family->has_layer_types || sizes.windowed_layers.empty(), sizes.family->name,
                           ": windowed_layers must not be given, because a config.json of this family has no layer_types");
     require<config_error>(sizes.family->has_softcaps ||
@@ -251,8 +247,8 @@ struct decoder_parts {
   static std::vector<std::string> adapter_targets(const config_type& c) { return c.family->adapter_targets(); }
   static attention_mask mask(const config_type& c) { return c.family->mask(c); }
   static bool initialises(const config_type&, std::string_view name) { return scores_sequences<Recipe> && name == "score.weight"; }
-  ///   first    of a sequence's positions
-  ///   throws   config_error when positions have embeddings and do not start at 0
+  ///   first    position of a sequence's first token
+  ///   throws   config_error when learned positions do not start at 0
   static position_options positions(const config_type& c, std::size_t first) {
     require<config_error>(first == 0 || c.family->names().positions.empty(), c.family->name, ": positions must start at 0, because each has its own "
                           "embedding; with the adapter they start at ", first);
@@ -277,7 +273,7 @@ struct decoder_parts {
   }
 };
 
-/// A decoder made of blocks of one type: the same type for every family made of these layers. Its config names the family.
+/// A decoder with blocks of one type, the same type for every family made of these layers.
 ///   Recipe   model_axes
 ///   Block    of the recipe's computation
 template <class Recipe, class Block>
@@ -295,56 +291,55 @@ class basic_decoder : public transformer<Recipe, decoder_parts<computation_of<Re
   using typename base::memory;
   using typename base::options;
   using typename base::uninitialised_t;
-  /// The same model with another recipe, e.g. on the dry device.
+  /// With another recipe, e.g. on the dry device.
   template <class Other>
   using with_recipe = basic_decoder<model_axes_of<Other>, typename detail::with_other_recipe<Block, computation, computation_of<Other>>::type>;
 
   /// Initialized as in the family's paper.
-  ///   throws  config_error when sizes are missing or not divisible, memory_error when the weights do not fit
+  ///   throws  config_error when sizes are missing or not divisible, memory_error
   explicit basic_decoder(config_type sizes, const context_type& on = context_type{}, const options& settings = options{}, std::size_t alignment = 1)
       : base(std::move(sizes), on, settings, alignment) {}
 
-  /// With uninitialized weights, to be loaded next.
+  /// Uninitialized, to be loaded next.
   basic_decoder(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1)
       : base(tag, std::move(sizes), on, settings, alignment) {}
 
   [[nodiscard]] const decoder_family_info& family_info() const { return *this->config().family; }
 
-  /// Whether a parameter has one row per token of the vocabulary: the embedding, and an untied head.
+  /// The embedding and an untied head have one row per token of the vocabulary.
   [[nodiscard]] bool has_row_per_token(std::string_view name) const { return family_info().has_row_per_token(name); }
 
-  /// A score head in place of logits: of a reward model.
+  /// A reward model has a score head in place of logits.
   static constexpr bool has_score_head = scores_sequences<Recipe>;
-  /// Of config.json's `architectures`.
+  /// For config.json's `architectures`.
   [[nodiscard]] std::string architecture() const {
     return has_score_head ? sequence_classification_architecture(family_info().architecture) : family_info().architecture;
   }
-  /// A parameter that files may lack: a score head, which is then newly initialized; and a tensor of files that the model does not use: the head of
-  /// the language model that a reward model begins with.
+  /// A reward model's score head may be missing in files (newly initialized), and the language model's head is then ignored.
   [[nodiscard]] static bool may_be_missing(std::string_view parameter) { return scores_sequences<Recipe> && parameter == "score.weight"; }
   [[nodiscard]] bool may_be_ignored(std::string_view tensor) const {
     return scores_sequences<Recipe> && tensor == family_info().head_name() + ".weight";
   }
-  /// The parameter that a tensor of files is a copy of, if it is one: a tied head may be stored beside the embedding.
+  /// The parameter that this tensor copies: files may hold a copy of a tied head. Empty: no copy.
   [[nodiscard]] std::string copied_by(std::string_view tensor) const {
     const bool is_head = tensor == family_info().head_name() + ".weight";
     return is_head && parts::ties_embeddings(this->config()) ? family_info().embedding_name() + ".weight" : std::string();
   }
 
-  /// Logits of selected tokens, without gradients: row i of the logits is that of token rows_r[i] of the batch.
+  /// Logits of selected tokens, without gradients: row i belongs to token rows_r[i] of the batch.
   ///   logits_rv [selected tokens, vocabulary] written
   void logits(pass<computation>& p, stash<device>& layer_inputs, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const;
-  /// The same from the hidden states after all layers, for the last stage of a pipeline.
+  /// Logits from the hidden states after all layers, for a pipeline's last stage.
   ///   x [n, hidden_size] read
   void logits_of(pass<computation>& p, matrix_view<const compute, memory> x, vector_view<const token, memory> rows_r,
                  matrix_view<accumulate, memory> logits_rv) const {
     this->with_output(p, [&](const auto& output) { logits_of(p, x, output, rows_r, logits_rv); });
   }
 
-  /// Key/value heads on this rank.
+  /// On this rank.
   [[nodiscard]] std::size_t kv_heads() const { return this->blocks().empty() ? this->config().num_kv_heads : this->blocks().front().kv_heads(); }
-  /// The shape of a key/value cache of some layers for `rows` sequences of up to `capacity` tokens.
+  /// Shape of a key/value cache for `rows` sequences of up to `capacity` tokens.
   [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t layers, std::size_t rows, std::size_t capacity) const {
     return {layers * rows * kv_heads(), capacity * this->config().head_dim};
   }
@@ -368,7 +363,7 @@ void basic_decoder<Recipe, Block>::logits(pass<computation>& p, stash<device>& l
   this->with_hidden_states(p, layer_inputs, "logits", [&](const auto& x, const auto& output) { logits_of(p, x, output, rows_r, logits_rv); });
 }
 
-/// The same with the recipe that trains it.
+/// basic_decoder with the recipe that trains it.
 ///   Block   of the recipe's computation
 template <class Recipe, class Block>
 class recipe_decoder : public basic_decoder<model_axes_of<Recipe>, Block> {
@@ -397,7 +392,7 @@ struct decoder_base_of {
   using type = recipe_decoder<Recipe, typename block_of<computation_of<Recipe>, Family>::type>;
 };
 #ifdef XTRAIN_LIBRARY
-/// The library has compiled the decoders of these recipes, for every family made of its layers.
+/// Compiled by the library, for every family made of its layers.
 template <class Recipe, class Family>
 requires(has_compiled_models<Recipe> && info_of<Family>.has_known_layers())
 struct decoder_base_of<Recipe, Family> {
@@ -410,36 +405,35 @@ using decoder_base = typename decoder_base_of<Recipe, Family>::type;
 }  // namespace detail
 
 #ifdef XTRAIN_LIBRARY
-inline namespace with_library {  // parts of a program that are compiled with and without the library do not link: their models differ
+inline namespace with_library {  // the models differ: parts compiled with and without the library must not link
 #endif
 
-/// A language model of a family that is known at compile time.
+/// A language model of a family known at compile time.
 template <class Recipe, class Family>
 class decoder : public detail::decoder_base<Recipe, Family> {
   using base = detail::decoder_base<Recipe, Family>;
 
  public:
   using family = Family;
-  /// The same type for all families made of the same layers: trainers and generators are compiled for it.
+  /// One type for all families made of the same layers; trainers and generators are compiled for it.
   using shared_model = base;
   using typename base::config_type;
   using typename base::context_type;
   using typename base::options;
   using typename base::uninitialised_t;
-  /// The same model with another recipe, e.g. on the dry device.
+  /// With another recipe, e.g. on the dry device.
   template <class Other>
   using with_recipe = decoder<Other, Family>;
 
   /// Initialized as in the family's paper.
-  ///   throws  config_error when sizes are missing or not divisible, or are another family's; memory_error when the weights do not fit
+  ///   throws  config_error when sizes are missing, not divisible or another family's; memory_error
   explicit decoder(config_type sizes, const context_type& on = context_type{}, const options& settings = options{})
       : base(of_family(std::move(sizes)), on, settings) {}
   decoder(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings) : base(tag, of_family(std::move(sizes)), on, settings) {}
 
-  /// The family that a config.json must describe.
+  /// config.json must describe this family.
   [[nodiscard]] static const decoder_family_info& family_of(const named_settings&) { return info_of<Family>; }
 
-  /// Reads a Hugging Face folder; see io/pretrained.hpp.
   ///   throws  file_error, config_error when config.json and weights contradict each other or the family, memory_error
   template <class Self = decoder>
   [[nodiscard]] static Self from_pretrained(const std::string& folder, const context_type& on = context_type{}, const options& settings = options{}) {

@@ -1,4 +1,4 @@
-// One block of a decoder: attention and a feed-forward layer, each with its norm and its residual connection.
+// A decoder's block: attention and a feed-forward layer, each with norm and residual connection.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Constructs a norm of the model; a norm type that can be of either kind is given the family's kind.
+/// Constructs a norm; a type of either kind is given the family's kind.
 template <class Norm, class Recipe>
 [[nodiscard]] Norm make_norm(builder<Recipe>& build, const std::string& name, const decoder_config& c) {
   if constexpr (std::is_constructible_v<Norm, builder<Recipe>&, const std::string&, std::size_t, double, norm_kind, bool>)
@@ -31,8 +31,7 @@ template <class Norm, class Recipe>
   else return Norm(build, name, c.hidden_size, c.norm_epsilon);
 }
 
-/// The norm at the end of a branch, before the residual connection; none unless the family names it.   [Ding et al. 2021, "CogView", section 2.4,
-///                                                                                                     sandwich LayerNorm]
+/// Norm of a branch's output, before the residual connection, if the family names it (sandwich LayerNorm).   [Ding et al. 2021, "CogView", section 2.4]
 template <class Recipe, class Norm>
 class branch_norm {
  public:
@@ -43,7 +42,7 @@ class branch_norm {
     if (!name.empty()) norm_.emplace(make_norm<Norm>(build, name, c));
   }
 
-  /// y [n, hidden_size] written or added to: norm(branch); branch(out, how) computes the branch.
+  /// y written or added to: norm(branch); branch(out, how) computes the branch.
   template <class Branch>
   void forward(pass<Recipe>& p, matrix_view<compute, memory> y, ops::result how, Branch&& branch) const {
     if (!norm_) return branch(y, how);
@@ -59,7 +58,7 @@ class branch_norm {
     }
     p.save_reference(raw);
   }
-  /// dy [n, hidden_size] read; branch_backward(dbranch)
+  /// dy read; branch_backward(dbranch)
   template <class BranchBackward>
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> dy, BranchBackward&& branch_backward) const {
     if (!norm_) return branch_backward(dy);
@@ -79,8 +78,8 @@ class branch_norm {
 
 }  // namespace detail
 
-/// A pre-norm block:  y = m + feed_forward(norm(m)),  m = x + attention(norm(x)); if the family names them, the outputs of attention and
-/// feed_forward are normalized too.                    [Radford et al. 2019; Touvron et al. 2023; Gemma team 2024, "Gemma 2", section 2]
+/// A pre-norm block:  y = m + feed_forward(norm(m)),  m = x + attention(norm(x)). If the family names output norms, both branches are normalized too.
+///                                                     [Radford et al. 2019; Touvron et al. 2023; Gemma team 2024, "Gemma 2", section 2]
 template <class Recipe, class Norm, class Positions, class FeedForward>
 class decoder_block {
  public:
@@ -102,7 +101,6 @@ class decoder_block {
 
   [[nodiscard]] std::size_t kv_heads() const { return attention_.kv_heads(); }
 
-  /// x [n, hidden_size] read, y [n, hidden_size] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
@@ -133,7 +131,7 @@ class decoder_block {
     auto attention_input = p.saved_reference(n, c);
     const auto dinput = p.temporary(n, c);
     if (recomputes_norms) {
-      feed_forward_input = attention_input = p.temporary(n, c);  // used one after the other
+      feed_forward_input = attention_input = p.temporary(n, c);  // used in turn
       if (feed_forward_.needs_input()) feed_forward_norm_.recompute(p, middle, feed_forward_input);
     }
 
@@ -152,7 +150,7 @@ class decoder_block {
     if (!recomputes_norms && attention_.needs_input()) p.pop_saved(n, c);
   }
 
- protected:  // for blocks of the same modules in another arrangement
+ protected:  // for blocks of the same modules in another order
   Norm attention_norm_;
   causal_attention<Recipe, positions> attention_;
   detail::branch_norm<Recipe, Norm> attention_output_norm_;
@@ -174,7 +172,7 @@ class decoder_block {
     for (const std::string& name : all) whole.push_back(full(names, index, name));
     return whole;
   }
-  /// Random sites: 0 of block 0 is the embedding's.
+  /// Random sites: 0 to 7 belong to the embedding.
   static std::uint32_t site(std::size_t index, std::uint32_t offset) { return static_cast<std::uint32_t>(8 * (index + 1)) + offset; }
 
   static attention_options attention_settings(const decoder_config& c, const decoder_names& names, std::size_t index) {

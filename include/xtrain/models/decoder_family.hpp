@@ -1,5 +1,5 @@
-// How a decoder family is described: names in files, and the layers it is made of. A family is a short struct (llama.hpp);
-// `info_of<Family>` is the same description as a value, so that models of many families can share one type.
+// A decoder family: names in files, and layers. A family is a short struct (llama.hpp); `info_of<Family>` is its value, so that models of many
+// families share one type.
 #pragma once
 
 #include <cstddef>
@@ -21,30 +21,29 @@
 
 namespace xtrain {
 
-/// How files name a decoder's modules. Modules of a block are named "<blocks><index>.<name>".
+/// Module names in files. Modules of a block: "<blocks><index>.<name>".
 struct decoder_names {
   std::string embedding{};
   std::string positions{};       // empty: none
-  std::string embedding_norm{};  // likewise
+  std::string embedding_norm{};  // empty: none
   std::string blocks{};
   std::string attention_norm{};
-  std::vector<std::string> qkv{};  // one fused module, or one each
+  std::vector<std::string> qkv{};  // one fused module, or three
   std::string attention_output{};
-  std::string attention_output_norm{}, feed_forward_output_norm{};  // empty: the outputs of the two branches are not normalized
-  std::string query_norm{}, key_norm{};  // empty: query and key heads are not normalized
+  std::string attention_output_norm{}, feed_forward_output_norm{};  // empty: no such norm
+  std::string query_norm{}, key_norm{};  // empty: no such norm
   std::string feed_forward_norm{};
-  std::string router{};           // empty: a dense feed-forward layer per block
-  std::vector<std::string> up{};  // one module, or gate and up; of experts: with a '*' for the expert's index
-  std::string down{};             // likewise
+  std::string router{};           // empty: dense feed-forward layers
+  std::vector<std::string> up{};  // one module, or gate and up; for experts with '*' in place of the index
+  std::string down{};             // for experts with '*'
   std::string final_norm{};
   std::string head{};
 };
 
-/// What the published configuration class of a family takes where a key of config.json is missing. A size of 0: the class has none, or is not
-/// transformers', and the key must be given.
+/// Defaults of the family's published class for keys missing in config.json. A size of 0: the key must be given.
 struct config_defaults {
   std::size_t vocab_size = 0, hidden_size = 0, num_layers = 0, num_heads = 0, intermediate_size = 0;
-  std::size_t num_kv_heads = 0;  ///< 0: num_heads, as where the key is null
+  std::size_t num_kv_heads = 0;  ///< 0 or null: num_heads
   std::size_t head_dim = 0;      ///< 0: hidden_size / num_heads
   std::size_t max_position_embeddings = 2048;
   double norm_epsilon = 1e-6, rope_theta = 10000.0;
@@ -55,11 +54,11 @@ struct config_defaults {
 
 namespace detail {
 
-/// A size of config.json; where the key is missing, the class's. Null is refused, as by transformers 5.
+/// A size of config.json, or the default. Null is refused, as by transformers 5.
 [[nodiscard]] inline std::size_t size_or_default(const named_settings& s, std::size_t otherwise, named_settings::names keys) {
   return otherwise == 0 || s.is_null(*keys.begin()) ? s.size(keys) : s.size_or(otherwise, keys);
 }
-/// Tokens of config.json; where the key is missing, the class's, if the vocabulary has it.
+/// Tokens of config.json, or the default if the vocabulary has it.
 [[nodiscard]] inline std::vector<token> tokens_or_default(const named_settings& s, token otherwise, std::size_t vocab_size, const char* key) {
   const bool is_missing = !s.has({key}) && !s.is_null(key);
   if (is_missing && otherwise >= 0 && static_cast<std::size_t>(otherwise) < vocab_size) return {otherwise};
@@ -72,25 +71,25 @@ namespace detail {
 
 }  // namespace detail
 
-/// Defaults shared by most families; a family derives from it and overrides what differs.
+/// Defaults of most families; a family derives from it and overrides what differs.
 struct decoder_family : family_defaults {
-  static constexpr bool embedding_norm = false;       ///< embeddings are normalized before the first block
+  static constexpr bool embedding_norm = false;       ///< a norm before the first block
   static constexpr bool zero_centered_norm = false;   ///< RMSNorm scales by 1 + weight
-  static constexpr bool scaled_embedding = false;     ///< embeddings are multiplied by the square root of the hidden size
+  static constexpr bool scaled_embedding = false;     ///< embeddings are multiplied by sqrt(hidden size)
   static constexpr bool has_padding_index = false;    ///< the padding token's embedding is not trained
-  static constexpr bool has_layer_types = false;      ///< config.json says of each layer whether it has the sliding window
-  static constexpr bool has_softcaps = false;         ///< config.json has query_pre_attn_scalar and the softcaps of logits
+  static constexpr bool has_layer_types = false;      ///< config.json has layer_types (sliding window)
+  static constexpr bool has_softcaps = false;         ///< config.json has query_pre_attn_scalar and softcaps
 
   static void complete(decoder_config&) {}
-  /// The attention mask, if it is not causal.
+  /// Default: causal.
   static attention_mask mask(const decoder_config&) { return {}; }
-  /// Initial values of the matrices that end in the residual stream.
+  /// For matrices that end in the residual stream.
   static initial_values residual_initial(const decoder_config& c) { return initial_values::normal(c.initializer_range); }
-  /// The row order of a fused qkv module in files, if it is not queries, keys, values.
+  /// Row order of a fused qkv module in files; empty: queries, keys, values.
   static file_order qkv_order(const decoder_config&) { return {}; }
-  /// Names the same parameter has in other files.
+  /// The parameter's names in other files.
   static std::vector<std::string> other_names(const std::string&) { return {}; }
-  /// Tensors of a file that the model has no parameter for and does not need: a tied head may be stored a second time.
+  /// Tensors of files without a parameter: files may hold a copy of a tied head.
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c) { return c.tie_word_embeddings && tensor == "lm_head.weight"; }
 };
 
@@ -106,13 +105,13 @@ struct decoder_family_info : family_info<decoder_config> {
   bool has_padding_index;
   bool has_layer_types;
   bool has_softcaps;
-  bool has_experts;  ///< a mixture of experts in every block
+  bool has_experts;  ///< in every block
   norm_kind norm;
   position_kind positions;
   activation_kind activation;
   block_kind block;
 
-  /// Whether all its layers are the library's own, so that a model with layers chosen at run time can be this family.
+  /// All layers are the library's: layers chosen at run time can form this family.
   [[nodiscard]] constexpr bool has_known_layers() const {
     return norm != norm_kind::other && positions != position_kind::other && activation != activation_kind::other && block != block_kind::other;
   }
@@ -143,7 +142,7 @@ class normalized_residual_block;
 
 namespace detail {
 
-/// An incomplete recipe: used to find which class template a family's layer is without instantiating it.
+/// Incomplete: finds the class template of a family's layer without instantiating it.
 struct any_recipe;
 
 template <class Family>

@@ -1,5 +1,4 @@
-// The encoder: bidirectional attention; predicts masked tokens, and labels of sequences.
-//                                                                          [Vaswani et al. 2017, section 3.1; Devlin et al. 2019]
+// The encoder: bidirectional attention; predicts masked tokens and labels of sequences.    [Vaswani et al. 2017, section 3.1; Devlin et al. 2019]
 #pragma once
 
 #include <concepts>
@@ -29,23 +28,23 @@
 
 namespace xtrain {
 
-/// The configuration of an encoder. Zero means the family's default.
+/// An encoder's configuration. Zero: the family's default.
 struct encoder_config {
   std::size_t vocab_size = 0;
   std::size_t hidden_size = 0;
   std::size_t num_layers = 0;
   std::size_t num_heads = 0;
   std::size_t intermediate_size = 0;        ///< 0: 4 · hidden_size
-  std::size_t max_position_embeddings = 0;  ///< maximum sequence length, in tokens
-  std::size_t segments = 2;                 ///< segments (token types) that a sequence may have
-  std::vector<std::string> labels = {};     ///< names of the classes of a sequence; none: the family's
+  std::size_t max_position_embeddings = 0;  ///< in tokens
+  std::size_t segments = 2;                 ///< token types per sequence
+  std::vector<std::string> labels = {};     ///< class names; empty: the family's
   double norm_epsilon = 1e-12;
-  bool tie_word_embeddings = true;  ///< the masked-LM head's weight is the embedding's
+  bool tie_word_embeddings = true;  ///< the masked-LM head shares the embedding's weight
   double attention_dropout = 0.0;
-  double residual_dropout = 0.0;  ///< and of embeddings
+  double residual_dropout = 0.0;  ///< also for embeddings
   double label_dropout = 0.0;     ///< before the classifier
   double initializer_range = 0.02;
-  std::optional<token> pad_token_id = 0;  ///< its embedding is zero and not trained by inputs; negative counts from the vocabulary's end
+  std::optional<token> pad_token_id = 0;  ///< its embedding is zero, not trained by inputs; negative: from the vocabulary's end
 
   friend bool operator==(const encoder_config&, const encoder_config&) = default;
 };
@@ -82,7 +81,7 @@ inline constexpr family_info<encoder_config> encoder_family_info = make_family_i
 
 }  // namespace detail
 
-/// How files name an encoder's modules. Modules of a block are named "<blocks><index>.<name>".
+/// Module names in files. Modules of a block: "<blocks><index>.<name>".
 struct encoder_names {
   std::string embedding{}, positions{}, segments{}, embedding_norm{};
   std::string blocks{};
@@ -106,7 +105,6 @@ class encoder_block {
         feed_forward_(build, feed_forward_settings(c, names, index)), feed_forward_residual_(c.residual_dropout, site(index, 2)),
         feed_forward_norm_(build, full(names, index, names.feed_forward_norm), c.hidden_size, c.norm_epsilon) {}
 
-  /// x [n, hidden_size] read, y [n, hidden_size] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
@@ -161,7 +159,7 @@ class encoder_block {
   static std::string full(const encoder_names& names, std::size_t index, const std::string& name) {
     return concat(names.blocks, index, ".", name);
   }
-  /// Random sites: 0 to 7 are the embedding's and the heads'.
+  /// Random sites: 0 to 7 belong to the embedding and the heads.
   static std::uint32_t site(std::size_t index, std::uint32_t offset) { return static_cast<std::uint32_t>(8 * (index + 1)) + offset; }
 
   static attention_options attention_settings(const encoder_config& c, const encoder_names& names, std::size_t index) {
@@ -219,7 +217,6 @@ class encoder_embedding {
     build.require_whole_sequences("an encoder");
   }
 
-  /// x [n, hidden_size] written
   void forward(pass<Recipe>& p, matrix_view<compute, memory> x) const {
     const auto sum = p.save(x.shape(0), x.shape(1));
     tokens_.forward(p, sum);
@@ -228,7 +225,7 @@ class encoder_embedding {
     if (drops(p)) p.dropout(x, dropout_, site, x);
     p.save_reference(sum);
   }
-  /// d [n, hidden_size] is overwritten
+  /// d is overwritten
   void backward(pass<Recipe>& p, matrix_view<compute, memory> d) const {
     const auto scope = p.scope();
     const std::size_t n = d.shape(0), c = d.shape(1);
@@ -256,7 +253,7 @@ class encoder_embedding {
   double dropout_;
 };
 
-/// A family's heads as the output layer of an encoder.
+/// A family's heads as an encoder's output layer.
 template <class Recipe, class Heads>
 class encoder_output : public Heads {
  public:
@@ -268,19 +265,19 @@ class encoder_output : public Heads {
       },
       "xtrain encoder: the heads must say whether one of them is tied to the embedding table: static constexpr bool ties_embeddings; see models/README.md");
 
-  ///   table  of the embedding, if the masked-LM head is tied to it; otherwise none
+  ///   table  of the embedding, if the masked-LM head is tied
   encoder_output(const typename Recipe::device::context&, typename Recipe::device::stream&, builder<Recipe>& build, const encoder_config& c,
                  xtrain::parameter table)
       : Heads(build, c, table) {}
 
-  /// x [n, hidden_size] read, dx [n, hidden_size] written
+  /// dx written
   void backward(pass<Recipe>& p, matrix_view<compute, memory> x, matrix_view<compute, memory> dx) const {
     fill_zero(p.stream, dx.span());
     Heads::backward(p, x, dx);
   }
 };
 
-/// What an encoder is made of: see transformer. Its output layer is the family's heads.
+/// An encoder's parts: see transformer. The output layer is the family's heads.
 template <class Recipe, class Family>
 struct encoder_parts {
   using config_type = encoder_config;
@@ -298,16 +295,15 @@ struct encoder_parts {
   static const char* family_name(const config_type&) { return Family::name; }
   static encoder_names names(const config_type&) { return Family::names(); }
   static std::vector<std::string> adapter_targets(const config_type&) { return Family::adapter_targets(); }
-  /// Every token attends to its whole sample.
+  /// Every token attends to all tokens of its sample.
   static attention_mask mask(const config_type&) { return {.kind = attention_mask::rule::bidirectional}; }
   /// Heads that files may lack.
   static bool initialises(const config_type&, std::string_view name) { return Family::may_be_missing(name); }
   static position_options positions(const config_type&, std::size_t) { return {}; }
 };
 
-/// An encoder of a family, on the recipe's device, in the recipe's precision. The family declares names in files and
-/// heads; each loss is averaged over its labels, and all are added: loss_n gets the losses of masked tokens at their indices, and the
-/// weighted losses of labels at any index, since only its sum is used.
+/// An encoder of a family, which declares heads and names in files. Each loss is averaged over its labels; all are added. loss_n gets losses of masked
+/// tokens at their index, and weighted label losses at any index: only the sum counts.
 template <class Recipe, class Family>
 class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computation_of<Recipe>, Family>> {
   using base = transformer<model_axes_of<Recipe>, encoder_parts<computation_of<Recipe>, Family>>;
@@ -315,7 +311,6 @@ class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computat
  public:
   using recipe = Recipe;
   using typename base::computation;
-  /// It is bidirectional.
   static constexpr bool predicts_what_follows = false;
   using family = Family;
   using typename base::accumulate;
@@ -329,25 +324,25 @@ class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computat
   using with_recipe = encoder<Other, Family>;
 
   /// Initialized as in the family's paper.
-  ///   throws  config_error when sizes are missing or not divisible, memory_error when the weights do not fit
+  ///   throws  config_error when sizes are missing or not divisible, memory_error
   explicit encoder(config_type sizes, const context_type& on = context_type{}, const options& settings = options{})
       : base(std::move(sizes), on, settings, detail::layout_alignment_of<Recipe>) {}
 
-  /// With uninitialized weights, to be loaded next.
+  /// Uninitialized, to be loaded next.
   encoder(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings)
       : base(tag, std::move(sizes), on, settings, detail::layout_alignment_of<Recipe>) {}
 
   [[nodiscard]] static const xtrain::family_info<config_type>& family_info() { return detail::encoder_family_info<Family>; }
-  /// The family that a config.json must describe.
+  /// config.json must describe this family.
   [[nodiscard]] static const xtrain::family_info<config_type>& family_of(const named_settings&) { return family_info(); }
-  /// Whether a parameter has one row per token of the vocabulary: the embedding, and the masked-LM head's own parameters.
+  /// The embedding and the masked-LM head's parameters have one row per token of the vocabulary.
   [[nodiscard]] static bool has_row_per_token(std::string_view name) { return family_info().has_row_per_token(name); }
-  /// The parameter that a tensor of files is a copy of, if it is one: a tied masked-LM head may be stored beside the embedding, and its bias twice.
+  /// The parameter that this tensor copies: files may hold copies of a tied masked-LM head and its bias. Empty: no copy.
   [[nodiscard]] std::string copied_by(std::string_view tensor) const {
     return heads::ties_embeddings ? Family::copied_by(tensor, this->config()) : std::string();
   }
 
-  /// throws data_error when a batch on the host has segments or labels that the model does not have
+  /// throws data_error when a host batch has segments or labels that the model lacks
   void require_batch(const batch_view& host) const {
     const auto require_below = [](std::span<const token> values, std::size_t limit, const char* what) {
       for (const token value : values)
@@ -358,7 +353,7 @@ class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computat
     require_below(host.labels, this->config().labels.size(), "labels");
   }
 
-  /// Vocabulary logits of selected tokens, without gradients: row i of the logits is that of token rows_r[i] of the batch.
+  /// Vocabulary logits of selected tokens, without gradients: row i belongs to token rows_r[i] of the batch.
   ///   logits_rv [selected tokens, vocabulary] written
   void logits(pass<computation>& p, stash<device>& layer_inputs, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const {
@@ -372,7 +367,7 @@ class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computat
       output.lm_head().logits(p, chosen, logits_rv);
     });
   }
-  /// Classification logits of every sequence.
+  /// Classification logits per sequence.
   ///   logits_bv [sequences, labels] written
   void label_logits(pass<computation>& p, stash<device>& layer_inputs, matrix_view<accumulate, memory> logits_bv) const {
     static_assert(
@@ -382,7 +377,6 @@ class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computat
                              [&](const auto& x, const auto& output) { output.classifier().logits(p, x, logits_bv); });
   }
 
-  /// Reads a Hugging Face folder; see io/pretrained.hpp.
   ///   throws  file_error, config_error when config.json and weights contradict each other or the family, memory_error
   template <class Self = encoder>
   [[nodiscard]] static Self from_pretrained(const std::string& folder, const context_type& on = context_type{}, const options& settings = options{}) {

@@ -1,4 +1,4 @@
-// Loads an encoder of any kind from a folder.
+// Loads an encoder of any family.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,12 @@
 
 namespace xtrain {
 
-/// All encoder families of the library.
+/// All encoder families.
 using encoder_families = family_list<bert_pretraining_family, bert_masked_lm_family, bert_classification_family>;
 
 namespace detail {
 
-/// Calls use(family_tag<Family>{}) with the family that has one of the architectures; returns whether there is one.
+/// Calls use(family_tag<Family>{}) for the first family among the architectures; false: none.
 template <class... Families, class Use>
 bool choose_architecture(family_list<Families...>, const std::vector<std::string>& architectures, Use&& use) {
   const auto is_one = [&](const char* name) { return std::find(architectures.begin(), architectures.end(), name) != architectures.end(); };
@@ -26,8 +26,7 @@ bool choose_architecture(family_list<Families...>, const std::vector<std::string
 
 }  // namespace detail
 
-/// Constructs the encoder that a folder's config.json describes, with the heads that its `architectures` names, and calls visit(model).
-/// Requires <xtrain/io.hpp>.
+/// Constructs the encoder of a folder's config.json, with the heads that `architectures` names, and calls visit(model). Requires <xtrain/io.hpp>.
 ///   throws  file_error, config_error, memory_error
 template <class Recipe, class Visit>
 void load_encoder(const std::string& folder, Visit&& visit, const typename Recipe::device::context& on = {},

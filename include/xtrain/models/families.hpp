@@ -1,4 +1,4 @@
-// All decoder families, and loading a model of any of them from a folder.
+// All decoder families; loads a model of any.
 #pragma once
 
 #include <string>
@@ -24,18 +24,18 @@
 
 namespace xtrain {
 
-/// All decoder families of the library.
+/// All decoder families.
 using all_families = family_list<gpt2_family, llama_family, mistral_family, mixtral_family, qwen2_family, bloom_family, baichuan_family,
                                  internlm_family, internlm2_family, aquila_family, chatglm_family, chatglm1_family, qwen3_family, gemma_family, phi3_family,
                                  gemma2_family>;
 
-/// A decoder of any of the library's families.
+/// A decoder of any family.
 template <class Recipe>
 using any_decoder = any_decoder_of<Recipe, all_families>;
 
-/// The model that a folder's config.json describes, whatever its family. Requires <xtrain/io.hpp>.
-///   throws  file_error, config_error, memory_error
-///   Families  the accepted families: all, or those of a family_list
+/// The model of a folder's config.json. Requires <xtrain/io.hpp>.
+///   Families  accepted: all, or a family_list
+///   throws    file_error, config_error, memory_error
 template <class Recipe, class Families = all_families>
 [[nodiscard]] any_decoder_of<Recipe, Families> load_model(const std::string& folder, const typename Recipe::device::context& on = {},
                                                           const typename any_decoder_of<Recipe, Families>::options& options = {}) {

@@ -1,5 +1,4 @@
-// A model family as a value: how its published files and its config.json are read and written. Families are written as short structs
-// (llama.hpp, bert.hpp); code that needs a family at run time takes the value.
+// A model family as a value, for code that chooses it at run time.
 #pragma once
 
 #include <algorithm>
@@ -34,35 +33,35 @@ struct family_defaults {
 template <class Family>
 inline constexpr const char* model_type_of = Family::model_type != nullptr ? Family::model_type : Family::name;
 
-/// Names in files, and how a family's files and config.json are read and written.
+/// Names in files; how files and config.json are read and written.
 template <class Config>
 struct family_info {
   const char* name;
   const char* model_type;    ///< of config.json
   const char* architecture;  ///< of config.json's `architectures`
-  bool transposed_in_files;  ///< files hold linear weights as [in, out]
-  /// Fills in the family's defaults and checks the config. throws config_error
+  bool transposed_in_files;  ///< linear weights are [in, out] in files
+  /// Fills in defaults and checks. throws config_error
   void (*complete)(Config&);
   Config (*read)(const named_settings&);
   void (*write)(const Config&, named_settings&);
-  /// Whether settings with this model_type are this family's, where several families share one.
+  /// Settings with a shared model_type belong to this family.
   bool (*describes)(const named_settings&);
-  /// Other names that the same parameter has in some files: those of the family, and the name in files of the base model alone, without "model.".
+  /// The parameter's other names: the family's, and without "model." in files of the base model.
   std::vector<std::string> (*other_names)(const std::string& parameter);
-  /// Whether a parameter may be missing in files; it then keeps its initial value.
+  /// A missing parameter keeps its initial value.
   bool (*may_be_missing)(const std::string& parameter);
-  /// Whether a tensor in a file may be ignored, as the model has no parameter for it.
+  /// Tensors without a parameter.
   bool (*may_be_ignored)(std::string_view tensor, const Config&);
-  /// Whether a parameter has one row per token of the vocabulary.
+  /// One row per token of the vocabulary.
   bool (*has_row_per_token)(std::string_view parameter);
   std::vector<std::string> (*adapter_targets)();
   const char* peft_task;
-  /// Names of the embedding and of the head, for tied embeddings; empty: none.
+  /// For tied embeddings; empty: none.
   std::string (*embedding_name)();
   std::string (*head_name)();
 };
 
-/// The name of transformers' class for sequence classification beside that of a language model; empty: there is none.
+/// The name of transformers' class for sequence classification; empty: none.
 [[nodiscard]] inline std::string sequence_classification_architecture(std::string_view language_model) {
   for (const std::string_view ending : {"ForCausalLM", "LMHeadModel"})
     if (language_model.ends_with(ending)) return std::string(language_model.substr(0, language_model.size() - ending.size())) + "ForSequenceClassification";

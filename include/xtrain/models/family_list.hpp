@@ -11,7 +11,7 @@
 
 namespace xtrain {
 
-/// A family as the argument of a function.
+/// A family as a function argument.
 template <class Family>
 struct family_tag {
   using type = Family;
@@ -19,7 +19,7 @@ struct family_tag {
 
 namespace detail {
 
-/// Whether a config.json's model_type is the family's: its name, unless it declares another.
+/// config.json's model_type is the family's: its name, unless declared.
 template <class Family>
 [[nodiscard]] bool has_type(const std::string& model_type) {
   return model_type == model_type_of<Family>;
@@ -37,23 +37,23 @@ struct family_list {
     return all.substr(2);
   }
   [[nodiscard]] static std::vector<std::string> all_names() { return {Families::name...}; }
-  /// The family, as a value, that a config.json describes.
-  ///   throws  config_error when it is not in the list
+  ///   throws  config_error when config.json's family is not in the list
   template <class Info = decoder_family_info>
   [[nodiscard]] static const Info& of(const named_settings& settings) {
     const Info* found = nullptr;
     choose(settings, settings.who(), [&](auto family) { found = &info_of<typename decltype(family)::type>; });
     return *found;
   }
-  /// The family of that name; null if it is not in the list.
+  /// null: not in the list
   template <class Info = decoder_family_info>
   [[nodiscard]] static const Info* named(std::string_view name) {
     const Info* found = nullptr;
     ((name == Families::name ? (void)(found = &info_of<Families>) : (void)0), ...);
     return found;
   }
-  /// Calls use(family_tag<Family>{}) with the family that a config.json describes.
-  ///   throws  config_error when it is not in the list; `who` names the file
+  /// Calls use(family_tag<Family>{}) for the family of a config.json.
+  ///   who     names the file
+  ///   throws  config_error when it is not in the list
   template <class Settings, class Use>
   static void choose(const Settings& settings, const std::string& who, Use&& use) {
     const std::string type = settings.text_or("", {"model_type"});
@@ -62,7 +62,7 @@ struct family_list {
                                                                                                        : false) ||
               ...);
     };
-    const bool found = try_all(true) || try_all(false);  // otherwise a family with the same model_type gives the best error message
+    const bool found = try_all(true) || try_all(false);  // otherwise a family with this model_type gives the error message
     require<config_error>(found, who, ": its model_type must be one that this program was compiled with (", names(), "); it is '", type,
                           "'. Others: FAMILIES of xtrain_add_trainer, or the family_list that load_model is given");
   }

@@ -1,4 +1,4 @@
-// The row order of a fused qkv matrix in files; in the model they are all queries, all keys, all values, head by head.
+// Row order of a fused qkv matrix in files. In the model: queries, keys, values, head by head.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace xtrain {
 
-/// Heads as units: place(part, head) returns the index in the file, in heads, of a head of part 'q', 'k' or 'v'.
+/// Whole heads: place(part, head) is the head's index in the file; part is 'q', 'k' or 'v'.
 template <class Place>
 [[nodiscard]] file_order grouped_order(const decoder_config& c, Place&& place) {
   std::vector<std::uint32_t> order;
@@ -26,8 +26,7 @@ template <class Place>
   return std::make_shared<const std::vector<std::uint32_t>>(std::move(order));
 }
 
-/// Files rotate element 2i of a head with 2i + 1, the model i with i + rotated/2: the rows of queries and keys are permuted so that both
-/// are equivalent. Elements that are not rotated stay in order.
+/// Files rotate element 2i with 2i + 1, the model i with i + rotated/2: rows of queries and keys are permuted. Other elements stay in order.
 [[nodiscard]] inline file_order neighbours_order(const decoder_config& c, std::size_t rotated) {
   std::vector<std::uint32_t> order;
   for (std::size_t head = 0; head < c.num_heads + 2 * c.num_kv_heads; ++head)

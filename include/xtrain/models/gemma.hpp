@@ -8,8 +8,8 @@
 
 namespace xtrain {
 
-/// LLaMA with GEGLU, RMSNorm that scales by 1 + weight, embeddings multiplied by the square root of the hidden size, heads of any size, tied head.
-/// Gemma 2 is gemma2_family; later ones have more and are not supported.
+/// LLaMA with GEGLU, RMSNorm scaled by 1 + weight, embeddings multiplied by sqrt(hidden size), heads of any size, tied head. Gemma 3 and later are not
+/// supported.
 struct gemma_family : llama_family {
   static constexpr const char* name = "gemma";
   static constexpr const char* architecture = "GemmaForCausalLM";
@@ -32,7 +32,7 @@ struct gemma_family : llama_family {
                                             .pad_token_id = 0};
 
   static decoder_config read(const named_settings& s);
-  /// The same, whatever the activation is.
+  /// Without checking the activation.
   static decoder_config read_gemma_sizes(const named_settings& s, const config_defaults& otherwise);
   static void write(const decoder_config& c, named_settings& s);
 };

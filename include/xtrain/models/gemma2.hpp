@@ -7,16 +7,16 @@
 
 namespace xtrain {
 
-/// Gemma with softcaps of attention scores and of the head's logits, scores divided by the square root of query_pre_attn_scalar, a sliding window in
-/// some layers (by default every other one, from the first on), and RMSNorm also of the outputs of attention and of the feed-forward layer.
+/// Gemma with softcaps of attention scores and logits, scores divided by sqrt(query_pre_attn_scalar), a sliding window in some layers (default: every
+/// second, from the first), and RMSNorm of both branches' outputs.
 struct gemma2_family : gemma_family {
   static constexpr const char* name = "gemma2";
   static constexpr const char* architecture = "Gemma2ForCausalLM";
   static constexpr bool has_layer_types = true;
   static constexpr bool has_softcaps = true;
-  static constexpr std::size_t default_sliding_window = 4096;  // of transformers' configuration class
+  static constexpr std::size_t default_sliding_window = 4096;  // of transformers' class
 
-  /// With a sliding window and no windowed_layers, layers 0, 2, 4, … have it.
+  /// A sliding window without windowed_layers: layers 0, 2, 4, …
   static void complete(decoder_config& c);
   static decoder_names names();
   static constexpr config_defaults defaults{.vocab_size = 256000,

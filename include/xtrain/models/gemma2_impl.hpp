@@ -1,4 +1,4 @@
-// Definitions of gemma2.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of gemma2.hpp.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ XTRAIN_INLINE decoder_config gemma2_family::read(const named_settings& s) {
   const std::string activation = s.text_or("gelu_pytorch_tanh", {"hidden_activation"});
   require<config_error>(activation == "gelu_pytorch_tanh", s.who(), ": hidden_activation must be gelu_pytorch_tanh; given '", activation, "'");
   decoder_config c = gemma_family::read_gemma_sizes(s, defaults);
-  // null is none; where the key is missing, the default of transformers' configuration class
+  // null: none; missing: the default of transformers' class
   const auto softcap = [&](const char* key, double otherwise) {
     if (s.is_null(key)) return 0.0;
     const double value = s.number_or(otherwise, {key});
@@ -67,10 +67,10 @@ XTRAIN_INLINE void gemma2_family::write(const decoder_config& c, named_settings&
   };
   softcap("attn_logit_softcapping", c.attn_logit_softcapping);
   softcap("final_logit_softcapping", c.final_logit_softcapping);
-  const double scalar = c.query_pre_attn_scalar;  // an integer in transformers' configuration class
+  const double scalar = c.query_pre_attn_scalar;  // an integer in transformers' class
   if (scalar == std::floor(scalar)) s.set("query_pre_attn_scalar", static_cast<std::size_t>(scalar));
   else s.set("query_pre_attn_scalar", scalar);
-  s.set("sliding_window", c.sliding_window != 0 ? c.sliding_window : default_sliding_window);  // transformers needs a number, of whatever layers
+  s.set("sliding_window", c.sliding_window != 0 ? c.sliding_window : default_sliding_window);  // transformers requires a number
   write_layer_types(c, s);
 }
 

@@ -1,4 +1,4 @@
-// Definitions of gemma.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of gemma.hpp.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ XTRAIN_INLINE void gemma_family::complete(decoder_config& c) {
 }
 
 XTRAIN_INLINE decoder_config gemma_family::read(const named_settings& s) {
-  // old files say "gelu" and mean the tanh approximation; releases of transformers read one key or the other
+  // old files have "gelu" for the tanh approximation; the key depends on the release of transformers
   for (const char* key : {"hidden_act", "hidden_activation"}) {
     const std::string activation = s.text_or("gelu_pytorch_tanh", {key});
     require<config_error>(activation == "gelu" || activation == "gelu_pytorch_tanh", s.who(), ": ", key, " must be gelu_pytorch_tanh; given '", activation,

@@ -19,19 +19,17 @@ struct gpt2_family : decoder_family {
   template <class Recipe>
   using positions = no_positions<Recipe>;
   using activation = gelu_activation;
-  static constexpr bool transposed_in_files = true;  // files hold [in, out] (Conv1D)
+  static constexpr bool transposed_in_files = true;  // [in, out] (Conv1D)
 
   static void complete(decoder_config& c);
-  /// "We scale the weights of residual layers at initialization by a factor of 1/sqrt(N), N the number of residual layers."
+  /// Weights of residual layers are scaled by 1/sqrt(N) for N residual layers (section 2.3).
   static initial_values residual_initial(const decoder_config& c);
   static decoder_names names();
   static std::vector<std::string> adapter_targets() { return {"c_attn"}; }
 
-  // Files: keys of config.json, and names that vary between files.
-
   static decoder_config read(const named_settings& s);
   static void write(const decoder_config& c, named_settings& s);
-  /// Old files contain the causal mask as a tensor; a tied head may be stored a second time.
+  /// Old files hold the causal mask, and may hold a copy of a tied head.
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c);
 };
 

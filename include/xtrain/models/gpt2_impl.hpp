@@ -1,4 +1,4 @@
-// Definitions of gpt2.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of gpt2.hpp.
 #pragma once
 
 #include <cmath>
@@ -43,7 +43,7 @@ XTRAIN_INLINE decoder_config gpt2_family::read(const named_settings& s) {
                         ": activation_function must be gelu_new; given '", activation, "'");
   require<config_error>(s.flag_or(true, {"scale_attn_weights"}) && !s.flag_or(false, {"scale_attn_by_inverse_layer_idx"}), s.who(),
                         ": attention must be scaled by the head dim alone");
-  // where a key is missing: the defaults of transformers' configuration class
+  // defaults of transformers' class
   const std::size_t vocab_size = s.size_or(50257, {"vocab_size"});
   constexpr token end = 50256;
   return {.vocab_size = vocab_size,

@@ -14,14 +14,13 @@ struct internlm_family : llama_family {
   static constexpr const char* architecture = "InternLMForCausalLM";
 
   static decoder_config read(const named_settings& s);
-  /// `rotary`, where the published code has the base of RoPE, and the factor of its dynamic scaling.
-  ///   throws  config_error when its type is neither origin nor dynamic, or rope_theta or rope_scaling say something else
+  /// `rotary` of the published code: RoPE's base, and the factor of dynamic scaling.
+  ///   throws  config_error when its type is neither origin nor dynamic, or rope_theta or rope_scaling differ
   static void read_rotary(const named_settings& s, decoder_config& c);
   static void write(const decoder_config& c, named_settings& s);
 };
 
-/// LLaMA with fused queries, keys and values, grouped in files by key/value head: the queries that share a key, the
-/// key, the value.
+/// LLaMA with fused queries, keys and values, grouped in files by key/value head: its queries, its key, its value.
 struct internlm2_family : llama_family {
   static constexpr const char* name = "internlm2";
   static constexpr const char* architecture = "InternLM2ForCausalLM";

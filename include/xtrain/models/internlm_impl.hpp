@@ -1,4 +1,4 @@
-// Definitions of internlm.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of internlm.hpp.
 #pragma once
 
 #include <xtrain/core/library.hpp>
@@ -9,7 +9,7 @@ namespace xtrain {
 
 XTRAIN_INLINE decoder_config internlm_family::read(const named_settings& s) {
   decoder_config c = llama_family::read(s, {});
-  c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published configuration class
+  c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published class
   c.attention_bias = c.output_bias = s.flag_or(true, {"bias"});
   read_rotary(s, c);
   return c;
@@ -36,7 +36,7 @@ XTRAIN_INLINE void internlm_family::write(const decoder_config& c, named_setting
   s.set("bias", c.attention_bias);
   const bool is_dynamic = c.rope_scaling.kind == rope_scaling_config::rule::none && c.rope_scaling.factor != 1.0;
   if (c.rope_theta == 10000.0 && !is_dynamic) return;
-  const auto rotary = s.new_object();  // the published code reads these of it alone
+  const auto rotary = s.new_object();  // the published code reads only these
   rotary->set("type", "dynamic");
   rotary->set("base", c.rope_theta);
   rotary->set("scaling_factor", is_dynamic ? c.rope_scaling.factor : 1.0);
@@ -70,7 +70,7 @@ XTRAIN_INLINE bool internlm2_family::may_be_ignored(std::string_view tensor, con
 
 XTRAIN_INLINE decoder_config internlm2_family::read(const named_settings& s) {
   decoder_config c = llama_family::read(s, {});
-  c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published configuration class
+  c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published class
   c.attention_bias = c.output_bias = s.flag_or(false, {"bias"});
   return c;
 }

@@ -1,13 +1,13 @@
-// Refuses settings of a decoder that its family's config.json cannot hold: a saved folder would load as another model.
+// Refuses settings that the family's config.json cannot hold: a saved folder would load as another model.
 #pragma once
 
 #include <xtrain/models/config.hpp>
 
 namespace xtrain::detail {
 
-/// The family writes its config.json, in memory, and reads it again: what decides what the model computes must be the same, but for rounding.
+/// Writes config.json in memory and reads it again: what decides the computation must be equal up to rounding.
 ///   c        completed, with its family
-///   throws   config_error with the first setting that differs, its value and the one that is read
+///   throws   config_error with the first setting that differs, as given and as read
 void require_kept(const decoder_config& c);
 
 }  // namespace xtrain::detail

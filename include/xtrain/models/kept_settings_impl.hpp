@@ -1,4 +1,4 @@
-// Definitions of kept_settings.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of kept_settings.hpp.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@
 
 namespace xtrain::detail {
 
-/// Named settings in memory, read as a file of them is (json_settings): a model is constructed without component io.
+/// Named settings in memory, read as json_settings reads a file: a model can be constructed without component io.
 class settings_in_memory final : public named_settings {
  public:
   explicit settings_in_memory(std::string who) : who_(std::move(who)) {}
@@ -122,7 +122,7 @@ class settings_in_memory final : public named_settings {
   using object = std::shared_ptr<const settings_in_memory>;
   using value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<token>, std::vector<std::string>, object>;
 
-  /// The value of one setting: of the first of its names that is present, not null and not an empty object beside another.
+  /// The first of these names that is present and not null; an empty object yields to another.
   [[nodiscard]] const value* find(names keys) const {
     const value* first = nullptr;
     for (const char* key : keys) {
@@ -162,7 +162,7 @@ class settings_in_memory final : public named_settings {
   std::string who_;
 };
 
-/// The config that a folder with this model would give.
+/// The config as read back from a saved folder.
 ///   throws  config_error
 [[nodiscard]] inline decoder_config read_again(const decoder_config& c) {
   const decoder_family_info& family = *c.family;
@@ -223,7 +223,7 @@ XTRAIN_INLINE void require_kept(const decoder_config& c) {
     same("rope_scaling.original_context", rope.original_context, rope_again.original_context);
   }
 
-  for (std::size_t layer = 0; layer < c.num_layers; ++layer) {  // which layers have a window may be said in two ways
+  for (std::size_t layer = 0; layer < c.num_layers; ++layer) {  // windows can be written in two ways
     const std::size_t given = c.window_of(layer), read = again.window_of(layer);
     if (given != 0 && read != given) refuse(concat("sliding_window of layer ", layer), given, read);
     if (given != read)

@@ -9,8 +9,8 @@
 
 namespace xtrain {
 
-/// RMSNorm before each branch, RoPE (optionally scaled, as in LLaMA 3), SwiGLU; optional grouped-query attention and tied head;
-/// no biases unless configured. Families that differ from it in a few members derive from it.
+/// RMSNorm before each branch, RoPE (optionally scaled, as in LLaMA 3), SwiGLU; optional grouped-query attention and tied head; biases only if
+/// configured. Similar families derive from it.
 struct llama_family : decoder_family {
   static constexpr const char* name = "llama";
   static constexpr const char* architecture = "LlamaForCausalLM";
@@ -22,12 +22,10 @@ struct llama_family : decoder_family {
   using positions = rotary_positions<Recipe>;
   using activation = swiglu_activation;
 
-  /// The intermediate size is 2/3 · 4 · hidden size, rounded up to a multiple of 64 (the paper's 256 is for its own, larger hidden sizes).
+  /// Intermediate size: 2/3 · 4 · hidden size, rounded up to a multiple of 64 (paper: 256, for larger models).
   static void complete(decoder_config& c);
   static decoder_names names();
   static std::vector<std::string> adapter_targets() { return {"q_proj", "v_proj"}; }
-
-  // Files: keys of config.json, and names that vary between files.
 
   static constexpr config_defaults defaults{.vocab_size = 32000,
                                             .hidden_size = 4096,
@@ -38,23 +36,22 @@ struct llama_family : decoder_family {
                                             .eos = 2};
 
   static decoder_config read(const named_settings& s) { return read(s, defaults); }
-  /// For families that derive from it: with the defaults of their own class; without any, where sizes must be given.
+  /// With the defaults of a derived family.
   static decoder_config read(const named_settings& s, const config_defaults& otherwise);
-  /// The same, whatever the activation is.
+  /// Without checking the activation.
   static decoder_config read_sizes(const named_settings& s, const config_defaults& otherwise);
-  /// "dynamic" changes nothing up to the sequence length that the model was trained on, and sequences are never longer: it is no rule, with its
-  /// factor, which is written again.
-  ///   throws  config_error when the type is none of these, what it needs is missing, layers have rules of their own, or a scaled rule is of a part of a head
+  /// "dynamic" has no effect up to max_position_embeddings; its factor is kept for saving.
+  ///   throws  config_error when the type is unknown, a required value is missing, layers differ, or a scaled rule rotates a part of a head
   static rope_scaling_config read_rope_scaling(const named_settings& s);
-  /// Which layers have the sliding window, by `layer_types`; empty if it is not given.
-  ///   throws  config_error when a type is neither full_attention nor sliding_attention, or not one is given for each layer
+  /// Layers with a sliding window, by `layer_types`; empty: not given.
+  ///   throws  config_error unless each layer has full_attention or sliding_attention
   static std::vector<bool> read_layer_types(const named_settings& s, std::size_t num_layers);
   static void write_layer_types(const decoder_config& c, named_settings& s);
   static void write_rope_scaling(const decoder_config& c, named_settings& s);
-  /// The same for published configuration classes that accept two fields, type and factor, and nothing else.
+  /// For published classes that accept only type and factor.
   static void write_rope_scaling_of_two_fields(const decoder_config& c, named_settings& s);
   static void write(const decoder_config& c, named_settings& s);
-  /// Old files contain the rotary frequencies.
+  /// Old files hold rotary frequencies.
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c);
 };
 

@@ -1,4 +1,4 @@
-// Definitions of llama.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of llama.hpp.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace xtrain {
 
 XTRAIN_INLINE void llama_family::complete(decoder_config& c) {
   if (c.intermediate_size == 0) c.intermediate_size = (8 * c.hidden_size / 3 + 63) / 64 * 64;
-  const bool divides = c.num_heads != 0 && c.hidden_size % c.num_heads == 0;  // otherwise refused by complete_decoder, with both sizes
+  const bool divides = c.num_heads != 0 && c.hidden_size % c.num_heads == 0;  // otherwise refused by complete_decoder
   const std::size_t d = c.head_dim != 0 ? c.head_dim : divides ? c.hidden_size / c.num_heads : 0;
   require<config_error>(d % 2 == 0, name, ": the head dim must be even to be rotated; it is ", d);
 }
@@ -84,7 +84,7 @@ XTRAIN_INLINE rope_scaling_config llama_family::read_rope_scaling(const named_se
     require<config_error>(factor > 0.0, s.who(), ": the factor of rope scaling must be positive; given ", factor);
     return {.factor = factor};
   }
-  if (kind == "llama3") {  // transformers 5 takes the outer one, releases before it the inner one
+  if (kind == "llama3") {  // transformers 5 takes the outer value, earlier releases the inner
     const std::size_t inner = rope->size({"original_max_position_embeddings"}), outer = s.size_or(inner, {"original_max_position_embeddings"});
     require<config_error>(inner == outer, s.who(), ": original_max_position_embeddings must be that of rope scaling, ", inner, "; given ", outer);
   }

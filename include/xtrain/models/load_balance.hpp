@@ -1,4 +1,4 @@
-// The load-balancing loss of a mixture of experts, over all layers of a model.        [Fedus et al. 2022, section 2.2; Jiang et al. 2024]
+// Load-balancing loss of mixtures of experts, over all layers.        [Fedus et al. 2022, section 2.2; Jiang et al. 2024]
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace xtrain {
 
-/// Each layer counts its tokens per expert; the head adds the loss, whose gradient the layers' backward uses. Padding is routed, but not counted, as
-/// by transformers' load_balancing_loss_func with an attention mask.
+/// Layers count tokens per expert; the head adds the loss; the layers' backward uses its gradient. Padding is routed but not counted (as in transformers'
+/// load_balancing_loss_func with an attention mask).
 template <class Recipe>
 class load_balance {
  public:
@@ -24,14 +24,14 @@ class load_balance {
     double coefficient = 0.0;
   };
 
-  /// With a load-balancing loss, the expert load is saved first in the stash, until the backward of all blocks is done.
+  /// Saves the expert load first in the stash, until the backward of all blocks is done.
   static void begin(pass<Recipe>& p, const sizes& of) {
     const std::size_t l = of.layers, e = of.experts;
     p.internal.load.count_le = {p.save_tokens(l * e).span(), {l, e}};
     p.internal.load.probability_le = {p.save_sums(l * e).span(), {l, e}};
     p.internal.load.dprobability_e = p.save_sums(e);
   }
-  /// Adds the loss of all layers to each token's loss, and computes its gradient.
+  /// Adds the loss of all layers to loss_n and computes its gradient.
   static void add(pass<Recipe>& p, const sizes& of, vector_view<accumulate, memory> loss_n) {
     auto& load = p.internal.load;
     if (!load.exists()) return;
@@ -42,7 +42,7 @@ class load_balance {
     }
     ops::expert_balance<compute>(p, load.count_le, load.probability_le, of.choices, p.batch.targets_n, of.vocab_size,
                                  of.coefficient * p.internal.balance_factor, p.gradient_scale, loss_n, load.dprobability_e);
-    // the gradient, too, is a sum over the targets of all these ranks
+    // the gradient also sums over the targets of all these ranks
     if constexpr (has_context_parallel<Recipe>) p.internal.parallel.context().all_reduce(p.stream, load.dprobability_e.span(), reduction::sum);
   }
   static void end(pass<Recipe>& p, const sizes& of) {

@@ -10,8 +10,7 @@
 
 namespace xtrain {
 
-/// LLaMA with sliding-window attention: in all layers, or in those that `layer_types` says, as transformers reads a config.json with that key
-/// (Ministral).
+/// LLaMA with sliding-window attention in all layers, or in the layers that `layer_types` names (Ministral).
 struct mistral_family : llama_family {
   static constexpr const char* name = "mistral";
   static constexpr const char* architecture = "MistralForCausalLM";
@@ -19,7 +18,7 @@ struct mistral_family : llama_family {
 
   static void complete(decoder_config& c) {
     llama_family::complete(c);
-    // transformers' class has none and leaves out those of a file
+    // transformers' class has no biases and ignores a file's
     require<config_error>(!c.attention_bias && !c.output_bias && !c.feed_forward_bias, c.family == nullptr ? name : c.family->name,
                           ": there must be no biases");
   }
@@ -36,7 +35,7 @@ struct mistral_family : llama_family {
   static decoder_config read(const named_settings& s) { return read(s, defaults); }
   static decoder_config read(const named_settings& s, const config_defaults& otherwise) {
     decoder_config c = llama_family::read(s, otherwise);
-    c.sliding_window = s.is_null("sliding_window") ? 0 : s.size_or(4096, {"sliding_window"});  // the default of transformers' configuration class
+    c.sliding_window = s.is_null("sliding_window") ? 0 : s.size_or(4096, {"sliding_window"});  // the default of transformers' class
     const std::vector<bool> types = read_layer_types(s, c.num_layers);
     const auto windowed = std::count(types.begin(), types.end(), true);
     require<config_error>(windowed == 0 || c.sliding_window != 0, s.who(),

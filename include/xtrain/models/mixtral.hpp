@@ -6,8 +6,7 @@
 
 namespace xtrain {
 
-/// Mistral with a mixture of experts instead of each feed-forward layer. If output_router_logits is true, training adds a load-balancing
-/// loss, computed over the tokens of a micro-batch; evaluation does not.
+/// Mistral with a mixture of experts per block. output_router_logits: training adds a load-balancing loss over a micro-batch's tokens; evaluation does not.
 struct mixtral_family : mistral_family {
   static constexpr const char* name = "mixtral";
   static constexpr const char* architecture = "MixtralForCausalLM";

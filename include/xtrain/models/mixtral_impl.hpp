@@ -1,4 +1,4 @@
-// Definitions of mixtral.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of mixtral.hpp.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ XTRAIN_INLINE decoder_config mixtral_family::read(const named_settings& s) {
                         ": there must be no router_jitter_noise; one is given");
   require<config_error>(!s.has({"layer_types"}), s.who(), ": layer_types must not be given, because all layers of Mixtral have the sliding window, or none");
   decoder_config c = mistral_family::read(s, defaults);
-  // the defaults of transformers' configuration class
+  // defaults of transformers' class
   c.sliding_window = s.size_or(0, {"sliding_window"});
   c.num_experts = s.size_or(8, {"num_local_experts", "num_experts"});
   c.num_experts_per_token = s.size_or(2, {"num_experts_per_tok"});

@@ -1,4 +1,4 @@
-// Options of a model other than its config.
+// Options of a model besides its config.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace xtrain {
 
-/// What a model is constructed with besides its config. Two recipes with the same adapter, strategy and offload share the type.
+/// Recipes with the same adapter, strategy and offload share this type.
 template <class Adapter, class Parallel, class Offload = no_offload>
 struct model_options {
   typename Adapter::config adapter = {};
   typename Parallel::config parallel = {};
-  std::uint64_t seed = 42;  ///< of initial values
+  std::uint64_t seed = 42;  ///< for initial values
   typename Offload::config offload = {};
-  weight_blocks blocks = {};  ///< frozen weights of linear layers that are stored in the blocks of a GGUF file (blocks_in), if the adapter can
+  weight_blocks blocks = {};  ///< frozen linear weights stored in a GGUF file's blocks (blocks_in), if the adapter supports it
 };
 
-/// The device as a model with this recipe uses it: what the recipe offloads is in files, or in pinned memory.
+/// The device context for this recipe: offloaded roles are in files or pinned memory.
 template <class Recipe, class Context, class Options>
 [[nodiscard]] Context with_offload(Context on, const Options& options) {
   using offload = typename Recipe::offload;

@@ -1,4 +1,4 @@
-// A model's parameter by its name in files.
+// Parameters by name.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace xtrain {
 
-/// throws  config_error when no parameter has that name (names the nearest one) or it is on another rank; shape_error if it has another
-/// rank
+/// A parameter by its name in files.
+///   throws  config_error when it does not exist (with the nearest name) or is on another rank; shape_error if its rank is not N
 template <std::size_t N, class Store>
 [[nodiscard]] tensor_view<typename Store::parameter_type, N, typename Store::memory> named_parameter(const Store& parameters,
                                                                                                      std::string_view name) {

@@ -1,4 +1,4 @@
-// A block whose residual stream carries normalized hidden states, as ChatGLM-6B's.            [Zeng et al. 2023, section 2.1]
+// A block with a normalized residual stream (ChatGLM-6B).            [Zeng et al. 2023, section 2.1]
 #pragma once
 
 #include <cmath>
@@ -8,8 +8,8 @@
 
 namespace xtrain {
 
-/// A block whose residual branch is the normalized input, scaled:  y = α n + feed_forward(n), n = norm(m);  m = α n' + attention(n'),
-/// n' = norm(x), α = √(2 · num_layers).                         [Zeng et al. 2023, section 2.1; α from Wang et al. 2022, section 2]
+/// The residual branch is the normalized, scaled input:  y = α n + feed_forward(n), n = norm(m);  m = α n' + attention(n'), n' = norm(x),
+/// α = √(2 · num_layers).                         [Zeng et al. 2023, section 2.1; α from Wang et al. 2022, section 2]
 template <class Recipe, class Norm, class Positions, class FeedForward>
 class normalized_residual_block : public decoder_block<Recipe, Norm, Positions, FeedForward> {
   using base = decoder_block<Recipe, Norm, Positions, FeedForward>;
@@ -23,7 +23,6 @@ class normalized_residual_block : public decoder_block<Recipe, Norm, Positions, 
   normalized_residual_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
       : base(build, c, names, index), alpha_(std::sqrt(2.0 * static_cast<double>(c.num_layers))) {}
 
-  /// x [n, hidden_size] read, y [n, hidden_size] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
@@ -52,7 +51,7 @@ class normalized_residual_block : public decoder_block<Recipe, Norm, Positions, 
     auto attention_input = p.saved_reference(n, c);
     const auto dinput = p.temporary(n, c);
     if (recomputes_norms) {
-      feed_forward_input = attention_input = p.temporary(n, c);  // used one after the other
+      feed_forward_input = attention_input = p.temporary(n, c);  // used in turn
       if (this->feed_forward_.needs_input()) this->feed_forward_norm_.recompute(p, middle, feed_forward_input);
     }
 

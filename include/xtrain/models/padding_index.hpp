@@ -1,4 +1,4 @@
-// The row of an embedding that inputs do not train.
+// The embedding row that inputs do not train.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace xtrain {
 
-/// The row that torch.nn.Embedding(vocab_size, hidden_size, padding_idx) does not train; negative: none.
-///   padding   a config.json's pad_token_id; negative counts from the vocabulary's end
-///   throws  config_error unless it is in the vocabulary
+/// padding_idx of torch.nn.Embedding; negative: none.
+///   padding  config.json's pad_token_id; negative: from the vocabulary's end
+///   throws   config_error unless it is in the vocabulary
 [[nodiscard]] inline token padding_index(std::optional<token> padding, std::size_t vocabulary, const char* family) {
   if (!padding) return -1;
   const auto v = static_cast<std::int64_t>(vocabulary);

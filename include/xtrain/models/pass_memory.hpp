@@ -1,4 +1,4 @@
-// The memory of a model's passes: measured by a dry run, allocated once.
+// Memory of a model's passes: measured by a dry run, allocated once.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace xtrain {
 
-/// The same recipe on the dry device.
+/// The recipe on the dry device.
 template <class Recipe>
 struct on_dry_device : Recipe {
   using device = dry<typename Recipe::device>;
@@ -26,7 +26,7 @@ namespace detail {
 
 template <class Config>
 concept has_transport = requires(Config& config) { config.ranks->carries(); };
-/// The strategy's settings for a dry run: the same ranks, but nothing is sent.
+/// The strategy's settings with the same ranks but no messages.
 template <class Config>
 [[nodiscard]] Config sending_nothing(Config config) {
   if constexpr (has_transport<Config>)
@@ -50,11 +50,11 @@ struct dry_run_of<Model> {
 
 }  // namespace detail
 
-/// The model type for dry runs: the same type if the device supports dry runs itself, otherwise on the dry device.
+/// The model type for dry runs: unchanged if the device supports them, otherwise on the dry device.
 template <class Model>
 using dry_model = typename detail::dry_run_of<Model>::type;
 
-/// A copy of a model for dry runs: no memory, no values.
+/// A copy without memory or values.
 ///   options  Model::options
 template <class Model>
 [[nodiscard]] dry_model<Model> make_dry_model(const typename Model::config_type& sizes, typename Model::options options,
@@ -63,14 +63,14 @@ template <class Model>
   return dry_model<Model>(typename dry_model<Model>::uninitialised_t{}, sizes, detail::dry_run_of<Model>::opened(properties), options);
 }
 
-/// The memory of a model's passes: measured by a dry run, allocated once.
+/// Memory of a model's passes.
 template <class Model>
 class pass_memory {
  public:
   using computation = model_computation<Model>;
   using device = typename computation::device;
 
-  /// In a dry run the sizes are ignored: it measures them.
+  /// A dry run ignores the sizes and measures them.
   pass_memory(Model& of, const pass_sizes& sizes)
       : model_(&of), layer_inputs_(of.context(), sizes.layer_inputs), saved_(of.context(), sizes.saved),
         workspace_(of.context(), sizes.workspace, memory_role::workspace) {
@@ -85,13 +85,12 @@ class pass_memory {
     return p;
   }
   [[nodiscard]] stash<device>& layer_inputs() { return layer_inputs_; }
-  /// Discards what a pass that threw has left.
+  /// Discards what a failed pass has left.
   void forget() {
     layer_inputs_.drop(0);
     saved_.drop(0);
   }
 
-  /// The largest sizes in use at any time.
   [[nodiscard]] pass_sizes high_water() const {
     return {layer_inputs_.high_water(), saved_.high_water(), workspace_.high_water(), layer_inputs_.reserved(), saved_.reserved()};
   }
@@ -103,7 +102,7 @@ class pass_memory {
   arena<device> workspace_;
 };
 
-/// Dry run: calls work(model, pass_memory) with a copy of the model without memory or values, and returns how much memory it needs.
+/// Calls work(model, pass_memory) with a copy without memory or values; returns the memory it needs.
 template <class Model, class Work>
 [[nodiscard]] pass_sizes measure_pass(const Model& model, Work&& work) {
   auto like = make_dry_model<Model>(model.config(), model.settings(), model.context().properties());

@@ -8,9 +8,9 @@
 
 namespace xtrain {
 
-/// LLaMA with one fused module for queries, keys and values, and one for gate and up; dropout of attention weights and residual branches; optional
-/// sliding window; RoPE on a part of each head (Phi-4-mini). Positions scaled by LongRoPE (the models with 128k tokens) are refused. No dropout of
-/// embeddings: transformers' class declares embd_pdrop and does not use it.
+/// LLaMA with fused modules for queries, keys and values, and for gate and up; dropout of attention weights and residual branches; optional sliding
+/// window; RoPE on a part of each head (Phi-4-mini). LongRoPE (128k tokens) is refused. Embeddings have no dropout: transformers' class declares
+/// embd_pdrop and does not use it.
 struct phi3_family : llama_family {
   static constexpr const char* name = "phi3";
   static constexpr const char* architecture = "Phi3ForCausalLM";

@@ -1,4 +1,4 @@
-// Definitions of phi3.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of phi3.hpp.
 #pragma once
 
 #include <cmath>
@@ -41,7 +41,7 @@ XTRAIN_INLINE decoder_config phi3_family::read(const named_settings& s) {
   if (part == 1.0) return c;
   c.rotary_dim = static_cast<std::size_t>(std::floor(static_cast<double>(d) * part));
   require<config_error>(c.rotary_dim > 0, s.who(), ": partial_rotary_factor must be such that at least two elements of a head are rotated; given ", part,
-                        " of a head dim of ", d);  // a rotary_dim of 0 is all of them
+                        " of a head dim of ", d);  // 0 would rotate all
   return c;
 }
 

@@ -9,7 +9,7 @@
 
 namespace xtrain {
 
-/// LLaMA with biases on queries, keys and values; optional sliding-window attention, from some layer on or in the layers that `layer_types` says.
+/// LLaMA with biases on queries, keys and values; optional sliding window, from a layer on or by `layer_types`.
 struct qwen2_family : llama_family {
   static constexpr const char* name = "qwen2";
   static constexpr const char* architecture = "Qwen2ForCausalLM";
@@ -34,7 +34,7 @@ struct qwen2_family : llama_family {
     read_windows(s, c);
     return c;
   }
-  /// As transformers: there is a window only with use_sliding_window; layer_types, if it is given, counts in place of max_window_layers.
+  /// As in transformers: a window needs use_sliding_window; layer_types overrides max_window_layers.
   static void read_windows(const named_settings& s, decoder_config& c) {
     const bool has_window = s.flag_or(false, {"use_sliding_window"}) && !s.is_null("sliding_window");
     const std::size_t window = s.size_or(4096, {"sliding_window"});

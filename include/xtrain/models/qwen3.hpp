@@ -25,7 +25,7 @@ struct qwen3_family : qwen2_family {
   static decoder_config read(const named_settings& s) {
     decoder_config c = qwen2_family::read(s);
     c.attention_bias = c.output_bias = s.flag_or(false, {"attention_bias"});
-    c.head_dim = s.size_or(128, {"head_dim"});  // the default of transformers' configuration class
+    c.head_dim = s.size_or(128, {"head_dim"});  // the default of transformers' class
     return c;
   }
   static void write(const decoder_config& c, named_settings& s) {

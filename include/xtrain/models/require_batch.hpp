@@ -1,4 +1,4 @@
-// Checks of batches on the host: kernels do not check their inputs.
+// Checks of host batches: kernels do not check inputs.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace xtrain::detail {
 
-/// Whether batches on the host must have positions: the model has an embedding of positions or turns by them, and its attention mask does not give them.
+/// Host batches must have positions: the model uses them and its attention mask does not give them.
 template <class Model>
 [[nodiscard]] bool needs_positions(const Model& model) {
   if (attention_mask_of(model).kind != attention_mask::rule::causal) return false;
@@ -26,9 +26,9 @@ template <class Model>
   return false;
 }
 
-/// And what an encoder checks; `who` begins the message.
-///   throws  shape_error when sequences are longer than the model's maximum; data_error when there is no token, a token is not in the vocabulary, a
-///           position is out of range, or positions are missing
+///   who     begins the message
+///   throws  shape_error when sequences exceed the model's maximum; data_error when there is no token, a token or position is out of range, or
+///           positions are missing
 template <class Model>
 void require_batch(const Model& model, const batch_view& rows, const char* who) {
   const std::size_t vocabulary = model.config().vocab_size, context = model.config().max_position_embeddings;

@@ -1,5 +1,4 @@
-// The stack that all models share: an embedding, blocks of one type, and an output layer with the loss; run block by block, forward and
-// backward, under every parallel strategy. Decoders and encoders are made of it: decoder.hpp, encoder.hpp.
+// The stack of all models: embedding, blocks of one type, output layer with the loss; run block by block under every parallel strategy.
 #pragma once
 
 #include <algorithm>
@@ -34,37 +33,37 @@ namespace xtrain {
 
 namespace detail {
 
-/// How a recipe's optimizer wants parameters to be aligned, in elements.
+/// Parameter alignment that the optimizer wants, in elements.
 template <class Recipe>
 inline constexpr std::size_t layout_alignment_of = 1;
 template <class Recipe>
 requires has_hook<typename Recipe::optimizer, hook::layout_alignment>
 inline constexpr std::size_t layout_alignment_of<Recipe> = Recipe::optimizer::layout_alignment;
 
-/// The block may have a mixture of experts, with a load to balance.
+/// The block may have a mixture of experts.
 template <class Block>
 inline constexpr bool block_has_experts = requires { requires Block::feed_forward_type::has_experts; };
 
 }  // namespace detail
 
-/// A model on the recipe's device, in the recipe's precision. `Parts` says what it is made of:
+/// A model on the recipe's device, in the recipe's precision. `Parts` declares:
 ///   config_type              with vocab_size, hidden_size, num_layers
 ///   embedding                (builder, config): forward(p, x), backward(p, d), table()
 ///   block                    (builder, config, names, index): forward(p, positions, x, y), backward(p, positions, x, d)
 ///   output                   (context, stream, builder, config, table): forward(p, x, loss_n), backward(p, x, d)
 /// and static functions of a config:
-///   completed(config)        with defaults filled in, or throws; names(config): how files name the modules, given to the blocks
+///   completed(config)        with defaults, or throws; names(config): module names in files, for the blocks
 ///   positions(config, first) position_options for block::positions; mask(config): the attention mask
-///   ties_embeddings(config)  whether the output is given the embedding's table; initialises(config, parameter): heads that files may lack
+///   ties_embeddings(config)  the output is given the embedding's table; initialises(config, parameter): heads that files may lack
 ///   family_name(config), adapter_targets(config)
-/// and, if block::feed_forward_type::has_experts, also has_experts(config), balances_load(config), balance_sizes(config).
-/// A model derives from it, with constructors, `recipe` and `with_recipe`: recipe_decoder and encoder show how. It then runs under every strategy.
+/// and, if block::feed_forward_type::has_experts: has_experts(config), balances_load(config), balance_sizes(config).
+/// A model derives from it, with constructors, `recipe` and `with_recipe` (see recipe_decoder, encoder).
 ///   Recipe   model_axes: recipes that differ in name, optimizer or objective share the code
 template <class Recipe, class Parts>
 class transformer {
  public:
   using recipe = Recipe;
-  using computation = computation_of<Recipe>;  ///< what layers and passes are named by
+  using computation = computation_of<Recipe>;  ///< names layers and passes
   using config_type = typename Parts::config_type;
   using options = model_options<typename Recipe::adapter, typename Recipe::parallel, typename Recipe::offload>;
   using device = typename Recipe::device;
@@ -96,10 +95,10 @@ class transformer {
 
   struct uninitialised_t {};
 
-  /// For a model whose weights are loaded next: initializes the adapter, and heads that files may lack; sets everything else to zero.
+  /// Before weights are loaded: initializes the adapter and heads that files may lack; zeroes the rest.
   void initialise_adapter();
 
-  /// To be called after the weights were changed from outside: for adapters whose initial values depend on the weights.
+  /// Call after weights change from outside: initial values of some adapters depend on them.
   void on_weights_loaded();
 
   [[nodiscard]] const config_type& config() const { return config_; }
@@ -108,7 +107,7 @@ class transformer {
     require_content();
     return context_;
   }
-  /// The stream that all of this model's operations run on.
+  /// All of the model's operations run on it.
   [[nodiscard]] stream_type& stream() const {
     require_content();
     return *stream_;
@@ -125,77 +124,70 @@ class transformer {
     require_content();
     return *parallel_;
   }
-  /// What passes are given of it.
+  /// The parallel state as passes see it.
   [[nodiscard]] layer_state& layer_parallel() const {
     if constexpr (std::is_same_v<layer_state, parallel_state>) return parallel();
     else return unsharded_;
   }
-  /// For those who refer to this model: whether it is still here.
+  /// Tells references whether this model still exists.
   [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
 
-  /// A parameter by its name in files.
-  ///   throws  config_error when no parameter has that name, shape_error when it has another rank
+  ///   throws  config_error when no parameter has that name in files, shape_error when its rank is not N
   template <std::size_t N>
   [[nodiscard]] tensor_view<compute, N, memory> parameter(std::string_view name) const {
     return named_parameter<N>(*parameters_, name);
   }
 
-  /// The attention mask of the model's sequences.
   [[nodiscard]] attention_mask mask() const { return Parts::mask(config_); }
   /// What a model says of its own parameters and of tensors in files, in addition to its family: nothing, unless it has members of these names.
   [[nodiscard]] static bool may_be_missing(std::string_view) { return false; }
   [[nodiscard]] static bool may_be_ignored(std::string_view) { return false; }
   /// The parameter that a tensor in files must be a copy of, where both are one parameter of the model; empty: none.
   [[nodiscard]] static std::string copied_by(std::string_view) { return {}; }
-  /// Length of an adapter's prefix in front of every sequence; a cache must have room for it too.
+  /// Length of the adapter's prefix before every sequence; a cache needs room for it.
   [[nodiscard]] std::size_t tokens_before() const {
     if constexpr (has_hook<typename Recipe::adapter, hook::on_attention>) return options_.adapter.tokens_before();
     else return 0;
   }
 
-  /// Number of blocks, as parallel hooks and reductions count them: the embedding is 0, then the layers, then the output.
+  /// Counted as parallel hooks do: 0 is the embedding, then the layers, then the output.
   [[nodiscard]] std::size_t parameter_blocks() const { return config_.num_layers + 2; }
 
-  /// The forward pass. `layer_inputs` holds layer inputs and outputs (checkpointed activations); pass::saved holds what each block saves.
-  /// loss_n gets each token's loss. While training, everything the backward needs is saved.
+  /// loss_n gets each token's loss. layer_inputs holds layer inputs and outputs (checkpointed activations); pass::saved holds what blocks save
+  /// for the backward pass.
   void forward(pass<computation>& p, stash<device>& layer_inputs, vector_view<accumulate, memory> loss_n) const;
 
-  /// The backward pass; gradients are added to. `last_of_step` tells the parallel strategy that after this pass a block's gradients are
-  /// complete.
+  /// Adds to gradients. last_of_step: a block's gradients are complete after this pass.
   void backward(pass<computation>& p, stash<device>& layer_inputs, bool last_of_step) const;
 
-  /// Whether training has a load-balancing loss.
+  /// Training has a load-balancing loss.
   [[nodiscard]] bool balances_load() const {
     if constexpr (has_experts) return Parts::balances_load(config_);
     else return false;
   }
-  /// The number of experts of a layer, for the messages of their load between pipeline stages.
+  /// Experts per layer, for messages between pipeline stages.
   [[nodiscard]] std::size_t balanced_experts() const {
     if constexpr (has_experts) return Parts::balance_sizes(config_).experts;
     else return 0;
   }
-  /// Called before forward_blocks. Each block writes the load of its own layer; the output adds the balance loss, so there the loads of all
-  /// layers must be present, also those from other pipeline stages. The resulting gradient of the experts' probabilities must be present for
-  /// backward_blocks.
+  /// Before forward_blocks. Each block writes its layer's load; the output adds the balance loss and needs the loads of all layers, also of other pipeline
+  /// stages. backward_blocks needs the resulting gradient of the experts' probabilities.
   void begin_load(pass<computation>& p) const;
 
-  /// The forward pass of a range of blocks, for pipeline stages. Returns the hidden state after the last of these blocks (without the
-  /// output layer).
-  ///   x [n, hidden_size]  read: output of the previous block; written if the embedding is in the range. While training it must not change
-  ///                       until the backward pass is done
+  /// Forward pass of a range of blocks, for pipeline stages. Returns the hidden state after the last layer of the range.
+  ///   x [n, hidden_size]  read; written if the embedding is in the range. While training, unchanged until the backward pass is done
   ///   loss_n              written if the output layer is in the range
   matrix_view<compute, memory> forward_blocks(pass<computation>& p, stash<device>& layer_inputs, const block_range& range,
                                               matrix_view<compute, memory> x, vector_view<accumulate, memory> loss_n) const;
 
-  /// The backward pass of the same range.
-  ///   d [n, hidden_size]  on entry: gradient of the returned hidden state (not read if the output layer is in the range); on return:
-  ///                       gradient of x. May be the memory of the returned hidden state, unless the output layer is in the
-  ///                       range
+  /// Backward pass of the same range.
+  ///   d [n, hidden_size]  in: gradient of the returned hidden state (not read with the output layer); out: gradient of x. Without the output layer it
+  ///                       may be the memory of the returned hidden state
   void backward_blocks(pass<computation>& p, stash<device>& layer_inputs, const block_range& range, matrix_view<compute, memory> d,
                        bool last_of_step) const;
 
-  /// In a backward in two parts: whether nothing of this block is deferred. With sharded gradients, a block's are reduced
-  /// together, and those of embeddings, heads and experts are too large to store until the second part.
+  /// Backward in two parts: nothing of this block is deferred. Sharded gradients of a block are reduced together, and gradients of embeddings, heads and
+  /// experts are too large to store.
   [[nodiscard]] bool makes_gradients_at_once(std::size_t block) const {
     return parameters_->sharding().gradients && (with_experts() || block == 0 || block == config_.num_layers + 1);
   }
@@ -206,13 +198,13 @@ class transformer {
   using output_type = typename Parts::output;
   static constexpr bool has_experts = detail::block_has_experts<block_type>;
 
-  /// With uninitialized weights.
-  ///   alignment   of parameters in the flat store, in elements: an optimizer may want more than 1
+  /// Uninitialized.
+  ///   alignment   of parameters in the flat store, in elements
   transformer(uninitialised_t, config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1);
   /// Initialized as in the family's paper.
   transformer(config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1);
 
-  /// The hidden state after all layers, without gradients: work(x, output layer) computes from it, x [n, hidden_size].
+  /// The hidden state after all layers, without gradients: work(x, output layer), x [n, hidden_size].
   template <class Work>
   void with_hidden_states(pass<computation>& p, stash<device>& layer_inputs, const char* who, Work&& work) const {
     parameters().require_blocks_here(who);
@@ -220,7 +212,7 @@ class transformer {
     around_block(p, config_.num_layers + 1, forward_visit(p), [&] { work(x, output_); });
     forget(p, layer_inputs);
   }
-  /// The output layer of a stage that ran the blocks before it: work(output layer).
+  /// After a stage's blocks: work(output layer).
   template <class Work>
   void with_output(pass<computation>& p, Work&& work) const {
     around_block(p, config_.num_layers + 1, forward_visit(p), [&] { work(output_); });
@@ -239,12 +231,10 @@ class transformer {
     if constexpr (has_hook<typename Recipe::adapter, hook::on_attention>) return options_.adapter.positions_before();
     else return 0;
   }
-  /// This rank's shard of every layer.
   static tensor_shard shard_of(const parallel_state& parallel) {
     if constexpr (has_tensor_parallel<Recipe>) return parallel.layers();
     else return {};
   }
-  /// This rank's shard of every layer's experts.
   tensor_shard experts_of(const parallel_state& parallel) const {
     static_assert(has_experts || !has_expert_parallel<Recipe>,
                   "xtrain recipe: 'parallel' must not be expert-parallel, because the model has no experts; choose data_parallel, zero<Stage> or "
@@ -264,8 +254,7 @@ class transformer {
   std::vector<block_type> make_blocks();
   output_type make_output();
 
-  /// Under expert or pipeline parallelism, all parameters are declared, so that every rank knows every name; memory is allocated for this
-  /// rank's own, and for a tied embedding.
+  /// Under expert or pipeline parallelism: declares all parameters (every rank knows all names), allocates this rank's and a tied embedding.
   void keep_own_blocks();
 
   template <class Work>
@@ -275,7 +264,7 @@ class transformer {
     work();
     parallel_->block_ends(p.stream, *parameters_, block, visit);
   }
-  /// With weights offloaded to files, prefetches the next block's while this one is computed.
+  /// Weights offloaded to files: reads the next block's during this block.
   void prefetch_next(std::size_t block, block_visit visit) const;
   [[nodiscard]] static block_visit forward_visit(const pass<computation>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
@@ -288,8 +277,7 @@ class transformer {
     return {layer_inputs.template push<compute>(n * c), {n, c}};
   }
 
-  /// Embedding and layers of a range; returns the last layer's output. `layer_inputs` holds, per layer, its output and the address of its
-  /// input.
+  /// Embedding and layers of a range; returns the last layer's output. layer_inputs holds each layer's output and the address of its input.
   matrix_view<compute, memory> hidden(pass<computation>& p, stash<device>& layer_inputs, const block_range& range,
                                       matrix_view<compute, memory> x) const;
   void end_load(pass<computation>& p) const {
@@ -314,10 +302,10 @@ class transformer {
   std::vector<block_type> blocks_;
   output_type output_;
   detail::lifetime lifetime_;
-  detail::stream_drain<stream_type> drain_;  // last: the host waits before what queued work uses is destroyed
+  detail::stream_drain<stream_type> drain_;  // last: queued work ends before its memory is freed
 };
 
-// Members are defined outside of the class, so that a program that is given their instantiation (xtrain_add_library) does not make it again.
+// Out of class: xtrain_add_library compiles the instantiation.
 
 template <class Recipe, class Parts>
 transformer<Recipe, Parts>::transformer(uninitialised_t, config_type sizes, const context_type& on, const options& settings, std::size_t alignment)
@@ -401,7 +389,7 @@ void transformer<Recipe, Parts>::backward_blocks(pass<computation>& p, stash<dev
   const std::size_t n = p.sequence_parallel_tokens(), c = config_.hidden_size;
   const auto back = [&](std::size_t block, auto&& work) {
     const auto deferred = std::exchange(p.internal.deferred, makes_gradients_at_once(block) ? nullptr : p.internal.deferred);
-    const bool whole = p.internal.deferred == nullptr;  // otherwise the second part reports that gradients are ready
+    const bool whole = p.internal.deferred == nullptr;  // otherwise the second part reports them
     around_block(p, block, whole ? block_visit::backward : block_visit::backward_input, work);
     if (whole) parallel_->gradients_ready(p.stream, *parameters_, block, last_of_step);
     p.internal.deferred = deferred;

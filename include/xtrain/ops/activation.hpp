@@ -13,7 +13,7 @@
 
 namespace xtrain::ops {
 
-/// y = gelu(x), tanh approximation; equal shapes.
+/// y = gelu(x), tanh approximation.
 template <class Device, class T>
 void gelu_tanh(execution<Device>& on, in_matrix<T, Device> x_nf, matrix<T, Device> y_nf) {
   require_shape("gelu_tanh: y_nf", y_nf.shape(), x_nf.shape());
@@ -29,7 +29,7 @@ void gelu_tanh_backward(execution<Device>& on, in_matrix<T, Device> x_nf, in_mat
                  .n = x_nf.size(), .x_n = x_nf.span(), .dy_n = dy_nf.span(), .dx_n = dx_nf.span()});
 }
 
-/// y = gelu(x), exact form with erf; equal shapes.
+/// y = gelu(x), exact (erf).
 template <class Device, class T>
 void gelu_erf(execution<Device>& on, in_matrix<T, Device> x_nf, matrix<T, Device> y_nf) {
   require_shape("gelu_erf: y_nf", y_nf.shape(), x_nf.shape());
@@ -53,7 +53,7 @@ void softcap(execution<Device>& on, in_matrix<std::remove_const_t<T>, Device> x_
   launch(on, kernel::softcap<typename Device::memory, T>{.n = x_nv.size(), .cap = cap, .x_n = x_nv.span(), .y_n = y_nv.span()});
 }
 
-/// With y from the forward pass, in accumulate; d_nv: dy on entry, dx on return.
+/// y_nv: the forward's result, in accumulate; d_nv: dy in, dx out.
 template <class Device, class T>
 void softcap_backward(execution<Device>& on, in_matrix<accumulate_t<T>, Device> y_nv, double cap, matrix<T, Device> d_nv) {
   require_softcap("softcap_backward", cap, true);
@@ -79,7 +79,7 @@ void tanh_backward(execution<Device>& on, in_matrix<T, Device> y_nc, in_matrix<T
 
 namespace detail {
 
-/// throws shape_error unless an operand of a gated unit has a gate and an up per output
+/// throws shape_error unless rows hold a gate and an up per output
 inline void require_gate_up(std::string_view kernel, const char* operand, const shape_of_rank<2>& given, std::size_t n, std::size_t f) {
   const shape_of_rank<2> expected{n, 2 * f};
   require<shape_error>(given == expected, kernel, ": ", operand, ": must have shape ", expected, "; given ", given);
@@ -102,7 +102,7 @@ void gated_unit_backward(execution<Device>& on, in_matrix<T, Device> gate_up_n2f
 
 }  // namespace detail
 
-/// y = silu(gate) · up; each row of gate_up_n2f holds the gates, then the ups.
+/// y = silu(gate) · up; rows of gate_up_n2f: gates, then ups.
 template <class Device, class T>
 void swiglu(execution<Device>& on, in_matrix<T, Device> gate_up_n2f, matrix<T, Device> y_nf) {
   detail::gated_unit<kernel::swiglu, Device, T>(on, gate_up_n2f, y_nf);
@@ -113,7 +113,7 @@ void swiglu_backward(execution<Device>& on, in_matrix<T, Device> gate_up_n2f, in
   detail::gated_unit_backward<kernel::swiglu_backward, Device, T>(on, gate_up_n2f, dy_nf, dgate_up_n2f);
 }
 
-/// y = gelu(gate) · up, with the tanh approximation; each row of gate_up_n2f holds the gates, then the ups.
+/// y = gelu(gate) · up (tanh approximation); rows of gate_up_n2f: gates, then ups.
 template <class Device, class T>
 void geglu(execution<Device>& on, in_matrix<T, Device> gate_up_n2f, matrix<T, Device> y_nf) {
   detail::gated_unit<kernel::geglu, Device, T>(on, gate_up_n2f, y_nf);

@@ -12,22 +12,21 @@ namespace xtrain::ops {
 
 using kernel::attention_shape;
 
-/// Settings of attention besides its shape.
+/// Settings besides the shape.
 template <class Device>
 struct attention_settings {
   double scale = 1.0;
   double dropout = 0.0;
-  std::size_t window = 0;              // sliding window in positions, the query's own included; 0: unlimited
+  std::size_t window = 0;              // sliding window in positions, the query's included; 0: none
   double softcap = 0.0;                // scores become softcap · tanh(score / softcap); 0: none
-  in_vector<token, Device> end_bt{};   // one past the last position each query attends to; none: causal
-  in_vector<float, Device> slope_h{};  // ALiBi: how fast each head's scores fall with distance; none: no bias
+  in_vector<token, Device> end_bt{};   // one past each query's last visible position; none: causal
+  in_vector<float, Device> slope_h{};  // ALiBi slope per head; none: no bias
   random_site random{};
 };
 
 namespace detail {
 
-/// throws shape_error unless num_heads is a multiple of num_kv_heads, the rows of qkv hold all heads, and there is a slope for each head
-/// and an end for each query, or none.
+/// throws shape_error unless num_heads is a multiple of num_kv_heads and qkv, slopes and ends have their shapes
 template <class Device, class T, class M>
 void require_attention(const char* who, const attention_shape& s, const attention_settings<Device>& settings, matrix_view<T, M> qkv) {
   require_softcap(who, settings.softcap);
@@ -38,7 +37,7 @@ void require_attention(const char* who, const attention_shape& s, const attentio
   require<shape_error>(qkv.shape() == rows, who, ": qkv must have shape ", rows, "; given ", qkv.shape());
 }
 
-/// What dropout adds to the step of its random numbers; none without dropout, so that launches do not depend on it.
+/// Step inputs of dropout's random numbers; none without dropout: launches do not depend on them.
 template <class Device>
 [[nodiscard]] device_span<const kernel::step_inputs, typename Device::memory> inputs_of_dropout(const execution<Device>& on,
                                                                                                 const attention_settings<Device>& settings) {
@@ -48,7 +47,7 @@ template <class Device>
 
 }  // namespace detail
 
-/// Attention, causal unless the settings have ends; the formula is in kernel::attention.
+/// Attention, causal without end_bt: kernel::attention.
 ///   qkv [b·t, (h+2k)·d] read; start_bt read or none; o_nc [b·t, h·d], lse [b·h·t] written
 template <class Device, class T>
 void attention(execution<Device>& on, const attention_shape& s, const attention_settings<Device>& settings, in_matrix<T, Device> qkv,
@@ -100,9 +99,9 @@ void attention_backward(execution<Device>& on, const attention_shape& s, const a
                  .dqkv = dqkv.span()});
 }
 
-/// Attention of new tokens over a key/value cache, to which they are appended.
+/// Attention of new tokens over a key/value cache; appends them.
 ///   qkv [b·t, (h+2k)·d], length_b read; k_cache, v_cache [b·k, capacity·d] updated; o_nc written
-///   length + t must not exceed the capacity: checked by the caller that has the lengths on the host
+///   length + t must not exceed the capacity (checked by the caller, who has the lengths on the host)
 template <class Device, class T>
 void cached_attention(execution<Device>& on, const attention_shape& s, const attention_settings<Device>& settings, in_matrix<T, Device> qkv,
                       in_vector<token, Device> length_b, matrix<T, Device> k_cache, matrix<T, Device> v_cache, matrix<T, Device> o_nc) {

@@ -12,12 +12,12 @@ namespace xtrain::ops {
 
 using kernel::position_block;
 
-/// Ranges of query and key positions in sequences of length attention_shape::t.
+/// Query and key positions in sequences of length attention_shape::t.
 struct attention_blocks {
   position_block queries{}, keys{};
 };
 
-/// Whether any query of the block may attend to any of its keys, given the window.
+/// Some query of the block may attend to some of its keys.
 [[nodiscard]] constexpr bool may_see(const attention_blocks& blocks, std::size_t window, bool sees_ahead) {
   const bool behind = kernel::first_seen(0, window, blocks.queries.first) < blocks.keys.end();
   return behind && (sees_ahead || blocks.keys.first < blocks.queries.end());
@@ -25,7 +25,7 @@ struct attention_blocks {
 
 namespace detail {
 
-/// throws shape_error unless the blocks are within their matrices and sequences, and all other shapes match.
+/// throws shape_error unless the blocks lie within matrices and sequences and the shapes match
 template <class Device, class T, class M>
 void require_blocks(const char* who, const attention_shape& s, const attention_blocks& blocks, const attention_settings<Device>& settings,
                     matrix_view<T, M> qkv, matrix_view<T, M> kv) {
@@ -44,9 +44,9 @@ void require_blocks(const char* who, const attention_shape& s, const attention_b
 
 }  // namespace detail
 
-/// Merges attention on one block of keys into o and lse, which hold the result of other blocks; the formula is in kernel::attention_block.
-///   qkv [b·queries.own, (h+2k)·d], kv [b·keys.own, 2k·d] read; start_bt of whole sequences, read or none
-///   o_nc [b·queries.own, h·d], lse_bht [b·h·queries.own] updated, or written if `begins`
+/// Merges attention over a block of keys into o and lse of other blocks: kernel::attention_block.
+///   qkv [b·queries.own, (h+2k)·d], kv [b·keys.own, 2k·d] read; start_bt of entire sequences, read or none
+///   o_nc [b·queries.own, h·d], lse_bht [b·h·queries.own] updated; written if `begins`
 template <class Device, class T>
 void attention_block(execution<Device>& on, const attention_shape& s, const attention_blocks& blocks, bool begins,
                      const attention_settings<Device>& settings, matrix_view<const T, typename Device::memory> qkv, in_matrix<T, Device> kv,
@@ -74,7 +74,7 @@ void attention_block(execution<Device>& on, const attention_shape& s, const atte
                  .lse_bht = lse_bht.span()});
 }
 
-/// dq_nc [b·queries.own, h·d], dkv [b·keys.own, 2k·d] added to; o_nc and lse_bht are the final ones over all blocks
+/// dq_nc [b·queries.own, h·d], dkv [b·keys.own, 2k·d] added to; o_nc, lse_bht final (over all blocks)
 template <class Device, class T>
 void attention_block_backward(execution<Device>& on, const attention_shape& s, const attention_blocks& blocks,
                               const attention_settings<Device>& settings, matrix_view<const T, typename Device::memory> qkv,

@@ -12,13 +12,13 @@ namespace xtrain::ops {
 
 using kernel::divergence_kind;
 
-/// Settings of distillation: see kernel::distillation_of_parts.
+/// See kernel::distillation_of_parts.
 struct distillation_settings {
-  divergence_kind kind = divergence_kind::forward;  ///< stored log-probabilities: only forward
+  divergence_kind kind = divergence_kind::forward;  ///< only forward with stored log-probabilities
   double temperature = 1.0;                         ///< of student and teacher
-  double factor = 1.0;                              ///< of loss and gradient
-  bool renormalize = false;                         ///< stored log-probabilities only: p is divided by the sum of what is stored
-  bool accumulate = false;                          ///< adds to loss and gradient instead of writing them
+  double factor = 1.0;                              ///< on loss and gradient
+  bool renormalize = false;                         ///< stored log-probabilities: p is divided by their sum
+  bool accumulate = false;                          ///< adds to loss and gradient
 };
 
 /// throws  config_error unless the temperature is positive
@@ -26,9 +26,9 @@ inline void require_temperature(std::string_view who, double temperature) {
   require<config_error>(temperature > 0.0, who, ": temperature must be positive; given ", temperature);
 }
 
-/// Partial divergence over this rank's shard of the vocabulary.
-///   student_nv, teacher_nv read; parts_5n [5, n] written: kernel::distillation_part
-///   throws  shape_error; config_error unless the temperature is positive
+/// Partial divergence over this rank's vocabulary shard: kernel::distillation_part.
+///   student_nv, teacher_nv read; parts_5n [5, n] written
+///   throws  config_error unless the temperature is positive
 template <class Device, class A>
 void distillation_part(execution<Device>& on, const distillation_settings& settings, in_matrix<A, Device> student_nv,
                        in_matrix<A, Device> teacher_nv, matrix<A, Device> parts_5n) {
@@ -45,11 +45,11 @@ void distillation_part(execution<Device>& on, const distillation_settings& setti
                                                                    .parts_5n = parts_5n.span()});
 }
 
-/// Losses from the partial results of all ranks, and the gradient of this rank's logits.
-///   gradient_scale  factor on the gradient only, as in linear_cross_entropy_with_gradient
+/// Losses from all ranks' parts, and the gradient of this rank's logits.
+///   gradient_scale  factor on the gradient only
 ///   parts_r5n [ranks · 5, n] read; token_weight_n read, or none
 ///   loss_n written; dstudent_nv written, or none; with settings.accumulate both are added to
-///   throws  shape_error; config_error unless the temperature is positive
+///   throws  config_error unless the temperature is positive
 template <class Device, class A, class T>
 void distillation_of_parts(execution<Device>& on, const distillation_settings& settings, in_matrix<A, Device> student_nv,
                            in_matrix<A, Device> teacher_nv, in_vector<token, Device> target_n, std::size_t vocab_size,
@@ -83,9 +83,9 @@ void distillation_of_parts(execution<Device>& on, const distillation_settings& s
                                                                           .dstudent_nv = dstudent_nv.extent()});
 }
 
-/// Partial divergence from stored log-probabilities: over this rank's shard of the vocabulary, which begins at token `first`.
-///   student_nv; id_nk, teacher_nk [n, top] read; parts_3n [3, n] written: kernel::topk_distillation_part
-///   throws  shape_error; config_error unless the temperature is positive and the kind is forward
+/// Partial divergence from stored log-probabilities, over this rank's vocabulary shard from token `first`: kernel::topk_distillation_part.
+///   student_nv; id_nk, teacher_nk [n, top] read; parts_3n [3, n] written
+///   throws  config_error unless the temperature is positive and the kind is forward
 template <class Device, class A>
 void topk_distillation_part(execution<Device>& on, const distillation_settings& settings, in_matrix<A, Device> student_nv,
                             in_matrix<token, Device> id_nk, in_matrix<A, Device> teacher_nk, std::size_t first,
@@ -108,9 +108,9 @@ void topk_distillation_part(execution<Device>& on, const distillation_settings& 
                                                                         .parts_3n = parts_3n.span()});
 }
 
-/// The same as distillation_of_parts, from stored log-probabilities.
+/// distillation_of_parts from stored log-probabilities.
 ///   parts_r3n [ranks · 3, n] read
-///   throws  shape_error; config_error unless the temperature is positive and the kind is forward
+///   throws  config_error unless the temperature is positive and the kind is forward
 template <class Device, class A, class T>
 void topk_distillation_of_parts(execution<Device>& on, const distillation_settings& settings, in_matrix<A, Device> student_nv,
                                 in_matrix<token, Device> id_nk, in_matrix<A, Device> teacher_nk, in_vector<token, Device> target_n,

@@ -14,14 +14,14 @@ void add(execution<Device>& on, in_tensor<T, N, Device> x, tensor_of<T, N, Devic
   launch(on, kernel::add<typename Device::memory, T>{.n = x.size(), .factor = factor, .x_n = x.span(), .y_n = y.span()});
 }
 
-/// y = x, both contiguous
+/// y = x; both contiguous
 template <class Device, class T, std::size_t N>
 void copy(execution<Device>& on, in_tensor<T, N, Device> x, tensor_of<T, N, Device> y) {
   require_shape("copy: y", y.shape(), x.shape());
   copy_within(on.stream, y.span(), x.span());
 }
 
-/// y = x, or x added to y; the rows of both may be strided
+/// y = x or y += x; rows may be strided
 template <class Device, class T>
 void copy_rows(execution<Device>& on, in_matrix<T, Device> x, matrix<T, Device> y, result how = result::replaces) {
   require_shape("copy_rows: y", y.shape(), x.shape());
@@ -41,8 +41,8 @@ void cast(execution<Device>& on, device_span<X, M> x, device_span<Y, M> y) {
   launch(on, kernel::cast<M, std::remove_const_t<X>, Y>{.n = x.size(), .x_n = x, .y_n = y});
 }
 
-/// y = dropout(x), or y += dropout(x). The same call on gradients is the backward.
-///   whole_width   if x is a range of columns of a wider matrix: the columns of that; 0: x is whole
+/// y = dropout(x) or y += dropout(x); also the backward, of gradients.
+///   whole_width   columns of the matrix that x is a column range of; 0: x has all
 template <class Device, class T, std::size_t N>
 void dropout(execution<Device>& on, in_tensor<T, N, Device> x, double probability, const random_site& random, tensor_of<T, N, Device> y,
              result how = result::replaces, std::size_t whole_width = 0) {

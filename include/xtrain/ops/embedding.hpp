@@ -7,9 +7,8 @@
 
 namespace xtrain::ops {
 
-/// y row i = scale · table row index[i] − first, or added to y.
-///   index_n, table_vc read; y_nc written
-///   throws  shape_error unless the shapes match. Indices outside the table give zeros; callers that have them on the host check them.
+/// y row i = or += scale · table row index[i] − first.
+///   index_n, table_vc read; y_nc written. Indices outside the table give zeros; callers check indices on the host
 template <class Device, class T>
 void embedding(execution<Device>& on, in_vector<token, Device> index_n, in_matrix<T, Device> table_vc, matrix<T, Device> y_nc,
                result how = result::replaces, std::size_t first = 0, double scale = 1.0) {
@@ -26,7 +25,7 @@ void embedding(execution<Device>& on, in_vector<token, Device> index_n, in_matri
                                                            .y_nc = y_nc.span()});
 }
 
-/// dtable row index[i] − first += scale · dy row i, except where index[i] == padding, as torch.nn.Embedding's padding_idx; negative: none
+/// dtable row index[i] − first += scale · dy row i, except where index[i] == padding (padding_idx of torch.nn.Embedding; negative: none)
 template <class Device, class Y, class G>
 void embedding_backward(execution<Device>& on, in_vector<token, Device> index_n, matrix<Y, Device> dy_nc, matrix<G, Device> dtable_vc,
                         std::size_t first = 0, token padding = -1, double scale = 1.0) {
@@ -43,12 +42,12 @@ void embedding_backward(execution<Device>& on, in_vector<token, Device> index_n,
                                                                                             .dtable_vc = dtable_vc.span()});
 }
 
-/// Direction of the rotary embedding: the backward rotates by the opposite angle.
+/// The backward rotates by the opposite angle.
 enum class turn : bool { forward, backward };
 
-/// Rotates the first d elements of each of the first `heads` heads of every row of x in place.
-///   position_n, cos_sin_pd [positions, d] read; x updated, its rows may be wider than the heads
-///   throws  shape_error unless the heads fit a row, d fits a head, and d is even
+/// Rotates the first d elements of the first `heads` heads of every row in place.
+///   position_n, cos_sin_pd [positions, d] read; x updated; its rows may be wider
+///   throws  shape_error unless heads fit a row, d fits a head and d is even
 template <class Device, class T>
 void rotary(execution<Device>& on, in_vector<token, Device> position_n, in_matrix<float, Device> cos_sin_pd, std::size_t heads,
             std::size_t head_dim, matrix<T, Device> x, turn direction = turn::forward) {

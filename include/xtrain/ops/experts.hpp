@@ -8,7 +8,7 @@
 
 namespace xtrain::ops {
 
-/// The experts of each row of a batch, and the slots of its copies. See kernel::expert_routing.
+/// Experts of each row and slots of its copies: kernel::expert_routing.
 template <class Device, class A>
 struct expert_routes {
   matrix<A, Device> probability_ne{};
@@ -20,7 +20,7 @@ struct expert_routes {
 
 namespace detail {
 
-/// throws shape_error unless the routes have the shapes for n rows
+/// throws shape_error unless the routes fit n rows
 template <class Device, class A>
 void require_routes(const expert_routes<Device, A>& routes, std::size_t n, std::size_t experts) {
   const std::size_t k = routes.choice_nk.shape(1);
@@ -37,9 +37,8 @@ void require_routes(const expert_routes<Device, A>& routes, std::size_t n, std::
 
 /// The k most probable experts of each row, their weights, and the slot of every choice.
 ///   logits_ne read; routes, count_e written
-///   load_e, counted_e   written, or none: the load without padding, of a load-balancing loss
-///   target_n            read: padding_target where a row is padding; none: no row is
-///   throws  shape_error unless the shapes match
+///   load_e, counted_e   written, or none: load without padding, for the load-balancing loss
+///   target_n            read: padding_target marks padding; none: no padding
 template <class Device, class X>
 void expert_routing(execution<Device>& on, matrix<X, Device> logits_ne,
                     const expert_routes<Device, accumulate_t<std::remove_const_t<X>>>& routes, vector<token, Device> count_e,
@@ -68,8 +67,8 @@ void expert_routing(execution<Device>& on, matrix<X, Device> logits_ne,
                                                                                      .counted_e = counted_e.extent()});
 }
 
-/// dlogits from the gradients of the choices' weights, and of the experts' probabilities if there is a load-balancing loss.
-///   target_n   read: padding_target where a row is padding, which that loss leaves out; none: no row is
+/// dlogits from gradients of the choices' weights and, with a load-balancing loss, of the experts' probabilities.
+///   target_n   read: padding_target marks rows outside that loss; none: no padding
 template <class Device, class T>
 void expert_routing_backward(execution<Device>& on, const expert_routes<Device, accumulate_t<T>>& routes,
                              in_matrix<accumulate_t<T>, Device> dweight_nk, in_vector<accumulate_t<T>, Device> dprobability_e,
@@ -91,7 +90,7 @@ void expert_routing_backward(execution<Device>& on, const expert_routes<Device, 
                                                                          .target_n = target_n.extent()});
 }
 
-/// y row i = Σ_j weight_ij · x row slot_ij, or added to y. Without weights it is the backward of dispatching rows into slots.
+/// y row i = or += Σ_j weight_ij · x row slot_ij. Without weights: the backward of dispatching rows into slots.
 template <class Device, class T>
 void expert_combine(execution<Device>& on, in_matrix<token, Device> slot_nk, in_matrix<accumulate_t<T>, Device> weight_nk,
                     in_matrix<T, Device> x_sc, matrix<T, Device> y_nc, result how = result::replaces) {
@@ -131,9 +130,9 @@ void expert_combine_backward(execution<Device>& on, in_matrix<token, Device> slo
                                                                          .dweight_nk = dweight_nk.span()});
 }
 
-/// The load-balancing loss of all layers, added to the loss of every row that has a target, and its gradient.
-///   choices         of each row that was counted
-///   weight          coefficient of the load-balancing loss in each row's loss
+/// Adds the load-balancing loss of all layers to the loss of every row with a target; writes its gradient.
+///   choices         of each counted row
+///   weight          the loss's coefficient in each row's loss
 ///   gradient_scale  factor on the gradient of each row's loss
 ///   count_le, load_le, target_n read; loss_n added to; dprobability_e written
 template <class T, class Device>
@@ -160,16 +159,15 @@ void expert_balance(execution<Device>& on, in_matrix<token, Device> count_le, in
                                                                 .dprobability_e = dprobability_e.span()});
 }
 
-/// The rows of each expert: range_e2 [e, 2] written.
+/// Rows of each expert: range_e2 [e, 2] written.
 template <class Device>
 void expert_ranges(execution<Device>& on, in_vector<token, Device> count_e, matrix<token, Device> range_e2) {
   require_shape("expert_ranges: range_e2", range_e2.shape(), {count_e.shape(0), 2});
   launch(on, kernel::expert_ranges<typename Device::memory>{.experts = count_e.shape(0), .count_e = count_e.span(), .range_e2 = range_e2.span()});
 }
 
-/// For each expert e, on its rows range_e2[e]: y = x · w_eᵀ.
-///   x_ni, w_eoi, range_e2 read, y_no written; matrices of experts may be further apart than they are large
-///   throws  shape_error unless the shapes match
+/// For each expert e, on rows range_e2[e]: y = x · w_eᵀ.
+///   x_ni, w_eoi, range_e2 read, y_no written; w_eoi may be strided by expert
 template <class Device, class T>
 void grouped_linear(execution<Device>& on, in_matrix<T, Device> x_ni, in_tensor<T, 3, Device> w_eoi, in_matrix<token, Device> range_e2,
                     matrix<T, Device> y_no) {

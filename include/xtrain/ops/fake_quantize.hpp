@@ -10,8 +10,8 @@
 
 namespace xtrain::ops {
 
-/// y = x rounded to integers and back, in groups of `group` consecutive elements of each row
-///   throws  shape_error unless y has the shape of x, and rows consist of whole groups
+/// y = x rounded to integers and back, in groups of `group` consecutive elements of a row
+///   throws  shape_error unless `group` divides the row length
 template <class Device, class T>
 void fake_quantize(execution<Device>& on, in_tensor<T, 2, Device> x, std::size_t group, const fake_quantization& format, tensor_of<T, 2, Device> y) {
   require_shape("fake_quantize: y", y.shape(), x.shape());
@@ -19,8 +19,8 @@ void fake_quantize(execution<Device>& on, in_tensor<T, 2, Device> x, std::size_t
   launch(on, kernel::fake_quantize<typename Device::memory, T>{.n = x.size(), .group = group, .format = format, .x_n = x.span(), .y_n = y.span()});
 }
 
-/// dx = dy or dx += dy where the forward pass has not clamped x, else 0; x the forward's
-///   throws  shape_error unless all have the same shape, and rows consist of whole groups
+/// dx = dy or dx += dy where the forward did not clamp x, else 0
+///   throws  shape_error unless `group` divides the row length
 template <class Device, class T, class G>
 void fake_quantize_backward(execution<Device>& on, in_tensor<T, 2, Device> x, std::size_t group, const fake_quantization& format,
                             tensor_view<G, 2, typename Device::memory> dy, tensor_view<G, 2, typename Device::memory> dx, result how = result::replaces) {

@@ -12,7 +12,7 @@ namespace xtrain::ops {
 
 using kernel::grpo_kind;
 
-/// Settings of grpo_loss: see kernel::grpo_loss.
+/// See kernel::grpo_loss.
 struct grpo_settings {
   grpo_kind kind = grpo_kind::dapo;
   bool sequence_ratio = false;
@@ -20,10 +20,10 @@ struct grpo_settings {
   double max_completion_length = 1.0;
 };
 
-/// The losses of b sequences with advantages, and the weights per token that give cross-entropy their gradient: kernel::grpo_loss
+/// Losses of b sequences with advantages, and token weights that give cross-entropy their gradient: kernel::grpo_loss
 ///   loss_n, target_n [b · t], advantage_b; old_n, reference_n [b · t], or none     read
 ///   loss_b, statistics_3b [3, b], weight_n [b · t] or none     written
-///   throws  shape_error; config_error for a setting out of range
+///   throws  config_error for a setting out of range
 template <class Device, class A>
 void grpo_loss(execution<Device>& on, const grpo_settings& settings, vector<A, Device> loss_n, in_vector<token, Device> target_n,
                std::size_t vocab_size, in_vector<double, Device> advantage_b, in_vector<std::remove_const_t<A>, Device> old_n,

@@ -1,4 +1,4 @@
-// Launching an operation: a checked kernel is given scratch memory and queued on a stream.
+// Launches operations: a checked kernel is given scratch memory and queued on a stream. Every operation throws shape_error unless shapes match.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,23 @@
 
 namespace xtrain::ops {
 
-// Arguments of operations. Dtypes are deduced from the outputs; inputs may be const or not.
-/// Written by an operation: a vector in the device's memory.
+// Arguments of operations. Dtypes are deduced from outputs; inputs may be const.
+/// A vector written on the device.
 template <class T, class Device>
 using vector = vector_view<T, typename Device::memory>;
-/// Written by an operation: a matrix.
+/// A matrix written.
 template <class T, class Device>
 using matrix = matrix_view<T, typename Device::memory>;
-/// Read by an operation: a vector.
+/// A vector read.
 template <class T, class Device>
 using in_vector = std::type_identity_t<vector_view<const T, typename Device::memory>>;
-/// Written by an operation: N dims.
+/// A tensor of N dims written.
 template <class T, std::size_t N, class Device>
 using tensor_of = tensor_view<T, N, typename Device::memory>;
-/// Read by an operation: N dims.
+/// A tensor of N dims read.
 template <class T, std::size_t N, class Device>
 using in_tensor = std::type_identity_t<tensor_view<const T, N, typename Device::memory>>;
-/// Read by an operation: a matrix.
+/// A matrix read.
 template <class T, class Device>
 using in_matrix = std::type_identity_t<matrix_view<const T, typename Device::memory>>;
 
@@ -38,7 +38,7 @@ void launch(execution<Device>& on, const Kernel& kernel);
 
 namespace detail {
 
-/// The kernel on the rows of a batch that only the device knows.
+/// Runs the kernel on rows that only the device knows.
 template <class Device, class Kernel>
 void launch_in_rows(execution<Device>& on, const Kernel& kernel) {
   if constexpr (runs_kernel<Device, kernel::in_rows<Kernel, typename Device::memory>>) {
@@ -57,7 +57,7 @@ void launch_in_rows(execution<Device>& on, const Kernel& kernel) {
 
 }  // namespace detail
 
-/// Queues the kernel. The next kernel can reuse its scratch memory at once, because a stream executes in order.
+/// Queues the kernel. The next kernel may reuse its scratch memory: a stream executes in order.
 template <class Device, class Kernel>
 void launch(execution<Device>& on, const Kernel& kernel) {
   static_assert(

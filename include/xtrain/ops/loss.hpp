@@ -10,21 +10,20 @@
 
 namespace xtrain::ops {
 
-/// throws config_error unless `label_smoothing` is in [0, 1); `who` names the operation.
+/// throws config_error unless `label_smoothing` is in [0, 1)
 inline void require_label_smoothing(std::string_view who, double label_smoothing) {
   require<config_error>(label_smoothing >= 0.0 && label_smoothing < 1.0, who, ": label_smoothing must be in [0, 1); given ",
                         label_smoothing);
 }
 
-/// throws config_error if `log_z_loss` is negative; `who` names the operation.
+/// throws config_error if `log_z_loss` is negative
 inline void require_log_z_loss(std::string_view who, double log_z_loss) {
   require<config_error>(log_z_loss >= 0.0, who, ": log_z_loss must not be negative; given ", log_z_loss);
 }
 
-/// Cross-entropy of x · weightᵀ + bias against the targets, row by row, without storing all logits.
+/// Cross-entropy of x · weightᵀ + bias per row, without storing all logits: kernel::linear_cross_entropy.
 ///   x_nc, weight_vc, target_n, bias_v or none, token_weight_n or none read; loss_n written
-///   token_weight_n, label_smoothing, log_z_loss, softcap   see kernel::linear_cross_entropy
-///   throws  shape_error; config_error unless label_smoothing is in [0, 1), log_z_loss and softcap at least 0
+///   throws  config_error unless label_smoothing is in [0, 1), log_z_loss and softcap at least 0
 template <class Device, class X>
 void linear_cross_entropy(execution<Device>& on, matrix<X, Device> x_nc, in_matrix<std::remove_const_t<X>, Device> weight_vc,
                           in_vector<token, Device> target_n, vector<accumulate_t<std::remove_const_t<X>>, Device> loss_n,
@@ -54,9 +53,8 @@ void linear_cross_entropy(execution<Device>& on, matrix<X, Device> x_nc, in_matr
                                                                                            .loss_n = loss_n.span()});
 }
 
-/// The same with gradients, in one pass: logits are computed only once.
-///   gradient_scale  factor on the gradient of each row's loss: 1 / number of targets in the whole step, times the loss scale
-///   z_loss, token_weight_n, label_smoothing, log_z_loss, softcap   see kernel::linear_cross_entropy
+/// linear_cross_entropy and its gradients in one pass: logits are computed once.
+///   gradient_scale  on each row's gradient: loss scale / number of targets in the step
 ///   dx_nc written; dweight_vc and dbias_v added to, or none
 template <class Device, class T, class G>
 void linear_cross_entropy_with_gradient(execution<Device>& on, in_matrix<T, Device> x_nc, in_matrix<T, Device> weight_vc,

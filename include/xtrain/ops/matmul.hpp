@@ -6,12 +6,11 @@
 
 namespace xtrain::ops {
 
-/// Whether a result replaces the output's content or is added to it.
+/// Replaces the output or adds to it.
 enum class result : bool { replaces, is_added };
 
-/// y = alpha · x · wᵀ + bias, or added to y.
+/// y = or += alpha · x · wᵀ + bias.
 ///   x_ni read, w_oi read, bias_o read or none, y_no written
-///   throws  shape_error unless the shapes match
 template <class Device, class X, class C>
 void linear(execution<Device>& on, matrix<X, Device> x_ni, in_matrix<std::remove_const_t<X>, Device> w_oi,
             in_vector<std::remove_const_t<X>, Device> bias_o, matrix<C, Device> y_no, result how = result::replaces, double alpha = 1.0) {
@@ -34,7 +33,7 @@ void linear(execution<Device>& on, matrix<X, Device> x_ni, in_matrix<std::remove
                                                                                 .c = y_no.extent()});
 }
 
-/// forward: y = alpha · x · wᵀ.   dx = alpha · dy · w, or added to dx.
+/// forward: y = alpha · x · wᵀ.   dx = or += alpha · dy · w
 template <class Device, class T>
 void linear_backward_input(execution<Device>& on, in_matrix<T, Device> dy_no, in_matrix<T, Device> w_oi, matrix<T, Device> dx_ni,
                            result how = result::replaces, double alpha = 1.0) {

@@ -10,7 +10,7 @@ namespace xtrain::ops {
 
 namespace detail {
 
-/// How many rows n elements are in, from element `first` of rows of `columns` elements on.
+/// Rows that n elements from element `first` touch.
 [[nodiscard]] constexpr std::size_t rows_of(std::size_t n, std::size_t columns, std::size_t first) {
   return n == 0 || columns == 0 ? 0 : (first % columns + n - 1) / columns + 1;
 }
@@ -21,8 +21,7 @@ void require_scalars(const Kernel& step) {
 
 }  // namespace detail
 
-/// kernel::muon_momentum has the formula.
-///   throws  shape_error unless gradient, momentum and update have n elements
+/// See kernel::muon_momentum.
 template <class Device, class M, class G, class S, class U>
 void muon_momentum(execution<Device>& on, const kernel::muon_momentum<M, G, S, U>& step) {
   const std::size_t n = step.n;
@@ -33,8 +32,7 @@ void muon_momentum(execution<Device>& on, const kernel::muon_momentum<M, G, S, U
   launch(on, step);
 }
 
-/// kernel::muon_normalise has the formula.
-///   throws  shape_error unless u and x have n elements
+/// See kernel::muon_normalise.
 template <class Device, class M, class U, class T>
 void muon_normalise(execution<Device>& on, const kernel::muon_normalise<M, U, T>& step) {
   require<shape_error>(step.u_n.size() == step.n && step.x_n.size() == step.n && step.squares_1.size() == 1,
@@ -43,8 +41,7 @@ void muon_normalise(execution<Device>& on, const kernel::muon_normalise<M, U, T>
   launch(on, step);
 }
 
-/// kernel::muon has the formula.
-///   throws  shape_error unless update, parameter and master have n elements
+/// See kernel::muon.
 template <class Device, class M, class P, class W>
 void muon(execution<Device>& on, const kernel::muon<M, P, W>& step) {
   const std::size_t n = step.n;
@@ -55,8 +52,7 @@ void muon(execution<Device>& on, const kernel::muon<M, P, W>& step) {
   launch(on, step);
 }
 
-/// kernel::adafactor_squares has the formula.
-///   throws  shape_error unless there is one sum per row and column of the elements
+/// See kernel::adafactor_squares.
 template <class Device, class M, class G>
 void adafactor_squares(execution<Device>& on, const kernel::adafactor_squares<M, G>& step) {
   const std::size_t rows = detail::rows_of(step.n, step.columns, step.first);
@@ -67,8 +63,7 @@ void adafactor_squares(execution<Device>& on, const kernel::adafactor_squares<M,
   launch(on, step);
 }
 
-/// kernel::adafactor_factors has the formula.
-///   throws  shape_error unless sums and factors have one element per row and column
+/// See kernel::adafactor_factors.
 template <class Device, class M, class F>
 void adafactor_factors(execution<Device>& on, const kernel::adafactor_factors<M, F>& step) {
   const std::size_t r = step.rows, c = step.columns;
@@ -80,8 +75,7 @@ void adafactor_factors(execution<Device>& on, const kernel::adafactor_factors<M,
   launch(on, step);
 }
 
-/// kernel::adafactor_vector has the formula.
-///   throws  shape_error unless gradient and v have n elements
+/// See kernel::adafactor_vector.
 template <class Device, class M, class G, class F>
 void adafactor_vector(execution<Device>& on, const kernel::adafactor_vector<M, G, F>& step) {
   detail::require_scalars(step);
@@ -91,8 +85,7 @@ void adafactor_vector(execution<Device>& on, const kernel::adafactor_vector<M, G
   launch(on, step);
 }
 
-/// kernel::adafactor_update_squares has the formula.
-///   throws  shape_error unless there is one factor per row and column of the elements
+/// See kernel::adafactor_update_squares.
 template <class Device, class M, class G, class F>
 void adafactor_update_squares(execution<Device>& on, const kernel::adafactor_update_squares<M, G, F>& step) {
   const std::size_t rows = detail::rows_of(step.n, step.columns, step.first);
@@ -105,8 +98,7 @@ void adafactor_update_squares(execution<Device>& on, const kernel::adafactor_upd
   launch(on, step);
 }
 
-/// kernel::adafactor has the formula.
-///   throws  shape_error unless the operands are those of n elements of a matrix, or of a vector
+/// See kernel::adafactor.
 template <class Device, class M, class P, class G, class W, class S>
 void adafactor(execution<Device>& on, const kernel::adafactor<M, P, G, W, S>& step) {
   const std::size_t n = step.n, rows = detail::rows_of(n, step.columns, step.first);

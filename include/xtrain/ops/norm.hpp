@@ -6,9 +6,8 @@
 
 namespace xtrain::ops {
 
-/// Root-mean-square normalization; the formula is in kernel::rms_norm.
+/// Root-mean-square normalization: kernel::rms_norm.
 ///   x_nc, weight_c read; y_nc, rstd_n written
-///   throws  shape_error unless the shapes match
 template <class Device, class T>
 void rms_norm(execution<Device>& on, in_matrix<T, Device> x_nc, in_vector<T, Device> weight_c, double epsilon, matrix<T, Device> y_nc,
               vector<accumulate_t<T>, Device> rstd_n, double offset = 0.0) {
@@ -26,7 +25,7 @@ void rms_norm(execution<Device>& on, in_matrix<T, Device> x_nc, in_vector<T, Dev
                                                           .rstd_n = rstd_n.span()});
 }
 
-/// dx_nc and dweight_c are added to; dweight_c may be none.
+/// dx_nc, dweight_c (or none) added to
 template <class Device, class T, class G>
 void rms_norm_backward(execution<Device>& on, in_matrix<T, Device> x_nc, in_vector<T, Device> weight_c,
                        in_vector<accumulate_t<T>, Device> rstd_n, in_matrix<T, Device> dy_nc, matrix<T, Device> dx_nc,
@@ -48,9 +47,8 @@ void rms_norm_backward(execution<Device>& on, in_matrix<T, Device> x_nc, in_vect
                                                                       .dweight_c = dweight_c.extent()});
 }
 
-/// Root-mean-square normalization of query and key heads; the formula is in kernel::head_norm.
+/// Root-mean-square normalization of query and key heads: kernel::head_norm.
 ///   x_nr [n, (h + 2k)·d], query_d, key_d read; y_nr, rstd_nh [n·(h + k)] written
-///   throws  shape_error unless the shapes match
 template <class Device, class T>
 void head_norm(execution<Device>& on, in_matrix<T, Device> x_nr, std::size_t h, std::size_t k, in_vector<T, Device> query_d, in_vector<T, Device> key_d,
                double epsilon, matrix<T, Device> y_nr, vector<accumulate_t<T>, Device> rstd_nh) {
@@ -71,7 +69,7 @@ void head_norm(execution<Device>& on, in_matrix<T, Device> x_nr, std::size_t h, 
                                                            .rstd_nh = rstd_nh.span()});
 }
 
-/// dx_nr is written and may alias dy_nr; dquery_d and dkey_d are added to, both may be none.
+/// dx_nr written, may alias dy_nr; dquery_d, dkey_d (or none) added to
 template <class Device, class T, class G>
 void head_norm_backward(execution<Device>& on, in_matrix<T, Device> x_nr, std::size_t h, std::size_t k, in_vector<T, Device> query_d,
                         in_vector<T, Device> key_d, in_vector<accumulate_t<T>, Device> rstd_nh, in_matrix<T, Device> dy_nr, matrix<T, Device> dx_nr,
@@ -99,9 +97,8 @@ void head_norm_backward(execution<Device>& on, in_matrix<T, Device> x_nr, std::s
                                                                        .dkey_d = dkey_d.extent()});
 }
 
-/// Layer normalization; the formula is in kernel::layer_norm.
+/// Layer normalization: kernel::layer_norm.
 ///   x_nc, weight_c, bias_c read; y_nc, mean_n, rstd_n written
-///   throws  shape_error unless the shapes match
 template <class Device, class T>
 void layer_norm(execution<Device>& on, in_matrix<T, Device> x_nc, in_vector<T, Device> weight_c, in_vector<T, Device> bias_c,
                 double epsilon, matrix<T, Device> y_nc, vector<accumulate_t<T>, Device> mean_n, vector<accumulate_t<T>, Device> rstd_n) {
@@ -122,7 +119,7 @@ void layer_norm(execution<Device>& on, in_matrix<T, Device> x_nc, in_vector<T, D
                                                             .rstd_n = rstd_n.span()});
 }
 
-/// dx_nc, dweight_c and dbias_c are added to; the last two may be none.
+/// dx_nc, dweight_c, dbias_c added to; the last two may be none
 template <class Device, class T, class G>
 void layer_norm_backward(execution<Device>& on, in_matrix<T, Device> x_nc, in_vector<T, Device> weight_c,
                          in_vector<accumulate_t<T>, Device> mean_n, in_vector<accumulate_t<T>, Device> rstd_n, in_matrix<T, Device> dy_nc,

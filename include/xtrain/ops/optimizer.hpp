@@ -11,7 +11,7 @@ namespace xtrain::ops {
 
 namespace detail {
 
-/// throws shape_error unless the step's scalars are one element
+/// throws shape_error unless scalars_1 has one element
 template <class Kernel>
 void require_step_scalars(const Kernel& step) {
   require<shape_error>(step.scalars_1.size() == 1, Kernel::name, ": scalars_1 must have 1 element; given ", step.scalars_1.size());
@@ -24,8 +24,7 @@ void require_corrections(const Kernel& step) {
 
 }  // namespace detail
 
-/// The corrections of a step, which adamw and adamw_8bit read.
-///   throws  shape_error unless scalars_1 has one element and correction_2 two
+/// Corrections that adamw and adamw_8bit read.
 template <class Device, class M>
 void adam_corrections(execution<Device>& on, const kernel::adam_corrections<M>& step) {
   detail::require_step_scalars(step);
@@ -33,8 +32,7 @@ void adam_corrections(execution<Device>& on, const kernel::adam_corrections<M>& 
   launch(on, step);
 }
 
-/// One step of AdamW over flat memory; kernel::adamw has the formula and describes each operand.
-///   throws  shape_error unless all operands have the same number of elements, and the scalars one
+/// A step of AdamW: kernel::adamw.
 template <class Device, class M, class P, class G, class W, class S>
 void adamw(execution<Device>& on, const kernel::adamw<M, P, G, W, S>& step) {
   const std::size_t n = step.n;
@@ -47,7 +45,7 @@ void adamw(execution<Device>& on, const kernel::adamw<M, P, G, W, S>& step) {
   launch(on, step);
 }
 
-/// One step of SGD over flat memory; kernel::sgd has the formula.
+/// A step of SGD: kernel::sgd.
 template <class Device, class M, class P, class G, class W, class S>
 void sgd(execution<Device>& on, const kernel::sgd<M, P, G, W, S>& step) {
   const std::size_t n = step.n;
@@ -59,7 +57,7 @@ void sgd(execution<Device>& on, const kernel::sgd<M, P, G, W, S>& step) {
   launch(on, step);
 }
 
-/// One step of Lion over flat memory; kernel::lion has the formula.
+/// A step of Lion: kernel::lion.
 template <class Device, class M, class P, class G, class W, class S>
 void lion(execution<Device>& on, const kernel::lion<M, P, G, W, S>& step) {
   const std::size_t n = step.n;
@@ -71,7 +69,7 @@ void lion(execution<Device>& on, const kernel::lion<M, P, G, W, S>& step) {
   launch(on, step);
 }
 
-/// One step of AdamW with 8-bit moments over flat memory; kernel::adamw_8bit has the formula.
+/// A step of AdamW with 8-bit moments: kernel::adamw_8bit.
 template <class Device, class M, class P, class G, class W>
 void adamw_8bit(execution<Device>& on, const kernel::adamw_8bit<M, P, G, W>& step) {
   const std::size_t n = step.n, blocks = dynamic_code::blocks(n);

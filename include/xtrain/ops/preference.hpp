@@ -9,9 +9,8 @@
 
 namespace xtrain::ops {
 
-/// Log-probabilities and numbers of targets of b sequences, from the cross-entropy of their tokens: kernel::sequence_sums
+/// Log-probability and number of targets per sequence, from token losses: kernel::sequence_sums
 ///   loss_n [b · t], target_n [b · t] read; logp_b, count_b written
-///   throws  shape_error
 template <class Device, class A>
 void sequence_sums(execution<Device>& on, vector<A, Device> loss_n, in_vector<token, Device> target_n, std::size_t vocab_size,
                    vector<double, Device> logp_b, vector<double, Device> count_b) {
@@ -30,22 +29,22 @@ void sequence_sums(execution<Device>& on, vector<A, Device> loss_n, in_vector<to
 
 using kernel::preference_kind;
 
-/// Settings of preference_loss: see kernel::preference_loss.
+/// See kernel::preference_loss.
 struct preference_settings {
   preference_kind kind = preference_kind::sigmoid;
-  double beta = 0.1;               ///< strength of the pull to the reference model; ipo: the paper's τ
-  double label_smoothing = 0.0;    ///< probability that a pair is labeled the wrong way round: sigmoid (cDPO) and robust
+  double beta = 0.1;               ///< strength of the pull to the reference model; ipo: τ
+  double label_smoothing = 0.0;    ///< probability of a wrongly ordered pair: sigmoid (cDPO), robust
   double margin = 0.0;             ///< SimPO's γ; not for ipo and odds_ratio
-  bool average_log_probs = false;  ///< log-probabilities per token instead of per sequence: trl's ipo and sigmoid_norm, SimPO, ORPO
-  bool average_rewards = false;    ///< the same of the rewards among the statistics
-  double nll_weight = 0.0;         ///< of the chosen sequence's negative log-likelihood per target, added to the loss
-  double center = 0.0;             ///< of the square of the sum of both rewards, added to the loss
+  bool average_log_probs = false;  ///< log-probabilities per token: trl's ipo and sigmoid_norm, SimPO, ORPO
+  bool average_rewards = false;    ///< rewards of the statistics per token
+  double nll_weight = 0.0;         ///< weight of the chosen sequence's negative log-likelihood per target
+  double center = 0.0;             ///< weight of the squared sum of both rewards
 };
 
-/// The loss of every pair of sequences 2i (chosen) and 2i + 1 (rejected), and its derivative: kernel::preference_loss
+/// Loss of each pair 2i (chosen), 2i + 1 (rejected), and its derivative: kernel::preference_loss
 ///   logp_b, count_b; reference_b, or none: reference-free     read
 ///   loss_p [b / 2], dlogp_b written; statistics_4p [4, b / 2] written, or none
-///   throws  shape_error; config_error for settings that the kind does not have
+///   throws  config_error for settings that the kind lacks
 template <class Device>
 void preference_loss(execution<Device>& on, const preference_settings& settings, in_vector<double, Device> logp_b,
                      in_vector<double, Device> count_b, in_vector<double, Device> reference_b,
@@ -85,17 +84,17 @@ void preference_loss(execution<Device>& on, const preference_settings& settings,
                                                               .statistics_4p = statistics_4p.extent()});
 }
 
-/// Settings of kto_loss: see kernel::kto_loss.
+/// See kernel::kto_loss.
 struct kto_settings {
   double beta = 0.1;  ///< strength of the pull to the reference model
   double desirable_weight = 1.0, undesirable_weight = 1.0;
   bool estimates_kl = true;
 };
 
-/// The loss of every answer 2i, labeled desirable or not, and its derivative; 2i + 1 estimate the KL divergence: kernel::kto_loss
+/// Loss of each answer 2i, desirable or not, and its derivative; answers 2i + 1 estimate the KL divergence: kernel::kto_loss
 ///   logp_b, count_b, label_b; reference_b, or none     read
 ///   loss_e [b / 2], dlogp_b written; statistics_4e [4, b / 2] written, or none
-///   throws  shape_error; config_error for a setting out of range
+///   throws  config_error for a setting out of range
 template <class Device>
 void kto_loss(execution<Device>& on, const kto_settings& settings, in_vector<double, Device> logp_b, in_vector<double, Device> count_b,
               in_vector<double, Device> reference_b, in_vector<token, Device> label_b, std::type_identity_t<vector<double, Device>> loss_e,
@@ -125,9 +124,8 @@ void kto_loss(execution<Device>& on, const kto_settings& settings, in_vector<dou
                                                        .statistics_4e = statistics_4e.extent()});
 }
 
-/// The weight of each token that gives the objective's gradient through linear_cross_entropy: −dlogp of its sequence, 0 without a target.
+/// Token weights that give linear_cross_entropy the objective's gradient: −dlogp of the sequence, 0 without a target.
 ///   target_n [b · t], dlogp_b read; token_weight_n [b · t] written
-///   throws  shape_error
 template <class Device, class A>
 void sequence_weights(execution<Device>& on, in_vector<token, Device> target_n, std::size_t vocab_size, in_vector<double, Device> dlogp_b,
                       vector<A, Device> token_weight_n) {
@@ -142,11 +140,9 @@ void sequence_weights(execution<Device>& on, in_vector<token, Device> target_n, 
                                                                   .token_weight_n = token_weight_n.span()});
 }
 
-/// Losses per sequence or per group of sequences as values per token, of which only the sum is a loss: see kernel::sequence_weights. Other
-/// tokens get 0.
-///   loss_g   read      a divisor of b: b for a loss per sequence, b / 2 for pairs
+/// Losses per sequence or group of sequences, spread over tokens; only the sum is a loss: kernel::sequence_weights.
+///   loss_g   read      its size divides b: b for a loss per sequence, b / 2 for pairs
 ///   loss_n   written   [b · t]
-///   throws   shape_error
 template <class Device, class A>
 void sequence_losses(execution<Device>& on, in_vector<double, Device> loss_g, std::size_t b, vector<A, Device> loss_n) {
   const std::size_t n = loss_n.shape(0), t = b == 0 ? 0 : n / b, losses = loss_g.shape(0);
@@ -158,7 +154,6 @@ void sequence_losses(execution<Device>& on, in_vector<double, Device> loss_g, st
 }
 
 /// dlogit_b = dscore_b · gradient_scale: kernel::score_gradients
-///   throws  shape_error
 template <class Device, class T>
 void score_gradients(execution<Device>& on, in_vector<double, Device> dscore_b, kernel::scalar<typename Device::memory> gradient_scale,
                      vector<T, Device> dlogit_b) {

@@ -8,7 +8,6 @@
 namespace xtrain::ops {
 
 /// y = x dequantized
-///   throws  shape_error unless y has as many elements
 template <class Device, class T>
 void dequantize(execution<Device>& on, const row_integers_view<typename Device::memory>& x, vector<T, Device> y_n) {
   require_shape("dequantize: y_n", y_n.shape(), {x.rows * x.columns});

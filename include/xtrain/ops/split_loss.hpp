@@ -9,8 +9,8 @@
 
 namespace xtrain::ops {
 
-/// Partial softmax of this rank's logits, which begin at token `first` (vocabulary parallel).
-///   logits_nv, target_n read; parts_pn [kernel::softmax_parts(label_smoothing), n] written: kernel::softmax_part
+/// Partial softmax of this rank's logits, from token `first` (vocabulary parallel): kernel::softmax_part.
+///   logits_nv, target_n read; parts_pn [kernel::softmax_parts(label_smoothing), n] written
 template <class Device, class A>
 void softmax_part(execution<Device>& on, in_matrix<A, Device> logits_nv, in_vector<token, Device> target_n, std::size_t first,
                   matrix<A, Device> parts_pn) {
@@ -27,10 +27,9 @@ void softmax_part(execution<Device>& on, in_matrix<A, Device> logits_nv, in_vect
                                                               .parts_pn = parts_pn.span()});
 }
 
-/// Losses from the partial results of all ranks, and the gradient of this rank's logits.
-///   rank, z_loss, token_weight_n or none, label_smoothing, log_z_loss   see kernel::softmax_of_parts
+/// Losses from all ranks' parts, and the gradient of this rank's logits: kernel::softmax_of_parts.
 ///   parts_rpn [ranks · kernel::softmax_parts(label_smoothing), n] read; loss_n written; dlogits_nv written, or none
-///   throws  shape_error; config_error unless label_smoothing is in [0, 1), log_z_loss at least 0
+///   throws  config_error unless label_smoothing is in [0, 1), log_z_loss at least 0
 template <class Device, class A, class T>
 void softmax_of_parts(execution<Device>& on, in_matrix<A, Device> logits_nv, in_vector<token, Device> target_n, std::size_t first,
                       std::size_t vocab_size, std::size_t rank, in_matrix<A, Device> parts_rpn,

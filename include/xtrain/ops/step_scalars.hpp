@@ -13,8 +13,7 @@ void sum(execution<Device>& on, device_span<X, M> x, device_span<double, M> sum_
   launch(on, kernel::sum<M, std::remove_const_t<X>>{.n = x.size(), .x_n = x, .sum_1 = sum_1});
 }
 
-/// kernel::update_step_scalars has the formula.
-///   throws  shape_error unless every operand has one element (inputs_1, host_failure_1: at most one)
+/// See kernel::update_step_scalars.
 template <class Device, class M>
 void update_step_scalars(execution<Device>& on, const kernel::update_step_scalars<M>& step) {
   require<shape_error>(step.loss_1.size() == 1 && step.squares_1.size() == 1 && step.state_1.size() == 1 && step.scalars_1.size() == 1 &&
@@ -25,7 +24,6 @@ void update_step_scalars(execution<Device>& on, const kernel::update_step_scalar
 }
 
 /// gradient_scale_1 = loss_scale / targets
-///   throws  shape_error unless every operand has one element
 template <class Device, class M>
 void step_gradient_scale(execution<Device>& on, const kernel::step_gradient_scale<M>& step) {
   require<shape_error>(step.inputs_1.size() == 1 && step.state_1.size() == 1 && step.gradient_scale_1.size() == 1,

@@ -9,10 +9,10 @@
 
 namespace xtrain::ops {
 
-/// The clipped losses of predicted values, and their derivatives: kernel::value_loss
+/// Clipped losses of predicted values, and derivatives: kernel::value_loss
 ///   value_n, old_n, return_n; token_n     read
 ///   loss_n, dvalue_n, is_clipped_n        written
-///   throws  shape_error; config_error for an epsilon that is not positive
+///   throws  config_error unless epsilon is positive
 template <class Device>
 void value_loss(execution<Device>& on, double epsilon, in_vector<double, Device> value_n, in_vector<double, Device> old_n,
                 in_vector<double, Device> return_n, in_vector<token, Device> token_n, vector<double, Device> loss_n, vector<double, Device> dvalue_n,

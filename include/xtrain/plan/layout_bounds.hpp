@@ -1,17 +1,16 @@
-// What a layout cannot go below in memory and in time, before it is planned: from dry runs of one layer and of two.
+// Lower bounds of a layout's memory and time before it is planned, from dry runs of one layer and of two.
 //
-// Layers of a model are alike. What one of them adds to a micro-batch (kernels, messages, bytes) is counted once for all layouts with the same micro-batch and
-// the same tensor-, context- and expert-parallel ranks: stages, micro-batches and data-parallel ranks only say how often. A layout is then bounded by what it
-// cannot do without:
-//   memory   the first stage holds min(stages, micro-batches) micro-batches of 1F1B, the last stage one and the head. What n ranks share takes at least 1/n of
-//            it, since shards are rounded up and windows are in addition
-//   time     kernels, and communication of tensor-, context- and expert-parallel ranks, of all micro-batches. Counts are added first and timed then, as a
-//            prediction does. What is done once per step is left out: gradients and weights are exchanged, and a prediction from few micro-batches counts some
-//            of it several times. Sharing over ranks with the same weights adds kernels to a micro-batch, and takes none away. Of p stages
+// Layers are alike: a layer's kernels, messages and bytes per micro-batch are counted once for all layouts with equal micro-batch and equal tensor-, context-
+// and expert-parallel ranks. Bounds:
+//   memory   the first stage holds min(stages, micro-batches) micro-batches of 1F1B, the last stage one and the head. n ranks that share take at least 1/n
+//            each: shards are rounded up, windows come on top
+//   time     kernels and tensor-, context- and expert-parallel communication of all micro-batches, summed before timing, as in a prediction. Work once per
+//            step is left out: a prediction from few micro-batches counts some of it several times. Sharding over ranks with equal weights only adds kernels.
+//            For p stages
 //              every rank: t >= m w                                       with w = f + b, forward and backward, of each of m micro-batches
-//              1F1B:  rank r begins after a forward of each rank before it, and a backward of each follows its last one. Of the k = p - 1 - r ranks behind
-//                     it, it waits for a gradient: D = sum over q > r of (w_q + 2 s) after its first forward, with s for a message, while it has only k
-//                     more forwards to do; and D after its last forward, with k backwards to do. With m >= k + 2 these are two waits:
+//              1F1B:  rank r begins after a forward of each earlier rank; a backward of each follows its last backward. With k = p - 1 - r later ranks it
+//                     waits D = sum over q > r of (w_q + 2 s), s per message, for a gradient: after its first forward, with only k forwards left, and after
+//                     its last forward, with k backwards left. For m >= k + 2 these waits are distinct:
 //                     t >= sum over q < r of (w_q + 2 s) + m w_r + max(0, D - k f_r) + max(0, D - k b_r)
 #pragma once
 
@@ -24,28 +23,28 @@
 
 namespace xtrain {
 
-/// At least this much: of a step, and on the rank that needs most.
+/// Lower bounds of a step, on the rank that needs most.
 struct layout_bound {
   double seconds = 0;
-  std::size_t bytes = 0;  ///< of device memory
+  std::size_t bytes = 0;  ///< device memory
 };
 
 namespace detail {
 
-/// Micro-batches, with nothing sharded over ranks with the same weights: memory, what is counted in a micro-batch, and the optimizer's part.
+/// Micro-batches without sharding over ranks with equal weights: memory, counts per micro-batch, the optimizer's part.
 struct layer_samples {
-  dry_run whole{}, whole_two{};  // of a model with one layer, and with two
-  dry_run first{}, first_two{};  // of the first stage of a pipeline with one layer, and with two
-  dry_run last{};                // of the last stage with one layer
+  dry_run whole{}, whole_two{};  // a model with one layer, with two
+  dry_run first{}, first_two{};  // a pipeline's first stage with one layer, with two
+  dry_run last{};                // the last stage with one layer
 };
 
-/// What a micro-batch adds: from dry runs of one and of two. Memory and the optimizer's part are those of `one`.
+/// A micro-batch's counts, from dry runs of one and two; memory and the optimizer's part of `one`.
 [[nodiscard]] dry_run micro_batch_of(dry_run one, const dry_run& two);
 
-/// The dry run with `more` layers, each of which adds what `two` has more than `one`.
+/// Adds `more` layers, each the difference of `two` and `one`.
 [[nodiscard]] dry_run with_more_layers(dry_run base, const dry_run& one, const dry_run& two, std::size_t more);
 
-/// Whether a model's layers are alike: the dry run of all `layers` is that of one and of two, extrapolated.
+/// The dry run of `layers` layers extrapolates one and two.
 [[nodiscard]] bool layers_are_alike(const dry_run& one, const dry_run& two, const dry_run& all, std::size_t layers);
 
 /// throws  config_error when there are fewer layers than stages

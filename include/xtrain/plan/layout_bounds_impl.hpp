@@ -1,4 +1,4 @@
-// Definitions of layout_bounds.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of layout_bounds.hpp.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,7 @@ XTRAIN_INLINE bool layers_are_alike(const dry_run& one, const dry_run& two, cons
   });
 }
 
-/// Memory of a rank with `slots` micro-batches in flight.
+/// Of a rank with `slots` micro-batches in flight.
 [[nodiscard]] inline std::size_t least_bytes(dry_run rank, const run_layout& layout, std::size_t slots) {
   const std::size_t alike = layout.mesh.data_parallel_size * layout.mesh.context_parallel_size;
   const auto shared = [&](memory_role role, std::size_t from_stage) {
@@ -75,8 +75,8 @@ XTRAIN_INLINE bool layers_are_alike(const dry_run& one, const dry_run& two, cons
 
 [[nodiscard]] inline bool is_in_order(const run_layout& layout) { return layout.chunks == 1 && layout.schedule == one_forward_one_backward::make; }
 
-/// The time of all forwards and backwards.
-///   spent   of the first rank of a pipeline, of one between, if there is one, and of the last
+/// Time of all forwards and backwards.
+///   spent   of the first, a middle (if any) and the last pipeline rank
 [[nodiscard]] inline double least_seconds(const std::vector<rank_seconds>& spent, const run_layout& layout) {
   const std::size_t p = layout.mesh.pipeline_parallel_size, m = layout.micro_batches;
   const auto work = [&](std::size_t rank) {
@@ -84,7 +84,7 @@ XTRAIN_INLINE bool layers_are_alike(const dry_run& one, const dry_run& two, cons
     return (of.passes + of.layers) / static_cast<double>(m);
   };
   const double message = 2 * (spent.front().message + spent.front().message_latency);
-  double most = 0, before = 0, behind = 0;  // of the ranks before this one, and of those behind it, for one micro-batch
+  double most = 0, before = 0, behind = 0;  // of earlier and later ranks, per micro-batch
   for (std::size_t rank = 1; rank < p; ++rank) behind += work(rank) + message;
   for (std::size_t rank = 0; rank < p; ++rank) {
     const double own = work(rank);
@@ -120,7 +120,7 @@ XTRAIN_INLINE layout_bound bound_of(const layer_samples& samples, const run_layo
     ranks.push_back(with_more_layers(samples.last, samples.first, samples.first_two, more_of(p - 1)));
   }
   layout_bound bound;
-  const std::size_t in_flight = layout.chunks == 1 ? 1 : 0;  // of several chunks, a micro-batch in flight holds one: none is counted
+  const std::size_t in_flight = layout.chunks == 1 ? 1 : 0;  // with several chunks a micro-batch in flight holds one: not counted
   bound.bytes = std::max(least_bytes(ranks.front(), layout, is_in_order(layout) ? std::min(p, layout.micro_batches) : in_flight),
                          least_bytes(ranks.back(), layout, in_flight));
   std::vector<rank_seconds> spent;
@@ -129,7 +129,7 @@ XTRAIN_INLINE layout_bound bound_of(const layer_samples& samples, const run_layo
     spent.emplace_back(rank, 1, layout, on, dtype);
     if (layout.zero_stage == 0) update = std::max(update, spent.back().update);
   }
-  bound.seconds = (least_seconds(spent, layout) + update) * (1 - 1e-9);  // sums are in another order than a prediction's
+  bound.seconds = (least_seconds(spent, layout) + update) * (1 - 1e-9);  // a prediction sums in another order
   return bound;
 }
 

@@ -1,4 +1,4 @@
-// The capabilities of a device and its links, which predictions need.
+// A device and its links, for predictions.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace xtrain {
 
-/// What one device can send, in one direction.
+/// Sending speed of a device, one direction.
 struct link_speed {
   double bandwidth = 0;  ///< bytes per second
   double latency = 0;    ///< seconds until the first byte arrives
@@ -19,25 +19,24 @@ struct link_speed {
   friend bool operator==(const link_speed&, const link_speed&) = default;
 };
 
-/// One device of a machine with identical nodes. Peaks are data-sheet values (dense); the members *_share are the fractions of them that programs
-/// reach.
+/// A device in a machine of identical nodes. Peaks are dense data-sheet values; *_share: the fraction that programs reach.
 struct machine {
   std::string name{};
-  double fp64 = 0, fp32 = 0, bf16 = 0, fp16 = 0;  ///< peak FLOP/s of matrix products; 0: not supported
+  double fp64 = 0, fp32 = 0, bf16 = 0, fp16 = 0;  ///< peak FLOP/s of matrix products; 0: unsupported
   double memory_bandwidth = 0;                    ///< bytes per second
   std::size_t memory = 0;                         ///< bytes
   std::size_t devices_per_node = 1;
-  link_speed inside{};   ///< to devices of the same node
-  link_speed between{};  ///< to devices of other nodes
+  link_speed inside{};   ///< within a node
+  link_speed between{};  ///< between nodes
 
-  double matmul_share = 0.7;     ///< of the peak FLOP/s; large products of a good library
-  double bandwidth_share = 0.8;  ///< of the memory bandwidth
-  double link_share = 0.8;       ///< of the link bandwidth
-  double launch = 0;             ///< launch overhead per kernel, in seconds
-  double message = 7e-6;         ///< processor seconds per message sent; measured between processes and threads of one host
+  double matmul_share = 0.7;     ///< of peak FLOP/s; large products of a good library
+  double bandwidth_share = 0.8;
+  double link_share = 0.8;
+  double launch = 0;             ///< seconds per kernel
+  double message = 7e-6;         ///< processor seconds per message; measured between processes and threads of one host
 
-  /// Peak FLOP/s of products in a dtype, by the dtype's name.
-  ///   throws  config_error when the machine does not support it
+  /// Peak FLOP/s by dtype name.
+  ///   throws  config_error when unsupported
   [[nodiscard]] double peak(std::string_view dtype) const {
     const double found = dtype == "fp64" ? fp64 : dtype == "fp32" ? fp32 : dtype == "bf16" ? bf16 : dtype == "fp16" ? fp16 : 0.0;
     require<config_error>(found > 0, "machine ", name, ": must compute in ", dtype, "; it does not");
@@ -47,7 +46,7 @@ struct machine {
   friend bool operator==(const machine&, const machine&) = default;
 };
 
-/// throws config_error when a value of the description makes no sense
+/// throws config_error for an invalid value
 inline void require_machine(const machine& m) {
   const auto check = [&](double value, std::string_view what, bool must_be) {
     require<config_error>(std::isfinite(value) && (must_be ? value > 0 : value >= 0), "machine ", m.name, ": ", what, " must be ",

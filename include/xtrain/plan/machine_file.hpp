@@ -1,4 +1,4 @@
-// A machine description as a JSON file. Component 'io'.
+// A machine as a JSON file. Component 'io'.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace xtrain {
 
-/// Keys are the members of `machine`; omitted ones have its defaults.
+/// Keys are the members of `machine`; omitted ones have defaults.
 ///   who      names the text in errors
 ///   throws   config_error, data_error
 [[nodiscard]] machine parse_machine(std::string_view text, const std::string& who);
 /// throws file_error too
 [[nodiscard]] machine read_machine(const std::string& path);
 
-/// A description that parse_machine can read.
+/// Inverse of parse_machine.
 [[nodiscard]] std::string machine_text(const machine& m);
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Definitions of machine_file.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of machine_file.hpp.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A misspelled key must be an error, and not be taken for an omitted one.
+/// A misspelled key must be an error.
 inline void require_known(const json_settings& object, std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : object.object().items()) {
     bool found = false;

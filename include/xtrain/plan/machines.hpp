@@ -1,4 +1,4 @@
-// Common machines, from public figures: data sheets for the devices, and the usual network of eight-device nodes.
+// Common machines, from public data sheets and the usual network of eight-device nodes.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ inline constexpr std::size_t gib = std::size_t{1} << 30;
 
 }  // namespace detail
 
-/// NVIDIA A100 SXM with 80 GB; NVLink 3, a 200 Gbit/s adapter per device (DGX A100).
+/// NVIDIA A100 SXM, 80 GB; NVLink 3, a 200 Gbit/s adapter per device (DGX A100).
 [[nodiscard]] inline machine a100() {
   using namespace detail;
   return {.name = "a100",
@@ -33,7 +33,7 @@ inline constexpr std::size_t gib = std::size_t{1} << 30;
           .launch = 3 * microsecond};
 }
 
-/// NVIDIA H100 SXM with 80 GB; NVLink 4, a 400 Gbit/s adapter per device (DGX H100).
+/// NVIDIA H100 SXM, 80 GB; NVLink 4, a 400 Gbit/s adapter per device (DGX H100).
 [[nodiscard]] inline machine h100() {
   using namespace detail;
   return {.name = "h100",
@@ -49,7 +49,7 @@ inline constexpr std::size_t gib = std::size_t{1} << 30;
           .launch = 3 * microsecond};
 }
 
-/// NVIDIA H200 SXM: an H100 with more and faster memory.
+/// NVIDIA H200 SXM: an H100 with other memory.
 [[nodiscard]] inline machine h200() {
   machine m = h100();
   m.name = "h200";
@@ -58,8 +58,8 @@ inline constexpr std::size_t gib = std::size_t{1} << 30;
   return m;
 }
 
-/// Ascend 910B with 64 GB; HCCS to seven neighbors, a 200 Gbit/s adapter per device (Atlas 800T A2). Sources disagree: products of this
-/// name are listed with 256 to 400 TFLOP/s in fp16 and a memory bandwidth of 0.8 to 1.6 TB/s.
+/// Ascend 910B, 64 GB; HCCS to seven neighbors, a 200 Gbit/s adapter per device (Atlas 800T A2). Sources differ: 256 to 400 TFLOP/s in fp16, 0.8 to
+/// 1.6 TB/s.
 [[nodiscard]] inline machine ascend_910b() {
   using namespace detail;
   return {.name = "910b",
@@ -74,8 +74,7 @@ inline constexpr std::size_t gib = std::size_t{1} << 30;
           .launch = 5 * microsecond};
 }
 
-/// Moore Threads MTT S4000 with 48 GB; MTLink 1.0. The network between nodes is not published: assumed is a 100 Gbit/s adapter per
-/// device.
+/// Moore Threads MTT S4000, 48 GB; MTLink 1.0. Network unpublished; assumed: a 100 Gbit/s adapter per device.
 [[nodiscard]] inline machine mtt_s4000() {
   using namespace detail;
   return {.name = "s4000",

@@ -1,4 +1,4 @@
-// Measures the machine that a program runs on.
+// Measures the host.
 #pragma once
 
 #include <xtrain/core/dtype.hpp>
@@ -7,9 +7,8 @@
 
 namespace xtrain {
 
-/// All threads of an opened cpu as one device, without other devices: its peak multiply-adds and memory bandwidth. Takes half a second
-/// and 256 MiB.
-///   departs   products in fp64 and fp16 are not measured: 0
+/// All threads of an opened cpu as one device: peak multiply-adds and memory bandwidth. Takes 0.5 s and 256 MiB.
+///   departs   fp64 and fp16 products are not measured: 0
 template <class Context>
 [[nodiscard]] machine measure_machine(const Context& on) {
   return {.name = "cpu",

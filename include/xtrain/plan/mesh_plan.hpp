@@ -1,4 +1,4 @@
-// One distribution of a run over devices: what its ranks need and send, and how long its step takes.
+// Plans one distribution of a run: memory, traffic and step time of its ranks.
 #pragma once
 
 #include <algorithm>
@@ -27,26 +27,26 @@
 
 namespace xtrain {
 
-/// What is trained in a step, and the mesh. The strategy is a type.
+/// Batch and mesh; the strategy is a type.
 struct mesh_settings {
   mesh_sizes mesh{};
-  std::size_t shards = 0;             ///< ranks per sharded copy; 0: all ranks with the same weights; 1: no sharding
-  std::size_t chunks = 1;             ///< stages on each rank
-  std::size_t global_batch_size = 1;  ///< sequences of a step, on all devices together
-  std::size_t micro_batch_size = 1;   ///< sequences of a micro-batch, per data-parallel rank
-  std::size_t seq_length = 0;         ///< in tokens; 0: the model's max_position_embeddings
+  std::size_t shards = 0;             ///< ranks per sharded copy; 0: all ranks with equal weights; 1: no sharding
+  std::size_t chunks = 1;             ///< stages per rank
+  std::size_t global_batch_size = 1;  ///< sequences per step, all devices
+  std::size_t micro_batch_size = 1;   ///< sequences per micro-batch and data-parallel rank
+  std::size_t seq_length = 0;         ///< in tokens; 0: max_position_embeddings
 };
 
-/// The result of planning one mesh.
+/// Result for one mesh.
 struct found_plan {
   std::string_view strategy{}, recompute{};
-  std::size_t parameters = 0;  ///< of the model
+  std::size_t parameters = 0;
   run_layout layout{};
-  std::size_t micro_batch_size = 0;                ///< in sequences
-  std::size_t bytes = 0;                           ///< of device memory, on the rank that needs most
-  std::array<std::size_t, memory_roles> memory{};  ///< the same by role
-  std::size_t stage = 0;                           ///< the pipeline position of that rank
-  step_traffic sent{};                             ///< in a step, by the rank that sends most
+  std::size_t micro_batch_size = 0;                ///< sequences
+  std::size_t bytes = 0;                           ///< device memory of the rank that needs most
+  std::array<std::size_t, memory_roles> memory{};  ///< by role
+  std::size_t stage = 0;                           ///< that rank's pipeline position
+  step_traffic sent{};                             ///< per step, of the rank that sends most
   predicted_step time{};
   double tokens_per_second = 0;  ///< per device
   double share_of_peak = 0;      ///< of the operations that the model needs
@@ -59,8 +59,7 @@ template <class Recipe, class Strategy>
 struct recipe_with_strategy : Recipe {
   using parallel = Strategy;
 };
-/// A single device without sharding: its operations are those that the model needs. One type for recipes that differ only in
-/// recomputation.
+/// A single device without sharding, for the operations that the model needs; one type for recipes that differ only in recomputation.
 template <class Recipe>
 using recipe_of_one = recipe_axes<typename Recipe::device, typename Recipe::precision, single, typename Recipe::optimizer, recompute_none,
                                   typename Recipe::offload, typename Recipe::adapter, typename Recipe::objective>;
@@ -76,7 +75,7 @@ inline constexpr bool strategy_spreads_experts = requires {
 template <class Schedule, class Beside>
 inline constexpr bool strategy_spreads_experts<pipeline<Schedule, Beside>> = strategy_spreads_experts<Beside>;
 
-/// For a whole model on one device: operations per token, forward and backward, and the bytes that strategies shard.
+/// One device: operations per token (forward and backward), bytes that strategies shard.
 struct model_needs {
   std::size_t parameters = 0;
   double operations = 0;
@@ -87,26 +86,26 @@ struct model_needs {
   return {step.parameters, step.record.operations() / static_cast<double>(step.num_tokens), bytes(memory_role::weights), bytes(memory_role::gradients),
           bytes(memory_role::optimizer)};
 }
-/// A micro-batch of one sequence on one device.
+/// One sequence on one device.
 template <class Model>
 [[nodiscard]] dry_run run_dry_on_one(const typename Model::config_type& sizes, std::size_t context, const typename Model::device::properties& properties) {
   using one = typename Model::template with_recipe<recipe_of_one<typename Model::recipe>>;
   return plan<trainer<one>>(sizes, {}, {.max_steps = 1, .micro_batch_size = 1, .seq_length = context}, properties);
 }
 
-/// What a rank sends in a step, from a dry run of `dry_micro_batches` micro-batches.
+/// A rank's traffic per step, from a dry run of `dry_micro_batches` micro-batches.
 [[nodiscard]] step_traffic sent_in_step(const dry_run& one, std::size_t dry_micro_batches, const run_layout& layout);
 
 inline constexpr std::size_t max_devices = std::size_t{1} << 20;        // groups list their ranks
-inline constexpr std::size_t max_stage_batches = std::size_t{1} << 22;  // schedules list the actions of stages
+inline constexpr std::size_t max_stage_batches = std::size_t{1} << 22;  // schedules list the stages' actions
 
-/// throws config_error when no run can have these sizes
+/// throws config_error for impossible sizes
 void require_mesh(const mesh_settings& s, const machine& on);
 
 template <class Model, class Strategy>
 using model_on_mesh = typename Model::template with_recipe<recipe_with_strategy<typename Model::recipe, Strategy>>;
-/// The options of the first rank of a stage.
-///   cache   the cache of checked schedules; may be null
+/// For the first rank of a stage.
+///   cache   of checked schedules; may be null
 template <class Model, class Strategy>
 [[nodiscard]] auto options_on_mesh(const mesh_settings& s, std::size_t stage, const std::shared_ptr<schedule_cache>& cache) {
   const std::size_t stages = s.mesh.pipeline_parallel_size;
@@ -126,14 +125,14 @@ template <class Model, class Strategy>
 [[nodiscard]] inline std::size_t micro_batches_of(const mesh_settings& s) {
   return s.global_batch_size / (s.mesh.data_parallel_size * s.mesh.expert_parallel_size) / s.micro_batch_size;
 }
-/// The layout of a mesh that require_mesh allows.
+/// For a mesh that passes require_mesh.
 template <class Model, class Strategy>
 [[nodiscard]] run_layout layout_on_mesh(const typename Model::config_type& sizes, const mesh_settings& s) {
   run_layout layout = layout_of<typename model_on_mesh<Model, Strategy>::recipe>(options_on_mesh<Model, Strategy>(s, 0, nullptr).parallel, micro_batches_of(s));
   if (sizes.num_experts > 0 && sizes.balances_experts) layout.stage_messages = 2;
   return layout;
 }
-/// A dry run of some micro-batches, on the first rank of a stage.
+/// Some micro-batches, on the first rank of a stage.
 template <class Model, class Strategy>
 [[nodiscard]] dry_run run_dry_on_mesh(const typename Model::config_type& sizes, const mesh_settings& s, std::size_t stage, std::size_t micro_batches,
                                       const typename Model::device::properties& properties, const std::shared_ptr<schedule_cache>& cache) {
@@ -142,8 +141,8 @@ template <class Model, class Strategy>
       {.max_steps = 1, .micro_batch_size = s.micro_batch_size, .gradient_accumulation_steps = micro_batches, .seq_length = s.seq_length}, properties);
 }
 
-/// As plan_mesh. Stops early when it needs more than `limit` bytes: then only memory is filled in.
-///   cache   the cache of checked schedules, reused for the next mesh
+/// plan_mesh; above `limit` bytes only memory is filled in.
+///   cache   of checked schedules, reused for the next mesh
 template <class Model, class Strategy>
 [[nodiscard]] found_plan plan_mesh_within(std::size_t limit, const model_needs& needs, const typename Model::config_type& sizes, const mesh_settings& s,
                                           const machine& on, const typename Model::device::properties& properties,
@@ -155,7 +154,7 @@ template <class Model, class Strategy>
                         " must have tensor ranks; given tensor 1");
   require<config_error>(strategy_spreads_experts<Strategy> || s.mesh.expert_parallel_size == 1, "mesh: ", Strategy::name,
                         " has no expert parallelism; given expert ", s.mesh.expert_parallel_size);
-  // a rank never has more micro-batches in flight than this: more of them take more time, but not more memory
+  // maximum micro-batches in flight: more take time, not memory
   const std::size_t dry_micro_batches = std::min(micro_batches, (s.chunks == 1 ? 1 : 2) * stages);
   std::vector<std::size_t> measured_stages{0};
   if (stages > 2) measured_stages.push_back(1);
@@ -187,9 +186,8 @@ template <class Model, class Strategy>
 
 }  // namespace detail
 
-/// Plans one distribution of a model, whether it fits the machine or not. Model sets family, precision, optimizer, recomputation and
-/// adapter; Strategy replaces its own.
-///   throws  config_error when heads, layers or sequences are not divisible this way
+/// Plans one distribution, whether it fits or not. Model sets family, precision, optimizer, recomputation and adapter; Strategy replaces its strategy.
+///   throws  config_error when heads, layers or sequences are not divisible
 template <class Model, class Strategy>
 [[nodiscard]] found_plan plan_mesh(const typename Model::config_type& sizes, const mesh_settings& settings, const machine& on,
                                    const typename Model::device::properties& properties) {
@@ -200,7 +198,7 @@ template <class Model, class Strategy>
                                                  std::make_shared<schedule_cache>());
 }
 
-/// A plan as printable text.
+/// As text.
 [[nodiscard]] std::string mesh_text(const found_plan& plan);
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Definitions of mesh_plan.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of mesh_plan.hpp.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +56,7 @@ XTRAIN_INLINE void require_mesh(const mesh_settings& s, const machine& on) {
                           ", tensor ", tensor, ", context ", context, ", expert ", expert, " and ", pipeline, " stages");
     ranks *= size;
   }
-  const std::size_t others = data * expert;  // ranks with other sequences of the batch
+  const std::size_t others = data * expert;  // ranks with other sequences
   require<config_error>(s.global_batch_size % others == 0 && s.global_batch_size / others % s.micro_batch_size == 0,
                         "mesh: global_batch_size must be a multiple of data x ", expert > 1 ? "expert x " : "", "micro_batch_size; given ",
                         s.global_batch_size, ", ", others, " and ", s.micro_batch_size);

@@ -1,4 +1,4 @@
-// What a run will need, before it runs.
+// What a run needs.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace xtrain {
 
-/// A dry run of one step of the trainer. Nothing of the run is allocated.
+/// A dry run of one step, without allocation.
 ///   throws  config_error when sizes and settings contradict each other
 template <trainer_with_dry_run Trainer>
 [[nodiscard]] dry_run plan(const typename Trainer::model_type::config_type& sizes, const typename Trainer::model_type::options& options,
@@ -20,15 +20,14 @@ template <trainer_with_dry_run Trainer>
   return Trainer::run_dry(sizes, options, settings, properties);
 }
 
-/// The memory of a model that is not trained, beside one that is: of a reference_model, a teacher_model or a reward_scorer, and of the model itself.
-/// dry_run::set_beside adds it to the plan of the run.
+/// Memory of a second model (reference_model, teacher_model, reward_scorer); dry_run::set_beside adds it to a run's plan.
 template <second_model_with_dry_run Second>
 [[nodiscard]] planned_memory plan(const typename Second::model_type::config_type& sizes, const typename Second::model_type::options& options,
                                   const typename Second::config& settings, const typename Second::device::properties& properties) {
   return Second::run_dry(sizes, options, settings, properties);
 }
 
-/// The plan as a printable table: parameters, memory by role, operations by kernel.
+/// A table of parameters, memory by role, operations by kernel.
 [[nodiscard]] inline std::string plan_text(const dry_run& plan) {
   const auto padded = [](std::string text, std::size_t width) {
     text.resize(std::max(text.size(), width), ' ');
@@ -68,7 +67,7 @@ template <second_model_with_dry_run Second>
   return text;
 }
 
-/// throws memory_error, with the plan, when the run does not fit in `limit` bytes
+/// throws memory_error, with the plan, above `limit` bytes
 inline void require_fit(const dry_run& plan, std::size_t limit) {
   require<memory_error>(plan.total() <= limit, "memory: the run must fit ", bytes_text(limit), "; it needs ", bytes_text(plan.total()),
                         ":\n", plan_text(plan), "Lower micro_batch_size or seq_length, or choose another precision, recompute or adapter policy");

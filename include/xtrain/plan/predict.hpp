@@ -1,4 +1,4 @@
-// Predicts how long a step takes on a machine: from what its ranks compute and send, and how they wait for each other.
+// Predicts a step's time on a machine from its ranks' work, traffic and waits.
 #pragma once
 
 #include <cstddef>
@@ -17,34 +17,33 @@
 
 namespace xtrain {
 
-/// Seconds. The parts sum to the whole.
+/// Seconds; the parts sum to `seconds`.
 struct predicted_step {
   double seconds = 0;
-  double passes = 0;    ///< forwards and backwards of the rank that has most of them
-  double layers = 0;    ///< that rank waits for its tensor-, context- or expert-parallel ranks
-  double bubble = 0;    ///< it waits for other stages
-  double exchange = 0;  ///< gradients and weights, as far as not overlapped
-  double update = 0;    ///< the optimizer
+  double passes = 0;    ///< forwards and backwards of the rank with most
+  double layers = 0;    ///< its waits for tensor-, context- or expert-parallel ranks
+  double bubble = 0;    ///< its waits for stages
+  double exchange = 0;  ///< gradients and weights, not overlapped
+  double update = 0;    ///< optimizer
 
-  /// For a step of the whole run.
-  ///   operations   those the model needs, on all ranks, without recomputation
+  ///   operations   that the model needs, on all ranks, without recomputation
   [[nodiscard]] double share_of_peak(double operations, std::size_t devices, double peak) const;
 };
 
 namespace detail {
 
-/// Matrix products, which run on an accelerator's matrix units.
+/// Products run on matrix units.
 [[nodiscard]] bool is_product(std::string_view kernel);
-/// Runs once per step, for any number of micro-batches.
+/// Runs once per step.
 [[nodiscard]] inline bool is_update(std::string_view kernel) {
   return kernel == "adamw" || kernel == "adamw_8bit" || kernel == "lion" || kernel == "sgd" || kernel == "sum_of_squares" ||
          kernel.starts_with("muon") || kernel.starts_with("adafactor");
 }
 
-/// Compute overlaps memory access: the longer of the two counts.                      [Williams et al. 2009, "Roofline"]
+/// The longer of compute and memory access.                      [Williams et al. 2009, "Roofline"]
 [[nodiscard]] double seconds_of(const kernel_count& kernel, const machine& on, std::string_view dtype);
 
-/// Ranks first, first + stride, ..., some of which are on the same node.
+/// Ranks first, first + stride, ..., some on one node.
 struct rank_line {
   std::size_t count = 1, stride = 1;
 
@@ -53,40 +52,39 @@ struct rank_line {
 
 [[nodiscard]] double seconds_of(double bytes, const link_speed& link, const machine& on);
 
-/// The rounds of collectives, one after the other. In each a rank sends to some others, inside and between nodes at the same time, and waits for
-/// one latency: `rounds` is the time to fill. The processor posts messages one after the other.
-///   directly   every rank sends to all others in one round, however many there are
+/// Collectives in successive rounds. Per round a rank sends inside and between nodes at once and waits one latency: `rounds` is the time to fill.
+/// Messages are posted one after the other.
+///   directly   one round to all ranks, whatever their number
 [[nodiscard]] double seconds_of(const traffic& sent, const rank_line& ranks, const machine& on, bool directly = false);
 
-/// Ring: every rank sends to the next; all are as fast as the slowest link.
+/// Ring: each sends to the next; the slowest link decides.
 [[nodiscard]] double seconds_round(const traffic& sent, const rank_line& ranks, const machine& on);
 
-/// What one rank spends in a step.
+/// A rank's seconds per step.
 struct rank_seconds {
-  double passes = 0, layers = 0;            // of all micro-batches
-  double gradients = 0, weights = 0;        // of a step
-  double table = 0, update = 0;             // likewise
-  double message = 0, message_latency = 0;  // of what a micro-batch sends to the next stage
+  double passes = 0, layers = 0;            // all micro-batches
+  double gradients = 0, weights = 0;        // per step
+  double table = 0, update = 0;             // per step
+  double message = 0, message_latency = 0;  // a micro-batch's message to the next stage
 
   rank_seconds(const dry_run& one, std::size_t dry_micro_batches, const run_layout& layout, const machine& on, std::string_view dtype);
 };
 
 }  // namespace detail
 
-/// A step's time, from dry runs of ranks of one pipeline in the order of stages: of one rank for all, of the first and the last, of the
-/// first, a middle one and the last, or of each.
-///   dtype       of products, by name: dtype_traits<T>::name
-///   dry_micro_batches   micro-batches of the dry run; 0: as many as the layout has. What depends on their number is scaled
-///   departs     from the ring of [Patarasuk & Yuan 2009]: groups halve recursively, neighbors first, so that a node reduces before it sends
-///               over the network. Additions and copies are assumed to be hidden behind the links
-///   throws      config_error when the schedule cannot be made, or the machine lacks this dtype or these links
+/// A step's time, from dry runs of one pipeline's ranks by stage: one for all; first and last; first, middle and last; or each.
+///   dtype               of products: dtype_traits<T>::name
+///   dry_micro_batches   in the dry run; 0: as in the layout; otherwise counts are scaled
+///   departs             from the ring of [Patarasuk & Yuan 2009]: groups halve recursively, neighbors first, so that a node reduces before it uses the
+///                       network. Links hide additions and copies
+///   throws              config_error when the schedule is impossible, or the machine lacks this dtype or these links
 [[nodiscard]] predicted_step predict(std::span<const dry_run> ranks, const run_layout& layout, const machine& on, std::string_view dtype,
                                      std::size_t dry_micro_batches = 0);
 
-/// From the dry run of one rank, for all ranks.
+/// From one rank's dry run, for all.
 [[nodiscard]] predicted_step predict(const dry_run& rank, const run_layout& layout, const machine& on, std::string_view dtype);
 
-/// A prediction as printable text.
+/// As text.
 [[nodiscard]] std::string prediction_text(const predicted_step& step);
 
 }  // namespace xtrain

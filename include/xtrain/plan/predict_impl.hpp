@@ -1,4 +1,4 @@
-// Definitions of predict.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of predict.hpp.
 #pragma once
 
 #include <algorithm>
@@ -81,7 +81,7 @@ XTRAIN_INLINE rank_seconds::rank_seconds(const dry_run& one, std::size_t dry_mic
                                          std::string_view dtype) {
   const auto& [data, tensor, pipeline, context, expert] = layout.mesh;
   const double times = static_cast<double>(layout.micro_batches) / static_cast<double>(dry_micro_batches);
-  double attention = 0;  // on blocks of keys, while the next ones are in flight
+  double attention = 0;  // on blocks of keys, while others are in flight
   for (const kernel_count& kernel : one.update.kernels) update += seconds_of(kernel, on, dtype);
   for (const kernel_count& kernel : one.record.since(one.update).kernels) {
     const double seconds = seconds_of(kernel, on, dtype);
@@ -89,9 +89,9 @@ XTRAIN_INLINE rank_seconds::rank_seconds(const dry_run& one, std::size_t dry_mic
     else passes += times * seconds;
     if (kernel.name.starts_with("attention_block")) attention += seconds;
   }
-  const rank_line beside{data * context, tensor * expert};  // ranks with the same weights
+  const rank_line beside{data * context, tensor * expert};  // ranks with equal weights
   const traffic& shared = one.sent.of(traffic_role::context_parallel);
-  // in all turns of a ring but the last, keys are in flight
+  // keys are in flight in all turns but the last
   const double turns = static_cast<double>(context - 1) / static_cast<double>(context);
   const double context_parallel = layout.ring ? std::max(0.0, seconds_round(shared, {context, tensor}, on) - turns * attention)
                                               : seconds_of(shared, {context, tensor}, on, true);
@@ -106,7 +106,7 @@ XTRAIN_INLINE rank_seconds::rank_seconds(const dry_run& one, std::size_t dry_mic
   const link_speed& link = one_node ? on.inside : on.between;
   table = seconds_of(static_cast<double>(one.sent.of(traffic_role::tied_table).bytes), link, on);
   if (const traffic& stages = one.sent.of(traffic_role::pipeline_parallel); stages.messages > 0) {
-    // messages sent together take as long as their bytes in total, and their latencies overlap
+    // messages sent together: bytes add, latencies overlap
     message = seconds_of(
         static_cast<double>(stages.bytes) / (static_cast<double>(stages.messages) / static_cast<double>(layout.stage_messages)), link, on);
     message_latency = link.latency + on.message;
@@ -129,8 +129,7 @@ XTRAIN_INLINE predicted_step predict(std::span<const dry_run> ranks, const run_l
     return spent[std::min(pipeline_rank, spent.size() < 3 ? 0 : spent.size() - 2)];
   };
 
-  // stages of the pipeline, including communication within a stage; gradients are exchanged during the last backward and, where that is
-  // too short, after it
+  // stages with communication inside; gradients are exchanged during and, if that is too short, after the last backward
   const double share = 1.0 / static_cast<double>(m * layout.chunks);
   pipeline_costs costs;
   for (std::size_t stage = 0; stage < pipeline_ranks * layout.chunks; ++stage) {
@@ -146,7 +145,7 @@ XTRAIN_INLINE predicted_step predict(std::span<const dry_run> ranks, const run_l
 
   predicted_step step;
   const bool steps_apart = layout.zero_stage == 1 || layout.zero_stage == 2;  // weights are gathered after the optimizer step
-  double worked = 0, late = 0;  // end of the last backward; delay of the first forwards by late weights
+  double worked = 0, late = 0;  // end of the last backward; delay of first forwards by late weights
   for (std::size_t pipeline_rank = 0; pipeline_rank < pipeline_ranks; ++pipeline_rank)
     for (const timed_action& timed : line.ranks[pipeline_rank]) {
       if (is_work(timed.action.kind)) worked = std::max(worked, timed.end);

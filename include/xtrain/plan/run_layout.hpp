@@ -1,4 +1,4 @@
-// How a run is distributed over ranks: what a prediction needs besides the work of a single rank.
+// A run's distribution over ranks.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,16 @@
 
 namespace xtrain {
 
-/// From innermost to outermost: tensor-, context-, expert- (these also have other sequences of the batch), data- and pipeline-parallel ranks, in the
-/// order in which strategies assign them.
+/// Innermost to outermost, as strategies assign ranks: tensor-, context-, expert- (with other sequences), data-, pipeline-parallel.
 struct run_layout {
   mesh_sizes mesh{};
-  bool has_sequence_parallel = false;  ///< sequence parallelism: the regions between layers are sharded too
-  bool ring = false;                   ///< ring attention: keys and values circulate
-  std::size_t chunks = 1;              ///< stages on each rank
-  std::size_t micro_batches = 1;       ///< of a step
+  bool has_sequence_parallel = false;  ///< regions between layers are sharded
+  bool ring = false;                   ///< ring attention
+  std::size_t chunks = 1;              ///< stages per rank
+  std::size_t micro_batches = 1;       ///< per step
   std::size_t zero_stage = 0;
-  std::size_t stage_messages = 1;  ///< from a stage to the next, sent together: 2 with the load of balanced experts
-  double forward_share = 1.0 / 3;  ///< of forward and backward together; a quarter with full recomputation
+  std::size_t stage_messages = 1;  ///< sent together to the next stage: 2 with the load of balanced experts
+  double forward_share = 1.0 / 3;  ///< of forward + backward; 1/4 with full recomputation
   pipeline_schedule (*schedule)(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) = one_forward_one_backward::make;
 };
 
@@ -52,8 +51,8 @@ template <class Strategy>
 
 }  // namespace detail
 
-/// The layout of a run of this recipe.
-///   throws  config_error when its ranks are not a multiple of the axis sizes
+/// For a recipe.
+///   throws  config_error when ranks are not a multiple of the axis sizes
 template <class Recipe>
 [[nodiscard]] run_layout layout_of(const typename Recipe::parallel::config& config, std::size_t micro_batches) {
   using strategy = typename Recipe::parallel;
@@ -71,7 +70,7 @@ template <class Recipe>
     expert = config.expert_parallel_size;
     const std::size_t together = tensor * context * expert;
     if (config.shards == 1) layout.zero_stage = 0;  // no sharding
-    // `data` counts all ranks with other sequences of the batch, whatever experts they hold
+    // `data` counts all ranks with other sequences, whatever their experts
     if constexpr (std::is_same_v<typename strategy::config, pipeline_ranks>) {
       const std::size_t beside = config.data_parallel_size * tensor * context;
       require<config_error>(together > 0 && beside > 0 && ranks % beside == 0 && config.data_parallel_size % expert == 0,

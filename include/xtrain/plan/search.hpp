@@ -1,5 +1,5 @@
-// Finds the fastest distributions of a model over devices. Every mesh that divides them is a layout: it is planned with a dry run, and its step time
-// predicted; or left out, where a bound shows that it does not fit, or that others are faster (layout_bounds.hpp).
+// Finds the fastest distributions of a model. Every mesh that divides the devices is a layout: planned by a dry run, with predicted step time; or left out
+// where a bound shows that it does not fit or is slower (layout_bounds.hpp).
 #pragma once
 
 #include <algorithm>
@@ -32,66 +32,63 @@
 
 namespace xtrain {
 
-/// What to search: how `devices` devices train `global_batch_size` sequences of `seq_length` tokens per step.
+/// The search space for `devices` devices.
 struct search_settings {
   std::size_t devices = 1;
-  std::size_t global_batch_size = 1;                           ///< sequences of a step, on all devices together
-  std::size_t seq_length = 0;                                  ///< in tokens; 0: the model's max_position_embeddings
-  std::vector<std::size_t> micro_batch_sizes{1, 2, 4, 8};      ///< to try, per data-parallel rank
-  std::vector<std::size_t> tensor_parallel_sizes{1, 2, 4, 8};  ///< to try; those larger than a node are skipped
-  std::vector<std::size_t> context_parallel_sizes{1};          ///< to try
-  std::vector<std::size_t> expert_parallel_sizes{1, 2, 4, 8};  ///< to try, by strategies that have this axis
-  std::vector<std::size_t> pipeline_parallel_sizes{};          ///< numbers of stages to try; empty: every divisor of the devices
-  std::vector<std::size_t> chunks{1};                          ///< numbers of stages per rank to try
+  std::size_t global_batch_size = 1;                           ///< sequences per step, all devices
+  std::size_t seq_length = 0;                                  ///< in tokens; 0: max_position_embeddings
+  std::vector<std::size_t> micro_batch_sizes{1, 2, 4, 8};      ///< per data-parallel rank
+  std::vector<std::size_t> tensor_parallel_sizes{1, 2, 4, 8};  ///< values above a node's size are skipped
+  std::vector<std::size_t> context_parallel_sizes{1};
+  std::vector<std::size_t> expert_parallel_sizes{1, 2, 4, 8};  ///< for strategies with this axis
+  std::vector<std::size_t> pipeline_parallel_sizes{};          ///< numbers of stages; empty: every divisor of the devices
+  std::vector<std::size_t> chunks{1};                          ///< stages per rank
   std::function<bool(const run_layout&)> wanted{};             ///< layouts to search; empty: all
 };
 
-/// The strategies that a search tries.
+/// Strategies to try.
 template <class... Strategy>
 struct strategies {};
-/// One of them without sharding over ranks with the same weights: with zero<Stage>, this is data_parallel. It needs no extra compilation.
+/// Without sharding over ranks with equal weights (zero<Stage>: data_parallel). No extra compilation.
 template <class Strategy>
 struct undivided {};
-/// Data, tensor, context and pipeline parallelism combined, with and without a sharded optimizer; without stages, also sharded gradients
-/// and sharded weights; and sequence parallelism.
+/// Data, tensor, context and pipeline parallelism, with and without sharded optimizer; without stages also sharded gradients and weights; sequence
+/// parallelism.
 using usual_strategies =
     strategies<undivided<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>>,
                pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>,
                parallel<zero<2>, tensor_parallel, context_parallel>, parallel<zero<3>, tensor_parallel, context_parallel>,
                pipeline<one_forward_one_backward, parallel<zero<1>, sequence_parallel>>>;
-/// For long sequences: ring attention among the context-parallel ranks.
+/// Ring attention, for long sequences.
 using ring_strategies = strategies<undivided<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, ring_context_parallel>>>,
                                    pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, ring_context_parallel>>,
                                    parallel<zero<3>, tensor_parallel, ring_context_parallel>>;
-/// For mixtures of experts: expert parallelism combined with tensor and context parallelism.
+/// For mixtures of experts.
 using expert_strategies = strategies<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel, expert_parallel>>,
                                      parallel<zero<3>, tensor_parallel, context_parallel, expert_parallel>>;
 
 namespace detail {
 
-/// What a search knows of a strategy.
 struct strategy_axes {
   bool has_stages = false, has_sequence_parallel = false, has_expert_parallel = false, ring = false;
   std::size_t shards = 0;  // as in mesh_settings
   pipeline_schedule (*schedule)(std::size_t, std::size_t, std::vector<std::size_t>) = nullptr;
 };
 
-/// A model under one strategy.
 class strategy_to_search {
  public:
   explicit strategy_to_search(const strategy_axes& of) : axes(of) {}
   virtual ~strategy_to_search() = default;
 
   [[nodiscard]] virtual run_layout layout(const mesh_settings& s) const = 0;
-  /// throws  config_error when heads, layers or micro-batches are not divisible this way
+  /// throws  config_error when heads, layers or micro-batches are not divisible
   [[nodiscard]] virtual found_plan plan(std::size_t limit, const mesh_settings& s, const std::shared_ptr<schedule_cache>& cache) const = 0;
-  /// A micro-batch through a model with `layers` layers: see layer_samples.
+  /// A micro-batch with `layers` layers: see layer_samples.
   [[nodiscard]] virtual dry_run sample(const mesh_settings& s, std::size_t layers, std::size_t stage) const = 0;
 
   const strategy_axes axes;
 };
 
-/// A model in a search.
 struct model_to_search {
   std::size_t layers = 0, max_position_embeddings = 0;
   model_needs needs{};
@@ -142,7 +139,7 @@ template <class Model>
   try {
     model.has_like_layers = sizes.num_layers == 1 || layers_are_alike(with_layers(1), with_layers(2), all, sizes.num_layers);
   } catch (const config_error&) {
-    // settings say something of every layer
+    // settings per layer
   }
   return model;
 }
@@ -158,7 +155,6 @@ struct strategy_in_list<undivided<Strategy>> {
   static constexpr std::size_t shards = 1;
 };
 
-/// One layout, and what is known of it.
 struct searched_layout {
   std::size_t model = 0, strategy = 0, sample = 0;
   mesh_settings settings{};
@@ -168,21 +164,21 @@ struct searched_layout {
 
 }  // namespace detail
 
-/// Columns of search_text that it has also where no line needs them.
+/// Optional columns of search_text.
 struct search_columns {
   bool context = false, expert = false;
 };
 
-/// A search over the layouts of one or several models: the same model with and without recomputation, or with different strategies.
+/// A search over layouts of one or more models: with and without recomputation, or with different strategies.
 class layout_search {
  public:
-  ///   threads  that plan; null: the process-wide pool
-  ///   throws   config_error when the machine makes no sense
+  ///   threads  for planning; null: the process-wide pool
+  ///   throws   config_error for an invalid machine
   explicit layout_search(machine on, std::shared_ptr<executor> threads = nullptr);
 
-  /// Adds the layouts of a model. Model sets family, precision, optimizer, recomputation and adapter; its own strategy is ignored.
-  ///   properties   of the device in the dry run: its scratch memory is what is counted
-  ///   throws       config_error when sizes or settings make no sense
+  /// Adds a model's layouts. Model sets family, precision, optimizer, recomputation and adapter; its strategy is ignored.
+  ///   properties   of the dry-run device, for scratch memory
+  ///   throws       config_error for invalid sizes or settings
   template <class Model, class Strategies = usual_strategies>
   void add(const typename Model::config_type& sizes, const search_settings& settings, const typename Model::device::properties& properties) {
     require_settings(settings);
@@ -192,20 +188,20 @@ class layout_search {
     add_each<Model>(Strategies{}, sizes, settings, properties);
   }
 
-  /// Layouts that divide devices and sequences; some may turn out not to divide heads or layers.
+  /// Layouts that divide devices and sequences; heads or layers may still not divide.
   [[nodiscard]] std::size_t layouts() const { return layouts_.size(); }
 
-  /// The fastest `most` layouts that fit, fastest first; of equally fast ones, those added first. The result does not depend on the number of threads.
-  ///   most      0: all. Otherwise, layouts that bounds show not to be among them are not planned; the result is the same
-  ///   watcher   is told of the progress; may be null
+  /// The fastest `most` layouts that fit, fastest first, then in order of addition; independent of the number of threads.
+  ///   most      0: all. Otherwise bounds leave out slower layouts, with the same result
+  ///   watcher   is told the progress; may be null
   [[nodiscard]] std::vector<found_plan> run(std::size_t most = 0, search_observer* watcher = nullptr);
-  /// The layout that needs least memory, whether it fits or not; none if no layout divides the model.
+  /// The layout with least memory, even if it does not fit; none: no layout divides the model.
   [[nodiscard]] std::optional<found_plan> least_memory(search_observer* watcher = nullptr);
 
-  /// Columns for the axes of all layouts that may fit, so that tables of one search have the same columns, however many lines they have.
+  /// Columns for all layouts that may fit: all tables of a search are alike.
   [[nodiscard]] search_columns columns() const;
 
-  /// Plans every layout, and calls visit(layout, bound, plan): for tests. There is no plan of a layout that does not divide the model.
+  /// For tests: plans every layout; visit(layout, bound, plan), without a plan where the model does not divide.
   template <class Visit>
   void for_each_bound(Visit&& visit) {
     count_samples(nullptr);
@@ -218,7 +214,7 @@ class layout_search {
   using samples_key = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, bool, bool>;
   struct shared_samples {
     samples_key key;
-    std::size_t whole = 0, stages = 0;  // strategies that make them, counted from 1; 0: none
+    std::size_t whole = 0, stages = 0;  // strategies that make them, from 1; 0: none
     mesh_settings settings{};
   };
 
@@ -246,13 +242,13 @@ class layout_search {
     strategies_.push_back(std::make_unique<detail::searched_strategy<Model, Strategy>>(axes, sizes, models_.back().needs, on_, properties));
     add_layouts(settings, first, unwanted);
   }
-  /// Adds the layouts of the last strategy, unless those from `first` on have them, or those that are not wanted.
+  /// Adds the last strategy's layouts, except unwanted ones and repetitions from `first` on.
   void add_layouts(const search_settings& settings, std::size_t first, std::vector<detail::searched_layout>& unwanted);
   void add_layout(const mesh_settings& s, const search_settings& settings, std::size_t first, std::vector<detail::searched_layout>& unwanted);
-  /// Weights, gradients and optimizer state only: the mean over the ranks, which is never more than what a dry run finds.
+  /// Mean of weights, gradients and optimizer state over the ranks: at most what a dry run finds.
   [[nodiscard]] bool weights_fit(const detail::searched_layout& one) const;
   void count_samples(progress* told);
-  /// none: it does not divide the model. Its memory only, if this is more than `limit`.
+  /// none: the model does not divide. Above `limit` bytes: memory only.
   [[nodiscard]] std::optional<found_plan> plan(const detail::searched_layout& one, std::size_t limit,
                                                const std::shared_ptr<schedule_cache>& cache = nullptr) const;
 
@@ -265,7 +261,7 @@ class layout_search {
   bool has_bounds_ = false;
 };
 
-/// All plans that fit, fastest first: every layout is planned. See layout_search::add for the arguments.
+/// Plans every layout; those that fit, fastest first. Arguments: layout_search::add.
 ///   most   as in layout_search::run
 template <class Model, class Strategies = usual_strategies>
 [[nodiscard]] std::vector<found_plan> search_plans(const typename Model::config_type& sizes, const search_settings& settings, const machine& on,
@@ -275,8 +271,7 @@ template <class Model, class Strategies = usual_strategies>
   return search.run(most);
 }
 
-/// The first `most` plans as a table. "8+s": eight tensor-parallel ranks with sequence parallelism. "4+r": four context-parallel ranks
-/// with ring attention.
+/// A table of the first `most` plans. "8+s": eight tensor-parallel ranks with sequence parallelism; "4+r": four context-parallel ranks with ring attention.
 [[nodiscard]] std::string search_text(const std::vector<found_plan>& found, std::size_t most = 10, const search_columns& columns = {});
 
 }  // namespace xtrain

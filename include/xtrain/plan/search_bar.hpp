@@ -1,4 +1,4 @@
-// The progress of a search as a line in a terminal; writes nothing if the output is not a terminal.
+// A search's progress as a terminal line; nothing if the output is no terminal.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// "[====        ] 1168 layouts, 12 planned, fastest 4.60 s, 3 s left". The line is wiped when the search is done.
+/// "[====        ] 1168 layouts, 12 planned, fastest 4.60 s, 3 s left". Wiped at the end.
 class search_bar final : public search_observer {
  public:
   explicit search_bar(std::FILE* to = stderr) : line_(to) {}

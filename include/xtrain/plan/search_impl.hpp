@@ -1,4 +1,4 @@
-// Definitions of search.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of search.hpp.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 
 namespace xtrain {
 
-/// A schedule cache for each thread.
+/// A schedule cache per thread.
 struct layout_search::caches_of_threads {
   explicit caches_of_threads(std::size_t threads) {
     for (std::size_t i = 0; i < threads; ++i) all_.push_back(std::make_shared<schedule_cache>());
@@ -37,7 +37,7 @@ struct layout_search::caches_of_threads {
   std::vector<std::shared_ptr<schedule_cache>> all_;
 };
 
-/// What is found and what is told, by all threads.
+/// Results and progress of all threads.
 class layout_search::progress {
  public:
   progress(search_observer* watcher, std::size_t layouts, std::size_t samples) : watcher_(watcher) {
@@ -50,7 +50,7 @@ class layout_search::progress {
     step();
   }
   void left_out() { did_sample(); }
-  /// A layout was planned: its place in the order of layouts, and the plan if it fits.
+  /// A layout was planned: `place` in the order of layouts; the plan if it fits.
   void planned(std::size_t place, std::optional<found_plan> found, std::size_t most) {
     const std::lock_guard lock(guard_);
     ++so_far_.planned;
@@ -64,7 +64,7 @@ class layout_search::progress {
     }
     step();
   }
-  /// Whether `most` layouts are faster.
+  /// `most` layouts are faster.
   [[nodiscard]] bool is_beaten(double seconds, std::size_t most) {
     const std::lock_guard lock(guard_);
     return most > 0 && found_.size() == most && seconds > found_.back().second.time.seconds;
@@ -84,7 +84,7 @@ class layout_search::progress {
   std::mutex guard_;
   search_observer* watcher_;
   search_progress so_far_;
-  std::vector<std::pair<std::size_t, found_plan>> found_;  // by time, then by place
+  std::vector<std::pair<std::size_t, found_plan>> found_;  // by time, then place
 };
 
 XTRAIN_INLINE layout_search::layout_search(machine on, std::shared_ptr<executor> threads)
@@ -146,7 +146,7 @@ XTRAIN_INLINE void layout_search::add_layout(const mesh_settings& s, const searc
   } catch (const config_error&) {
     return;  // too many micro-batches
   }
-  // when no other rank has the same weights, strategies that differ only in what such ranks shard are the same
+  // if no other rank has equal weights, strategies that differ only in sharding over such ranks are the same
   const auto is_same = [&](const detail::searched_layout& other) {
     const run_layout& at = other.layout;
     return at.mesh == s.mesh && at.chunks == one.layout.chunks && other.settings.micro_batch_size == s.micro_batch_size &&
@@ -200,7 +200,7 @@ XTRAIN_INLINE search_columns layout_search::columns() const {
 
 XTRAIN_INLINE void layout_search::count_samples(progress* told) {
   if (has_bounds_) return;
-  std::vector<std::optional<detail::layer_samples>> counted(samples_.size());  // none: not known
+  std::vector<std::optional<detail::layer_samples>> counted(samples_.size());  // none: unknown
   const auto count = [&](std::size_t i, std::size_t) {
     const shared_samples& of = samples_[i];
     const detail::model_to_search& model = models_[std::get<0>(of.key)];
@@ -221,7 +221,7 @@ XTRAIN_INLINE void layout_search::count_samples(progress* told) {
       }
       if (model.has_like_layers) counted[i] = std::move(all);
     } catch (const config_error&) {
-      // heads are not divisible this way, or there is no schedule for one micro-batch
+      // heads are not divisible, or one micro-batch has no schedule
     }
     if (told != nullptr) told->did_sample();
   };
@@ -237,7 +237,7 @@ XTRAIN_INLINE std::optional<found_plan> layout_search::plan(const detail::search
   try {
     return strategies_[one.strategy]->plan(limit, one.settings, cache);
   } catch (const config_error&) {
-    return std::nullopt;  // heads, layers or micro-batches are not divisible this way
+    return std::nullopt;  // heads, layers or micro-batches are not divisible
   }
 }
 

@@ -1,4 +1,4 @@
-// The requirements on a precision policy, clause by clause.
+// Requirements on a precision policy.
 #pragma once
 
 #include <concepts>
@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// How an updated weight is rounded to its stored dtype.
+/// Rounding of an updated weight.
 enum class rounding : std::uint8_t { nearest, stochastic };
 
 namespace clause {
@@ -36,7 +36,7 @@ concept precision_says_whether_the_loss_is_scaled = requires {
 template <class P>
 concept parameter_is_of_compute_type = std::same_as<typename P::parameter, typename P::compute>;
 
-/// Kernels accumulate in accumulate_t<compute> and round a weight gradient once, to compute, or not at all.
+/// Kernels accumulate in accumulate_t<compute> and round a weight gradient to compute once, or not at all.
 template <class P>
 concept gradient_is_of_compute_or_accumulate_type =
     std::same_as<typename P::gradient, typename P::compute> || std::same_as<typename P::gradient, accumulate_t<typename P::compute>>;
@@ -45,7 +45,7 @@ template <class P>
 concept master_not_narrower_than_parameter =
     dtype_traits<typename P::master>::unit_roundoff <= dtype_traits<typename P::parameter>::unit_roundoff;
 
-/// Without either, updates smaller than half a unit in the last place of the parameter vanish and training stalls silently.
+/// Otherwise updates below half a unit in the last place vanish and training stalls silently.
 template <class P>
 concept narrow_parameters_have_a_master_or_round_stochastically =
     sizeof(typename P::parameter) > 2 || !std::same_as<typename P::parameter, typename P::master> || P::update == rounding::stochastic;
@@ -65,7 +65,7 @@ concept precision = clause::precision_has_a_name<P> && clause::precision_names_a
     clause::master_not_narrower_than_parameter<P> && clause::narrow_parameters_have_a_master_or_round_stochastically<P> &&
     clause::narrow_exponent_scales_the_loss<P>;
 
-/// The optimizer keeps master weights in a wider dtype than the weights that layers read.
+/// The optimizer has master weights in a wider dtype than layers read.
 template <class P>
 inline constexpr bool has_master_copy = !std::is_same_v<typename P::master, typename P::parameter>;
 

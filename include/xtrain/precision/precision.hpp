@@ -1,4 +1,4 @@
-// Which dtype is used where, and where it is rounded. One struct per policy.
+// Dtypes by role, one struct per policy.
 #pragma once
 
 #include <xtrain/core/dtype.hpp>
@@ -9,17 +9,17 @@ namespace xtrain {
 /// Everything in fp32.
 struct fp32 {
   static constexpr std::string_view name = "fp32";
-  using parameter = float;  ///< weights as layers read them
+  using parameter = float;  ///< weights in layers
   using compute = float;    ///< activations and their gradients
   using gradient = float;   ///< weight gradients
-  using master = float;     ///< master weights, which the optimizer updates
-  using state = float;      ///< optimizer state per weight
+  using master = float;     ///< weights that the optimizer updates
+  using state = float;      ///< per weight
   static constexpr rounding update = rounding::nearest;
   static constexpr bool scales_loss = false;
 };
 
-/// bf16 weights and activations; weight gradients accumulate in fp32 over micro-batches and ranks; fp32 master weights and optimizer state.
-/// 18 bytes per weight with adamw.                                      [Kalamkar et al. 2019]
+/// bf16 weights and activations; weight gradients accumulate in fp32 over micro-batches and ranks; fp32 master weights and optimizer state. 18 bytes per
+/// weight with adamw.                                      [Kalamkar et al. 2019]
 struct bf16_mixed {
   static constexpr std::string_view name = "bf16_mixed";
   using parameter = bf16;
@@ -31,15 +31,15 @@ struct bf16_mixed {
   static constexpr bool scales_loss = false;
 };
 
-/// bf16_mixed, but weight gradients are rounded to bf16 after every micro-batch and every rank's sum. 16 bytes per weight with adamw, and
-/// half the communication; with one micro-batch per step on one rank, the only loss is one rounding.
+/// bf16_mixed with weight gradients rounded to bf16 after each micro-batch and each sum over ranks. 16 bytes per weight with adamw, half the
+/// communication; one micro-batch per step on one rank loses only one rounding.
 struct bf16_gradients : bf16_mixed {
   static constexpr std::string_view name = "bf16_gradients";
   using gradient = bf16;
 };
 
-/// Everything stored in bf16, accumulated in fp32. 8 bytes per weight with adamw. Updates smaller than half a bf16 unit would be
-/// lost, so they are rounded up or down at random instead.              [Gupta et al. 2015; Zamirai et al. 2020]
+/// Stored in bf16, accumulated in fp32. 8 bytes per weight with adamw. Stochastic rounding preserves updates below half a bf16 unit.
+///                                               [Gupta et al. 2015; Zamirai et al. 2020]
 struct bf16_pure {
   static constexpr std::string_view name = "bf16_pure";
   using parameter = bf16;
@@ -51,8 +51,8 @@ struct bf16_pure {
   static constexpr bool scales_loss = false;
 };
 
-/// fp16 weights, activations and gradients; fp32 master weights and optimizer state. Gradients would underflow in fp16, so dynamic
-/// loss scaling is used.                                                [Micikevicius et al. 2018]
+/// fp16 weights, activations and gradients; fp32 master weights and optimizer state. Dynamic loss scaling prevents gradient underflow.
+///                                               [Micikevicius et al. 2018]
 struct fp16_mixed {
   static constexpr std::string_view name = "fp16_mixed";
   using parameter = fp16;
@@ -64,7 +64,7 @@ struct fp16_mixed {
   static constexpr bool scales_loss = true;
 };
 
-/// Everything in fp64: for gradient checks, not for training.
+/// For gradient checks, not for training.
 struct fp64 {
   static constexpr std::string_view name = "fp64";
   using parameter = double;

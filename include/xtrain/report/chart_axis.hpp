@@ -1,4 +1,4 @@
-// The axes of charts: from numbers to places, and ticks at round numbers.
+// Chart axes: numbers to positions; ticks at round numbers.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct axis_tick {
   std::string text{};
 };
 
-/// From numbers to 0..1.
+/// Numbers to 0..1.
 struct chart_axis {
   double low = 0, high = 1;
   bool is_log = false;
@@ -28,7 +28,7 @@ struct chart_axis {
     return std::clamp(part, 0.0, 1.0);
   }
 
-  /// Ticks at round numbers, about `wanted` of them.
+  /// At round numbers, about `wanted`.
   template <class Text>
   [[nodiscard]] std::vector<axis_tick> ticks(double wanted, Text&& text) const {
     std::vector<axis_tick> all;
@@ -62,7 +62,7 @@ struct chart_axis {
   }
 };
 
-/// A tick's number, with as many decimals as steps between ticks need.
+/// With as many decimals as the step needs.
 [[nodiscard]] inline std::string tick_text(double value, double step) {
   const double size = std::max(std::abs(value), step);
   if (value == 0) return "0";

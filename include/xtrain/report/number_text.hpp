@@ -1,4 +1,4 @@
-// Numbers as a page shows them.
+// Numbers as text.
 #pragma once
 
 #include <array>
@@ -12,13 +12,13 @@
 
 namespace xtrain::detail {
 
-/// A number with so many significant digits: 0.00015, 2.081, 3e-07.
+/// `digits` significant digits: 0.00015, 2.081, 3e-07.
 [[nodiscard]] inline std::string digits_text(double value, int digits = 4) {
   std::array<char, 40> text{};
   std::snprintf(text.data(), text.size(), "%.*g", digits, value);
   return text.data();
 }
-/// The same, from 10,000 on with a decimal unit: 86.79k.
+/// From 10,000 on with a decimal unit: 86.79k.
 [[nodiscard]] inline std::string unit_text(double value, int digits = 4) {
   constexpr std::array<const char*, 5> units{"", "k", "M", "G", "T"};
   std::size_t unit = 0;
@@ -29,7 +29,7 @@ namespace xtrain::detail {
     }
   return concat(digits_text(value, digits), units[unit]);
 }
-/// A count with separators: 12,345.
+/// 12,345.
 [[nodiscard]] inline std::string grouped_text(std::size_t count) {
   std::string text = concat(count);
   for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");

@@ -1,4 +1,4 @@
-// The curves of runs as charts: a drawing of each, and its numbers as a table.
+// Curves as charts: a drawing and a table each.
 #pragma once
 
 #include <algorithm>
@@ -20,20 +20,20 @@
 
 namespace xtrain::detail {
 
-/// A curve of a run in a chart.
+/// A run's curve in a chart.
 struct chart_line {
   std::size_t run = 0;
   bool is_held_out = false;
   std::vector<step_bin> bins{};
-  std::vector<step_value> points{};  // the line
+  std::vector<step_value> points{};
 };
 
 struct chart {
   std::string id, title, unit;
-  bool from_zero = true;   // its axis begins at 0
+  bool from_zero = true;   // axis begins at 0
   bool may_be_log = false;
   bool is_smoothed = true;
-  double scale = 1;  // of the numbers, for percent
+  double scale = 1;
   std::vector<chart_line> lines{};
 };
 
@@ -103,7 +103,7 @@ class report_charts : report_part {
   }
 
  private:
-  /// The line of a curve, if a run has it.
+  /// Adds the curve if it has values.
   void add_line(chart& to, std::size_t run, const run_curve& curve, bool is_held_out) const {
     if (curve.count == 0) return;
     chart_line line{.run = run, .is_held_out = is_held_out, .bins = curve.bins.bins(facts_.points), .points = {}};
@@ -203,7 +203,7 @@ class report_charts : report_part {
     return step < 1 && value != std::floor(value) ? std::string() : tick_text(value, std::max(step, 1.0));
   }
 
-  /// Where a run was resumed, and which steps were skipped.
+  /// Resumptions and skipped steps.
   void marks(const chart& one, std::size_t r, const chart_axis& steps) {
     const run_log& run = runs_[r];
     std::string resumed, skips;
@@ -215,7 +215,7 @@ class report_charts : report_part {
     if (!skips.empty()) put("<path class=\"skips r", r, "\" d=\"", skips, "\"/>");
   }
 
-  /// What lies behind a line: every step, or the range of every bin.
+  /// Behind a line: every step, or each bin's range.
   void draw_spread(const chart_line& line, const chart_axis& steps, const chart_axis& values, bool is_smoothed) {
     if (line.is_held_out) return;
     const bool has_ranges = std::any_of(line.bins.begin(), line.bins.end(), [](const step_bin& bin) { return bin.count > 1; });
@@ -236,7 +236,7 @@ class report_charts : report_part {
     put("<polyline class=\"line", line.is_held_out ? " held" : "", " r", line.run, "\" points=\"");
     for (const step_value& point : line.points) put(x_of(steps, static_cast<double>(point.step)), ",", y_of(values, point.value), " ");
     put("\"");
-    if (!values.is_log) {  // for the numbers under the pointer
+    if (!values.is_log) {  // for numbers under the pointer
       put(" data-name=\"", several() ? facts_.plain_names[line.run] : std::string(), line.is_held_out ? (several() ? ", held-out" : "held-out") : "",
           "\" data-x=\"");
       for (std::size_t i = 0; i < line.points.size(); ++i) put(i > 0 ? " " : "", line.points[i].step);
@@ -247,7 +247,7 @@ class report_charts : report_part {
     put("/>");
   }
 
-  /// The lines of a chart at some steps, as a table.
+  /// A table of the lines at some steps.
   void numbers(const chart& one) {
     constexpr std::size_t rows = 12;
     std::vector<std::size_t> steps;

@@ -1,4 +1,4 @@
-// Definitions of report_page.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of report_page.hpp.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// The page: its frame, and its parts in order.
+/// The page's frame, and its parts in order.
 class report_writer : report_part {
  public:
   report_writer(std::span<const run_log> runs, const report_options& options, const report_facts& facts, std::string& body)
@@ -48,7 +48,7 @@ class report_writer : report_part {
     report_settings(runs_, facts_, body_).write();
     course();
     const std::string title = escaped(options_.title, 300);
-    // a text cannot know the number that the page gives its own script
+    // texts cannot contain this nonce: it depends on them
     const std::string own = checksum_text(concat(body_, report_script));
     return concat(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n",
@@ -67,7 +67,7 @@ class report_writer : report_part {
     for (std::size_t r = 0; r < runs_.size(); ++r) {
       style += concat(".r", r, "{", color(r), "}");
       if (several()) style += concat("body:has(#run-", r, ":not(:checked)) .chart .r", r, "{display:none}");
-      if (r >= 8) style += concat(".line.r", r, "{stroke-dasharray:", 2 + r / 8 * 2, " ", 3 + r / 8, "}");  // the colors repeat
+      if (r >= 8) style += concat(".line.r", r, "{stroke-dasharray:", 2 + r / 8 * 2, " ", 3 + r / 8, "}");  // colors repeat
     }
     return style;
   }

@@ -1,4 +1,4 @@
-// What the parts of a page have: the runs, their names and colors, and the text that they append to.
+// Base of page parts: runs, names, colors, output text.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,12 @@
 
 namespace xtrain::detail {
 
-/// What holds for all runs of a page.
+/// Facts common to all runs.
 struct report_facts {
-  std::vector<std::string> names{}, plain_names{};  // escaped: with markup, and without
+  std::vector<std::string> names{}, plain_names{};  // escaped: with and without markup
   std::size_t first_step = 0, last_step = 0;
-  std::size_t points = 600;  // of a curve
-  double time_constant = 0;  // of moving averages, in steps; 0: lines are not smoothed
+  std::size_t points = 600;  // per curve
+  double time_constant = 0;  // of moving averages, in steps; 0: not smoothed
 
   report_facts(std::span<const run_log> runs, const std::vector<std::string>& short_names) {
     for (const std::string& name : short_names) {
@@ -35,13 +35,13 @@ struct report_facts {
         if (const auto bins = curve.bins.bins(1); !bins.empty()) first_step = std::min(first_step, bins.front().first);
     if (first_step * 4 <= last_step) first_step = 0;
     points = std::clamp<std::size_t>(3000 / runs.size(), 100, 600);
-    // the same for all runs, so that they can be compared
+    // equal for all runs, for comparison
     const double steps = static_cast<double>(last_step - first_step);
     time_constant = steps >= 20 ? std::max(1.0, std::round(steps / 80)) : 0;
   }
 };
 
-/// A part of the page: appends to its text.
+/// Appends to the page's text.
 class report_part {
  public:
   report_part(std::span<const run_log> runs, const report_facts& facts, std::string& body) : runs_(runs), facts_(facts), body_(body) {}

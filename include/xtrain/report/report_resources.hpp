@@ -1,4 +1,4 @@
-// What runs took: memory by role, the time of each rank.
+// Memory by role, time by rank.
 #pragma once
 
 #include <algorithm>
@@ -117,7 +117,7 @@ class report_resources : report_part {
 
  private:
   using bytes_by_role = std::array<std::size_t, memory_roles>;
-  /// What is known of a run's memory; the same bytes once.
+  /// Known memory of a run; equal bytes once.
   [[nodiscard]] static std::vector<std::pair<const char*, const bytes_by_role*>> kinds_of_memory(const run_log& run) {
     const bool has_peak = run.peak != bytes_by_role{};
     const bytes_by_role& used = has_peak ? run.peak : run.allocated;

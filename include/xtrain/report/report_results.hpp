@@ -1,4 +1,4 @@
-// What came of runs: final and held-out loss, tokens per second, time, memory.
+// Results: final and held-out loss, tokens per second, time, memory.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class report_results : report_part {
  public:
   using report_part::report_part;
 
-  /// A single run.
+  /// For one run.
   void tiles() {
     const run_log& run = runs_[0];
     put("<dl class=\"tiles\" aria-label=\"Results\">");
@@ -41,10 +41,10 @@ class report_results : report_part {
     put("</dl>\n");
   }
 
-  /// Several runs in a table.
-  ///   same_losses  their losses can be compared
+  /// For several runs.
+  ///   same_losses  losses are comparable
   void comparison(bool same_losses) {
-    const auto best = [&](auto&& value_of, bool least) {  // the runs that have it
+    const auto best = [&](auto&& value_of, bool least) {  // runs with a value
       double found = least ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
       for (const run_log& run : runs_)
         if (const auto [there, value] = value_of(run); there) found = least ? std::min(found, value) : std::max(found, value);

@@ -1,4 +1,4 @@
-// Recipes and settings of runs, and what differs between them.
+// Recipes and settings of runs, and differences.
 #pragma once
 
 #include <algorithm>
@@ -62,7 +62,7 @@ class report_settings : report_part {
           ": a program of an earlier version, or of one&#39;s own, has written it.</p>");
     if (several() && different > 0) {
       setting_group differences{"differences", "What differs", {}};
-      const auto is_known = [&](const setting_row& row) {  // the run has a number of steps, and so have its settings
+      const auto is_known = [&](const setting_row& row) {  // the run has steps, hence settings
         return std::any_of(differences.rows.begin(), differences.rows.end(), [&](const setting_row& one) { return one.name == row.name; });
       };
       for (const setting_group& group : groups)
@@ -92,7 +92,7 @@ class report_settings : report_part {
  private:
   struct setting_row {
     std::string name;
-    std::vector<std::string> values;  // of each run, empty where there is none
+    std::vector<std::string> values;  // per run; empty: none
     bool differs = false;
   };
   struct setting_group {
@@ -100,7 +100,7 @@ class report_settings : report_part {
     std::vector<setting_row> rows{};
   };
 
-  /// A name with places where a line may end.
+  /// A name that may break after '_' and '.'.
   [[nodiscard]] static std::string breakable(const std::string& name) {
     std::string text;
     for (const char c : escaped(name, 200)) {

@@ -1,11 +1,11 @@
-// The style and the script of a report page. Everything on the page is there without the script: it only adds numbers under the pointer.
+// Style and script of a page. The script only adds numbers under the pointer.
 #pragma once
 
 #include <string_view>
 
 namespace xtrain::detail {
 
-/// The colors of both themes are the same list of names; runs have eight, of at least 3:1 against the page, and then repeat with a pattern.
+/// Both themes list the same names; eight run colors with contrast of at least 3:1, then repeated with patterns.
 inline constexpr std::string_view report_light_colors =
     "color-scheme:light;--page:#f5f6f9;--card:#fff;--ink:#1a2130;--muted:#56607a;--line:#dbe0ea;--grid:#e8ebf2;--soft:#f0f2f7;--mark:#fff3d1;--warn:#9a5b00;"
     "--c0:#2563eb;--c1:#c2570c;--c2:#15803d;--c3:#9333ea;--c4:#d11f4a;--c5:#0e7490;--c6:#8a6d00;--c7:#5b6577";

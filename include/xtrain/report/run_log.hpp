@@ -1,4 +1,4 @@
-// A run's log of metrics, as json_lines_record writes it, read back: curves in little memory, settings, what happened. Component 'io'.
+// Reads a metrics log of json_lines_record: curves in little memory, settings, events. Component 'io'.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ struct run_curve {
   step_bins bins{};
   step_value last{}, least{};
   std::size_t count = 0;
-  std::size_t not_finite = 0;  ///< null in the log, or beyond step_bins::max_value
+  std::size_t not_finite = 0;  ///< null in the log, or above step_bins::max_value
 
   void add(std::size_t step, double value) {
     bins.add(step, value);
@@ -30,22 +30,22 @@ struct run_curve {
   }
 };
 
-/// What the first rank has measured of one rank, averaged over measurements.
+/// The first rank's measurements of a rank, averaged.
 struct rank_log {
   std::size_t measurements = 0;
-  double seconds = 0, waiting = 0;  ///< of a step
-  double tokens = 0;                ///< of a step
+  double seconds = 0, waiting = 0;  ///< per step
+  double tokens = 0;                ///< per step
   std::size_t peak_memory = 0;
 };
 
-/// A part of a run: from a start or a resumption to the next.
+/// From a start or resumption to the next.
 struct run_part {
-  std::size_t line = 0;       ///< of the file
-  std::size_t first_step = 0;  ///< steps done before
-  std::size_t unix_time = 0;   ///< when it began; 0: not recorded
+  std::size_t line = 0;       ///< in the file
+  std::size_t first_step = 0;  ///< steps before
+  std::size_t unix_time = 0;   ///< begin; 0: not recorded
 };
 
-/// A sentence about a line of a file.
+/// A remark on a line.
 struct line_note {
   std::size_t line = 0;
   std::string text{};
@@ -56,41 +56,41 @@ struct run_log {
   std::string path{};
   std::size_t lines = 0;
 
-  std::map<std::string, run_curve> curves{};  ///< of each number of a step: "loss", "lr", "grad_norm", "tokens_per_second", statistics of the objective
+  std::map<std::string, run_curve> curves{};  ///< per number of a step: "loss", "lr", "grad_norm", "tokens_per_second", objective statistics
   run_curve held_out{};                       ///< loss
   running_median tokens_per_second{};
   double tokens = 0, seconds = 0;  ///< of all steps
   std::size_t last_step = 0;
 
-  std::vector<run_part> parts{};  ///< in order; empty if the file has no beginning
+  std::vector<run_part> parts{};  ///< in order; empty: no beginning in the file
   std::size_t max_steps = 0, parameters = 0, trainable_parameters = 0, global_batch_size = 0, seq_length = 0;
   bool has_end = false, stopped = false;
   std::size_t skipped = 0;
-  std::vector<line_note> skips{};  ///< the first ones: step and reason
+  std::vector<line_note> skips{};  ///< first ones: step and reason
   std::size_t checkpoints = 0, last_checkpoint = 0;
-  double checkpoint_seconds = 0;  ///< that training waited
+  double checkpoint_seconds = 0;  ///< waiting time of training
 
-  std::size_t peak_memory = 0;                                         ///< of the device of any rank that is recorded
-  std::array<std::size_t, memory_roles> planned{}, allocated{}, peak{};  ///< bytes by role, of the first rank: planned, at the beginning, at most
+  std::size_t peak_memory = 0;                                         ///< of any recorded rank's device
+  std::array<std::size_t, memory_roles> planned{}, allocated{}, peak{};  ///< bytes by role on the first rank: planned, at the beginning, peak
   std::map<std::size_t, rank_log> ranks{};
-  run_curve rank_seconds{};  ///< of a step, of all ranks
+  run_curve rank_seconds{};  ///< per step, all ranks
 
-  std::vector<std::pair<std::string, std::string>> settings{};  ///< "recipe.precision", "settings.learning_rate", ... and their values
-  std::vector<std::string> changes{};                           ///< settings of earlier parts that are not those of the last one
+  std::vector<std::pair<std::string, std::string>> settings{};  ///< "recipe.precision", "settings.learning_rate", ...
+  std::vector<std::string> changes{};                           ///< settings that earlier parts had otherwise
 
-  std::size_t replaced = 0;        ///< lines that a later part of the run has replaced
-  std::size_t unknown_events = 0;  ///< of other programs, or a later version
-  std::deque<line_note> problems{};  ///< lines that could not be used, the first max_problems
+  std::size_t replaced = 0;        ///< lines that a later part replaced
+  std::size_t unknown_events = 0;  ///< of other programs or later versions
+  std::deque<line_note> problems{};  ///< unusable lines, the first max_problems
   std::size_t problem_count = 0;
 
   static constexpr std::size_t max_problems = 20, max_skips = 20, max_changes = 50, max_settings = 500, max_curves = 40, max_ranks = 65536;
 
-  /// The curve of this name, or null.
+  /// Null: none.
   [[nodiscard]] const run_curve* curve(const std::string& name) const {
     const auto at = curves.find(name);
     return at == curves.end() || at->second.count == 0 ? nullptr : &at->second;
   }
-  /// The value of a setting, or an empty text.
+  /// Empty: none.
   [[nodiscard]] std::string setting(const std::string& name) const {
     for (const auto& [key, value] : settings)
       if (key == name) return value;
@@ -98,10 +98,9 @@ struct run_log {
   }
 };
 
-/// Reads a log from its end to its beginning, once, in memory that does not depend on its length. Of a step that is there more than once, as after a
-/// resumption from an older checkpoint, the last one counts; a run that begins at step 0 replaces everything before it. A line that is cut off or
-/// no event is left out, and noted in `problems` with its number.
-///   throws  file_error when the file cannot be read, or no line of it is an event of a run
+/// Reads a log backwards, once, in memory independent of its length. Of repeated steps (after a resumption) the last counts; a run from step 0 replaces
+/// everything before. Cut or invalid lines are noted in `problems`.
+///   throws  file_error when the file cannot be read or holds no event of a run
 [[nodiscard]] run_log read_run_log(const std::string& path);
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Definitions of run_log.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of run_log.hpp.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// The members of the object in a line. Objects and lists in it are only noticed: no document is built for the lines of steps.
+/// Members of a line's object. Nested values are only noticed: no document is built.
 class event_line {
  public:
   using number_integer_t = json::number_integer_t;
@@ -38,12 +38,12 @@ class event_line {
     std::string key{};
     enum class kinds : std::uint8_t { number, text, null, other } kind = kinds::other;
     double number = 0;
-    bool is_count = false;  // a whole number, not negative, which `count` has exactly
+    bool is_count = false;  // a non-negative integer, exact in `count`
     std::uint64_t count = 0;
     std::string text{};
   };
 
-  /// Nothing, or why the text is no object.
+  /// Empty, or why the text is no object.
   std::string read(std::string_view text) {
     used_ = depth_ = 0;
     problem_.clear();
@@ -126,17 +126,17 @@ class event_line {
     return false;
   }
 
-  std::vector<member> members_{};  // those of the longest line so far; the first used_ are of this one
+  std::vector<member> members_{};  // of the longest line so far; the first used_ are this line's
   std::size_t used_ = 0, depth_ = 0;
   std::string key_{}, problem_{};
 };
 
-/// A line that cannot be used, as an exception within the reader.
+/// Thrown within the reader.
 class unusable_line : public error {
   using error::error;
 };
 
-/// Reads the lines of a log from the last to the first.
+/// Reads lines from last to first.
 class run_log_reader {
  public:
   explicit run_log_reader(const std::string& path) : file_(path) { log_.path = path; }
@@ -187,7 +187,7 @@ class run_log_reader {
     if (line.size() > max_line) return note(number, concat("must be at most ", max_line, " bytes long; it has ", line.size()));
     std::string problem = event_.read(line);
     if (!problem.empty()) {
-      // a run that was killed has left half a line, and an earlier version continued it
+      // a killed run left half a line, which an earlier version continued
       const std::size_t next = line.rfind("{\"event\"");
       if (next != std::string_view::npos && next > 0 && event_.read(line.substr(next)).empty()) {
         line.remove_prefix(next);
@@ -221,14 +221,14 @@ class run_log_reader {
                         : one.kind == member::kinds::null ? std::string("null")
                                                           : std::string("something else"));
   }
-  /// A number; none if it is null or too large.
+  /// None: null or too large.
   [[nodiscard]] static std::optional<double> number(const member& one) {
     if (one.kind == member::kinds::null) return {};
     if (one.kind != member::kinds::number) refuse(one, "a number or null");
     if (!(std::abs(one.number) <= step_bins::max_value)) return {};
     return one.number;
   }
-  /// A number that must not be null, nor negative; 0 if it is missing.
+  /// Neither null nor negative; 0: missing.
   [[nodiscard]] double amount(const char* key) const {
     const member* one = event_.find(key);
     if (one == nullptr) return 0;
@@ -248,17 +248,17 @@ class run_log_reader {
 
   // ---- which of several lines of a step counts ----
 
-  /// Whether lines behind this one have replaced it: those of steps, and of skipped ones.
+  /// Later lines replaced this one (steps and skipped steps).
   bool is_replaced_step(std::size_t step) {
     if (step < lowest_step_ && step <= limit_) {
       lowest_step_ = step;
       return false;
     }
-    if (step <= limit_) limit_ = lowest_step_ - 1;  // the run was resumed, and its beginning is not recorded
+    if (step <= limit_) limit_ = lowest_step_ - 1;  // the run was resumed without a recorded beginning
     ++log_.replaced;
     return true;
   }
-  /// The same of events that belong to a step; they are recorded after it, and before the next.
+  /// For events after a step, before the next.
   bool is_replaced_beside(std::size_t step) {
     const bool is_replaced = step > limit_ || step > lowest_step_;
     if (is_replaced) ++log_.replaced;
@@ -289,7 +289,7 @@ class run_log_reader {
     const std::size_t step = count(must_have("step"));
     require<unusable_line>(step > 0, "'step' must be positive");
     (void)must_have("loss");
-    for (const char* key : {"loss", "lr", "grad_norm", "loss_scale", "mfu", "epoch"})  // a line counts as a whole, or not at all
+    for (const char* key : {"loss", "lr", "grad_norm", "loss_scale", "mfu", "epoch"})  // a line counts entirely or not at all
       if (const member* one = event_.find(key)) (void)number(*one);
     const double seconds = amount("seconds"), tokens = amount("tokens"), rate = amount("tokens_per_second");
     const std::size_t peak = count_or_0("peak_memory");
@@ -326,7 +326,7 @@ class run_log_reader {
     ++log_.skipped;
     log_.last_step = std::max(log_.last_step, step);
     log_.skips.push_back({step, reason == nullptr ? std::string() : printable(reason->text, 300)});
-    if (log_.skips.size() > run_log::max_skips) log_.skips.erase(log_.skips.begin());  // the first steps of the run are read last
+    if (log_.skips.size() > run_log::max_skips) log_.skips.erase(log_.skips.begin());  // the first steps are read last
   }
 
   void take_evaluation() {
@@ -378,7 +378,7 @@ class run_log_reader {
       settings_since_.reset();
       return;
     }
-    if (log_.parts.empty()) {  // the last part of the run
+    if (log_.parts.empty()) {  // the last part
       log_.max_steps = counts[0];
       log_.parameters = counts[1];
       log_.trainable_parameters = counts[2];
@@ -451,9 +451,9 @@ class run_log_reader {
     return bytes;
   }
 
-  /// Notes what the part of the run that began after `first` steps had set otherwise than the last part.
+  /// Notes settings of the part after `first` steps that differ from the last part's.
   void compare_settings(const std::vector<std::pair<std::string, std::string>>& then, std::size_t first) {
-    if (log_.parts.empty() || log_.settings.empty()) return;  // this is the last part, or that has not recorded its settings
+    if (log_.parts.empty() || log_.settings.empty()) return;  // the last part, or it recorded no settings
     for (const auto& [key, value] : then) {
       const std::string now = log_.setting(key);
       if (now == value || log_.changes.size() >= run_log::max_changes) continue;
@@ -465,9 +465,9 @@ class run_log_reader {
   run_log log_{};
   event_line event_{};
   std::size_t line_ = 0, events_ = 0;
-  std::size_t limit_ = any_step;  // steps up to it are not replaced by a part that has been read
-  std::size_t lowest_step_ = any_step, lowest_evaluation_ = any_step;  // that have been read
-  bool ends_ = false;  // a beginning has been read: events before it are of an earlier part
+  std::size_t limit_ = any_step;  // a part already read does not replace steps up to it
+  std::size_t lowest_step_ = any_step, lowest_evaluation_ = any_step;  // read so far
+  bool ends_ = false;  // a beginning was read: earlier events belong to an earlier part
   bool replaces_all_ = false, too_many_ = false, no_number_ = false;
   std::optional<std::vector<std::pair<std::string, std::string>>> settings_since_{};  // of the part whose beginning comes next
 };

@@ -1,4 +1,4 @@
-// Numbers of many steps in little memory: bins of steps, with the least, the greatest and the mean of each; a median.
+// Numbers of many steps in little memory: bins with minimum, maximum and mean; a median.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 
 namespace xtrain {
 
-/// Numbers of neighbouring steps.
+/// Numbers of adjacent steps.
 struct step_bin {
   std::size_t first = 0, last = 0;  ///< steps
-  std::size_t count = 0;            ///< numbers; 0: the rest means nothing
+  std::size_t count = 0;            ///< numbers; 0: the rest is undefined
   double low = 0, high = 0, mean = 0;
 
-  /// The step at which a bin is drawn.
+  /// Where a bin is drawn.
   [[nodiscard]] std::size_t step() const { return first + (last - first) / 2; }
   void add(const step_bin& other) {
     if (other.count == 0) return;
@@ -34,13 +34,13 @@ struct step_bin {
   }
 };
 
-/// The numbers of any number of steps, in any order, as at most `max_bins` bins of equal width: 1, and doubled when they would be more. No step of a
-/// curve is left out: a peak of one step stays in the least or greatest of its bin.
+/// Numbers of any steps, in any order, in at most `max_bins` bins of equal width, which doubles from 1. A one-step peak stays in its bin's minimum or
+/// maximum.
 class step_bins {
  public:
   static constexpr std::size_t max_bins = 1024;
   static constexpr std::size_t max_step = std::size_t{1} << 53;
-  static constexpr double max_value = 1e300;  ///< of numbers: differences of two of them are finite
+  static constexpr double max_value = 1e300;  ///< differences of two numbers are finite
 
   /// `value` finite, at most max_value; `step` at most max_step
   void add(std::size_t step, double value) {
@@ -57,9 +57,9 @@ class step_bins {
   }
 
   [[nodiscard]] bool empty() const { return bins_.empty(); }
-  /// Steps of a bin.
+  /// Steps per bin.
   [[nodiscard]] std::size_t width() const { return width_; }
-  /// Bins with numbers, in order of their steps: at most about `most`, neighbours taken together.
+  /// Non-empty bins by step, merged to about `most`.
   [[nodiscard]] std::vector<step_bin> bins(std::size_t most = max_bins) const {
     const std::size_t together = bins_.empty() || most == 0 ? 1 : (bins_.size() + most - 1) / most;
     std::vector<step_bin> all;
@@ -87,7 +87,7 @@ class step_bins {
     width_ *= 2;
   }
 
-  std::deque<step_bin> bins_{};  // of steps [(base_ + i) * width_, (base_ + i + 1) * width_)
+  std::deque<step_bin> bins_{};  // steps [(base_ + i) * width_, (base_ + i + 1) * width_)
   std::size_t base_ = 0, width_ = 1;
 };
 
@@ -97,9 +97,8 @@ struct step_value {
   double value = 0;
 };
 
-/// A curve, smoothed: the exponential moving average of bins' means, divided by the sum of its weights (as Adam's moments are), so that it
-/// begins at the first mean.
-///   time_constant  in steps, after which a number has 1/e of its weight; 0: the means themselves
+/// Exponential moving average of bin means, divided by its sum of weights (as in Adam), so that it begins at the first mean.
+///   time_constant  in steps, until a weight is 1/e; 0: unsmoothed means
 [[nodiscard]] inline std::vector<step_value> smoothed(const std::vector<step_bin>& bins, double time_constant) {
   std::vector<step_value> all;
   double sum = 0, weights = 0, before = 0;
@@ -115,7 +114,7 @@ struct step_value {
   return all;
 }
 
-/// The median of any number of positive numbers: exact up to 65536 of them, then within 0.2 %.
+/// Median of positive numbers: exact up to 65536, then within 0.2 %.
 class running_median {
  public:
   void add(double value) {

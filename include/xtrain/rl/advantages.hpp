@@ -1,4 +1,4 @@
-// Advantages: rewards of several answers to the same prompt compared with each other, and rewards of tokens compared with what was expected.
+// Advantages: rewards compared within a group of answers, or with predicted values per token.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace xtrain {
 
-/// Mean and standard deviation of a group's rewards, over n − 1 answers; those without a reward (NaN) do not count.
+/// Mean and standard deviation (n − 1) of a group's rewards, without NaN (no reward).
 struct reward_statistics {
   double mean = 0, deviation = 0;
   std::size_t answers = 0;  ///< with a reward
@@ -31,11 +31,11 @@ struct reward_statistics {
   }
 };
 
-/// advantage = (reward − mean of its group) / (standard deviation of its group + 1e-4), or without the division.
+/// advantage = (reward − group mean) / (group standard deviation + 1e-4), or without the division.
 ///                                                       [Shao et al. 2024, "DeepSeekMath", section 4.1.2; without: Liu et al. 2025, "Dr. GRPO"]
-/// As trl's GRPOTrainer with scale_rewards 'group', or 'none'. An answer without a reward (NaN) has the advantage 0.
+/// As trl's GRPOTrainer with scale_rewards 'group' or 'none'. NaN (no reward): advantage 0.
 ///   group    consecutive rewards that are compared
-///   throws   config_error when rewards are not whole groups, data_error when one is infinite
+///   throws   config_error when `group` does not divide the number of rewards, data_error when a reward is infinite
 [[nodiscard]] inline std::vector<double> group_advantages(std::span<const double> rewards, std::size_t group, bool scale_rewards = true) {
   require<config_error>(group > 0 && rewards.size() % group == 0, "group_advantages: rewards must be whole groups of ", group, "; given ",
                         rewards.size());
@@ -53,9 +53,9 @@ struct reward_statistics {
   return advantages;
 }
 
-/// Rewards of the tokens of one answer: −kl_coef · (log p − log p of the reference), and the answer's reward at its last token.
+/// Token rewards of an answer: −kl_coef · (log p − reference log p); the last token adds the answer's reward.
 ///                                                                [Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences", eq. 2]
-///   log_probs, reference_log_probs   of each token; the second empty: there is no reference
+///   log_probs, reference_log_probs   per token; the second empty: no reference
 [[nodiscard]] inline std::vector<double> token_rewards(double reward, std::span<const float> log_probs, std::span<const float> reference_log_probs,
                                                        double kl_coef) {
   require<config_error>(!log_probs.empty() && (reference_log_probs.empty() || reference_log_probs.size() == log_probs.size()),
@@ -68,12 +68,12 @@ struct reward_statistics {
   return rewards;
 }
 
-/// Advantages and returns of an answer's tokens.
+/// Per token of an answer.
 struct token_advantages {
-  std::vector<double> advantages{}, returns{};  // returns: advantage + value, what the value should have been
+  std::vector<double> advantages{}, returns{};  // returns: advantage + value, the value's target
 };
 
-/// Generalized advantage estimation over the tokens of one answer, behind which nothing is expected any more:
+/// Generalized advantage estimation over an answer's tokens; the value after the last token is 0:
 ///   delta_i = reward_i + gamma · value_i+1 − value_i,   advantage_i = delta_i + gamma · lambda · advantage_i+1     [Schulman et al. 2016, eq. 16]
 [[nodiscard]] inline token_advantages generalized_advantages(std::span<const double> rewards, std::span<const float> values, double gamma, double lambda) {
   require<config_error>(rewards.size() == values.size(), "generalized_advantages: every token must have a reward and a value; given ", rewards.size(), " and ",
@@ -90,9 +90,9 @@ struct token_advantages {
   return all;
 }
 
-/// (x − mean) / sqrt(variance + 1e-8) in place, the variance over n − 1; a single value becomes 0.             [trl's masked_whiten; torchtune's whiten]
-///   all_sum      called with sums, to add those of other ranks
-///   keeps_mean   the mean is added again, as torchtune's estimate_advantages does
+/// (x − mean) / sqrt(variance + 1e-8) in place, variance over n − 1; a single value becomes 0.             [trl's masked_whiten; torchtune's whiten]
+///   all_sum      sums over ranks
+///   keeps_mean   adds the mean again (torchtune's estimate_advantages)
 template <class AllSum>
 void whiten(std::span<double> values, AllSum&& all_sum, bool keeps_mean = false) {
   std::array<double, 2> sums{static_cast<double>(values.size()), 0.0};

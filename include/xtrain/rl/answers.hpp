@@ -1,4 +1,4 @@
-// What online reinforcement learning does with a trainer's model before its steps: answers to prompts, their rewards, and batches of them.
+// Online reinforcement learning before a trainer's steps: answers to prompts, rewards, batches.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@
 
 namespace xtrain::detail {
 
-/// How answers are generated; see rollouts_config.
+/// See rollouts_config.
 struct answer_settings {
   std::size_t num_generations = 1, max_completion_length = 256;
   sampling_config sampling{};
@@ -39,7 +39,7 @@ struct answer_settings {
   std::size_t generation_batch_size = 0;
 };
 
-/// throws config_error for a pipeline whose micro-batches differ in size
+/// throws config_error for a pipeline with micro-batches of different sizes
 template <class Trainer>
 void require_equal_micro_batches(std::string_view who, const Trainer& of) {
   for (const std::size_t size : of.loader_settings().micro_batch_sizes)
@@ -47,7 +47,7 @@ void require_equal_micro_batches(std::string_view who, const Trainer& of) {
                           of.settings().micro_batch_size, "); one of micro_batch_sizes is ", size);
 }
 
-/// Answers of a trainer's model, on all ranks of it: every data-parallel rank has those to its prompts; ranks that share them have the same.
+/// Answers of a trainer's model. Every data-parallel rank answers its prompts; ranks that share prompts have equal answers.
 template <class Model>
 class answer_source {
   using computation = model_computation<Model>;
@@ -58,7 +58,7 @@ class answer_source {
  public:
   using generator_type = decltype(generator(std::declval<Model&>()));
 
-  /// throws config_error for settings that do not fit each other or the trainer's, memory_error
+  /// throws config_error for settings that contradict each other or the trainer's, memory_error
   answer_source(std::string_view who, trainer<Model>& of, const answer_settings& settings)
       : who_(who), trainer_(&of), trainer_life_(of), settings_(settings),
         own_prompts_(of.settings().micro_batch_size * of.settings().gradient_accumulation_steps / std::max<std::size_t>(settings.num_generations, 1)),
@@ -79,11 +79,11 @@ class answer_source {
   [[nodiscard]] auto& parallel() const { return trainer_->model().parallel(); }
   [[nodiscard]] std::size_t ranks() const { return parallel().data().size(); }
   [[nodiscard]] std::size_t rank() const { return parallel().data().rank(); }
-  /// Prompts of an optimizer step, on all data-parallel ranks.
+  /// On all data-parallel ranks.
   [[nodiscard]] std::size_t prompts_per_step() const { return own_prompts_ * ranks(); }
-  /// What the generator takes.
+  /// The generator's memory.
   [[nodiscard]] const planned_memory& plan() const { return generator_.plan(); }
-  /// This rank's answers, in the order of the prompts.
+  /// This rank's, in order of prompts.
   [[nodiscard]] std::vector<completion>& completions() { return completions_; }
   [[nodiscard]] const std::vector<completion>& completions() const { return completions_; }
 
@@ -112,9 +112,9 @@ class answer_source {
     }
   }
 
-  /// The rewards of completions(), the same on all ranks that share them.
+  /// Rewards of completions(), equal on all ranks that share them.
   ///   check    called with this rank's rewards; may throw
-  ///   throws   what the reward or check() throws; an error where they have thrown on another rank
+  ///   throws   errors of the reward or check(); an error where another rank failed
   template <class Reward, class Check>
   [[nodiscard]] std::vector<double> rewards(Reward& reward, Check&& check) {
     std::vector<double> all;
@@ -125,13 +125,13 @@ class answer_source {
     } catch (...) {
       problem = std::current_exception();
     }
-    if (auto& everyone = parallel().everyone(); everyone.size() > 1) {  // no rank goes on alone
+    if (auto& everyone = parallel().everyone(); everyone.size() > 1) {  // all ranks stop together
       std::array<double, 1> failed{problem ? 1.0 : 0.0};
       everyone.all_reduce(failed, reduction::largest);
       require<error>(problem || failed[0] == 0.0, who_, ": every rank must have rewards; those of another rank have failed. Nothing has been trained");
     }
     if (problem) std::rethrow_exception(problem);
-    // ranks of the same answers learn from the same rewards
+    // ranks with the same answers use the same rewards
     if constexpr (has_tensor_parallel<computation>) {
       auto& tensor = parallel().tensor();
       if (tensor.rank() != 0) std::fill(all.begin(), all.end(), 0.0);
@@ -145,21 +145,21 @@ class answer_source {
     return all;
   }
 
-  /// Whether a value is predicted behind the token that ended an answer: as in torchtune, not behind an answer of one token or of the longest length.
+  /// A value is predicted after the end token; as in torchtune, not for answers of one token or of maximum length.
   [[nodiscard]] bool has_value_behind(const completion& one) const {
     return one.stop >= 0 && !one.answer.empty() && one.answer.size() + 1 < settings_.max_completion_length &&
            one.prompt.size() + one.answer.size() < trainer_->settings().seq_length;
   }
-  /// Answers of an optimizer step on one rank.
+  /// Per rank.
   [[nodiscard]] std::size_t answers_per_step() const { return trainer_->settings().micro_batch_size * trainer_->settings().gradient_accumulation_steps; }
-  /// The micro-batches of an optimizer step, as a loader lays out samples; targets are the tokens of answers.
+  /// Micro-batches of an optimizer step, laid out as by a loader; targets are the answers' tokens.
   [[nodiscard]] std::vector<host_batch> batches_of(std::size_t step) const {
     std::vector<std::size_t> numbers(answers_per_step());
     std::iota(numbers.begin(), numbers.end(), step * numbers.size());
     return batches_of(std::span<const std::size_t>(numbers));
   }
-  /// The same of some answers, by their numbers.
-  ///   values_behind   the token that ended an answer is an input with a target, itself, where has_value_behind() says so
+  /// Micro-batches of the given answers.
+  ///   values_behind   the end token is an input with itself as target where has_value_behind()
   [[nodiscard]] std::vector<host_batch> batches_of(std::span<const std::size_t> numbers, bool values_behind = false) const {
     const auto& settings = trainer_->settings();
     const std::size_t b = settings.micro_batch_size, sequences = answers_per_step();
@@ -182,7 +182,7 @@ class answer_source {
       batch.first_sequence = rank() * sequences + first;
       for (std::size_t s = 0; s < b; ++s) {
         const std::size_t inputs = tokens[s].size() - 1;
-        for (std::size_t i = 0; i < batch.t; ++i) {  // padding is a sample of its own
+        for (std::size_t i = 0; i < batch.t; ++i) {  // padding forms a sample
           batch.positions.push_back(static_cast<token>(i < inputs ? i : i - inputs));
           batch.starts.push_back(static_cast<token>(i < inputs ? 0 : inputs));
           if (i >= inputs) continue;
@@ -199,16 +199,16 @@ class answer_source {
   }
 
  private:
-  /// A forward pass is one of all data-parallel ranks.
+  /// A forward pass needs all data-parallel ranks.
   [[nodiscard]] bool gathers_weights() const { return parallel().sharding().values; }
-  /// Of the prompts of all optimizer steps, those of this rank.
+  /// This rank's part of the prompts of all optimizer steps.
   [[nodiscard]] bool is_own(std::size_t prompt) const { return prompt / own_prompts_ % ranks() == rank(); }
 
   std::string_view who_;
   trainer<Model>* trainer_;
   watched trainer_life_;
   answer_settings settings_;
-  std::size_t own_prompts_;  // of an optimizer step
+  std::size_t own_prompts_;  // per optimizer step
   generator_type generator_;
   std::vector<completion> completions_{};
 };

@@ -1,4 +1,4 @@
-// Rejection sampling: the best of several answers to each prompt, as data for supervised fine-tuning.
+// Rejection sampling: the best of several answers per prompt, as data for supervised fine-tuning.
 #pragma once
 
 #include <algorithm>
@@ -19,16 +19,16 @@ namespace xtrain {
 
 /// Settings of best_of_n.
 struct best_of_n_config {
-  std::size_t n = 8;  ///< answers to each prompt
+  std::size_t n = 8;  ///< answers per prompt
   std::size_t max_completion_length = 256;
   sampling_config sampling = {.temperature = 1.0};
-  std::vector<token> stop = {};  ///< any of these ends an answer, and is its last target
-  /// Best answers with a smaller reward are left out.
+  std::vector<token> stop = {};  ///< each ends an answer and is its last target
+  /// Answers with a smaller reward are omitted.
   double min_reward = -std::numeric_limits<double>::infinity();
 };
 
-/// The answer with the highest reward to each prompt, in their order; of equal ones the first. Prompts without an answer are left out: no reward is a
-/// number, all are below min_reward, or the answers are empty.                      [Dong et al. 2023, "RAFT"; Touvron et al. 2023, "Llama 2", 3.2.3]
+/// The answer with the highest reward per prompt, in order; ties: the first. Omitted: prompts with only NaN rewards, rewards below min_reward, or empty
+/// answers.                      [Dong et al. 2023, "RAFT"; Touvron et al. 2023, "Llama 2", 3.2.3]
 ///   reward   double(prompt, answer), or std::vector<double>(std::span<const completion>)
 ///   throws   config_error, data_error
 template <class Model, class Reward>
@@ -58,8 +58,8 @@ template <class Model, class Reward>
   return best;
 }
 
-/// Answers as data for supervised fine-tuning: targets are the tokens of the answer, with the token that ended it.
-///   throws  data_error when there is none
+/// Data for supervised fine-tuning: targets are the answers' tokens with their end token.
+///   throws  data_error when there are no answers
 [[nodiscard]] inline dataset dataset_of(std::span<const completion> answers, sequence_layout layout = sequence_layout::separate) {
   dataset data("completions", layout);
   for (const completion& one : answers) {

@@ -1,4 +1,4 @@
-// Several answers of a model to each prompt, and their rewards.
+// Several answers per prompt, and rewards.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,12 @@ namespace xtrain {
 /// An answer of the model.
 struct completion {
   std::vector<token> prompt{};
-  std::vector<token> answer{};  ///< without the token that ended it
-  token stop = -1;              ///< that token; negative: it was cut off at the longest length
+  std::vector<token> answer{};  ///< without the end token
+  token stop = -1;              ///< end token; negative: cut off at maximum length
   double reward = 0;
   double advantage = 0;
 
-  /// Prompt, answer, and the token that ended it.
+  /// Prompt, answer, end token.
   [[nodiscard]] std::vector<token> tokens() const {
     std::vector<token> all = prompt;
     all.insert(all.end(), answer.begin(), answer.end());
@@ -36,14 +36,14 @@ struct completion {
 
 namespace detail {
 
-/// A function of a prompt and an answer, or of a batch of answers.
+/// A reward takes a prompt and an answer, or a batch of answers.
 template <class Reward>
 inline constexpr bool rewards_batches = std::is_invocable_r_v<std::vector<double>, Reward&, std::span<const completion>>;
 template <class Reward>
 inline constexpr bool is_reward =
     rewards_batches<Reward> || std::is_invocable_r_v<double, Reward&, const std::vector<token>&, const std::vector<token>&>;
 
-/// throws data_error when a function of a batch has another number of rewards
+/// throws data_error when a batch function returns another number of rewards
 template <class Reward>
 [[nodiscard]] std::vector<double> rewards_of(Reward& reward, std::span<const completion> all) {
   static_assert(is_reward<Reward>, "xtrain reward: it must be a function of (prompt, answer), vectors of tokens, that returns a double, or of a "
@@ -58,9 +58,8 @@ template <class Reward>
   return rewards;
 }
 
-/// `answers` answers to each prompt, in order. Random numbers are a function of the seed, `step`, and the index of the answer among those of all prompts,
-/// so that answers do not depend on which rank generates them.
-///   settings       `stop`: the token is generated like any other, and kept in completion::stop
+/// `answers` answers per prompt, in order. Random numbers are a function of seed, `step` and the answer's index over all prompts, not of the rank.
+///   settings       `stop`: the token is generated and stored in completion::stop
 ///   first_prompt   index of the first prompt
 ///   throws         data_error for a prompt that the model cannot continue
 template <class Model>

@@ -1,4 +1,4 @@
-// Proximal policy optimization: answers of the model that is trained, a value function that is trained beside it, and steps of both.
+// Proximal policy optimization: answers, a value function, and training steps of both models.
 #pragma once
 
 #include <algorithm>
@@ -31,37 +31,36 @@
 
 namespace xtrain {
 
-/// Defaults are those of trl's PPOConfig; answers are sampled with temperature 1 there, too.
+/// Defaults of trl's PPOConfig; sampling with temperature 1, as there.
 struct ppo_rollouts_config {
-  std::size_t num_generations = 1;          ///< answers to each prompt
-  std::size_t max_completion_length = 256;  ///< of an answer, in tokens
-  sampling_config sampling = {.temperature = 1.0};  ///< log-probabilities are those of the objective's temperature
-  std::vector<token> stop = {};             ///< any of these ends an answer, and is its last target
-  std::size_t num_ppo_epochs = 4;           ///< passes over the answers of a step
-  double kl_coef = 0.05;                    ///< a token's reward has −kl_coef · (log p − log p of the reference)
+  std::size_t num_generations = 1;          ///< answers per prompt
+  std::size_t max_completion_length = 256;  ///< in tokens
+  sampling_config sampling = {.temperature = 1.0};  ///< log-probabilities have the objective's temperature
+  std::vector<token> stop = {};             ///< each ends an answer and is its last target
+  std::size_t num_ppo_epochs = 4;           ///< passes over a step's answers
+  double kl_coef = 0.05;                    ///< token reward: −kl_coef · (log p − reference log p)
   double gamma = 1.0;                       ///< discount of later rewards
-  double lambda = 0.95;                     ///< of the generalized advantage estimation
-  bool whiten_advantages = true;            ///< over the tokens of a step: mean 0, variance 1
-  bool whitening_keeps_mean = false;        ///< torchtune: whitened advantages have their mean added again
-  /// torchtune: an answer's reward is behind the token that ended it, and its value there is trained, too, unless it has one token or is of the longest length.
+  double lambda = 0.95;                     ///< of generalized advantage estimation
+  bool whiten_advantages = true;            ///< over a step's tokens: mean 0, variance 1
+  bool whitening_keeps_mean = false;        ///< torchtune: adds the mean again
+  /// torchtune: the reward follows the end token, and the value there is trained, except for answers of one token or of maximum length.
   bool reward_behind_end = false;
-  bool shuffle = false;                     ///< trl, torchtune: answers (of each rank) are in another order in every epoch
-  std::size_t generation_batch_size = 0;    ///< answers that are generated at the same time; 0: the trainer's micro_batch_size
+  bool shuffle = false;                     ///< trl, torchtune: another order of (each rank's) answers in every epoch
+  std::size_t generation_batch_size = 0;    ///< answers generated together; 0: the trainer's micro_batch_size
 };
 
-/// A step is done. Means are over the answers of all data-parallel ranks.
+/// Result of a step; means over the answers of all data-parallel ranks.
 struct ppo_rollouts_done {
   double reward = 0;             ///< mean
-  double kl = 0;                 ///< mean over answers of Σ (log p − log p of the reference); 0 if kl_coef is and there is no reference model
-  double completion_length = 0;  ///< tokens of an answer, with the one that ended it
-  double clipped_ratio = 0;      ///< answers cut off at the longest length
-  std::vector<step_done> policy_steps{}, value_steps{};  ///< the optimizer steps, in turn
+  double kl = 0;                 ///< mean of Σ (log p − reference log p); 0 if kl_coef is 0 without reference model
+  double completion_length = 0;  ///< in tokens, with the end token
+  double clipped_ratio = 0;      ///< share of answers cut off at maximum length
+  std::vector<step_done> policy_steps{}, value_steps{};  ///< optimizer steps, in turn
 };
 
-/// PPO of the model of a trainer, whose objective is ppo, and of a value model with a trainer of its own, whose objective is ppo_value: a decoder with a
-/// score head, which may begin as the same language model or as a reward model.       [Schulman et al. 2017; Ouyang et al. 2022; trl's PPOTrainer, torchtune]
-/// Both trainers have the same batch sizes and, on several ranks, the same strategy, on channels of their own. Answers are generated, and ranks share them,
-/// as in `rollouts`.
+/// PPO of a trainer's model (objective ppo) and a value model with a trainer (objective ppo_value): a decoder with a score head, initialized from the same
+/// language model or a reward model.       [Schulman et al. 2017; Ouyang et al. 2022; trl's PPOTrainer, torchtune]
+/// Both trainers have equal batch sizes and, on several ranks, equal strategies, on separate channels. Answers are generated and shared as in `rollouts`.
 template <class Model, class ValueModel>
 class ppo_rollouts {
   static_assert(std::is_same_v<typename Model::recipe::objective, ppo>, "xtrain ppo_rollouts: the recipe's 'objective' must be ppo; see rl/README.md");
@@ -71,11 +70,10 @@ class ppo_rollouts {
  public:
   using config = ppo_rollouts_config;
 
-  /// throws config_error for settings that do not fit each other or the trainers', memory_error
+  /// throws config_error for settings that contradict each other or the trainers', memory_error
   ppo_rollouts(trainer<Model>& policy, trainer<ValueModel>& value, const config& settings = {});
 
-  /// The reference model if kl_coef is positive; otherwise the model without its LoRA adapter is, if nothing else is trained. It must live as long as it
-  /// is used.
+  /// Reference model for a positive kl_coef. Default: the model without its LoRA adapter, if nothing else is trained. Must outlive its use.
   template <class Source>
   void use_reference(Source& source) {
     detail::require_second_model("ppo_rollouts: the reference model", source, policy_->model());
@@ -84,17 +82,16 @@ class ppo_rollouts {
     reference_plan_ = detail::plan_of(source);
   }
 
-  /// Generates answers, and takes num_ppo_epochs passes of optimizer steps of both models over them.
-  ///   prompts   of all data-parallel ranks, the same on every rank; their number is a multiple of prompts_per_step()
+  /// Generates answers; takes num_ppo_epochs passes of optimizer steps of both models over them.
+  ///   prompts   of all data-parallel ranks, equal on every rank; a multiple of prompts_per_step()
   ///   reward    double(prompt, answer), or std::vector<double>(std::span<const completion>)
-  ///   throws    config_error, data_error, also for a reward that is not finite; what trainer::step throws
+  ///   throws    config_error, data_error (also for a non-finite reward); errors of trainer::step
   template <class Reward>
   ppo_rollouts_done step(std::span<const std::vector<token>> prompts, Reward&& reward, double learning_rate, double value_learning_rate);
 
-  /// Prompts of an optimizer step, on all data-parallel ranks.
+  /// Per optimizer step, on all data-parallel ranks.
   [[nodiscard]] std::size_t prompts_per_step() const { return answers_.prompts_per_step(); }
-  /// What the policy's trainer takes, and beside it the value model with its trainer, the generator, and a reference model that has been given. A reward's own
-  /// memory is not known here.
+  /// Memory of the policy's trainer, with value model, generator and the given reference model; without a reward's memory.
   [[nodiscard]] dry_run plan() const {
     dry_run all = policy_->plan();
     all.set_beside("value model", value_->plan());
@@ -106,7 +103,7 @@ class ppo_rollouts {
   [[nodiscard]] std::span<const completion> completions() const { return answers_.completions(); }
 
  private:
-  /// Calls visit(values of the answer's tokens) for the sequences of a batch: the index of the first target, and how many there are.
+  /// Calls visit(index of the first target, number of targets) per sequence of a batch.
   template <class Visit>
   static void for_each_answer(const host_batch& batch, Visit&& visit) {
     for (std::size_t s = 0; s < batch.b; ++s) {
@@ -116,19 +113,19 @@ class ppo_rollouts {
             static_cast<std::size_t>(std::count_if(first, end, [](token t) { return t >= 0; })));
     }
   }
-  /// What is known of an answer before the optimizer steps: of each of its tokens, values and returns also of what is behind the token that ended it.
+  /// Per token, before optimizer steps; values and returns also after the end token.
   struct answer_values {
     std::vector<float> log_probs{}, values{}, returns{};
     std::vector<double> advantages{};
   };
   void require_reference() const;
-  /// Log-probabilities, values, advantages and returns of all answers; returns the sum of divergences.
+  /// Fills in all answers; returns the sum of divergences.
   double complete(std::vector<answer_values>& all);
   [[nodiscard]] ppo_rollouts_done statistics(double kl);
   template <class Trainer>
   static step_done step_of(Trainer& of, const std::vector<host_batch>& batches, double learning_rate) {
     step_done done = of.step(std::span<const host_batch>(batches), learning_rate);
-    done.steps = std::max(done.steps, done.step);  // max_steps need not be given
+    done.steps = std::max(done.steps, done.step);  // max_steps is optional
     of.tell(done);
     return done;
   }

@@ -1,4 +1,4 @@
-// Online reinforcement learning: answers of the model that is trained, their rewards, and optimizer steps on them.
+// Online reinforcement learning: answers, rewards, optimizer steps.
 #pragma once
 
 #include <algorithm>
@@ -28,30 +28,29 @@ namespace xtrain {
 
 /// Settings of rollouts.
 struct rollouts_config {
-  std::size_t num_generations = 8;          ///< answers to each prompt: a group, whose rewards are compared
-  std::size_t max_completion_length = 256;  ///< of an answer, in tokens
-  sampling_config sampling = {.temperature = 1.0};  ///< log-probabilities are always those of temperature 1
-  std::vector<token> stop = {};             ///< any of these ends an answer, and is its last target
-  bool scale_rewards = true;                ///< advantages are divided by the standard deviation of their group
-  std::size_t num_iterations = 1;           ///< passes over the answers of a step (µ)
-  std::size_t generation_batch_size = 0;    ///< answers that are generated at the same time; 0: the trainer's micro_batch_size
+  std::size_t num_generations = 8;          ///< answers per prompt: a group whose rewards are compared
+  std::size_t max_completion_length = 256;  ///< in tokens
+  sampling_config sampling = {.temperature = 1.0};  ///< log-probabilities always have temperature 1
+  std::vector<token> stop = {};             ///< each ends an answer and is its last target
+  bool scale_rewards = true;                ///< divides advantages by their group's standard deviation
+  std::size_t num_iterations = 1;           ///< passes over a step's answers (µ)
+  std::size_t generation_batch_size = 0;    ///< answers generated together; 0: the trainer's micro_batch_size
 };
 
-/// A step is done. Means are over the answers of all data-parallel ranks.
+/// Result of a step; means over the answers of all data-parallel ranks.
 struct rollouts_done {
-  double reward = 0;                ///< mean; answers without a reward (NaN) do not count
-  double reward_std = 0;            ///< mean over prompts of the standard deviation within their group
-  double frac_reward_zero_std = 0;  ///< groups whose answers all have the same reward: nothing is learned from them
-  double completion_length = 0;     ///< tokens of an answer, with the one that ended it
-  double clipped_ratio = 0;         ///< answers cut off at the longest length
-  std::vector<step_done> steps{};   ///< the optimizer steps
+  double reward = 0;                ///< mean without NaN (no reward)
+  double reward_std = 0;            ///< mean over prompts of the group's standard deviation
+  double frac_reward_zero_std = 0;  ///< share of groups with equal rewards, which teach nothing
+  double completion_length = 0;     ///< in tokens, with the end token
+  double clipped_ratio = 0;         ///< share of answers cut off at maximum length
+  std::vector<step_done> steps{};   ///< optimizer steps
 };
 
-/// Group relative policy optimization of the model of a trainer, whose objective is grpo.         [Shao et al. 2024, "DeepSeekMath", algorithm 1]
-/// Answers are generated with the same weights, without a copy, by a generator whose memory is allocated once, in the constructor. Random numbers
-/// are a function of the seed, of the number of optimizer steps so far, and of the answer's index.
-/// On several data-parallel ranks, each generates the answers to its part of the prompts, and the result is that of one device; where weights are
-/// gathered in every pass (zero<3>), every rank generates all of them.
+/// Group relative policy optimization of a trainer's model (objective grpo).         [Shao et al. 2024, "DeepSeekMath", algorithm 1]
+/// A generator on the same weights answers; its memory is allocated in the constructor. Random numbers are a function of seed, number of optimizer steps
+/// and the answer's index. Each data-parallel rank answers its part of the prompts, with one device's result; with zero<3>, which gathers weights in
+/// every pass, every rank generates all answers.
 template <class Model>
 class rollouts {
   using recipe = typename Model::recipe;
@@ -61,11 +60,10 @@ class rollouts {
   using config = rollouts_config;
   using generator_type = typename detail::answer_source<Model>::generator_type;
 
-  /// throws config_error for settings that do not fit each other or the trainer's, memory_error
+  /// throws config_error for settings that contradict each other or the trainer's, memory_error
   explicit rollouts(trainer<Model>& of, const config& settings = {});
 
-  /// The reference model of every step if the objective's beta is positive; otherwise the model without its LoRA adapter is, if nothing else is
-  /// trained. It must live as long as it is used.
+  /// Reference model for a positive beta. Default: the model without its LoRA adapter, if nothing else is trained. Must outlive its use.
   template <class Source>
   void use_reference(Source& source) {
     detail::require_second_model("rollouts: the reference model", source, trainer_->model());
@@ -74,17 +72,17 @@ class rollouts {
     reference_plan_ = detail::plan_of(source);
   }
 
-  /// Generates answers, and takes num_iterations passes of optimizer steps over them. An optimizer step has micro_batch_size x
-  /// gradient_accumulation_steps of the trainer's sequences on each data-parallel rank.
-  ///   prompts   of all data-parallel ranks, the same on every rank; their number is a multiple of prompts_per_step()
-  ///   reward    double(prompt, answer), or std::vector<double>(std::span<const completion>); NaN: the answer has none
-  ///   throws    config_error, data_error; what trainer::step throws
+  /// Generates answers; takes num_iterations passes of optimizer steps over them. An optimizer step has micro_batch_size x gradient_accumulation_steps
+  /// sequences per data-parallel rank.
+  ///   prompts   of all data-parallel ranks, equal on every rank; a multiple of prompts_per_step()
+  ///   reward    double(prompt, answer), or std::vector<double>(std::span<const completion>); NaN: no reward
+  ///   throws    config_error, data_error; errors of trainer::step
   template <class Reward>
   rollouts_done step(std::span<const std::vector<token>> prompts, Reward&& reward, double learning_rate);
 
-  /// Prompts of an optimizer step, on all data-parallel ranks.
+  /// Per optimizer step, on all data-parallel ranks.
   [[nodiscard]] std::size_t prompts_per_step() const { return answers_.prompts_per_step(); }
-  /// What the trainer takes, and beside it the generator, and a reference model that has been given. A reward's own memory is not known here.
+  /// Memory of the trainer, generator and the given reference model; without a reward's memory.
   [[nodiscard]] dry_run plan() const {
     dry_run all = trainer_->plan();
     if (reference_) all.set_beside("reference model", reference_plan_);
@@ -97,7 +95,7 @@ class rollouts {
  private:
   void require_reference() const;
   [[nodiscard]] rollouts_done statistics() const;
-  /// The micro-batches of an optimizer step.
+  /// Of an optimizer step.
   [[nodiscard]] std::vector<host_batch> batches_of(std::size_t step, bool needs_old);
 
   trainer<Model>* trainer_;
@@ -135,14 +133,14 @@ rollouts_done rollouts<Model>::step(std::span<const std::vector<token>> prompts,
   for (std::size_t i = 0; i < advantages.size(); ++i) answers_.completions()[i].advantage = advantages[i];
   rollouts_done done = statistics();
   const std::size_t steps = prompts.size() / prompts_per_step();
-  const bool needs_old = steps * config_.num_iterations > 1;  // else the model that is trained is the one that has generated
+  const bool needs_old = steps * config_.num_iterations > 1;  // otherwise the trained model generated them
   std::vector<std::vector<host_batch>> batches;
   for (std::size_t i = 0; i < steps; ++i) batches.push_back(batches_of(i, needs_old));
   for (std::size_t pass = 0; pass < config_.num_iterations; ++pass)
     for (const auto& of_step : batches) {
       done.steps.push_back(trainer_->step(std::span<const host_batch>(of_step), learning_rate));
       step_done& last = done.steps.back();
-      last.steps = std::max(last.steps, last.step);  // max_steps need not be given
+      last.steps = std::max(last.steps, last.step);  // max_steps is optional
       trainer_->tell(last);
     }
   return done;

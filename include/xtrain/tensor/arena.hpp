@@ -1,5 +1,4 @@
-// Memory for one pass through a model: a stack allocator over one allocation. Its size is found by a dry run of
-// the same program.
+// Memory for a pass: a stack allocator over one allocation, sized by a dry run.
 #pragma once
 
 #include <algorithm>
@@ -17,23 +16,23 @@
 
 namespace xtrain {
 
-/// A stack allocator. On a dry-run device it has no limit: it measures.
+/// A stack allocator; on a dry-run device it has no limit and measures.
 template <class Device>
 class arena {
  public:
   using memory = typename Device::memory;
   static constexpr std::size_t alignment = 64;
 
-  /// `bytes` of device memory; ignored in a dry run.
+  /// `bytes` are ignored in a dry run.
   arena(const typename Device::context& device, std::size_t bytes, memory_role role)
       : measures_(is_dry_run(device)), memory_(device, measures_ ? 0 : bytes, role), role_(role), capacity_(measures_ ? ~std::size_t{0} : bytes) {}
 
   /// Uninitialized elements.
-  ///   throws  memory_error when the arena is smaller than the pass needs
+  ///   throws  memory_error when the arena is too small
   template <class T>
   [[nodiscard]] device_span<T, memory> take(std::size_t n) {
     const std::size_t bytes = (n * sizeof(T) + alignment - 1) / alignment * alignment;
-    if (bytes > capacity_ - used_)  // on the hot path of every kernel: the message is built only on failure
+    if (bytes > capacity_ - used_)  // on every kernel's path: the message is built only on failure
       fail<memory_error>("arena of the ", name_of(role_), ": must be large enough for the pass; ", bytes_text(bytes), " asked, ",
                          bytes_text(used_), " of ", bytes_text(capacity_), " in use");
     T* first = static_cast<T*>(static_cast<void*>(base() + used_));
@@ -48,7 +47,6 @@ class arena {
   [[nodiscard]] std::size_t high_water() const { return high_water_; }
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
 
-  /// Frees at the end of a scope what was taken in it.
   class scope {
    public:
     explicit scope(arena& of) : arena_(&of), mark_(of.used()) {}
@@ -74,7 +72,7 @@ class arena {
   std::size_t high_water_ = 0;
 };
 
-/// Saved activations: pushed in the forward pass, popped in the backward pass, last in, first out.
+/// Saved activations: pushed in the forward pass, popped in reverse order in the backward pass.
 template <class Device>
 class stash {
  public:
@@ -82,7 +80,7 @@ class stash {
 
   stash(const typename Device::context& device, std::size_t bytes) : arena_(device, bytes, memory_role::stash) {}
 
-  /// Memory for n elements, valid until popped.
+  /// Memory for n elements, until popped.
   template <class T>
   [[nodiscard]] device_span<T, memory> push(std::size_t n) {
     const std::size_t mark = arena_.used();
@@ -90,8 +88,6 @@ class stash {
     pushed_.push_back({span.raw(), n * sizeof(T), mark, kind::memory});
     return span;
   }
-  /// The memory pushed last. It stays readable until the next push.
-  ///   throws  shape_error when n elements of T are not what was pushed last: the backward pass must mirror the forward pass
   template <class T>
   device_span<T, memory> pop(std::size_t n) {
     const entry last = take_back(n * sizeof(T), kind::memory);
@@ -99,7 +95,7 @@ class stash {
     return span_of<T, memory>(static_cast<T*>(last.address), n);
   }
 
-  /// Saves the address of memory that is owned elsewhere (e.g. further down in the stash). Costs no device memory.
+  /// Saves the address of memory with another owner (e.g. in the stash); takes no device memory.
   template <class T>
   void push_reference(device_span<T, memory> span) {
     pushed_.push_back({const_cast<std::remove_const_t<T>*>(span.raw()), span.bytes(), 0, kind::reference});
@@ -109,12 +105,12 @@ class stash {
     return span_of<T, memory>(static_cast<T*>(take_back(n * sizeof(T), kind::reference).address), n);
   }
 
-  /// Saves a number known on the host. Costs no device memory.
+  /// Saves a number of the host; takes no device memory.
   void push_number(std::size_t number) { pushed_.push_back({nullptr, 0, number, kind::number}); }
   [[nodiscard]] std::size_t pop_number() { return take_back(0, kind::number).mark; }
 
   [[nodiscard]] std::size_t entries() const { return pushed_.size(); }
-  /// Discards everything pushed since there were `entries` entries.
+  /// Discards entries after the first `entries`.
   void drop(std::size_t entries) {
     for (std::size_t i = pushed_.size(); i > entries; --i)
       if (pushed_[i - 1].what == kind::memory) arena_.release(pushed_[i - 1].mark);
@@ -122,7 +118,7 @@ class stash {
   }
   [[nodiscard]] std::size_t high_water() const { return arena_.high_water(); }
   [[nodiscard]] std::size_t capacity() const { return arena_.capacity(); }
-  /// Reserves host memory for this many entries, so that a step does not allocate on the host either.
+  /// Reserves host memory: steps do not allocate on the host.
   void reserve(std::size_t entries) { pushed_.reserve(entries); }
   [[nodiscard]] std::size_t reserved() const { return pushed_.capacity(); }
 
@@ -131,7 +127,7 @@ class stash {
   struct entry {
     void* address = nullptr;
     std::size_t bytes = 0;
-    std::size_t mark = 0;  // the arena mark to release to; for a number, the number
+    std::size_t mark = 0;  // arena mark to release to, or the number
     kind what = kind::memory;
   };
   [[nodiscard]] static constexpr const char* name_of(kind what) {
@@ -152,24 +148,24 @@ class stash {
   std::vector<entry> pushed_;
 };
 
-/// Some consecutive rows of a batch; which ones, is known on the device alone.
+/// Consecutive rows of a batch, known only on the device.
 template <class Device>
 struct confined_rows {
   device_span<const token, typename Device::memory> range_2{};  // first row, number of rows; empty: all rows
   std::size_t total = 0;                                        // rows of the batch
-  std::size_t expected = 0;                                     // what a dry run assumes
+  std::size_t expected = 0;                                     // assumed by a dry run
 
   [[nodiscard]] bool exists() const { return !range_2.empty(); }
 };
 
-/// Where an operation runs, and the scratch memory it may use while running.
+/// Where an operation runs, and its scratch memory.
 template <class Device>
 struct execution {
   typename Device::stream& stream;
   arena<Device>& workspace;
   typename Device::properties properties;
-  confined_rows<Device> confined{};  // to which kernels that work on rows of a batch are confined
-  device_span<const kernel::step_inputs, typename Device::memory> inputs_1{};  // empty: the host knows the step's number
+  confined_rows<Device> confined{};  // rows that kernels are confined to
+  device_span<const kernel::step_inputs, typename Device::memory> inputs_1{};  // empty: the host knows the step
 };
 
 }  // namespace xtrain

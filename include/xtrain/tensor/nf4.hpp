@@ -1,4 +1,4 @@
-// NF4: weights stored in four bits each; their memory layout and quantization.
+// NF4: four-bit weights, memory layout and quantization.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@
 
 namespace xtrain {
 
-/// Whether an adapter policy stores the frozen weights of linear layers in four bits.
+/// The adapter stores frozen linear weights in four bits.
 template <class Adapter>
 inline constexpr bool quantizes_weights = has_hook<Adapter, hook::quantizes_weights>;
 
-/// Quantized values in Memory; kernel::dequantize_nf4 describes each array.
+/// Quantized values; arrays: see kernel::dequantize_nf4.
 template <class Memory>
 struct nf4_view {
   std::size_t n = 0;
@@ -29,7 +29,7 @@ struct nf4_view {
   device_span<float, Memory> outer{};
 };
 
-/// The same on the host, owning its memory.
+/// Quantized values on the host, with their memory.
 struct nf4_array {
   std::vector<std::uint8_t> code_n2{}, scale_k{};
   std::vector<float> outer{};
@@ -37,14 +37,14 @@ struct nf4_array {
 
 namespace nf4 {
 
-/// Index of the value in the ascending array `rising` that is nearest to x; the lower index on a tie.
+/// Index of the nearest value in the ascending array `rising`; the lower on a tie.
 template <std::size_t N>
 [[nodiscard]] std::uint8_t nearest(const std::array<float, N>& rising, float x) {
   const auto above = static_cast<std::size_t>(std::lower_bound(rising.begin() + 1, rising.end() - 1, x) - rising.begin());
   return static_cast<std::uint8_t>(x - rising[above - 1] <= rising[above] - x ? above - 1 : above);
 }
 
-/// The same for a whole block against `levels`. It counts the code boundaries below each value, without branches, so it vectorizes.
+/// For a block against `levels`. Counts boundaries below each value without branches, so it vectorizes.
 [[nodiscard]] inline std::array<std::uint8_t, block> nearest_levels(const std::array<float, block>& x) {
   std::array<std::uint32_t, block> above;
   above.fill(1);
@@ -56,8 +56,8 @@ template <std::size_t N>
   return code;
 }
 
-/// Each element becomes the nearest code in `levels` relative to its block's absolute maximum; each of these maxima, minus their mean,
-/// becomes the nearest code in `scale_levels` relative to the absolute maximum of a group of 256.
+/// An element becomes the nearest code in `levels`, relative to its block's absolute maximum; a maximum minus the mean of maxima becomes the nearest
+/// code in `scale_levels`, relative to the absolute maximum of a group of 256.
 ///   T   any dtype; magnitudes are computed in fp32
 template <class T>
 [[nodiscard]] nf4_array quantize(std::span<const T> x) {
@@ -96,7 +96,7 @@ template <class T>
   return made;
 }
 
-/// The inverse, on the host: what kernel::dequantize_nf4 computes.
+/// Inverse on the host, as kernel::dequantize_nf4.
 template <class T>
 void dequantize(const nf4_array& from, std::span<T> x) {
   for (std::size_t i = 0; i < x.size(); ++i) {

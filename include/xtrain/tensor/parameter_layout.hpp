@@ -1,11 +1,10 @@
-// Where the parameters of a list are: offsets in one flat array, and the part of it that a rank stores. Depends on neither the device nor
-// the precision.
+// Offsets of parameters in one flat array, and the part that a rank stores. Independent of device and precision.
 //
-// Memory order: trained parameters first, then frozen ones; within each, block by block; within a block, matrices before
-// vectors. So a block is a range, and so is the part of a block that weight decay applies to. Quantized parameters are stored separately.
+// Memory order: trained parameters, then frozen; in each, by block; in a block, matrices before vectors. So a block is a range, and so is its part with
+// weight decay. Quantized parameters are stored separately.
 //
-// Data-parallel ranks can shard the array: each stores an equal shard of every block (see `shard_spec`, ZeRO). Blocks in use are then
-// gathered into windows: memory that blocks share in turn.
+// Data-parallel ranks can each store an equal shard of every block (`shard_spec`, ZeRO). Blocks in use are then gathered into windows: memory that
+// blocks share in turn.
 #pragma once
 
 #include <cstddef>
@@ -20,34 +19,33 @@
 
 namespace xtrain {
 
-/// Where parameters are in one flat array: offsets, blocks, shards, windows.
+/// Offsets, blocks, shards, windows of parameters in a flat array.
 class parameter_layout {
  public:
   using entry = parameter_entry;
-  static constexpr std::size_t alignment = 32;  // elements: at least a cache line for every dtype, gradients and master weights included
+  static constexpr std::size_t alignment = 32;  // elements: at least a cache line for every dtype
 
-  /// Of no parameters.
   parameter_layout() = default;
-  /// Sets the offsets of the list's entries; nothing may be declared in it afterwards.
-  ///   throws  memory_error when the parameters have more elements than any memory
+  /// Sets the entries' offsets; the list must not change afterwards.
+  ///   throws  memory_error when the number of elements overflows
   parameter_layout(parameter_list& list, const shard_spec& sharding);
 
   [[nodiscard]] const shard_spec& sharding() const { return sharding_; }
-  /// Length of the flat array of all parameters, including padding, and of its front part, the trained parameters.
+  /// Lengths of the flat array with padding, and of its front part, the trained parameters.
   [[nodiscard]] std::size_t total() const { return total_; }
   [[nodiscard]] std::size_t trained() const { return trained_; }
-  /// Lengths of this rank's arrays of values and gradients: of all, or of the shards.
+  /// Lengths of this rank's arrays: everything, or shards.
   [[nodiscard]] std::size_t stored_values() const { return sharding_.values ? total_ / sharding_.parts : total_; }
   [[nodiscard]] std::size_t stored_gradients() const { return sharding_.gradients ? trained_ / sharding_.parts : trained_; }
 
-  /// What this rank's optimizer steps: all trained parameters, or a shard of every block.
+  /// What this rank's optimizer steps: trained parameters, or a shard of every block.
   [[nodiscard]] const std::vector<decay_run>& decay_runs() const { return runs_; }
-  /// Splits the runs so that each has one factor of the learning rate; those of an earlier call are forgotten.
-  ///   factors   of every entry of the list that this layout was made of
+  /// Splits the runs by learning-rate factor; replaces earlier factors.
+  ///   factors   of every entry of this layout's list
   void set_learning_rate_factors(const std::vector<entry>& entries, const std::vector<double>& factors);
-  /// Whether weight decay applies to vectors too.
+  /// Weight decay of vectors too.
   void set_weight_decay_of_all(const std::vector<entry>& entries, bool all);
-  /// Number of elements in all runs.
+  /// Elements of all runs.
   [[nodiscard]] std::size_t stepped() const { return trained_ / sharding_.parts; }
 
   /// A range of the flat array.
@@ -56,43 +54,42 @@ class parameter_layout {
 
     [[nodiscard]] std::size_t size() const { return end - begin; }
   };
-  /// The trained parameters of a block, or its frozen ones.
+  /// A block's trained or frozen parameters.
   [[nodiscard]] range block(std::size_t index, bool trained) const {
     const std::vector<std::size_t>& begins = trained ? block_begin_ : frozen_begin_;
     return {begins[index], begins[index + 1]};
   }
 
-  /// Elements of a parameter that one rank stores, and where they begin in its arrays.
+  /// Elements of a parameter that a rank stores; `kept`: their begin in its arrays.
   struct piece {
     std::size_t first = 0, kept = 0, count = 0;
   };
-  /// The elements of a parameter in shard `part` of its block; may be empty.
+  /// A parameter's elements in shard `part` of its block; may be empty.
   [[nodiscard]] piece piece_of(const entry& e, std::size_t part) const;
 
-  /// Whether two blocks use the same window: the first and the last block have their own, the others alternate between two windows.
+  /// The first and the last block have windows for themselves; the others alternate between two.
   [[nodiscard]] bool share_window(std::size_t a, std::size_t b) const {
     const std::size_t last = blocks() - 1;
     return a == b || (a != 0 && b != 0 && a != last && b != last && a % 2 == b % 2);
   }
-  /// Lengths of the arrays of windows, with sharded values or gradients.
+  /// Lengths of the arrays of windows.
   [[nodiscard]] std::size_t value_windows() const { return value_windows_; }
   [[nodiscard]] std::size_t gradient_windows() const { return gradient_windows_; }
-  /// Where a block is in these arrays. In a window of values its frozen parameters follow the trained ones.
+  /// A block's begin in them. Frozen values follow trained ones.
   [[nodiscard]] std::size_t value_window(std::size_t index, bool trained) const {
     return value_window_[index] + (trained ? 0 : block(index, true).size());
   }
   [[nodiscard]] std::size_t gradient_window(std::size_t index) const { return gradient_window_[index]; }
-  /// Where a parameter is in these arrays.
+  /// A parameter's begin in them.
   [[nodiscard]] std::size_t in_value_window(const entry& e) const {
     return value_window(e.block, e.spec.trainable) + e.offset - block_of(e).begin;
   }
   [[nodiscard]] std::size_t in_gradient_window(const entry& e) const { return gradient_window(e.block) + e.offset - block_of(e).begin; }
 
-  /// Where the codes of a quantized parameter, followed by its scales, are in the array of codes, in bytes, and where its outer scales are; of integers, their
-  /// rows, and the scales of rows; of blocks, these alone.
+  /// A quantized parameter: byte offset of its codes, followed by scales, and offset of outer scales (integers: scales of rows; blocks: none).
   struct quantized_offsets {
     std::size_t n = 0, codes = 0, outer = 0;
-    std::size_t rows = 0, integer_bits = 0;  ///< of integers
+    std::size_t rows = 0, integer_bits = 0;  ///< for integers
     std::optional<block_format> blocks{};
 
     [[nodiscard]] std::size_t codes_end() const {
@@ -107,12 +104,12 @@ class parameter_layout {
     }
   };
   [[nodiscard]] const quantized_offsets& quantized(const entry& e) const { return quantized_[e.offset]; }
-  /// Lengths of the array of codes and scales, in bytes, and of the array of outer scales.
+  /// Bytes of codes and scales; number of outer scales.
   [[nodiscard]] std::size_t code_bytes() const { return quantized_.empty() ? 0 : quantized_.back().codes_end(); }
   [[nodiscard]] std::size_t outer_scales() const { return quantized_.empty() ? 0 : quantized_.back().outer_end(); }
 
  private:
-  /// From `offset` on in the array of this rank, the array of a rank with all parameters has `elsewhere` more elements in front.
+  /// From `offset` on in this rank's array, an array with all parameters has `elsewhere` more elements in front.
   struct displacement {
     std::size_t offset = 0, elsewhere = 0;
   };
@@ -128,12 +125,12 @@ class parameter_layout {
 
   shard_spec sharding_{};
   std::size_t trained_ = 0, total_ = 0;
-  std::vector<std::size_t> block_begin_, frozen_begin_;  // in the flat array, by block; number of blocks + 1 elements
-  std::vector<decay_run> found_, runs_;  // without the following settings, and with them
+  std::vector<std::size_t> block_begin_, frozen_begin_;  // in the flat array; number of blocks + 1 elements
+  std::vector<decay_run> found_, runs_;  // without and with the following settings
   std::vector<double> factors_;          // of the learning rate, by entry; empty: all 1
   bool all_decay_ = false;
   std::size_t value_windows_ = 0, gradient_windows_ = 0;
-  std::vector<std::size_t> value_window_, gradient_window_;  // where windows begin, by block
+  std::vector<std::size_t> value_window_, gradient_window_;  // by block
   std::vector<quantized_offsets> quantized_;
 };
 

@@ -1,4 +1,4 @@
-// Definitions of parameter_layout.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of parameter_layout.hpp.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace xtrain {
 
 XTRAIN_INLINE parameter_layout::parameter_layout(parameter_list& list, const shard_spec& sharding) : sharding_(sharding) {
-  double elements = 0;  // shapes may come from a file: their products must not overflow
+  double elements = 0;  // shapes from files must not overflow
   for (const entry& e : list.entries_) {
     double product = 1;
     for (const std::size_t dim : e.spec.shape) product *= static_cast<double>(dim);
@@ -31,14 +31,13 @@ XTRAIN_INLINE parameter_layout::parameter_layout(parameter_list& list, const sha
 }
 
 XTRAIN_INLINE parameter_layout::piece parameter_layout::piece_of(const entry& e, std::size_t part) const {
-  if (!e.is_here || e.spec.quantized) return {};  // quantized values are stored separately and are never sharded
+  if (!e.is_here || e.spec.quantized) return {};  // never sharded
   const std::size_t begin = block_of(e).begin, size = block_of(e).size() / sharding_.parts, own = begin + part * size;
   const std::size_t from = std::max(e.offset, own), to = std::min(e.offset + e.size(), own + size);
   return from < to ? piece{from - e.offset, begin / sharding_.parts + (from - own), to - from} : piece{};
 }
 
-/// Sets the offsets of all parameters. With sharding, every block is padded to equal shards. Returns where the array of a rank with all
-/// parameters is displaced.
+/// Sets all offsets. With sharding, pads every block to equal shards. Returns displacements against an array with all parameters.
 XTRAIN_INLINE std::vector<parameter_layout::displacement> parameter_layout::set_offsets(std::vector<entry>& entries, std::size_t blocks) {
   std::vector<std::uint32_t> order;
   for (std::uint32_t i = 0; i < entries.size(); ++i)
@@ -49,7 +48,7 @@ XTRAIN_INLINE std::vector<parameter_layout::displacement> parameter_layout::set_
   });
   std::vector<displacement> displacements;
   const std::size_t aligned = std::lcm(alignment, sharding_.alignment);
-  std::size_t offset = 0, next = 0, elsewhere = 0;  // elsewhere: elements in front that only other ranks have
+  std::size_t offset = 0, next = 0, elsewhere = 0;  // elsewhere: elements in front, on other ranks only
   const auto place_blocks = [&](bool trainable, std::vector<std::size_t>& begins) {
     begins.assign(blocks + 1, offset);
     for (std::size_t b = 0; b < blocks; ++b) {
@@ -87,7 +86,7 @@ XTRAIN_INLINE std::vector<parameter_layout::displacement> parameter_layout::set_
   return displacements;
 }
 
-/// Extends the last run, if this one continues it.
+/// Extends the last run if this one continues it.
 XTRAIN_INLINE void parameter_layout::append(std::vector<decay_run>& runs, const decay_run& run) {
   if (run.begin >= run.end) return;
   decay_run* last = runs.empty() ? nullptr : &runs.back();
@@ -108,7 +107,7 @@ XTRAIN_INLINE void parameter_layout::set_weight_decay_of_all(const std::vector<e
   split_runs(entries);
 }
 
-/// Runs that each have one factor of the learning rate, with or without weight decay.
+/// Runs with one learning-rate factor and one weight decay each.
 XTRAIN_INLINE void parameter_layout::split_runs(const std::vector<entry>& entries) {
   std::vector<std::pair<std::size_t, double>> begins;  // of parameters, in memory order; padding belongs to what precedes it
   for (std::size_t i = 0; i < entries.size(); ++i)
@@ -127,9 +126,9 @@ XTRAIN_INLINE void parameter_layout::split_runs(const std::vector<entry>& entrie
   }
 }
 
-/// Ranges with and without weight decay, restricted to what this rank steps.
+/// Ranges with and without weight decay that this rank steps.
 XTRAIN_INLINE void parameter_layout::find_runs(const std::vector<entry>& entries, const std::vector<displacement>& displacements) {
-  // split where parameters on other ranks lie in between in the full array
+  // split where other ranks' parameters lie in between
   const auto add_pieces = [&](std::size_t begin, std::size_t end, bool decays, std::size_t kept) {
     for (std::size_t i = 0; i < displacements.size(); ++i) {
       const std::size_t from = std::max(begin, displacements[i].offset);
@@ -139,7 +138,7 @@ XTRAIN_INLINE void parameter_layout::find_runs(const std::vector<entry>& entries
   };
   for (std::size_t b = 0; b < blocks(); ++b) {
     const std::size_t begin = block_begin_[b], end = block_begin_[b + 1], part = (end - begin) / sharding_.parts;
-    std::size_t vectors = begin;  // where matrices end: padding belongs to what precedes it
+    std::size_t vectors = begin;  // end of matrices; padding belongs to what precedes it
     bool any = false;
     for (const entry& e : entries) {
       if (!e.spec.trainable || e.block != b || e.decays() || !e.is_here) continue;
@@ -156,7 +155,7 @@ XTRAIN_INLINE void parameter_layout::find_runs(const std::vector<entry>& entries
   runs_ = found_;
 }
 
-/// Computes where each block's window begins; returns the total length.
+/// Sets the begin of each block's window; returns the total length.
 XTRAIN_INLINE std::size_t parameter_layout::place_windows(std::vector<std::size_t>& begins, bool with_frozen) const {
   const auto size_of = [&](std::size_t b) { return block(b, true).size() + (with_frozen ? block(b, false).size() : 0); };
   const std::size_t last = blocks() - 1;

@@ -1,7 +1,6 @@
-// Which parameters a model has: names, shapes, blocks, and which of them this rank stores. Depends on neither the device nor the precision.
+// A model's parameters: names, shapes, blocks, and which this rank stores. Independent of device and precision.
 //
-// Pipeline- and expert-parallel ranks, which have different blocks or experts, know the names and shapes of all parameters, and allocate
-// memory for their own (see `keep`, `keep_owned_by`).
+// Pipeline- and expert-parallel ranks know names and shapes of all parameters and allocate their part (`keep`, `keep_owned_by`).
 #pragma once
 
 #include <cstddef>
@@ -19,21 +18,21 @@
 
 namespace xtrain {
 
-/// One declared parameter.
+/// A declared parameter.
 struct parameter_entry {
   parameter_spec spec{};
   std::size_t block = 0;
-  std::size_t offset = 0;   ///< trained: in the flat array of trained parameters; frozen: in the same array, after the trained ones;
-                            ///< quantized: index among the quantized parameters. Set by parameter_layout
-  std::uint32_t group = 0;  ///< index of the first of the parameters that are declared together
-  bool is_here = true;      ///< false: on another rank, no memory allocated here
+  std::size_t offset = 0;   ///< in the flat array (frozen after trained); quantized: index among quantized
+                            ///< parameters. Set by parameter_layout
+  std::uint32_t group = 0;  ///< index of the first parameter declared with it
+  bool is_here = true;      ///< false: on another rank
 
   [[nodiscard]] std::size_t size() const {
     std::size_t product = 1;
     for (const std::size_t dim : spec.shape) product *= dim;
     return product;
   }
-  /// Number of elements of the whole parameter, as in files.
+  /// Elements of the unsharded parameter.
   [[nodiscard]] std::size_t whole_size() const {
     std::size_t product = 1;
     for (const std::size_t dim : spec.whole_shape()) product *= dim;
@@ -42,33 +41,32 @@ struct parameter_entry {
   [[nodiscard]] bool decays() const { return spec.shape.size() > 1; }
 };
 
-/// The parameters in the order in which they are declared.
+/// Parameters in order of declaration.
 class parameter_list {
  public:
   using entry = parameter_entry;
 
-  /// Parameters declared after this call belong to block `index`. Blocks are the unit of memory movement and gradient
-  /// reduction.
+  /// Later parameters belong to block `index`. A block is the unit of memory movement and gradient reduction.
   void begin_block(std::size_t index) { block_ = index; }
   [[nodiscard]] std::size_t blocks() const { return block_ + 1; }
-  /// Parameters declared after this call have the given owner among the expert-parallel ranks, or are on all of them.
+  /// Later parameters have this expert-parallel owner; nullopt: all ranks have them.
   void begin_owner(std::optional<std::size_t> rank) { owner_ = rank; }
 
-  /// Declares parameters that will be adjacent in memory, in this order.
-  ///   throws  config_error when a name is taken or the parameters do not have the same rank, columns and trainability
+  /// Declares parameters that are adjacent in memory.
+  ///   throws  config_error when a name is taken, or rank, columns or trainability differ
   parameter declare(std::vector<parameter_spec> adjacent);
   parameter declare(parameter_spec spec);
 
-  /// Records that `block` reads parameters of block `other`: both are needed while it is computed.
+  /// `block` reads parameters of block `other`: both are needed while it is computed.
   void reads_from(std::size_t block, std::size_t other) { also_read_.push_back({block, other}); }
-  /// Calls visit(other) for every other block that the block reads from.
+  /// Calls visit(other) for every other block that `block` reads from.
   template <class Visit>
   void for_each_read_by(std::size_t block, Visit&& visit) const {
     for (const auto& [reader, other] : also_read_)
       if (reader == block) visit(other);
   }
 
-  /// This rank stores only parameters where chosen(entry) is true; other ranks store the rest. Call before memory is allocated.
+  /// This rank stores parameters with chosen(entry); others store the rest. Call before memory is allocated.
   template <class Chosen>
   void keep(Chosen&& chosen) {
     for (entry& e : entries_) {
@@ -78,24 +76,23 @@ class parameter_list {
       all_here_ = all_here_ && e.is_here;
     }
   }
-  /// Of the parameters with an owner, expert-parallel rank `rank` stores those that it owns; every rank stores the other parameters.
-  /// Call before memory is allocated.
+  /// Of parameters with an owner, this expert-parallel rank stores its part. Call before memory is allocated.
   void keep_owned_by(std::size_t rank);
-  /// False if some parameters are on other ranks.
+  /// No parameter is only on other ranks.
   [[nodiscard]] bool all_here() const { return all_here_; }
-  /// throws config_error when some parameters are on other ranks; `who` names the caller
+  /// throws config_error when parameters are on other ranks
   void require_all_here(std::string_view who) const;
-  /// throws config_error when some blocks are on other ranks
+  /// throws config_error when blocks are on other ranks
   void require_blocks_here(std::string_view who) const {
     if (!blocks_here_) require_all_here(who);
   }
-  /// Whether this rank has only its tensor-parallel shard of some parameters.
+  /// This rank has only a tensor-parallel shard of some parameters.
   [[nodiscard]] bool has_tensor_shards() const;
 
   [[nodiscard]] const std::vector<entry>& entries() const { return entries_; }
-  /// The parameter of that name, or null.
+  /// Null if there is no such name.
   [[nodiscard]] const entry* find(std::string_view name) const;
-  /// A handle to that one parameter, even if it is part of a fused matrix; a handle with exists() == false if there is none of that name.
+  /// The single parameter, even in a fused matrix; exists() == false if there is no such name.
   [[nodiscard]] parameter handle_of(std::string_view name) const;
 
   [[nodiscard]] bool trains(parameter p) const { return p.exists() && entries_[p.first()].spec.trainable; }
@@ -106,18 +103,17 @@ class parameter_list {
     return all;
   }
 
-  /// Number of elements of all parameters, without padding.
+  /// Elements of all parameters, without padding.
   [[nodiscard]] std::size_t count() const { return counted(false); }
-  /// Number of elements of the trained parameters.
   [[nodiscard]] std::size_t trained_count() const { return counted(true); }
 
  private:
-  friend class parameter_layout;  // sets the offsets of the entries
+  friend class parameter_layout;
 
   [[nodiscard]] std::size_t counted(bool trained_only) const;
 
   std::vector<entry> entries_;
-  std::map<std::string, std::size_t, std::less<>> index_of_name_;  // of an entry
+  std::map<std::string, std::size_t, std::less<>> index_of_name_;
   std::vector<std::pair<std::size_t, std::size_t>> also_read_;
   std::size_t block_ = 0;
   std::optional<std::size_t> owner_{};

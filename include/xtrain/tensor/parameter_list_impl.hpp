@@ -1,4 +1,4 @@
-// Definitions of parameter_list.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of parameter_list.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,6 @@
-// The parameters of a model in one flat, contiguous array, each with a name. Layers hold handles; code that visits all parameters
-// (optimizers, checkpoints, reductions) sees one array.
+// A model's parameters in one flat array. Layers hold handles; optimizers, checkpoints and reductions see one array.
 //
-// parameter_list.hpp says which parameters there are: names, shapes and blocks. parameter_layout.hpp says where they are: offsets, shards
-// and windows. This is their memory.
+// parameter_list.hpp has names, shapes and blocks; parameter_layout.hpp offsets, shards and windows; this file their memory.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +30,7 @@
 
 namespace xtrain {
 
-/// A parameter list with memory for the parameters that this rank stores.
+/// A parameter list with memory for this rank's part.
 template <class Device, class Precision>
 class parameter_store : public parameter_list {
  public:
@@ -49,8 +47,8 @@ class parameter_store : public parameter_list {
 
   [[nodiscard]] const typename Device::context& device() const { return device_; }
 
-  /// Assigns offsets to all declared parameters and allocates their values. Nothing can be declared afterwards.
-  ///   throws  memory_error when they do not fit
+  /// Assigns offsets and allocates values; nothing can be declared afterwards.
+  ///   throws  memory_error
   void allocate(const shard_spec& sharding = {}) {
     layout_ = parameter_layout(*this, sharding);
     values_ = buffer<Device>(device_, layout_.stored_values() * sizeof(parameter_type), memory_role::weights);
@@ -60,49 +58,46 @@ class parameter_store : public parameter_list {
     outer_scales_ = buffer<Device>(device_, layout_.outer_scales() * sizeof(float), memory_role::weights);
   }
 
-  /// Allocates gradients of the trained parameters, uninitialized.
+  /// For trained parameters, uninitialized.
   void allocate_gradients() {
     gradients_ = buffer<Device>(device_, layout_.stored_gradients() * sizeof(gradient_type), memory_role::gradients);
     if (sharding().gradients)
       gradient_windows_ = buffer<Device>(device_, layout_.gradient_windows() * sizeof(gradient_type), memory_role::gradients);
     take_gradients();
   }
-  /// Trainers of one model share its gradients and the settings of its parameters: how often they have passed from one to another.
+  /// Trainers of one model share its gradients and parameter settings: how often these have changed hands.
   [[nodiscard]] std::uint32_t gradient_users() const { return gradient_users_; }
   void take_gradients() { ++gradient_users_; }
   [[nodiscard]] bool has_gradients() const { return gradients_.bytes() != 0; }
 
-  /// Bytes of all values.
   [[nodiscard]] std::size_t bytes() const { return values_.bytes() + value_windows_.bytes() + codes_.bytes() + outer_scales_.bytes(); }
 
-  /// How often weights have been changed: write() and set() count, and so does who changes them by way of views (note_change). An optimizer with a copy of
-  /// the weights of its own, in a wider dtype, sees by it that something else has changed them.
+  /// Number of weight changes: write() and set() count; callers that write through views call note_change. An optimizer with master weights detects
+  /// outside changes by it.
   [[nodiscard]] std::size_t changes() const { return changes_; }
   void note_change() const { ++changes_; }
-  /// Whether an adapter was merged into frozen weights, which are then not those of the base model's folder: what is saved of an adapter would not fit it.
+  /// An adapter was merged into frozen weights: a saved adapter would not fit the base model.
   [[nodiscard]] bool has_merged_adapter() const { return has_merged_adapter_; }
   void note_merged_adapter(bool merged) { has_merged_adapter_ = merged; }
 
-  /// Weights updated by other ranks may still be in transit when a step ends. Every access to the weights of a block then first calls
-  /// arrive(block), which waits for them. Views taken earlier must be taken again.
+  /// Weights updated by other ranks may be in transit after a step. Access to a block's weights first calls arrive(block), which waits. Take earlier views
+  /// again.
   void when_read(std::function<void(std::size_t block)> arrive) { arrive_ = std::move(arrive); }
-
-  // The layout: valid after allocate().
 
   [[nodiscard]] const parameter_layout& layout() const { return layout_; }
   [[nodiscard]] const shard_spec& sharding() const { return layout_.sharding(); }
-  /// Length of the flat array of all parameters, including padding.
+  /// Length of the flat array, with padding.
   [[nodiscard]] std::size_t total() const { return layout_.total(); }
-  /// The range of a block in the flat array of trained parameters.
+  /// A block's range in the flat array of trained parameters.
   [[nodiscard]] decay_run block(std::size_t index) const {
     const parameter_layout::range range = layout_.block(index, true);
     return {range.begin, range.end};
   }
-  /// What this rank's optimizer steps: all trained parameters, or a shard of every block.
+  /// What this rank's optimizer steps: trained parameters, or a shard of every block.
   [[nodiscard]] const std::vector<decay_run>& decay_runs() const { return layout_.decay_runs(); }
-  /// Multiplies the learning rate of each trained parameter by factor_of(entry), in every run of decay_runs(); called before an optimizer's state is made.
-  /// Factors of an earlier call are forgotten. Returns whether one of them is not 1.
-  ///   throws  config_error when a factor is negative or not finite, or parameters that are used as one matrix have different ones
+  /// Multiplies each trained parameter's learning rate by factor_of(entry) in decay_runs(); replaces earlier factors; call before optimizer state is made.
+  /// Returns whether a factor differs from 1.
+  ///   throws  config_error when a factor is negative or not finite, or differs within one matrix
   template <class FactorOf>
   bool set_learning_rate_factors(FactorOf&& factor_of) {
     std::vector<double> factors;
@@ -119,17 +114,16 @@ class parameter_store : public parameter_list {
     layout_.set_learning_rate_factors(entries(), factors);
     return any;
   }
-  /// Whether weight decay applies to all trained parameters, or to matrices only, as at first; called before an optimizer's state is made.
+  /// Weight decay for all trained parameters instead of matrices only; call before optimizer state is made.
   void set_weight_decay_of_all(bool all) { layout_.set_weight_decay_of_all(entries(), all); }
-  /// Number of elements in all runs: the length of the optimizer state arrays.
   [[nodiscard]] std::size_t stepped() const { return layout_.stepped(); }
-  /// The elements of a parameter in shard `part` of its block; may be empty.
+  /// A parameter's elements in shard `part` of its block; may be empty.
   [[nodiscard]] piece piece_of(const entry& e, std::size_t part) const { return layout_.piece_of(e, part); }
   [[nodiscard]] piece piece_of(const entry& e) const { return piece_of(e, sharding().part); }
-  /// Whether two blocks use the same window: the first and the last block have their own, the others alternate between two windows.
+  /// See parameter_layout.
   [[nodiscard]] bool share_window(std::size_t a, std::size_t b) const { return layout_.share_window(a, b); }
 
-  /// throws config_error when this rank does not have all weights; `who` names the caller
+  /// throws config_error when this rank lacks weights
   void require_whole(std::string_view who) const {
     require_all_here(who);
     require_undivided(who);
@@ -141,21 +135,19 @@ class parameter_store : public parameter_list {
                           "Save the model, and do it where one rank loads it");
   }
 
-  // One parameter.
-
-  /// Empty if the parameter is on another rank.
-  ///   throws  config_error when it is quantized: it has no values
+  /// Empty if on another rank.
+  ///   throws  config_error when it is quantized
   [[nodiscard]] device_span<parameter_type, memory> value(parameter p) const {
     const entry& first = entries()[p.first()];
     require_values(first);
     return first.is_here ? value_at(first, size(p)) : device_span<parameter_type, memory>{};
   }
-  /// With sharded weights this is the block's window, defined only while the block is gathered.
+  /// Sharded weights: the block's window, valid while the block is gathered.
   [[nodiscard]] device_span<parameter_type, memory> value(const entry& e) const {
     require_values(e);
     return e.is_here ? value_at(e, e.size()) : device_span<parameter_type, memory>{};
   }
-  /// Empty when the parameter is frozen or gradients are not allocated.
+  /// Empty if frozen or not allocated.
   [[nodiscard]] device_span<gradient_type, memory> gradient(parameter p) const {
     if (!trains(p) || !has_gradients() || !entries()[p.first()].is_here) return {};
     return gradient_at(entries()[p.first()], size(p));
@@ -164,7 +156,7 @@ class parameter_store : public parameter_list {
     if (!e.spec.trainable || !has_gradients() || !e.is_here) return {};
     return gradient_at(e, e.size());
   }
-  /// The memory of a parameter that is stored as integers.
+  /// Of a parameter stored as integers.
   [[nodiscard]] row_integers_view<memory> integers(const entry& e) const {
     const parameter_layout::quantized_offsets& at = layout_.quantized(e);
     const std::size_t columns = at.n / at.rows;
@@ -174,7 +166,7 @@ class parameter_store : public parameter_list {
             .code = codes_.template as<std::uint8_t>().subspan(at.codes, at.rows * row_integers::row_bytes(columns, at.integer_bits)),
             .scale_r = outer_scales_.template as<float>().subspan(at.outer, at.rows)};
   }
-  /// The memory of a parameter in NF4.
+  /// Of a parameter in NF4.
   [[nodiscard]] nf4_view<memory> quantized(const entry& e) const {
     const parameter_layout::quantized_offsets& at = layout_.quantized(e);
     const auto bytes = codes_.template as<std::uint8_t>();
@@ -183,20 +175,19 @@ class parameter_store : public parameter_list {
             .scale_k = bytes.subspan(at.codes + nf4::code_bytes(at.n), nf4::scales(at.n)),
             .outer = outer_scales_.template as<float>().subspan(at.outer, nf4::outer_scales(at.n))};
   }
-  /// The memory of a parameter in blocks.
+  /// Of a parameter in blocks.
   [[nodiscard]] blocks_view<memory> in_blocks(const entry& e) const {
     const parameter_layout::quantized_offsets& at = layout_.quantized(e);
     return {.n = at.n, .format = *at.blocks, .code = codes_.template as<std::uint8_t>().subspan(at.codes, block_formats::bytes_of(*at.blocks, at.n))};
   }
-  /// Sets a parameter in blocks.
+  /// Sets a parameter stored in blocks.
   template <class Stream>
   void set_blocks(Stream& stream, const entry& e, std::span<const std::uint8_t> host) const {
     copy_to_device(stream, in_blocks(e).code, host);
     stream.synchronize();
     note_change();
   }
-  /// Sets elements of a parameter from `first` on, as far as this rank stores them. The host memory must stay valid until the
-  /// stream is synchronized.
+  /// Sets elements from `first` on that this rank stores. Host memory must stay valid until the stream is synchronized.
   template <class Stream>
   void write(Stream& stream, const entry& e, std::size_t first, std::span<const parameter_type> host) const {
     if (!e.is_here) return;
@@ -208,8 +199,8 @@ class parameter_store : public parameter_list {
     const std::size_t from = std::max(first, own.first), to = std::min(first + host.size(), own.first + own.count);
     if (from < to) copy_to_device(stream, all.subspan(own.kept + from - own.first, to - from), host.subspan(from - first, to - from));
   }
-  /// Sets all values of a parameter from the host; quantizes them if the parameter is quantized.
-  ///   throws  config_error when it is stored in blocks, which set_blocks takes
+  /// Sets all values; quantizes if needed.
+  ///   throws  config_error when it is stored in blocks (set_blocks)
   template <class Stream, class T>
   void set(Stream& stream, const entry& e, std::span<const T> host) const {
     require<config_error>(!e.spec.blocks, "parameter '", e.spec.name, "': must be loaded from a GGUF file in whose blocks it is stored; numbers are given");
@@ -239,8 +230,7 @@ class parameter_store : public parameter_list {
           [&](std::size_t first, std::span<const parameter_type> values) { write(stream, e, first, values); });
     }
   }
-  /// Sets everything to zero, then every parameter whose name is `chosen` to its initial values, which are a function of (seed, name,
-  /// element).
+  /// Zeroes everything, then initializes parameters with a `chosen` name, as a function of (seed, name, element).
   template <class Stream, class Chosen>
   void initialise(Stream& stream, std::uint64_t seed, Chosen&& chosen) const {
     fill_zero(stream, values_.template as<parameter_type>());
@@ -282,20 +272,16 @@ class parameter_store : public parameter_list {
     }
   }
 
-  // The flat arrays, and ranges of them.
-
-  /// All trained values, including the padding between parameters (padding is zero and stays zero). Empty if this rank stores only
-  /// its shard.
+  /// Trained values with padding (always zero). Empty if this rank stores only its shard.
   [[nodiscard]] device_span<parameter_type, memory> trained_values() const {
     await_all();
     return values_.template as<parameter_type>().subspan(0, sharding().values ? 0 : layout_.trained());
   }
-  /// The weights that this rank stores: all of them, or its shards.
+  /// This rank's weights: all, or shards.
   [[nodiscard]] device_span<parameter_type, memory> stored_values() const {
     await_all();
     return values_.template as<parameter_type>();
   }
-  /// The gradients that this rank stores: of all trained parameters, or of its shard.
   [[nodiscard]] device_span<gradient_type, memory> gradients() const { return gradients_.template as<gradient_type>(); }
   [[nodiscard]] device_span<parameter_type, memory> values_of(const decay_run& run) const {
     await_all();
@@ -305,12 +291,12 @@ class parameter_store : public parameter_list {
     return gradients_.template as<gradient_type>().subspan(sharding().gradients ? run.kept : run.begin, run.size());
   }
 
-  /// A block as it is communicated: the whole block, and this rank's shard of it.
+  /// A block as communicated: unsharded, and this rank's shard.
   template <class T>
   struct block_memory {
     device_span<T, memory> whole{}, part{};
   };
-  /// Gradients: the shard is inside the whole block until it is added to the gradients that this rank stores.
+  /// The shard stays inside the block until it is added to stored gradients.
   [[nodiscard]] block_memory<gradient_type> block_gradients(std::size_t index) const {
     const std::size_t n = block(index).size(), part = n / sharding().parts;
     const auto whole = sharding().gradients ? gradient_windows_.template as<gradient_type>().subspan(layout_.gradient_window(index), n)
@@ -321,7 +307,7 @@ class parameter_store : public parameter_list {
     const decay_run whole = block(index);
     return gradients_.template as<gradient_type>().subspan(whole.begin / sharding().parts, whole.size() / sharding().parts);
   }
-  /// The trained weights of a block, or its frozen ones if `frozen`.
+  /// A block's trained or frozen weights.
   [[nodiscard]] block_memory<parameter_type> block_values(std::size_t index, bool frozen) const {
     const parameter_layout::range range = layout_.block(index, !frozen);
     const std::size_t begin = range.begin, n = range.size(), part = n / sharding().parts;

@@ -1,4 +1,4 @@
-// Weights stored as integers of 4 or 8 bits with a scale per row: their memory, and quantization.        [ChatGLM-6B's quantization.py]
+// Weights as integers of 4 or 8 bits with a scale per row: memory and quantization.        [ChatGLM-6B's quantization.py]
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,14 @@
 
 namespace xtrain {
 
-/// The bits of an adapter's config that stores the frozen weights of linear layers as such integers; 0: it does not.
+/// Bits per frozen linear weight in an adapter's config; 0: not stored as integers.
 template <class Adapter>
 [[nodiscard]] std::size_t integer_bits_of(const typename Adapter::config& config) {
   if constexpr (has_hook<Adapter, hook::weight_bits>) return config.weight_bits;
   else return 0;
 }
 
-/// Quantized rows in Memory; kernel::dequantize_rows describes each array.
+/// Quantized rows; arrays: see kernel::dequantize_rows.
 template <class Memory>
 struct row_integers_view {
   std::size_t rows = 0, columns = 0, bits = 8;
@@ -33,7 +33,7 @@ struct row_integers_view {
   device_span<float, Memory> scale_r{};
 };
 
-/// The same on the host, owning its memory.
+/// Quantized rows on the host, with their memory.
 struct row_integers_array {
   std::vector<std::uint8_t> code{};
   std::vector<float> scale_r{};
@@ -41,7 +41,7 @@ struct row_integers_array {
 
 namespace row_integers {
 
-/// In fp16, as the model is there: scale = largest magnitude of a row / largest integer; integer = value / scale, to nearest, ties to even.
+/// In fp16: scale = largest magnitude of a row / largest integer; integer = value / scale, ties to even.
 ///   who     the parameter, for errors
 ///   throws  config_error when a value is not finite in fp16
 template <class T>
@@ -62,7 +62,7 @@ template <class T>
     }
     const float scale = fp16(magnitude / most);
     made.scale_r[r] = finite ? scale : -1.0f;
-    if (scale == 0 || !finite) return;  // integers are 0
+    if (scale == 0 || !finite) return;
     for (std::size_t i = 0; i < columns; ++i) {
       const float quotient = fp16(rounded(row[i]) / scale);
       const auto integer = static_cast<std::int32_t>(std::clamp(std::nearbyint(quotient), -most, most));
@@ -77,7 +77,7 @@ template <class T>
   return made;
 }
 
-/// The inverse, on the host: what kernel::dequantize_rows computes.
+/// Inverse on the host, as kernel::dequantize_rows.
 template <class T>
 void dequantize(const row_integers_array& from, std::size_t columns, std::size_t bits, std::span<T> x) {
   for (std::size_t i = 0; i < x.size(); ++i) {

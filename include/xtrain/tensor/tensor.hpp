@@ -1,4 +1,4 @@
-// A tensor owns device memory and has a shape.
+// A tensor: device memory with a shape.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Memory with a shape. Views do not own memory.
+// Memory with a shape, not owned.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// The sizes of N dims.
+/// Sizes of N dims.
 template <std::size_t N>
 using shape_of_rank = std::array<std::size_t, N>;
 
@@ -22,8 +22,7 @@ template <std::size_t N>
   return product;
 }
 
-/// N dims, row-major. The inner dims are contiguous; rows of the first dim may be strided (a range of columns of a
-/// wider matrix); `dense()` tells whether there are no gaps.
+/// N dims, row-major. Inner dims are contiguous; rows of the first dim may be strided; `dense()`: without gaps.
 template <class T, std::size_t N, class Memory>
 class tensor_view {
  public:
@@ -33,14 +32,14 @@ class tensor_view {
   static constexpr std::size_t rank = N;
 
   constexpr tensor_view() = default;
-  /// Dense: `span` holds exactly as many elements as the shape has.
-  ///   throws  shape_error otherwise
+  /// Dense.
+  ///   throws  shape_error unless `span` has the shape's elements
   constexpr tensor_view(device_span<T, Memory> span, const shape_of_rank<N>& shape)
       : data_(span.data()), shape_(shape), stride_(shape[0] == 0 ? 0 : elements(shape) / shape[0]) {
     require<shape_error>(elements(shape) == span.size(), "tensor: the memory must hold the shape's elements; shape ", shape, " over ",
                          span.size(), " elements");
   }
-  /// Rows of the first dim that are `stride` elements apart; `span` holds everything from the first element to the last.
+  /// Rows are `stride` elements apart; `span` reaches the last element.
   ///   throws  shape_error otherwise
   [[nodiscard]] static constexpr tensor_view strided(device_span<T, Memory> span, const shape_of_rank<N>& shape, std::size_t stride) {
     const tensor_view all(span.data(), shape, stride);
@@ -48,7 +47,7 @@ class tensor_view {
                          " elements apart over ", span.size(), " elements");
     return all;
   }
-  /// A null view: an optional argument that is not given.
+  /// For an optional argument that is not given.
   [[nodiscard]] static constexpr tensor_view none() { return {}; }
 
   template <class U>
@@ -58,29 +57,28 @@ class tensor_view {
   [[nodiscard]] constexpr const shape_of_rank<N>& shape() const { return shape_; }
   [[nodiscard]] constexpr std::size_t shape(std::size_t dim) const { return shape_[dim]; }
   [[nodiscard]] constexpr std::size_t size() const { return elements(shape_); }
-  /// Elements from one row of the first dim to the next.
+  /// Elements between rows of the first dim.
   [[nodiscard]] constexpr std::size_t stride() const { return stride_; }
   [[nodiscard]] constexpr bool dense() const { return shape_[0] <= 1 || stride_ * shape_[0] == size(); }
   [[nodiscard]] constexpr bool exists() const { return static_cast<bool>(data_); }
   [[nodiscard]] constexpr device_ptr<T, Memory> data() const { return data_; }
 
-  /// Everything from the first element to the last, including gaps between rows.
+  /// First to last element, with gaps.
   [[nodiscard]] constexpr device_span<T, Memory> extent() const {
     return size() == 0 ? device_span<T, Memory>{} : device_span<T, Memory>{data_, (shape_[0] - 1) * stride_ + size() / shape_[0]};
   }
-  /// The elements in order; the view must be dense.
-  ///   throws  shape_error otherwise
+  ///   throws  shape_error unless the view is dense
   [[nodiscard]] constexpr device_span<T, Memory> span() const {
     require<shape_error>(dense(), "tensor: only a dense view is a span; shape ", shape_, " with rows ", stride_, " elements apart");
     return {data_, size()};
   }
 
-  /// The same elements in another shape; the view must be dense.
+  ///   throws  shape_error unless the view is dense
   template <std::size_t M>
   [[nodiscard]] constexpr tensor_view<T, M, Memory> reshaped(const shape_of_rank<M>& shape) const {
     return {span(), shape};
   }
-  /// Rows first … first + count − 1 of the first dim.
+  /// Rows first … first + count − 1.
   [[nodiscard]] constexpr tensor_view rows(std::size_t first, std::size_t count) const {
     shape_of_rank<N> shape = shape_;
     shape[0] = count;
@@ -109,7 +107,7 @@ using vector_view = tensor_view<T, 1, Memory>;
 template <class T, class Memory>
 using matrix_view = tensor_view<T, 2, Memory>;
 
-/// throws shape_error unless `given` is `expected`; `who` names the operation and the argument.
+/// throws shape_error unless the shapes are equal; `who` names operation and argument
 template <std::size_t N>
 constexpr void require_shape(std::string_view who, const shape_of_rank<N>& given, const shape_of_rank<N>& expected) {
   require<shape_error>(given == expected, who, ": must have shape ", expected, "; given ", given);

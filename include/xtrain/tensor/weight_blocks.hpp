@@ -1,4 +1,4 @@
-// Frozen weights in the blocks of GGUF files: which parameters are stored so, and their memory.
+// Frozen weights in GGUF blocks: which parameters, and their memory.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +16,19 @@
 
 namespace xtrain {
 
-/// Whether models with an adapter policy can store frozen weights of linear layers in blocks.
+/// Models with this adapter can store frozen linear weights in blocks.
 template <class Adapter>
 inline constexpr bool stores_blocks = has_hook<Adapter, hook::stores_blocks>;
 
-/// The frozen weights of linear layers that a model stores in blocks, by name. A matrix that several parameters make together is stored so only if all of them
-/// are listed. Trained weights never are.
+/// Frozen linear weights stored in blocks, by name. A fused matrix needs all its parameters listed. Trained weights are never in blocks.
 struct weight_blocks {
   std::map<std::string, block_format, std::less<>> formats{};
-  std::optional<block_format> otherwise{};  ///< of weights that are not listed, whose rows are whole blocks: for plans
+  std::optional<block_format> otherwise{};  ///< of unlisted weights with rows of entire blocks: for plans
 
   friend bool operator==(const weight_blocks&, const weight_blocks&) = default;
 
   [[nodiscard]] bool empty() const { return formats.empty() && !otherwise; }
-  /// The format of a weight with that many columns; none: it is stored as numbers.
+  /// For a weight with that many columns; none: stored as numbers.
   [[nodiscard]] std::optional<block_format> of(std::string_view name, std::size_t columns) const {
     const auto found = formats.find(name);
     const std::optional<block_format> format = found == formats.end() ? otherwise : found->second;
@@ -37,7 +36,7 @@ struct weight_blocks {
   }
 };
 
-/// n numbers in blocks, in Memory.
+/// n numbers in blocks.
 template <class Memory>
 struct blocks_view {
   std::size_t n = 0;
@@ -47,7 +46,7 @@ struct blocks_view {
 
 namespace block_formats {
 
-/// What blocks stand for, on the host: what kernel::dequantize_blocks computes.
+/// Inverse on the host, as kernel::dequantize_blocks.
 template <class T>
 void dequantize(block_format format, std::span<const std::uint8_t> code, std::span<T> x) {
   const description& what = of(format);

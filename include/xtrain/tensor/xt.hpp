@@ -1,7 +1,4 @@
-// xtensor; the only header that includes it. Its headers have moved before (0.26); this header absorbs such changes.
-//
-// This header depends on no other header of this folder. The reference backend, two layers below, includes it as the only
-// exception: its kernels are xtensor expressions.
+// Includes xtensor; absorbs moves of its headers (0.26). Depends on no other header of this folder: the reference backend, two layers below, may include it.
 #pragma once
 
 #if !__has_include(<xtensor/containers/xtensor.hpp>) && !__has_include(<xtensor/xtensor.hpp>)
@@ -29,8 +26,8 @@
 
 namespace xtrain {
 
-/// Allocates on 64-byte boundaries. xtensor's default allocator depends on compiler flags (XTENSOR_USE_XSIMD, -mavx2), so
-/// the type of an array would differ between translation units with different flags; this one never changes.
+/// Allocates on 64-byte boundaries. xtensor's default allocator depends on compiler flags (XTENSOR_USE_XSIMD, -mavx2): array types would differ
+/// between translation units.
 template <class T>
 struct cache_line_allocator {
   using value_type = T;
@@ -45,11 +42,11 @@ struct cache_line_allocator {
   friend bool operator==(const cache_line_allocator&, const cache_line_allocator&) { return true; }
 };
 
-/// An xtensor container of N dims, row-major, the same type with all compiler flags.
+/// A row-major xtensor container, the same type with all compiler flags.
 template <class T, std::size_t N>
 using array = xt::xtensor<T, N, xt::layout_type::row_major, cache_line_allocator<T>>;
 
-/// Host memory as an xtensor expression of the given shape. Nothing is copied: writing to it writes to the memory.
+/// Host memory as an xtensor expression, without a copy.
 template <class T, std::size_t N>
 [[nodiscard]] auto adapted(std::span<T> memory, const std::array<std::size_t, N>& shape) {
   return xt::adapt(memory.data(), memory.size(), xt::no_ownership(), shape);

@@ -1,4 +1,4 @@
-// Tensors as xtensor expressions and vice versa. Host-addressable memory is not copied.
+// Tensors as xtensor expressions and back; host-addressable memory is not copied.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace xtrain {
 
-/// The view's memory as an xtensor expression: reading it reads the tensor, writing to it writes the tensor.
+/// The view's memory as an xtensor expression to read and write.
 ///   throws  shape_error unless the view is dense
 template <class T, std::size_t N, class Memory>
 [[nodiscard]] auto as_xtensor(const tensor_view<T, N, Memory>& view) {
@@ -23,7 +23,6 @@ template <class T, std::size_t N, class Memory>
       "xtrain as_xtensor: the memory must be host-addressable; this device's is not; copy it with to_xtensor; see tensor/README.md");
   if constexpr (clause::memory_is_host_addressable<Memory>) return adapted(view.span().host(), view.shape());
 }
-/// The same for a tensor.
 template <class T, std::size_t N, class Device>
 [[nodiscard]] auto as_xtensor(tensor<T, N, Device>& owner) {
   return as_xtensor(owner.view());
@@ -39,7 +38,7 @@ template <class T>
   return adapted(values, std::array<std::size_t, 1>{values.size()});
 }
 
-/// A view of the caller's container: nothing is copied. The container must outlive the view.
+/// A view of a container, which must outlive it.
 template <class T, std::size_t N>
 [[nodiscard]] tensor_view<T, N, host_memory> view_of(array<T, N>& container) {
   shape_of_rank<N> shape{};
@@ -53,7 +52,7 @@ template <class T, std::size_t N>
   return {span_of(container.data(), container.size()), shape};
 }
 
-/// Copies device memory, wherever it is, to an array.
+/// Copies to an array.
 template <class Stream, class T, std::size_t N, class Memory>
 [[nodiscard]] array<std::remove_const_t<T>, N> to_xtensor(Stream& stream, const tensor_view<T, N, Memory>& view) {
   array<std::remove_const_t<T>, N> copy(view.shape());
@@ -62,7 +61,7 @@ template <class Stream, class T, std::size_t N, class Memory>
   return copy;
 }
 
-/// Evaluates an expression of the view's shape into device memory, rounded to its dtype.
+/// Evaluates an expression into device memory, rounded to its dtype.
 ///   throws  shape_error unless the shapes are equal
 template <class Stream, class Expression, class T, std::size_t N, class Memory>
 void assign(Stream& stream, const tensor_view<T, N, Memory>& to, const xt::xexpression<Expression>& from) {

@@ -40,6 +40,8 @@ struct fake_cuda_config {
   int status = cuda_status::success;            ///< of cudaGetDeviceCount
   int probe = cuda_status::success;             ///< whether the kernels have code for the devices
   bool has_wait_value = true;                   ///< streams can wait for a word in memory
+  const gpu_vendor* vendor = &nvidia;           ///< whose runtime it is: decides names
+  int architecture = 90, warp_width = 32;       ///< of the devices
   double kernel_ms = 1;                         ///< how long a launch takes, as timed events say
   bool is_late = true;                          ///< work is done only when somebody waits for it; otherwise when it is queued, if it can
   std::uint64_t seed = 1;                       ///< of the host runner
@@ -87,8 +89,9 @@ class fake_cuda {
   /// How often an entry was called, by the runtime's name.
   [[nodiscard]] std::size_t calls_of(const std::string& name) const {
     const std::lock_guard lock(mutex_);
-    const auto found = counts_.find(name);
-    return found == counts_.end() ? 0 : found->second;
+    for (const auto& [entry, count] : counts_)
+      if (settings_.vendor->named(entry) == name) return count;
+    return 0;
   }
 
   /// What the runtime's documentation forbids and a caller did, a line each.
@@ -258,7 +261,7 @@ class fake_cuda {
   }
 
   int violation(int status, const std::string& what) {
-    violations_ += concat(what, "\n");
+    violations_ += concat(settings_.vendor->named(what), "\n");
     return status;
   }
   /// Every entry begins with it; the caller holds the lock.
@@ -495,8 +498,10 @@ class fake_cuda {
 
   [[nodiscard]] static cuda_runtime make_table(const fake_cuda_config& settings) {
     cuda_runtime t;
+    t.vendor = settings.vendor;
     t.version = 13000;
     t.architectures = "900";
+    t.warp_width = simt::warp_width;
     t.driver_version = [](int* version) {
       return call("cudaDriverGetVersion", [&](fake_cuda& all) { return *version = all.settings_.driver, cuda_status::success; });
     };
@@ -514,8 +519,12 @@ class fake_cuda {
       return call("cudaGetDeviceProperties", [&](fake_cuda&) { return std::snprintf(name, bytes, "fake GPU"), cuda_status::success; });
     };
     t.device_attribute = [](int* value, int attribute, int) {
-      return call("cudaDeviceGetAttribute", [&](fake_cuda&) {
-        *value = attribute == cuda_attribute::architecture_major ? 9 : attribute == cuda_attribute::multiprocessors ? 4 : 0;
+      return call("cudaDeviceGetAttribute", [&](fake_cuda& all) {
+        *value = attribute == cuda_attribute::architecture_major   ? all.settings_.architecture / 10
+                 : attribute == cuda_attribute::architecture_minor ? all.settings_.architecture % 10
+                 : attribute == cuda_attribute::multiprocessors    ? 4
+                 : attribute == cuda_attribute::warp_width         ? all.settings_.warp_width
+                                                                   : 0;
         return cuda_status::success;
       });
     };
@@ -753,9 +762,14 @@ class fake_cuda {
       const std::lock_guard lock(self()->mutex_);
       return self()->sticky_;
     };
-    t.error_name = [](int status) { return text_of(status).first; };
-    t.error_text = [](int status) { return text_of(status).second; };
+    t.error_name = [](int status) { return self()->text_under_vendor(text_of(status).first); };
+    t.error_text = [](int status) { return self()->text_under_vendor(text_of(status).second); };
     return t;
+  }
+  [[nodiscard]] const char* text_under_vendor(const char* text) {
+    if (settings_.vendor->is_nvidia()) return text;
+    const std::lock_guard lock(mutex_);
+    return texts_.insert(settings_.vendor->named(text)).first->c_str();
   }
   [[nodiscard]] static std::pair<const char*, const char*> text_of(int status) {
     switch (status) {
@@ -788,6 +802,7 @@ class fake_cuda {
   std::set<std::pair<const void*, int>> loaded_{};  // code, device
   std::size_t loads_in_captures_ = 0;
   std::string violations_{};
+  std::set<std::string> texts_{};  // of errors: they stay where they are
   int sticky_ = cuda_status::success;
   std::size_t calls_ = 0, failing_call_ = 0, works_ = 0, failing_work_ = 0;
   int call_status_ = 0, work_status_ = 0;

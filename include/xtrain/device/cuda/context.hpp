@@ -58,7 +58,7 @@ namespace detail {
 
 /// Of this program; null if it has none.
 [[nodiscard]] inline const cuda_runtime* cuda_runtime_here() {
-#if defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)
+#if (defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)) && !defined(XTRAIN_MUSA_KERNELS)
   return &cuda_kernels::runtime();
 #else
   return nullptr;
@@ -66,27 +66,31 @@ namespace detail {
 }
 
 /// Why no GPU can be used; empty if one can.
-[[nodiscard]] inline std::string why_no_cuda(const cuda_runtime* runtime) {
+///   runtime  null: the program has none of this vendor
+[[nodiscard]] inline std::string why_no_gpu(const cuda_runtime* runtime, const gpu_vendor& vendor) {
+  const std::string name = concat(vendor.device, ": "), page = vendor.named("; see device/cuda/README.md");
   if (runtime == nullptr)
-    return "cuda: the program must be linked with kernels that nvcc compiled (xtrain_add_cuda_kernels, target xtrain::cuda_kernels); this program is not; "
-           "see device/cuda/README.md";
-  const auto version = [](int number) { return concat(number / 1000, ".", number % 1000 / 10); };
+    return concat(name, "the program must be linked with kernels that ", vendor.compiler, " compiled (",
+                  vendor.named("xtrain_add_cuda_kernels, target xtrain::cuda_kernels"), "); this program is not", page);
+  if (!runtime->problem.empty()) return concat(name, runtime->problem, page);
+  const auto version = [](int number) { return number < 0 ? std::string("an unknown version") : concat(number / 1000, ".", number % 1000 / 10); };
   int driver = 0, count = 0;
   const int known = runtime->driver_version(&driver);
   if (known != cuda_status::success || driver == 0)
-    return "cuda: an NVIDIA driver must be installed; this machine has none that can be loaded (libcuda.so.1); see device/cuda/README.md";
+    return concat(name, vendor.driver, " must be installed; this machine has none that can be loaded (", vendor.driver_library, ")", page);
   const int status = runtime->device_count(&count);
   if (status != cuda_status::success) (void)runtime->last_error();
   if (status == cuda_status::driver_too_old || status == cuda_status::stub_library)
-    return concat("cuda: the driver must be one for CUDA ", version(runtime->version), " or later; it is one for CUDA ", version(driver),
-                  "; update the driver, or compile with an older toolkit");
+    return concat(name, "the driver must be one for ", vendor.toolkit, " ", version(runtime->version), " or later; it is one for ", vendor.toolkit, " ",
+                  version(driver), "; update the driver, or compile with an older toolkit");
   if (status == cuda_status::no_device || (status == cuda_status::success && count == 0)) {
-    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    return concat("cuda: there must be an NVIDIA GPU that this process may use; there is none",
-                  visible == nullptr ? "" : concat("; CUDA_VISIBLE_DEVICES is '", visible, "'"));
+    const std::string variable = vendor.named("CUDA_VISIBLE_DEVICES");
+    const char* const visible = std::getenv(variable.c_str());
+    return concat(name, "there must be ", vendor.gpu, " that this process may use; there is none",
+                  visible == nullptr ? "" : concat("; ", variable, " is '", visible, "'"));
   }
   if (status != cuda_status::success)
-    return concat("cuda: the driver must answer; it says: ", runtime->error_text(status), " (", runtime->error_name(status), ")");
+    return concat(name, "the driver must answer; it says: ", runtime->error_text(status), " (", runtime->error_name(status), ")");
   return {};
 }
 
@@ -106,12 +110,12 @@ namespace detail {
 class cuda_state {
  public:
   explicit cuda_state(const cuda_config& settings) : runtime_(settings.runtime == nullptr ? cuda_runtime_here() : settings.runtime) {
-    if (const std::string why = why_no_cuda(runtime_); !why.empty()) throw config_error(why);
+    if (const std::string why = why_no_gpu(runtime_, runtime_ == nullptr ? nvidia : *runtime_->vendor); !why.empty()) throw config_error(why);
     int count = 0;
     require_cuda(*runtime_, runtime_->device_count(&count), "cudaGetDeviceCount", 0);
     // a launcher that gives each process a GPU of its own shows it no other
     ordinal_ = settings.device != cuda_config::local ? settings.device : count == 1 ? 0 : local_rank().value_or(0);
-    require<config_error>(ordinal_ >= 0 && ordinal_ < count, "cuda: the device must be at least 0 and below ", count,
+    require<config_error>(ordinal_ >= 0 && ordinal_ < count, vendor().device, ": the device must be at least 0 and below ", count,
                           ", the number of GPUs that this process may use; it is ", ordinal_,
                           settings.device == cuda_config::local ? ", the process's rank on this machine" : "");
     enter();
@@ -123,10 +127,16 @@ class cuda_state {
     const int probed = runtime_->probe_kernels();
     if (probed == cuda_status::no_kernel_image || probed == cuda_status::unsupported_ptx) {
       (void)runtime_->last_error();
-      fail<config_error>("cuda: kernels must be compiled for the GPU's architecture, sm_", properties_.architecture, " (", name_, "); they are compiled for ",
-                         runtime_->architectures, "; see xtrain_add_cuda_kernels");
+      fail<config_error>(vendor().device, ": kernels must be compiled for the GPU's architecture, ", architecture(), " (", name_,
+                         "); they are compiled for ", runtime_->architectures, "; see ", vendor().named("xtrain_add_cuda_kernels"));
     }
     check(probed, "cudaFuncGetAttributes");
+    if (!vendor().is_nvidia()) {
+      const int width = attribute(cuda_attribute::warp_width);
+      require<config_error>(width > 0 && width % runtime_->warp_width == 0, vendor().device, ": kernels must be compiled for warps that divide the GPU's, of ",
+                            width, " threads on ", architecture(), " (", name_, "); they are compiled for warps of ", runtime_->warp_width);
+      why_no_graphs_ = probe_graphs();
+    }
     std::size_t free = 0, total = 0;
     check(runtime_->memory_info(&free, &total), "cudaMemGetInfo");
     limit_ = settings.memory_limit == 0 ? free : settings.memory_limit;
@@ -147,6 +157,11 @@ class cuda_state {
   }
 
   [[nodiscard]] const cuda_runtime& runtime() const { return *runtime_; }
+  [[nodiscard]] const gpu_vendor& vendor() const { return runtime_ == nullptr ? nvidia : *runtime_->vendor; }
+  /// "sm_90"
+  [[nodiscard]] std::string architecture() const { return concat(vendor().architecture, properties_.architecture); }
+  /// Why work cannot be captured; empty: it can.
+  [[nodiscard]] const std::string& why_no_graphs() const { return why_no_graphs_; }
   [[nodiscard]] int ordinal() const { return ordinal_; }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const cuda_properties& properties() const { return properties_; }
@@ -170,7 +185,7 @@ class cuda_state {
       std::string by_role;
       for (std::size_t r = 0; r < memory_roles; ++r)
         if (now.now[r] != 0) by_role += concat(by_role.empty() ? " (" : ", ", name_of(static_cast<memory_role>(r)), " ", bytes_text(now.now[r]));
-      fail<memory_error>("cuda: ", name_of(role), " needs ", bytes_text(bytes), "; in use are ", bytes_text(now.total_now), by_role,
+      fail<memory_error>(vendor().device, ": ", name_of(role), " needs ", bytes_text(bytes), "; in use are ", bytes_text(now.total_now), by_role,
                          by_role.empty() ? "" : ")", " of ", bytes_text(limit_), why);
     };
     tally_.add(role, bytes);
@@ -211,7 +226,7 @@ class cuda_state {
       const int status = runtime_->allocate_pinned(&memory, rounded);
       if (status == cuda_status::out_of_memory) {
         (void)runtime_->last_error();
-        fail<memory_error>("cuda: the system must have ", bytes_text(rounded), " of memory to pin; it has not");
+        fail<memory_error>(vendor().device, ": the system must have ", bytes_text(rounded), " of memory to pin; it has not");
       }
       check(status, "cudaHostAlloc");
     }
@@ -234,14 +249,14 @@ class cuda_state {
     const int status = runtime_->allocate_pinned(&memory, bytes);
     if (status == cuda_status::out_of_memory) {
       (void)runtime_->last_error();
-      fail<memory_error>("cuda: ", name_of(role), " on the host needs ", bytes_text(bytes), " of memory to pin; the system has not so much");
+      fail<memory_error>(vendor().device, ": ", name_of(role), " on the host needs ", bytes_text(bytes), " of memory to pin; the system has not so much");
     }
     check(status, "cudaHostAlloc");
     const int found = runtime_->device_address(&address, memory);
     if (found != cuda_status::success || address != memory) {
       (void)runtime_->release_pinned(memory);
       check(found, "cudaHostGetDevicePointer");
-      fail<config_error>("cuda: the GPU must address pinned memory as the host does, to keep ", name_of(role), " there; this one does not");
+      fail<config_error>(vendor().device, ": the GPU must address pinned memory as the host does, to keep ", name_of(role), " there; this one does not");
     }
     host_tally_.add(role, bytes);
     const std::lock_guard lock(mutex_);
@@ -322,12 +337,44 @@ class cuda_state {
     return value;
   }
 
+  /// Captures work, and replays it: where the vendor's entries exist, they need not work.
+  ///   returns  why they do not; empty if they do
+  [[nodiscard]] std::string probe_graphs() const {
+    const cuda_runtime& all = *runtime_;
+    if (all.begin_capture == nullptr || all.end_capture == nullptr || all.instantiate == nullptr || all.launch_graph == nullptr)
+      return "the runtime lacks entries of graphs";
+    cuda_queue_handle stream = nullptr;
+    void *memory = nullptr, *captured = nullptr, *executable = nullptr;
+    const char* call = "";
+    int status = cuda_status::success;
+    const auto is_done = [&](const char* name, int result) { return call = name, status = result, result == cuda_status::success; };
+    if (is_done("cudaMalloc", all.allocate(&memory, 256)) && is_done("cudaStreamCreateWithFlags", all.create_stream(&stream)) &&
+        is_done("cudaStreamBeginCapture", all.begin_capture(stream))) {
+      const bool fills = is_done("cudaMemsetAsync", all.fill_zero(memory, 256, stream));
+      const int ended = all.end_capture(stream, &captured);
+      if (fills && is_done("cudaStreamEndCapture", ended) && is_done("cudaGraphInstantiate", all.instantiate(&executable, captured)) &&
+          is_done("cudaGraphLaunch", all.launch_graph(executable, stream)))
+        (void)is_done("cudaStreamSynchronize", all.synchronize_stream(stream));
+    }
+    std::string why;
+    if (status != cuda_status::success) {
+      (void)all.last_error();
+      why = concat(vendor().named(call), " failed: ", all.error_text(status), " (", all.error_name(status), ")");
+    }
+    if (executable != nullptr) (void)all.destroy_executable(executable);
+    if (captured != nullptr) (void)all.destroy_graph(captured);
+    if (stream != nullptr) (void)all.destroy_stream(stream);
+    if (memory != nullptr) (void)all.release(memory);
+    return why;
+  }
+
   /// What an environment variable asks for, or else a setting.
-  [[nodiscard]] static cuda_product_choice choice_of(const char* variable, cuda_product_choice setting) {
-    const char* const value = std::getenv(variable);
+  [[nodiscard]] cuda_product_choice choice_of(const char* of_cuda, cuda_product_choice setting) const {
+    const std::string variable = vendor().named(of_cuda);
+    const char* const value = std::getenv(variable.c_str());
     const std::string_view asked = value == nullptr ? "" : value;
     require<config_error>(asked.empty() || asked == "timed" || asked == "proposed" || asked == "own",
-                          "cuda: ", variable, " must be timed, proposed or own; it is '", asked, "'");
+                          vendor().device, ": ", variable, " must be timed, proposed or own; it is '", asked, "'");
     return asked == "own"        ? cuda_product_choice::own_kernels
            : asked == "proposed" ? cuda_product_choice::proposed
            : asked == "timed"    ? cuda_product_choice::timed
@@ -342,6 +389,8 @@ class cuda_state {
     }
     if (settings.cublaslt != nullptr) {
       cublaslt_ = *settings.cublaslt;
+    } else if (!vendor().has_other_libraries) {
+      why_own_products_ = concat("no library of ", vendor().toolkit, " is asked for them");
     } else if (settings.runtime == nullptr) {
       cublaslt_found found = load_cublaslt(concat("libcublasLt.so.", runtime_->version / 1000));
       cublaslt_ = found.library;
@@ -358,6 +407,7 @@ class cuda_state {
       return;
     }
     if (settings.cudnn != nullptr) cudnn_ = settings.cudnn;
+    else if (!vendor().has_other_libraries) why_own_attention_ = concat("no library of ", vendor().toolkit, " is asked for it");
     else if (settings.runtime != nullptr) why_own_attention_ = "the runtime is not the toolkit's";
     else if (xtrain_cudnn_library == nullptr) why_own_attention_ = "the program is not linked with xtrain::cudnn (xtrain_add_cuda_kernels, CUDNN)";
     else cudnn_ = xtrain_cudnn_library();
@@ -375,7 +425,7 @@ class cuda_state {
   std::string why_own_attention_{};
   std::unique_ptr<cuda_attentions> attentions_{};
   int ordinal_ = 0;
-  std::string name_{};
+  std::string name_{}, why_no_graphs_{};
   cuda_properties properties_{};
   std::size_t limit_ = 0;
   memory_tally tally_{}, host_tally_{};
@@ -420,8 +470,11 @@ class cuda_context {
   [[nodiscard]] int ordinal() const { return state_->ordinal(); }
   /// "cuda, NVIDIA H200, device 0, sm_90, 132 multiprocessors"
   [[nodiscard]] std::string description() const {
-    return concat("cuda, ", state_->name(), ", device ", ordinal(), ", sm_", properties().architecture, ", ", properties().multiprocessors, " multiprocessors");
+    return concat(state_->vendor().device, ", ", state_->name(), ", device ", ordinal(), ", ", state_->architecture(), ", ",
+                  properties().multiprocessors, " multiprocessors");
   }
+  /// Why work of this GPU cannot be captured; empty: it can.
+  [[nodiscard]] const std::string& why_no_captures() const { return state_->why_no_graphs(); }
   /// Who computes products, and what each was given to, a line each.
   [[nodiscard]] std::string products_text() const {
     if (const cuda_products* const products = state_->products()) return products->text();

@@ -19,12 +19,13 @@
 #include <xtrain/device/kernel/matmul.hpp>
 #include <xtrain/device/pinned_memory.hpp>
 #include <xtrain/device/prepared_kernels.hpp>
-#if defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)
+#if defined(XTRAIN_CUDA_KERNELS) || defined(XTRAIN_MUSA_KERNELS) || defined(__NVCC__) || defined(__MUSACC__)
+#define XTRAIN_CUDA_COMPILED 1
 #include <xtrain/device/cuda/compiled.hpp>
 #else
 #include <xtrain/device/cuda/host_launch.hpp>
 #endif
-#ifdef __NVCC__
+#if defined(__NVCC__) && !defined(XTRAIN_MUSA_KERNELS)
 #include <xtrain/device/cuda/toolkit_runtime.cuh>
 #endif
 
@@ -42,7 +43,7 @@ struct cuda {
   /// Whether this process can use a GPU; asks the driver.
   [[nodiscard]] static bool is_available() { return why_unavailable().empty(); }
   /// A sentence; empty if a GPU can be used.
-  [[nodiscard]] static std::string why_unavailable() { return detail::why_no_cuda(detail::cuda_runtime_here()); }
+  [[nodiscard]] static std::string why_unavailable() { return detail::why_no_gpu(detail::cuda_runtime_here(), nvidia); }
 };
 
 static_assert(device<cuda> && clause::device_has_dry_run<cuda> && clause::device_captures_work<cuda> && clause::device_has_pinned_memory<cuda> &&
@@ -50,7 +51,7 @@ static_assert(device<cuda> && clause::device_has_dry_run<cuda> && clause::device
 
 namespace cuda_kernels {
 
-#if defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)
+#ifdef XTRAIN_CUDA_COMPILED
 template <class Kernel>
 concept available = listed<Kernel>;
 #else
@@ -102,7 +103,7 @@ void launch(cuda_stream& stream, const Kernel& kernel, scratch_span<cuda_memory>
       scratch = scratch.subspan(0, scratch.size() - more);
     }
   }
-#if defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)
+#ifdef XTRAIN_CUDA_COMPILED
   compiled<Kernel>::run(stream, kernel, scratch);
 #else
   cuda_launcher launcher(stream);
@@ -122,7 +123,7 @@ template <class Kernel>
 requires cuda_kernels::available<Kernel>
 [[nodiscard]] std::size_t scratch_bytes(const cuda_properties& device, const Kernel& kernel) {
   const std::size_t more = cuda_kernels::more_scratch_bytes(device, kernel);
-#if defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)
+#ifdef XTRAIN_CUDA_COMPILED
   return more + cuda_kernels::compiled<Kernel>::scratch_bytes(device, kernel);
 #else
   return more + scratch_bytes(cuda_launcher::properties{device}, kernel);

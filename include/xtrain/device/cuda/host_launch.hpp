@@ -17,13 +17,14 @@ namespace xtrain {
 struct cuda_host_entry {
   static constexpr std::uint64_t mark = 0x78747261696e5f31;
   std::uint64_t is_entry = mark;
+  std::size_t argument_bytes = 0;
   void (*run)(const void* kernel, simt::grid_size grid, std::uint64_t seed) = nullptr;
 };
 
 namespace detail {
 
 template <class Kernel>
-inline constexpr cuda_host_entry host_entry_of{cuda_host_entry::mark, [](const void* kernel, simt::grid_size grid, std::uint64_t seed) {
+inline constexpr cuda_host_entry host_entry_of{cuda_host_entry::mark, sizeof(Kernel), [](const void* kernel, simt::grid_size grid, std::uint64_t seed) {
                                                  simt::host::runner::here().run(*static_cast<const Kernel*>(kernel), grid, seed);
                                                }};
 

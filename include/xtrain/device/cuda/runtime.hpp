@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/text.hpp>
 #include <xtrain/device/simt/language/target.hpp>
 
 struct CUstream_st;  // cudaStream_t is a pointer to it
@@ -25,6 +27,32 @@ inline constexpr int success = 0, invalid_value = 1, out_of_memory = 2, not_init
                      not_ready = 600, illegal_address = 700, launch_failure = 719, driver_mismatch = 803, capture_unsupported = 900, capture_invalidated = 901;
 }
 
+/// A maker of GPUs whose runtime has CUDA's entries, results and attributes under other names. The sources call everything by CUDA's names; what a user reads
+/// has the maker's.
+struct gpu_vendor {
+  std::string_view device = "cuda";  ///< begins messages, and the runtime's names
+  std::string_view toolkit = "CUDA", driver_calls = "cu";
+  std::string_view driver = "an NVIDIA driver", driver_library = "libcuda.so.1", gpu = "an NVIDIA GPU";
+  std::string_view compiler = "nvcc", architecture = "sm_";
+  bool has_other_libraries = true;  ///< cuBLASLt and cuDNN may be there
+
+  [[nodiscard]] constexpr bool is_nvidia() const { return device == "cuda"; }
+  /// A text with CUDA's names, with those of this vendor: "cudaMalloc", "cuStreamWaitValue32", "CUDA_VISIBLE_DEVICES", "xtrain_add_cuda_kernels".
+  [[nodiscard]] std::string named(std::string_view text) const {
+    if (is_nvidia()) return std::string(text);
+    std::string result;
+    for (std::size_t i = 0; i < text.size();) {
+      const std::string_view rest = text.substr(i);
+      const bool is_driver_call = rest.starts_with("cu") && rest.size() > 2 && rest[2] >= 'A' && rest[2] <= 'Z' && (i == 0 || text[i - 1] == ' ');
+      const std::string_view old = rest.starts_with("cuda") ? "cuda" : rest.starts_with("CUDA") ? "CUDA" : is_driver_call ? "cu" : "";
+      result += old == "cuda" ? device : old == "CUDA" ? toolkit : old == "cu" ? driver_calls : rest.substr(0, 1);
+      i += old.empty() ? 1 : old.size();
+    }
+    return result;
+  }
+};
+inline constexpr gpu_vendor nvidia{};
+
 /// A launch of a kernel of the dialect.
 struct cuda_launch {
   std::string_view kernel;      ///< of the library, for messages
@@ -40,10 +68,13 @@ using cuda_queue_handle = CUstream_st*;
 
 /// Other handles than streams are untyped. Every entry returns a status; addresses of results come first, as in the runtime.
 struct cuda_runtime {
+  const gpu_vendor* vendor = &nvidia;
+  std::string_view problem = "";   ///< why nothing can be called; empty: all that must be there is
   int version = 0;                 ///< that this table was compiled for: 1000 · major + 10 · minor
   const char* architectures = "";  ///< that the kernels were compiled for: "80 90"
+  int warp_width = 32;             ///< that the kernels were compiled for; the GPU's is a multiple of it
 
-  int (*driver_version)(int* version) = nullptr;  ///< 0: there is no driver
+  int (*driver_version)(int* version) = nullptr;  ///< 0: there is no driver; below 0: it does not say
   int (*device_count)(int* count) = nullptr;
   int (*set_device)(int device) = nullptr;
   int (*device_name)(char* name, std::size_t bytes, int device) = nullptr;
@@ -75,6 +106,7 @@ struct cuda_runtime {
   int (*launch)(const cuda_launch& what, cuda_queue_handle stream) = nullptr;
   int (*load_kernel)(const cuda_launch& what) = nullptr;  ///< loads its code for the current device
 
+  // null: there are no graphs
   int (*begin_capture)(cuda_queue_handle stream) = nullptr;  ///< in thread-local mode: what other threads do is not captured, and does not disturb
   int (*end_capture)(cuda_queue_handle stream, void** graph) = nullptr;
   int (*destroy_graph)(void* graph) = nullptr;
@@ -89,7 +121,7 @@ struct cuda_runtime {
 
 /// Attributes of devices that are asked for; the numbers are the runtime's.
 namespace cuda_attribute {
-inline constexpr int multiprocessors = 16, architecture_major = 75, architecture_minor = 76, shared_bytes = 97;
+inline constexpr int warp_width = 10, multiprocessors = 16, architecture_major = 75, architecture_minor = 76, shared_bytes = 97;
 }
 
 namespace detail {
@@ -98,8 +130,9 @@ namespace detail {
 inline void require_cuda(const cuda_runtime& runtime, int status, std::string_view call, int device, std::string_view kernel = {}) {
   if (status == cuda_status::success) [[likely]] return;
   (void)runtime.last_error();
-  const std::string where = concat("cuda: ", call, kernel.empty() ? "" : " of kernel ", kernel, " on device ", device, " failed: ", runtime.error_text(status),
-                                   " (", runtime.error_name(status), ")");
+  const gpu_vendor& vendor = *runtime.vendor;
+  const std::string where = concat(vendor.device, ": ", vendor.named(call), kernel.empty() ? "" : " of kernel ", kernel, " on device ", device, " failed: ",
+                                   runtime.error_text(status), " (", runtime.error_name(status), ")");
   if (status == cuda_status::out_of_memory) throw memory_error(where);
   throw cuda_error(where);
 }

@@ -15,9 +15,11 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/cuda/context.hpp>
 #include <xtrain/device/cuda/products.hpp>
@@ -27,6 +29,20 @@
 namespace xtrain {
 
 namespace detail {
+
+template <class Kernel>
+inline constexpr bool names_bf16 = false;
+template <template <class...> class Kernel, class... Arguments>
+inline constexpr bool names_bf16<Kernel<Arguments...>> = ((std::is_same_v<Arguments, bf16> || names_bf16<Arguments>) || ...);
+
+/// throws  config_error if no GPU of the architecture computes in the kernel's dtype
+template <class Kernel>
+void require_dtypes_of(int architecture) {
+  constexpr int mtt_s80 = 21;
+  if constexpr (names_bf16<Kernel>)
+    require<config_error>(architecture != mtt_s80, "musa: ", Kernel::name, " in bf16 needs mp_22 or newer; this GPU is mp_21 (MTT S80): use fp16_mixed or ",
+                          "fp32");
+}
 
 /// What a host function of a stream threw, or one of another stream that this one has waited for. Outlives the stream: its events refer to it.
 class cuda_problem : public std::enable_shared_from_this<cuda_problem> {
@@ -396,13 +412,15 @@ class cuda_stream {
   }
 
   void begin_capture() {
-    require<config_error>(counts() == nullptr && !capturing_, "cuda: a capture must begin on a stream that has none, and not in a dry run");
+    require<config_error>(counts() == nullptr && !capturing_, vendor().device, ": a capture must begin on a stream that has none, and not in a dry run");
+    require<config_error>(state_->why_no_graphs().empty(), vendor().device, ": the runtime must be able to capture and replay work, for capture_steps; ",
+                          state_->why_no_graphs());
     enter();
     check(state_->runtime().begin_capture(raw_), "cudaStreamBeginCapture");
     capturing_ = graph{};
   }
   [[nodiscard]] graph end_capture() {
-    require<config_error>(capturing_.has_value(), "cuda: a capture must have begun before it ends");
+    require<config_error>(capturing_.has_value(), vendor().device, ": a capture must have begun before it ends");
     graph captured = std::move(*capturing_);
     capturing_.reset();
     captured.handles_ = std::make_shared<graph::handles>(state_);
@@ -423,15 +441,17 @@ class cuda_stream {
     if (!begin_work() || !captured.handles_) return;
     graph::handles& with = *captured.handles_;
     if (with.executable == nullptr) check(state_->runtime().instantiate(&with.executable, with.captured), "cudaGraphInstantiate");
-    if (!with.replayed) with.replayed = detail::shared_event(state_);
+    std::shared_ptr<void> end = with.replayed ? with.replayed : detail::shared_event(state_);
     check(state_->runtime().launch_graph(with.executable, raw_), "cudaGraphLaunch");
-    check(state_->runtime().record_event(with.replayed.get(), raw_), "cudaEventRecord");
+    check(state_->runtime().record_event(end.get(), raw_), "cudaEventRecord");
+    with.replayed = std::move(end);  // one that was recorded
   }
 
   /// A kernel of the library is launched next, by one or several launches on this stream's GPU.
   ///   returns  false if it must not be launched
   template <class Kernel>
   [[nodiscard]] bool begin_kernel(const Kernel& kernel) {
+    detail::require_dtypes_of<Kernel>(state_->properties().architecture);
     if (dry_record* const record = counts()) {
       record->count(Kernel::name, kernel.operations(), static_cast<double>(kernel::bytes_moved(kernel)));
       return false;
@@ -475,6 +495,7 @@ class cuda_stream {
     friend bool operator==(const memory_work&, const memory_work&) = default;
   };
 
+  [[nodiscard]] const gpu_vendor& vendor() const { return state_->vendor(); }
   void enter() { check(state_->runtime().set_device(state_->ordinal()), "cudaSetDevice"); }
   /// False if a host function of this stream has thrown, or of one that it follows: nothing more is queued.
   [[nodiscard]] bool begin_work() {
@@ -493,7 +514,7 @@ class cuda_stream {
   void refuse_in_capture(const char* why) {
     if (!capturing_) return;
     cancel_capture();
-    throw config_error(concat("cuda: captured work must be such that it can be replayed; ", why));
+    throw config_error(concat(vendor().device, ": captured work must be such that it can be replayed; ", why));
   }
   /// A call that fails ends the capture.
   void check(int status, std::string_view call) {
