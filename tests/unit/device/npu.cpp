@@ -15,6 +15,7 @@
 
 #include <xtrain/device/npu/npu.hpp>
 #include <xtrain/testing/fake_ascend.hpp>
+#include <xtrain/testing/npu_probe.hpp>
 
 using namespace xtrain;
 using testing::fake_ascend;
@@ -480,4 +481,21 @@ TEST_CASE("a dry run needs no NPU: it counts") {
   CHECK(on.memory().total_now == 400);
   CHECK(on.record().of("add").runs == 1);
   CHECK(on.record().synchronisations == 1);
+}
+
+TEST_CASE("the questions that are asked of a card have answers on the fake; what a card lacks is named") {
+  {
+    const fake_ascend card;
+    const std::string said = testing::text_of(testing::probe_npu(card.open()));
+    INFO(said);
+    CHECK(said.find("FAIL") == std::string::npos);
+    CHECK(said.find("may call AscendCL (the device does not rely on it): it may not: not supported (207000)\n") != std::string::npos);
+  }
+  const fake_ascend old({.has_callbacks = false});
+  npu_runtime without = old.runtime();
+  without.abort_stream = nullptr;
+  without.synchronize_stream_for = nullptr;
+  const std::string said = testing::text_of(testing::probe_npu(npu_context(npu_config{.runtime = &without})));
+  CHECK(said.find("there is no aclrtLaunchCallback: the host waits for each function\n") != std::string::npos);
+  CHECK(said.find("FAIL  a stream that is aborted discards what is queued, and can be destroyed: there is no aclrtStreamAbort") != std::string::npos);
 }
