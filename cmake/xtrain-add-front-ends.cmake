@@ -13,8 +13,9 @@
 #   LIBRARIES  targets that the programs link, and with which trainers are compiled: xtrain::native, xtrain::library, xtrain::cpu_kernels, or interface
 #              targets of yours that have options and definitions
 #
-#   DEVICES    cuda: the trainers that they compile may be for an NVIDIA GPU too. Needs nvcc: they are built with xtrain::cuda_kernels, which
-#              xtrain_add_cuda_kernels makes (called here if it was not before; 25 minutes of a processor, once)
+#   DEVICES    npu: needs nothing, and is always there: CANN is found when a trainer runs. cuda: the trainers that they compile may be for an NVIDIA GPU too.
+#              Needs nvcc: they are built with xtrain::cuda_kernels, which xtrain_add_cuda_kernels makes (called here if it was not before; 25 minutes of a
+#              processor, once)
 #
 # The first four start trainers: one beside them, named train-KEY, or one that they compile when a run asks for it, as the file trainers.txt beside them says,
 # which this function writes: with the compiler and flags of this build. Without xtrain::library a trainer is compiled with -O3 unless these flags say
@@ -49,8 +50,8 @@ function(xtrain_add_front_ends)
     endif()
   endforeach()
   foreach(device ${T_DEVICES})
-    if(NOT device STREQUAL "cuda" AND NOT device STREQUAL "cpu")
-      message(FATAL_ERROR "xtrain_add_front_ends: DEVICES must be among cpu, cuda; given was also: ${device}")
+    if(NOT device MATCHES "^(cpu|cuda|npu)$")
+      message(FATAL_ERROR "xtrain_add_front_ends: DEVICES must be among cpu, cuda, npu; given was also: ${device}")
     endif()
   endforeach()
   set(starting ${T_NAMES})
@@ -152,6 +153,10 @@ cuda_definitions=XTRAIN_CUDA_KERNELS
 cuda_libraries=$<TARGET_FILE:xtrain_cuda_kernels>;${cudnn}$<TARGET_FILE:CUDA::cudart_static>;-lrt;-ldl
 ")
   endif()
+  set(npu_lines "")
+  if(XTRAIN_NPU_REHEARSAL)
+    set(npu_lines "npu_definitions=XTRAIN_NPU_REHEARSAL\n")
+  endif()
   get_property(version GLOBAL PROPERTY XTRAIN_VERSION)
   file(GENERATE OUTPUT "$<TARGET_FILE_DIR:${like}>/trainers.txt" CONTENT
 "compiler=${CMAKE_CXX_COMPILER}
@@ -161,5 +166,5 @@ options=${options}
 definitions=${definitions}
 includes=$<REMOVE_DUPLICATES:${folder};$<TARGET_PROPERTY:${like},INCLUDE_DIRECTORIES>>
 libraries=${libraries}
-${mpi_lines}${cuda_lines}" TARGET ${like})
+${mpi_lines}${cuda_lines}${npu_lines}" TARGET ${like})
 endfunction()

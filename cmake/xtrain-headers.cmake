@@ -489,6 +489,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/traffic.hpp
     xtrain/parallel/zero.hpp
     xtrain/parallel/zero_state.hpp
+    xtrain/plan/ascend_topology.hpp
     xtrain/plan/layout_bounds.hpp
     xtrain/plan/layout_bounds_impl.hpp
     xtrain/plan/machine.hpp
@@ -565,6 +566,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/fake_musa.hpp
     xtrain/testing/fake_nccl.hpp
     xtrain/testing/isolated.hpp
+    xtrain/testing/npu_probe.hpp
     xtrain/testing/recorded_group.hpp
     xtrain/testing/recorded_transport.hpp
     xtrain/testing/slow_transport.hpp

@@ -25,6 +25,8 @@
 #include "flag_names.hpp"
 #ifdef XTRAIN_GPU_REHEARSAL
 #include "gpu_rehearsal.hpp"
+#elif defined(XTRAIN_NPU_REHEARSAL)
+#include "npu_rehearsal.hpp"
 #endif
 #include "program_start.hpp"
 
@@ -238,7 +240,7 @@ struct device_flags {
   }
   /// only_plan  nothing will be computed: where there is no GPU, the context is one for dry runs
   /// rank       of threads of one process: each opens the GPU of its number
-  ///   throws   usage_error for flags that this device cannot honour; config_error with a sentence when a GPU cannot be used
+  ///   throws   usage_error for flags that this device cannot honour; config_error with a sentence when a GPU or NPU cannot be used
   template <class Device>
   [[nodiscard]] typename Device::context open([[maybe_unused]] bool only_plan = false, [[maybe_unused]] std::optional<std::size_t> rank = {}) const {
     typename Device::config settings;
@@ -253,24 +255,30 @@ struct device_flags {
       if (rank) settings.device = static_cast<int>(*rank);
 #ifdef XTRAIN_GPU_REHEARSAL
       settings.runtime = &gpu_rehearsal::here().gpus.runtime();
+#elif defined(XTRAIN_NPU_REHEARSAL)
+      settings.runtime = &npu_rehearsal::here().cards.runtime();
+      settings.hccl = &npu_rehearsal::here().hccl.library();
 #else
       if (only_plan && !Device::is_available()) return Device::context::for_dry_run(typename Device::properties{});
 #endif
     }
     return typename Device::context(settings);
   }
-  /// What a plan is compared with: the memory that is free on the device; where there is no GPU --max-memory, or an H100's.
-  ///   print  says which GPU that is
+  /// What a plan is compared with: the memory that is free on the device; where there is none --max-memory, or an H100's, or an Ascend 910B's.
+  ///   print  says which device that is
   template <class Context>
   [[nodiscard]] std::size_t limit(const Context& on, [[maybe_unused]] bool print) const {
     if constexpr (requires { on.ordinal(); on.is_dry_run(); }) {
-      const bool is_h100 = on.is_dry_run() && memory.empty();
-      const std::size_t bytes = is_h100            ? xtrain::h100().memory
+      constexpr bool is_npu = requires { on.memory_of_communicators(); };
+      const bool is_usual = on.is_dry_run() && memory.empty();
+      const std::size_t bytes = is_usual           ? (is_npu ? xtrain::ascend_910b() : xtrain::h100()).memory
                                 : on.is_dry_run() ? for_flag("--max-memory", memory, [&] { return bytes_of(memory); })
                                                   : on.memory_limit();
       if (print)
-        std::printf("GPU        %s, %s%s\n", on.is_dry_run() ? "none here" : on.description().c_str(), xtrain::bytes_text(bytes).c_str(),
-                    is_h100 ? ", as an H100 has; --max-memory says another size" : on.is_dry_run() || !memory.empty() ? ", of --max-memory" : " free");
+        std::printf("%s        %s, %s%s\n", is_npu ? "NPU" : "GPU", on.is_dry_run() ? "none here" : on.description().c_str(), xtrain::bytes_text(bytes).c_str(),
+                    !is_usual ? (on.is_dry_run() || !memory.empty() ? ", of --max-memory" : " free")
+                    : is_npu ? ", as an Ascend 910B has; --max-memory says another size"
+                             : ", as an H100 has; --max-memory says another size");
       return bytes;
     }
     return on.memory_limit();
@@ -291,8 +299,15 @@ struct device_flags {
       }
     }
     xtrain::fail<usage_error>("--device ", device, ": must be ", Device::name, has_numbered_devices<Device> ? xtrain::concat(" or ", Device::name, ":N") : "",
-                              ", which this program is compiled for", device.substr(0, colon) != "cuda" || Device::name == "cuda" ? "" : cuda_advice);
+                              ", which this program is compiled for", advice_for<Device>(device.substr(0, colon)));
   }
+  template <class Device>
+  [[nodiscard]] static const char* advice_for(std::string_view asked) {
+    if (asked == Device::name) return "";
+    return asked == "cuda" ? cuda_advice : asked == "npu" ? npu_advice : "";
+  }
+  static constexpr const char* npu_advice =
+      ". A program for an Ascend NPU is made with xtrain_add_trainer(... DEVICE npu), and needs CANN where it runs (source set_env.sh of its installation)";
   static constexpr const char* cuda_advice =
       ". A program for an NVIDIA GPU is made with xtrain_add_trainer(... DEVICE cuda), and needs nvcc (NVIDIA's packages cuda-nvcc-13-0, "
       "cuda-cudart-dev-13-0, cuda-crt-13-0) and a driver (Debian's nvidia-driver or NVIDIA's cuda-drivers)";

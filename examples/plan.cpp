@@ -17,6 +17,7 @@
 #include <xtrain/core/json.hpp>
 #include <xtrain/models/mixtral.hpp>
 #include <xtrain/parallel.hpp>
+#include <xtrain/plan/ascend_topology.hpp>
 #include <xtrain/plan/machine_file.hpp>
 #include <xtrain/plan/machines.hpp>
 #include <xtrain/plan/measure_machine.hpp>
@@ -37,7 +38,7 @@ struct recomputing_recipe : recipe {
 };
 
 struct plan_flags {
-  std::string model = "llama", config{}, machine = "a100", save_machine{}, recompute{};
+  std::string model = "llama", config{}, machine = "a100", topology{}, save_machine{}, recompute{};
   decoder_config sizes{.vocab_size = 32'000, .max_position_embeddings = 2'048};
   std::size_t seq_length = 0, devices = 1, global_batch_size = 1, top = 10, tensor_parallel = 0, context_parallel = 0, expert_parallel = 0,
               stages = 0, zero = 0, micro_batch_size = 0;
@@ -62,6 +63,7 @@ struct plan_flags {
     count("--global-batch-size", global_batch_size, "global batch size, in sequences")->capture_default_str();
     auto* named = app.add_option("--machine", machine, "a100, h100, h200, 910b, s4000, or a JSON file")->type_name("NAME|FILE")->capture_default_str();
     app.add_flag("--measure", measure, "measure this processor, and plan for it")->excludes(named);
+    app.add_option("--topology", topology, "a file with the output of npu-smi info -t topo: the machine's nodes are like that")->type_name("FILE");
     app.add_option("--save-machine", save_machine, "write the machine's description to a file, to be edited")->type_name("FILE");
     app.add_option("--recompute", recompute, "activation checkpointing: none or full; default: none, and both when searching")
         ->check(command_line::one_of({"none", "full"}));
@@ -88,6 +90,8 @@ struct plan_flags {
     xtrain::machine found = measure   ? measure_machine(cpu::context())
                             : is_file ? command_line::for_flag("--machine", "", [&] { return read_machine(machine); })
                                       : command_line::for_flag("--machine", "", [&] { return machine_named(machine); });
+    if (!topology.empty())
+      found = command_line::for_flag("--topology", "", [&] { return with_topology(found, parse_ascend_topology(mapped_file(topology).text(), topology)); });
     if (!save_machine.empty()) command_line::for_flag("--save-machine", "", [&] { write_file(save_machine, machine_text(found)); });
     require<command_line::usage_error>(!measure || devices == 1, "--measure: measures one device and no links; for --devices ", devices,
                           " save it with --save-machine, add the links 'inside' and 'between' nodes, and pass the file as --machine");

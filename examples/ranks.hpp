@@ -50,8 +50,9 @@ struct rank_flags {
           ->type_name("SECONDS")
           ->capture_default_str();
       app.add_option("--collectives", collectives,
-                     "what moves data between GPUs: nccl, the library of NVIDIA; host, messages by way of the host; auto: nccl where it is installed")
-          ->check(one_of({"auto", "nccl", "host"}))
+                     "what moves data between devices: nccl, the library of NVIDIA; hccl, of Ascend; host, messages by way of the host; auto: the device's, where it "
+                     "is installed")
+          ->check(one_of({"auto", "nccl", "hccl", "host"}))
           ->capture_default_str();
       ranks_every = 10;
       app.add_option("--rank-logging-steps", ranks_every, "steps between records of every rank in --metrics; 0: never")
@@ -158,6 +159,20 @@ template <class Device, class Layout>
   }
   const bool are_threads = size > 1 && xtrain::launched().alone();
   const auto on = flags.open<Device>(only_plan, are_threads && !only_plan && has_numbered_devices<Device> ? std::optional(rank) : std::nullopt);
+  xtrain::require<usage_error>(ranks.collectives != "hccl" || Device::name == "npu",
+                               "--collectives hccl: needs ranks on Ascend NPUs; this program's device is ", Device::name);
+  if constexpr (requires { with_hccl(layout.ranks, on); }) {
+    if (size == 1 || only_plan || ranks.collectives == "host") return on;
+    try {
+#ifdef XTRAIN_NPU_REHEARSAL
+      xtrain::require<xtrain::config_error>(are_threads, "--collectives: must be host or auto: what stands in for HCCL connects threads of one process");
+#endif
+      layout.ranks = with_hccl(layout.ranks, on);
+    } catch (const xtrain::config_error& problem) {
+      if (ranks.collectives == "hccl") throw;
+      if (first_rank) std::fprintf(stderr, "note: messages between NPUs go by way of the host, which is slow; %s\n", problem.what());
+    }
+  }
   constexpr bool can = requires { with_nccl(layout.ranks, on); };
   xtrain::require<usage_error>(can || ranks.collectives != "nccl", "--collectives nccl: needs ranks on NVIDIA GPUs; this program's device is ", Device::name);
   if constexpr (can) {

@@ -239,15 +239,16 @@ class deepspeed_reader {
     const std::string optimizer = offload(zero, "offload_optimizer"), weights = offload(zero, "offload_param");
     if (!optimizer.empty() && run_.parallel.zero == 0) zero.wrong("offload_optimizer", "used with a stage of 1, 2 or 3");
     if (!weights.empty() && run_.parallel.zero != 3) zero.wrong("offload_param", "used with stage 3");
-    if (optimizer == "cpu" && run_.device != "cpu") run_.offload = "optimizer";
+    if (optimizer == "cpu" && run_.device != "cpu" && run_.device != "npu") run_.offload = "optimizer";
     if (optimizer == "nvme" || weights == "nvme") {
       if (optimizer != "nvme") zero.wrong("offload_param", "used with offload_optimizer to nvme, too: weights alone are not offloaded to files");
       run_.offload = weights == "nvme" ? "optimizer+weights" : "optimizer";
     }
     zero.must_be_off({"cpu_offload_params"}, "it is offload_param today");
-    if (run_.device != "cpu" && zero.get<bool>("cpu_offload", false)) run_.offload = "optimizer";
-    zero.without_effect({"cpu_offload", "cpu_offload_use_pin_memory"}, run_.device == "cpu" ? "host memory is the cpu device's own"
-                                                                                            : "what is offloaded is in pinned memory of the host");
+    if (run_.device != "cpu" && run_.device != "npu" && zero.get<bool>("cpu_offload", false)) run_.offload = "optimizer";
+    zero.without_effect({"cpu_offload", "cpu_offload_use_pin_memory"}, run_.device == "cpu"   ? "host memory is the cpu device's own"
+                                                                       : run_.device == "npu" ? "optimizer state stays on the NPU, divided among the ranks"
+                                                                                              : "what is offloaded is in pinned memory of the host");
     run_.parallel.shards = zero.get<std::size_t>("mics_shard_size", 0);
     if (run_.parallel.shards > 0 && run_.parallel.zero != 3) zero.wrong("mics_shard_size", "used with stage 3");
     zero.must_be_off({"zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights"},
@@ -300,6 +301,8 @@ class deepspeed_reader {
     if (device == "nvme" && run_.device != "cpu") object.wrong("device", concat("none or cpu: files are for the device cpu, and the run is on ", run_.device));
     if (device == "cpu")
       object.note(run_.device == "cpu"                      ? "device cpu: the cpu device's memory is host memory"
+                  : run_.device == "npu" && std::string_view(name) != "offload_param"
+                      ? "device cpu: optimizer state stays on the NPU, divided among the ranks: its operators cannot address host memory"
                   : std::string_view(name) == "offload_param" ? "device cpu: weights stay on the device, sharded among the ranks"
                                                             : "device cpu: optimizer state is in pinned memory of the host");
     if (device == "nvme") {

@@ -659,7 +659,9 @@ class tune_training : tune_reader {
       top_.wrong("data_parallel_shard_dim", concat("must be ", data_ranks / copies, ", the data-parallel ranks of one copy, or -1"));
     if (each != data_ranks) mesh.shards = each;
     if (top_.flag("fsdp_cpu_offload", false)) {
-      if (run.device != "cpu") {  // the cpu's own memory is host memory
+      if (run.device == "npu") {
+        note("fsdp_cpu_offload", "optimizer state stays on the NPU, sharded among the ranks: its operators cannot address host memory");
+      } else if (run.device != "cpu") {  // the cpu's own memory is host memory
         run.offload = "optimizer";
         note("fsdp_cpu_offload", "optimizer state is in pinned memory of the host; weights stay on the device, sharded among the ranks");
       }

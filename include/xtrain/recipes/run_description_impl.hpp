@@ -287,6 +287,7 @@ inline void check_uses(const run_description& run) {
   must(run.offload_folder.empty() || run.offload != "none", "offload_folder", "be used with offload, which is none; given '", run.offload_folder, "'");
   must(run.offload_folder.empty() || run.device == "cpu", "offload_folder", "be empty with the device ", run.device,
        ", which offloads to pinned memory of the host; given '", run.offload_folder, "'");
+  must(run.offload == "none" || run.device != "npu", "offload", "be none on npu, whose operators cannot address host memory; given ", run.offload);
   must(run.loss_scale.empty() || run.precision == "fp16_mixed", "loss_scale", "be used with precision fp16_mixed; the precision is ", run.precision);
   const std::string& objective = run.objective.kind;
   must(run.objective.second_model.empty() || objective == "dpo" || objective == "kto" || objective == "distillation" || objective == "ppo",

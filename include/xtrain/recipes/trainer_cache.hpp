@@ -17,6 +17,7 @@ struct trainer_build {
   std::vector<std::string> mpi_includes{}, mpi_libraries{};  ///< empty: the build found no MPI
   std::string cuda{};                                        ///< "nvcc 13.0.88 for 80;90": what compiled the kernels; empty: the build has none
   std::vector<std::string> cuda_definitions{}, cuda_libraries{};
+  std::vector<std::string> npu_definitions{};                ///< of a rehearsal; empty: CANN is loaded when a trainer runs
 
   /// throws  file_error, with the line
   [[nodiscard]] static trainer_build load(const std::string& path);
@@ -30,6 +31,7 @@ class trainer_cache {
     std::string folder{};    ///< where compiled trainers are kept; empty: XTRAIN_CACHE, or xtrain in XDG_CACHE_HOME or ~/.cache
     std::string processor = "/proc/cpuinfo";  ///< what says which instructions the processor has: trainers may be compiled for them
     std::string cuda_driver = "libcuda.so.1";  ///< what a trainer for cuda loads when it runs
+    std::string npu_library = "libascendcl.so";  ///< the same for npu
     bool only_plan = false;                    ///< the trainer will compute nothing, and needs no driver
     /// Told while a trainer is compiled, several times a second, and once when it is there (seconds < 0: the compiler has begun).
     std::function<void(const std::string& key, double seconds, bool done)> progress{};

@@ -26,6 +26,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/library.hpp>
+#include <xtrain/device/npu/library.hpp>
 #include <xtrain/recipes/run_description.hpp>
 #include <xtrain/recipes/split_list.hpp>
 #include <xtrain/recipes/trainer_cache.hpp>
@@ -165,6 +166,7 @@ XTRAIN_INLINE trainer_build trainer_build::load(const std::string& path) {
     else if (name == "mpi_libraries") result.mpi_libraries = detail::split_list(value, ';');
     else if (name == "cuda") result.cuda = value;
     else if (name == "cuda_definitions") result.cuda_definitions = detail::split_list(value, ';');
+    else if (name == "npu_definitions") result.npu_definitions = detail::split_list(value, ';');
     else if (name == "cuda_libraries") result.cuda_libraries = detail::split_list(value, ';');
     else if (name == "options") {
       const auto take = [&](std::string& one) {
@@ -184,7 +186,8 @@ XTRAIN_INLINE trainer_build trainer_build::load(const std::string& path) {
 XTRAIN_INLINE std::string recipe_header(const recipe_type& type, bool mpi) {
   const auto include = [](const char* header) { return concat("#", "include <xtrain/", header, ".hpp>\n"); };
   return concat("// The policies of a trainer, as a run description asks for them.\n#pragma once\n\n", include("models/families"),
-                type.device == "cuda" ? include("comm/nccl/nccl") + include("device/cuda/cuda") : std::string(), mpi ? include("mpi") : std::string(),
+                type.device == "cuda" ? include("comm/nccl/nccl") + include("device/cuda/cuda") : std::string(),
+                type.device == "npu" ? include("comm/hccl/hccl") + include("device/npu/npu") : std::string(), mpi ? include("mpi") : std::string(),
                 include("parallel"), include("text"), "\n", type.text(),
                 "\nusing families = xtrain::all_families;\ntemplate <class Recipe>\nusing model_of = xtrain::any_decoder_of<Recipe, families>;\n",
                 "using processes = ", mpi ? "xtrain::mpi_session" : "void", ";\n");
@@ -216,10 +219,15 @@ XTRAIN_INLINE std::string trainer_cache::find_or_compile(const recipe_type& type
   for (const std::string& one : prebuilt()) others += (others.empty() ? "" : ", ") + one;
   require<config_error>(file_exists(description), "trainer ", key, ": is not built, and nothing says how to compile it: ", description,
                         " is missing; there are: ", others.empty() ? "none" : others);
-  require<config_error>(type.device == "cpu" || type.device == "cuda", "trainer ", key, ": this build has no device '", type.device,
+  require<config_error>(type.device == "cpu" || type.device == "cuda" || type.device == "npu", "trainer ", key, ": this build has no device '", type.device,
                         "': its trainers are for cpu (there are: ", others.empty() ? "none" : others,
                         "); give the device cpu, or build a trainer for a device of your own: --print-recipe shows its recipe ", "and CMake call");
   trainer_build with = trainer_build::load(description);
+  if (type.device == "npu" && !settings_.only_plan && with.npu_definitions.empty()) {
+    const npu_library cann = npu_library::open(settings_.npu_library);
+    require<config_error>(static_cast<bool>(cann), "trainer ", key, ": the device npu needs CANN, whose environment must be set (source set_env.sh of the ",
+                          "installation): ", cann.why(), "; or give the device cpu");
+  }
   if (type.device != "cuda") with.cuda_libraries.clear();
   else {
     const std::string missing = detail::what_cuda_lacks(with, settings_);
@@ -239,6 +247,8 @@ XTRAIN_INLINE std::string trainer_cache::compile(const recipe_type& type, bool m
   for (const std::string& one : with.options) command.push_back(one);
   for (const std::string& one : with.definitions) command.push_back("-D" + one);
   const bool cuda = type.device == "cuda";
+  if (type.device == "npu")
+    for (const std::string& one : with.npu_definitions) command.push_back("-D" + one);
   if (cuda)
     for (const std::string& one : with.cuda_definitions) command.push_back("-D" + one);
   command.push_back(concat("-DXTRAIN_RECIPE_KEY=\"", type.key(), "\""));
@@ -276,6 +286,7 @@ XTRAIN_INLINE std::string trainer_cache::compile(const recipe_type& type, bool m
   if (cuda)
     for (const std::string& one : with.cuda_libraries) command.push_back(one);
   for (const std::string& one : with.libraries) command.push_back(one);
+  if (type.device == "npu") command.emplace_back("-ldl");
   if (mpi)
     for (const std::string& one : with.mpi_libraries) command.push_back(one);
   const auto tell = [&](double seconds, bool done) {

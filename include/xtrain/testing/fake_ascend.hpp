@@ -348,6 +348,7 @@ class fake_ascend {
   /// The thread of one stream.
   void work_on(const std::shared_ptr<queue>& q) {
     std::unique_lock lock(mutex_);
+    current() = q->device;
     for (;;) {
       changed_.wait(lock, [&] { return is_ending_ || q->is_closed || (q->done < q->wanted && !q->items.empty()); });
       if (is_ending_ || q->is_closed) return;

@@ -161,7 +161,8 @@ class fake_hccl {
       const std::shared_ptr<clique>& with = found->second;
       if (with->members.empty()) with->members.resize(ranks);
       if (with->members.size() != ranks || with->members[rank] != nullptr)
-        return all.violation(hccl_status::parameter, concat("HcclCommInitRootInfo: rank ", rank, " of ", ranks, " is there already, or others say another number"));
+        return all.violation(hccl_status::parameter,
+                             concat("HcclCommInitRootInfo: rank ", rank, " of ", ranks, " is there already, or others say another number"));
       for (const communicator* const other : with->members)
         if (other != nullptr && other->device == device)
           return all.violation(hccl_status::parameter, concat("HcclCommInitRootInfo: ranks ", other->rank, " and ", rank, " both on device ", device));
@@ -396,7 +397,9 @@ class fake_hccl {
                       void* stream) {
       const std::size_t n = sent * ranks_of(comm), bytes = n * bytes_of(type);
       if (sent != received || type != type_received)
-        return enter("HcclAlltoAll", [&](fake_hccl& all) { return all.violation(hccl_status::parameter, "HcclAlltoAll: what is sent differs from what is received"); });
+        return enter("HcclAlltoAll", [&](fake_hccl& all) {
+          return all.violation(hccl_status::parameter, "HcclAlltoAll: what is sent differs from what is received");
+        });
       return queue("HcclAlltoAll", comm, stream,
                    {{.what = {kind::all_to_all, n, type}, .from = from, .to = const_cast<void*>(to), .reads = bytes, .writes = bytes}});
     };

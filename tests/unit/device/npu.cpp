@@ -15,6 +15,7 @@
 
 #include <xtrain/device/npu/npu.hpp>
 #include <xtrain/testing/fake_ascend.hpp>
+#include <xtrain/testing/npu_probe.hpp>
 
 using namespace xtrain;
 using testing::fake_ascend;
@@ -64,7 +65,8 @@ TEST_CASE("where no NPU can be used, a sentence says why") {
     CHECK(what_is_thrown([] { const npu::context on; }) == npu::why_unavailable());
   }
   const std::string none = load_npu_runtime("libno_such_ascendcl.so").why;
-  CHECK(none.starts_with("npu: CANN must be installed, and its environment set (source set_env.sh of the installation); libno_such_ascendcl.so cannot be loaded: "));
+  CHECK(none.starts_with("npu: CANN must be installed, and its environment set (source set_env.sh of the installation); libno_such_ascendcl.so cannot be "
+                         "loaded: "));
   const std::string other = load_npu_runtime("libc.so.6").why;  // a library without the functions
   CHECK(other.starts_with("npu: CANN must be a release with these functions: aclInit, aclrtGetDeviceCount, "));
   CHECK(other.find("libc.so.6 of CANN unknown has not") != std::string::npos);
@@ -464,8 +466,8 @@ TEST_CASE("an error at any call of the runtime, or in any work on the NPU, is a 
           card.fail_work(2, npu_status::vector_core_exception);
           a.twice(stream);
           stream.synchronize();
-        }) == "npu: aclrtSynchronizeStream, after kernels of which the last was add, on device 0 failed: exception of a vector core (507035): EZ9999: a task of "
-              "a stream on device 0 has failed; CANN's logs are in ~/ascend/log");
+        }) == "npu: aclrtSynchronizeStream, after kernels of which the last was add, on device 0 failed: exception of a vector core (507035): EZ9999: a task "
+              "of a stream on device 0 has failed; CANN's logs are in ~/ascend/log");
   check_clean(card);
 }
 
@@ -479,4 +481,21 @@ TEST_CASE("a dry run needs no NPU: it counts") {
   CHECK(on.memory().total_now == 400);
   CHECK(on.record().of("add").runs == 1);
   CHECK(on.record().synchronisations == 1);
+}
+
+TEST_CASE("the questions that are asked of a card have answers on the fake; what a card lacks is named") {
+  {
+    const fake_ascend card;
+    const std::string said = testing::text_of(testing::probe_npu(card.open()));
+    INFO(said);
+    CHECK(said.find("FAIL") == std::string::npos);
+    CHECK(said.find("may call AscendCL (the device does not rely on it): it may not: not supported (207000)\n") != std::string::npos);
+  }
+  const fake_ascend old({.has_callbacks = false});
+  npu_runtime without = old.runtime();
+  without.abort_stream = nullptr;
+  without.synchronize_stream_for = nullptr;
+  const std::string said = testing::text_of(testing::probe_npu(npu_context(npu_config{.runtime = &without})));
+  CHECK(said.find("there is no aclrtLaunchCallback: the host waits for each function\n") != std::string::npos);
+  CHECK(said.find("FAIL  a stream that is aborted discards what is queued, and can be destroyed: there is no aclrtStreamAbort") != std::string::npos);
 }

@@ -182,8 +182,8 @@ TEST_CASE("without a compiler the type and the trainers that are there are named
                        "struct recipe : xtrain::defaults {\n  using optimizer = xtrain::lion;\n};\nprebuilt: cpu-fp32",
                        config_error);
   CHECK_THROWS_WITH_AS(
-      (void)trainers.find_or_compile({.device = "npu"}),
-      "trainer npu-fp32: this build has no device 'npu': its trainers are for cpu (there are: cpu-fp32); give the device cpu, or build a "
+      (void)trainers.find_or_compile({.device = "tpu"}),
+      "trainer tpu-fp32: this build has no device 'tpu': its trainers are for cpu (there are: cpu-fp32); give the device cpu, or build a "
       "trainer for a device of your own: --print-recipe shows its recipe and CMake call",
       config_error);
   CHECK_THROWS_WITH_AS((void)trainers.find_or_compile({}, true), "trainer cpu-fp32-mpi: needs MPI, which this build has not found", config_error);
@@ -192,6 +192,24 @@ TEST_CASE("without a compiler the type and the trainers that are there are named
   write_file(p.folder / "bin/trainers.txt", "compiler=c\nnonsense\n");
   CHECK_THROWS_WITH_AS((void)trainer_build::load(p.folder / "bin/trainers.txt"),
                        std::string((p.folder / "bin/trainers.txt") + ": line 2: must be name=value; it is 'nonsense'").c_str(), file_error);
+}
+
+TEST_CASE("a trainer for npu needs no toolkit: CANN is looked for where it runs, and its absence is said before anything is compiled") {
+  programs p;
+  const recipe_type type{.device = "npu", .parallel = "data_parallel"};
+  p.settings.npu_library = "libno_such_ascendcl.so";
+  CHECK_THROWS_WITH_AS((void)trainer_cache(p.settings).find_or_compile(type),
+                       doctest::Contains("trainer npu-fp32-data_parallel: the device npu needs CANN, whose environment must be set (source set_env.sh of the "
+                                         "installation): libno_such_ascendcl.so cannot be loaded: "),
+                       config_error);
+  CHECK(p.calls() == 0);
+  p.settings.only_plan = true;  // computes nothing
+  const std::string planned = trainer_cache(p.settings).find_or_compile(type);
+  CHECK(p.calls() == 1);
+  p.settings.only_plan = false;
+  p.settings.npu_library = "libm.so.6";
+  CHECK(trainer_cache(p.settings).find_or_compile(type) == planned);
+  CHECK(recipe_header(type, false).find("#include <xtrain/comm/hccl/hccl.hpp>\n#include <xtrain/device/npu/npu.hpp>\n") != std::string::npos);
 }
 
 TEST_CASE("a trainer for cuda is compiled with the build's kernels, once for each nvcc; what is missing is named together") {

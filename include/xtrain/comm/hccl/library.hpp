@@ -115,8 +115,8 @@ void for_each_hccl_entry(Library& all, F&& f) {
     if (entry == nullptr && is_required) missing += concat(missing.empty() ? "" : ", ", entry_name);
   });
   if (!missing.empty())
-    fail<config_error>("hccl: CANN must be a release with these functions: ", missing, "; ", library.file(), " of CANN ", cann_version::of_installation().text(),
-                       " has not");
+    fail<config_error>("hccl: CANN must be a release with these functions: ", missing, "; ", library.file(), " of CANN ",
+                       cann_version::of_installation().text(), " has not");
   return all;
 }
 /// Of this process: loaded when it is first asked for.
