@@ -20,6 +20,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/array_parts.hpp
     xtrain/comm/background.hpp
     xtrain/comm/background_impl.hpp
+    xtrain/comm/channel_origin.hpp
     xtrain/comm/collectives_in_rounds.hpp
     xtrain/comm/concepts.hpp
     xtrain/comm/direct_collectives.hpp
@@ -73,7 +74,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/pattern.hpp
     xtrain/core/pattern_impl.hpp
     xtrain/core/random.hpp
+    xtrain/core/read_lifetime.hpp
     xtrain/core/setting.hpp
+    xtrain/core/setting_check.hpp
     xtrain/core/setting_list.hpp
     xtrain/core/shared_model.hpp
     xtrain/core/terminal_line.hpp
@@ -206,9 +209,23 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/musa/runtime.hpp
     xtrain/device/npu/context.hpp
     xtrain/device/npu/host_kernels.hpp
+    xtrain/device/npu/installed_operators.hpp
+    xtrain/device/npu/kernels.hpp
+    xtrain/device/npu/kernels/activation.hpp
+    xtrain/device/npu/kernels/attention.hpp
+    xtrain/device/npu/kernels/composed.hpp
+    xtrain/device/npu/kernels/elementwise.hpp
+    xtrain/device/npu/kernels/embedding.hpp
+    xtrain/device/npu/kernels/loss.hpp
+    xtrain/device/npu/kernels/matmul.hpp
+    xtrain/device/npu/kernels/norm.hpp
+    xtrain/device/npu/kernels/optimizer.hpp
     xtrain/device/npu/library.hpp
     xtrain/device/npu/npu.hpp
+    xtrain/device/npu/operator_settings.hpp
+    xtrain/device/npu/operators.hpp
     xtrain/device/npu/runtime.hpp
+    xtrain/device/npu/sequence.hpp
     xtrain/device/npu/stream.hpp
     xtrain/device/offload.hpp
     xtrain/device/pinned_memory.hpp
@@ -387,6 +404,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/phi3_impl.hpp
     xtrain/models/qwen2.hpp
     xtrain/models/qwen3.hpp
+    xtrain/models/recipe_members.hpp
     xtrain/models/require_batch.hpp
     xtrain/models/transformer.hpp
     xtrain/objective/answers_batch.hpp
@@ -433,7 +451,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/adam_corrections.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/adamw_8bit.hpp
-    xtrain/optim/checked_betas.hpp
     xtrain/optim/concepts.hpp
     xtrain/optim/lion.hpp
     xtrain/optim/loss_scale.hpp
@@ -473,6 +490,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
     xtrain/parallel/traffic.hpp
+    xtrain/parallel/whole_model_runner.hpp
     xtrain/parallel/zero.hpp
     xtrain/parallel/zero_state.hpp
     xtrain/plan/ascend_topology.hpp
@@ -542,6 +560,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/streams.hpp
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/fake_ascend.hpp
+    xtrain/testing/fake_ascend_card.hpp
+    xtrain/testing/fake_ascend_operations.hpp
+    xtrain/testing/fake_ascend_operators.hpp
     xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/fake_cudnn.hpp

@@ -19,11 +19,13 @@
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/npu/installed_operators.hpp>
+#include <xtrain/device/npu/operator_settings.hpp>
+#include <xtrain/device/npu/operators.hpp>
 #include <xtrain/device/npu/runtime.hpp>
 
 namespace xtrain {
 
-struct npu_operators;  // the table of operators: operators.hpp
 struct hccl_library;   // the table of collectives: comm/hccl/library.hpp
 
 /// Memory of an Ascend NPU.
@@ -45,6 +47,7 @@ struct npu_properties {
   npu_generation generation = npu_generation::a2;
   cann_version cann{};
   bool is_deterministic = true;
+  npu_operator_settings operators{};
 };
 
 /// Which NPU is opened, and how.
@@ -53,8 +56,9 @@ struct npu_config {
   int device = local;            ///< number of the NPU; local: this process's rank on its machine, as mpirun, srun or torchrun say, else 0
   std::size_t memory_limit = 0;  ///< bytes; 0: what is free on the NPU when it is opened
   bool is_deterministic = true;  ///< operators whose sums have no fixed order by default then have one, which may be slower
+  npu_operator_settings operator_settings{};
   const npu_runtime* runtime = nullptr;      ///< null: CANN's
-  const npu_operators* operators = nullptr;  ///< null: CANN's
+  const npu_operators* operators = nullptr;  ///< null: CANN's; with another runtime than CANN's, none
   const hccl_library* hccl = nullptr;        ///< null: CANN's
 };
 
@@ -123,6 +127,7 @@ class npu_state {
  public:
   explicit npu_state(const npu_config& settings) : runtime_(settings.runtime), operators_(settings.operators), hccl_(settings.hccl) {
     if (const std::string why = why_no_npu(runtime_); !why.empty()) throw config_error(why);
+    if (operators_ == nullptr && runtime_ == nullptr) operators_ = &npu_operators_here();
     if (runtime_ == nullptr) runtime_ = &npu_runtime_here().runtime;
     std::uint32_t number = 0;
     require_npu(*runtime_, runtime_->device_count(&number), "aclrtGetDeviceCount", 0);
@@ -135,7 +140,8 @@ class npu_state {
     enter();
     const char* const soc = runtime_->soc_name();
     name_ = soc == nullptr ? "unnamed" : soc;
-    properties_ = {.generation = generation_of(name_), .cann = runtime_->version, .is_deterministic = settings.is_deterministic};
+    properties_ = {.generation = generation_of(name_), .cann = runtime_->version, .is_deterministic = settings.is_deterministic,
+                   .operators = settings.operator_settings};
     if (properties_.generation != npu_generation::first && runtime_->set_saturation != nullptr)  // else inf becomes 65504, and nan 0, unseen
       check(runtime_->set_saturation(npu_option::infinity_on_overflow), "aclrtSetDeviceSatMode");
     if (settings.is_deterministic && runtime_->set_system_option != nullptr)
@@ -156,7 +162,7 @@ class npu_state {
   }
 
   [[nodiscard]] const npu_runtime& runtime() const { return *runtime_; }
-  /// Null: CANN's.
+  /// Null: there are none, and the host runs all kernels.
   [[nodiscard]] const npu_operators* operators() const { return operators_; }
   [[nodiscard]] const hccl_library* hccl() const { return hccl_; }
   [[nodiscard]] int ordinal() const { return ordinal_; }
@@ -330,6 +336,8 @@ class npu_context {
     return concat("npu, ", state_->name(), " (", detail::name_of(with.generation), "), device ", ordinal(), ", CANN ", with.cann.text(), ", ",
                   state_->runtime().served_by);
   }
+  /// Which library has which operators; a line each.
+  [[nodiscard]] std::string operators_text() const { return state_->operators() == nullptr ? std::string("no operators\n") : state_->operators()->text(); }
   /// Kernels that the host ran, the most expensive first.
   [[nodiscard]] std::vector<npu_host_runs> host_runs() const {
     std::vector<npu_host_runs> all = state_->host_runs();

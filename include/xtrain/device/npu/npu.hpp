@@ -9,6 +9,7 @@
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/npu/context.hpp>
 #include <xtrain/device/npu/host_kernels.hpp>
+#include <xtrain/device/npu/kernels.hpp>
 #include <xtrain/device/npu/stream.hpp>
 #include <xtrain/device/pinned_memory.hpp>
 
