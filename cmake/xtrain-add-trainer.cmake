@@ -5,10 +5,11 @@
 #   NAME       of the target and the executable
 #   SOURCE     a source file of yours, or the name of an example: pretrain.cpp, finetune.cpp, generate.cpp, evaluate.cpp, train_encoder.cpp, plan.cpp,
 #              describe.cpp, or train.cpp, which needs the component 'recipes'
-#   DEVICE     cpu (default), cuda, npu, or a type of yours. npu (Ascend) needs nothing to be compiled: CANN is found when the trainer runs; with the
+#   DEVICE     cpu (default), cuda, musa, npu, or a type of yours. npu (Ascend) needs nothing to be compiled: CANN is found when the trainer runs; with the
 #              variable XTRAIN_NPU_REHEARSAL it runs without a card, under an AscendCL that checks every call. cuda needs nvcc: the trainer links
-#              xtrain::cuda_kernels, which xtrain_add_cuda_kernels makes (called here if it was not before; 25 minutes of a processor, once). With the
-#              variable XTRAIN_GPU_REHEARSAL it needs neither nvcc nor a GPU: the kernels run on the host, slowly, under a runtime that checks every call
+#              xtrain::cuda_kernels, which xtrain_add_cuda_kernels makes (called here if it was not before; 25 minutes of a processor, once); musa needs mcc
+#              and xtrain_add_musa_kernels in the same way. With the variable XTRAIN_GPU_REHEARSAL they need neither compiler nor GPU: the kernels run on the
+#              host, slowly, under a runtime that checks every call
 #   PRECISION  fp32 (default), bf16_mixed, bf16_gradients, bf16_pure, fp16_mixed, or a type of yours
 #   PARALLEL   single (default), data_parallel, zero<1>, zero<2>, zero<3>, tensor_parallel, sequence_parallel, parallel<zero<2>, tensor_parallel>, or a type of
 #              yours; all but the first have ranks: --ranks N makes them threads of one process
@@ -27,6 +28,7 @@
 
 include("${CMAKE_CURRENT_LIST_DIR}/xtrain-example-programs.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/xtrain-cuda-toolkit.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/xtrain-musa-kernels.cmake")
 
 function(xtrain_add_trainer)
   set(axes DEVICE PRECISION PARALLEL OPTIMIZER OBJECTIVE RECOMPUTE OFFLOAD ADAPTER)
@@ -82,6 +84,16 @@ function(xtrain_add_trainer)
   endif()
   if(T_DEVICE STREQUAL "npu")
     string(APPEND includes "#include <xtrain/comm/hccl/hccl.hpp>\n#include <xtrain/device/npu/npu.hpp>\n")
+  endif()
+  if(T_DEVICE STREQUAL "musa")
+    string(APPEND includes "#include <xtrain/device/musa/musa.hpp>\n")
+    if(NOT XTRAIN_GPU_REHEARSAL)
+      _xtrain_find_musa(missing)
+      if(missing)
+        message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): DEVICE musa ${missing}")
+      endif()
+      xtrain_add_musa_kernels()
+    endif()
   endif()
   set(processes void)
   if(T_MPI)
@@ -168,6 +180,13 @@ using processes = ${processes};
     target_link_libraries(${T_NAME} PRIVATE ${CMAKE_DL_LIBS})
     if(XTRAIN_NPU_REHEARSAL)
       target_compile_definitions(${T_NAME} PRIVATE XTRAIN_NPU_REHEARSAL)
+    endif()
+  endif()
+  if(T_DEVICE STREQUAL "musa")
+    if(XTRAIN_GPU_REHEARSAL)
+      target_compile_definitions(${T_NAME} PRIVATE XTRAIN_GPU_REHEARSAL XTRAIN_MUSA_REHEARSAL)
+    else()
+      target_link_libraries(${T_NAME} PRIVATE xtrain::musa_kernels)
     endif()
   endif()
   _xtrain_has(recipes recipes)  # train.cpp reads run descriptions

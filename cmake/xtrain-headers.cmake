@@ -20,6 +20,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/array_parts.hpp
     xtrain/comm/background.hpp
     xtrain/comm/background_impl.hpp
+    xtrain/comm/channel_origin.hpp
     xtrain/comm/collectives_in_rounds.hpp
     xtrain/comm/concepts.hpp
     xtrain/comm/direct_collectives.hpp
@@ -73,7 +74,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/pattern.hpp
     xtrain/core/pattern_impl.hpp
     xtrain/core/random.hpp
+    xtrain/core/read_lifetime.hpp
     xtrain/core/setting.hpp
+    xtrain/core/setting_check.hpp
     xtrain/core/setting_list.hpp
     xtrain/core/shared_model.hpp
     xtrain/core/terminal_line.hpp
@@ -401,6 +404,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/phi3_impl.hpp
     xtrain/models/qwen2.hpp
     xtrain/models/qwen3.hpp
+    xtrain/models/recipe_members.hpp
     xtrain/models/require_batch.hpp
     xtrain/models/transformer.hpp
     xtrain/objective/answers_batch.hpp
@@ -447,7 +451,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/adam_corrections.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/adamw_8bit.hpp
-    xtrain/optim/checked_betas.hpp
     xtrain/optim/concepts.hpp
     xtrain/optim/lion.hpp
     xtrain/optim/loss_scale.hpp
@@ -487,6 +490,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
     xtrain/parallel/traffic.hpp
+    xtrain/parallel/whole_model_runner.hpp
     xtrain/parallel/zero.hpp
     xtrain/parallel/zero_state.hpp
     xtrain/plan/ascend_topology.hpp

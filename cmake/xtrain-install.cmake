@@ -17,7 +17,7 @@ install(FILES "${PROJECT_BINARY_DIR}/xtrain-config.cmake" "${PROJECT_BINARY_DIR}
               cmake/xtrain-add-trainer.cmake cmake/xtrain-add-front-ends.cmake cmake/xtrain-example-programs.cmake cmake/xtrain-add-library.cmake
               cmake/library_core.cpp cmake/library_fp32.cpp cmake/library_fp32_lora.cpp cmake/library_bf16.cpp cmake/library_bf16_lora.cpp
               cmake/library_data.cpp cmake/library_io.cpp cmake/library_text.cpp cmake/library_recipes.cpp cmake/xtrain-cpu-kernels.cmake cmake/cpu_kernels.cpp
-              cmake/xtrain-cuda-kernels.cmake cmake/xtrain-cuda-toolkit.cmake cmake/cuda_kernels.cu cmake/cudnn_attention.cpp
+              cmake/xtrain-cuda-kernels.cmake cmake/xtrain-musa-kernels.cmake cmake/xtrain-cuda-toolkit.cmake cmake/cuda_kernels.cu cmake/cudnn_attention.cpp
               cmake/xtrain-cpu-levels.cmake cmake/cpu_level.cpp cmake/FindPCRE2.cmake cmake/FindUtf8proc.cmake cmake/FindArrowParquet.cmake
               DESTINATION "${package}")
 install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp examples/evaluate.cpp examples/train_encoder.cpp examples/plan.cpp
@@ -29,7 +29,8 @@ install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp 
               examples/tune.cpp examples/hf_train.cpp examples/main_hf.cpp examples/megatron.cpp examples/front_end.hpp examples/python_program.hpp
               examples/convert.cpp examples/preprocess_data.cpp examples/describe.cpp
               DESTINATION "${package}/examples")
-install(DIRECTORY include/xtrain/device/cuda DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/xtrain/device" FILES_MATCHING PATTERN "*.cuh")  # for nvcc alone
+install(DIRECTORY include/xtrain/device/cuda include/xtrain/device/musa DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/xtrain/device"
+        FILES_MATCHING PATTERN "*.cuh")  # for nvcc and mcc alone
 install(DIRECTORY include/xtrain DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.md")  # the pages that messages name
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/xtrain")
 if(PROJECT_IS_TOP_LEVEL)

@@ -9,6 +9,9 @@
 
 #include <xtrain/testing/fake_cuda.hpp>
 #include <xtrain/testing/fake_nccl.hpp>
+#ifdef XTRAIN_MUSA_REHEARSAL
+#include <xtrain/testing/fake_musa.hpp>
+#endif
 
 namespace command_line {
 
@@ -21,7 +24,13 @@ struct gpu_rehearsal {
     return one;
   }
 
+#ifdef XTRAIN_MUSA_REHEARSAL
+  xtrain::testing::fake_musa gpus{{.devices = 8, .memory = std::size_t{2} << 30}};
+  static constexpr const char* graph_launch = "musaGraphLaunch";
+#else
   xtrain::testing::fake_cuda gpus{{.devices = 8, .memory = std::size_t{2} << 30}};
+  static constexpr const char* graph_launch = "cudaGraphLaunch";
+#endif
   xtrain::testing::fake_nccl nccl{gpus};
 
   gpu_rehearsal(const gpu_rehearsal&) = delete;
@@ -33,7 +42,7 @@ struct gpu_rehearsal {
       gpus.fail_work(std::strtoul(number, nullptr, 10), xtrain::cuda_status::illegal_address);
   }
   ~gpu_rehearsal() {
-    if (std::getenv("XTRAIN_REHEARSAL_COUNTS") != nullptr) std::fprintf(stderr, "captured steps launched: %zu\n", gpus.calls_of("cudaGraphLaunch"));
+    if (std::getenv("XTRAIN_REHEARSAL_COUNTS") != nullptr) std::fprintf(stderr, "captured steps launched: %zu\n", gpus.calls_of(graph_launch));
     const std::string wrong = gpus.violations() + gpus.leaks() + nccl.violations() + nccl.leaks();
     if (wrong.empty()) return;
     std::fprintf(stderr, "rehearsal: %s\n", wrong.c_str());

@@ -60,14 +60,14 @@ struct ranking {
     /// Checkpoints have what is described here: a run that is resumed says what has changed.
     template <class Self, class Visit>
     static constexpr void members(Self& c, Visit&& visit) {
-      visit({.name = "margin", .range = xtrain::setting_range::non_negative, .unit = "nats per token", .help = "margin between log-probabilities"}, c.margin);
+      visit({.name = "margin", .range = xtrain::setting_range::positive, .unit = "nats per token", .help = "margin between log-probabilities"}, c.margin);
     }
   };
 
   /// The mean is over pairs with targets: xtrain::dpo counts the same.
   [[nodiscard]] static double count_losses(const xtrain::batch_view& batch) { return xtrain::dpo::count_losses(batch); }
   static void require_batch(const config& settings, const xtrain::batch_view& batch) {
-    xtrain::require<xtrain::config_error>(settings.margin > 0, "ranking: margin must be positive; given ", settings.margin);
+    xtrain::require_ranges(name, settings);
     xtrain::dpo::require_batch({}, batch);
   }
   [[nodiscard]] static xtrain::reference_use reference(const config&) { return xtrain::reference_use::none; }

@@ -290,7 +290,7 @@ template <class Model>
 int fit(Model& model, bool captures, const run_description& run, const run_description& given, const xtrain::dataset& data, const xtrain::dataset* held_out,
         const std::string& tokenizer_from, command_line::chat_flags& chat, bool first_rank, shared_things& shared, const auto& prepare) {
   auto settings = command_line::described_config<optimizer, objective>(run);
-  settings.capture_steps = captures && xtrain::has_few_layouts(data) && xtrain::can_capture_steps<Model>(model.config(), model.settings(), settings);
+  settings.capture_steps = captures && xtrain::has_few_layouts(data) && xtrain::can_capture_steps(model, settings);
   xtrain::trainer trainer(model, settings);
   prepare(trainer);
   const xtrain::output_description& output = run.output;

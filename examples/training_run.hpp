@@ -254,7 +254,9 @@ template <class Model, class Flags, class Data, class Prepare>
 int train(Model& model, const Flags& flags, const Data& data, const Data* held_out,
           xtrain::checkpoint_options files, bool first_rank, interruption& interrupt, Prepare&& prepare) {
   using recipe = typename Model::recipe;
-  xtrain::trainer trainer(model, settings_of<Model>(flags, model.config(), model.settings()));
+  auto settings = settings_of<Model>(flags, model.config(), model.settings());
+  settings.capture_steps = settings.capture_steps && xtrain::can_capture_steps(model, settings);
+  xtrain::trainer trainer(model, settings);
   prepare(trainer);
   if constexpr (requires { files.data = data.identity(); }) files.data = data.identity();
   xtrain::checkpoint_folder checkpoints(trainer, flags.output, files);

@@ -198,6 +198,22 @@ TEST_CASE("two ranks with a GPU each train as on the cpu, as threads over NCCL o
   CHECK(std::abs(last_loss(folder / "nccl.jsonl") - last_loss(folder / "cpu.jsonl")) < 1e-5);  // near 5 after 4 steps: fp32 rounds to 2^-22
 }
 
+TEST_CASE("a trainer for a GPU takes the GPU that is named, plans for its memory, and refuses a device that it is not compiled for") {
+  const scratch_folder folder;
+  const program_result named = threads(folder, "pretrain_rehearsed", "named", {"--max-steps", "2", "--ranks", "1", "--device", "cuda:1"}),
+                       plan = threads(folder, "pretrain_rehearsed", "plan", {"--ranks", "1", "--plan"}),
+                       cpu = threads(folder, "pretrain_rehearsed", "cpu", {"--ranks", "1", "--device", "cpu"});
+  CAPTURE(named.err);
+  CAPTURE(plan.err);
+  CAPTURE(cpu.err);
+  CHECK(named.status == 0);
+  CHECK(holds(named.out + named.err, "device cuda"));
+  CHECK(holds(named.out + named.err, "step 2/2 loss "));
+  CHECK(holds(plan.out + plan.err, "GPU cuda, fake GPU, device 0, sm_90, 4 multiprocessors, 2.00 GiB free"));
+  CHECK(cpu.status == 2);
+  CHECK(holds(cpu.err, "--device cpu: must be cuda or cuda:N, which this program is compiled for"));
+}
+
 TEST_CASE("a GPU's step is captured and launched as a whole, with the results of kernels launched one by one") {
   const scratch_folder folder;
   ::setenv("XTRAIN_REHEARSAL_COUNTS", "1", 1);

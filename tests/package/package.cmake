@@ -1,6 +1,7 @@
 # What the package tests share. Each is a script that configures, builds and runs programs of its own, with the compiler of the
 # enclosing build:
-#   cmake -D SOURCE=<checkout> -D SCRATCH=<folder> -D COMPILER=... -D LAUNCHER=... -D GENERATOR=... -D PREFIX_PATH=... -D MPI=<is there one> -P <script>
+#   cmake -D SOURCE=<checkout> -D SCRATCH=<folder> -D COMPILER=... -D LAUNCHER=... -D GENERATOR=... -D PREFIX_PATH=... -D MPI=<is there one>
+#         -D COMPILED=<the folder of xtrain::library compiled for the processor at hand, or nothing> -P <script>
 cmake_minimum_required(VERSION 3.25)
 set(consumers "${SOURCE}/tests/package")
 set(prefix "${SCRATCH}/prefix")
@@ -53,5 +54,5 @@ function(refuses consumer build sentence)
 endfunction()
 
 function(builds build)
-  must_run("${CMAKE_COMMAND}" --build "${SCRATCH}/${build}" --parallel 2)
+  must_run("${CMAKE_COMMAND}" --build "${SCRATCH}/${build}" --parallel 1)  # other tests run beside it
 endfunction()

@@ -105,6 +105,9 @@ refused("the trainers need the component 'text'; call find_package(xtrain COMPON
 refused("the trainers' command lines need CLI11 (Debian and Ubuntu: libcli11-dev)" ${text} "-DTRAINER=NAME mine SOURCE program.cpp" ${no_cli11})
 refused("xtrain_add_trainer(mine): DEVICE cuda ${cuda_missing}" ${text} "-DTRAINER=NAME mine SOURCE program.cpp DEVICE cuda" ${no_cuda})
 accepted(${text} "-DTRAINER=NAME mine SOURCE program.cpp DEVICE cuda" -D XTRAIN_GPU_REHEARSAL=ON ${no_cuda})
+refused("xtrain_add_trainer(mine): DEVICE musa needs mcc and libmusart of Moore Threads' MUSA SDK; pass -D MUSA_PATH=<folder> if it is not /usr/local/musa"
+        ${text} "-DTRAINER=NAME mine SOURCE program.cpp DEVICE musa" -D XTRAIN_MCC=XTRAIN_MCC-NOTFOUND -D MUSA_PATH=/a/folder)
+accepted(${text} "-DTRAINER=NAME mine SOURCE program.cpp DEVICE musa" -D XTRAIN_GPU_REHEARSAL=ON)
 
 # xtrain_add_front_ends.
 set(text_and_recipes "-DASK=REQUIRED COMPONENTS text recipes")

@@ -427,9 +427,9 @@ TEST_CASE("what is missing or does not fit is said") {
   const auto wrong = [&](const std::string& words, const grpo::config& objective) {
     CHECK_THROWS_WITH_AS((xtrain::trainer<grpo_model<single>>(model, settings(1, objective))), doctest::Contains(words.c_str()), config_error);
   };
-  wrong("beta must not be negative", {.beta = -0.1});
+  wrong("beta must be non-negative", {.beta = -0.1});
   wrong("max_completion_length must be given for the kind dr_grpo", {.kind = grpo_kind::dr_grpo});
-  wrong("epsilon_low and epsilon_high must be positive", {.epsilon_low = 0.0});
+  wrong("epsilon_low must be positive", {.epsilon_low = 0.0});
 
   const auto cannot = [&](const std::string& words, const rollouts_config& how) {
     CHECK_THROWS_WITH_AS(rollouts(trainer, how), doctest::Contains(words.c_str()), config_error);

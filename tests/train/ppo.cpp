@@ -319,6 +319,15 @@ TEST_CASE("a second model that sends on the channels of the first is refused") {
     CHECK_THROWS_WITH_AS(player.use_reference(reference), doctest::Contains(why), config_error);
     CHECK_THROWS_WITH_AS(on.policy.use_reference(reference), doctest::Contains(why), config_error);
     CHECK_THROWS_WITH_AS((void)ppo_rollouts(on.policy, value, {.max_completion_length = 4}), doctest::Contains(why), config_error);
+
+    // another transport, the same channels: those of the policy, and those of the value model
+    policy_model renamed(shape(), on.opened, {.parallel = players::on({}, separate_channels(network, 0))});
+    reference_model<policy_model> of_policy(renamed, {.micro_batch_size = 4, .seq_length = length});
+    CHECK_THROWS_WITH_AS(player.use_reference(of_policy), doctest::Contains("given are the channels of the trained model"), config_error);
+    policy_model third(shape(), on.opened, {.parallel = players::on({}, separate_channels(separate_channels(network)))});
+    reference_model<policy_model> of_value(third, {.micro_batch_size = 4, .seq_length = length});
+    CHECK_THROWS_WITH_AS(player.use_reference(of_value), doctest::Contains("given are the channels of the value model"), config_error);
+    player.use_reference(on.reference);
   });
 }
 
@@ -361,6 +370,6 @@ TEST_CASE("what does not fit is said") {
     CHECK_THROWS_WITH_AS((void)on.value.step(std::span<const host_batch>(batches), 1e-3),
                          doctest::Contains("ppo_value: old values must be given for every token; given 0 for 4"), data_error);
   });
-  CHECK_THROWS_WITH_AS(ppo::require_config({.epsilon_low = 0.0}), doctest::Contains("must be positive; given 0 and 0.2"), config_error);
+  CHECK_THROWS_WITH_AS(ppo::require_config({.epsilon_low = 0.0}), doctest::Contains("ppo: epsilon_low must be positive; given 0"), config_error);
   CHECK_THROWS_WITH_AS(ppo_value::require_config({.clip_range = 0.0}), doctest::Contains("clip_range must be positive; given 0"), config_error);
 }

@@ -275,7 +275,7 @@ TEST_CASE("the loss may be the mean of the means of micro-batches, which have an
 
 TEST_CASE("settings that torchtune's recipe has are checked") {
   CHECK_THROWS_WITH_AS(ppo::require_config({.temperature = 0.0}), doctest::Contains("ppo: temperature must be positive; given 0"), config_error);
-  CHECK_THROWS_WITH_AS(ppo_value::require_config({.coefficient = -1.0}), doctest::Contains("coefficient must not be negative; given -1"), config_error);
+  CHECK_THROWS_WITH_AS(ppo_value::require_config({.coefficient = -1.0}), doctest::Contains("coefficient must be non-negative; given -1"), config_error);
   const std::string folder = golden::folder("ppo_recipe");
   auto model = policy_model::from_pretrained(folder + "/policy");
   auto critic = value_model::from_pretrained(folder + "/reward");

@@ -201,7 +201,7 @@ TEST_CASE("what does not fit is said") {
   packed[0].starts[length - 1] = length - 1;
   packed[0].targets[length - 1] = 1;
   CHECK_THROWS_WITH_AS((void)trainer.step(std::span<const host_batch>(packed), 1e-2), doctest::Contains("Do not pack samples"), data_error);
-  CHECK_THROWS_WITH_AS(reward::require_config({.margin = -1.0}), doctest::Contains("must not be negative; given -1 and 0"), config_error);
+  CHECK_THROWS_WITH_AS(reward::require_config({.margin = -1.0}), doctest::Contains("reward: margin must be non-negative; given -1"), config_error);
   CHECK_THROWS_WITH_AS((void)reward_scores(model, std::vector<std::vector<token>>{{1}, {}}), doctest::Contains("sequence 1 is"), data_error);
   CHECK_THROWS_WITH_AS((void)reward_scores(model, std::vector<std::vector<token>>{{1, 200}}), doctest::Contains("given 200"), data_error);
 

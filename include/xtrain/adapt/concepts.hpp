@@ -2,9 +2,12 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <xtrain/core/hooks.hpp>
 
 namespace xtrain {
 
@@ -43,13 +46,100 @@ concept adapter_knows_its_parameters = requires(std::string_view name) {
   { A::is_own(name) } -> std::convertible_to<bool>;
 };
 
+/// hooks: the optional members.
+template <class A>
+concept adapter_lists_its_hooks = policy_lists_its_hooks<A>;
+
+template <class A>
+concept adapter_has_flag_as_member = requires { A::can_be_switched_off; } || requires { A::quantizes_weights; } || requires { A::stores_blocks; };
+template <class A, class Store, class Stream>
+concept adapter_sees_loaded_weights = requires(const Store& store, Stream& stream) { A::on_weights_loaded(store, stream); };
+template <class A, class Recipe>
+concept adapter_has_on_table = requires { typename A::template on_table<Recipe>; };
+template <class A, class Recipe>
+concept adapter_has_on_attention = requires { typename A::template on_attention<Recipe>; };
+template <class A, class Recipe>
+concept adapter_has_on_head = requires { typename A::template on_head<Recipe>; };
+template <class Linear>
+concept on_linear_drops_input = requires(const Linear& linear) { linear.drops_input(); };
+template <class Linear>
+concept on_linear_works_on_rows = requires(const Linear& linear) { linear.works_on_rows(); };
+template <class Linear>
+concept on_linear_adds_nothing = requires(const Linear& linear) { linear.adds_nothing(); };
+template <class Linear, class Pass>
+concept on_linear_quantizes = requires(const Linear& linear, const Pass& p) { linear.quantizes(p); };
+template <class Linear>
+concept on_linear_has_quantized_outputs = requires(const Linear& linear) { linear.quantized_outputs(); };
+template <class Config>
+concept adapter_config_puts_tokens_before = requires(const Config& config) {
+  { config.tokens_before() } -> std::convertible_to<std::size_t>;
+  { config.positions_before() } -> std::convertible_to<std::size_t>;
+};
+template <class Config>
+concept adapter_config_trains_biases = requires(const Config& config, const std::string& module) { config.trains_bias(module, true); };
+template <class Config>
+concept adapter_config_adapts_tables = requires(const Config& config, const std::string& module) { config.adapts_table(module); };
+template <class Config>
+concept adapter_config_has_weight_bits = requires(const Config& config) { config.weight_bits; };
+template <class Config>
+concept adapter_config_delays_rounding = requires(const Config& config) { config.fake_quant_after_n_steps; };
+
 }  // namespace clause
 
-/// What is trained instead of the weights. Per layer: A::on_linear<Recipe> with declare, needs_input, forward and backward; example and optional members in
-/// adapt/README.md.
+namespace detail {
+
+/// An optional member that is not listed, or listed and missing, does not compile. A function, since clang++ stops at the first such member in a class.
+template <class A, class Recipe, class Pass, class Store, class Stream>
+consteval bool adapter_hooks_are_members() {
+  using config = typename A::config;
+  using linear = typename A::template on_linear<Recipe>;
+  static_assert(A::hooks::template all_among<hook::can_be_switched_off, hook::quantizes_weights, hook::stores_blocks, hook::on_weights_loaded, hook::on_table,
+                                             hook::on_attention, hook::on_head, hook::drops_input, hook::works_on_rows, hook::adds_nothing, hook::quantizes,
+                                             hook::quantized_outputs, hook::trains_bias, hook::adapts_table, hook::weight_bits,
+                                             hook::fake_quant_after_n_steps>,
+                "xtrain recipe: the adapter's hooks must be tags of adapters; see adapt/README.md");
+  static_assert(!clause::adapter_has_flag_as_member<A>,
+                "xtrain recipe: 'can_be_switched_off', 'quantizes_weights' and 'stores_blocks' must be tags in the adapter's hooks, not members; see "
+                "adapt/README.md");
+  static_assert(has_hook<A, hook::on_weights_loaded> == clause::adapter_sees_loaded_weights<A, Store, Stream>,
+                "xtrain recipe: 'on_weights_loaded(store, stream)' must be both a member of the adapter and in its hooks, or neither; see adapt/README.md");
+  static_assert(has_hook<A, hook::on_table> == clause::adapter_has_on_table<A, Recipe>,
+                "xtrain recipe: 'on_table' must be both a member of the adapter and in its hooks, or neither; see adapt/README.md");
+  static_assert(has_hook<A, hook::on_attention> == clause::adapter_has_on_attention<A, Recipe> &&
+                    has_hook<A, hook::on_attention> == clause::adapter_config_puts_tokens_before<config>,
+                "xtrain recipe: 'on_attention', and tokens_before() and positions_before() of the config, must be both members of the adapter and in its hooks, "
+                "or neither; see adapt/README.md");
+  static_assert(has_hook<A, hook::on_head> == clause::adapter_has_on_head<A, Recipe>,
+                "xtrain recipe: 'on_head' must be both a member of the adapter and in its hooks, or neither; see adapt/README.md");
+  static_assert(has_hook<A, hook::drops_input> == clause::on_linear_drops_input<linear>,
+                "xtrain recipe: 'drops_input()' must be both a member of on_linear and in the adapter's hooks, or neither; see adapt/README.md");
+  static_assert(has_hook<A, hook::works_on_rows> == clause::on_linear_works_on_rows<linear>,
+                "xtrain recipe: 'works_on_rows()' must be both a member of on_linear and in the adapter's hooks, or neither; see adapt/README.md");
+  static_assert(has_hook<A, hook::adds_nothing> == clause::on_linear_adds_nothing<linear>,
+                "xtrain recipe: 'adds_nothing()' must be both a member of on_linear and in the adapter's hooks, or neither; see adapt/README.md");
+  static_assert(has_hook<A, hook::quantizes> == clause::on_linear_quantizes<linear, Pass>,
+                "xtrain recipe: 'quantizes(pass)' must be both a member of on_linear and in the adapter's hooks, or neither; see adapt/README.md");
+  static_assert(has_hook<A, hook::quantized_outputs> == clause::on_linear_has_quantized_outputs<linear>,
+                "xtrain recipe: 'quantized_outputs()' must be both a member of on_linear and in the adapter's hooks, or neither; see adapt/README.md");
+  static_assert(has_hook<A, hook::trains_bias> == clause::adapter_config_trains_biases<config>,
+                "xtrain recipe: 'trains_bias(module, is_linear)' must be both a member of the adapter's config and in its hooks, or neither; see "
+                "adapt/README.md");
+  static_assert(has_hook<A, hook::adapts_table> == clause::adapter_config_adapts_tables<config>,
+                "xtrain recipe: 'adapts_table(module)' must be both a member of the adapter's config and in its hooks, or neither; see adapt/README.md");
+  static_assert(has_hook<A, hook::weight_bits> == clause::adapter_config_has_weight_bits<config>,
+                "xtrain recipe: 'weight_bits' must be both a member of the adapter's config and in its hooks, or neither; see adapt/README.md");
+  static_assert(has_hook<A, hook::fake_quant_after_n_steps> == clause::adapter_config_delays_rounding<config>,
+                "xtrain recipe: 'fake_quant_after_n_steps' must be both a member of the adapter's config and in its hooks, or neither; see adapt/README.md");
+  return true;
+}
+
+}  // namespace detail
+
+/// What is trained instead of the weights. The per-layer part, A::on_linear<Recipe>, has declare, needs_input, forward and
+/// backward; adapt/README.md shows a complete example and lists optional members.
 template <class A>
 concept adapter =
     clause::adapter_has_a_name<A> && clause::adapter_says_whether_weights_freeze<A> && clause::adapter_config_says_what_is_trained<A> &&
-    clause::adapter_config_sees_the_finished_store<A> && clause::adapter_knows_its_parameters<A>;
+    clause::adapter_config_sees_the_finished_store<A> && clause::adapter_knows_its_parameters<A> && clause::adapter_lists_its_hooks<A>;
 
 }  // namespace xtrain

@@ -18,6 +18,7 @@ namespace xtrain {
 /// Trains the named modules and their submodules; other weights have no gradients and no optimizer state. Saved as an ordinary model.
 struct freeze {
   static constexpr std::string_view name = "freeze";
+  using hooks = xtrain::hooks<hook::works_on_rows, hook::adds_nothing>;
   static constexpr bool freezes_weights = false;
 
   struct config {

@@ -31,9 +31,9 @@ namespace xtrain {
 /// For an embedding, A has a column per index and starts at zero. Base weights have no gradients and no optimizer state.
 struct lora {
   static constexpr std::string_view name = "lora";
+  using hooks = xtrain::hooks<hook::can_be_switched_off, hook::stores_blocks, hook::on_weights_loaded, hook::on_table, hook::on_head, hook::drops_input,
+                              hook::works_on_rows, hook::trains_bias, hook::adapts_table>;
   static constexpr bool freezes_weights = true;
-  static constexpr bool stores_blocks = true;    ///< frozen weights may be in GGUF blocks (model_options::blocks)
-  static constexpr bool can_be_switched_off = true;  ///< passes without adapter: the reference of preference training
 
   using config = lora_config;
 

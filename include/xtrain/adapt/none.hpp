@@ -12,6 +12,7 @@ namespace xtrain {
 /// All weights are trained.
 struct no_adapter {
   static constexpr std::string_view name = "none";
+  using hooks = xtrain::hooks<hook::works_on_rows, hook::adds_nothing>;
   static constexpr bool freezes_weights = false;
 
   struct config {
@@ -23,6 +24,7 @@ struct no_adapter {
 
   [[nodiscard]] static bool is_own(std::string_view) { return false; }
 
+  /// Adds nothing.
   template <class Recipe>
   class on_linear {
    public:

@@ -21,6 +21,7 @@
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/weight_file.hpp>
 #include <xtrain/io/write_together.hpp>
+#include <xtrain/models/concepts.hpp>
 
 namespace xtrain {
 
@@ -309,8 +310,7 @@ requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& mod
   require<config_error>(saved.target_parameters.empty() || !model.family_info().transposed_in_files, folder,
                         ": target_parameters must be none in a family whose files hold [in, out]: A and B are of the transposed weight");
   detail::adapter_tensors tensors(folder);
-  std::size_t experts = 0;
-  if constexpr (requires { model.config().num_experts; }) experts = model.config().num_experts;
+  const std::size_t experts = detail::num_experts_of(model.config());
   using change = detail::adapter_change<typename Model::store::entry>;
   std::vector<change> changes;
   for (const auto& entry : model.parameters().entries()) {

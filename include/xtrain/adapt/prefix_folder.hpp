@@ -248,7 +248,7 @@ void load_adapter(Model& model, const std::string& folder) {
                         own.length, " virtual tokens; it has ", tensors.length());
   if (own.projection != 0) {
     detail::load_prefix_network(model, tensors, folder);
-    return model.parallel().weights_changed(model.stream(), model.parameters());  // see below
+    return model.parallel().weights_changed(model.stream(), model.parameters());
   }
   const std::vector<std::size_t> columns = detail::prefix_columns(model);
   const std::size_t all = model.config().num_layers * columns.size();

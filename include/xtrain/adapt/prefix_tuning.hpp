@@ -57,8 +57,8 @@ struct prefix_config {
 /// W2 · tanh(W1 · e + b1) + b2 with shared e [length, kv], W2 and b2 per layer; each layer recomputes the inner part.
 struct prefix_tuning {
   static constexpr std::string_view name = "prefix_tuning";
+  using hooks = xtrain::hooks<hook::quantizes_weights, hook::weight_bits, hook::on_attention, hook::works_on_rows, hook::adds_nothing>;
   static constexpr bool freezes_weights = true;
-  static constexpr bool quantizes_weights = true;  // with config::weight_bits
   static constexpr std::string_view module = "prefix_encoder.";
   static constexpr std::size_t max_num_tokens = 1 << 16;
 

@@ -22,6 +22,7 @@ namespace xtrain {
 /// Departures from torchtune: an untied head is not rounded; symmetric scales of 16-bit weights are computed in fp32.
 struct qat {
   static constexpr std::string_view name = "qat";
+  using hooks = xtrain::hooks<hook::works_on_rows, hook::quantizes, hook::fake_quant_after_n_steps>;
   static constexpr bool freezes_weights = false;
 
   struct config {

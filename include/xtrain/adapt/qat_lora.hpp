@@ -21,7 +21,8 @@ namespace xtrain {
 /// Departures from torchtune: as `qat`; biases are added (QATLoRALinear omits them).
 struct qat_lora : lora {
   static constexpr std::string_view name = "qat_lora";
-  static constexpr bool stores_blocks = false;
+  using hooks = xtrain::hooks<hook::can_be_switched_off, hook::on_weights_loaded, hook::on_table, hook::on_head, hook::drops_input, hook::works_on_rows,
+                              hook::trains_bias, hook::adapts_table, hook::quantizes, hook::quantized_outputs, hook::fake_quant_after_n_steps>;
 
   struct config : lora_config, qat::config {
     using lora_config::choose_targets;

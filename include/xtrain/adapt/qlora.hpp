@@ -11,7 +11,8 @@ namespace xtrain {
 /// product; there is no other copy. Embeddings, head, biases and norms have the precision's dtype. Departure from the paper: optimizer states are not paged.
 struct qlora : lora {
   static constexpr std::string_view name = "qlora";
-  static constexpr bool quantizes_weights = true, stores_blocks = false;
+  using hooks = xtrain::hooks<hook::can_be_switched_off, hook::on_weights_loaded, hook::on_table, hook::on_head, hook::drops_input, hook::works_on_rows,
+                              hook::trains_bias, hook::adapts_table, hook::quantizes_weights>;
 };
 
 static_assert(adapter<qlora>);

@@ -72,8 +72,7 @@ void for_own_parts(const point_to_point& ranks, std::span<const message_part> se
   }
 }
 
-/// Sends and receives each part in one message; between two ranks in list order. A row has `length` elements.
-///   throws  shape_error when a part is outside its array, or parts for this rank do not match
+/// See group::exchange.
 template <class T>
 void exchange(point_to_point& ranks, std::span<const T> from, std::span<const message_part> sends, std::span<T> to,
               std::span<const message_part> receives, std::size_t length) {

@@ -35,6 +35,18 @@ concept communicator_moves_device_memory = requires(C& comm, Stream& stream, Spa
   comm.broadcast(stream, to, rank);
 };
 
+/// Optional: gather(own, all, root), of numbers on the host.
+template <class C>
+concept communicator_gathers = requires(C& comm, std::span<const double> own, std::span<double> all) { comm.gather(own, all, std::size_t{0}); };
+
+/// Optional, queued on a stream: all-to-all; send and receive.
+template <class C, class Stream, class Span, class ConstSpan>
+concept communicator_has_all_to_all = requires(C& comm, Stream& stream, Span to, ConstSpan from) { comm.all_to_all(stream, from, to); };
+template <class C, class Stream, class Span, class ConstSpan>
+concept communicator_has_send_receive = requires(C& comm, Stream& stream, Span to, ConstSpan from, std::size_t rank) {
+  comm.send_receive(stream, from, rank, to, rank);
+};
+
 }  // namespace clause
 
 /// What layers and strategies require of a group of ranks.

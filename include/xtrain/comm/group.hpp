@@ -96,7 +96,6 @@ class group : private detail::point_to_point {
     reduce_scatter_to(whole, part, part.size(), how);
   }
 
-  /// From `root` to every rank.
   template <class T>
   void broadcast(std::span<T> values, std::size_t root) {
     if (size() == 1) return;
@@ -311,14 +310,13 @@ class group : private detail::point_to_point {
 
   // ---- of arrays in parts: direct for few ranks, rounds for many ----
 
-  /// Reduces part r (at most `part` elements) to rank r, into `mine`.
   template <class T>
   void reduce_scatter_to(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
     if (part == 0) return;
     if (position_.tree().is_direct()) return detail::reduce_scatter_directly(*this, whole, mine, part, how);
     detail::reduce_scatter_in_rounds(*this, position_, whole, mine, part, how);
   }
-  /// Rank r sends part r of `values` to every rank; `except` has it and is skipped by direct messages.
+  /// `except` has the part; direct messages skip it.
   template <class T>
   void all_gather_ranges(std::span<T> values, std::size_t part, std::size_t except = ~std::size_t{0}) {
     if (size() == 1 || part == 0) return;

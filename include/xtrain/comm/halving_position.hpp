@@ -21,7 +21,6 @@ class halving_position {
 
   [[nodiscard]] const recursive_halving& tree() const { return tree_; }
 
-  /// In a round.
   [[nodiscard]] std::size_t digit(const halving_round& round) const { return rank_ / round.stride % round.ranks; }
   /// The rank that differs only in this digit.
   [[nodiscard]] std::size_t with_digit(const halving_round& round, std::size_t value) const {

@@ -17,7 +17,7 @@
 
 namespace xtrain {
 
-/// A process among those of one launcher.
+/// A process of a launcher, and the number of its processes.
 struct launched_process {
   std::string_view launcher{};                 ///< empty: none
   bool mpi = false;                            ///< processes connect through MPI

@@ -68,7 +68,6 @@ class mesh {
 
   [[nodiscard]] const mesh_sizes& sizes() const { return sizes_; }
   [[nodiscard]] const std::shared_ptr<transport>& network() const { return network_; }
-  /// A rank's coordinate.
   [[nodiscard]] std::size_t place(axis on, std::size_t rank) const { return rank / stride(on) % sizes_.of(on); }
   [[nodiscard]] std::size_t place(axis on) const { return place(on, network_->rank()); }
 
@@ -79,7 +78,6 @@ class mesh {
     for (std::size_t i = 0; i < sizes_.of(on); ++i) members.push_back(first + i * step);
     return {network_, std::move(members), 8 * (static_cast<std::uint32_t>(on) + 1) + use};
   }
-  /// All ranks.
   [[nodiscard]] group all(std::uint32_t use = 0) const { return group(network_, use); }
 
  private:

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/comm/channel_origin.hpp>
 #include <xtrain/comm/transport.hpp>
 #include <xtrain/core/error.hpp>
 
@@ -45,6 +46,11 @@ class transport_part final : public transport {
     for (const std::size_t member : members) of_network.push_back(members_[member]);
     return network_->native(of_network, first_channel_ + channel);
   }
+  [[nodiscard]] channel_origin channels() const override {
+    channel_origin of_network = network_->channels();
+    of_network.first += first_channel_;
+    return of_network;
+  }
   [[nodiscard]] std::string stopped() const override { return network_->stopped(); }
   [[nodiscard]] bool carries() const override { return network_->carries(); }
 
@@ -60,7 +66,7 @@ class transport_part final : public transport {
 [[nodiscard]] inline std::shared_ptr<transport> separate_channels(const std::shared_ptr<transport>& network, std::uint32_t number = 1) {
   std::vector<std::size_t> all(network->size());
   for (std::size_t rank = 0; rank < all.size(); ++rank) all[rank] = rank;
-  return std::make_shared<transport_part>(network, std::move(all), number * 4096);
+  return std::make_shared<transport_part>(network, std::move(all), number * channels_of_a_model);
 }
 
 }  // namespace xtrain

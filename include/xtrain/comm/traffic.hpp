@@ -9,9 +9,9 @@ namespace xtrain {
 struct traffic {
   std::size_t messages = 0;
   std::size_t bytes = 0;
-  std::size_t rounds = 0;       ///< successive: one latency each
-  std::size_t collectives = 0;  ///< calls
-  std::size_t scratch = 0;      ///< maximum host memory for messages, in bytes
+  std::size_t rounds = 0;  ///< successive: one latency each
+  std::size_t collectives = 0;
+  std::size_t scratch = 0;  ///< maximum host memory for messages, in bytes
 
   traffic& operator+=(const traffic& more) {
     messages += more.messages;

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include <xtrain/comm/channel_origin.hpp>
 #include <xtrain/comm/native_collectives.hpp>
 
 namespace xtrain {
@@ -42,6 +43,9 @@ class transport {
                                                                    [[maybe_unused]] std::uint32_t channel) {
     return nullptr;
   }
+
+  /// Where messages of channel 0 go. A transport that sends by another one returns that one's.
+  [[nodiscard]] virtual channel_origin channels() const { return {.network = this}; }
 
   /// Another rank that stopped with an error, and why: "rank 1 has stopped: disk: full". Empty: none known.
   [[nodiscard]] virtual std::string stopped() const { return {}; }

@@ -1,8 +1,11 @@
 // The exception types. Every message reads 'who: what must hold; what was given; where to read'.
 #pragma once
 
+#include <array>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include <xtrain/core/text.hpp>
 
@@ -48,10 +51,29 @@ class comm_error : public error {
   using error::error;
 };
 
+namespace detail {
+
+/// How a part of a message is handed on: literals of all lengths are one type.
+template <class T>
+using error_argument = std::conditional_t<std::is_array_v<T>, const char*, std::conditional_t<std::is_arithmetic_v<T>, T, const T&>>;
+
+template <class Error>
+[[noreturn, gnu::noinline, gnu::cold]] void throw_joined(std::span<const text_part> parts) {
+  throw Error(joined(parts));
+}
+
+template <class Error, class... Parts>
+[[noreturn, gnu::noinline, gnu::cold]] void throw_concatenated(Parts... parts) {
+  const std::array<text_part, sizeof...(parts)> all{text_part(parts)...};
+  throw_joined<Error>(all);
+}
+
+}  // namespace detail
+
 /// Throws Error with the parts concatenated.
 template <class Error, class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
-  throw Error(concat(parts...));
+  detail::throw_concatenated<Error, detail::error_argument<Parts>...>(parts...);
 }
 
 /// Throws Error with the parts concatenated unless `holds`. The message is built only in that case.

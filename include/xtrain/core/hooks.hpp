@@ -38,6 +38,24 @@ struct layout_alignment;           ///< constant: models lay parameters and shar
 struct has_learning_rate_factors;  ///< no member: a step multiplies the learning rate by decay_run::learning_rate_factor
 struct steps_with_strategy;        ///< step(execution, store, step, strategy), of the state
 
+// of an adapter (adapt/README.md)
+struct can_be_switched_off;       ///< no member: a pass without the adapter is the base model
+struct quantizes_weights;         ///< no member: frozen weights of linear layers are stored in four bits, or as integers of weight_bits
+struct stores_blocks;             ///< no member: frozen weights of linear layers may be stored in a GGUF file's blocks
+struct on_weights_loaded;         ///< (store, stream): called when base weights are loaded or initialized
+struct on_table;                  ///< on_table<Recipe>: the part of an embedding table
+struct on_attention;              ///< on_attention<Recipe>, with tokens_before() and positions_before() of the config
+struct on_head;                   ///< on_head<Recipe>: adds to the logits of a decoder's head
+struct drops_input;               ///< (), of on_linear: dropout on x
+struct works_on_rows;             ///< (), of on_linear: only operations on rows
+struct adds_nothing;              ///< (), of on_linear: the layer is a product with the weight
+struct quantizes;                 ///< (pass), of on_linear: the adapter replaces the layer's operands
+struct quantized_outputs;         ///< (), of on_linear: ranges of outputs whose operands are replaced
+struct trains_bias;               ///< (module, is_linear), of the config: a bias is trained although its weight is not
+struct adapts_table;              ///< (module), of the config: a table or a head is a target
+struct weight_bits;               ///< member of the config: bits of the integers; 0: weights as they are
+struct fake_quant_after_n_steps;  ///< member of the config: steps before weights are rounded
+
 }  // namespace hook
 
 namespace clause {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -39,7 +40,8 @@ class strict_json_builder {
   using string_t = json::string_t;
   using binary_t = json::binary_t;
 
-  explicit strict_json_builder(json& result) : result_(&result) {}
+  /// twice  gets the keys that an object has twice: then the last value counts. Null: they are rejected.
+  explicit strict_json_builder(json& result, std::vector<std::string>* twice = nullptr) : result_(&result), twice_(twice) {}
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
@@ -50,7 +52,10 @@ class strict_json_builder {
   bool binary(binary_t&) { return false; }
   bool start_object(std::size_t) { return open(json::object()); }
   bool key(string_t& name) {
-    if (open_.back()->contains(name)) return stop(concat("key '", name, "' occurs twice"));
+    if (open_.back()->contains(name)) {
+      if (twice_ == nullptr) return stop(concat("key '", name, "' occurs twice"));
+      twice_->push_back(name);
+    }
     key_ = std::move(name);
     return true;
   }
@@ -67,11 +72,6 @@ class strict_json_builder {
 
   [[nodiscard]] const std::string& problem() const { return problem_; }
   [[nodiscard]] std::size_t position() const { return position_; }
-
- protected:
-  /// Whether the object that is being read has a key already.
-  [[nodiscard]] bool has(const string_t& name) const { return open_.back()->contains(name); }
-  void begin(string_t& name) { key_ = std::move(name); }
 
  private:
   template <class Value>
@@ -104,34 +104,37 @@ class strict_json_builder {
   }
 
   json* result_;
+  std::vector<std::string>* twice_;
   std::vector<json*> open_;
   std::string key_;
   std::string problem_;
   std::size_t position_ = 0;
 };
 
-/// Reads as Python's json.load does: of a key that an object has twice, the last value counts.
-class python_json_builder : public strict_json_builder {
- public:
-  python_json_builder(json& result, std::vector<std::string>& twice) : strict_json_builder(result), twice_(&twice) {}
-
-  bool key(string_t& name) {
-    if (has(name)) twice_->push_back(name);
-    begin(name);
-    return true;
-  }
-
- private:
-  std::vector<std::string>* twice_;
-};
+/// What is wrong with a text, behind its line; empty: nothing.
+template <class Builder>
+[[nodiscard, gnu::noinline]] std::string json_problem(Builder& builder, std::string_view text, std::size_t first_line) {
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)  // the parser would treat it as the end
+    return concat(first_line - 1 + line_of(text, zero), ": a zero byte");
+  // not json::sax_parse(): it is compiled together with the readers of five binary formats
+  auto input = nlohmann::detail::input_adapter(text.data(), text.data() + text.size());
+  if (nlohmann::detail::parser<json, decltype(input)>(std::move(input)).sax_parse(&builder)) return {};
+  return concat(first_line - 1 + line_of(text, builder.position() > 0 ? builder.position() - 1 : text.size()), ": ", builder.problem());
+}
 
 template <class Error, class Builder>
 void parse_json_with(Builder& builder, std::string_view text, std::string_view who, std::size_t first_line) {
-  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)  // the parser would treat it as the end
-    fail<Error>(who, ": must be JSON; line ", first_line - 1 + line_of(text, zero), ": a zero byte");
-  if (!json::sax_parse(text.begin(), text.end(), &builder))
-    fail<Error>(who, ": must be JSON; line ", first_line - 1 + line_of(text, builder.position() > 0 ? builder.position() - 1 : text.size()), ": ",
-                builder.problem());
+  const std::string problem = json_problem(builder, text, first_line);
+  require<Error>(problem.empty(), who, ": must be JSON; line ", problem);
+}
+
+/// A document as Python's json.load reads it; discarded (`is_discarded()`) where it is not JSON.
+[[nodiscard, gnu::noinline]] inline json lenient_json(std::string_view text) {
+  json document;
+  std::vector<std::string> twice;
+  strict_json_builder builder(document, &twice);
+  if (!json_problem(builder, text, 1).empty()) return json::value_t::discarded;
+  return document;
 }
 
 }  // namespace detail
@@ -152,10 +155,17 @@ template <class Error = file_error>
 template <class Error = file_error>
 [[nodiscard]] json parse_python_json(std::string_view text, std::string_view who, std::vector<std::string>& twice) {
   json document;
-  detail::python_json_builder builder(document, twice);
+  detail::strict_json_builder builder(document, &twice);
   detail::parse_json_with<Error>(builder, text, who, 1);
   return document;
 }
+
+namespace detail {
+
+/// A document that a program has as text: far less to compile than nested braces of json.
+[[nodiscard, gnu::noinline]] inline json literal_json(const char* text) { return parse_json(text, "a literal"); }
+
+}  // namespace detail
 
 /// Parses a JSON file.
 ///   throws  file_error

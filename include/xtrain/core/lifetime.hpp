@@ -57,8 +57,10 @@ class lifetime_watch {
     if (of.now_ == nullptr) of.now_ = std::make_shared<const lifetime*>(&of);
     now_ = of.now_;
   }
-  [[nodiscard]] bool is_unmoved() const { return *now_ == then_; }
-  [[nodiscard]] bool is_destroyed() const { return *now_ == nullptr; }
+  [[nodiscard]] bool is_unmoved() const { return now_ != nullptr && *now_ == then_; }
+  [[nodiscard]] bool is_destroyed() const { return now_ != nullptr && *now_ == nullptr; }
+  /// Whether the watch itself, and so the object that has it, was moved from.
+  [[nodiscard]] bool is_moved_from() const { return now_ == nullptr; }
 
  private:
   std::shared_ptr<const lifetime*> now_;
@@ -75,10 +77,13 @@ class watched {
   }
   [[nodiscard]] bool is_unmoved() const { return !life_ || life_->is_unmoved(); }
   [[nodiscard]] bool is_destroyed() const { return life_ && life_->is_destroyed(); }
+  [[nodiscard]] bool is_moved_from() const { return life_ && life_->is_moved_from(); }
 
   /// Of the model that `who` was made for.
-  ///   throws  config_error when it is no longer where it was
+  ///   throws  config_error when it is no longer where it was; error when `who` was moved from
   void require_model(std::string_view who) const {
+    if (is_moved_from()) [[unlikely]]
+      fail<error>(who, ": must not be used after it was moved from; use the ", who, " that it was moved to");
     if (!is_unmoved()) [[unlikely]]
       fail<config_error>(who, ": its model must stay where it was when the ", who, " was made; the model has been ",
                          is_destroyed() ? "destroyed or assigned to" : "moved", ". Declare the model before the ", who,

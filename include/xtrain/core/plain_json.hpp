@@ -108,7 +108,7 @@ class plain_json_parser {
       else to = whole;
       return true;
     }
-    to = json::parse(text.begin(), text.end(), nullptr, false);
+    to = lenient_json(text);
     return !to.is_discarded();
   }
 

@@ -9,6 +9,16 @@ namespace xtrain {
 /// Values that a number may have. share: from 0 to 1.
 enum class setting_range : std::uint8_t { any, non_negative, positive, share, share_below_one };
 
+[[nodiscard]] constexpr bool is_in_range(setting_range range, double value) {
+  switch (range) {
+    case setting_range::non_negative: return value >= 0;
+    case setting_range::positive: return value > 0;
+    case setting_range::share: return value >= 0 && value <= 1;
+    case setting_range::share_below_one: return value >= 0 && value < 1;
+    default: return value == value;  // a number
+  }
+}
+
 /// One member of a config. A config calls visit(setting, member) for every member, in the order of their declaration:
 ///   template <class Self, class Visit>
 ///   static constexpr void members(Self& c, Visit&& visit) {

@@ -52,12 +52,46 @@ void append(std::string& to, const std::array<I, N>& shape) {
 
 }  // namespace detail
 
+namespace detail {
+
+/// A part of a text, whatever its type: a template per list of types would be most of what a program's compiler is busy with. The value must stay alive.
+class text_part {
+ public:
+  template <class T>
+  explicit text_part(const T& value) : value_(&value), append_(append_value<T>) {}
+  explicit text_part(const char* text) : value_(text), append_(append_characters) {}
+  template <std::size_t N>
+  explicit text_part(const char (&text)[N]) : value_(text), append_(append_characters) {}
+
+  void append_to(std::string& to) const { append_(to, value_); }
+
+ private:
+  template <class T>
+  static void append_value(std::string& to, const void* value) {
+    append(to, *static_cast<const T*>(value));
+  }
+  static void append_characters(std::string& to, const void* text) { to.append(static_cast<const char*>(text)); }
+
+  const void* value_;
+  void (*append_)(std::string&, const void*);
+};
+
+[[nodiscard, gnu::noinline]] inline std::string joined(std::span<const text_part> parts) {
+  std::string all;
+  for (const text_part& one : parts) one.append_to(all);
+  return all;
+}
+
+}  // namespace detail
+
 /// The parts concatenated: concat("hidden_size (", 6, ") must be ...").
 template <class... Parts>
 [[nodiscard]] std::string concat(const Parts&... parts) {
-  std::string all;
-  (detail::append(all, parts), ...);
-  return all;
+  if constexpr (sizeof...(parts) == 0) return {};
+  else {
+    const std::array<detail::text_part, sizeof...(parts)> all{detail::text_part(parts)...};
+    return detail::joined(all);
+  }
 }
 
 /// A text for a terminal, which must not obey what a file's names contain: control characters are written as \n or \x1b.

@@ -33,7 +33,6 @@ namespace xtrain {
 
 namespace detail {
 
-/// Two digits.
 inline void add_digits(std::string& to, std::int64_t value) {
   to += static_cast<char>('0' + value / 10 % 10);
   to += static_cast<char>('0' + value % 10);
@@ -165,7 +164,6 @@ inline void require_json_columns(const arrow::Schema& schema, const std::string&
 /// Members in file order, in which templates write them.
 using ordered_json = nlohmann::ordered_json;
 
-/// Parsed as strictly as all JSON.
 [[nodiscard]] inline ordered_json json_of_text(std::string_view text) {
   (void)parse_json<data_error>(text, "JSON in a column");
   return ordered_json::parse(text.begin(), text.end());

@@ -32,7 +32,6 @@ XTRAIN_INLINE std::vector<token> encode_chat(std::string_view text, const tokeni
 
 namespace detail {
 
-/// A record's conversation under the options.
 [[nodiscard]] inline chat_record chat_of_record(const chat_record_reader& reader, const jinja_value& record, const chat_options& options) {
   const bool has_prompt = !options.prompt.with_input.empty() || !options.prompt.without_input.empty();
   chat_record result;

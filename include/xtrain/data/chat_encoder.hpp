@@ -26,8 +26,8 @@ namespace xtrain {
 
 namespace detail {
 
-/// Tokenizes a conversation's text. A bos or eos that the tokenizer would split is inserted as a single token, as in transformers: a tokenizer.json with
-/// "normalized": true finds special tokens only in normalized text (LLaMA 2's "</s>" only after a space).
+/// Tokenizes a conversation. As in transformers, a bos or eos that the tokenizer would split becomes a single token: with "normalized": true, special tokens
+/// are found only in normalized text (LLaMA 2's "</s>" only after a space).
 class chat_encoder {
  public:
   chat_encoder(const tokenizer& with, const chat_template& form) : with_(with) {
@@ -105,7 +105,6 @@ class chat_encoder {
   return !words.empty() && jinja::stripped(chat.text, false, true).ends_with(words);
 }
 
-/// A run's variables, overridden by a record's.
 [[nodiscard]] inline chat_variables variables_with(chat_variables all, const jinja_value& tools, const jinja_mapping& given) {
   if (!tools.is_none()) all.tools = tools;
   for (const auto& [name, value] : given.entries()) {
@@ -148,7 +147,6 @@ class chat_record_encoder {
   }
 
  private:
-  /// Prompt and completion, with exactly one end-of-text token.
   void encode_text(const chat_record& record, text_with_loss_mask& sample) const {
     const token eos = with_.special().eos;
     const std::string mark = eos >= 0 ? with_.token_text(eos) : std::string();

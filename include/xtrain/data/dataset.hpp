@@ -14,6 +14,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/read_lifetime.hpp>
 #include <xtrain/data/spill.hpp>
 
 namespace xtrain {
@@ -66,6 +67,9 @@ class dataset {
   explicit dataset(std::string source, sequence_layout layout) : source_(std::move(source)), layout_(layout) { begins_.push_back(0); }
   /// A finished `stream` dataset without tokens: a loader reads samples in their order. add(), extend(), begin(), at() and is_target() throw config_error.
   dataset(std::string source, std::shared_ptr<const sample_source> samples);
+  dataset(dataset&&) = default;
+  dataset& operator=(dataset&&) = default;
+  ~dataset() { lifetime_.end(); }
 
   /// Appends a sample. learned(i): token i is a target; called once per token, in order.
   ///   throws  data_error if a token is negative or at least 2^30, and errors of `learned`: the dataset is unchanged; config_error after finish()
@@ -97,12 +101,10 @@ class dataset {
   /// Appends tokens to the current sample, for documents larger than memory.
   ///   throws  data_error if a token is negative or at least 2^30: none is appended
   void extend(std::span<const token> tokens);
-  /// Ends a sample of `extend`.
   void end_sample();
   /// Call once after the last sample: loaders require it.
-  ///   throws  data_error if no token is a target, or only some samples have a kind of value; if a teacher's k tokens are not different, or log-probabilities
-  ///           are
-  ///           positive or NaN (NaN is allowed for all k where nothing follows, and for an entire sample, which must not be trained on)
+  ///   throws  data_error if no token is a target, only some samples have a kind of value, a teacher's k tokens of a token are equal, or log-probabilities are
+  ///           positive or NaN (allowed: NaN for all k where nothing follows, or for a sample that must not be trained on)
   void finish();
   /// Replaces the values of a finished dataset. NaN: no value; the sample must not be trained on.
   ///   seq_length   truncation of the samples they belong to; 0: none, also not in training
@@ -119,7 +121,6 @@ class dataset {
     require_own_tokens("begin()");
     return static_cast<std::size_t>(begins_[sample]);
   }
-  /// Token i of the dataset.
   [[nodiscard]] token at(std::size_t i) const {
     require_own_tokens("at()");
     return tokens_[i] & ~target_bit;
@@ -135,10 +136,11 @@ class dataset {
     if (samples_) [[unlikely]]
       refuse_sample_source(who);
   }
+  /// throws config_error before finish(), error when it was moved from
   void require_finished() const {
+    require<error>(!lifetime_.is_moved_from(), "dataset: must not be used after it was moved from; use the dataset that it was moved to");
     require<config_error>(finished_, source_, ": finish() must be called after the last sample; ", size(), " samples were added");
   }
-  /// In tokens.
   [[nodiscard]] std::size_t longest() const;
   [[nodiscard]] token largest_token() const { return samples_ ? static_cast<token>(samples_->vocab_size()) - 1 : largest_; }
   [[nodiscard]] const std::string& source() const { return source_; }
@@ -159,7 +161,13 @@ class dataset {
   [[nodiscard]] std::uint64_t fingerprint() const;
   /// For resuming: source, sizes, a checksum of some tokens, number of targets; or the sample_source's.
   [[nodiscard]] std::string identity() const;
+  /// For those who refer to it: whether it is still here.
+  [[nodiscard]] const detail::read_lifetime& lifetime() const { return lifetime_; }
 
+ private:
+  detail::read_lifetime lifetime_;  // before what is read: it is moved first
+
+ public:
   overlong when_too_long = overlong::refuse;
   /// Consecutive samples that stay together, in order, or are left out together: 2 for chosen and rejected answers.
   std::size_t group_size = 1;
@@ -183,7 +191,8 @@ class dataset {
   [[noreturn]] void refuse_sample_source(const char* who) const;
   void require_unfinished(const char* who) const {
     require_own_tokens(who);
-    require<config_error>(!finished_, source_, ": ", who, " must be called before finish()");  // mapped arrays cannot grow
+    // mapped arrays cannot grow
+    require<config_error>(!finished_, source_, ": ", who, " must be called before finish(): a finished dataset does not change");
   }
   void require_token(token t) const;
   void append_values(std::size_t tokens, const sample_values& values);

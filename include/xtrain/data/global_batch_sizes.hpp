@@ -74,7 +74,6 @@ class global_batch_sizes {
   }
 
  private:
-  /// Steps of equal size.
   struct part {
     std::size_t first_step = 0, before = 0, size = 0;
   };

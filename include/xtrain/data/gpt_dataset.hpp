@@ -90,7 +90,7 @@ struct gpt_source {
 struct gpt_options {
   std::size_t seq_length = 0;
   std::size_t vocab_size = 0;           ///< the model's: larger tokens are refused when read
-  std::size_t samples = 0;              ///< decides the order too; 0, without weights only: those of `epochs`
+  std::size_t samples = 0;              ///< decides the order too; 0, only without weights: as many as `epochs` have
   std::size_t epochs = 1;               ///< if samples is 0
   std::size_t samples_multiple_of = 1;  ///< rounds the samples of `epochs` down (to entire steps)
   std::uint64_t seed = 1234;            ///< below 2^32
@@ -126,7 +126,6 @@ class gpt_samples final : public sample_source {
   /// Prefixes with weights and sizes, split, seed, number of ordered samples, checksum of files (indexed_file::fingerprint).
   [[nodiscard]] XTRAIN_HEADER_INLINE std::string identity() const override;
 
-  /// Separated by commas.
   [[nodiscard]] std::string names() const;
   /// Source of a sample, and its number there.
   [[nodiscard]] std::pair<std::size_t, std::size_t> locate(std::size_t sample) const;

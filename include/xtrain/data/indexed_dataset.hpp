@@ -23,7 +23,7 @@ namespace xtrain {
 /// Token dtypes by code in the file (6 and 7 are floating-point).
 enum class indexed_dtype : std::uint8_t { u8 = 1, i8 = 2, i16 = 3, i32 = 4, i64 = 5, u16 = 8 };
 
-/// Bytes per token.
+/// Per token.
 [[nodiscard]] constexpr std::size_t bytes_of(indexed_dtype dtype) {
   switch (dtype) {
     case indexed_dtype::u8:
@@ -95,7 +95,6 @@ class indexed_writer {
   /// Writes PREFIX.idx and renames both files, PREFIX.idx last; replaces an existing pair. Call once.
   ///   throws  config_error within a document, file_error if the disk is full
   void finish();
-  /// Removes the parts.
   void discard();
 
   [[nodiscard]] const std::string& prefix() const { return prefix_; }
@@ -117,7 +116,7 @@ class indexed_writer {
   std::uint64_t document_begin_ = 0;   // sequences before the current document
   std::uint64_t tokens_sum_ = 0xCBF29CE484222325U, entries_sum_ = tokens_sum_;
   detail::descriptor bin_, log_;
-  std::vector<std::byte> tokens_;  // not yet written
+  std::vector<std::byte> tokens_;
   std::vector<std::int32_t> entries_;
 };
 
@@ -145,7 +144,6 @@ class indexed_file {
     return static_cast<std::size_t>(load<std::int64_t>(documents_ + 8 * document));
   }
   [[nodiscard]] std::size_t document_of(std::size_t sequence) const;
-  /// Sequence of the file's token i.
   [[nodiscard]] std::size_t sequence_of(std::size_t i) const;
 
   /// Calls visit(k, value of the file's token first + k as std::int64_t) for `count` tokens, with one switch over the dtype.

@@ -40,7 +40,6 @@ namespace detail {
 inline constexpr std::string_view index_magic{"MMIDIDX\0\0", 9};
 inline constexpr std::size_t index_header = 9 + 8 + 1 + 8 + 8;
 
-/// Value range.
 [[nodiscard]] constexpr std::pair<std::int64_t, std::int64_t> range_of(indexed_dtype dtype) {
   switch (dtype) {
     case indexed_dtype::u8:
@@ -58,7 +57,6 @@ inline constexpr std::size_t index_header = 9 + 8 + 1 + 8 + 8;
   return {std::numeric_limits<token>::min(), std::numeric_limits<token>::max()};
 }
 
-/// Reads from the file's position.
 XTRAIN_INLINE void read_all(int fd, void* to, std::size_t bytes, const std::string& path) {
   auto* into = static_cast<char*>(to);
   while (bytes > 0) {
@@ -71,7 +69,6 @@ XTRAIN_INLINE void read_all(int fd, void* to, std::size_t bytes, const std::stri
   }
 }
 
-/// Calls visit(entry) for a file's first `count` integers.
 template <class T, class Visit>
 void for_each_entry(int fd, std::uint64_t count, const std::string& path, Visit&& visit) {
   require<file_error>(::lseek(fd, 0, SEEK_SET) == 0, path, ": must be readable; the system says: ", reason(errno));
@@ -84,7 +81,6 @@ void for_each_entry(int fd, std::uint64_t count, const std::string& path, Visit&
   }
 }
 
-/// Calls visit(token) for a file's first `count` tokens.
 template <class Visit>
 void for_each_token(int fd, indexed_dtype dtype, std::uint64_t count, const std::string& path, Visit&& visit) {
   const auto as_token = [&](auto value) { visit(static_cast<token>(value)); };

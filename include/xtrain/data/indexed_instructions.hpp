@@ -39,7 +39,6 @@ class instruction_writer {
   }
   /// A document has the samples of one record.
   void end_document();
-  /// A document of one sample.
   template <class Learned>
   void add_document(std::span<const token> tokens, Learned&& learned) {
     add_sequence(tokens, learned);
@@ -49,7 +48,6 @@ class instruction_writer {
   [[nodiscard]] indexed_position position() const { return files_[0].position(); }
   /// Of attention masks, labels, input ids.
   [[nodiscard]] std::array<std::uint64_t, 3> checksums() const { return {files_[0].checksum(), files_[1].checksum(), files_[2].checksum()}; }
-  /// See indexed_writer::sync.
   indexed_position sync();
   /// See indexed_writer::finish; input_ids are last.
   void finish();

@@ -127,7 +127,7 @@ XTRAIN_INLINE dataset indexed_instruction_dataset(const std::string& prefix, con
     load(mask, s, seen);
     load(labels, s, targets);
     std::size_t length = tokens.size();
-    while (length > 0 && seen[length - 1] == 0) --length;  // padding
+    while (length > 0 && seen[length - 1] == 0) --length;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       require<data_error>(seen[i] == (i < length ? 1 : 0), mask.place_of(begin + i),
                           ": an attention mask must be 1, and 0 only in padding at the end; given ", seen[i]);

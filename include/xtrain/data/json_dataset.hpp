@@ -42,7 +42,7 @@ struct instruct_options {
   bool packed = false;          ///< several samples per sequence, isolated
   prompt_template prompt = alpaca_template();
   overlong when_too_long = overlong::refuse;
-  std::string instruction_field = "instruction", input_field = "input", output_field = "output";  ///< field names
+  std::string instruction_field = "instruction", input_field = "input", output_field = "output";
   std::size_t max_prompt_tokens = 0, max_answer_tokens = 0;  ///< limits of prompt and answer (without end token); 0: none
   bool skips_empty = false;  ///< omits records with an empty instruction or answer
   /// The last token that the tokenizer puts after a prompt is a target, as in ChatGLM-6B's P-tuning.

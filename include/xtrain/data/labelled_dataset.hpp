@@ -20,7 +20,7 @@ struct labelled_options {
   std::string text = "text";          ///< field
   std::string second{};               ///< field; empty: no second text
   std::string label = "label";        ///< field: a string, an integer or a boolean
-  std::vector<std::string> labels{};  ///< in order of ids; empty: those that occur, sorted
+  std::vector<std::string> labels{};  ///< in order of ids; empty: the labels in the data, sorted
   std::size_t seq_length = 0;         ///< in tokens; truncates the longer text first; 0: none
 };
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <shared_mutex>
 #include <span>
 #include <thread>
 #include <vector>
@@ -51,8 +52,8 @@ struct loader_state {
 
 /// Samples without effect on training.
 struct unused_samples {
-  std::size_t all = 0;              ///< in the dataset
-  std::size_t left_out = 0;         ///< too long, or below two tokens; or such a sample, or one that loses all targets, is in their group
+  std::size_t all = 0;
+  std::size_t left_out = 0;         ///< too long or below two tokens, or their group has such a sample or a sample that loses all targets
   std::size_t without_targets = 0;  ///< in sequences, but without target by loss mask or sequence length
 };
 
@@ -64,8 +65,8 @@ struct loader_config {
   bool shuffle = true;
   std::uint64_t seed = 42;
   token pad_token_id = 0;  ///< fills padding
-  /// Data-parallel ranks, each with `micro_batch_size` sequences of every micro-batch. A step's sequences and order equal those of one rank with `ranks` times
-  /// as many micro-batches.
+  /// Data-parallel ranks, each with `micro_batch_size` sequences of every micro-batch. A step has the same sequences in the same order as on one rank
+  /// with `ranks` times as many micro-batches.
   std::size_t ranks = 1;
   std::size_t rank = 0;
   std::size_t pad_to_multiple_of = 8;               ///< of sequences with one sample
@@ -103,24 +104,27 @@ class loader {
   [[nodiscard]] std::size_t steps_per_epoch() const { return steps_per_epoch_; }
   [[nodiscard]] const global_batch_sizes& batch_sizes() const { return batch_sizes_; }
   [[nodiscard]] const loader_config& config() const { return config_; }
-  [[nodiscard]] const dataset& data() const { return *data_; }
+  /// throws  config_error when it was moved, assigned to or destroyed
+  [[nodiscard]] const dataset& data() const {
+    (void)hold_data();
+    return *data_;
+  }
   /// 0 for a stream.
   [[nodiscard]] const unused_samples& unused() const { return unused_; }
 
-  /// Of the next step.
   [[nodiscard]] loader_state state() const { return state_; }
   /// Resumes; discards prepared batches.
   ///   throws  config_error if the state does not fit data and sizes
   void restore(const loader_state& state);
 
   /// The next step's micro-batches, valid until the next call.
+  ///   throws  config_error when the dataset was moved, assigned to or destroyed
   [[nodiscard]] std::span<const host_batch> next();
 
   /// Builds any step's micro-batches, synchronously.
   void fill(const loader_state& at, std::vector<host_batch>& batches) const;
 
  private:
-  /// Inputs of a sample: its tokens − 1.
   [[nodiscard]] std::size_t inputs_of(std::size_t sample) const { return data_->length(sample) - 1; }
   [[nodiscard]] std::size_t limited(std::size_t inputs) const { return std::min(inputs, config_.seq_length); }
 
@@ -154,7 +158,10 @@ class loader {
 
   void work();
 
+  [[nodiscard]] std::shared_lock<std::shared_mutex> hold_data() const { return data_life_.hold("loader", "dataset"); }
+
   const dataset* data_;
+  detail::read_watch data_life_;
   loader_config config_;
   global_batch_sizes batch_sizes_;
   std::size_t rows_ = 0, steps_per_epoch_ = 0;

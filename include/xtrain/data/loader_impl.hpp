@@ -20,11 +20,11 @@
 
 namespace xtrain {
 
-XTRAIN_INLINE loader::loader(const dataset& from, const loader_config& settings) : data_(&from), config_(settings) {
+XTRAIN_INLINE loader::loader(const dataset& from, const loader_config& settings)
+    : data_(&from), data_life_((from.require_finished(), from.lifetime())), config_(settings) {
   require<config_error>(settings.micro_batch_size > 0 && settings.gradient_accumulation_steps > 0 && settings.seq_length > 0,
                         "loader: micro_batch_size, gradient_accumulation_steps and seq_length must be positive; given ", settings.micro_batch_size, ", ",
                         settings.gradient_accumulation_steps, ", ", settings.seq_length);
-  from.require_finished();
   const std::size_t all = settings.micro_batch_size * settings.gradient_accumulation_steps;
   require<config_error>(settings.micro_batch_sizes.empty() || (settings.micro_batch_sizes.size() == settings.gradient_accumulation_steps &&
                                                                rows_before(settings.gradient_accumulation_steps) == all),
@@ -78,6 +78,7 @@ XTRAIN_INLINE void loader::restore(const loader_state& state) {
 }
 
 XTRAIN_INLINE std::span<const host_batch> loader::next() {
+  (void)hold_data();
   std::unique_lock lock(mutex_);
   if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
   wanted_ = true;
@@ -92,6 +93,7 @@ XTRAIN_INLINE std::span<const host_batch> loader::next() {
 }
 
 XTRAIN_INLINE void loader::fill(const loader_state& at, std::vector<host_batch>& batches) const {
+  const auto held = hold_data();
   const std::size_t sequences = batch_sizes_.of(at.step), first = batch_sizes_.before(at.step);  // a ramp-up has one epoch
   batches.resize(sequences / (config_.micro_batch_size * config_.ranks));
   const std::size_t group = data_->group_size;
@@ -141,7 +143,7 @@ XTRAIN_INLINE void loader::lay_out_sequences() {
         continue;
       }
     } else if (length < 2) {
-      continue;  // no target
+      continue;
     }
     if (length - 1 > context) {
       if (data_->when_too_long == overlong::leave_out) continue;

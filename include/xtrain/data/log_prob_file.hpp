@@ -26,7 +26,7 @@ struct log_prob_model {
 ///   throws  config_error if the dataset has none, file_error
 void save_reference_log_probs(const dataset& data, const std::string& path, const log_prob_model& by = {});
 ///   by       required model; default: any
-///   returns  the model, as far as the file says
+///   returns  the model recorded in the file
 ///   throws   file_error if the file is damaged or of another kind, data_error if it belongs to other data or another model
 log_prob_model load_reference_log_probs(dataset& data, const std::string& path, const log_prob_model& by = {});
 
@@ -34,7 +34,7 @@ log_prob_model load_reference_log_probs(dataset& data, const std::string& path, 
 ///   throws  config_error if the dataset has none, file_error
 void save_teacher_log_probs(const dataset& data, const std::string& path, const log_prob_model& by = {});
 ///   by       required model; default: any
-///   returns  the model, as far as the file says
+///   returns  the model recorded in the file
 ///   throws   file_error if the file is damaged or of another kind, data_error if it belongs to other data or another model, or has invalid values
 log_prob_model load_teacher_log_probs(dataset& data, const std::string& path, const log_prob_model& by = {});
 

@@ -59,7 +59,6 @@ class sentence_documents {
   [[nodiscard]] std::size_t length(std::size_t sentence) const;
   /// Sentences [first, behind).
   [[nodiscard]] std::span<const token> tokens(std::size_t first, std::size_t behind) const;
-  /// A random number below n.
   [[nodiscard]] std::size_t below(std::size_t n);
 
  private:

@@ -46,7 +46,8 @@ XTRAIN_INLINE std::uint64_t host_number() {
   const ::ssize_t linked = ::readlink("/proc/self/ns/pid", text.data(), text.size());
   if (linked > 0) name.append(text.data(), static_cast<std::size_t>(linked));
   if (read <= 0 || linked <= 0)
-    name = concat("process ", ::getpid(), " of ", std::chrono::system_clock::now().time_since_epoch().count());  // counts as a separate host
+    name =
+        concat("process ", ::getpid(), " of ", std::chrono::system_clock::now().time_since_epoch().count());  // counts as a separate host
   return checksum(name);
 }
 

@@ -55,7 +55,6 @@ class ordered_workers {
     given_.notify_one();
     take_until(most_ - 1);
   }
-  /// Waits for all.
   void finish() { take_until(0); }
 
  private:

@@ -58,7 +58,7 @@ preprocess_progress preprocess_data(const std::vector<std::string>& files, const
 /// Checksum of vocabulary, special tokens, and an encoded text in several scripts.
 [[nodiscard]] std::string tokenizer_fingerprint(const tokenizer& of);
 
-/// Checksum of a tokenizer's files (in a folder: those of tokenizers).
+/// Checksum of the tokenizer files in the folder of `path`; the path if it does not exist ("byte").
 [[nodiscard]] std::string tokenizer_identity(const std::string& path);
 
 }  // namespace xtrain

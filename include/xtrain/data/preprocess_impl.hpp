@@ -38,7 +38,6 @@ namespace xtrain {
 
 namespace detail {
 
-/// Records and samples.
 struct preprocess_batch {
   std::vector<source_record> records{};
   std::vector<std::vector<text_with_loss_mask>> samples{};

@@ -44,7 +44,6 @@ struct prompt_and_answer {
 class record_handler {
  public:
   virtual ~record_handler() = default;
-  /// Datasets that it makes.
   [[nodiscard]] virtual std::vector<std::string> keys() const = 0;
   /// Tokens have a loss mask (one dataset: three files).
   [[nodiscard]] virtual bool is_instruction() const = 0;

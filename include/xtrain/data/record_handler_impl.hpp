@@ -137,7 +137,6 @@ class stack_overflow_handler final : public pretrain_handler {
   }
 };
 
-/// Instructions in AscendSpeed's form.
 class instruction_handler : public handler_base {
  public:
   using handler_base::handler_base;

@@ -127,7 +127,7 @@ XTRAIN_INLINE void read_csv_records(const std::string& path, char separator, con
     ++line;
   };
   while (at < text.size()) {
-    if (is_break(at)) {  // an empty line
+    if (is_break(at)) {
       skip_break();
       continue;
     }

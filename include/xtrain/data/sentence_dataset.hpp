@@ -10,6 +10,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/read_lifetime.hpp>
 #include <xtrain/data/spill.hpp>
 #include <xtrain/data/word_masking.hpp>
 
@@ -23,8 +24,8 @@ struct dataset_parts;  // once_per_host.hpp
 /// A sequence under construction: tokens with flags.
 struct sentence_row {
   std::vector<token> tokens{};
-  std::vector<bool> maskable{};   ///< text, not an added special token
-  std::vector<bool> continues{};  ///< the previous token's word continues
+  std::vector<bool> maskable{};   ///< text, not an added special token; empty: all false
+  std::vector<bool> continues{};  ///< the previous token's word continues; empty: all false
   std::size_t second = 0;         ///< begin of the second sentence; 0: none
   token label = -1;               ///< negative: none
 
@@ -36,8 +37,11 @@ struct sentence_row {
 class sentence_dataset {
  public:
   explicit sentence_dataset(std::string source) : source_(std::move(source)) { begins_.push_back(0); }
+  sentence_dataset(sentence_dataset&&) = default;
+  sentence_dataset& operator=(sentence_dataset&&) = default;
+  ~sentence_dataset() { lifetime_.end(); }
 
-  /// throws data_error if the sequence is empty or a token is negative or at least 2^29
+  /// throws data_error if the sequence is empty, a token is negative or at least 2^29, or flags have another size
   void add(const sentence_row& row);
   /// Call once after the last sequence.
   ///   throws  data_error if there is no sequence, or neither labels nor masking
@@ -58,6 +62,17 @@ class sentence_dataset {
   [[nodiscard]] std::size_t tokens() const { return tokens_.size(); }
   [[nodiscard]] token largest_token() const { return largest_; }
   [[nodiscard]] const std::string& source() const { return source_; }
+  /// For those who refer to it: whether it is still here.
+  [[nodiscard]] const detail::read_lifetime& lifetime() const { return lifetime_; }
+  /// throws error when it was moved from
+  void require_unmoved() const {
+    require<error>(!lifetime_.is_moved_from(), "sentence_dataset: must not be used after it was moved from; use the dataset that it was moved to");
+  }
+
+ private:
+  detail::read_lifetime lifetime_;  // before what is read: it is moved first
+
+ public:
 
   std::optional<word_masking> masking{};  ///< none: no masked-language-model objective
   std::vector<std::string> labels{};      ///< names, if any

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
@@ -24,10 +25,14 @@ XTRAIN_INLINE void sentence_dataset::add(const sentence_row& row) {
   require<data_error>(!row.tokens.empty(), source_, ": a sequence must have tokens; sequence ", size() + 1, " is empty");
   for (const token id : row.tokens)  // before anything is stored
     require<data_error>(id >= 0 && id < continues_bit, source_, ": tokens must lie in [0, 2^29); given ", id);
+  for (const std::vector<bool>* flags : {&row.maskable, &row.continues})
+    require<data_error>(flags->empty() || flags->size() == row.tokens.size(), source_,
+                         ": maskable and continues must be empty or have a value for each of the ", row.tokens.size(), " tokens; given ", flags->size());
+  const auto is_set = [](const std::vector<bool>& flags, std::size_t i) { return !flags.empty() && flags[i]; };
   for (std::size_t i = 0; i < row.tokens.size(); ++i) {
     const token id = row.tokens[i];
     largest_ = std::max(largest_, id);
-    tokens_.push_back(id | (row.maskable[i] ? maskable_bit : 0) | (row.continues[i] ? continues_bit : 0));
+    tokens_.push_back(id | (is_set(row.maskable, i) ? maskable_bit : 0) | (is_set(row.continues, i) ? continues_bit : 0));
   }
   begins_.push_back(tokens_.size());
   seconds_.push_back(static_cast<std::uint32_t>(row.second == 0 ? row.tokens.size() : row.second));

@@ -18,7 +18,7 @@
 namespace xtrain {
 
 XTRAIN_INLINE sentence_loader::sentence_loader(const sentence_dataset& from, const loader_config& settings)
-    : data_(&from), config_(settings) {
+    : data_(&from), data_life_((from.require_unmoved(), from.lifetime())), rows_(from.size()), config_(settings) {
   require<config_error>(settings.micro_batch_size > 0 && settings.gradient_accumulation_steps > 0 && settings.seq_length > 0 &&
                             settings.pad_to_multiple_of > 0,
                         "sentence_loader: micro_batch_size, gradient_accumulation_steps, seq_length and multiple must be positive; given ",
@@ -51,6 +51,7 @@ XTRAIN_INLINE std::span<const host_batch> sentence_loader::next() {
 }
 
 XTRAIN_INLINE void sentence_loader::fill(const loader_state& at, std::vector<host_batch>& batches) const {
+  const auto held = hold_data();
   batches.resize(config_.gradient_accumulation_steps);
   const shuffled_order order(rows(), config_.seed, static_cast<std::uint32_t>(at.epoch));
   const std::size_t first = at.step * sequences_per_step();

@@ -11,12 +11,20 @@
 
 namespace xtrain {
 
-/// Views two arrays [batch size, sequence length], which must outlive it. Negative targets are ignored by the loss. No copy if the device reads host memory.
+/// The fields of a host_batch that batches of tokens do not need: a base class of such a batch.
+struct tokens_only {
+  static constexpr std::span<const token> ends{}, segments{}, labels{}, teacher_tokens{};
+  static constexpr std::span<const float> token_weights{}, teacher_log_probs{}, old_log_probs{}, reference_token_log_probs{}, old_values{}, returns{};
+  static constexpr std::span<const double> reference_log_probs{}, advantages{};
+};
+
+/// Views two arrays [batch size, sequence length], which must outlive it. A target is the label at its position; negative:
+/// ignored by the loss. If the device reads host memory, nothing is copied.
 ///
 ///     xtrain::array<xtrain::token, 2> tokens = ..., targets = ...;
 ///     const xtrain::xtensor_batch rows(tokens, targets);
 ///     trainer.step(std::span(&rows, 1), learning_rate);
-class xtensor_batch {
+class xtensor_batch : public tokens_only {
  public:
   /// throws shape_error unless both arrays have the same shape
   xtensor_batch(const array<token, 2>& token_bt, const array<token, 2>& target_bt, std::size_t first = 0)

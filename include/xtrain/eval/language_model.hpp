@@ -77,9 +77,9 @@ class text_evaluator {
 
   /// With a begin-of-text token if the tokenizer adds one and the text does not begin with it.
   [[nodiscard]] std::vector<token> encode(std::string_view text) const;
-  /// Spaces at the end of the context belong to the continuation. Its tokens: those of the joined text after as many as the context has. Empty context:
+  /// Spaces at the end of the context belong to the continuation: the tokens of both texts joined, without as many as the context has. An empty context is
   /// the begin- or end-of-text token.
-  ///   throws  data_error when either is empty
+  ///   throws  data_error when either has no token
   [[nodiscard]] token_request encode_pair(std::string_view context, std::string_view continuation) const;
   /// Windows of a long text: every token is scored once, the first after a begin- or end-of-text token, others after as much context as fits.
   [[nodiscard]] std::vector<token_request> rolling_windows(std::string_view text) const;

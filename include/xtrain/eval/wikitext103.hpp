@@ -19,6 +19,7 @@ struct wikitext103_settings {
   bool begins_text = true;            ///< with the tokenizer's begin tokens; Megatron's GPT2BPETokenizer has none
 };
 
+/// Result of evaluate_wikitext103.
 struct wikitext103_result {
   std::size_t original_tokens = 0;  ///< parts of the file between single spaces
   std::size_t tokens = 0;           ///< of the detokenized text

@@ -103,6 +103,15 @@ class decoding_memory {
     std::vector<token> lengths{};
     std::vector<token> chosen{};
     bool cache_is_empty = false;
+
+    operator batch_view() const {  // NOLINT: a view
+      batch_view view;
+      view.b = b, view.t = t;
+      view.tokens = tokens, view.targets = targets, view.positions = positions, view.starts = starts, view.ends = ends;
+      view.first_sequence = first_sequence;
+      view.is_laid_out = true, view.cache_is_empty = cache_is_empty, view.withins = withins;
+      return view;
+    }
   };
   /// returns  logits [chosen, vocabulary], on every rank of a pipeline or of tensor parallelism
   std::span<const accumulate> run(Model& model, pass_memory<Model>& passes, const decode_batch& rows) {
@@ -189,7 +198,6 @@ class decoding_memory {
   /// Captured steps depend on the number of sequences and on settings.
   void forget_captured_steps() { captured_ = {}; }
 
-  /// Queues a chunk's step.
   void queue_step([[maybe_unused]] Model& model, [[maybe_unused]] pass_memory<Model>& passes, [[maybe_unused]] std::size_t n, [[maybe_unused]] std::size_t b,
                   [[maybe_unused]] kernel::sample<memory> how) {
     if constexpr (device_chooses) {

@@ -24,6 +24,7 @@
 #include <xtrain/generate/sampling.hpp>
 #include <xtrain/layers/attention_mask.hpp>
 #include <xtrain/layers/context_shard.hpp>
+#include <xtrain/layers/tensor_shard.hpp>
 #include <xtrain/models/pass_memory.hpp>
 
 namespace xtrain {
@@ -280,7 +281,7 @@ auto generator<Model>::checked_length(const Model& model, std::size_t rows, std:
   const context_shard sequences = context_shard_of(model.parallel());
   require<config_error>(!sequences.is_sharded(), "generator: every rank must have whole sequences; given are ", sequences.ranks,
                         " context-parallel ranks. Tensor parallelism and pipelines are supported");
-  if constexpr (requires { model.parallel().expert_shard(); })
+  if constexpr (has_expert_parallel<typename Model::recipe>)
     require<config_error>(!model.parallel().expert_shard().is_sharded(), "generator: every rank must have all experts of its layers; given are ",
                           model.parallel().expert_shard().ranks, " expert-parallel ranks");
   return longest == 0 ? context : longest;

@@ -102,10 +102,7 @@ template <class Read>
 ///   throws  config_error when it describes another family, contradicts itself, has a misspelled key, or says that weights are quantized
 template <class Family>
 [[nodiscard]] auto sizes_of(const json_settings& config) {
-  constexpr const char* type = [] {
-    if constexpr (requires { Family::model_type; }) return Family::model_type;
-    else return Family::name;
-  }();
+  const char* const type = Family::model_type != nullptr ? Family::model_type : Family::name;
   return detail::sizes_read_by([](const named_settings& s) { return Family::read(s); }, type, config);
 }
 /// The same of a family that is known at run time.
@@ -234,24 +231,6 @@ namespace detail {
 template <class Model>
 inline constexpr bool has_score_head = requires { requires Model::has_score_head; };
 
-/// What the model says of its own parameters and of tensors in files, beside its family.
-template <class Model>
-[[nodiscard]] bool may_be_missing(const Model& model, std::string_view parameter) {
-  if constexpr (requires { model.may_be_missing(parameter); }) return model.may_be_missing(parameter);
-  else return (void)model, (void)parameter, false;
-}
-template <class Model>
-[[nodiscard]] bool may_be_ignored(const Model& model, std::string_view tensor) {
-  if constexpr (requires { model.may_be_ignored(tensor); }) return model.may_be_ignored(tensor);
-  else return (void)model, (void)tensor, false;
-}
-/// The parameter that a tensor in files must be a copy of, where both are one parameter of the model; empty: of none.
-template <class Model>
-[[nodiscard]] std::string copied_by(const Model& model, std::string_view tensor) {
-  if constexpr (requires { model.copied_by(tensor); }) return model.copied_by(tensor);
-  else return (void)model, (void)tensor, std::string();
-}
-
 }  // namespace detail
 
 /// How files may differ from the model that they are loaded into.
@@ -297,8 +276,8 @@ template <class Model>
     const file_tensor* tensor = find_tensor(family, entry.spec.name, find);
     if (tensor == nullptr)  // a file may hold the head alone, to which the embedding is tied
       for (const auto& [name, copy] : weights.tensors())
-        if (copied_by(model, name) == entry.spec.name) tensor = copy;
-    if (tensor == nullptr && (family.may_be_missing(entry.spec.name) || may_be_missing(model, entry.spec.name))) continue;  // keeps initial values
+        if (model.copied_by(name) == entry.spec.name) tensor = copy;
+    if (tensor == nullptr && (family.may_be_missing(entry.spec.name) || model.may_be_missing(entry.spec.name))) continue;  // keeps initial values
     require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
     require_place(entry, *tensor, where, how.resize_vocabulary && model.has_row_per_token(entry.spec.name));
     places.emplace_back(&entry, tensor);
@@ -307,9 +286,9 @@ template <class Model>
   std::sort(used.begin(), used.end());
   for (const auto& [name, tensor] : weights.tensors()) {
     if (std::binary_search(used.begin(), used.end(), tensor)) continue;
-    if (const std::string original = copied_by(model, name); !original.empty())
+    if (const std::string original = model.copied_by(name); !original.empty())
       if (const file_tensor* found = find_tensor(family, original, find)) require_tied(*tensor, *found, where);
-    if (family.may_be_ignored(name, model.config()) || may_be_ignored(model, name)) continue;
+    if (family.may_be_ignored(name, model.config()) || model.may_be_ignored(name)) continue;
     const std::string first = how.fewer_layers ? name_in_first_layer(name, model.config().num_layers) : std::string();
     if (!first.empty() && (std::binary_search(used.begin(), used.end(), weights.find(first)) || family.may_be_ignored(first, model.config()))) continue;
     fail<config_error>(where, ": holds '", name, "', which has no counterpart in the model that config.json describes (", model.config().num_layers,
@@ -333,7 +312,7 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   const auto any_rows = [&](const auto& entry) { return how.resize_vocabulary && model.has_row_per_token(entry.spec.name); };
   detail::load_places(model, detail::places_of(model, weights, where, how), where, any_rows);
   model.parallel().weights_changed(model.stream(), model.parameters());  // weights gathered earlier by the ranks are stale
-  if constexpr (requires { model.on_weights_loaded(); }) model.on_weights_loaded();
+  model.on_weights_loaded();
   model.parameters().note_merged_adapter(false);
 }
 /// The same from a folder or GGUF file: see weight_folder, meta_llama_folder and gguf_model for the supported files.

@@ -278,7 +278,7 @@ struct token_counts {
       text.remove_prefix(std::min(one.size() + 1, text.size()));
     }
   };
-  const auto document = [](const std::string& path) { return file_exists(path) ? json::parse(mapped_file(path).text(), nullptr, false) : json(); };
+  const auto document = [](const std::string& path) { return file_exists(path) ? lenient_json(mapped_file(path).text()) : json(); };
   const auto member = [](const json& of, const char* name) -> const json& {
     static const json none;
     return of.is_object() && of.contains(name) ? of.at(name) : none;
@@ -348,7 +348,7 @@ XTRAIN_INLINE void require_tokenizer_fits(const std::string& folder, const std::
 XTRAIN_INLINE void require_same_family(const std::string& folder, std::string_view model_type) {
   const std::string path = folder + "/config.json";
   if (!file_exists(path)) return;
-  const json config = json::parse(mapped_file(path).text(), nullptr, false);
+  const json config = lenient_json(mapped_file(path).text());
   if (!config.is_object() || !config.contains("model_type") || !config.at("model_type").is_string()) return;
   const std::string there = config.at("model_type").get<std::string>();
   require<config_error>(there == model_type, folder, ": must not hold a model of another family, whose files would stay beside the new ones; its config.json "
@@ -386,7 +386,7 @@ XTRAIN_INLINE void set_generation_token(json_settings& generation, const char* k
 }
 
 XTRAIN_INLINE void align_texts(const std::string& folder, std::string& config, std::string& generation) {
-  json all = json::parse(config), generates = generation.empty() ? json() : json::parse(generation);
+  json all = parse_json(config, "config.json"), generates = generation.empty() ? json() : parse_json(generation, "generation_config.json");
   const json before = all, generated_before = generates;
   align_special_tokens(special_token_ids_of(folder), all, generation.empty() ? nullptr : &generates);
   if (all != before) config = all.dump(2) + "\n";

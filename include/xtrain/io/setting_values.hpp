@@ -27,8 +27,6 @@ void read_settings(const std::vector<setting_entry>& settings, const json& given
 
 /// What a number in the range is: "a positive number".
 [[nodiscard]] const char* text_of_range(setting_range range, bool is_whole);
-/// Whether it is.
-[[nodiscard]] bool is_in_range(setting_range range, double value);
 
 }  // namespace xtrain
 

@@ -76,16 +76,6 @@ XTRAIN_INLINE const char* text_of_range(setting_range range, bool is_whole) {
   }
 }
 
-XTRAIN_INLINE bool is_in_range(setting_range range, double value) {
-  switch (range) {
-    case setting_range::non_negative: return value >= 0;
-    case setting_range::positive: return value > 0;
-    case setting_range::share: return value >= 0 && value <= 1;
-    case setting_range::share_below_one: return value >= 0 && value < 1;
-    default: return !std::isnan(value);
-  }
-}
-
 namespace detail {
 
 /// `whole`: the value that `given` is part of.

@@ -60,7 +60,7 @@ class token_finder {
   /// Null: there is none, or it is not JSON.
   [[nodiscard]] json document(const char* name) const {
     const std::string path = concat(folder_, "/", name);
-    return file_exists(path) ? json::parse(mapped_file(path).text(), nullptr, false) : json();
+    return file_exists(path) ? lenient_json(mapped_file(path).text()) : json();
   }
   [[nodiscard]] static std::optional<token> number(const json& value) {
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<token>::max())) return {};
@@ -141,7 +141,7 @@ inline constexpr std::array<default_special_tokens, 8> tokenizer_class_tokens{{{
 XTRAIN_INLINE special_token_ids special_token_ids_of(const std::string& folder) {
   const auto object = [&](const char* name) {
     const std::string path = concat(folder, "/", name);
-    json found = file_exists(path) ? json::parse(mapped_file(path).text(), nullptr, false) : json();
+    json found = file_exists(path) ? detail::lenient_json(mapped_file(path).text()) : json();
     return found.is_object() ? found : json::object();
   };
   const json settings = object("tokenizer_config.json");
@@ -180,7 +180,7 @@ XTRAIN_INLINE void align_special_tokens(const special_token_ids& of, json& confi
 XTRAIN_INLINE void align_special_tokens(const std::string& folder) {
   const std::string config_path = concat(folder, "/config.json"), generation_path = concat(folder, "/generation_config.json");
   if (!file_exists(config_path)) return;
-  const auto read = [](const std::string& path) { return file_exists(path) ? json::parse(mapped_file(path).text(), nullptr, false) : json(); };
+  const auto read = [](const std::string& path) { return file_exists(path) ? detail::lenient_json(mapped_file(path).text()) : json(); };
   json config = read(config_path), generation = read(generation_path);
   if (!config.is_object()) return;
   const json config_before = config, generation_before = generation;

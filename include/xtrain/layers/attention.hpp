@@ -38,7 +38,7 @@ struct attention_adapter {
   };
 };
 template <class Recipe>
-requires requires { typename Recipe::adapter::template on_attention<Recipe>; }
+requires has_hook<typename Recipe::adapter, hook::on_attention>
 struct attention_adapter<Recipe> {
   using type = typename Recipe::adapter::template on_attention<Recipe>;
 };

@@ -53,13 +53,16 @@ struct attention_mask {
   }
 };
 
-/// A model's attention mask: causal if it has no mask().
+/// A model's attention mask: causal if it has no mask(), with which it has tokens_before().
 template <class Model>
+[[nodiscard]] attention_mask attention_mask_of(const Model&) {
+  return {};
+}
+template <class Model>
+requires requires(const Model& model) { model.mask(); }
 [[nodiscard]] attention_mask attention_mask_of(const Model& model) {
-  attention_mask mask{};
-  if constexpr (requires { model.mask(); }) mask = model.mask();
-  if constexpr (requires { model.tokens_before(); })
-    if (mask.kind == attention_mask::rule::prefix) mask.virtual_tokens = model.tokens_before();
+  attention_mask mask = model.mask();
+  if (mask.kind == attention_mask::rule::prefix) mask.virtual_tokens = model.tokens_before();
   return mask;
 }
 

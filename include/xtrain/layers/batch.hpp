@@ -64,68 +64,6 @@ inline constexpr bool reads_host_batches = host_addressable<Device> && !clause::
 template <class Device>
 inline constexpr bool reads_host_batches<dry<Device>> = reads_host_batches<Device>;
 
-// Fields that only some batches have; empty: not given.
-template <class HostBatch>
-[[nodiscard]] std::span<const token> ends_of(const HostBatch& host) {
-  if constexpr (requires { host.ends; }) return host.ends;
-  else return {};
-}
-template <class HostBatch>
-[[nodiscard]] std::span<const token> segments_of(const HostBatch& host) {
-  if constexpr (requires { host.segments; }) return host.segments;
-  else return {};
-}
-template <class HostBatch>
-[[nodiscard]] std::span<const float> token_weights_of(const HostBatch& host) {
-  if constexpr (requires { host.token_weights; }) return host.token_weights;
-  else return {};
-}
-template <class HostBatch>
-[[nodiscard]] std::span<const token> teacher_tokens_of(const HostBatch& host) {
-  if constexpr (requires { host.teacher_tokens; }) return host.teacher_tokens;
-  else return {};
-}
-template <class HostBatch>
-[[nodiscard]] std::span<const float> teacher_log_probs_of(const HostBatch& host) {
-  if constexpr (requires { host.teacher_log_probs; }) return host.teacher_log_probs;
-  else return {};
-}
-template <class HostBatch>
-[[nodiscard]] std::span<const double> reference_log_probs_of(const HostBatch& host) {
-  if constexpr (requires { host.reference_log_probs; }) return host.reference_log_probs;
-  else return {};
-}
-template <class HostBatch>
-[[nodiscard]] std::span<const double> advantages_of(const HostBatch& host) {
-  if constexpr (requires { host.advantages; }) return host.advantages;
-  else return {};
-}
-template <class HostBatch>
-[[nodiscard]] std::span<const float> old_log_probs_of(const HostBatch& host) {
-  if constexpr (requires { host.old_log_probs; }) return host.old_log_probs;
-  else return {};
-}
-template <class HostBatch>
-[[nodiscard]] std::span<const float> reference_token_log_probs_of(const HostBatch& host) {
-  if constexpr (requires { host.reference_token_log_probs; }) return host.reference_token_log_probs;
-  else return {};
-}
-template <class HostBatch>
-[[nodiscard]] std::span<const float> old_values_of(const HostBatch& host) {
-  if constexpr (requires { host.old_values; }) return host.old_values;
-  else return {};
-}
-template <class HostBatch>
-[[nodiscard]] std::span<const float> returns_of(const HostBatch& host) {
-  if constexpr (requires { host.returns; }) return host.returns;
-  else return {};
-}
-template <class HostBatch>
-[[nodiscard]] std::span<const token> labels_of(const HostBatch& host) {
-  if constexpr (requires { host.labels; }) return host.labels;
-  else return {};
-}
-
 }  // namespace detail
 
 /// Non-owning view of a batch on the host, independent of its container: code that runs steps is compiled for this type only.
@@ -142,17 +80,21 @@ struct batch_view {
   std::span<const float> reference_token_log_probs{};   // of each target, by a reference model; empty: not in the data
   std::span<const float> old_values{}, returns{};       // of each target, for ppo_value
   std::size_t target_count = 0, token_count = 0, first_sequence = 0;
+  // of generation
+  bool is_laid_out = false;            // positions, withins and ends are as the model needs them; ends index the cache
+  bool cache_is_empty = false;
+  std::span<const token> withins{};    // second position of each token, if is_laid_out
 
   batch_view() = default;
+  /// Of a batch with the fields of a host_batch. The arrays must outlive the view.
   template <class HostBatch>
-  explicit batch_view(const HostBatch& host)
-      : b(host.b), t(host.t), tokens(host.tokens), targets(host.targets), positions(host.positions), starts(host.starts),
-        ends(detail::ends_of(host)), segments(detail::segments_of(host)), labels(detail::labels_of(host)),
-        token_weights(detail::token_weights_of(host)), teacher_tokens(detail::teacher_tokens_of(host)),
-        teacher_log_probs(detail::teacher_log_probs_of(host)), reference_log_probs(detail::reference_log_probs_of(host)),
-        advantages(detail::advantages_of(host)), old_log_probs(detail::old_log_probs_of(host)),
-        reference_token_log_probs(detail::reference_token_log_probs_of(host)), old_values(detail::old_values_of(host)),
-        returns(detail::returns_of(host)), target_count(host.target_count), token_count(host.token_count), first_sequence(host.first_sequence) {}
+  requires requires(const HostBatch& host) { host.returns; }
+  batch_view(const HostBatch& host)  // NOLINT: a view
+      : b(host.b), t(host.t), tokens(host.tokens), targets(host.targets), positions(host.positions), starts(host.starts), ends(host.ends),
+        segments(host.segments), labels(host.labels), token_weights(host.token_weights), teacher_tokens(host.teacher_tokens),
+        teacher_log_probs(host.teacher_log_probs), reference_log_probs(host.reference_log_probs), advantages(host.advantages),
+        old_log_probs(host.old_log_probs), reference_token_log_probs(host.reference_token_log_probs), old_values(host.old_values), returns(host.returns),
+        target_count(host.target_count), token_count(host.token_count), first_sequence(host.first_sequence) {}
 };
 
 /// Pinned host memory for the batches of several steps, used in turn: batches are copied to the device while the host goes on.
@@ -199,14 +141,12 @@ class batch_memory {
 
   [[nodiscard]] std::size_t num_tokens() const { return num_tokens_; }
 
-  /// The batch as the device sees it. `host` has b, t, first_sequence, and tokens, targets, positions and starts of b · t elements each,
-  /// or empty where not given. If the attention mask is not causal, it may have ends and segments of b · t elements, and b labels; if it
-  /// has withins, positions and mask are already computed. Without staging memory it must not change until the pass is done and the stream
-  /// is synchronized, and the device must not have work in flight that uses this memory.
+  /// The batch as the device sees it. Tokens, targets, positions and starts have b · t elements each, or none where they are not given. If the attention
+  /// mask is not causal, there may be ends and segments of b · t elements, and b labels. Without staging memory the arrays must not change until the pass
+  /// is done and the stream is synchronized, and the device must not have work in flight that uses this memory.
   ///   throws  shape_error when the batch is larger than the memory, an array has another size, or the sequence length is not divisible
   ///           among context-parallel ranks; data_error when a start or an end is invalid
-  template <class HostBatch>
-  [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const HostBatch& host, batch_staging<Device>* staging = nullptr) const {
+  [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const batch_view& host, batch_staging<Device>* staging = nullptr) const {
     [[maybe_unused]] std::span<token> staged;
     if (staging != nullptr && !staging->exists()) staging = nullptr;
     if constexpr (!detail::reads_host_batches<Device>)
@@ -219,16 +159,14 @@ class batch_memory {
   }
 
   /// The same without the copy to the device, for work that was captured and copies from this slot of the staging memory.
-  template <class HostBatch>
-  [[nodiscard]] device_batch<Device> stage(typename Device::stream& stream, const HostBatch& host, batch_staging<Device>& staging) const {
+  [[nodiscard]] device_batch<Device> stage(typename Device::stream& stream, const batch_view& host, batch_staging<Device>& staging) const {
     std::size_t used = 0;
     return lay_out(stream, host, staging.next(), used);
   }
 
  private:
   /// Into `staged`, or copied to the device at once.
-  template <class HostBatch>
-  [[nodiscard]] device_batch<Device> lay_out(typename Device::stream& stream, const HostBatch& host, [[maybe_unused]] std::span<token> staged,
+  [[nodiscard]] device_batch<Device> lay_out(typename Device::stream& stream, const batch_view& host, [[maybe_unused]] std::span<token> staged,
                                              std::size_t& next) const {
     const std::size_t n = host.b * host.t;
     require<shape_error>(n <= num_tokens_, "batch: must have at most ", num_tokens_, " tokens; given ", host.b, " sequences of ", host.t);
@@ -259,7 +197,7 @@ class batch_memory {
     on_device.tokens_n = put_own(host.tokens);
     on_device.targets_n = put_own(host.targets);
     on_device.starts_n = put(host.starts, n);
-    if (const auto weights = detail::token_weights_of(host); !weights.empty()) {
+    if (const auto weights = host.token_weights; !weights.empty()) {
       // carried as tokens, which have the same size
       static_assert(sizeof(float) == sizeof(token));
       const auto bits = put_own({reinterpret_cast<const token*>(weights.data()), weights.size()});
@@ -267,13 +205,13 @@ class batch_memory {
     }
     for (std::size_t i = 0; i < host.starts.size() && !on_device.is_packed; ++i)
       on_device.is_packed = host.starts[i] > 0 && (host.targets.empty() || host.targets[i] >= 0);
-    const std::span<const token> ends = detail::ends_of(host), segments = detail::segments_of(host), labels = detail::labels_of(host);
-    if constexpr (!requires { host.withins; }) require_ends(ends, host);  // with a cache, ends index the cache
+    const std::span<const token> ends = host.ends, segments = host.segments, labels = host.labels;
+    if (!host.is_laid_out) require_ends(ends, host);
     if (laid_out_ == nullptr) {
       on_device.positions_n = put_own(host.positions);
       return on_device;
     }
-    if constexpr (requires { host.withins; }) {
+    if (host.is_laid_out) {
       on_device.positions_n = put_own(host.positions);
       on_device.withins_n = put_own(host.withins);
       on_device.ends_n = put(ends, host.cache_is_empty ? n + host.b * virtual_tokens_ : n);
@@ -300,8 +238,7 @@ class batch_memory {
     }
   }
   /// Checks ends given by the caller before a kernel uses them.
-  template <class HostBatch>
-  void require_ends(std::span<const token> ends, const HostBatch& host) const {
+  void require_ends(std::span<const token> ends, const batch_view& host) const {
     if (ends.empty()) return;
     require<shape_error>(laid_out_ != nullptr, "batch: ends must not be given to a causal model");
     require<shape_error>(ends.size() == host.b * host.t, "batch: ends must be ", host.b * host.t, "; given ", ends.size());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/hooks.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/tensor_shard.hpp>
 #include <xtrain/tensor/nf4.hpp>
@@ -91,7 +92,7 @@ class builder {
                        .quantized = in_blocks || (quantizes_weights_of(*adapter_) && use == matrix_use::linear_weight && !trains(part.name)),
                        .integer_bits = 0});
       if (in_blocks) specs.back().blocks = blocks_->of(specs.back().name, inputs.count);
-      else if (specs.back().quantized) specs.back().integer_bits = integer_bits_of(*adapter_);
+      else if (specs.back().quantized) specs.back().integer_bits = integer_bits_of<typename Recipe::adapter>(*adapter_);
       if (specs.back().quantized) require_whole_layers(in_blocks ? "weights in blocks" : specs.back().integer_bits > 0 ? "weights in few bits" : "qlora");
       detail::cut(specs.back(), part, inputs);
       mark(specs.back(), where);
@@ -123,7 +124,7 @@ class builder {
   }
   /// An adapter whose config has weight_bits quantizes only if it says so.
   [[nodiscard]] static bool quantizes_weights_of(const adapter_config& config) {
-    if constexpr (requires { config.weight_bits; }) return config.weight_bits > 0;
+    if constexpr (has_hook<typename Recipe::adapter, hook::weight_bits>) return config.weight_bits > 0;
     else return quantizes_weights<typename Recipe::adapter>;
   }
   /// The gradient of a sharded parameter is complete on its rank, since that rank has all tokens.
@@ -133,7 +134,7 @@ class builder {
   }
   /// An adapter may train biases of modules that it does not train otherwise. (A linear module declares its weight first.)
   [[nodiscard]] bool trains_bias(const std::string& module) const {
-    if constexpr (requires { adapter_->trains_bias(module, true); }) {
+    if constexpr (has_hook<typename Recipe::adapter, hook::trains_bias>) {
       const auto* weight = parameters_->find(module + ".weight");
       return adapter_->trains_bias(module, weight != nullptr && weight->spec.shape.size() == 2);
     }

@@ -64,9 +64,13 @@ inline constexpr bool has_ring_attention = [] {
 
 /// The context-parallel shard of a strategy's state; all tokens if it has none.
 template <class State>
+[[nodiscard]] context_shard context_shard_of(const State&) {
+  return {};
+}
+template <class State>
+requires requires(const State& state) { state.sequence_shard(); }
 [[nodiscard]] context_shard context_shard_of(const State& state) {
-  if constexpr (requires { state.sequence_shard(); }) return state.sequence_shard();
-  else return {};
+  return state.sequence_shard();
 }
 
 /// Copies this rank's tokens out of arrays of whole sequences. Memory is allocated once.

@@ -15,12 +15,14 @@
 
 namespace xtrain {
 
-/// The parallel strategy may run backwards in two parts, if it declares so.
+/// A strategy or a schedule may run backwards in two parts, if it declares so.
+template <class Strategy>
+inline constexpr bool splits_backwards_of = false;
+template <class Strategy>
+requires requires { Strategy::splits_backwards; }
+inline constexpr bool splits_backwards_of<Strategy> = static_cast<bool>(Strategy::splits_backwards);
 template <class Recipe>
-inline constexpr bool splits_backwards = [] {
-  if constexpr (requires { Recipe::parallel::splits_backwards; }) return static_cast<bool>(Recipe::parallel::splits_backwards);
-  else return false;
-}();
+inline constexpr bool splits_backwards = splits_backwards_of<typename Recipe::parallel>;
 
 /// The deferred products of one micro-batch, in backward order: from the last block to the first. Both factors are copied, because their
 /// memory is reused before the product is computed. If another block uses the gradient window until then, gradients that are computed

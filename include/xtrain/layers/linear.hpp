@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include <xtrain/core/hooks.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/ops/matmul.hpp>
@@ -43,19 +44,19 @@ class linear {
   [[nodiscard]] bool needs_input() const { return trains_ || adapter_.needs_input(); }
   /// Whether the adapter has dropout on x.
   [[nodiscard]] bool drops_input() const {
-    if constexpr (requires { adapter_.drops_input(); }) return adapter_.drops_input();
+    if constexpr (has_hook<typename Recipe::adapter, hook::drops_input>) return adapter_.drops_input();
     else return false;
   }
 
   /// Whether forward and backward can be confined to rows that only the device knows (execution::confined). An adapter says so.
   [[nodiscard]] bool works_on_rows() const {
-    if constexpr (requires { adapter_.works_on_rows(); }) return adapter_.works_on_rows();
+    if constexpr (has_hook<typename Recipe::adapter, hook::works_on_rows>) return adapter_.works_on_rows();
     else return false;
   }
 
   /// Whether forward and backward are the products with the weight alone: no bias, and an adapter that says so.
   [[nodiscard]] bool is_product() const {
-    if constexpr (requires { adapter_.adds_nothing(); }) return adapter_.adds_nothing() && !bias_.exists();
+    if constexpr (has_hook<typename Recipe::adapter, hook::adds_nothing>) return adapter_.adds_nothing() && !bias_.exists();
     else return false;
   }
 
@@ -90,7 +91,7 @@ class linear {
   using adapter_type = typename Recipe::adapter::template on_linear<Recipe>;
   /// The adapter decides what is multiplied: on_linear has quantizes, quantized_input, quantized_weight, input_backward, weight_backward; and quantized_outputs
   /// if that is so for some of the layer's modules only.
-  static constexpr bool replaces_operands = requires(const adapter_type& adapter, const pass<Recipe>& p) { adapter.quantizes(p); };
+  static constexpr bool replaces_operands = has_hook<typename Recipe::adapter, hook::quantizes>;
 
   /// Sharded parts would need a reduction over ranks, which this layer does not do.
   static void require_whole(const std::vector<module_part>& parts, const input_part& inputs) {
@@ -113,12 +114,21 @@ class linear {
                         y.columns(first, count), how);
           });
         });
-        if (!p.internal.without_adapter) adapter_.forward(p, x, y);
-        return;
+        return add_adapter(p, x, y);
       }
     }
     with_weight(p, [&](auto weight) { ops::linear(p, x, weight, bias, y, how); });
-    if (!p.internal.without_adapter) adapter_.forward(p, x, y);
+    add_adapter(p, x, y);
+  }
+
+  /// The layers around have saved what they pop first, so that an adapter's own saved activations would be taken for theirs.
+  void add_adapter(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
+    if (p.internal.without_adapter) return;
+    const std::size_t saved = p.saved.entries();
+    adapter_.forward(p, x, y);
+    require<config_error>(p.saved.entries() == saved, "adapter '", Recipe::adapter::name,
+                          "': forward() of on_linear must not save activations; backward() is given x and must compute them again; saved were ",
+                          p.saved.entries() - saved, ". See adapt/README.md");
   }
 
   void quantized_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
@@ -148,7 +158,7 @@ class linear {
   /// Calls work(first, count, rounds) for ranges of outputs, those of modules whose operands are rounded and of others.
   template <class Work>
   void for_each_range(std::size_t outputs, Work&& work) const {
-    if constexpr (requires { adapter_.quantized_outputs(); }) {
+    if constexpr (has_hook<typename Recipe::adapter, hook::quantized_outputs>) {
       for (const auto& range : adapter_.quantized_outputs()) work(range.first, range.count, range.rounds);
     } else {
       work(std::size_t{0}, outputs, true);

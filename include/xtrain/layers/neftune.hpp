@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <xtrain/core/random.hpp>
+#include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/ops/elementwise.hpp>
 
@@ -41,8 +42,7 @@ void add_neftune_noise(pass<Recipe>& p, matrix_view<typename pass<Recipe>::compu
 }
 
 /// Whether the sequences that a batch has on the host are single samples with padding at most.
-template <class HostBatch>
-[[nodiscard]] bool has_packed_sequences(const HostBatch& batch) {
+[[nodiscard]] inline bool has_packed_sequences(const batch_view& batch) {
   for (std::size_t i = 0; i < batch.starts.size(); ++i) {
     if (batch.starts[i] <= 0) continue;
     if (batch.targets.empty() || batch.targets[i] >= 0 || (i % batch.t > 0 && batch.starts[i - 1] > 0 && batch.starts[i - 1] != batch.starts[i])) return true;

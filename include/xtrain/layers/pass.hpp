@@ -172,7 +172,7 @@ class pass : public execution<typename Recipe::device> {
       const std::size_t rows = entry.spec.shape[0];
       const auto to = values.rows(row, rows).template reshaped<1>({entry.size()});
       if constexpr (stores_blocks<typename Recipe::adapter>) ops::dequantize(*this, parameters.in_blocks(entry), to);
-      else if constexpr (requires(const typename Recipe::adapter::config& c) { c.weight_bits; }) ops::dequantize(*this, parameters.integers(entry), to);
+      else if constexpr (has_hook<typename Recipe::adapter, hook::weight_bits>) ops::dequantize(*this, parameters.integers(entry), to);
       else ops::dequantize(*this, parameters.quantized(entry), to);
       row += rows;
     }

@@ -14,10 +14,10 @@ namespace xtrain {
 
 /// A tensor-parallel strategy may also have sequence parallelism: its state declares it.
 template <class State>
-inline constexpr bool has_sequence_parallel_of = [] {
-  if constexpr (requires { State::has_sequence_parallel; }) return State::has_sequence_parallel;
-  else return false;
-}();
+inline constexpr bool has_sequence_parallel_of = false;
+template <class State>
+requires requires { State::has_sequence_parallel; }
+inline constexpr bool has_sequence_parallel_of<State> = State::has_sequence_parallel;
 
 /// The number of ranks that shard the sequence-parallel region.
 template <class State>

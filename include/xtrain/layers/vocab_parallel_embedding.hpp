@@ -20,6 +20,7 @@ struct table_adapter {
   struct type {
     template <class Builder>
     void declare(Builder&, const std::string&, std::size_t, std::size_t) {}
+    [[nodiscard]] static constexpr bool exists() { return false; }
     template <class Pass, class Indices, class Y>
     void forward(Pass&, const Indices&, const Y&) const {}
     template <class Pass, class Indices, class DY>
@@ -27,7 +28,7 @@ struct table_adapter {
   };
 };
 template <class Recipe>
-requires requires { typename Recipe::adapter::template on_table<Recipe>; }
+requires has_hook<typename Recipe::adapter, hook::on_table>
 struct table_adapter<Recipe> {
   using type = typename Recipe::adapter::template on_table<Recipe>;
 };
@@ -53,9 +54,8 @@ class vocab_parallel_embedding {
         first_(shard_.up_to(o.vocab_size).begin),
         table_(build.matrix({build.vocabulary_part(o.name, o.vocab_size)}, o.hidden_size, initial_of(o))) {
     adapter_.declare(build, o.name, o.vocab_size, o.hidden_size);
-    if constexpr (requires { adapter_.exists(); })
-      require<config_error>(o.scale == 1.0 || !adapter_.exists(), "adapter: an embedding whose outputs are scaled, as Gemma's, cannot have one; '", o.name,
-                            "' is a target");
+    require<config_error>(o.scale == 1.0 || !adapter_.exists(), "adapter: an embedding whose outputs are scaled, as Gemma's, cannot have one; '", o.name,
+                          "' is a target");
   }
 
   /// y [n, hidden_size] written, of the batch's tokens; under sequence parallelism, of this rank's

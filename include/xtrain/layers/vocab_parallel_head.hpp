@@ -30,7 +30,7 @@ struct no_head_adapter {
   [[nodiscard]] static constexpr bool exists() { return false; }
 };
 template <class Recipe>
-inline constexpr bool adapts_heads = requires { typename Recipe::adapter::template on_head<Recipe>; };
+inline constexpr bool adapts_heads = has_hook<typename Recipe::adapter, hook::on_head>;
 template <class Recipe>
 struct head_adapter_of {
   using type = no_head_adapter<Recipe>;

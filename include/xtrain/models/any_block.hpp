@@ -115,12 +115,10 @@ class any_feed_forward {
   }
 
   [[nodiscard]] bool needs_input() const { return dense_ ? dense_->needs_input() : experts_->needs_input(); }
-  /// y written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
     if (dense_) dense_->forward(p, x, y, how);
     else experts_->forward(p, x, y, how);
   }
-  /// dx written or added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
                 ops::result how) const {
     if (dense_) dense_->backward(p, x, dy, dx, how);

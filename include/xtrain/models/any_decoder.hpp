@@ -8,6 +8,7 @@
 #include <xtrain/models/any_block.hpp>
 #include <xtrain/models/compiled_models.hpp>
 #include <xtrain/models/decoder.hpp>
+#include <xtrain/models/recipe_members.hpp>
 
 namespace xtrain {
 
@@ -19,6 +20,7 @@ inline namespace with_library {  // see decoder
 template <class Recipe, class Families>
 class any_decoder_of : public recipe_decoder<detail::compiled_recipe<Recipe>, any_block<computation_of<Recipe>>> {
   using base = recipe_decoder<detail::compiled_recipe<Recipe>, any_block<computation_of<Recipe>>>;
+  static_assert(detail::members_are_axes<Recipe>());  // the trainer's model knows the axes only
 
  public:
   using shared_model = base;

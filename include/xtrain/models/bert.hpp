@@ -115,16 +115,14 @@ class bert_pretraining_heads {
   sequence_classification_head<Recipe> classifier_;
 };
 
-/// BERT: learned positions, segments, post-norm LayerNorm, GELU (erf), biases everywhere.
-struct bert_family {
+/// What BERT's models have in common: learned positions, segments, LayerNorm after each branch (post-norm), GELU (erf), biases everywhere.
+struct bert_family : family_defaults {
   static constexpr const char* name = "bert";
-  static constexpr bool transposed_in_files = false;
-  static constexpr const char* peft_task = "";  // PEFT has no task for masked language modeling
+  static constexpr const char* peft_task = "";  // PEFT has none for masked language modeling
 
   static encoder_names names();
   static std::vector<std::string> adapter_targets() { return {"query", "value"}; }
   static void complete(encoder_config&) {}
-  static bool may_be_missing(std::string_view) { return false; }
   static bool has_row_per_token(std::string_view parameter);
 
   static encoder_config read(const named_settings& s);

@@ -44,9 +44,15 @@ template <class Precision, class Adapter>
 using common_computation = computation<cpu, Precision, unsharded, recompute_none, Adapter>;
 
 template <class Recipe>
+concept names_trained_axes = requires {
+  typename Recipe::optimizer;
+  typename Recipe::parallel;
+  typename Recipe::recompute;
+};
+template <class Recipe>
 inline constexpr bool has_compiled_models = [] {
 #ifdef XTRAIN_LIBRARY
-  if constexpr (requires { typename Recipe::optimizer; typename Recipe::parallel; typename Recipe::recompute; }) {
+  if constexpr (names_trained_axes<Recipe>) {
     using precision = typename Recipe::precision;
     using adapter = typename Recipe::adapter;
     return (std::is_same_v<precision, fp32> || std::is_same_v<precision, bf16_mixed>) &&

@@ -56,7 +56,6 @@ struct decoder_config {
   /// null: the family of the model's type. decoder<Recipe, Family> and reading a config.json set it.
   const decoder_family_info* family = nullptr;
 
-  /// 0: no window
   [[nodiscard]] std::size_t window_of(std::size_t layer) const {
     const bool has_window = windowed_layers.empty() ? layer >= first_windowed_layer : windowed_layers.at(layer);
     return has_window ? sliding_window : 0;

@@ -26,6 +26,7 @@
 #include <xtrain/models/kept_settings.hpp>
 #include <xtrain/models/load_balance.hpp>
 #include <xtrain/models/padding_index.hpp>
+#include <xtrain/models/recipe_members.hpp>
 #include <xtrain/models/transformer.hpp>
 #include <xtrain/ops/embedding.hpp>
 #ifdef XTRAIN_LIBRARY
@@ -86,7 +87,6 @@ class decoder_embedding {
 
   decoder_embedding(builder<Recipe>& build, const decoder_config& c) : decoder_embedding(build, c, c.family->names()) {}
 
-  /// x [n, hidden_size] written
   void forward(pass<Recipe>& p, matrix_view<compute, memory> x) const;
   /// d is overwritten
   void backward(pass<Recipe>& p, matrix_view<compute, memory> d) const;
@@ -167,7 +167,7 @@ class decoder_output {
     } else {
       xtrain::parameter weight = table;
       typename head_type::adapter_type adapter;
-      if constexpr (requires { build.adapter().adapts_table(c.family->names().head); })
+      if constexpr (has_hook<typename Recipe::adapter, hook::adapts_table>)
         require<config_error>(!table.exists() || !build.adapter().adapts_table(c.family->names().head), "lora: '", c.family->names().head,
                               "' must have a weight of its own to be adapted; it is tied to '", c.family->names().embedding,
                               "' (tie_word_embeddings is true)");
@@ -291,7 +291,6 @@ class basic_decoder : public transformer<Recipe, decoder_parts<computation_of<Re
   using typename base::memory;
   using typename base::options;
   using typename base::uninitialised_t;
-  /// With another recipe, e.g. on the dry device.
   template <class Other>
   using with_recipe = basic_decoder<model_axes_of<Other>, typename detail::with_other_recipe<Block, computation, computation_of<Other>>::type>;
 
@@ -337,13 +336,7 @@ class basic_decoder : public transformer<Recipe, decoder_parts<computation_of<Re
     this->with_output(p, [&](const auto& output) { logits_of(p, x, output, rows_r, logits_rv); });
   }
 
-  /// Length of the adapter's prefix before every sequence; a cache needs room for it.
-  [[nodiscard]] std::size_t tokens_before() const {
-    if constexpr (requires { this->settings().adapter.tokens_before(); }) return this->settings().adapter.tokens_before();
-    return 0;
-  }
-
-  /// On this rank.
+  /// Key/value heads on this rank.
   [[nodiscard]] std::size_t kv_heads() const { return this->blocks().empty() ? this->config().num_kv_heads : this->blocks().front().kv_heads(); }
   /// Shape of a key/value cache for `rows` sequences of up to `capacity` tokens.
   [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t layers, std::size_t rows, std::size_t capacity) const {
@@ -418,6 +411,7 @@ inline namespace with_library {  // the models differ: parts compiled with and w
 template <class Recipe, class Family>
 class decoder : public detail::decoder_base<Recipe, Family> {
   using base = detail::decoder_base<Recipe, Family>;
+  static_assert(detail::members_are_axes<Recipe>());  // the trainer's model knows the axes only
 
  public:
   using family = Family;
@@ -427,7 +421,6 @@ class decoder : public detail::decoder_base<Recipe, Family> {
   using typename base::context_type;
   using typename base::options;
   using typename base::uninitialised_t;
-  /// With another recipe, e.g. on the dry device.
   template <class Other>
   using with_recipe = decoder<Other, Family>;
 

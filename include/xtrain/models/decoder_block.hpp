@@ -22,7 +22,6 @@ namespace xtrain {
 
 namespace detail {
 
-/// Constructs a norm; a type of either kind is given the family's kind.
 template <class Norm, class Recipe>
 [[nodiscard]] Norm make_norm(builder<Recipe>& build, const std::string& name, const decoder_config& c) {
   if constexpr (std::is_constructible_v<Norm, builder<Recipe>&, const std::string&, std::size_t, double, norm_kind, bool>)

@@ -71,10 +71,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// Defaults of most families; a family derives from it and overrides what differs.
-struct decoder_family {
-  static constexpr bool transposed_in_files = false;  ///< linear weights are [in, out] in files
-  static constexpr bool embedding_norm = false;       ///< a norm before the first block
+/// Defaults shared by most families; a family derives from it and overrides what differs.
+struct decoder_family : family_defaults {
+  static constexpr bool embedding_norm = false;       ///< embeddings are normalized before the first block
   static constexpr bool zero_centered_norm = false;   ///< RMSNorm scales by 1 + weight
   static constexpr bool scaled_embedding = false;     ///< embeddings are multiplied by sqrt(hidden size)
   static constexpr bool has_padding_index = false;    ///< the padding token's embedding is not trained
@@ -179,8 +178,10 @@ template <class Family>
   else return false;
 }
 template <class Family>
+concept names_block = requires { typename Family::template block<any_recipe, int, int, int>; };
+template <class Family>
 [[nodiscard]] constexpr block_kind block_kind_of() {
-  if constexpr (requires { typename Family::template block<any_recipe, int, int, int>; })
+  if constexpr (names_block<Family>)
     return std::is_same_v<typename Family::template block<any_recipe, int, int, int>, normalized_residual_block<any_recipe, int, int, int>>
                ? block_kind::normalized_residual
                : block_kind::other;

@@ -22,6 +22,7 @@
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/models/family_info.hpp>
 #include <xtrain/models/padding_index.hpp>
+#include <xtrain/models/recipe_members.hpp>
 #include <xtrain/models/transformer.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/embedding.hpp>
@@ -307,6 +308,7 @@ struct encoder_parts {
 template <class Recipe, class Family>
 class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computation_of<Recipe>, Family>> {
   using base = transformer<model_axes_of<Recipe>, encoder_parts<computation_of<Recipe>, Family>>;
+  static_assert(detail::members_are_axes<Recipe>());
 
  public:
   using recipe = Recipe;
@@ -339,21 +341,18 @@ class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computat
   [[nodiscard]] static bool has_row_per_token(std::string_view name) { return family_info().has_row_per_token(name); }
   /// The parameter that this tensor copies: files may hold copies of a tied masked-LM head and its bias. Empty: no copy.
   [[nodiscard]] std::string copied_by(std::string_view tensor) const {
-    if constexpr (requires { Family::copied_by(tensor, this->config()); })
-      return heads::ties_embeddings ? Family::copied_by(tensor, this->config()) : std::string();
-    else return (void)tensor, std::string();
+    return heads::ties_embeddings ? Family::copied_by(tensor, this->config()) : std::string();
   }
 
-  /// throws data_error when a host batch has segments or labels that the model lacks
-  template <class HostBatch>
-  void require_batch(const HostBatch& host) const {
+  /// throws data_error when a batch on the host has segments or labels that the model does not have
+  void require_batch(const batch_view& host) const {
     const auto require_below = [](std::span<const token> values, std::size_t limit, const char* what) {
       for (const token value : values)
         require<data_error>(value < 0 || static_cast<std::size_t>(value) < limit, "batch: ", what, " must be below ", limit, "; given ",
                             value);
     };
-    require_below(detail::segments_of(host), this->config().segments, "segments");
-    require_below(detail::labels_of(host), this->config().labels.size(), "labels");
+    require_below(host.segments, this->config().segments, "segments");
+    require_below(host.labels, this->config().labels.size(), "labels");
   }
 
   /// Vocabulary logits of selected tokens, without gradients: row i belongs to token rows_r[i] of the batch.

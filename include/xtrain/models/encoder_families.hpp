@@ -1,4 +1,4 @@
-// Loads an encoder of any family.
+// Loads encoders.
 #pragma once
 
 #include <algorithm>

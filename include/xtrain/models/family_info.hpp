@@ -12,7 +12,28 @@
 
 namespace xtrain {
 
-/// Names in files; how files and config.json are read and written.
+/// What most families have in common: every family derives from it and overrides what differs.
+struct family_defaults {
+  static constexpr const char* model_type = nullptr;  ///< of config.json; null: the family's name
+  static constexpr bool transposed_in_files = false;  ///< files hold linear weights as [in, out]
+  static constexpr const char* peft_task = "CAUSAL_LM";
+
+  /// Whether settings with this model_type are the family's, where several families share one.
+  static bool describes(const named_settings&) { return true; }
+  /// Whether a parameter may be missing in files.
+  static bool may_be_missing(std::string_view) { return false; }
+  /// The parameter that a tensor of files is a copy of; empty: none.
+  template <class Config>
+  static std::string copied_by(std::string_view, const Config&) {
+    return {};
+  }
+};
+
+/// The model_type of a family's config.json.
+template <class Family>
+inline constexpr const char* model_type_of = Family::model_type != nullptr ? Family::model_type : Family::name;
+
+/// Names in files, and how a family's files and config.json are read and written.
 template <class Config>
 struct family_info {
   const char* name;
@@ -49,20 +70,21 @@ struct family_info {
 
 namespace detail {
 
+/// A decoder's names have the head's. Other families have has_row_per_token(parameter).
+template <class Family>
+concept names_a_head = requires { Family::names().head; };
+
 template <class Family, class Config>
 [[nodiscard]] constexpr family_info<Config> make_family_info() {
   family_info<Config> info{};
-  info.name = info.model_type = Family::name;
-  if constexpr (requires { Family::model_type; }) info.model_type = Family::model_type;
+  info.name = Family::name;
+  info.model_type = model_type_of<Family>;
   info.architecture = Family::architecture;
-  if constexpr (requires { Family::transposed_in_files; }) info.transposed_in_files = Family::transposed_in_files;
+  info.transposed_in_files = Family::transposed_in_files;
   info.complete = [](Config& c) { Family::complete(c); };
   info.read = [](const named_settings& s) -> Config { return Family::read(s); };
   info.write = [](const Config& c, named_settings& s) { Family::write(c, s); };
-  info.describes = [](const named_settings& s) {
-    if constexpr (requires { Family::describes(s); }) return Family::describes(s);
-    else return (void)s, true;
-  };
+  info.describes = [](const named_settings& s) { return Family::describes(s); };
   info.other_names = [](const std::string& parameter) {
     std::vector<std::string> names = Family::other_names(parameter);
     const std::string blocks = Family::names().blocks;  // "model.layers."
@@ -71,22 +93,18 @@ template <class Family, class Config>
         names.push_back(std::move(without));
     return names;
   };
-  info.may_be_missing = [](const std::string& parameter) {
-    if constexpr (requires { Family::may_be_missing(parameter); }) return Family::may_be_missing(parameter);
-    else return (void)parameter, false;
-  };
+  info.may_be_missing = [](const std::string& parameter) { return Family::may_be_missing(parameter); };
   info.may_be_ignored = [](std::string_view tensor, const Config& c) { return Family::may_be_ignored(tensor, c); };
   info.adapter_targets = [] { return Family::adapter_targets(); };
-  info.peft_task = "CAUSAL_LM";
-  if constexpr (requires { Family::peft_task; }) info.peft_task = Family::peft_task;
+  info.peft_task = Family::peft_task;
   info.embedding_name = [] { return Family::names().embedding; };
   info.head_name = [] {
-    if constexpr (requires { Family::names().head; }) return Family::names().head;
+    if constexpr (names_a_head<Family>) return Family::names().head;
     else return std::string{};
   };
   info.has_row_per_token = [](std::string_view parameter) {
-    if constexpr (requires { Family::has_row_per_token(parameter); }) return Family::has_row_per_token(parameter);
-    else return parameter == Family::names().embedding + ".weight" || parameter == Family::names().head + ".weight";
+    if constexpr (names_a_head<Family>) return parameter == Family::names().embedding + ".weight" || parameter == Family::names().head + ".weight";
+    else return Family::has_row_per_token(parameter);
   };
   return info;
 }

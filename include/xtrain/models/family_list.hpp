@@ -22,14 +22,7 @@ namespace detail {
 /// config.json's model_type is the family's: its name, unless declared.
 template <class Family>
 [[nodiscard]] bool has_type(const std::string& model_type) {
-  if constexpr (requires { Family::model_type; }) return model_type == Family::model_type;
-  else return model_type == Family::name;
-}
-/// Families that share a model_type tell their settings apart.
-template <class Family, class Settings>
-[[nodiscard]] bool describes(const Settings& settings) {
-  if constexpr (requires { Family::describes(settings); }) return Family::describes(settings);
-  else return true;
+  return model_type == model_type_of<Family>;
 }
 
 }  // namespace detail
@@ -65,7 +58,7 @@ struct family_list {
   static void choose(const Settings& settings, const std::string& who, Use&& use) {
     const std::string type = settings.text_or("", {"model_type"});
     const auto try_all = [&](bool exactly) {
-      return ((detail::has_type<Families>(type) && (!exactly || detail::describes<Families>(settings)) ? (use(family_tag<Families>{}), true)
+      return ((detail::has_type<Families>(type) && (!exactly || Families::describes(settings)) ? (use(family_tag<Families>{}), true)
                                                                                                        : false) ||
               ...);
     };

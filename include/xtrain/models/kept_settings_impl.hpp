@@ -27,7 +27,7 @@
 
 namespace xtrain::detail {
 
-/// Named settings in memory, read as json_settings reads a file: a model can be constructed without component io.
+/// Named settings in memory, as json_settings reads a file: constructing a model does not need component io.
 class settings_in_memory final : public named_settings {
  public:
   explicit settings_in_memory(std::string who) : who_(std::move(who)) {}
@@ -162,7 +162,6 @@ class settings_in_memory final : public named_settings {
   std::string who_;
 };
 
-/// The config as read back from a saved folder.
 ///   throws  config_error
 [[nodiscard]] inline decoder_config read_again(const decoder_config& c) {
   const decoder_family_info& family = *c.family;

@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// Layers count tokens per expert; the head adds the loss; the layers' backward uses its gradient. Padding is routed but not counted (as in transformers'
+/// Layers count tokens per expert; the head adds the loss; the layers' backward uses its gradient. Padding is routed, not counted (as in transformers'
 /// load_balancing_loss_func with an attention mask).
 template <class Recipe>
 class load_balance {

@@ -24,17 +24,17 @@ struct on_dry_device : Recipe {
 
 namespace detail {
 
-/// The strategy's settings with the same ranks but no messages.
+template <class Config>
+concept has_transport = requires(Config& config) { config.ranks->carries(); };
+/// The strategy's settings for a dry run: the same ranks, but nothing is sent.
 template <class Config>
 [[nodiscard]] Config sending_nothing(Config config) {
-  if constexpr (requires { config.ranks->carries(); })
+  if constexpr (has_transport<Config>)
     if (config.ranks) config.ranks = std::make_shared<dry_transport>(config.ranks->rank(), config.ranks->size());
   return config;
 }
 template <class Config>
-concept can_send_nothing = std::is_empty_v<Config> || requires(Config& config) {
-  config.ranks->carries();
-};
+concept can_send_nothing = std::is_empty_v<Config> || has_transport<Config>;
 
 template <class Model>
 struct dry_run_of {

@@ -7,7 +7,9 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/layers/attention_mask.hpp>
+#include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/positions.hpp>
+#include <xtrain/models/concepts.hpp>
 
 namespace xtrain::detail {
 
@@ -15,7 +17,7 @@ namespace xtrain::detail {
 template <class Model>
 [[nodiscard]] bool needs_positions(const Model& model) {
   if (attention_mask_of(model).kind != attention_mask::rule::causal) return false;
-  if constexpr (requires { model.config().family->positions; }) {
+  if constexpr (clause::model_has_a_family<Model>) {
     const auto& sizes = model.config();
     const position_kind kind = sizes.family->positions;
     const bool turns = kind == position_kind::rotary || kind == position_kind::rotary_2d || (kind == position_kind::rotary_or_alibi && !sizes.alibi);
@@ -24,12 +26,11 @@ template <class Model>
   return false;
 }
 
-///   rows    has b, t, tokens, positions (or none) and what the model checks
-///   who     begins the message
-///   throws  shape_error when sequences exceed the model's maximum; data_error when there is no token, a token or position is out of range, or
-///           positions are missing
-template <class Model, class Rows>
-void require_batch(const Model& model, const Rows& rows, const char* who) {
+/// And what an encoder checks; `who` begins the message.
+///   throws  shape_error when sequences are longer than the model's maximum; data_error when there is no token, a token is not in the vocabulary, a
+///           position is out of range, or positions are missing
+template <class Model>
+void require_batch(const Model& model, const batch_view& rows, const char* who) {
   const std::size_t vocabulary = model.config().vocab_size, context = model.config().max_position_embeddings;
   require<data_error>(rows.b > 0 && rows.t > 0, who, ": a batch must have at least one sequence of at least one token; given ", rows.b, " sequences of ",
                       rows.t);
@@ -46,7 +47,7 @@ void require_batch(const Model& model, const Rows& rows, const char* who) {
                       " tokens: its index in its sample, from 0; a batch has none");
   require_below(rows.tokens, vocabulary, "tokens", "vocabulary");
   require_below(rows.positions, context, "positions", "max_position_embeddings");
-  if constexpr (requires { model.require_batch(rows); }) model.require_batch(rows);
+  if constexpr (clause::model_checks_batches<Model>) model.require_batch(rows);
 }
 
 }  // namespace xtrain::detail

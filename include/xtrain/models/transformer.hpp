@@ -33,7 +33,6 @@ namespace xtrain {
 
 namespace detail {
 
-/// Parameter alignment that the optimizer wants, in elements.
 template <class Recipe>
 inline constexpr std::size_t layout_alignment_of = 1;
 template <class Recipe>
@@ -84,7 +83,9 @@ class transformer {
       xtrain::recompute_policy<typename Recipe::recompute>,
       "xtrain recipe: 'recompute' must be a recompute policy (recompute_none, recompute_full, recompute_selective<...>); see layers/README.md");
   static_assert(xtrain::adapter<typename Recipe::adapter>,
-                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, freeze, lora, qlora, qat, qat_lora, prefix_tuning); see adapt/README.md");
+                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, freeze, lora, qlora, qat, qat_lora, prefix_tuning); one of your own has hooks "
+                "(xtrain::hooks<> if it has no optional members); see adapt/README.md");
+  static_assert(detail::adapter_hooks_are_members<typename Recipe::adapter, computation, pass<computation>, store, typename device::stream>());
   static_assert(
       device_computes<device, compute>,
       "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "
@@ -137,6 +138,16 @@ class transformer {
   }
 
   [[nodiscard]] attention_mask mask() const { return Parts::mask(config_); }
+  /// What a model says of its own parameters and of tensors in files, in addition to its family: nothing, unless it has members of these names.
+  [[nodiscard]] static bool may_be_missing(std::string_view) { return false; }
+  [[nodiscard]] static bool may_be_ignored(std::string_view) { return false; }
+  /// The parameter that a tensor in files must be a copy of, where both are one parameter of the model; empty: none.
+  [[nodiscard]] static std::string copied_by(std::string_view) { return {}; }
+  /// Length of an adapter's prefix in front of every sequence; a cache must have room for it too.
+  [[nodiscard]] std::size_t tokens_before() const {
+    if constexpr (has_hook<typename Recipe::adapter, hook::on_attention>) return options_.adapter.tokens_before();
+    else return 0;
+  }
 
   /// Counted as parallel hooks do: 0 is the embedding, then the layers, then the output.
   [[nodiscard]] std::size_t parameter_blocks() const { return config_.num_layers + 2; }
@@ -148,7 +159,6 @@ class transformer {
   /// Adds to gradients. last_of_step: a block's gradients are complete after this pass.
   void backward(pass<computation>& p, stash<device>& layer_inputs, bool last_of_step) const;
 
-  /// Training has a load-balancing loss.
   [[nodiscard]] bool balances_load() const {
     if constexpr (has_experts) return Parts::balances_load(config_);
     else return false;
@@ -189,7 +199,6 @@ class transformer {
   /// Uninitialized.
   ///   alignment   of parameters in the flat store, in elements
   transformer(uninitialised_t, config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1);
-  /// Initialized as in the family's paper.
   transformer(config_type sizes, const context_type& on, const options& settings, std::size_t alignment = 1);
 
   /// The hidden state after all layers, without gradients: work(x, output layer), x [n, hidden_size].
@@ -216,8 +225,8 @@ class transformer {
     else return false;
   }
   [[nodiscard]] std::size_t first_position() const {
-    if constexpr (requires { options_.adapter.positions_before(); }) return options_.adapter.positions_before();
-    return 0;
+    if constexpr (has_hook<typename Recipe::adapter, hook::on_attention>) return options_.adapter.positions_before();
+    else return 0;
   }
   static tensor_shard shard_of(const parallel_state& parallel) {
     if constexpr (has_tensor_parallel<Recipe>) return parallel.layers();
@@ -265,7 +274,7 @@ class transformer {
     return {layer_inputs.template push<compute>(n * c), {n, c}};
   }
 
-  /// Embedding and layers of a range; returns the last layer's output. layer_inputs holds each layer's output and the address of its input.
+  /// Embedding and layers of a range; returns the last layer's output. layer_inputs: each layer's output, and the address of its input.
   matrix_view<compute, memory> hidden(pass<computation>& p, stash<device>& layer_inputs, const block_range& range,
                                       matrix_view<compute, memory> x) const;
   void end_load(pass<computation>& p) const {
@@ -329,8 +338,7 @@ void transformer<Recipe, Parts>::initialise_adapter() {
 template <class Recipe, class Parts>
 void transformer<Recipe, Parts>::on_weights_loaded() {
   parameters_->note_change();
-  if constexpr (requires { Recipe::adapter::on_weights_loaded(*parameters_, *stream_); })
-    Recipe::adapter::on_weights_loaded(*parameters_, *stream_);
+  if constexpr (has_hook<typename Recipe::adapter, hook::on_weights_loaded>) Recipe::adapter::on_weights_loaded(*parameters_, *stream_);
 }
 
 template <class Recipe, class Parts>
@@ -425,7 +433,7 @@ template <class Recipe, class Parts>
 void transformer<Recipe, Parts>::keep_own_blocks() {
   if constexpr (has_expert_parallel<Recipe>)
     if (const tensor_shard experts = parallel_->expert_shard(); experts.is_sharded()) parameters_->keep_owned_by(experts.rank);
-  if constexpr (requires { parallel_->assign_blocks(config_.num_layers, xtrain::parameter{}); }) {
+  if constexpr (clause::strategy_divides_blocks<parallel_state>) {
     parallel_->assign_blocks(config_.num_layers, Parts::ties_embeddings(config_) ? embedding_.table() : xtrain::parameter{});
     if (!parallel_->holds_all()) parameters_->keep([&](const auto& e) { return parallel_->holds(e); });
   }

@@ -11,6 +11,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/kind_names.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/pinned_memory.hpp>
@@ -96,8 +97,7 @@ struct distillation {
           log_probs_(on, sizes.micro_batches * values_ * sizeof(accumulate), memory_role::batch),
           staged_ids_(on, is_dry_run(on) ? 0 : 2 * sizes.micro_batches * values_ * sizeof(token)),
           staged_log_probs_(on, is_dry_run(on) ? 0 : 2 * sizes.micro_batches * values_ * sizeof(accumulate)) {
-      require<config_error>(settings.ratio >= 0.0 && settings.ratio <= 1.0, "distillation: ratio must be in [0, 1]; given ", settings.ratio);
-      require<config_error>(settings.temperature > 0.0, "distillation: temperature must be positive; given ", settings.temperature);
+      require_ranges("distillation", settings);
       require<config_error>(settings.top_k == 0 || settings.kind == divergence_kind::forward,
                             "distillation: with stored log-probabilities (top_k) the divergence must be forward");
       if constexpr (has_context_parallel<Recipe>)

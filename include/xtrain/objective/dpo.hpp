@@ -8,6 +8,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/kind_names.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/sequence_objective.hpp>
 #include <xtrain/ops/launch.hpp>
@@ -80,9 +81,8 @@ struct dpo {
 inline void dpo::require_config(const config& c) {
   const bool is_robust = c.kind == preference_kind::robust;
   require<config_error>(c.kind != preference_kind::odds_ratio, "dpo: kind must be sigmoid, robust, hinge or ipo; for odds_ratio choose orpo");
-  require<config_error>(c.beta > 0.0, "dpo: beta must be positive; given ", c.beta);
-  require<config_error>(c.label_smoothing >= 0.0 && c.label_smoothing < (is_robust ? 0.5 : 1.0), "dpo: label_smoothing must be in [0, ",
-                        is_robust ? "0.5" : "1", "); given ", c.label_smoothing);
+  require_ranges("dpo", c);
+  require<config_error>(!is_robust || c.label_smoothing < 0.5, "dpo: label_smoothing must be in [0, 0.5) for the kind robust; given ", c.label_smoothing);
   require<config_error>(c.label_smoothing == 0.0 || c.kind == preference_kind::sigmoid || is_robust,
                         "dpo: label_smoothing is for the kinds sigmoid and robust only; given ", c.label_smoothing);
 }

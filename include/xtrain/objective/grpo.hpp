@@ -12,6 +12,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/kind_names.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/context_shard.hpp>
@@ -76,9 +77,7 @@ struct grpo {
   /// throws config_error for a setting out of range; data_error when a batch does not have what the settings need
   static void require_batch(const config& settings, const batch_view& batch);
   static void require_config(const config& c) {
-    require<config_error>(c.beta >= 0.0, "grpo: beta must not be negative; given ", c.beta);
-    require<config_error>(c.epsilon_low > 0.0 && c.epsilon_high > 0.0, "grpo: epsilon_low and epsilon_high must be positive; given ", c.epsilon_low,
-                          " and ", c.epsilon_high);
+    require_ranges("grpo", c);
     require<config_error>((c.max_completion_length > 0) == (c.kind == grpo_kind::dr_grpo),
                           "grpo: max_completion_length must be given for the kind dr_grpo, and for no other; given ", c.max_completion_length);
   }

@@ -10,6 +10,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/kind_names.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/sequence_objective.hpp>
 #include <xtrain/ops/launch.hpp>
@@ -71,11 +72,7 @@ struct kto {
       require<data_error>(!has_target(batch, i) || batch.labels[i] == 0 || batch.labels[i] == 1,
                           "kto: the label of an answer must be 1 (desirable) or 0 (undesirable); sequence ", i, " has ", batch.labels[i]);
   }
-  static void require_config(const config& c) {
-    require<config_error>(c.beta > 0.0, "kto: beta must be positive; given ", c.beta);
-    require<config_error>(c.desirable_weight >= 0.0 && c.undesirable_weight >= 0.0, "kto: desirable_weight and undesirable_weight must not be negative; given ",
-                          c.desirable_weight, " and ", c.undesirable_weight);
-  }
+  static void require_config(const config& c) { require_ranges("kto", c); }
   [[nodiscard]] static reference_use reference(const config&) { return reference_use::sequence_log_probs; }
 
   template <class Device, class Memory>

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 
+#include <xtrain/comm/channel_origin.hpp>
 #include <xtrain/core/lifetime.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
@@ -23,8 +25,8 @@ class log_prob_source {
   [[nodiscard]] virtual const void* parameters() const { return nullptr; }
   /// 0: not known.
   [[nodiscard]] virtual std::size_t vocab_size() const { return 0; }
-  /// The transport of its ranks, by which their channels are told apart; null: it has one rank, or shares no channels.
-  [[nodiscard]] virtual const void* channels() const { return nullptr; }
+  /// Where its ranks send; by default it has one rank, or shares no channels.
+  [[nodiscard]] virtual channel_origin channels() const { return {}; }
   /// The memory that it takes, for the plan of the run.
   [[nodiscard]] virtual planned_memory plan() const { return {}; }
   /// For those who refer to it: whether it is still here.
@@ -33,5 +35,26 @@ class log_prob_source {
  private:
   detail::address_lifetime lifetime_;
 };
+
+namespace clause {
+
+/// plan(): the memory that a second model takes.
+template <class Source>
+concept source_has_a_plan = requires(const Source& source) {
+  { source.plan() } -> std::convertible_to<planned_memory>;
+};
+
+}  // namespace clause
+
+namespace detail {
+
+/// Nothing of a source without a plan().
+template <class Source>
+[[nodiscard]] planned_memory plan_of([[maybe_unused]] const Source& source) {
+  if constexpr (clause::source_has_a_plan<Source>) return source.plan();
+  else return {};
+}
+
+}  // namespace detail
 
 }  // namespace xtrain

@@ -9,6 +9,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/objective/concepts.hpp>
 
 namespace xtrain {
@@ -78,11 +79,7 @@ struct next_token {
   };
 
  private:
-  static void require_config(const config& settings) {
-    require<config_error>(settings.label_smoothing >= 0.0 && settings.label_smoothing < 1.0, "next_token: label_smoothing must be in [0, 1); given ",
-                          settings.label_smoothing);
-    require<config_error>(settings.z_loss >= 0.0, "next_token: z_loss must not be negative; given ", settings.z_loss);
-  }
+  static void require_config(const config& settings) { require_ranges("next_token", settings); }
 };
 
 static_assert(objective<next_token>);

@@ -7,6 +7,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/sequence_objective.hpp>
 #include <xtrain/ops/launch.hpp>
@@ -41,7 +42,7 @@ struct orpo {
     require_pairs(name, "chosen and rejected in turn", batch);
     require_targets_of_both(name, batch);
   }
-  static void require_config(const config& c) { require<config_error>(c.beta > 0.0, "orpo: beta must be positive; given ", c.beta); }
+  static void require_config(const config& c) { require_ranges("orpo", c); }
   [[nodiscard]] static reference_use reference(const config&) { return reference_use::none; }
 
   template <class Device, class Memory>

@@ -9,6 +9,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
@@ -54,9 +55,8 @@ struct ppo {
   /// throws config_error for a setting out of range; data_error when a batch does not have what it needs
   static void require_batch(const config& settings, const batch_view& batch);
   static void require_config(const config& c) {
-    require<config_error>(c.epsilon_low > 0.0 && c.epsilon_high > 0.0, "ppo: epsilon_low and epsilon_high must be positive; given ", c.epsilon_low, " and ",
-                          c.epsilon_high);
-    require<config_error>(c.temperature > 0.0 && std::isfinite(c.temperature), "ppo: temperature must be positive; given ", c.temperature);
+    require_ranges("ppo", c);
+    require<config_error>(std::isfinite(c.temperature), "ppo: temperature must be positive; given ", c.temperature);
   }
   [[nodiscard]] static double log_prob_temperature(const config& c) { return c.temperature; }
   [[nodiscard]] static reference_use reference(const config&) { return reference_use::none; }

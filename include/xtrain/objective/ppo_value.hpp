@@ -12,6 +12,7 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
@@ -55,10 +56,7 @@ struct ppo_value {
     detail::require_token_values(name, "old values", "ppo_rollouts", batch, batch.old_values);
     detail::require_token_values(name, "returns", "ppo_rollouts", batch, batch.returns);
   }
-  static void require_config(const config& c) {
-    require<config_error>(c.clip_range > 0.0, "ppo_value: clip_range must be positive; given ", c.clip_range);
-    require<config_error>(c.coefficient >= 0.0 && std::isfinite(c.coefficient), "ppo_value: coefficient must not be negative; given ", c.coefficient);
-  }
+  static void require_config(const config& c) { require_ranges("ppo_value", c); }
   /// throws config_error unless the score head is trained
   template <class Model>
   static void require_model(const Model& model) {

@@ -10,6 +10,7 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/pinned_memory.hpp>
@@ -54,10 +55,7 @@ struct reward {
     require_targets_of_both(name, batch);
     require<data_error>(batch.reference_log_probs.empty(), "reward: there is no reference model; a batch must not have its log-probabilities");
   }
-  static void require_config(const config& c) {
-    require<config_error>(c.margin >= 0.0 && c.center_rewards_coefficient >= 0.0,
-                          "reward: margin and center_rewards_coefficient must not be negative; given ", c.margin, " and ", c.center_rewards_coefficient);
-  }
+  static void require_config(const config& c) { require_ranges("reward", c); }
   /// throws config_error unless the score head is trained
   template <class Model>
   static void require_model(const Model& model) {

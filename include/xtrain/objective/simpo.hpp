@@ -7,6 +7,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/sequence_objective.hpp>
 #include <xtrain/ops/launch.hpp>
@@ -47,11 +48,7 @@ struct simpo {
     require_pairs(name, "chosen and rejected in turn", batch);
     require_targets_of_both(name, batch);
   }
-  static void require_config(const config& c) {
-    require<config_error>(c.beta > 0.0, "simpo: beta must be positive; given ", c.beta);
-    require<config_error>(c.gamma >= 0.0 && c.nll_weight >= 0.0, "simpo: gamma and nll_weight must not be negative; given ", c.gamma, " and ", c.nll_weight);
-    require<config_error>(c.label_smoothing >= 0.0 && c.label_smoothing < 1.0, "simpo: label_smoothing must be in [0, 1); given ", c.label_smoothing);
-  }
+  static void require_config(const config& c) { require_ranges("simpo", c); }
   [[nodiscard]] static reference_use reference(const config&) { return reference_use::none; }
 
   template <class Device, class Memory>

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include <xtrain/comm/channel_origin.hpp>
 #include <xtrain/core/lifetime.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
@@ -25,8 +26,8 @@ class teacher_source {
   virtual void logits(execution<Device>& on, std::size_t slot, std::size_t first, matrix_view<A, typename Device::memory> logits_nv) = 0;
   /// The parameters that it computes with, by which models are told apart; null: it has none.
   [[nodiscard]] virtual const void* parameters() const { return nullptr; }
-  /// The transport of its ranks, by which their channels are told apart; null: it has one rank, or shares no channels.
-  [[nodiscard]] virtual const void* channels() const { return nullptr; }
+  /// Where its ranks send; by default it has one rank, or shares no channels.
+  [[nodiscard]] virtual channel_origin channels() const { return {}; }
   /// The memory that it takes, for the plan of the run.
   [[nodiscard]] virtual planned_memory plan() const { return {}; }
   /// For those who refer to it: whether it is still here.

@@ -32,7 +32,7 @@ using kernel::preference_kind;
 /// See kernel::preference_loss.
 struct preference_settings {
   preference_kind kind = preference_kind::sigmoid;
-  double beta = 0.1;               ///< strength of the pull to the reference model; ipo: τ
+  double beta = 0.1;               ///< strength of the constraint to the reference model; ipo: τ
   double label_smoothing = 0.0;    ///< probability of a wrongly ordered pair: sigmoid (cDPO), robust
   double margin = 0.0;             ///< SimPO's γ; not for ipo and odds_ratio
   bool average_log_probs = false;  ///< log-probabilities per token: trl's ipo and sigmoid_norm, SimPO, ORPO
@@ -86,7 +86,7 @@ void preference_loss(execution<Device>& on, const preference_settings& settings,
 
 /// See kernel::kto_loss.
 struct kto_settings {
-  double beta = 0.1;  ///< strength of the pull to the reference model
+  double beta = 0.1;  ///< strength of the constraint to the reference model
   double desirable_weight = 1.0, undesirable_weight = 1.0;
   bool estimates_kl = true;
 };

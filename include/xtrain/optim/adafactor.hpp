@@ -9,6 +9,7 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/matrix_optimizer.hpp>
 #include <xtrain/optim/concepts.hpp>
@@ -117,16 +118,11 @@ struct adafactor {
     static constexpr std::uint32_t rounding_site = 0xffff0000U;
 
     static const config& checked(const config& c) {
-      require<config_error>(c.clip_threshold > 0, "adafactor: clip_threshold must be positive; given ", c.clip_threshold);
       require<config_error>(c.decay_rate < 0, "adafactor: decay_rate must be negative; given ", c.decay_rate);
-      require<config_error>(c.beta1 >= 0 && c.beta1 < 1, "adafactor: beta1 must be in [0, 1); given ", c.beta1);
-      require<config_error>(c.epsilon1 > 0 && c.epsilon2 >= 0, "adafactor: epsilon1 must be positive and epsilon2 not negative; given ", c.epsilon1,
-                            " and ", c.epsilon2);
-      require<config_error>(c.weight_decay >= 0, "adafactor: weight_decay must not be negative; given ", c.weight_decay);
       require<config_error>(c.relative_step || !(c.warmup_init || c.at_most_learning_rate),
                             "adafactor: warmup_init and at_most_learning_rate need relative_step");
       require<config_error>(!(c.warmup_init && c.at_most_learning_rate), "adafactor: warmup_init and at_most_learning_rate exclude each other");
-      return c;
+      return require_ranges(name, c);
     }
     [[nodiscard]] static bool is_matrix(const entry_type& entry) { return entry.spec.shape.size() == 2; }
     [[nodiscard]] std::size_t index_of(const entry_type& entry) const { return static_cast<std::size_t>(&entry - store_->entries().data()); }

@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/ops/optimizer.hpp>
 #include <xtrain/optim/adam_corrections.hpp>
-#include <xtrain/optim/checked_betas.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/master.hpp>
 
@@ -41,7 +41,7 @@ struct adamw {
 
     /// throws config_error when a setting is outside its range
     state(const config& settings, execution<Device>& on, const parameter_store<Device, Precision>& store)
-        : settings_(detail::checked_betas(name, settings)), master_(on, store),
+        : settings_(require_ranges(name, settings)), master_(on, store),
           m_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer),
           v_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer) {
       fill_zero(on.stream, m_.template as<dtype>());

@@ -10,10 +10,10 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/device/kernel/dynamic_code.hpp>
 #include <xtrain/ops/optimizer.hpp>
 #include <xtrain/optim/adam_corrections.hpp>
-#include <xtrain/optim/checked_betas.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/master.hpp>
 #include <xtrain/optim/state_part.hpp>
@@ -60,7 +60,7 @@ struct adamw_8bit {
     ///   throws  config_error when this rank has tensor-parallel shards of parameters, whose blocks would be others than those of whole
     ///           parameters, when the store is not laid out for blocks, or when a setting is outside its range
     state(const config& settings, execution<Device>& on, const store_type& store)
-        : settings_(detail::checked_betas(name, settings)), store_(&checked(store)), master_(on, store), pieces_(pieces_of_this_rank()),
+        : settings_(require_ranges(name, settings)), store_(&checked(store)), master_(on, store), pieces_(pieces_of_this_rank()),
           m_code_(zeros<std::uint8_t>(on, store.stepped())), v_code_(zeros<std::uint8_t>(on, store.stepped())),
           m_scale_(zeros<float>(on, store.stepped() / dynamic_code::block)),
           v_scale_(zeros<float>(on, store.stepped() / dynamic_code::block)), m_(zeros<wide>(on, small_)), v_(zeros<wide>(on, small_)) {}

@@ -14,6 +14,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/kind_names.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/device/kernel/matmul.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/launch.hpp>
@@ -21,7 +22,6 @@
 #include <xtrain/ops/optimizer.hpp>
 #include <xtrain/optim/adam_corrections.hpp>
 #include <xtrain/optim/adamw.hpp>
-#include <xtrain/optim/checked_betas.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/master.hpp>
 #include <xtrain/optim/parameter_piece.hpp>
@@ -177,13 +177,8 @@ struct muon {
     static constexpr std::uint32_t rounding_site = 0xffff0000U;
 
     static const config& checked(const config& c) {
-      require<config_error>(c.momentum >= 0 && c.momentum < 1, "muon: momentum must be in [0, 1); given ", c.momentum);
-      require<config_error>(c.epsilon > 0, "muon: epsilon must be positive; given ", c.epsilon);
       require<config_error>(c.steps > 0 && c.steps < 100, "muon: steps must be 1 to 99; given ", c.steps);
-      require<config_error>(c.learning_rate_ratio >= 0 && c.weight_decay >= 0,
-                            "muon: learning_rate_ratio and weight_decay must not be negative; given ", c.learning_rate_ratio, " and ", c.weight_decay);
-      (void)detail::checked_betas("muon: adamw", c.adamw);
-      return c;
+      return require_ranges(name, c);
     }
     [[nodiscard]] static std::size_t index_of(const store_type& store, const typename store_type::entry& entry) {
       return static_cast<std::size_t>(&entry - store.entries().data());

@@ -7,6 +7,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/setting.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/ops/optimizer.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/master.hpp>
@@ -73,9 +74,7 @@ struct sgd {
     static constexpr std::uint32_t rounding_site = 0xffff0000U;
 
     static const config& checked(const config& c) {
-      require<config_error>(c.momentum >= 0 && c.weight_decay >= 0, "sgd: momentum and weight_decay must not be negative; given ", c.momentum, " and ",
-                            c.weight_decay);
-      return c;
+      return require_ranges(name, c);
     }
 
     config settings_;

@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -90,13 +91,51 @@ concept strategy_collects_parameters =
 template <class P, class Device, class Store>
 concept strategy_combines_matrices = combines_matrices<strategy_state<P, Device>, Device, Store>;
 
-/// A strategy may run the micro-batches of a step itself, in its own order: then its runner<Model> replaces the trainer's loop.
+/// add_up(sums): sums numbers of the stages of a pipeline, of which only the last has losses; the others have 0.
+template <class State>
+concept strategy_has_stages = requires(State& state, std::span<double> sums) {
+  state.add_up(sums);
+};
+
+/// Its config has the transport of several ranks.
+template <class Config>
+concept strategy_config_has_ranks = requires(const Config& config) {
+  config.ranks->size();
+  { config.ranks == nullptr } -> std::convertible_to<bool>;
+};
+
+/// steps_are_queued(count): how many steps the trainer has queued.
+template <class State>
+concept strategy_counts_queued_steps = requires(State& state, std::size_t count) { state.steps_are_queued(count); };
+
+/// collect(stream, store, entry, array, whole, at): the same for a parameter that begins at `at` of the array.
+template <class State, class Model, class Entry, class Span, class Value>
+concept strategy_collects_at = requires(State& state, Model& model, const Entry& entry, Span span, std::span<Value> whole, std::optional<std::size_t> at) {
+  state.collect(model.stream(), model.parameters(), entry, span, whole, at);
+};
+/// collect_state(stream, store, entry, first, own, whole): the same for an array of any shape.
+template <class State, class Model, class Entry, class Span, class Value>
+concept strategy_collects_state = requires(State& state, Model& model, const Entry& entry, Span own, std::span<Value> whole, std::size_t first) {
+  state.collect_state(model.stream(), model.parameters(), entry, first, own, whole);
+};
+
+/// A strategy may run the micro-batches of a step itself, in its own order: then its runner<Model> replaces whole_model_runner.
 template <class P, class Model>
 concept strategy_runs_steps = requires {
   typename P::template runner<Model>;
 };
 
 }  // namespace clause
+
+namespace detail {
+
+/// Numbers that the last stage of a pipeline has computed, on all of its stages. Collective.
+template <class State>
+void add_up_stages([[maybe_unused]] State& strategy, [[maybe_unused]] std::span<double> sums) {
+  if constexpr (clause::strategy_has_stages<State>) strategy.add_up(sums);
+}
+
+}  // namespace detail
 
 /// Device-independent requirements. Whether a strategy works on a device is checked where both are known: `parallel_strategy_for`.
 template <class P>

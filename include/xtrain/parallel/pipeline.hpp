@@ -27,10 +27,7 @@ struct pipeline {
                 "tensor_parallel or sequence_parallel, context_parallel or ring_context_parallel, expert_parallel; see parallel/README.md");
   static constexpr std::string_view name = Schedule::name;
   static constexpr bool has_sequence_parallel = has_sequence_parallel_of<Beside>;
-  static constexpr bool splits_backwards = [] {
-    if constexpr (requires { Schedule::splits_backwards; }) return static_cast<bool>(Schedule::splits_backwards);
-    else return false;
-  }();
+  static constexpr bool splits_backwards = splits_backwards_of<Schedule>;
   using config = pipeline_ranks;
   template <class Device>
   using state = detail::pipeline_state<Device, Beside>;

@@ -29,11 +29,11 @@ struct machine {
   link_speed inside{};   ///< within a node
   link_speed between{};  ///< between nodes
 
-  double matmul_share = 0.7;     ///< of peak FLOP/s; large products of a good library
+  double matmul_share = 0.7;  ///< of peak FLOP/s; large products of a good library
   double bandwidth_share = 0.8;
   double link_share = 0.8;
-  double launch = 0;             ///< seconds per kernel
-  double message = 7e-6;         ///< processor seconds per message; measured between processes and threads of one host
+  double launch = 0;      ///< seconds per kernel
+  double message = 7e-6;  ///< processor seconds per message; measured between processes and threads of one host
 
   /// Peak FLOP/s by dtype name.
   ///   throws  config_error when unsupported

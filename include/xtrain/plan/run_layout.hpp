@@ -8,6 +8,7 @@
 #include <xtrain/comm/mesh.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/layers/context_shard.hpp>
+#include <xtrain/parallel/concepts.hpp>
 #include <xtrain/parallel/pipeline.hpp>
 #include <xtrain/parallel/schedule/schedule.hpp>
 
@@ -45,8 +46,7 @@ template <class Schedule, class Beside>
 inline constexpr std::size_t zero_stage_of<pipeline<Schedule, Beside>> = zero_stage_of<Beside>;
 template <class Strategy>
 [[nodiscard]] constexpr bool has_sequence_parallel() {
-  if constexpr (requires { Strategy::has_sequence_parallel; }) return Strategy::has_sequence_parallel;
-  else return false;
+  return has_sequence_parallel_of<Strategy>;
 }
 
 }  // namespace detail
@@ -62,16 +62,16 @@ template <class Recipe>
                     .zero_stage = detail::zero_stage_of<strategy>,
                     .forward_share = Recipe::recompute::drops_blocks ? 1.0 / 4 : 1.0 / 3,
                     .schedule = detail::schedule_of<strategy>::make};
-  if constexpr (requires { config.ranks; }) {
+  if constexpr (clause::strategy_config_has_ranks<typename strategy::config>) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
     auto& [data, tensor, stages, context, expert] = layout.mesh;
     tensor = config.tensor_parallel_size;
     context = config.context_parallel_size;
     expert = config.expert_parallel_size;
     const std::size_t together = tensor * context * expert;
-    if constexpr (requires { config.shards; })
-      if (config.shards == 1) layout.zero_stage = 0;
-    if constexpr (requires { config.chunks; }) {  // `data` counts all ranks with other sequences, whatever their experts
+    if (config.shards == 1) layout.zero_stage = 0;  // no sharding
+    // `data` counts all ranks with other sequences of the batch, whatever experts they hold
+    if constexpr (std::is_same_v<typename strategy::config, pipeline_ranks>) {
       const std::size_t beside = config.data_parallel_size * tensor * context;
       require<config_error>(together > 0 && beside > 0 && ranks % beside == 0 && config.data_parallel_size % expert == 0,
                             "layout: ranks must be a multiple of data x tensor x context, and data of expert; given ", ranks, ", ",

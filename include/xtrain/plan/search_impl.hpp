@@ -26,7 +26,6 @@
 
 namespace xtrain {
 
-/// A schedule cache per thread.
 struct layout_search::caches_of_threads {
   explicit caches_of_threads(std::size_t threads) {
     for (std::size_t i = 0; i < threads; ++i) all_.push_back(std::make_shared<schedule_cache>());

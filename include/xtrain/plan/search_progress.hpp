@@ -10,7 +10,7 @@ struct search_progress {
   std::size_t done = 0, all = 0;
   std::size_t layouts = 0;  ///< in the search
   std::size_t planned = 0;
-  double fastest = 0;       ///< step seconds of the fastest that fits; 0: none yet
+  double fastest = 0;  ///< step seconds of the fastest that fits; 0: none yet
 };
 
 /// Receives progress, one call at a time, from any search thread.

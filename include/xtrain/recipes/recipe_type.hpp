@@ -1,4 +1,4 @@
-// The recipe type that a run description asks for: the policies of each axis, as C++ names.
+// The recipe type of a run description: C++ policies per axis.
 #pragma once
 
 #include <string>
@@ -8,23 +8,23 @@
 
 namespace xtrain {
 
-/// Policies by their names in this library, without the namespace: {"cpu", "bf16_mixed", "parallel<zero<2>, tensor_parallel>", ...}. What a run description
-/// says beyond them (sizes, rates, files) is a run-time value.
+/// Policies by name, without namespace: {"cpu", "bf16_mixed", "parallel<zero<2>, tensor_parallel>", ...}. Other settings (sizes, rates, files) are run-time
+/// values.
 struct recipe_type {
   std::string device = "cpu", precision = "fp32", parallel = "single", optimizer = "adamw", objective = "next_token", recompute = "recompute_none",
               offload = "no_offload", adapter = "no_adapter";
 
   friend bool operator==(const recipe_type&, const recipe_type&) = default;
 
-  /// The struct, as a program of one's own would have it.
+  /// The struct as C++ source.
   [[nodiscard]] std::string text(const std::string& name = "recipe") const;
-  /// A file name for the type: what is not the default, joined by dashes.
+  /// A file name: what differs from defaults, joined by dashes.
   [[nodiscard]] std::string key() const;
-  /// The call that makes a trainer of this type in a CMake project.
+  /// The CMake call for a trainer of this type.
   [[nodiscard]] std::string cmake(const std::string& name, const std::string& source) const;
 };
 
-/// throws  config_error when no recipe type does what the description says
+/// throws  config_error when no recipe type fits
 [[nodiscard]] recipe_type recipe_of(const run_description& run);
 
 }  // namespace xtrain

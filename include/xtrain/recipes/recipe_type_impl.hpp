@@ -14,7 +14,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Each axis: its name in a recipe, the member, and what a recipe has that says nothing about it.
+/// Per axis: name, member, default.
 template <class Recipe>
 [[nodiscard]] auto axes_of(Recipe& recipe) {
   const static recipe_type plain;
@@ -34,7 +34,7 @@ template <class Recipe>
                               {"adapter", &recipe.adapter, &plain.adapter}}};
 }
 
-/// zero<2> becomes xtrain::zero<2>; numbers stay.
+/// zero<2> becomes xtrain::zero<2>.
 [[nodiscard]] inline std::string qualified(const std::string& type) {
   std::string result;
   bool inside = false;

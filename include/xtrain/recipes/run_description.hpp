@@ -1,5 +1,5 @@
-// A training run as data: what every front end (torchtune's YAML, Megatron's and Hugging Face's flags, DeepSpeed's JSON) is translated into, and what a
-// recipe type follows from. It is printed, saved beside checkpoints, and read again.
+// A training run as data, to which front ends (torchtune's YAML, Megatron's and Hugging Face's flags, DeepSpeed's JSON) translate and which determines a recipe
+// type. Printed, saved with checkpoints, read again.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace xtrain {
 
-/// Which model, and where its weights come from.
+/// The model and its weights.
 struct model_description {
-  std::string folder{};                   ///< with config.json and weights; empty: sizes are `config`'s and weights are random
-  std::vector<std::string> files{};       ///< weight files of the folder, when they are not those that it names itself
-  std::string family{};                   ///< a config.json's model_type; empty: the folder's
-  json config = json::object();           ///< members of a config.json. With a folder: what it must agree with (the sizes that a config names)
-  json override_config = json::object();  ///< members that replace the folder's; unknown ones are warned of
-  bool random_weights = false;            ///< initialized from `seed`, though the folder may have weights
-  std::string adapter{};                  ///< folder of a PEFT adapter to go on with
-  std::size_t vocab_multiple = 1;         ///< the vocabulary is padded to a multiple of it
+  std::string folder{};                   ///< config.json and weights; empty: sizes from `config`, random weights
+  std::vector<std::string> files{};       ///< weight files, if not the folder's default
+  std::string family{};                   ///< model_type; empty: the folder's
+  json config = json::object();           ///< members of a config.json; with a folder: required values
+  json override_config = json::object();  ///< replaces the folder's members; unknown ones give a warning
+  bool random_weights = false;            ///< initialized from `seed`, even if the folder has weights
+  std::string adapter{};                  ///< folder of a PEFT adapter to continue
+  std::size_t vocab_multiple = 1;         ///< the vocabulary is padded to a multiple
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
@@ -34,12 +34,12 @@ struct model_description {
 /// The tokenizer of a described run.
 struct run_tokenizer_description {
   std::string path{};           ///< "byte", a folder or a file; empty: the model's folder
-  std::string merges{};         ///< the merges file, where `path` is a vocabulary alone
-  std::string chat_template{};  ///< a name, a Jinja file or its text; empty: the model's
-  std::size_t max_length = 0;   ///< tokens of a sample, the last of which is no input; longer ones are cut, and texts to one less; 0: the sequence length
+  std::string merges{};         ///< merges file, if `path` is only a vocabulary
+  std::string chat_template{};  ///< name, Jinja file or text; empty: the model's
+  std::size_t max_length = 0;   ///< tokens per sample (the last is no input); longer samples are cut, texts to one less; 0: sequence length
   std::vector<std::string> add_tokens{};
-  json special_tokens = json::object();  ///< names of special tokens and their texts, such as pad_token: what the saved tokenizer has them as
-  json saved_settings = json::object();  ///< members that the saved tokenizer_config.json gets, such as padding_side
+  json special_tokens = json::object();  ///< special tokens by name, e.g. pad_token, for the saved tokenizer
+  json saved_settings = json::object();  ///< members for the saved tokenizer_config.json, e.g. padding_side
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
@@ -49,42 +49,42 @@ struct run_tokenizer_description {
   friend bool operator==(const run_tokenizer_description&, const run_tokenizer_description&) = default;
 };
 
-/// One dataset. Several are concatenated, or blended where they have weights.
+/// A dataset. Several are concatenated, or blended by weights.
 struct data_description {
   /// text:          documents in files, or field `text_field` of JSON records
   /// alpaca:        records with instruction, input, output, in the prompt of `prompt_template`
   /// chat:          conversations of form `form`, in the tokenizer's chat template
   /// preference:    a chosen and a rejected answer of form `form`; for kto an answer and a label
-  /// prompts:       what a model answers, in the field `text_field` of JSON records; without an end-of-text token
+  /// prompts:       to be answered, in field `text_field` of JSON records; without an end-of-text token
   /// indexed:       Megatron's .bin and .idx; `files` are prefixes
   /// indexed_instructions: AscendSpeed's three indexed datasets of a prefix
   std::string kind{};
   std::vector<std::string> files{};
-  double weight = 0.0;              ///< of a blend; 0: none
+  double weight = 0.0;              ///< in a blend; 0: no blend
   std::string form{};  ///< chat: messages, conversations, instruction, moss, auto; preference: text, messages, auto; text of records: separate, or a stream
-  std::string text_field = "text";  ///< of text and prompts
-  /// What a record's fields are called here, by the name they have in this format: {"instruction": "question", "output": "answer"}.
+  std::string text_field = "text";  ///< for text and prompts
+  /// Field names by their standard names: {"instruction": "question", "output": "answer"}.
   json columns = json::object();
-  /// Of alpaca: with {instruction} and {input}, for records with and without an input; empty: Stanford Alpaca's. Of chat in the form instruction: what the
-  /// user says; empty: the instruction and the input as they are.
+  /// alpaca: with {instruction} and {input}, for records with and without input; empty: Stanford Alpaca's. chat, form instruction: the user's text; empty:
+  /// instruction and input.
   std::string prompt_template{}, prompt_template_without_input{};
-  std::string system_prompt{};        ///< a system message before every conversation, in place of its own
-  std::string split{};                ///< a part of the records as datasets names it: train, train[:5%], train[95%:]
-                                    ///< of indexed_instructions: "train of 969,30,1", "validation of 969,30,1"
-  bool train_on_input = false;        ///< loss on prompts, too
-  bool packed = false;                ///< several samples per sequence, without attention between them
-  std::size_t pack_gap = 0;           ///< of packed: positions behind every sample of a sequence, from which nothing is predicted
-  bool add_eos = true;                ///< an end-of-text token after every sample
-  std::string end_token{};            ///< of records of text: the token that ends them, where the tokenizer has it; else its end-of-text token
+  std::string system_prompt{};        ///< system message of every conversation, in place of the given
+  std::string split{};                ///< as in datasets: train, train[:5%], train[95%:]
+                                    ///< indexed_instructions: "train of 969,30,1", "validation of 969,30,1"
+  bool train_on_input = false;        ///< loss on prompts too
+  bool packed = false;                ///< several samples per sequence, isolated
+  std::size_t pack_gap = 0;           ///< packed: positions after every sample without prediction
+  bool add_eos = true;                ///< an end-of-text token per sample
+  std::string end_token{};            ///< text records: end token, if the tokenizer has it; else end-of-text
   std::string when_too_long = "truncate";  ///< truncate, drop or refuse
-  std::size_t max_prompt_tokens = 0, max_answer_tokens = 0;  ///< of alpaca: prompt and answer are cut at so many tokens each; 0: they are not
-  bool skips_empty = false;           ///< of alpaca: records with an empty instruction or answer are left out
-  bool learns_prompt_ending = false;  ///< of alpaca: the last token that the tokenizer puts behind a prompt is a target (ChatGLM-6B's <sop>)
-  /// Of text: documents are concatenated in groups of so many, the group cut into samples of `block_size` tokens, and the rest of it left out, as transformers'
-  /// examples for language modeling do; 0: they are not
+  std::size_t max_prompt_tokens = 0, max_answer_tokens = 0;  ///< alpaca: limits in tokens; 0: none
+  bool skips_empty = false;           ///< alpaca: omits records with an empty instruction or answer
+  bool learns_prompt_ending = false;  ///< alpaca: the last token that the tokenizer adds after a prompt is a target (ChatGLM-6B's <sop>)
+  /// text: concatenates groups of documents, cuts them into samples of `block_size` tokens and drops the rest, as transformers' language-modeling examples;
+  /// 0: no
   std::size_t group_texts = 0;
   std::size_t block_size = 1024;
-  std::size_t group_workers = 1;  ///< processes of datasets.map: each has a contiguous part of the documents, within which groups are counted
+  std::size_t group_workers = 1;  ///< processes of datasets.map: groups lie within contiguous parts of the documents
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
@@ -101,18 +101,18 @@ struct data_description {
   friend bool operator==(const data_description&, const data_description&) = default;
 };
 
-/// Sizes of the mesh. The number of ranks is `ranks`, or the launcher's.
+/// Mesh sizes. Ranks: `ranks`, or the launcher's.
 struct parallel_description {
   std::size_t ranks = 1;
   std::size_t zero = 0;        ///< stage; 0: data parallel
-  std::size_t shards = 0;      ///< data-parallel ranks that share one copy of the sharded state; 0: all
+  std::size_t shards = 0;      ///< data-parallel ranks per sharded copy; 0: all
   std::size_t tensor = 1, pipeline = 1, context = 1, expert = 1;
-  bool sequence_parallel = false;    ///< shards norms and residuals over the tensor-parallel ranks
-  bool ring = false;                 ///< context parallelism by ring attention
+  bool sequence_parallel = false;    ///< shards norms and residuals over tensor-parallel ranks
+  bool ring = false;                 ///< ring attention
   std::size_t virtual_stages = 1;    ///< chunks of layers per pipeline rank
-  std::string schedule = "1f1b";     ///< of a pipeline: 1f1b, interleaved, gpipe, aiao, zero_bubble
+  std::string schedule = "1f1b";     ///< 1f1b, interleaved, gpipe, aiao, zero_bubble
   std::vector<std::size_t> stage_layers{};
-  std::vector<std::size_t> micro_batch_sizes{};  ///< of a step, when they differ
+  std::vector<std::size_t> micro_batch_sizes{};  ///< per step, if they differ
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
@@ -127,10 +127,10 @@ struct parallel_description {
 /// The optimizer of a described run.
 struct optimizer_description {
   std::string kind = "adamw";        ///< adamw, adamw_8bit, sgd, lion, muon, adafactor
-  json settings = json::object();    ///< of the kind, by the names of its config: beta1, beta2, epsilon, weight_decay, momentum, ...
-  std::string decays = "matrices";   ///< what weight decay is applied to: matrices, all
+  json settings = json::object();    ///< by the kind's config: beta1, beta2, epsilon, weight_decay, momentum, ...
+  std::string decays = "matrices";   ///< weight decay of: matrices, all
   double max_grad_norm = 0.0;        ///< 0: no clipping
-  bool keep_gradients = false;       ///< gradients are clipped before a step's own are added, and never cleared: training_config::keep_gradients
+  bool keep_gradients = false;       ///< clips gradients before adding a step's, never clears them: training_config::keep_gradients
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
@@ -144,13 +144,13 @@ struct optimizer_description {
 struct schedule_description {
   /// constant, linear, cosine, cosine_with_restarts, polynomial, inverse_sqrt, inverse_square_root, warmup_stable_decay, cosine_warmup_with_min_lr
   std::string kind = "constant";
-  double learning_rate = 1e-3;    ///< at the peak
+  double learning_rate = 1e-3;    ///< peak
   double min_learning_rate = 0.0;
   std::size_t warmup_steps = 0;
-  double warmup_ratio = 0.0;             ///< of all steps; used when warmup_steps is 0
-  bool from_zero = false;                ///< the first step's rate is that of 0 steps of warm-up (others: of 1), and the decay ends one step after the last
-  std::size_t decay_steps = 0;           ///< steps until the end of the decay, warm-up included; 0: the run's
-  std::string counts = "steps";          ///< what warmup_steps and decay_steps are numbers of: steps, or sequences (Megatron-LM's samples)
+  double warmup_ratio = 0.0;             ///< of all steps, if warmup_steps is 0
+  bool from_zero = false;                ///< warm-up begins at step 0 (others: at 1), and the decay ends one step after the last
+  std::size_t decay_steps = 0;           ///< until the end of the decay, with warm-up; 0: the run's
+  std::string counts = "steps";          ///< unit of warmup_steps and decay_steps: steps, or sequences (Megatron-LM's samples)
   json settings = json::object();        ///< num_cycles, power, final_steps, ...
 
   template <class Self, class Each>
@@ -165,10 +165,10 @@ struct schedule_description {
 /// The objective of a described run.
 struct objective_description {
   std::string kind = "next_token";  ///< next_token, dpo, kto, orpo, simpo, distillation, ppo
-  json settings = json::object();   ///< of the kind, by the names of its config: beta, label_smoothing, ...
-  std::string second_model{};       ///< folder of the reference model or the teacher; empty: the trained model as it is before training
-  std::string average = "step";     ///< the loss is averaged over the targets of a step, or of each micro_batch, of which the mean is taken
-  std::string balance = "targets";  ///< of a load-balancing loss of experts, averaged by step: targets, micro_batches or none: balance_average
+  json settings = json::object();   ///< by the kind's config: beta, label_smoothing, ...
+  std::string second_model{};       ///< folder of reference model or teacher; empty: the model before training
+  std::string average = "step";     ///< mean over a step's targets, or mean of each micro_batch's mean
+  std::string balance = "targets";  ///< load-balancing loss of experts, averaged by step: targets, micro_batches or none: balance_average
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
@@ -178,23 +178,22 @@ struct objective_description {
   friend bool operator==(const objective_description&, const objective_description&) = default;
 };
 
-/// Reinforcement learning, of the objective ppo: the models beside the policy, how answers are generated, and what they are worth. The reference is
-/// objective.second_model. micro_batch_size and gradient_accumulation_steps are those of the optimizer steps.
+/// Reinforcement learning with objective ppo: further models, generation and rewards. The reference is objective.second_model; micro_batch_size and
+/// gradient_accumulation_steps apply to optimizer steps.
 struct rollouts_description {
-  std::string reward_model{}, value_model{};  ///< folders of models with a score head; the second is what the value model begins with
-  std::vector<std::string> reward_files{}, value_files{};  ///< their weight files, as model.files
-  json score_config = json::object();  ///< members of a config.json that both folders must agree with
-  std::string value_output{};          ///< folder that the value model is saved in, as the policy in output.folder
-  std::size_t steps = 0;               ///< answers are generated so many times
-  std::size_t batch_size = 0;          ///< prompts, each with one answer, of one of these steps
-  std::size_t generation_batch_size = 0;  ///< answers that are generated, and rewarded, at the same time; 0: micro_batch_size
+  std::string reward_model{}, value_model{};  ///< folders of models with a score head; value_model: initial value model
+  std::vector<std::string> reward_files{}, value_files{};  ///< weight files, as model.files
+  json score_config = json::object();  ///< config.json members required in both folders
+  std::string value_output{};          ///< folder for the value model (policy: output.folder)
+  std::size_t steps = 0;               ///< rounds of generation
+  std::size_t batch_size = 0;          ///< prompts per round, one answer each
+  std::size_t generation_batch_size = 0;  ///< answers generated and rewarded together; 0: micro_batch_size
   std::size_t max_completion_length = 256;
-  std::size_t top_k = 0;               ///< of the sampling, whose temperature is objective.settings.temperature; 0: all tokens
+  std::size_t top_k = 0;               ///< for sampling at objective.settings.temperature; 0: all tokens
   std::vector<std::size_t> stop{};     ///< tokens that end an answer
   std::size_t num_ppo_epochs = 4;
   double kl_coef = 0.05, gamma = 1.0, lambda = 0.95, value_clip_range = 0.2, value_coefficient = 1.0;
-  /// The reward is `penalty` in place of the score for an answer of the longest length (penalize_longest), and for one whose last token has a lower index
-  /// than min_completion_length.
+  /// `penalty` replaces the score of answers of maximum length (penalize_longest) and of answers whose last token's index is below min_completion_length.
   bool penalize_longest = false;
   std::size_t min_completion_length = 0;
   double penalty = 0.0;
@@ -219,9 +218,9 @@ struct adapter_description {
   std::vector<std::string> targets{};          ///< module names; empty: the family's
   std::vector<std::string> modules_to_save{};  ///< trained entirely
   bool rank_stabilised = false;
-  /// Of lora and qlora: parts of fused modules that have an adapter each, as lora_config has them: {"qkv_proj": ["q_proj", "v_proj"]}
+  /// lora, qlora: parts of fused modules with an adapter each, as in lora_config: {"qkv_proj": ["q_proj", "v_proj"]}
   json parts = json::object();
-  json settings = json::object();  ///< of prefix (length, ...), qat and qat_lora (groups, ...)
+  json settings = json::object();  ///< prefix (length, ...), qat and qat_lora (groups, ...)
 
   template <class Self, class Each>
   static void members(Self& of, Each&& each) {
@@ -232,27 +231,27 @@ struct adapter_description {
   friend bool operator==(const adapter_description&, const adapter_description&) = default;
 };
 
-/// What is kept of a run, and where.
+/// Outputs of a run.
 struct output_description {
   std::string folder{};
-  std::string resume{};              ///< "": a new run; "latest": the newest checkpoint in `folder`; else a checkpoint's folder
-  bool overwrite = false;            ///< a new run removes the checkpoints that are in `folder`; otherwise it is refused there
-  std::size_t save_steps = 0;        ///< 0: none between
+  std::string resume{};              ///< "": new run; "latest": newest checkpoint in `folder`; else a checkpoint's folder
+  bool overwrite = false;            ///< removes checkpoints in `folder`; otherwise a new run is refused there
+  std::size_t save_steps = 0;        ///< 0: only at the end
   bool save_epochs = false;          ///< after every epoch
   std::size_t save_total_limit = 0;  ///< 0: all
-  std::size_t eval_steps = 0;        ///< 0: at the end only
+  std::size_t eval_steps = 0;        ///< 0: only at the end
   bool eval_epochs = false;
-  bool adapter_only = true;          ///< with an adapter: it alone is saved, not also the merged model
+  bool adapter_only = true;          ///< with an adapter: without the merged model
   std::size_t log_steps = 1;
-  bool log_epochs = false;           ///< of log_style hugging_face: a line after every epoch
-  /// Steps between checkpoints, evaluations and lines as a fraction of all steps, rounded up; 0: save_steps, eval_steps, log_steps.
+  bool log_epochs = false;           ///< log_style hugging_face: a line per epoch
+  /// Steps between checkpoints, evaluations and lines as a fraction of all, rounded up; 0: save_steps, eval_steps, log_steps.
   double save_ratio = 0.0, eval_ratio = 0.0, log_ratio = 0.0;
-  bool log_first_step = false;       ///< of log_style hugging_face: the first step has a line, too
+  bool log_first_step = false;       ///< log_style hugging_face: a line for the first step
   std::string log_style = "xtrain";  ///< xtrain, torchtune, megatron, hugging_face, musa_demo
   std::string metrics{};             ///< JSON lines
   std::string tensorboard{};         ///< folder
   std::string log_file{};            ///< torchtune's DiskLogger
-  /// How checkpoints are named: xtrain (checkpoint-N), torchtune (epoch_N), hugging_face (checkpoint-N), megatron (iter_N)
+  /// xtrain (checkpoint-N), torchtune (epoch_N), hugging_face (checkpoint-N), megatron (iter_N)
   std::string checkpoint_style = "xtrain";
 
   template <class Self, class Each>
@@ -268,34 +267,34 @@ struct output_description {
   friend bool operator==(const output_description&, const output_description&) = default;
 };
 
-/// Everything about a training run. Defaults are those of a plain run on one device; a front end sets every member that its system defines otherwise.
+/// A training run. Defaults: a plain run on one device; front ends set what their system defines otherwise.
 struct run_description {
-  std::string made_from{};        ///< the config or command line, for people
-  std::string follows{};          ///< the releases of other systems whose defaults and arithmetic the run has, for people
-  std::vector<std::string> notes{};  ///< what was given and has no effect here, each with the reason; for people
+  std::string made_from{};        ///< config or command line, for people
+  std::string follows{};          ///< releases of other systems that the run follows, for people
+  std::vector<std::string> notes{};  ///< settings without effect here, with reasons; for people
   std::string device = "cpu";     ///< cpu, cuda, npu, musa
   std::string precision = "fp32"; ///< fp32, bf16_mixed, bf16_gradients, bf16_pure, fp16_mixed
   std::string recompute = "none"; ///< none, full, selective
   std::string offload = "none";   ///< none, optimizer, optimizer+weights: to files
   std::string offload_folder{};
-  std::string memory_limit{};     ///< as --memory-limit takes it; empty: the device's
+  std::string memory_limit{};     ///< as --memory-limit; empty: the device's
   model_description model{};
   run_tokenizer_description tokenizer{};
   std::vector<data_description> data{}, eval_data{};
-  std::string split{};            ///< of indexed data: weights of the training, validation and test part, as 969,30,1
-  std::size_t eval_iters = 0;     ///< batches of an indexed dataset's validation part
+  std::string split{};            ///< indexed data: weights of training, validation and test, e.g. 969,30,1
+  std::size_t eval_iters = 0;     ///< batches of an indexed validation part
   std::size_t seq_length = 0;     ///< in tokens; 0: the longest sample's, or the model's
   std::size_t micro_batch_size = 1, gradient_accumulation_steps = 1;
-  std::vector<std::size_t> rampup_batch_size{};  ///< of indexed data: start, increment, samples: batch_size_rampup; empty: all steps are equal
-  std::size_t samples = 0;        ///< of indexed data: how many samples are put in order, which depends on the number; 0: those of max_steps
-  std::size_t epochs = 1, max_steps = 0;  ///< max_steps 0: as many as the epochs have
-  double partial_epochs = 0.0;            ///< the run ends after so many epochs, in steps rounded up; the last one is cut; 0: `epochs` whole ones
-  std::size_t max_steps_per_epoch = 0;    ///< every epoch ends after so many steps; 0: it is not cut
-  bool drop_last = true;          ///< a step that would be smaller than the others at the end of an epoch is left out
+  std::vector<std::size_t> rampup_batch_size{};  ///< indexed data: start, increment, samples: batch_size_rampup; empty: none
+  std::size_t samples = 0;        ///< indexed data: number of ordered samples, which decides the order; 0: max_steps
+  std::size_t epochs = 1, max_steps = 0;  ///< max_steps 0: the epochs'
+  double partial_epochs = 0.0;            ///< cuts the run after so many epochs, rounded up to steps; 0: `epochs`
+  std::size_t max_steps_per_epoch = 0;    ///< ends epochs early; 0: off
+  bool drop_last = true;          ///< omits a smaller last step of an epoch
   bool shuffle = true;
   std::uint64_t seed = 42;
   double neftune_noise_alpha = 0.0;
-  json loss_scale = json::object();  ///< of fp16_mixed: initial, window, min, hysteresis
+  json loss_scale = json::object();  ///< fp16_mixed: initial, window, min, hysteresis
   parallel_description parallel{};
   optimizer_description optimizer{};
   schedule_description schedule{};
@@ -321,25 +320,25 @@ struct run_description {
   }
   friend bool operator==(const run_description&, const run_description&) = default;
 
-  /// Reads a description from a JSON text: members that are missing have their defaults.
+  /// From JSON; missing members have defaults.
   ///   who     names the text in errors
-  ///   throws  config_error when a member is unknown or has the wrong type, with its path
+  ///   throws  config_error with the path of a member that is unknown or has the wrong type
   [[nodiscard]] static run_description from_json(const json& all, const std::string& who);
   [[nodiscard]] static run_description load(const std::string& path);
-  /// torchtune: a config file with overrides (key=value), for one of its recipes. front_ends/torchtune.hpp
+  /// A torchtune config with overrides (key=value) for a recipe: front_ends/torchtune.hpp
   [[nodiscard]] static run_description from_torchtune(const std::string& file, const std::vector<std::string>& overrides = {},
                                                       const std::string& recipe = {});
-  /// Megatron-LM's and AscendSpeed's flags. front_ends/megatron.hpp
+  /// Flags of Megatron-LM and AscendSpeed: front_ends/megatron.hpp
   [[nodiscard]] static run_description from_megatron(const std::string& program, const std::vector<std::string>& flags);
-  /// Hugging Face TrainingArguments, with Stanford Alpaca's flags and a DeepSpeed config. front_ends/hugging_face.hpp
+  /// Hugging Face TrainingArguments, Stanford Alpaca's flags, a DeepSpeed config: front_ends/hugging_face.hpp
   [[nodiscard]] static run_description from_hugging_face(const std::vector<std::string>& flags);
 
-  /// All members, or those that differ from a default run.
+  /// All members, or changes from defaults.
   [[nodiscard]] json to_json(bool all = true) const;
   /// Written atomically.
   void save(const std::string& path) const;
 
-  /// Refuses values that contradict each other, that no part of the library has, or that would have no effect beside the others.
+  /// Refuses contradictory, unsupported or ineffective values.
   ///   throws  config_error: the member, what must hold, its value
   void check() const;
 };

@@ -30,7 +30,7 @@ inline constexpr bool is_list = false;
 template <class T>
 inline constexpr bool is_list<std::vector<T>> = true;
 
-/// Writes a value, or the members in which it differs from `plain`.
+/// The value, or members that differ from `plain`.
 template <class T>
 [[nodiscard]] json described(const T& value, const T& plain, bool all) {
   if constexpr (has_members<T>) {
@@ -64,7 +64,7 @@ void read_described(T& value, const json& from, const std::string& where) {
     if (!from.is_object()) wrong("an object");
     std::size_t found = 0;
     std::string names;
-    // earlier: a name in descriptions of earlier versions
+    // earlier: a former name
     T::members(value, [&](const char* name, auto& one, const char* earlier = nullptr) {
       names += concat(names.empty() ? "" : ", ", name);
       auto at = from.find(name);
@@ -117,9 +117,9 @@ inline void require_one_of(const char* member, const std::string& given, std::in
   fail<config_error>("run description: ", member, ": must be one of ", names, "; given '", given, "'");
 }
 
-/// Refuses members that differ from their defaults and have no effect here.
-///   used  those that have one
-///   of    what has no such setting: "data of kind text"
+/// Refuses changed members without effect.
+///   used  members with an effect
+///   of    what lacks such settings: "data of kind text"
 template <class T>
 void require_only(const std::string& path, const T& value, std::initializer_list<std::string_view> used, const std::string& of) {
   const json given = described(value, T{}, true), plain = described(T{}, T{}, true);
@@ -130,7 +130,7 @@ void require_only(const std::string& path, const T& value, std::initializer_list
   }
 }
 
-/// Refuses a dataset whose settings are not those of its kind.
+/// Refuses settings of other kinds of datasets.
 inline void check_data(const data_description& data, const std::string& path) {
   const auto is_one_of = [&](const char* member, const std::string& given, std::initializer_list<std::string_view> known) {
     require_one_of(concat(path, ".", member).c_str(), given, known);
@@ -183,7 +183,7 @@ inline void check_data(const data_description& data, const std::string& path) {
   } else {
     require_only(path, data, {"kind", "files", "split", "packed", "when_too_long"}, of);
   }
-  // names of fields: those that the form has
+  // field names of the form
   const bool instructs = data.kind == "alpaca" || !data.prompt_template.empty();
   for (const auto& item : data.columns.items()) {
     const std::string& name = item.key();
@@ -204,7 +204,7 @@ inline void check_data(const data_description& data, const std::string& path) {
        "be used with a prompt_template");
 }
 
-/// Refuses settings of reinforcement learning that contradict each other, and those of other runs beside it.
+/// Refuses contradictory settings of reinforcement learning, and settings of other runs.
 inline void check_rollouts(const run_description& run) {
   const auto must = [](bool holds, const char* member, const auto&... what) {
     require<config_error>(holds, "run description: ", member, ": must ", what...);
@@ -258,7 +258,7 @@ inline void check_rollouts(const run_description& run) {
   must(std::isfinite(rollouts.penalty), "rollouts.penalty", "be finite; given ", rollouts.penalty);
 }
 
-/// Refuses settings that have no effect beside others.
+/// Refuses settings without effect.
 inline void check_uses(const run_description& run) {
   check_rollouts(run);
   const auto must = [](bool holds, const char* member, const auto&... what) {

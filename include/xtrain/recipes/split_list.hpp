@@ -9,7 +9,7 @@
 
 namespace xtrain::detail {
 
-/// The parts of a text between single characters, empty ones left out.
+/// Non-empty parts between single characters.
 [[nodiscard]] inline std::vector<std::string> split_list(std::string_view text, char by) {
   std::vector<std::string> parts;
   while (!text.empty()) {

@@ -1,4 +1,4 @@
-// Trainers by recipe type: those built with the project, and those compiled once by the user's compiler and kept.
+// Trainers by recipe type: prebuilt with the project, or compiled once and stored.
 #pragma once
 
 #include <functional>
@@ -9,21 +9,20 @@
 
 namespace xtrain {
 
-/// How this project's build compiles a trainer: what a build writes into the file trainers.txt beside its programs, a line "name=value" each, lists
-/// separated by ';'.
+/// How this build compiles a trainer: from trainers.txt, written with its programs; lines "name=value", lists separated by ';'.
 struct trainer_build {
   std::string compiler{}, source{}, version{};
   std::vector<std::string> options{}, definitions{}, includes{}, libraries{};
-  std::vector<std::string> mpi_includes{}, mpi_libraries{};  ///< empty: the build found no MPI
-  std::string cuda{};                                        ///< "nvcc 13.0.88 for 80;90": what compiled the kernels; empty: the build has none
+  std::vector<std::string> mpi_includes{}, mpi_libraries{};  ///< empty: no MPI
+  std::string cuda{};                                        ///< compiler of the kernels: "nvcc 13.0.88 for 80;90"; empty: none
   std::vector<std::string> cuda_definitions{}, cuda_libraries{};
   std::vector<std::string> npu_definitions{};                ///< of a rehearsal; empty: CANN is loaded when a trainer runs
 
-  /// throws  file_error, with the line
+  /// throws  file_error with the line
   [[nodiscard]] static trainer_build load(const std::string& path);
 };
 
-/// Finds the trainer of a recipe type, or makes it.
+/// Finds or compiles the trainer of a recipe type.
 class trainer_cache {
  public:
   struct config {
@@ -38,14 +37,15 @@ class trainer_cache {
   };
   explicit trainer_cache(config settings);
 
-  /// The program, an absolute path. A trainer that is not there is compiled, which takes about a minute: into a temporary file, which gets its name when it
-  /// is whole. Processes that ask for the same one wait for the first. A cached trainer is one of the same type, library (version and headers), compiler
-  /// and options, and with -march=native of the same processor; for cuda, of the same nvcc, architectures and kernels. The compiler ends with this process.
-  ///   mpi     its ranks may be processes of a launcher
-  ///   throws  config_error when it cannot be compiled: there is no compiler (with the type and the trainers that are there), or it fails (with what it
-  ///           says); when the device is cuda, and the build has no kernels for it or the machine no driver (with all that is missing, and its packages)
+  /// Absolute path of the program. A missing trainer is compiled, in about a minute, to a temporary file that is renamed when complete; other processes wait. A
+  /// cached trainer matches type, library (version, headers), compiler, options, and with -march=native the processor; for cuda nvcc, architectures, kernels.
+  /// The
+  /// compiler ends with this process.
+  ///   mpi     ranks may be a launcher's processes
+  ///   throws  config_error when there is no compiler (with type and existing trainers) or it fails (with its output); when the device is cuda, and the
+  ///           build has no kernels or the machine no driver (with everything missing and its packages)
   [[nodiscard]] std::string find_or_compile(const recipe_type& type, bool mpi = false) const;
-  /// Keys of the prebuilt trainers.
+  /// Keys.
   [[nodiscard]] std::vector<std::string> prebuilt() const;
 
  private:
@@ -54,7 +54,7 @@ class trainer_cache {
   config settings_;
 };
 
-/// The recipe.hpp of a trainer.
+/// A trainer's recipe.hpp.
 [[nodiscard]] std::string recipe_header(const recipe_type& type, bool mpi);
 
 }  // namespace xtrain

@@ -35,7 +35,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A lock between processes, waited for; ends with the process.
+/// A lock between processes; waits; ends with the process.
 class waiting_lock {
  public:
   explicit waiting_lock(const std::string& path) : file_(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644)) {
@@ -51,7 +51,7 @@ class waiting_lock {
   int file_;
 };
 
-/// What changes when a header or the source does: paths, sizes and times.
+/// Changes with headers or the source: paths, sizes, times.
 [[nodiscard]] inline std::string state_of_sources(const trainer_build& with) {
   std::vector<std::string> lines;
   const auto add = [&](const std::filesystem::path& path) {
@@ -80,15 +80,15 @@ class waiting_lock {
   return all;
 }
 
-/// Warnings are for those who write the library: with -Werror, a warning of a newer compiler would end a user's run. -Wl, -Wa and -Wp pass options on.
+/// With -Werror, a newer compiler's warning would end a user's run. -Wl, -Wa and -Wp pass options on.
 [[nodiscard]] inline bool asks_for_warnings(std::string_view option) {
   const bool passed_on = option.starts_with("-Wl,") || option.starts_with("-Wa,") || option.starts_with("-Wp,");
   return option.starts_with("-pedantic") || (option.starts_with("-W") && !passed_on);
 }
 
-/// The instructions that this machine's processor has: what -march=native compiles for. A folder of trainers may be shared with other machines.
+/// The processor's instructions, for -march=native: machines may share a folder of trainers.
 [[nodiscard]] inline std::string processor_features(const std::string& path) {
-  std::string text;  // the system gives such a file no size: it cannot be mapped
+  std::string text;  // such a file has no size and cannot be mapped
   if (const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC); file >= 0) {
     std::array<char, 4096> piece{};
     for (ssize_t n = 0; (n = ::read(file, piece.data(), piece.size())) > 0;) text.append(piece.data(), static_cast<std::size_t>(n));
@@ -99,7 +99,7 @@ class waiting_lock {
   return {};
 }
 
-/// All that is missing to compile and run a trainer for cuda, and where to get it; empty: nothing.
+/// Everything missing for a cuda trainer, and its source; empty: nothing.
 [[nodiscard]] inline std::string what_cuda_lacks(const trainer_build& with, const trainer_cache::config& settings) {
   std::string all;
   const auto add = [&](const auto&... text) { all += concat(all.empty() ? "" : ", and ", text...); };
@@ -108,7 +108,7 @@ class waiting_lock {
         "cuda-cudart-dev-13-0, cuda-crt-13-0");
   for (const std::string& library : with.cuda_libraries)
     if (library.front() == '/' && !file_exists(library)) add("the library ", library, ", which the build makes with its programs");
-  const bool runs_on_gpu = with.cuda.empty() || !with.cuda_libraries.empty();  // and not on the runtime of a rehearsal
+  const bool runs_on_gpu = with.cuda.empty() || !with.cuda_libraries.empty();  // rather than the runtime of a rehearsal
   if (settings.only_plan || !runs_on_gpu) return all;
   if (void* const driver = ::dlopen(settings.cuda_driver.c_str(), RTLD_LAZY | RTLD_LOCAL); driver != nullptr) ::dlclose(driver);
   else add("an NVIDIA driver, of which this machine has none that can be loaded (", settings.cuda_driver,
@@ -116,8 +116,8 @@ class waiting_lock {
   return all;
 }
 
-/// Runs a command with its output in a file. It is ended with this process.
-///   returns  its exit status; 127: it could not be started; 128 + signal
+/// Runs a command with output to a file; it ends with this process.
+///   returns  exit status; 127: not started; 128 + signal
 inline int run_command(const std::vector<std::string>& command, const std::string& output, const std::function<void(double)>& progress) {
   std::vector<char*> pointers;
   for (const std::string& part : command) pointers.push_back(const_cast<char*>(part.c_str()));
@@ -127,7 +127,7 @@ inline int run_command(const std::vector<std::string>& command, const std::strin
   require<file_error>(child >= 0, command.front(), ": a process must be started; the system says: ", std::strerror(errno));
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (::getppid() != parent) ::_exit(127);  // it has ended before this was set
+    if (::getppid() != parent) ::_exit(127);  // the parent ended before
     const int file = ::open(output.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0644);
     if (file >= 0) {
       ::dup2(file, 1);
@@ -243,7 +243,7 @@ XTRAIN_INLINE std::string trainer_cache::compile(const recipe_type& type, bool m
   std::string others;
   for (const std::string& one : prebuilt()) others += (others.empty() ? "" : ", ") + one;
 
-  std::vector<std::string> command{with.compiler, "-std=c++20", "-w"};  // -w: no warnings, of headers of dependencies either
+  std::vector<std::string> command{with.compiler, "-std=c++20", "-w"};  // -w: no warnings, also of dependencies
   for (const std::string& one : with.options) command.push_back(one);
   for (const std::string& one : with.definitions) command.push_back("-D" + one);
   const bool cuda = type.device == "cuda";
@@ -275,8 +275,8 @@ XTRAIN_INLINE std::string trainer_cache::compile(const recipe_type& type, bool m
   require<file_error>(!problem, settings_.folder, ": must be a folder that can be written: compiled trainers are kept there; the system says: ",
                       problem.message());
   const detail::waiting_lock lock(program + ".lock");
-  if (::access(program.c_str(), X_OK) == 0) return program;  // another process has compiled it meanwhile
-  for (const auto& entry : std::filesystem::directory_iterator(settings_.folder, problem))  // what a killed process left: this one has the lock
+  if (::access(program.c_str(), X_OK) == 0) return program;  // another process compiled it
+  for (const auto& entry : std::filesystem::directory_iterator(settings_.folder, problem))  // left by a killed process: this one has the lock
     if (const std::string file = entry.path().filename().string(); file.starts_with(name + ".") && file.ends_with(".part"))
       std::filesystem::remove_all(entry.path(), problem);
   const std::string recipe = concat(program, ".", ::getpid(), ".recipe.part"), part = concat(program, ".", ::getpid(), ".part"), log = program + ".log";

@@ -1,4 +1,4 @@
-// Text for HTML pages; none of it becomes markup.
+// Text for HTML pages, without markup.
 #pragma once
 
 #include <cstddef>

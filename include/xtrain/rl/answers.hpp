@@ -81,7 +81,6 @@ class answer_source {
   [[nodiscard]] std::size_t rank() const { return parallel().data().rank(); }
   /// On all data-parallel ranks.
   [[nodiscard]] std::size_t prompts_per_step() const { return own_prompts_ * ranks(); }
-  /// The generator's memory.
   [[nodiscard]] const planned_memory& plan() const { return generator_.plan(); }
   /// This rank's, in order of prompts.
   [[nodiscard]] std::vector<completion>& completions() { return completions_; }
@@ -199,12 +198,9 @@ class answer_source {
   }
 
  private:
-  /// A forward pass needs all data-parallel ranks.
-  [[nodiscard]] bool gathers_weights() const {
-    if constexpr (requires { parallel().sharding().values; }) return parallel().sharding().values;
-    else return false;
-  }
-  /// This rank's part of the prompts of all optimizer steps.
+  /// A forward pass is one of all data-parallel ranks.
+  [[nodiscard]] bool gathers_weights() const { return parallel().sharding().values; }
+  /// Of the prompts of all optimizer steps, those of this rank.
   [[nodiscard]] bool is_own(std::size_t prompt) const { return prompt / own_prompts_ % ranks() == rank(); }
 
   std::string_view who_;

@@ -51,7 +51,7 @@ struct ppo_rollouts_config {
 
 /// Result of a step; means over the answers of all data-parallel ranks.
 struct ppo_rollouts_done {
-  double reward = 0;             ///< mean
+  double reward = 0;
   double kl = 0;                 ///< mean of Σ (log p − reference log p); 0 if kl_coef is 0 without reference model
   double completion_length = 0;  ///< in tokens, with the end token
   double clipped_ratio = 0;      ///< share of answers cut off at maximum length
@@ -77,9 +77,11 @@ class ppo_rollouts {
   template <class Source>
   void use_reference(Source& source) {
     detail::require_second_model("ppo_rollouts: the reference model", source, policy_->model());
+    if constexpr (requires { { source.channels() } -> std::convertible_to<channel_origin>; })
+      detail::require_own_channels("ppo_rollouts: the reference model", source.channels(), value_->model(), "value");
     reference_ = [&source](const host_batch& batch) { return source.token_log_probs(batch); };
     reference_life_ = detail::watched(source);
-    if constexpr (requires { source.plan(); }) reference_plan_ = source.plan();
+    reference_plan_ = detail::plan_of(source);
   }
 
   /// Generates answers; takes num_ppo_epochs passes of optimizer steps of both models over them.

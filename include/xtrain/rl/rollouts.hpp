@@ -69,7 +69,7 @@ class rollouts {
     detail::require_second_model("rollouts: the reference model", source, trainer_->model());
     reference_ = [&source](const host_batch& batch) { return source.token_log_probs(batch); };
     reference_life_ = detail::watched(source);
-    if constexpr (requires { source.plan(); }) reference_plan_ = source.plan();
+    reference_plan_ = detail::plan_of(source);
   }
 
   /// Generates answers; takes num_iterations passes of optimizer steps over them. An optimizer step has micro_batch_size x gradient_accumulation_steps
@@ -95,7 +95,6 @@ class rollouts {
  private:
   void require_reference() const;
   [[nodiscard]] rollouts_done statistics() const;
-  /// Of an optimizer step.
   [[nodiscard]] std::vector<host_batch> batches_of(std::size_t step, bool needs_old);
 
   trainer<Model>* trainer_;

@@ -47,6 +47,7 @@ class arena {
   [[nodiscard]] std::size_t high_water() const { return high_water_; }
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
 
+  /// Frees at its end what was taken within.
   class scope {
    public:
     explicit scope(arena& of) : arena_(&of), mark_(of.used()) {}

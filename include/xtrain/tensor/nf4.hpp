@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/hooks.hpp>
 #include <xtrain/device/host_threads.hpp>
 #include <xtrain/device/kernel/nf4.hpp>
 #include <xtrain/device/memory.hpp>
@@ -18,10 +19,7 @@ namespace xtrain {
 
 /// The adapter stores frozen linear weights in four bits.
 template <class Adapter>
-inline constexpr bool quantizes_weights = false;
-template <class Adapter>
-requires requires { Adapter::quantizes_weights; }
-inline constexpr bool quantizes_weights<Adapter> = Adapter::quantizes_weights;
+inline constexpr bool quantizes_weights = has_hook<Adapter, hook::quantizes_weights>;
 
 /// Quantized values; arrays: see kernel::dequantize_nf4.
 template <class Memory>

@@ -86,7 +86,6 @@ class parameter_store : public parameter_list {
 
   [[nodiscard]] const parameter_layout& layout() const { return layout_; }
   [[nodiscard]] const shard_spec& sharding() const { return layout_.sharding(); }
-  /// Length of the flat array, with padding.
   [[nodiscard]] std::size_t total() const { return layout_.total(); }
   /// A block's range in the flat array of trained parameters.
   [[nodiscard]] decay_run block(std::size_t index) const {
@@ -117,7 +116,6 @@ class parameter_store : public parameter_list {
   /// Weight decay for all trained parameters instead of matrices only; call before optimizer state is made.
   void set_weight_decay_of_all(bool all) { layout_.set_weight_decay_of_all(entries(), all); }
   [[nodiscard]] std::size_t stepped() const { return layout_.stepped(); }
-  /// A parameter's elements in shard `part` of its block; may be empty.
   [[nodiscard]] piece piece_of(const entry& e, std::size_t part) const { return layout_.piece_of(e, part); }
   [[nodiscard]] piece piece_of(const entry& e) const { return piece_of(e, sharding().part); }
   /// See parameter_layout.

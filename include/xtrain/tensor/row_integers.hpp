@@ -11,16 +11,17 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/hooks.hpp>
 #include <xtrain/device/host_threads.hpp>
 #include <xtrain/device/kernel/row_integers.hpp>
 #include <xtrain/device/memory.hpp>
 
 namespace xtrain {
 
-/// Bits per frozen linear weight in an adapter's config; 0: not stored as integers.
-template <class Config>
-[[nodiscard]] std::size_t integer_bits_of(const Config& config) {
-  if constexpr (requires { config.weight_bits; }) return config.weight_bits;
+/// The bits of an adapter's config that stores the frozen weights of linear layers as such integers; 0: it does not.
+template <class Adapter>
+[[nodiscard]] std::size_t integer_bits_of(const typename Adapter::config& config) {
+  if constexpr (has_hook<Adapter, hook::weight_bits>) return config.weight_bits;
   else return 0;
 }
 

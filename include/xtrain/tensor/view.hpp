@@ -78,13 +78,11 @@ class tensor_view {
   [[nodiscard]] constexpr tensor_view<T, M, Memory> reshaped(const shape_of_rank<M>& shape) const {
     return {span(), shape};
   }
-  /// Rows first … first + count − 1.
   [[nodiscard]] constexpr tensor_view rows(std::size_t first, std::size_t count) const {
     shape_of_rank<N> shape = shape_;
     shape[0] = count;
     return tensor_view(data_ + first * stride_, shape, stride_);
   }
-  /// Columns first … first + count − 1 of every row.
   [[nodiscard]] constexpr tensor_view columns(std::size_t first, std::size_t count) const requires(N == 2) {
     return tensor_view(data_ + first, {shape_[0], count}, stride_);
   }

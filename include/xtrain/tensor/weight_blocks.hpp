@@ -10,6 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include <xtrain/core/hooks.hpp>
 #include <xtrain/device/kernel/blocks.hpp>
 #include <xtrain/device/memory.hpp>
 
@@ -17,10 +18,7 @@ namespace xtrain {
 
 /// Models with this adapter can store frozen linear weights in blocks.
 template <class Adapter>
-inline constexpr bool stores_blocks = false;
-template <class Adapter>
-requires requires { Adapter::stores_blocks; }
-inline constexpr bool stores_blocks<Adapter> = Adapter::stores_blocks;
+inline constexpr bool stores_blocks = has_hook<Adapter, hook::stores_blocks>;
 
 /// Frozen linear weights stored in blocks, by name. A fused matrix needs all its parameters listed. Trained weights are never in blocks.
 struct weight_blocks {

@@ -39,6 +39,7 @@ class communicator_check {
     const buffer<Device> whole(on_, n * size * sizeof(T), memory_role::other), part(on_, n * sizeof(T), memory_role::other);
     const auto whole_span = whole.template as<T>(), part_span = part.template as<T>();
     using in = device_span<const T, memory>;
+    using span = device_span<T, memory>;
     std::vector<T> expected(n, T{0});
     for (std::size_t i = 0; i < n; ++i) {
       double sum = 0;
@@ -82,8 +83,8 @@ class communicator_check {
       ranks_->broadcast(main_, part_span, root);
       same("broadcast", got(part_span), values_of(root, n));
     }
-    if constexpr (requires { ranks_->all_to_all(main_, in(whole_span), whole_span); }) each_to_each(n);
-    if constexpr (requires { ranks_->send_receive(main_, in(part_span), me, part_span, me); }) around_the_ring(n);
+    if constexpr (clause::communicator_has_all_to_all<Communicator, stream_type, span, in>) each_to_each(n);
+    if constexpr (clause::communicator_has_send_receive<Communicator, stream_type, span, in>) around_the_ring(n);
     if constexpr (requires(std::span<const message_part> parts) { ranks_->exchange(main_, in(part_span), parts, part_span, parts, n); }) in_ranges(n);
     rounding(n);
     many_in_order(n);

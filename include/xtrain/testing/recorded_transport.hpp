@@ -148,6 +148,7 @@ class recorded_transport : public transport {
   [[nodiscard]] std::unique_ptr<native_collectives> native(std::span<const std::size_t> members, std::uint32_t channel) override {
     return std::make_unique<recorded_collectives<Device>>(ledgers_, network_, std::vector<std::size_t>(members.begin(), members.end()), channel);
   }
+  [[nodiscard]] channel_origin channels() const override { return network_->channels(); }
   [[nodiscard]] bool carries() const override { return network_->carries(); }
 
  protected:

@@ -38,6 +38,7 @@ class slow_transport final : public transport {
   [[nodiscard]] std::size_t rank() const override { return of_->rank(); }
   [[nodiscard]] std::size_t size() const override { return of_->size(); }
   [[nodiscard]] bool carries() const override { return of_->carries(); }
+  [[nodiscard]] channel_origin channels() const override { return of_->channels(); }
   /// The bytes are handed over at their arrival time: the receiver cannot have them earlier.
   [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override {
     const auto [when, turn] = arrival(to, channel, bytes.size());

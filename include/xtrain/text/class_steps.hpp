@@ -39,24 +39,28 @@ using template_token = std::pair<std::string, token>;
 /// The post-processor that puts tokens around every text, also around each of a pair; null for no tokens.
 [[nodiscard]] inline json tokens_around(const std::optional<template_token>& begin, const std::optional<template_token>& end) {
   if (!begin && !end) return nullptr;
-  json special = json::object(), single = json::array(), pair = json::array();
+  json step = literal_json(R"({"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}})");
   for (const auto* one : {&begin, &end})
-    if (*one)
-      special[(*one)->first] = json{{"id", (*one)->first},
-                                    {"ids", json::array({static_cast<std::uint64_t>((*one)->second)})},
-                                    {"tokens", json::array({(*one)->first})}};
-  const auto put = [&](json& to, const char* text, int type) {
-    const auto token = [&](const std::optional<template_token>& one) {
-      if (one) to.push_back(json{{"SpecialToken", {{"id", one->first}, {"type_id", type}}}});
-    };
-    token(begin);
-    to.push_back(json{{"Sequence", {{"id", text}, {"type_id", type}}}});
-    token(end);
+    if (*one) {
+      json& special = step["special_tokens"][(*one)->first];
+      special["id"] = (*one)->first;
+      special["ids"].push_back(static_cast<std::uint64_t>((*one)->second));
+      special["tokens"].push_back((*one)->first);
+    }
+  const auto put = [&](const char* list, const char* kind, const std::string& id, int type) {
+    json& part = step[list].emplace_back(json::object())[kind];
+    part["id"] = id;
+    part["type_id"] = type;
   };
-  put(single, "A", 0);
-  put(pair, "A", 0);
-  put(pair, "B", 1);
-  return json{{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", special}};
+  const auto put_around = [&](const char* list, const char* text, int type) {
+    if (begin) put(list, "SpecialToken", begin->first, type);
+    put(list, "Sequence", text, type);
+    if (end) put(list, "SpecialToken", end->first, type);
+  };
+  put_around("single", "A", 0);
+  put_around("pair", "A", 0);
+  put_around("pair", "B", 1);
+  return step;
 }
 
 /// The post-processor that add_bos_token and add_eos_token ask for.
@@ -104,6 +108,13 @@ inline void without_prefix_space(json& settings) {
   }
 }
 
+/// The step that cuts a text where a pattern matches.
+[[nodiscard]] inline json split_step(const std::string& pattern) {
+  json step = literal_json(R"({"type": "Split", "pattern": {}, "behavior": "Isolated", "invert": false})");
+  step["pattern"]["Regex"] = pattern;
+  return step;
+}
+
 /// The pattern of Mistral's tokenizers since Tekken.
 inline constexpr const char* mistral_pattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
@@ -116,7 +127,7 @@ inline void fix_mistral_pattern(tokenizer_description& to) {
   json& cut = to.settings["pre_tokenizer"];
   require<config_error>(type_of(cut) == "Sequence" && cut.contains("pretokenizers") && cut["pretokenizers"].is_array() && !cut["pretokenizers"].empty(),
                         to.who, ": fix_mistral_regex of tokenizer_config.json: the pre-tokenizer must be a Sequence; it is '", type_of(cut), "'");
-  cut["pretokenizers"][0] = json{{"type", "Split"}, {"pattern", {{"Regex", mistral_pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  cut["pretokenizers"][0] = split_step(mistral_pattern);
 }
 
 /// Changes the steps of a tokenizer.json as its class does.
@@ -133,7 +144,7 @@ inline void follow_class(tokenizer_description& to, const companion_files& besid
     case class_kind::mpnet: {
       json& normal = settings["normalizer"];
       if (!normal.is_null() && type_of(normal) != "BertNormalizer") break;
-      if (normal.is_null()) normal = json{{"type", "BertNormalizer"}, {"clean_text", true}};
+      if (normal.is_null()) normal = literal_json(R"({"type": "BertNormalizer", "clean_text": true})");
       normal["lowercase"] = beside.lowercase().value_or(true);
       normal["strip_accents"] = beside.strips_accents() ? json(*beside.strips_accents()) : json();
       if (kind == class_kind::bert || beside.separates_ideographs()) normal["handle_chinese_chars"] = beside.separates_ideographs().value_or(true);
@@ -189,33 +200,42 @@ inline void follow_class(tokenizer_description& to, const companion_files& besid
 /// The normalizer and the pre-tokenizer that a class has in transformers 5.24 whatever its tokenizer.json says; nothing for other classes.
 [[nodiscard]] inline std::optional<std::pair<json, json>> steps_of_class(const companion_files& beside) {
   const bool space = beside.adds_prefix_space().value_or(false);
-  const json nfc = json{{"type", "NFC"}};
-  const json byte_level = json{{"type", "ByteLevel"}, {"add_prefix_space", space}, {"use_regex", true}};
-  const auto sequence = [](json first, json second) {
-    return json{{"type", "Sequence"}, {"pretokenizers", json::array({std::move(first), std::move(second)})}};
+  const json nfc = literal_json(R"({"type": "NFC"})");
+  const auto byte_level = [&](bool uses_pattern) {
+    json step = literal_json(R"({"type": "ByteLevel"})");
+    step["add_prefix_space"] = space;
+    step["use_regex"] = uses_pattern;
+    return step;
+  };
+  const auto sequence = [](const json& first, const json& second) {
+    json step = literal_json(R"({"type": "Sequence", "pretokenizers": []})");
+    step["pretokenizers"].push_back(first);
+    step["pretokenizers"].push_back(second);
+    return step;
   };
   const auto prepended_space = [](const char* scheme) {
-    return json{{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"prepend_scheme", scheme}, {"split", false}};
+    json step = literal_json(R"({"type": "Metaspace", "replacement": "\u2581", "split": false})");
+    step["prepend_scheme"] = scheme;
+    return step;
   };
   using steps = std::pair<json, json>;
   switch (beside.kind().kind) {
     case class_kind::byte_level:
     case class_kind::roberta:
-      return steps{nullptr, byte_level};
+      return steps{nullptr, byte_level(true)};
     case class_kind::gpt_neox:
-      return steps{nfc, byte_level};
+      return steps{nfc, byte_level(true)};
     case class_kind::qwen2:
-      return steps{nfc, sequence(json{{"type", "Split"}, {"pattern", {{"Regex", qwen_pattern}}}, {"behavior", "Isolated"}, {"invert", false}},
-                                 json{{"type", "ByteLevel"}, {"add_prefix_space", space}, {"use_regex", false}})};
+      return steps{nfc, sequence(split_step(qwen_pattern), byte_level(false))};
     case class_kind::cohere:
-      return steps{nfc, sequence(json{{"type", "Digits"}, {"individual_digits", true}}, byte_level)};
+      return steps{nfc, sequence(literal_json(R"({"type": "Digits", "individual_digits": true})"), byte_level(true))};
     case class_kind::llama:
       return steps{nullptr, prepended_space(!beside.adds_prefix_space().value_or(true) ? "never" : beside.legacy().value_or(false) ? "always" : "first")};
     case class_kind::code_llama:
       return steps{nullptr, prepended_space(beside.adds_prefix_space().value_or(true) ? "first" : "never")};
     case class_kind::gemma:
-      return steps{json{{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\xE2\x96\x81"}},
-                   json{{"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", "MergedWithPrevious"}, {"invert", false}}};
+      return steps{literal_json(R"({"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"})"),
+                   literal_json(R"({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false})")};
     default:
       return std::nullopt;
   }

@@ -19,6 +19,7 @@
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/core/utf8.hpp>
+#include <xtrain/text/class_steps.hpp>
 #include <xtrain/text/gguf_tokenizer_files.hpp>
 #include <xtrain/text/sentencepiece_file.hpp>
 #include <xtrain/text/split_patterns.hpp>
@@ -106,37 +107,33 @@ struct gguf_split {
 
 /// The post-processor that puts tokens around every text; null: none.
 [[nodiscard]] inline json gguf_tokens_around(const gguf_vocabulary& all, token begin, token end) {
-  if (begin < 0 && end < 0) return nullptr;
-  json special = json::object();
-  for (const token id : {begin, end})
-    if (id >= 0) special[all.text(id)] = {{"id", all.text(id)}, {"ids", {static_cast<std::uint64_t>(id)}}, {"tokens", {all.text(id)}}};
-  const auto around = [&](std::initializer_list<const char*> texts) {
-    json steps = json::array();
-    int type = 0;
-    for (const char* text : texts) {
-      if (begin >= 0) steps.push_back({{"SpecialToken", {{"id", all.text(begin)}, {"type_id", type}}}});
-      steps.push_back({{"Sequence", {{"id", text}, {"type_id", type}}}});
-      if (end >= 0) steps.push_back({{"SpecialToken", {{"id", all.text(end)}, {"type_id", type}}}});
-      ++type;
-    }
-    return steps;
-  };
-  return {{"type", "TemplateProcessing"}, {"single", around({"A"})}, {"pair", around({"A", "B"})}, {"special_tokens", special}};
+  const auto of = [&](token id) { return id < 0 ? std::optional<template_token>() : template_token{all.text(id), id}; };
+  return tokens_around(of(begin), of(end));
 }
 
 XTRAIN_INLINE json gguf_tokenizer_json(const gguf_file& file) {
   const gguf_vocabulary all(file);
   const gguf_split split = gguf_split_of(file.text("tokenizer.ggml.pre").value_or(""), file.path());
-  json steps = json::array(), added = json::array(), vocabulary = json::object(), merges = json::array();
-  for (const std::string& pattern : split.patterns)
-    steps.push_back({{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
-  steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}});
+  json whole = literal_json(
+      R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null, )"
+      R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": []}, "post_processor": null, )"
+      R"("decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}, )"
+      R"("model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false, )"
+      R"("byte_fallback": false, "ignore_merges": false, "vocab": {}, "merges": []}})");
+  const json plain_token = literal_json(R"({"single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true})");
+  json &steps = whole["pre_tokenizer"]["pretokenizers"], &added = whole["added_tokens"];
+  json &vocabulary = whole["model"]["vocab"], &merges = whole["model"]["merges"];
+  for (const std::string& pattern : split.patterns) steps.push_back(split_step(pattern));
+  steps.push_back(whole["decoder"]);
   for (std::size_t i = 0; i < all.tokens.size(); ++i) {
     const std::string text(all.tokens[i]);
     require<config_error>(vocabulary.emplace(text, i).second, file.path(), ": tokens must differ; token ", i, " is '", text, "' again");
-    if (all.kinds[i] == piece_kind::control || all.kinds[i] == piece_kind::user_defined || all.kinds[i] == piece_kind::unknown)
-      added.push_back({{"id", i}, {"content", text}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false},
-                       {"special", all.kinds[i] != piece_kind::user_defined}});
+    if (all.kinds[i] == piece_kind::control || all.kinds[i] == piece_kind::user_defined || all.kinds[i] == piece_kind::unknown) {
+      json& one = added.emplace_back(plain_token);
+      one["id"] = i;
+      one["content"] = text;
+      one["special"] = all.kinds[i] != piece_kind::user_defined;
+    }
   }
   const std::vector<std::string_view> pairs = file.texts("tokenizer.ggml.merges");
   for (std::size_t i = 0; i < pairs.size(); ++i) {
@@ -144,20 +141,14 @@ XTRAIN_INLINE json gguf_tokenizer_json(const gguf_file& file) {
     require<config_error>(space != std::string_view::npos && space + 1 < pairs[i].size(), file.path(), ": merge ", i + 1,
                           " of tokenizer.ggml.merges must be two tokens with a space between; it is '", pairs[i], "'");
     gguf_vocabulary::require_utf8(pairs[i], file.path(), "tokenizer.ggml.merges");
-    merges.push_back({std::string(pairs[i].substr(0, space)), std::string(pairs[i].substr(space + 1))});
+    json& both = merges.emplace_back(json::array());
+    both.push_back(std::string(pairs[i].substr(0, space)));
+    both.push_back(std::string(pairs[i].substr(space + 1)));
   }
   const bool begins = file.flag("tokenizer.ggml.add_bos_token").value_or(split.begins), ends = file.flag("tokenizer.ggml.add_eos_token").value_or(false);
-  return {{"version", "1.0"},
-          {"truncation", nullptr},
-          {"padding", nullptr},
-          {"added_tokens", added},
-          {"normalizer", nullptr},
-          {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}},
-          {"post_processor", gguf_tokens_around(all, begins ? all.id(file, "bos") : -1, ends ? all.id(file, "eos") : -1)},
-          {"decoder", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}}},
-          {"model",
-           {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr}, {"end_of_word_suffix", nullptr},
-            {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", split.ignores_merges}, {"vocab", vocabulary}, {"merges", merges}}}};
+  whole["post_processor"] = gguf_tokens_around(all, begins ? all.id(file, "bos") : -1, ends ? all.id(file, "eos") : -1);
+  whole["model"]["ignore_merges"] = split.ignores_merges;
+  return whole;
 }
 
 XTRAIN_INLINE std::string gguf_sentencepiece_bytes(const gguf_file& file) {

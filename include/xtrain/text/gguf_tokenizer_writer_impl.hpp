@@ -27,6 +27,8 @@ namespace xtrain {
 
 namespace detail {
 
+inline constexpr std::string_view or_without_it = ". Without tokenizer_from the file is written without a tokenizer";
+
 /// The vocabulary of a GGUF file to be written.
 class gguf_token_list {
  public:
@@ -229,7 +231,7 @@ inline void add_gguf_sentencepiece(gguf_writer& to, const std::string& path, con
   const mapped_file bytes(path);
   const sentencepiece_file pieces = read_sentencepiece(bytes.text(), path);
   const json settings = beside("tokenizer_config.json"), document = beside("tokenizer.json");
-  const auto must = [&](bool holds, const auto&... what) { require<config_error>(holds, path, ": a tokenizer in a GGUF file must ", what...); };
+  const auto must = [&](bool holds, const auto&... what) { require<config_error>(holds, path, ": a tokenizer in a GGUF file must ", what..., or_without_it); };
   const std::string kind = gguf_member_text(settings, "tokenizer_class");
   must(kind != "ChatGLMTokenizer", "be described by its files; ChatGLM's special tokens are in its code");
   must(pieces.model == piece_model::bpe, "merge pieces by score (SentencePiece BPE); this is another model");
@@ -261,7 +263,7 @@ inline void add_gguf_sentencepiece(gguf_writer& to, const std::string& path, con
 inline void add_gguf_byte_level(gguf_writer& to, const json& document, const std::string& path, const std::string& folder, const gguf_model_tokens& model) {
   const auto beside = [&](const char* name) { return read_json_if_there(folder.empty() ? name : concat(folder, "/", name)); };
   const json settings = beside("tokenizer_config.json"), &bpe = gguf_member(document, "model");
-  const auto must = [&](bool holds, const auto&... what) { require<config_error>(holds, path, ": a tokenizer in a GGUF file must ", what...); };
+  const auto must = [&](bool holds, const auto&... what) { require<config_error>(holds, path, ": a tokenizer in a GGUF file must ", what..., or_without_it); };
   const std::string type = gguf_member_text(bpe, "type");
   must(type == "BPE" || (type.empty() && gguf_member(bpe, "merges").is_array()), "be a BPE; it is ", type.empty() ? "another model" : type);
   must(!gguf_member_flag(bpe, "byte_fallback", false), "be a byte-level BPE, or come with its tokenizer.model, which has scores; this one has byte_fallback");

@@ -20,6 +20,7 @@
 #include <xtrain/device/prepared_kernels.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/models/concepts.hpp>
+#include <xtrain/parallel/concepts.hpp>
 #include <xtrain/train/checked_recipe.hpp>
 #include <xtrain/train/config.hpp>
 
@@ -195,11 +196,10 @@ template <class Model, class Config>
   using recipe = typename Model::recipe;
   if constexpr (causal_model<Model> && clause::device_captures_work<typename recipe::device> && !detail::strategy_runs<Model> &&
                 detail::can_be_captured<typename recipe::objective>) {
-    if constexpr (requires { options.parallel.ranks->size(); })
+    if constexpr (clause::strategy_config_has_ranks<typename recipe::parallel::config>)
       if (options.parallel.ranks != nullptr && options.parallel.ranks->size() != 1) return false;
-    if constexpr (requires { sizes.num_experts; })  // adapters of experts may make the host wait
-      if (sizes.num_experts != 0 && !std::same_as<typename recipe::adapter, no_adapter>) return false;
-    if constexpr (requires { options.adapter.fake_quant_after_n_steps; })
+    if (detail::num_experts_of(sizes) != 0 && !std::same_as<typename recipe::adapter, no_adapter>) return false;  // the host may wait for them
+    if constexpr (has_hook<typename recipe::adapter, hook::fake_quant_after_n_steps>)
       if (options.adapter.fake_quant_after_n_steps != 0) return false;
     return c.neftune_noise_alpha == 0.0 && !c.keep_gradients && c.average_loss == loss_average::step && c.average_balance != balance_average::micro_batches;
   } else {
@@ -207,12 +207,20 @@ template <class Model, class Config>
   }
 }
 
+/// The same for a model that exists: its device may know only when it is opened that it cannot capture work.
+template <class Model, class Config>
+[[nodiscard]] bool can_capture_steps(Model& model, const Config& c) {
+  if constexpr (requires { model.context().why_no_captures(); })
+    if (!model.context().why_no_captures().empty()) return false;
+  return can_capture_steps<Model>(model.config(), model.settings(), c);
+}
+
 /// Whether steps of this data have few layouts. Steps of single samples are as long as their longest sample: capturing each length, and preparing its kernels,
 /// takes longer than launching them.
+[[nodiscard]] inline bool has_few_layouts(const dataset& data) { return data.layout() != sequence_layout::separate; }
 template <class Data>
-[[nodiscard]] bool has_few_layouts(const Data& data) {
-  if constexpr (requires { data.layout(); }) return data.layout() != sequence_layout::separate;
-  else return true;
+[[nodiscard]] bool has_few_layouts(const Data&) {
+  return true;
 }
 
 }  // namespace xtrain

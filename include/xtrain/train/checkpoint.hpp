@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@
 
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/comm/concepts.hpp>
+#include <xtrain/comm/transport.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/lifetime.hpp>
 #include <xtrain/io/file_writers.hpp>
@@ -53,7 +55,7 @@ struct checkpoint_options {
   std::function<void(const std::string& folder)> write_more{};
 };
 
-/// Saves checkpoints of a trainer during training, and resumes from them. Attach it to the trainer.
+/// Saves checkpoints of a trainer during training, and resumes from them. Attach it to the trainer: fit() refuses one with save_steps that is not attached.
 template <class Trainer>
 class checkpoint_folder final : public observer {
  public:
@@ -70,6 +72,7 @@ class checkpoint_folder final : public observer {
       remove_unfinished();
       if constexpr (model_type::recipe::adapter::freezes_weights) base_weights_ = detail::base_weights_fingerprint(options_.base_model);
     }
+    if (options_.save_steps > 0) trainer.expect_attached(*this, concat("the checkpoint_folder '", folder_, "' with save_steps ", options_.save_steps));
     everyone().barrier();
   }
 
@@ -151,8 +154,8 @@ class checkpoint_folder final : public observer {
     const json_settings state = detail::read_checkpoint_state(checkpoint + "/trainer_state.json");
     const checkpoint_state now = state_now();
     const training_progress progress = detail::resumed_progress(state, now);
-    on_all_ranks(checkpoint, [&] {
-      if (!writes()) return;
+    all_ranks(everyone()).run(checkpoint, [&](bool first) {
+      if (!first) return;
       if constexpr (model_type::recipe::adapter::freezes_weights) detail::require_same_base(state, now, options_.base_model);
       detail::require_undamaged(checkpoint, state);
     });
@@ -218,35 +221,51 @@ class checkpoint_folder final : public observer {
   /// Adds the files' checksums to the state of the run, makes the checkpoint durable and renames it to its final name, now or in the background:
   /// after every rank's part is on disk.
   void publish(unsynced_files files, const std::string& part, const std::string& whole, checkpoint_state state) {
-    auto work = [this, files = std::move(files), part, whole, state = std::move(state)]() mutable {
+    // the trainer and its model may be gone before it ends
+    auto work = [this, ranks = all_ranks(everyone()), files = std::move(files), part, whole, state = std::move(state)]() mutable {
       try {
-        on_all_ranks(whole, [&] {
-          if (writes()) detail::write_checkpoint_state(part, state);  // reads all of it once
+        ranks.run(whole, [&](bool first) {
+          if (first) detail::write_checkpoint_state(part, state);  // reads all of it once
           files.sync();
         });
-        on_all_ranks(whole, [&] {
-          if (writes()) detail::replace_folder(part, whole);
+        ranks.run(whole, [&](bool first) {
+          if (first) detail::replace_folder(part, whole);
         });
       } catch (...) {
-        if (writes()) remove(part);
+        if (ranks.is_first()) remove(part);
         throw;
       }
-      if (writes()) remove_old();
+      if (ranks.is_first()) remove_old();
     };
     if (options_.asynchronous) behind_ = std::async(std::launch::async, std::move(work));
     else work();
   }
-  /// Every rank runs work(), and if it fails on one, all throw. Has a channel of its own, so it may run concurrently with training.
-  template <class Work>
-  void on_all_ranks(const std::string& path, Work&& work) {
-    if constexpr (requires { everyone().network(); }) {
-      constexpr std::uint32_t channel = 32;  // lower channels belong to parallel strategies
-      std::remove_cvref_t<decltype(everyone())> beside(everyone().network(), channel);
-      writers_of(beside).all_do(path, work);
-    } else {
-      work();
+  /// The ranks of the model, without the model. They have a channel of their own, so that they may run concurrently with training.
+  class all_ranks {
+    using group = std::remove_cvref_t<decltype(std::declval<Trainer&>().model().parallel().everyone())>;
+    static constexpr bool has_network = requires(group& all) { all.network(); };
+
+   public:
+    explicit all_ranks(const group& all) : is_first_(all.rank() == 0) {
+      if constexpr (has_network) network_ = all.network();
     }
-  }
+    [[nodiscard]] bool is_first() const { return is_first_; }
+    /// Every rank runs work(is_first), and if it fails on one, all throw.
+    template <class Work>
+    void run(const std::string& path, Work&& work) const {
+      if constexpr (has_network) {
+        constexpr std::uint32_t channel = 32;  // lower channels belong to parallel strategies
+        group beside(network_, channel);
+        writers_of(beside).all_do(path, [&] { work(is_first_); });
+      } else {
+        work(is_first_);
+      }
+    }
+
+   private:
+    bool is_first_;
+    std::shared_ptr<transport> network_{};
+  };
 
   void remove_old() const {
     if (options_.save_total_limit == 0) return;

@@ -17,6 +17,7 @@
 #include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/score_head.hpp>
+#include <xtrain/models/concepts.hpp>
 #include <xtrain/models/pass_memory.hpp>
 #include <xtrain/models/require_batch.hpp>
 #include <xtrain/ops/matmul.hpp>
@@ -32,6 +33,8 @@ struct forward_only_config {
   std::size_t gradient_accumulation_steps = 1;  ///< micro-batches of a step
   std::size_t seq_length = 0;                   ///< in tokens; 0: the model's
   double temperature = 1.0;                     ///< of a reference model: log-probabilities are those of logits divided by it
+
+  static constexpr bool capture_steps = false;  // of a training_config
 };
 
 /// Runs batches forward, with an objective in place of the loss. Memory is measured by a dry run and allocated once.
@@ -93,24 +96,21 @@ class forward_only {
     require<shape_error>(batch.b <= settings_.micro_batch_size && batch.t <= settings_.seq_length, "a model beside the trained one: a batch must have at most ",
                          settings_.micro_batch_size, " sequences of ", settings_.seq_length, " tokens; given ", batch.b, " of ", batch.t);
     detail::require_batch(*model_, batch, "a model beside the trained one");
-    run(*model_, memory_, instead, batch, rounds_);
+    run(memory_, instead, batch, rounds_);
   }
   /// Runs a batch with an objective that writes its cross-entropy, and waits for it.
   ///   returns   log p(target) of every token of the batch, which this rank must have, or the last stage of its pipeline
   [[nodiscard]] std::vector<float> log_probs_of(const batch_view& batch, pass_objective<computation>& cross_entropy) {
     model_life_.require_model(who_);
-    if constexpr (detail::strategy_runs<Model>) fill_zero(model_->stream(), memory_.losses_of(batch.b * batch.t).span());
+    fill_zero(model_->stream(), memory_.losses_of(batch.b * batch.t).span());  // in a pipeline only the last stage writes them
     run(batch, 0, cross_entropy);
     std::vector<typename Model::accumulate> losses(batch.b * batch.t);
     copy_in_pieces<typename Model::device>(model_->context(), model_->stream(), std::span<typename Model::accumulate>(losses),
                                            memory_.losses_of(losses.size()).span());
-    if constexpr (detail::strategy_runs<Model>) {
-      std::vector<double> sums(losses.begin(), losses.end());
-      model_->parallel().add_up(sums);
-      std::copy(sums.begin(), sums.end(), losses.begin());
-    }
+    std::vector<double> sums(losses.begin(), losses.end());
+    detail::add_up_stages(model_->parallel(), sums);
     std::vector<float> log_probs;
-    for (const auto loss : losses) log_probs.push_back(static_cast<float>(-loss));
+    for (const double loss : sums) log_probs.push_back(static_cast<float>(-loss));
     return log_probs;
   }
 
@@ -123,28 +123,21 @@ class forward_only {
                           c.seq_length, ", ", c.micro_batch_size, " and ", c.gradient_accumulation_steps);
     require<config_error>(c.temperature > 0.0 && std::isfinite(c.temperature), "a model beside the trained one: temperature must be positive; given ",
                           c.temperature);
-    if constexpr (requires { sizes.final_logit_softcapping; })  // on all stages of a pipeline, not just on that with the head
-      require<config_error>(c.temperature == 1.0 || sizes.final_logit_softcapping == 0.0,
-                            "a model beside the trained one: temperature: must be 1 where logits are bounded (final_logit_softcapping ",
-                            sizes.final_logit_softcapping, "); given ", c.temperature);
+    const double bound = detail::logit_bound_of(sizes);  // on all stages of a pipeline, not just on the one with the head
+    require<config_error>(c.temperature == 1.0 || bound == 0.0,
+                          "a model beside the trained one: temperature: must be 1 where logits are bounded (final_logit_softcapping ", bound, "); given ",
+                          c.temperature);
     require<config_error>(c.temperature == 1.0 || !scores_sequences<computation>, "a model with a score head has no temperature; given ", c.temperature);
     return c;
   }
   template <class Any>
-  static void run(Any& model, detail::step_memory<Any>& memory, pass_objective<model_computation<Any>>& instead, const batch_view& batch, bool rounds) {
+  static void run(detail::step_memory<Any>& memory, pass_objective<model_computation<Any>>& instead, const batch_view& batch, bool rounds) {
     const auto prepare = [&](pass<model_computation<Any>>& p) {
       p.internal.objective = &instead;
       p.internal.without_fake_quantization = !rounds;
     };
     const auto losses = [&](std::size_t n) { return memory.losses_of(n); };
-    if constexpr (detail::strategy_runs<Any>) {
-      memory.runner.evaluate(memory.passes.execution_on(), batch, prepare, losses, [](std::size_t) {}, &memory.staging);
-    } else {
-      auto p = memory.passes.new_pass(pass_mode::evaluation);
-      p.batch = memory.batch.upload(model.stream(), batch, &memory.staging);
-      prepare(p);
-      model.forward(p, memory.passes.layer_inputs(), losses(p.batch.n()));
-    }
+    memory.runner.evaluate(memory.passes.execution_on(), batch, prepare, losses, [](std::size_t) {}, &memory.staging);
   }
   /// The memory of a pass, by a dry run of one that computes what is asked of such models: the cross-entropy, and logits in chunks.
   template <class Any>
@@ -192,7 +185,7 @@ class forward_only {
     full.tokens = full.targets = full.positions = full.starts = zeros;
     everything<Any> instead;
     instead.temperature = c.temperature;
-    run(like, memory, instead, full, rounds);
+    run(memory, instead, full, rounds);
     needs found{.passes = memory.high_water(), .num_tokens = memory.local_tokens_of(like), .settings = c};
     found.memory.bytes = like.context().memory().now;
     found.memory.add(memory_role::stash, memory.stash_bytes(found.passes));

@@ -48,8 +48,8 @@ class rank_stopwatch {
 /// Gathers `own` of every rank on the first rank, in rank order; on other ranks `all` is unspecified.
 template <class Communicator, std::size_t N>
 void gather_at_first(Communicator& ranks, const std::array<double, N>& own, std::span<double> all) {
-  if constexpr (requires { ranks.gather(std::span<const double>(own), all, std::size_t{0}); }) {
-    ranks.gather(std::span<const double>(own), all, 0);
+  if constexpr (clause::communicator_gathers<Communicator>) {
+    ranks.gather(std::span<const double>(own), all, std::size_t{0});
   } else {  // a minimal communicator has only sums
     std::fill(all.begin(), all.end(), 0.0);
     std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(N * ranks.rank()));

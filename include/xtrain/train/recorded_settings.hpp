@@ -10,6 +10,7 @@
 #include <xtrain/data/global_batch_sizes.hpp>
 #include <xtrain/io/setting_values.hpp>
 #include <xtrain/io/settings.hpp>
+#include <xtrain/models/concepts.hpp>
 #include <xtrain/train/config.hpp>
 #include <xtrain/train/kind_names.hpp>
 
@@ -18,7 +19,7 @@ namespace xtrain::detail {
 /// The family of a model and its settings, under the names that a config.json has; nothing of models that have no such file.
 template <class Model>
 void record_model(json_settings& all, const Model& model) {
-  if constexpr (requires { model.family_info().write(model.config(), *json_settings().new_object()); }) {
+  if constexpr (clause::model_has_family_info<Model>) {
     all.set("model_type", std::string(model.family_info().model_type));
     model.family_info().write(model.config(), all);
   }

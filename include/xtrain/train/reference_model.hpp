@@ -44,7 +44,7 @@ class reference_model final : public log_prob_source<typename Model::device> {
   }
   [[nodiscard]] planned_memory plan() const override { return with_counts(passes_.needed()); }
   [[nodiscard]] const void* parameters() const override { return &passes_.model().parameters(); }
-  [[nodiscard]] const void* channels() const override { return detail::channels_of(passes_.model()); }
+  [[nodiscard]] channel_origin channels() const override { return detail::channels_of(passes_.model()); }
   [[nodiscard]] std::size_t vocab_size() const override { return passes_.model().config().vocab_size; }
 
   void compute(typename device::stream& stream, const batch_view& batch, std::size_t micro_batch, vector_view<double, memory> logp_b) override {

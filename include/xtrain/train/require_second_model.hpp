@@ -5,23 +5,25 @@
 #include <cstddef>
 #include <string_view>
 
+#include <xtrain/comm/channel_origin.hpp>
 #include <xtrain/core/error.hpp>
 
 namespace xtrain::detail {
 
-/// The transport that a model's ranks were given; null: it has one rank.
+/// Where a model's ranks send.
 template <class Model>
-[[nodiscard]] const void* channels_of(const Model& model) {
+[[nodiscard]] channel_origin channels_of(const Model& model) {
   if constexpr (requires { model.settings().parallel.ranks->size(); })
-    if (const auto& ranks = model.settings().parallel.ranks; ranks != nullptr && ranks->size() > 1) return ranks.get();
-  return nullptr;
+    if (const auto& ranks = model.settings().parallel.ranks; ranks != nullptr && ranks->size() > 1) return ranks->channels();
+  return {};
 }
 /// Messages of models that share ranks must not be taken for each other's.
 ///   throws   config_error
 template <class Model>
-void require_own_channels(std::string_view who, const void* channels, const Model& trained) {
-  require<config_error>(channels == nullptr || channels != channels_of(trained), who, " must send on channels of its own: give its model parallel = {.ranks = "
-                        "separate_channels(ranks)}; given are the ranks of the trained model. See objective/README.md");
+void require_own_channels(std::string_view who, const channel_origin& channels, const Model& other, std::string_view what = "trained") {
+  require<config_error>(!channels.overlaps(channels_of(other)), who, " must send on channels of its own: give its model parallel = {.ranks = "
+                        "separate_channels(ranks)}, with another number for each further model; given are the channels of the ", what,
+                        " model. See objective/README.md");
 }
 
 /// A model that is trained is no reference for itself: it moves along. Sources that have no parameters(), or no vocab_size(), are not asked.
@@ -31,7 +33,7 @@ void require_second_model(std::string_view who, const Source& source, const Mode
   if constexpr (requires { { source.parameters() } -> std::convertible_to<const void*>; })
     require<config_error>(static_cast<const void*>(source.parameters()) != static_cast<const void*>(&trained.parameters()), who,
                           " must be a second model, which is not trained; given is the trained one");
-  if constexpr (requires { { source.channels() } -> std::convertible_to<const void*>; }) require_own_channels(who, source.channels(), trained);
+  if constexpr (requires { { source.channels() } -> std::convertible_to<channel_origin>; }) require_own_channels(who, source.channels(), trained);
   if constexpr (requires { { source.vocab_size() } -> std::convertible_to<std::size_t>; })
     require<config_error>(source.vocab_size() == 0 || source.vocab_size() == trained.config().vocab_size, who,
                           ": its vocabulary must be that of the trained model, ", trained.config().vocab_size, "; it is ", source.vocab_size());

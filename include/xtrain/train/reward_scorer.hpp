@@ -113,7 +113,7 @@ class reward_scorer {
     passes_.run(batch_view(batch), 0, collector_);
     copy_to_host(stream, host, scores.subspan(0, b));
     stream.synchronize();
-    if constexpr (detail::strategy_runs<Model>) passes_.model().parallel().add_up(host);
+    detail::add_up_stages(passes_.model().parallel(), host);
     return {host.begin(), host.end()};
   }
 

@@ -12,22 +12,15 @@
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/models/pass_memory.hpp>
+#include <xtrain/parallel/whole_model_runner.hpp>
 #include <xtrain/tensor/view.hpp>
 #include <xtrain/train/checked_recipe.hpp>
 
 namespace xtrain::detail {
 
-/// Stands in for the runner of a pipeline where the strategy has none.
-struct no_runner {
-  std::size_t max_num_tokens;
-  template <class Model>
-  no_runner(Model&, std::size_t batch, std::size_t, std::size_t context, const pass_sizes&) : max_num_tokens(batch * context) {}
-  [[nodiscard]] std::size_t num_tokens() const { return max_num_tokens; }
-  [[nodiscard]] static std::size_t chunks() { return 1; }
-};
 template <class Model, bool Runs = strategy_runs<Model>>
 struct runner_of {
-  using type = no_runner;
+  using type = whole_model_runner<Model>;
 };
 template <class Model>
 struct runner_of<Model, true> {
@@ -42,8 +35,7 @@ struct step_memory {
   using accumulate = typename Model::accumulate;
 
   typename runner_of<Model>::type runner;
-  pass_memory<Model> passes;
-  batch_memory<device> batch;
+  pass_memory<Model> passes;  // the workspace: the runner has the stashes
   batch_staging<device> staging;  // of two steps, one of which may be in flight, and twice: a reference may see the batches first; by chunk
   buffer<device> losses;
   buffer<device> step;                                // step_values, and host_failure_1
@@ -53,13 +45,12 @@ struct step_memory {
   template <class Config>
   step_memory(Model& of, const Config& c, const pass_sizes& sizes)
       : runner(of, c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length, sizes),
-        passes(of, strategy_runs<Model> ? pass_sizes{.workspace = sizes.workspace} : sizes),  // the runner has its own stashes
-        batch(of.context(), strategy_runs<Model> ? 0 : runner.num_tokens(), attention_mask_of(of), context_shard_of(of.parallel())),
+        passes(of, {.workspace = sizes.workspace}),
         staging(of.context(), runner.num_tokens(), 4 * c.gradient_accumulation_steps * runner.chunks(), attention_mask_of(of)),
         losses(of.context(), local_tokens_of(of) * sizeof(accumulate), memory_role::batch),
         step(of.context(), sizeof(step_values) + sizeof(double), memory_role::batch),
         reports(of.context(), 2 * sizeof(kernel::step_report)),
-        inputs(of.context(), captures(c) && !is_dry_run(of.context()) ? 2 * sizeof(kernel::step_inputs) : 0) {
+        inputs(of.context(), c.capture_steps && !is_dry_run(of.context()) ? 2 * sizeof(kernel::step_inputs) : 0) {
     if constexpr (strategy_runs<Model> && requires { c.rampup_batch_size; })
       if (const batch_size_rampup& rampup = c.rampup_batch_size; rampup && !is_dry_run(of.context())) {
         const std::size_t one = c.micro_batch_size * of.parallel().data().size();
@@ -93,32 +84,19 @@ struct step_memory {
 
   [[nodiscard]] vector_view<accumulate, memory> losses_of(std::size_t n) const { return {losses.template as<accumulate>().subspan(0, n), {n}}; }
   [[nodiscard]] pass_sizes high_water() const {
-    pass_sizes most = passes.high_water();
-    if constexpr (strategy_runs<Model>) {
-      const std::size_t workspace = most.workspace;
-      most = runner.high_water();
-      most.workspace = workspace;
-    }
+    pass_sizes most = runner.high_water();
+    most.workspace = passes.high_water().workspace;
     return most;
   }
   /// Resets after a pass that threw, on one rank.
   void forget() {
     passes.forget();
-    if constexpr (strategy_runs<Model>) runner.forget();
+    runner.forget();
   }
   /// Size of all stashes, given the sizes of one pass.
-  [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const {
-    if constexpr (strategy_runs<Model>) return runner.stash_bytes(each);
-    else return each.stash();
-  }
+  [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return runner.stash_bytes(each); }
 
  private:
-  /// Forward passes of a model beside the trained one are not captured.
-  template <class Config>
-  [[nodiscard]] static bool captures(const Config& c) {
-    if constexpr (requires { c.capture_steps; }) return c.capture_steps;
-    else return false;
-  }
   struct step_values {
     std::array<double, 1 + kernel::max_statistics> losses;  // sums: of the losses, and of an objective's statistics
     double squares;                                 // sum

@@ -56,7 +56,7 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   [[nodiscard]] planned_memory plan() const override { return with_hidden_states(passes_.needed(), passes_.model().config().hidden_size); }
 
   [[nodiscard]] const void* parameters() const override { return &passes_.model().parameters(); }
-  [[nodiscard]] const void* channels() const override { return detail::channels_of(passes_.model()); }
+  [[nodiscard]] channel_origin channels() const override { return detail::channels_of(passes_.model()); }
 
   void begin(typename device::stream& stream, const batch_view& batch, std::size_t slot) override {
     // the model has a stream of its own: memory that both use is ready in either order

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <concepts>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,7 @@
 #include <xtrain/layers/computation.hpp>
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/optim/schedule.hpp>
+#include <xtrain/parallel/concepts.hpp>
 #include <xtrain/train/checked_recipe.hpp>
 #include <xtrain/train/concepts.hpp>
 #include <xtrain/train/config.hpp>
@@ -80,10 +82,11 @@ class trainer {
 
   /// An observer that is destroyed later is no longer attached; one that is attached again is told once.
   void attach(observer& watcher) {
-    for (const attached_observer& each : observers_)
-      if (each.one == &watcher && !each.life.is_destroyed()) return;
-    observers_.push_back({&watcher, detail::watched(watcher)});
+    if (!is_attached(watcher)) observers_.push_back({&watcher, detail::watched(watcher)});
   }
+  /// For an observer that was made for this trainer and does nothing unless it is attached: fit() then refuses to run without it.
+  ///   what   it is, for the message
+  void expect_attached(observer& watcher, std::string what) { expected_.push_back({{&watcher, detail::watched(watcher)}, std::move(what)}); }
   /// Reports an event to all observers; an observer may call it, too.
   template <class Event>
   void tell(const Event& event) {
@@ -118,10 +121,21 @@ class trainer {
   step_done step(std::span<Batch> batches, double learning_rate) requires(!std::is_const_v<Batch>) {
     return step(std::span<const Batch>(batches), learning_rate);
   }
+  template <class Batch>
+  step_done step(const std::vector<Batch>& batches, double learning_rate) {
+    return step(std::span<const Batch>(batches), learning_rate);
+  }
+  /// Of one micro-batch.
+  template <class Batch>
+  step_done step(const Batch& batch, double learning_rate) requires requires { batch_view(batch); } {
+    return step(std::span(&batch, 1), learning_rate);
+  }
   /// The same in two parts. At most two steps may be queued: the device then has work while the host reads the result of the first, and the
   /// host never makes it wait. Weights, and all that a step's result does not contain, are those after all queued steps.
   template <class Batch>
   void queue_step(std::span<const Batch> batches, double learning_rate) {
+    static_assert(std::constructible_from<batch_view, const Batch&>,
+                  "xtrain trainer: a batch must be a host_batch, an xtensor_batch, or a type with all fields of a host_batch; see train/README.md");
     views_.clear();
     for (const Batch& batch : batches) views_.emplace_back(batch);
     queued_data_[(progress_.step + queued_steps() + 1) % queued_data_.size()].sequences = 0;  // fit() alone knows
@@ -129,6 +143,10 @@ class trainer {
   }
   template <class Batch>
   void queue_step(std::span<Batch> batches, double learning_rate) requires(!std::is_const_v<Batch>) {
+    queue_step(std::span<const Batch>(batches), learning_rate);
+  }
+  template <class Batch>
+  void queue_step(const std::vector<Batch>& batches, double learning_rate) {
     queue_step(std::span<const Batch>(batches), learning_rate);
   }
   /// Where the data continues after the last step, rows.state(), which checkpoints contain. For a loop of one's own: fit() knows it.
@@ -189,7 +207,7 @@ class trainer {
     detail::require_second_model("trainer: the teacher", source, *model_);
     step_->use_teacher(source);
     teacher_life_ = detail::watched(source);
-    if constexpr (requires { source.plan(); }) plan_.set_beside("teacher", source.plan());
+    plan_.set_beside("teacher", detail::plan_of(source));
   }
   /// Restores the state of a saved run: fit() then continues from there. Results of steps that are queued are dropped.
   ///   throws  comm_error after a step that failed on one of several ranks
@@ -253,6 +271,16 @@ class trainer {
     teacher_life_.require_there("trainer", "the teacher");
   }
 
+  [[nodiscard]] bool is_attached(const observer& watcher) const {
+    return std::any_of(observers_.begin(), observers_.end(),
+                       [&](const attached_observer& each) { return each.one == &watcher && !each.life.is_destroyed(); });
+  }
+  void require_expected_observers() const {
+    for (const auto& [each, what] : expected_)
+      require<config_error>(each.life.is_destroyed() || is_attached(*each.one), "trainer: ", what,
+                            " must be attached before fit(), or it saves nothing; call attach(); see train/README.md");
+  }
+
   // ---- a step ----
 
   void queue_step_of(std::span<const batch_view> batches, double learning_rate);
@@ -277,6 +305,7 @@ class trainer {
   template <class Rows, class Data>
   void fit_loader(Rows& rows, const Data* held_out, std::stop_token stop) {
     require_usable();
+    require_expected_observers();
     while (queued_steps() > 0) (void)finish_step();  // left by a fit() that was ended by an exception
     if (!std::exchange(restored_, false)) progress_.step = progress_.skipped_sequences = 0;  // a new run
     else rows.restore(progress_.data);
@@ -324,10 +353,10 @@ class trainer {
     if (held_out_rows && !evaluated && !stopped_) evaluate_and_tell(*held_out_rows);
     tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->context().memory()});
   }
+  [[nodiscard]] static unused_samples unused_of(const loader& rows) { return rows.unused(); }
   template <class Rows>
-  [[nodiscard]] static unused_samples unused_of(const Rows& rows) {
-    if constexpr (requires { rows.unused(); }) return rows.unused();
-    else return {};
+  [[nodiscard]] static unused_samples unused_of(const Rows&) {
+    return {};
   }
   template <class Rows>
   void finish_and_tell(std::size_t steps, const Rows& rows) {
@@ -393,6 +422,7 @@ class trainer {
     detail::watched life;
   };
   std::vector<attached_observer> observers_;
+  std::vector<std::pair<attached_observer, std::string>> expected_;
   std::vector<batch_view> views_;  // of the current step
   struct queued_data {
     loader_state after{};    // from which the next step continues
@@ -409,7 +439,7 @@ trainer<Model>::trainer(Model& model, detail::run_config_of<Model> settings)
     : model_(&model), model_life_(model), config_(detail::complete_config(model, std::move(settings))),
       guard_(config_.max_bad_steps) {
   if constexpr (!is_dry<device>) {
-    if constexpr (requires { model.settings().parallel.ranks == nullptr; })
+    if constexpr (clause::strategy_config_has_ranks<typename recipe::parallel::config>)
       require<config_error>(model.settings().parallel.ranks != nullptr || detail::ranks_of_thread == 1 || is_dry_run(model.context()),
                             "trainer: a model that is made in run_ranks must be given the ranks, {.parallel = {.ranks = ranks}}: without, each of the ",
                             detail::ranks_of_thread, " ranks would train alone. If it shall, give it one_rank()");

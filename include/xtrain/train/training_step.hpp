@@ -73,10 +73,10 @@ template <class Objective>
 template <class Model>
 [[nodiscard]] bool adapter_can_be_switched_off(const Model& model) {
   using adapter = typename Model::recipe::adapter;
-  if constexpr (requires { adapter::can_be_switched_off; }) {
+  if constexpr (has_hook<adapter, hook::can_be_switched_off>) {
     for (const auto& entry : model.parameters().entries())
       if (entry.spec.trainable && !adapter::is_own(entry.spec.name)) return false;
-    return adapter::can_be_switched_off;
+    return true;
   } else {
     return false;
   }
@@ -174,7 +174,7 @@ class training_step {
   [[nodiscard]] std::vector<float> token_values(const Batch& batch);
   /// Sums losses over the ranks that share the sequences: over the stages of a pipeline, and over context-parallel ranks.
   void all_reduce_losses(std::span<double> losses) {
-    if constexpr (strategy_runs<Model>) model_->parallel().add_up(losses);
+    add_up_stages(model_->parallel(), losses);
     if constexpr (has_context_parallel<recipe>) model_->parallel().context().all_reduce(losses, reduction::sum);
   }
 
@@ -218,7 +218,7 @@ class training_step {
   /// The strategy refuses to say what it has sent while a step's messages may be on their way.
   void set_pending(std::size_t steps) {
     pending_ = steps;
-    if constexpr (requires { model_->parallel().steps_are_queued(steps); })
+    if constexpr (clause::strategy_counts_queued_steps<typename recipe::parallel::template state<device>>)
       if (!is_dry_run(model_->context())) model_->parallel().steps_are_queued(steps);
   }
   [[nodiscard]] bool captures() const { return captures_ && !is_dry_run(model_->context()); }
@@ -294,22 +294,23 @@ class training_step {
   }
   /// The load-balancing loss is one per target.
   static void require_balanced_objective([[maybe_unused]] const Model& model) {
-    if constexpr (requires { model.balances_load(); } && !goes_with_balanced_experts<objective>())
-      require<config_error>(!model.balances_load(), objective::name, ": a load-balancing loss of experts, which is one per target, must not be combined with "
+    if constexpr (!goes_with_balanced_experts<objective>())
+      require<config_error>(!balances_load(model), objective::name, ": a load-balancing loss of experts, which is one per target, must not be combined with "
                             "losses of sequences, or with advantages; set balances_experts to false");
   }
   /// Only the last stage of a pipeline has the head, which refuses it; the others would wait for it.
   static void require_temperature([[maybe_unused]] const Model& model, [[maybe_unused]] const typename objective::config& settings) {
-    if constexpr (has_hook<objective, hook::log_prob_temperature> && causal_model<Model>)
-      require<config_error>(objective::log_prob_temperature(settings) == 1.0 || model.config().final_logit_softcapping == 0.0, objective::name,
-                            ": temperature: must be 1 for a model whose logits are bounded (final_logit_softcapping ",
-                            model.config().final_logit_softcapping, "); given ", objective::log_prob_temperature(settings));
+    if constexpr (has_hook<objective, hook::log_prob_temperature>) {
+      const double bound = logit_bound_of(model.config());
+      require<config_error>(objective::log_prob_temperature(settings) == 1.0 || bound == 0.0, objective::name,
+                            ": temperature: must be 1 for a model whose logits are bounded (final_logit_softcapping ", bound, "); given ",
+                            objective::log_prob_temperature(settings));
+    }
   }
   void require_plain_balance([[maybe_unused]] const batch_view& batch) const {
-    if constexpr (requires { model_->balances_load(); })
-      require<config_error>(
-          !model_->balances_load() || (batch.token_weights.empty() && batch.advantages.empty() && batch.returns.empty()), objective::name,
-          ": a load-balancing loss of experts must not be combined with weights per token, or with advantages; set balances_experts to false");
+    require<config_error>(
+        !balances_load(*model_) || (batch.token_weights.empty() && batch.advantages.empty() && batch.returns.empty()), objective::name,
+        ": a load-balancing loss of experts must not be combined with weights per token, or with advantages; set balances_experts to false");
   }
   /// Whether the objective has a teacher.
   static constexpr bool has_teacher() { return has_hook<objective, hook::use_teacher>; }
@@ -381,7 +382,7 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
   require<config_error>(!captures_ || neftune_noise_alpha_ == 0.0,
                         "capture_steps: kernels must not depend on how long sequences are, as NEFTune's noise does; ", "neftune_noise_alpha is ",
                         neftune_noise_alpha_);
-  if constexpr (requires { model.settings().adapter.fake_quant_after_n_steps; }) {
+  if constexpr (has_hook<typename recipe::adapter, hook::fake_quant_after_n_steps>) {
     fake_quantizes_from_ = model.settings().adapter.fake_quant_after_n_steps;
     fake_quantizes_ = fake_quantizes_from_ == 0;
     require<config_error>(!captures_ || fake_quantizes_, "capture_steps: all steps must do the same; fake_quant_after_n_steps is ", fake_quantizes_from_);
@@ -390,9 +391,8 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
     require<config_error>(neftune_noise_alpha_ == 0.0, "neftune_noise_alpha: must be 0 for an encoder; given ", neftune_noise_alpha_);
   if constexpr (has_hook<objective, hook::require_model>) objective::require_model(model);
   require_balanced_objective(model);
-  if constexpr (requires { model.balances_load(); })
-    require<config_error>(!captures_ || !model.balances_load() || average_balance_ != balance_average::micro_batches,
-                          "average_balance: must be targets or none with capture_steps: how many targets a micro-batch has is not in device memory");
+  require<config_error>(!captures_ || !balances_load(model) || average_balance_ != balance_average::micro_batches,
+                        "average_balance: must be targets or none with capture_steps: how many targets a micro-batch has is not in device memory");
   require_temperature(model, settings.objective);
   if constexpr (!refers())
     require<config_error>(objective::reference(settings.objective) == reference_use::none, objective::name,
@@ -446,7 +446,7 @@ void training_step<Model>::require_batches(std::span<const batch_view> batches) 
                             "neftune_noise_alpha: sequences must be single samples, on whose length the noise depends; a batch has packed ones");
     }
   }
-  if constexpr (strategy_runs<Model>) memory_->runner.require_batches(batches);
+  memory_->runner.require_batches(batches);
 }
 
 template <class Model>
@@ -466,12 +466,12 @@ void training_step<Model>::forward_backward(std::span<const batch_view> batches,
   }
   current_.targets = static_cast<std::size_t>(std::llround(all.targets));
   current_.tokens = static_cast<std::size_t>(counts[1]);
-  if constexpr (clause::device_captures_work<device>) {
+  if constexpr (clause::device_captures_work<device> && !strategy_runs<Model>) {
     if (captures()) {
       require<config_error>(all.labels == 0, "capture_steps: steps with labels of sequences cannot be captured");
       memory_->inputs_of(slot()).targets = all.targets;
       memory_->inputs_of(slot()).number = static_cast<double>(step_number);
-      return captured_.prepare(model_->stream(), memory_->batch, memory_->staging, slot(), batches, step_number, [&](auto of, std::uint32_t number) {
+      return captured_.prepare(model_->stream(), memory_->runner.rows(), memory_->staging, slot(), batches, step_number, [&](auto of, std::uint32_t number) {
         queue_gradients(of, number, all);
         queue_update(0.0, number, slot());
       });
@@ -522,18 +522,7 @@ void training_step<Model>::queue_gradients(std::span<const batch_view> batches, 
     if (averages_micro_batches_) add_scaled_losses(n, loss_factor);
     else add_losses(n);
   };
-  if constexpr (strategy_runs<Model>) {
-    memory_->runner.run(memory_->passes.execution_on(), batches, memory_->staging, prepare_pass, losses, sum);
-  } else {
-    for (std::size_t m = 0; m < batches.size(); ++m) {
-      pass<computation> p = memory_->passes.new_pass(pass_mode::training);
-      p.batch = memory_->batch.upload(stream, batches[m], &memory_->staging);
-      prepare_pass(p, m);
-      model_->forward(p, memory_->passes.layer_inputs(), losses(p.batch.n()));
-      model_->backward(p, memory_->passes.layer_inputs(), m + 1 == batches.size());
-      sum(p.batch.n());
-    }
-  }
+  memory_->runner.run(memory_->passes.execution_on(), batches, memory_->staging, prepare_pass, losses, sum);
   model_->parallel().reduce_losses(stream, memory_->losses_and_statistics(statistics()));
   model_->parallel().gradient_squares(stream, model_->parameters(), [&](auto gradients, auto sum_1) { squares_of(gradients, sum_1); },
                                       memory_->squares_1());
@@ -659,14 +648,7 @@ void training_step<Model>::refer(const batch_view& batch, std::size_t micro_batc
       p.internal.most_tokens = memory_->local_tokens_of(*model_);
     };
     const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
-    if constexpr (strategy_runs<Model>) {
-      memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, [](std::size_t) {}, &memory_->staging);
-    } else {
-      pass<computation> p = memory_->passes.new_pass(pass_mode::evaluation);
-      p.batch = memory_->batch.upload(stream, batch, &memory_->staging);
-      prepare_pass(p);
-      model_->forward(p, memory_->passes.layer_inputs(), losses(p.batch.n()));
-    }
+    memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, [](std::size_t) {}, &memory_->staging);
   }
 }
 
@@ -683,15 +665,7 @@ auto training_step<Model>::evaluate(const batch_view& batch, double label_weight
   require_plain_balance(batch);
   zero_losses();
   refer(batch, 0);
-  if constexpr (strategy_runs<Model>) {
-    memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, sum, &memory_->staging);
-  } else {
-    pass<computation> p = memory_->passes.new_pass(pass_mode::evaluation);
-    p.batch = memory_->batch.upload(model_->stream(), batch, &memory_->staging);
-    prepare_pass(p);
-    model_->forward(p, memory_->passes.layer_inputs(), losses(p.batch.n()));
-    sum(p.batch.n());
-  }
+  memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, sum, &memory_->staging);
   return on_host(memory_->loss_1());
 }
 
@@ -737,24 +711,13 @@ auto training_step<Model>::token_outputs(std::string_view who, const batch_view&
     prepare(p);
     p.internal.without_fake_quantization = !fake_quantizes_;
   };
-  if constexpr (strategy_runs<Model>) {
-    fill_zero(stream, losses(n).span());  // only the last stage has them
-    memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, [](std::size_t) {}, &memory_->staging);
-  } else {
-    pass<computation> p = memory_->passes.new_pass(pass_mode::evaluation);
-    p.batch = memory_->batch.upload(stream, batch, &memory_->staging);
-    prepare_pass(p);
-    model_->forward(p, memory_->passes.layer_inputs(), losses(n));
-  }
+  fill_zero(stream, losses(n).span());  // in a pipeline only the last stage writes them
+  memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, [](std::size_t) {}, &memory_->staging);
   std::vector<accumulate> host(n);
   copy_in_pieces<device>(model_->context(), stream, std::span<accumulate>(host), losses(n).span());
-  if constexpr (strategy_runs<Model>) {
-    std::vector<double> sums(host.begin(), host.end());
-    model_->parallel().add_up(sums);
-    return {sums.begin(), sums.end()};
-  } else {
-    return {host.begin(), host.end()};
-  }
+  std::vector<double> sums(host.begin(), host.end());
+  add_up_stages(model_->parallel(), sums);
+  return {sums.begin(), sums.end()};
 }
 
 template <class Model>

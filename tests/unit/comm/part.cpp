@@ -38,3 +38,18 @@ TEST_CASE("a part's ranks are counted in the order of its members") {
                          config_error);
   });
 }
+
+TEST_CASE("transports that send on the same channels are known, whatever wraps them") {
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+    const auto channels = [](const std::shared_ptr<transport>& of) { return of->channels(); };
+    const auto second = separate_channels(network), again = separate_channels(network), third = separate_channels(second);
+    CHECK(channels(network).overlaps(channels(separate_channels(network, 0))));
+    CHECK(channels(second).overlaps(channels(again)));
+    CHECK(channels(third).overlaps(channels(separate_channels(network, 2))));
+    CHECK(channels(second).overlaps(channels(std::make_shared<transport_part>(second, std::vector<std::size_t>{0, 1}, 7))));
+    CHECK_FALSE(channels(network).overlaps(channels(second)));
+    CHECK_FALSE(channels(second).overlaps(channels(third)));
+    CHECK_FALSE(channels(network).overlaps(channels(one_rank())));
+    CHECK_FALSE(channel_origin{}.overlaps(channel_origin{}));
+  });
+}

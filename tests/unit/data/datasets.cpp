@@ -444,9 +444,10 @@ TEST_CASE("a dataset is read after finish(), and nothing is added to it afterwar
   whole.add(tokens);
   whole.finish();
   CHECK_NOTHROW(loader(whole, {.micro_batch_size = 1, .seq_length = 4}));
-  CHECK_THROWS_WITH_AS(whole.add(tokens), "mine: add() must be called before finish()", config_error);
-  CHECK_THROWS_WITH_AS(whole.add(tokens, all, {.token_weights = weights}), "mine: add() must be called before finish()", config_error);
-  CHECK_THROWS_WITH_AS(whole.extend(tokens), "mine: extend() must be called before finish()", config_error);
+  const std::string late = " must be called before finish(): a finished dataset does not change";
+  CHECK_THROWS_WITH_AS(whole.add(tokens), ("mine: add()" + late).c_str(), config_error);
+  CHECK_THROWS_WITH_AS(whole.add(tokens, all, {.token_weights = weights}), ("mine: add()" + late).c_str(), config_error);
+  CHECK_THROWS_WITH_AS(whole.extend(tokens), ("mine: extend()" + late).c_str(), config_error);
   CHECK(dataset(std::move(whole)).size() == 1);
 }
 

@@ -92,8 +92,11 @@ TEST_CASE("a process opens the NPU of its rank on the machine; the card's genera
   ::unsetenv("SLURM_LOCALID");
   using enum npu_generation;
   for (const auto& [soc, generation] : {std::pair{"Ascend910", first}, {"Ascend910A", first}, {"Ascend910B", first}, {"Ascend910ProA", first},
-                                        {"Ascend910B1", a2}, {"Ascend910B4", a2}, {"Ascend910_9391", a3}, {"Ascend310P3", other}})
-    CHECK_MESSAGE(detail::generation_of(soc) == generation, soc);
+                                        {"Ascend910B1", a2}, {"Ascend910B4", a2}, {"Ascend910_9391", a3}, {"Ascend310P3", other}}) {
+    const std::string card = soc;
+    CAPTURE(card);
+    CHECK(detail::generation_of(card) == generation);
+  }
   CHECK(cann_version::in("Version=8.5.0\n") == cann_version{8, 5, 0});
   CHECK(cann_version::in("package_name=Ascend-cann-toolkit\nversion=9.1.RC2\ninnerversion=V100R001C23") == cann_version{9, 1, 0});
   CHECK(cann_version::in("version=trunk") == cann_version{});

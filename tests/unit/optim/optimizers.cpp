@@ -80,12 +80,14 @@ TEST_CASE("settings outside their range are refused, as PyTorch does") {
   refused(adamw{}, {.beta1 = -0.5}, "adamw: beta1 must be in [0, 1); given -0.5");
   refused(adamw{}, {.beta2 = 1.5}, "adamw: beta2 must be in [0, 1); given 1.5");
   refused(adamw{}, {.beta2 = std::numeric_limits<double>::quiet_NaN()}, "adamw: beta2 must be in [0, 1); given nan");
-  refused(adamw{}, {.epsilon = -1.0}, "adamw: epsilon must not be negative; given -1");
-  refused(adamw{}, {.weight_decay = -1.0}, "adamw: weight_decay must not be negative; given -1");
+  refused(adamw{}, {.epsilon = -1.0}, "adamw: epsilon must be non-negative; given -1");
+  refused(adamw{}, {.weight_decay = -1.0}, "adamw: weight_decay must be non-negative; given -1");
+  refused(adamw{}, {.weight_decay = std::numeric_limits<double>::infinity()}, "adamw: weight_decay must be non-negative; given inf");
+  refused(adafactor{}, {.clip_threshold = 0.0}, "adafactor: clip_threshold must be positive; given 0");
   refused(adamw_8bit{}, {.beta2 = 1.0}, "adamw_8bit: beta2 must be in [0, 1); given 1");
   refused(lion{}, {.beta1 = 1.0}, "lion: beta1 must be in [0, 1); given 1");
   refused(muon{}, {.adamw = {.beta1 = 1.0}}, "muon: adamw: beta1 must be in [0, 1); given 1");
-  refused(sgd{}, {.momentum = -1.0}, "sgd: momentum and weight_decay must not be negative; given -1 and 0");
+  refused(sgd{}, {.momentum = -1.0}, "sgd: momentum must be non-negative; given -1");
   CHECK_NOTHROW((adamw::state<cpu, fp32>({.beta1 = 0.0, .beta2 = 0.0, .epsilon = 0.0, .weight_decay = 0.0}, b.where, b.store)));
 }
 

@@ -48,6 +48,25 @@ struct idle_recipe : defaults {
   using objective = idle;
 };
 
+/// An adapter that saves what its backward would pop.
+struct saving : no_adapter {
+  static constexpr std::string_view name = "saving";
+  template <class Recipe>
+  struct on_linear : no_adapter::on_linear<Recipe> {
+    template <class Pass, class X, class Y>
+    void forward(Pass& p, const X& x, const Y&) const {
+      (void)p.save(x.shape(0), 3);
+    }
+    template <class Pass, class X, class DY, class DX>
+    void backward(Pass& p, const X& x, const DY&, const DX&) const {
+      (void)p.pop_saved(x.shape(0), 3);
+    }
+  };
+};
+struct saving_recipe : defaults {
+  using adapter = saving;
+};
+
 decoder_config sizes() {
   return {.vocab_size = 31, .hidden_size = 16, .num_layers = 1, .num_heads = 2, .intermediate_size = 24, .max_position_embeddings = 12};
 }
@@ -131,6 +150,79 @@ TEST_CASE("a model that was moved or destroyed, and what was made for it") {
   told<config_error>([&] { (void)texts->generate({1, 2}, {}); }, "the model has been destroyed");
 }
 
+TEST_CASE("a trainer and a generator that were moved from say so") {
+  model_type model(sizes());
+  trainer_type first(model, settings());
+  trainer_type second = std::move(first);
+  told<error>([&] { first.fit(numbers()); }, "trainer: must not be used");  // NOLINT(bugprone-use-after-move)
+  second.fit(numbers());
+  CHECK(second.progress().step == 2);
+  generator<computed_model<model_type>> texts(model, 1);
+  auto more_texts = std::move(texts);
+  told<error>([&] { (void)texts.generate({1, 2}, {}); }, "generator: must not be used");  // NOLINT(bugprone-use-after-move)
+  CHECK(more_texts.generate({1, 2}, {.max_new_tokens = 1}).size() == 1);
+}
+
+TEST_CASE("a dataset that is moved or destroyed while a loader reads it") {
+  const auto sentences = [] {
+    sentence_dataset all("sentences");
+    for (token i = 0; i < 4; ++i) all.add({.tokens = {1, 2, i}, .label = i % 2});
+    all.finish();
+    CHECK_THROWS_WITH_AS(all.add({.tokens = {1, 2, 3}, .maskable = {true}}),
+                         "sentences: maskable and continues must be empty or have a value for each of the 3 tokens; given 1", data_error);
+    return all;
+  };
+  const loader_config how{.micro_batch_size = 2, .seq_length = 8};
+  const auto copy = [] {
+    dataset all("numbers", sequence_layout::stream);
+    std::vector<token> tokens(2000, 3);
+    all.add(tokens);
+    all.finish();
+    return all;
+  };
+  std::optional<dataset> data = copy();
+  loader rows(*data, how);
+  for (int i = 0; i < 3; ++i) (void)rows.next();  // the next step is prepared meanwhile
+  dataset moved = std::move(*data);
+  told<config_error>([&] { (void)rows.next(); }, "loader: its dataset must stay where it was when the loader was made; the dataset has been moved");
+  told<config_error>([&] { (void)rows.data(); }, "has been moved");
+  told<error>([&] { const loader none(*data, how); }, "dataset: must not be used after it was moved from");
+  *data = std::move(moved);  // it is where it was
+  std::vector<host_batch> batches;
+  rows.fill({}, batches);
+  CHECK(batches.size() == 1);
+  *data = copy();
+  told<config_error>([&] { (void)rows.next(); }, "destroyed or assigned to");
+
+  loader others(*data, how);
+  (void)others.next();
+  data.reset();
+  told<config_error>([&] { (void)others.next(); }, "destroyed or assigned to");
+  told<config_error>([&] { others.fill({}, batches); }, "destroyed or assigned to");
+
+  std::optional<sentence_dataset> of_sentences = sentences();
+  sentence_loader pairs(*of_sentences, how);
+  (void)pairs.next();
+  const sentence_dataset elsewhere = std::move(*of_sentences);
+  told<config_error>([&] { (void)pairs.next(); }, "sentence_loader: its dataset must stay where it was");
+  told<error>([&] { const sentence_loader none(*of_sentences, how); }, "must not be used after it was moved from");
+  of_sentences.reset();
+  CHECK(elsewhere.size() == 4);
+}
+
+TEST_CASE("a dataset may end while its loader prepares the next step") {
+  for (int i = 0; i < 50; ++i) {
+    std::optional<dataset> data;
+    data.emplace("zeros", sequence_layout::stream);
+    data->add(std::vector<token>(5000, 0));
+    data->finish();
+    loader rows(*data, {.micro_batch_size = 64, .gradient_accumulation_steps = 8, .seq_length = 8});
+    (void)rows.next();
+    data.reset();  // waits for the thread that reads
+    told<config_error>([&] { (void)rows.next(); }, "destroyed");
+  }
+}
+
 TEST_CASE("a model that another was assigned to") {
   model_type model(sizes());
   trainer_type trainer(model, settings());
@@ -209,6 +301,59 @@ TEST_CASE("checkpoints of a trainer that is gone") {
   told<config_error>([&] { (void)checkpoints.save(); }, "its trainer");
   told<config_error>([&] { (void)checkpoints.resume(); }, "its trainer");
   told<config_error>([&] { checkpoints.resume_from(saved); }, "its trainer");
+}
+
+TEST_CASE("a checkpoint folder that is not attached") {
+  const scratch_folder folder;
+  model_type model(sizes());
+  trainer_type trainer(model, settings());
+  {
+    checkpoint_folder checkpoints(trainer, folder / "run", {.save_steps = 1});
+    told<config_error>([&] { trainer.fit(numbers()); }, "the checkpoint_folder '" + (folder / "run") + "' with save_steps 1 must be attached before fit()");
+    trainer.attach(checkpoints);
+    trainer.fit(numbers());
+    CHECK(std::filesystem::exists(folder / "run/checkpoint-2"));
+  }
+  trainer.fit(numbers());  // it is gone
+  checkpoint_folder by_hand(trainer, folder / "run");
+  trainer.fit(numbers());
+  (void)by_hand.save();
+}
+
+TEST_CASE("a checkpoint that is written in the background needs neither trainer nor model") {
+  for (int i = 0; i < 10; ++i) {
+    const scratch_folder folder;
+    {
+      std::optional<model_type> model(sizes());
+      std::optional<trainer_type> trainer;
+      trainer.emplace(*model, settings());
+      checkpoint_folder checkpoints(*trainer, folder.path(), {.asynchronous = true});
+      trainer->fit(numbers());
+      (void)checkpoints.save();
+      trainer.reset();
+      model.reset();
+    }
+    model_type model(sizes());
+    trainer_type trainer(model, settings());
+    checkpoint_folder checkpoints(trainer, folder.path());
+    CHECK(checkpoints.resume());
+    CHECK(trainer.progress().step == 2);
+  }
+}
+
+TEST_CASE("a step takes a span, a vector, or one batch") {
+  model_type model(sizes());
+  trainer_type trainer(model, settings());
+  const std::vector<host_batch> one{rows(2, 8)};
+  CHECK(trainer.step(one, 0.0).loss == trainer.step(std::span(one), 0.0).loss);
+  CHECK(trainer.step(one, 0.0).loss == trainer.step(one.front(), 0.0).loss);
+  trainer.queue_step(one, 0.0);
+  CHECK(trainer.finish_step().step == 5);
+}
+
+TEST_CASE("an adapter that saves activations") {
+  llama<saving_recipe> model(sizes(), {}, {.adapter = {}});
+  told<config_error>([&] { (void)trainer(model, {.max_steps = 1, .micro_batch_size = 2}); }, "adapter 'saving': forward() of on_linear must not save");
 }
 
 TEST_CASE("a step with other rows than the trainer was made for") {

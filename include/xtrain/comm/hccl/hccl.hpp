@@ -303,6 +303,7 @@ class hccl_transport final : public transport {
     return std::make_unique<hccl_collectives>(shared, options_.sums);
   }
   [[nodiscard]] std::string stopped() const override { return network_->stopped(); }
+  [[nodiscard]] channel_origin channels() const override { return network_->channels(); }
   [[nodiscard]] bool carries() const override { return network_->carries(); }
   [[nodiscard]] std::size_t communicators() const {
     const std::lock_guard lock(mutex_);

@@ -225,6 +225,7 @@ class nccl_transport final : public transport {
     if (members.size() < 2) return nullptr;
     return std::make_unique<nccl_collectives>(device_, network_, std::vector<std::size_t>(members.begin(), members.end()), first_channel + channel, options_);
   }
+  [[nodiscard]] channel_origin channels() const override { return network_->channels(); }
   [[nodiscard]] std::string stopped() const override { return network_->stopped(); }
   [[nodiscard]] bool carries() const override { return network_->carries(); }
 

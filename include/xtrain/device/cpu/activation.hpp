@@ -10,7 +10,7 @@ namespace xtrain {
 namespace cpu_kernels {
 
 inline constexpr std::size_t elements_per_part = std::size_t{1} << 14;
-/// Prefetch distance in elements: long enough that the hardware prefetcher does not stall at page boundaries.
+/// In elements: the hardware prefetcher stops at page boundaries.
 inline constexpr std::size_t elements_ahead = 512;
 inline constexpr double gelu_slope = 0.79788456080286535588;  // sqrt(2/π)
 inline constexpr double gelu_cubic = 0.044715;
@@ -52,7 +52,7 @@ void gelu_backward_elements(const cpu_stream& stream, const kernel::gelu_tanh_ba
   });
 }
 
-/// Normal cumulative distribution function: (1 + erf(x/√2)) / 2.
+/// Normal distribution function (1 + erf(x/√2)) / 2.
 template <class Arch, class A>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE simd::batch<A, Arch> normal_below(const simd::batch<A, Arch>& x) {
   using batch = simd::batch<A, Arch>;
@@ -80,7 +80,7 @@ void gelu_erf_backward_elements(const cpu_stream& stream, const kernel::gelu_erf
     simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
       const batch x = simd::load<Arch>(k.x_n.raw() + i, count);
       const batch dy = simd::load<Arch>(k.dy_n.raw() + i, count);
-      // forward: y = x · cdf(x); the derivative of the cdf is the density
+      // forward: y = x · cdf(x)
       simd::store(k.dx_n.raw() + i, dy * (normal_below<Arch>(x) + x * peak * simd::exp(minus_half * x * x)), count);
     });
   });
@@ -142,7 +142,7 @@ void swiglu_rows(const cpu_stream& stream, const kernel::swiglu<host_memory, T>&
       const T* up = gate + k.f;
       T* y = k.y_nf.raw() + i * k.f;
       simd::for_each_vector<A, Arch>(0, k.f, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-        __builtin_prefetch(gate + 2 * k.f + j);  // the next row
+        __builtin_prefetch(gate + 2 * k.f + j);  // next row
         __builtin_prefetch(up + 2 * k.f + j);
         const batch g = simd::load<Arch>(gate + j, count);
         simd::store(y + j, g / (batch(A{1}) + simd::exp(-g)) * simd::load<Arch>(up + j, count), count);
@@ -187,7 +187,7 @@ void geglu_rows(const cpu_stream& stream, const kernel::geglu<host_memory, T>& k
       const T* up = gate + k.f;
       T* y = k.y_nf.raw() + i * k.f;
       simd::for_each_vector<A, Arch>(0, k.f, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-        __builtin_prefetch(gate + 2 * k.f + j);  // the next row
+        __builtin_prefetch(gate + 2 * k.f + j);
         __builtin_prefetch(up + 2 * k.f + j);
         const batch g = simd::load<Arch>(gate + j, count);
         // (1 + tanh u) / 2 = 1 / (1 + exp(−2u))

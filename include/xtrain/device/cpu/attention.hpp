@@ -1,6 +1,5 @@
-// Attention, one panel of queries at a time over blocks of keys. Scores are stored transposed, with keys as rows and queries as
-// columns, so that all per-query work (maximum, sum, mask) stays in one vector lane, and probabilities are already a packed
-// operand. Blocks that are masked for every query of the panel are skipped.
+// Attention: a panel of queries at a time over blocks of keys. Scores are transposed (keys as rows, queries as columns): per-query work stays in a vector lane,
+// and probabilities are a packed operand. Fully masked blocks are skipped.
 // [Dao et al. 2022; Rabe & Staats 2021]
 #pragma once
 
@@ -23,7 +22,7 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Carves pieces out of a worker's scratch memory, or only measures them (null memory).
+/// Allocates from a worker's scratch memory, or only measures (null).
 class carving {
  public:
   explicit carving(std::byte* memory) : memory_(memory) {}
@@ -40,32 +39,31 @@ class carving {
   std::size_t used_ = 0;
 };
 
-/// One worker's memory, and the sizes of a block.
+/// A worker's memory, and block sizes.
 template <class Arch, class T>
 struct attention_work {
   using A = accumulate_t<T>;
   using U = unit<Arch, T>;
-  /// Element type of probabilities as matmul operands.
+  /// Probabilities as matmul operands.
   using score = std::conditional_t<std::is_same_v<U, simd::bf16_pair>, T, A>;
   static constexpr std::size_t vector = simd::width<A, Arch>;
   static constexpr std::size_t queries = panel_columns<A, Arch>;
   static constexpr std::size_t keys = tile_rows<Arch> * (112 / tile_rows<Arch>);
 
-  U *k_rows, *v_rows, *v_columns, *k_columns;  // of one key/value head: row panels over all keys; column panels per block of keys
+  U *k_rows, *v_rows, *v_columns, *k_columns;  // a key/value head: row panels over all keys; column panels per block of keys
   U *q_panel, *do_panel;                       // [d, queries]
   U *q_lines, *do_lines;                       // panels of [queries, d]
   U* p_panel;                                  // [keys, queries]
   U* p_rows;                                   // panels of [keys, queries]
   A *scores, *dscores, *kept;                  // [keys, queries]
   A* steepness;                                // [keys, queries] derivative of the softcap
-  score* rounded;                              // [keys, queries], used where probabilities are rounded before products
-  A *sums, *turned;                            // [d, queries] o or dq of the panel; [queries, d]
+  score* rounded;                              // [keys, queries], for probabilities rounded before products
+  A *sums, *turned;                            // [d, queries] o or dq; [queries, d]
   A *dk, *dv;                                  // [t, d]
-  A *first, *now, *last;                       // [queries] first key each query attends to, the query itself, the last key
+  A *first, *now, *last;                       // [queries] first visible key, the query, last key
   A *largest, *total, *delta;                  // [queries] softmax statistics; Σ do · o
   std::size_t bytes;
 
-  /// For a kernel over t keys.
   template <class Kernel>
   attention_work(std::byte* memory, const Kernel& k, std::size_t t, bool backward) {
     const std::size_t d = k.shape.d;
@@ -104,7 +102,7 @@ struct attention_work {
   }
 };
 
-/// Ranges of query and key positions in sequences of `seq_length` tokens. With a cache, positions count from its first key.
+/// In sequences of `seq_length` tokens. With a cache, positions count from its first key.
 struct attention_ranges {
   kernel::position_block queries{}, keys{};
   std::size_t seq_length = 0;
@@ -120,13 +118,13 @@ template <class T>
   const std::size_t t = k.shape.t;
   return {{t, 0, 0, t}, {t, 0, 0, t}, t, 0};
 }
-/// Block kernels carry their own ranges.
+/// Block kernels have ranges.
 template <class Kernel>
 [[nodiscard]] attention_ranges ranges_of(const Kernel& k, std::size_t = 0) {
   return {k.queries, k.keys, k.shape.t, 0};
 }
 
-/// Destination of rows of sums: overwritten or added to.
+/// Rows of sums, overwritten or added to.
 template <class To, bool Adds>
 struct sum_rows {
   To* first;
@@ -143,7 +141,7 @@ struct sum_rows {
   }
 };
 
-/// One panel of queries of one head: its operands and the range of keys each query attends to.
+/// A panel of a head's queries: operands, and visible keys per query.
 template <class Arch, class T, class Kernel>
 struct attention_panel {
   using A = accumulate_t<T>;
@@ -157,11 +155,11 @@ struct attention_panel {
   const attention_ranges ranges;
   std::size_t b, h, i0;
   std::size_t key_count;
-  std::size_t queries;         // fewer than `width` in the last panel; the lanes after them compute on zeros
-  std::size_t first_key = 0;   // first key that any query of the panel attends to
-  std::size_t last_first = 0;  // from this key on, the start masks no query of the panel
-  std::size_t first_end = 0;   // up to this key (exclusive), the end masks no query
-  std::size_t last_end = 0;    // one past the last key that any query attends to; 0 if all are masked
+  std::size_t queries;         // fewer than `width` in the last panel; further lanes compute on zeros
+  std::size_t first_key = 0;   // first key visible to any query
+  std::size_t last_first = 0;  // from here on, the start masks no query
+  std::size_t first_end = 0;   // up to here (exclusive), the end masks no query
+  std::size_t last_end = 0;    // one past the last key visible to any query; 0: none
 
   attention_panel(const Kernel& k, const work_type& memory, const attention_ranges& of, std::size_t row, std::size_t head,
                   std::size_t first_query)
@@ -190,11 +188,11 @@ struct attention_panel {
   [[nodiscard]] strided<T> q() const {
     return {kernel.qkv.raw() + ranges.queries.row_of(b, i0) * kernel.shape.row() + h * kernel.shape.d, kernel.shape.row(), 1};
   }
-  /// Offset of the panel's first query in the output matrices; index of its query i in per-query, per-head arrays.
+  /// Offset of the panel's first query in outputs; index of its query i in per-query, per-head arrays.
   [[nodiscard]] std::size_t output() const { return (ranges.queries.row_of(b, i0) * kernel.shape.h + h) * kernel.shape.d; }
   [[nodiscard]] std::size_t of_head(std::size_t i) const { return ranges.queries.row_of(b, kernel.shape.h, h, i0 + i); }
 
-  /// Blocks of keys that the panel attends to: visit(j0, keys), where keys is rounded up to whole tile rows as far as there are keys.
+  /// visit(j0, keys) for visible blocks; keys is rounded up to entire tile rows, as far as they exist.
   template <class Visit>
   XTRAIN_ALWAYS_INLINE void each_block(Visit&& visit) const {
     for (std::size_t j0 = first_key / work_type::keys * work_type::keys; j0 < last_end; j0 += work_type::keys) {
@@ -203,7 +201,7 @@ struct attention_panel {
     }
   }
 
-  /// Whether chosen(block index) holds for any block that the panel attends to.
+  /// chosen(block index) holds for a visible block.
   template <class Chosen>
   [[nodiscard]] bool sees_block(Chosen&& chosen) const {
     for (std::size_t j0 = first_key / work_type::keys * work_type::keys; j0 < last_end; j0 += work_type::keys)
@@ -211,8 +209,8 @@ struct attention_panel {
     return false;
   }
 
-  /// Caps the scores of a block to softcap · tanh(score / softcap), if there is a softcap.
-  ///   steepness   written: the derivative; null: not wanted
+  /// Scores become softcap · tanh(score / softcap), if there is a softcap.
+  ///   steepness   written: the derivative; null: unwanted
   void cap(std::size_t keys, A* scores, A* steepness = nullptr) const {
     if (kernel.softcap == 0.0) return;
     const batch bound(static_cast<A>(kernel.softcap)), one(A{1});
@@ -223,7 +221,7 @@ struct attention_panel {
     }
   }
 
-  /// Adds the ALiBi slope to scores and sets masked scores to −infinity.
+  /// Adds ALiBi; masked scores become −infinity.
   void mask(std::size_t j0, std::size_t keys, A* scores) const {
     const bool sloped = !kernel.slope_h.empty();
     if (!sloped && j0 + keys <= first_end && last_first <= j0) return;
@@ -241,7 +239,7 @@ struct attention_panel {
     }
   }
 
-  /// Dropout factors of a block: the same random words as the reference.
+  /// Dropout factors of a block, with the reference's random words.
   void draw(std::size_t j0, std::size_t keys) const {
     const kernel::attention_shape& s = kernel.shape;
     const std::uint32_t threshold = dropout_threshold(kernel.dropout);
@@ -262,7 +260,7 @@ struct attention_panel {
     for (std::size_t j = 0; j < keys; ++j) std::fill(work.kept + j * width + queries, work.kept + (j + 1) * width, A{0});
   }
 
-  /// The block as matmul operands need it: rounded for 16-bit pair products, else as it is.
+  /// The block as matmul operand: rounded for 16-bit pair products.
   const typename work_type::score* rounded(const A* block, std::size_t keys) const {
     if constexpr (std::is_same_v<typename work_type::score, A>) {
       return block;
@@ -271,7 +269,7 @@ struct attention_panel {
       return work.rounded;
     }
   }
-  /// A block packed as a panel of B: units of keys by queries.
+  /// A block as panel of B: units of keys by queries.
   const U* panel_of(const typename work_type::score* block, std::size_t keys) const {
     if constexpr (std::is_same_v<U, typename work_type::score>) {
       return block;
@@ -281,7 +279,7 @@ struct attention_panel {
     }
   }
 
-  /// Transposes sums [d, queries] to rows of d elements.
+  /// Sums [d, queries] to rows of d.
   void turn_sums() const {
     const std::size_t d = kernel.shape.d;
     pack_panel<Arch, width>(strided<A>{work.sums, width, 1}, d, width, work.turned, d);
@@ -293,8 +291,7 @@ struct attention_panel {
   }
 };
 
-/// Online softmax of a panel over all its blocks: leaves each query's largest score, the sum of exp(score − largest),
-/// and the values weighted by the same exponentials.
+/// Online softmax of a panel: per query the largest score, Σ exp(score − largest), and values weighted by these exponentials.
 template <class Arch, class T, class Kernel>
 void attend_blocks(const attention_panel<Arch, T, Kernel>& panel) {
   using panel_type = attention_panel<Arch, T, Kernel>;
@@ -320,7 +317,7 @@ void attend_blocks(const attention_panel<Arch, T, Kernel>& panel) {
       batch most = so_far;
       for (std::size_t j = 0; j < keys; ++j) most = xsimd::max(most, batch::load_unaligned(work.scores + j * width + v));
       most.store_unaligned(work.largest + v);
-      // for a fully masked query so far the maximum is −infinity: avoid −infinity minus −infinity
+      // fully masked so far: avoid −infinity minus −infinity
       const batch shift = xsimd::select(most == batch(nothing), batch(A{0}), most);
       const batch shrink = simd::exp(so_far - shift);
       batch total = batch::load_unaligned(work.total + v) * shrink;
@@ -331,7 +328,7 @@ void attend_blocks(const attention_panel<Arch, T, Kernel>& panel) {
         total = total + p;
       }
       total.store_unaligned(work.total + v);
-      // rescale the running sums to the new maximum
+      // rescale to the new maximum
       if (j0 > panel.first_key && xsimd::any(shrink != batch(A{1})))
         for (std::size_t c = 0; c < s.d; ++c)
           (batch::load_unaligned(work.sums + c * width + v) * shrink).store_unaligned(work.sums + c * width + v);
@@ -368,7 +365,7 @@ void attend_panel(const kernel::attention<host_memory, T>& k, const attention_wo
   for (std::size_t i = 0; i < panel.queries; ++i) k.lse_bht.raw()[panel.of_head(i)] = work.largest[i] + std::log(work.total[i]);
 }
 
-/// The same for one block of keys, merged with the results of other blocks.
+/// One block of keys, merged with results of other blocks.
 template <class Arch, class T>
 void attend_panel(const kernel::attention_block<host_memory, T>& k, const attention_work<Arch, T>& work, const attention_ranges& ranges,
                   std::size_t b, std::size_t h, std::size_t i0) {
@@ -397,14 +394,14 @@ void attend_panel(const kernel::attention_block<host_memory, T>& k, const attent
   }
 }
 
-/// The keys and values of one key/value head. With a cache, the last t of them belong to the queries' own tokens.
+/// A key/value head's keys and values. With a cache, the last t belong to the queries' tokens.
 template <class T>
 struct attention_keys {
   strided<T> keys, values;
   std::size_t count;
 };
 
-/// Locates the keys and values for kernels over whole sequences and for block kernels.
+/// For kernels over entire sequences and for block kernels.
 template <class T, class Kernel>
 [[nodiscard]] attention_keys<T> keys_of(const Kernel& k, std::size_t b, std::size_t group) {
   const kernel::attention_shape& s = k.shape;
@@ -417,7 +414,7 @@ template <class T, class Kernel>
   }
 }
 
-/// Panels part, part + parts, … of all heads that share one key/value head.
+/// Panels part, part + parts, … of the heads of a key/value head.
 template <class Arch, class T, class Kernel>
 void attend_group(const Kernel& k, const attention_keys<T>& from, std::size_t b, std::size_t group, std::size_t part, std::size_t parts,
                   std::byte* memory) {
@@ -436,8 +433,7 @@ void attend_group(const Kernel& k, const attention_keys<T>& from, std::size_t b,
       attend_panel<Arch>(k, work, ranges, b, h, i0);
 }
 
-/// All heads of all sequences, with queries_of_row queries each: keys(b, group) locates their keys. If there are few heads, threads split
-/// their queries; every split packs the keys once more.
+/// All heads of all sequences; keys(b, group) locates keys. With few heads, threads split queries; each split packs keys again.
 template <class Arch, class T, class Kernel, class Keys>
 void attend_all(const cpu_stream& stream, const Kernel& k, std::size_t queries_of_row, std::size_t worker_bytes, std::byte* scratch, Keys&& keys) {
   constexpr std::size_t queries = attention_work<Arch, T>::queries;
@@ -449,8 +445,8 @@ void attend_all(const cpu_stream& stream, const Kernel& k, std::size_t queries_o
   });
 }
 
-/// One task's part of the backward pass of a key/value head: dq of query panels part, part + parts, …, or dk and dv of
-/// key blocks part, part + parts, …, or everything. Each sum is computed by one task, in the same order for any number of tasks.
+/// A task's part of a key/value head's backward: dq of query panels part, part + parts, …, or dk and dv of such key blocks, or everything. Each sum belongs to
+/// one task, in an order independent of the number of tasks.
 struct backward_share {
   bool queries = true, keys = true;
   std::size_t part = 0, parts = 1;
@@ -460,7 +456,7 @@ struct backward_share {
   [[nodiscard]] bool has_block(std::size_t block) const { return queries || block % parts == part; }
 };
 
-/// The backward pass of one panel of queries: adds to dk and dv of its key/value head, and writes dq.
+/// Backward of a panel: adds to dk and dv, writes dq.
 template <class Arch, class T, class Kernel>
 void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work, const attention_ranges& ranges, std::size_t b, std::size_t h,
                            std::size_t i0, const backward_share& share) {
@@ -495,7 +491,7 @@ void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work,
   std::fill_n(work.sums, s.d * width, A{0});
   const epilogue<A, T> adding{A{1}, nullptr, true, nullptr, 0};
   const bool drops = k.dropout > 0.0, caps = k.softcap != 0.0;
-  // d(keys) += block · rows of the queries, for dk and dv
+  // d(keys) += block · rows of queries, for dk and dv
   const auto add_to_keys = [&](const typename work_type::score* block, std::size_t keys, const U* lines, A* to) {
     pack_a<Arch>(strided<typename work_type::score>{block, width, 1}, keys, queries, work.p_rows);
     for (std::size_t c = 0; c < s.d; c += width)
@@ -547,7 +543,7 @@ void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work,
   else panel.put_sums(sum_rows<T, false>{k.dqkv.raw() + ranges.queries.row_of(b, i0) * s.row() + h * s.d, s.row()});
 }
 
-/// One task's part of the backward pass of all heads that share one key/value head.
+/// A task's part of the backward of a key/value head's heads.
 template <class Arch, class T, class Kernel>
 void attend_group_backward(const Kernel& k, std::size_t b, std::size_t group, const backward_share& share, std::byte* memory) {
   using work_type = attention_work<Arch, T>;
@@ -593,8 +589,8 @@ void attend_group_backward(const Kernel& k, std::size_t b, std::size_t group, co
   }
 }
 
-/// The backward pass of all key/value heads of all sequences. If there are fewer of them than threads, separate tasks compute dq and
-/// dk, dv of a head: both need the probabilities and their gradients, so there are seven products instead of five.
+/// Backward of all key/value heads. With fewer heads than threads, separate tasks compute dq and dk, dv: both need probabilities and their gradients, hence
+/// seven products instead of five.
 template <class Arch, class T, class Kernel>
 void attend_all_backward(const cpu_stream& stream, const Kernel& k, std::size_t worker_bytes, std::byte* scratch) {
   using work_type = attention_work<Arch, T>;
@@ -617,8 +613,7 @@ void attend_all_backward(const cpu_stream& stream, const Kernel& k, std::size_t 
   });
 }
 
-/// The query at position `now` over positions `from` … `end` − 1 of the cache of its key/value head. `scores` holds one element per
-/// cache position.
+/// The query at position `now` over cache positions `from` … `end` − 1. `scores`: an element per cache position.
 template <class Arch, class T, class A>
 void attend_cache(std::size_t from, std::size_t end, std::size_t now, std::size_t d, A scale, A softcap, A slope, const T* q, const T* keys,
                   const T* values, A* scores, A* sums, T* o) {
@@ -654,7 +649,7 @@ template <class T>
   return (b * k.shape.k + group) * k.capacity * k.shape.d;
 }
 
-/// Appends the new keys and values of one head to the cache.
+/// Appends a head's keys and values to the cache.
 template <class T>
 void extend_cache(const kernel::cached_attention<host_memory, T>& k, std::size_t b, std::size_t group) {
   const kernel::attention_shape& s = k.shape;
@@ -684,7 +679,7 @@ void attend_cache_group(const kernel::cached_attention<host_memory, T>& k, std::
   }
 }
 
-/// From this many new tokens on, panels of queries are faster than single queries.
+/// From so many new tokens on, panels are faster than single queries.
 inline constexpr std::size_t queries_worth_packing = 8;
 
 template <class Arch, class T>

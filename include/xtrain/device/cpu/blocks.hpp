@@ -1,4 +1,4 @@
-// Dequantization of GGUF's blocks, a run of 16 numbers at a time: its codes are extracted as words of eight bytes, then scaled a vector at a time.
+// Dequantizes GGUF blocks, 16 numbers at a time: extracts codes in words of eight bytes, then scales vectors.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace cpu_kernels {
 using run_of_floats = std::array<float, block_formats::run_numbers>;
 using run_of_bytes = std::array<std::uint8_t, block_formats::run_numbers>;
 
-/// bits >> shift & mask of each of 16 bytes, << left, added to `to` with or: eight bytes in a word at a time.
+/// to |= (bits >> shift & mask) << left for 16 bytes, eight at a time.
 XTRAIN_ALWAYS_INLINE void take_bits(const std::uint8_t* from, std::uint32_t shift, std::uint32_t mask, std::uint32_t left, run_of_bytes& to) {
   const std::uint64_t of_each = mask * std::uint64_t{0x0101010101010101};
   for (std::size_t half = 0; half < to.size(); half += 8) {
@@ -32,7 +32,7 @@ XTRAIN_ALWAYS_INLINE void take_bits(const std::uint8_t* from, std::uint32_t shif
   }
 }
 
-/// The codes of a run, without `lowest`.
+/// A run's codes, without `lowest`.
 XTRAIN_ALWAYS_INLINE run_of_bytes codes_of(const block_formats::run& of, const std::uint8_t* block) {
   run_of_bytes code{};
   take_bits(block + of.low_at, of.low_shift, of.low_mask, 0, code);
@@ -54,7 +54,7 @@ void block_elements(const cpu_stream& stream, const kernel::dequantize_blocks<ho
   const bool looks_up = block_formats::has_table(k.format);
   std::array<float, 16> value{};
   for (std::size_t i = 0; i < value.size(); ++i) value[i] = static_cast<float>(block_formats::table_of(k.format).value[i]);
-  static_assert(elements_per_part % 256 == 0);  // whole blocks
+  static_assert(elements_per_part % 256 == 0);  // entire blocks
   stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
     run_of_floats number;
     T* y = k.y_n.raw() + begin;

@@ -1,4 +1,4 @@
-// The cpu device: vector instructions through xsimd, threads through an executor.
+// The cpu device: vectors by xsimd, threads by an executor.
 #pragma once
 
 #include <algorithm>
@@ -27,12 +27,12 @@ struct cpu {
   using stream = cpu_stream;
 
   struct config {
-    std::size_t threads = 0;                               ///< 0: every processor the process may use
-    std::size_t memory_limit = 0;                          ///< bytes; 0: what the machine or the control group allows
+    std::size_t threads = 0;                               ///< 0: every processor of the process
+    std::size_t memory_limit = 0;                          ///< bytes; 0: the machine's or control group's
     std::shared_ptr<xtrain::executor> executor = nullptr;  ///< null: the process-wide thread pool
   };
 
-  /// The vector instructions that kernels were compiled for; with several levels in one program, those of the chosen level.
+  /// Vector instructions of the kernels, at the chosen level if there are several.
   [[nodiscard]] static std::string instructions() {
 #ifdef XTRAIN_CPU_LEVELS
     return cpu_levels::instructions();
@@ -45,7 +45,7 @@ struct cpu {
 
   class context : public host_context {
    public:
-    /// throws config_error when sources of the program are compiled for different instructions
+    /// throws config_error when the program's sources differ in instructions
     explicit context(const config& settings)
         : host_context(settings.memory_limit), executor_(settings.executor ? settings.executor : thread_pool::shared()) {
       detail::require_same_instructions();

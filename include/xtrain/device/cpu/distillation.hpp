@@ -1,4 +1,4 @@
-// Knowledge distillation, one row of logits at a time.
+// Distillation, a row of logits at a time.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ template <class Arch, class A>
   return largest;
 }
 
-/// factor · difference, and 0 for a factor of 0.
+/// factor · difference; 0 for a factor of 0.
 template <class A>
 [[nodiscard]] A term_of(A factor, A difference) {
   return factor == A{0} ? A{0} : factor * difference;
@@ -38,14 +38,14 @@ template <class A, class Arch>
   return xsimd::select(factor == zero, zero, factor * difference);
 }
 
-/// The row's factor of loss and gradient; 0: the row is ignored.
+/// Factor of a row's loss and gradient; 0: ignored.
 template <class A, class Kernel>
 [[nodiscard]] A distillation_weight_of(const Kernel& k, std::size_t i) {
   if (!in_table(k.target_n.raw()[i], k.vocab_size)) return A{0};
   return static_cast<A>(k.factor) * (k.token_weight_n.empty() ? A{1} : k.token_weight_n.raw()[i]);
 }
 
-/// The row's loss, and zeros as gradient of an ignored row. True if the row has a gradient to compute.
+/// Writes the row's loss, and zero gradients if ignored. True: a gradient remains to be computed.
 template <class A, class Kernel>
 [[nodiscard]] bool begin_row(const Kernel& k, std::size_t i, A weight, A divergence) {
   const A loss = weight == A{0} ? A{0} : weight * divergence;
@@ -57,7 +57,7 @@ template <class A, class Kernel>
   return false;
 }
 
-/// Writes or adds the gradient of a row: slope(j, count) gives a vector of it.
+/// Writes or adds a row's gradient: slope(j, count) gives a vector.
 template <class Arch, class A, class T, class Slope>
 XTRAIN_ALWAYS_INLINE void gradient_of_row(std::size_t v, bool accumulate, T* to, Slope&& slope) {
   simd::for_each_vector<A, Arch>(0, v, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
@@ -76,7 +76,7 @@ void divergence_of_rows(const cpu_stream& stream, const kernel::distillation_par
   const std::size_t whole = k.v / w * w;
   stream.parallel_ranges(k.n, 4, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      // the distribution that the divergence is weighted with is p, the other one q: forward, p is the teacher's
+      // p weights the divergence, q is the other distribution; forward: p is the teacher's
       const A* const p_logits = (is_forward ? k.teacher_nv : k.student_nv).raw() + i * k.v;
       const A* const q_logits = (is_forward ? k.student_nv : k.teacher_nv).raw() + i * k.v;
       const A p_largest = largest_of_row<Arch>(k.v, p_logits) * scale, q_largest = largest_of_row<Arch>(k.v, q_logits) * scale;
@@ -114,7 +114,7 @@ void distill_rows(const cpu_stream& stream, const kernel::distillation_of_parts<
   stream.parallel_ranges(k.n, 4, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       const auto part = [&](std::size_t rank, std::size_t what) { return k.parts_r5n.raw()[(rank * 5 + what) * k.n + i]; };
-      // as above, p is the distribution that the divergence is weighted with
+      // p weights the divergence
       const std::size_t p_at = is_forward ? 2 : 0, q_at = is_forward ? 0 : 2;
       A p_largest = part(0, p_at), q_largest = part(0, q_at), p_sum{0}, q_sum{0}, difference{0};
       for (std::size_t r = 1; r < k.ranks; ++r) {
@@ -214,7 +214,7 @@ void distill_stored_rows(const cpu_stream& stream, const kernel::topk_distillati
       const A gradient = static_cast<A>(kernel::gradient_scale_of(k)) * weight * inverse;
       const A* const student = k.student_nv.raw() + i * k.v;
       T* const dstudent = k.dstudent_nv.raw() + i * k.v;
-      // every gradient is rounded once: first as if nothing were stored, then those of stored tokens are written again
+      // every gradient is rounded once: first as if nothing were stored, then stored tokens are rewritten
       const auto in_shard = [&](std::size_t e) { return in_table(id[e] - k.first, k.v); };
       const auto at = [&](std::size_t e) { return static_cast<std::size_t>(id[e] - k.first); };
       const batch scale(inverse), lse(lse_student), factor(gradient * whole);

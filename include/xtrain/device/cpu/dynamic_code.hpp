@@ -1,4 +1,4 @@
-// The nearest of 256 fractions, by one table lookup and one comparison. Without branches and in 32 bits, so that compilers vectorize it.
+// Nearest of 256 fractions by a table lookup and a comparison, without branches, in 32 bits: vectorizable.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 
 namespace xtrain::cpu_kernels {
 
-/// Cuts [0, 1] where the upper 16 bits of a float change: so finely that a cell contains at most one midpoint between two fractions.
+/// Cells of [0, 1] by the upper 16 bits of a float: at most one midpoint between fractions each.
 class nearest_fraction {
  public:
-  /// Of `levels` from index `zero` on, where 0 is.
+  /// `zero`: the index of 0 in `levels`.
   constexpr nearest_fraction(const std::array<float, 256>& levels, std::size_t zero) {
     for (std::size_t i = zero; i + 1 < 256; ++i) above_[i - zero] = dynamic_code::midpoint(levels, i);
     for (std::size_t i = 255 - zero; i < 256; ++i) above_[i] = std::numeric_limits<float>::infinity();
-    std::size_t below = 0;  // midpoints below the cell
+    std::size_t below = 0;  // midpoints below
     for (std::int32_t c = 0; c < cells; ++c) {
       while (c != 0 && above_[below] < edge(c)) ++below;
       below_[static_cast<std::size_t>(c)] = static_cast<std::int32_t>(below);
@@ -28,7 +28,7 @@ class nearest_fraction {
   }
   [[nodiscard]] constexpr bool is_exact() const { return is_exact_; }
 
-  /// The index, from that of 0 on, of the fraction nearest to a magnitude of [0, 1]. NaN stays in the table.
+  /// Index, from the index of 0 on, of the fraction nearest to a magnitude of [0, 1]; NaN stays in the table.
   [[nodiscard]] std::int32_t operator()(float magnitude) const {
     const std::int32_t cell = std::min(std::max(std::bit_cast<std::int32_t>(magnitude) >> 16, first_cell), last_cell) - first_cell;
     const std::int32_t below = below_[static_cast<std::size_t>(cell)];
@@ -36,7 +36,7 @@ class nearest_fraction {
   }
 
  private:
-  static constexpr std::int32_t first_cell = std::bit_cast<std::int32_t>(0x1p-23f) >> 16;  // and all smaller numbers
+  static constexpr std::int32_t first_cell = std::bit_cast<std::int32_t>(0x1p-23f) >> 16;  // and smaller numbers
   static constexpr std::int32_t last_cell = std::bit_cast<std::int32_t>(1.0f) >> 16;
   static constexpr std::int32_t cells = last_cell - first_cell + 1;
 

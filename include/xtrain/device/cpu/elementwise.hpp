@@ -1,4 +1,4 @@
-// Addition, conversion, dropout, uniform noise, and the sum of squares.
+// Addition, conversion, dropout, uniform noise, sum of squares.
 #pragma once
 
 #include <xtrain/device/cpu/activation.hpp>
@@ -68,7 +68,7 @@ void drop_elements(const cpu_stream& stream, const kernel::dropout<host_memory, 
     std::size_t next = end;
     for (std::size_t first = begin; first < end; first = next) {
       next = std::min(end, first + words_at_once);
-      if (k.width != 0) next = std::min(next, (first / k.width + 1) * k.width);  // numbers are consecutive within a row
+      if (k.width != 0) next = std::min(next, (first / k.width + 1) * k.width);  // consecutive within a row
       random_words(random, k.drawn(first), words);
       for (std::size_t i = 0; i < words_at_once; ++i) factor[i] = words[i] >= threshold ? kept : A{0};
       const T* x = k.x_n.raw() + first;
@@ -101,7 +101,7 @@ void add_noise(const cpu_stream& stream, const kernel::uniform_noise<host_memory
   });
 }
 
-/// Squares are summed in the accumulate type over 4096 elements; these partial sums are added in double.
+/// Sums of 4096 squares in accumulate are added in double.
 template <class Arch, class T>
 void square_elements(const cpu_stream& stream, const kernel::sum_of_squares<host_memory, T>& k, double* sums) {
   using A = accumulate_t<T>;

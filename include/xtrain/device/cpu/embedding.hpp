@@ -1,4 +1,4 @@
-// Embedding look-up, its backward pass (scatter-add), and the rotary embedding.
+// Embedding look-up, its backward (scatter-add), rotary embedding.
 #pragma once
 
 #include <xtrain/device/cpu/simd.hpp>
@@ -11,10 +11,10 @@ namespace cpu_kernels {
 
 [[nodiscard]] constexpr bool in_table(token index, std::size_t size) { return index >= 0 && static_cast<std::size_t>(index) < size; }
 
-/// Prefetch distance in table rows: one row ahead is too late.
+/// In table rows: one is too late.
 inline constexpr std::size_t table_rows_ahead = 3;
 
-/// Prefetches a row of the table: the hardware prefetcher cannot predict which one is next.
+/// The hardware prefetcher cannot predict the next row.
 template <class T>
 void prefetch_row(const T* table, token index, std::size_t size, std::size_t c, std::size_t begin, std::size_t end) {
   if (!in_table(index, size)) return;
@@ -48,7 +48,7 @@ void embed_rows(const cpu_stream& stream, const kernel::embedding<host_memory, T
   });
 }
 
-/// Threads split the channels: no two threads write the same part of a row, and rows are added in order.
+/// Threads split channels: no shared writes, rows in order.
 template <class Arch, class T, class G>
 void scatter_rows(const cpu_stream& stream, const kernel::embedding_backward<host_memory, T, G>& k) {
   using A = accumulate_t<T>;

@@ -1,4 +1,4 @@
-// Experts: scalar routing per row and a counting sort; kernels that move whole rows are vectorized.
+// Experts: scalar routing per row, counting sort, vectorized kernels for rows.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Picks the largest remaining logit `choices` times. The choices are all different, whatever the logits (e.g. NaN).
+/// The largest remaining logit, `choices` times; choices differ for any logits (NaN).
 template <class T>
 void choose_experts(std::size_t experts, std::size_t choices, const T* logits, token* choice) {
   using A = accumulate_t<T>;
@@ -45,11 +45,11 @@ void route_row(const kernel::expert_routing<host_memory, T>& k, std::size_t i) {
   for (std::size_t j = 0; j < k.choices; ++j) weight[j] /= chosen;
 }
 
-/// Counting sort: slots ordered by expert, then by row.
+/// Slots by expert, then row.
 template <class T>
 void sort_by_expert(const kernel::expert_routing<host_memory, T>& k) {
   const std::size_t assignments = k.n * k.choices;
-  token* next = k.count_e.raw();  // per expert, the next free slot
+  token* next = k.count_e.raw();  // next free slot per expert
   std::fill_n(next, k.experts, token{0});
   for (std::size_t assignment = 0; assignment < assignments; ++assignment) ++next[k.choice_nk.raw()[assignment]];
   token first = 0;
@@ -59,7 +59,7 @@ void sort_by_expert(const kernel::expert_routing<host_memory, T>& k) {
     k.slot_nk.raw()[assignment] = slot;
     k.row_s.raw()[slot] = static_cast<token>(assignment / k.choices);
   }
-  for (std::size_t e = k.experts; e-- > 1;) next[e] -= next[e - 1];  // each value is now its expert's end
+  for (std::size_t e = k.experts; e-- > 1;) next[e] -= next[e - 1];  // until here each expert's end
 }
 
 template <class T>

@@ -1,4 +1,4 @@
-// Fake quantization: groups are divided among threads.
+// Fake quantization; threads share groups.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Calls work(first element, numbers of the group) for every group.
+/// work(first element, numbers) per group.
 template <class Kernel, class Work>
 void for_each_group(const cpu_stream& stream, const Kernel& k, Work&& work) {
   const std::size_t groups_at_once = std::max<std::size_t>(1, elements_per_part / std::max<std::size_t>(1, k.group));

@@ -1,4 +1,4 @@
-// The loss of GRPO: a sequence per part.
+// GRPO's loss, a sequence per part.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,6 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// One sequence.
 template <class A>
 void grpo_sequence(const kernel::grpo_loss<host_memory, A>& k, std::size_t i) {
   using kind = kernel::grpo_kind;
@@ -42,7 +41,7 @@ void grpo_sequence(const kernel::grpo_loss<host_memory, A>& k, std::size_t i) {
     }
     const double loss = static_cast<double>(cross_entropy[j]);
     const double ratio = k.sequence_ratio || old == nullptr ? of_sequence : std::exp(-loss - static_cast<double>(old[j]));
-    // the minimum is the clipped one outside these bounds, and has no gradient there
+    // outside these bounds the minimum is clipped and has no gradient
     const bool is_above = advantage > 0.0 && ratio > high, is_below = advantage < 0.0 && ratio < low;
     above += is_above ? 1 : 0;
     below += is_below ? 1 : 0;

@@ -1,6 +1,5 @@
-// All sources of a program must be compiled for the same vector instructions: a header function has the same symbol whatever it was
-// compiled for, and the linker keeps one copy. A copy compiled for a newer processor could then run on an older one, and scratch memory
-// could be sized by one compilation of a kernel and used by another. For programs that support several processors see levels.hpp.
+// All sources of a program must be compiled for equal vector instructions: header functions have one symbol, and the linker takes any copy. Otherwise a newer
+// processor's copy could run on an older one, and compilations of a kernel could disagree on scratch memory. For several processors see levels.hpp.
 #pragma once
 
 #include <atomic>
@@ -8,7 +7,7 @@
 
 #include <xtrain/core/error.hpp>
 
-// instruction sets that kernels depend on, from the compiler's predefined macros
+// instruction sets of kernels, from predefined macros
 #ifdef __AVX512BF16__
 #define XTRAIN_HAS_AVX512BF16 " avx512bf16"
 #else
@@ -42,7 +41,7 @@
 #else
 #define XTRAIN_HAS_F16C ""
 #endif
-// where the program's kernels come from: the source itself, a library, or one of several levels
+// origin of the kernels: source, library, or levels
 #if defined(XTRAIN_CPU_LEVELS)
 #define XTRAIN_KERNELS_FROM ", kernels of several levels"
 #elif defined(XTRAIN_CPU_KERNELS)
@@ -53,7 +52,7 @@
 
 namespace xtrain::detail {
 
-/// What the sources of this program were compiled for: the first source, and any that differs.
+/// Instructions of the first source, and of any that differs.
 struct compiled_instructions {
   std::atomic<const char*> first{nullptr}, other{nullptr};
 };
@@ -68,7 +67,7 @@ inline bool note_instructions(const char* mine) {
   return true;
 }
 
-/// throws config_error when sources of the program are compiled for different instructions
+/// throws config_error when the program's sources differ in instructions
 inline void require_same_instructions() {
   const compiled_instructions& all = instructions_of_sources();
   const char* const other = all.other;
@@ -79,9 +78,9 @@ inline void require_same_instructions() {
       all.first.load(), " and", other == nullptr ? "" : other, "; see device/README.md");
 }
 
-#ifndef XTRAIN_KERNELS_APART  // kernel libraries are exempt: no other code runs their instructions
+#ifndef XTRAIN_KERNELS_APART  // kernel libraries are exempt: only they run their instructions
 namespace {
-/// One per source.
+/// Per source.
 [[maybe_unused]] const bool instructions_noted =
     note_instructions(XTRAIN_HAS_AVX XTRAIN_HAS_FMA XTRAIN_HAS_F16C XTRAIN_HAS_AVX512 XTRAIN_HAS_AVX512BF16 XTRAIN_KERNELS_FROM);
 }  // namespace

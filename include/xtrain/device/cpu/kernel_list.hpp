@@ -1,4 +1,4 @@
-// Kernels that can be compiled separately from the program: once (compiled_once.hpp) or once per processor level (levels.hpp).
+// Kernels that can be compiled separately: once (compiled_once.hpp) or per processor level (levels.hpp).
 #pragma once
 
 #include <xtrain/device/host.hpp>
@@ -6,7 +6,7 @@
 
 namespace xtrain::cpu_kernels {
 
-/// Whether the kernel is in the list. Other kernels run as the program itself was compiled, and need kernels.hpp.
+/// Unlisted kernels are compiled with the program and need kernels.hpp.
 template <class Kernel>
 inline constexpr bool listed = false;
 

@@ -1,5 +1,5 @@
-// Every kernel of the cpu device, to be compiled where it is used. <xtrain/device/cpu/cpu.hpp> includes it, except in programs whose kernels are
-// compiled apart (XTRAIN_CPU_KERNELS, XTRAIN_CPU_LEVELS): those include it where they use kernels that are not in kernel_list.hpp, such as fp64's.
+// All cpu kernels, compiled where used. cpu.hpp includes it unless kernels are compiled apart (XTRAIN_CPU_KERNELS, XTRAIN_CPU_LEVELS); such programs include it
+// for kernels outside kernel_list.hpp (fp64).
 #pragma once
 
 #include <xtrain/device/cpu/activation.hpp>

@@ -1,6 +1,5 @@
-// One program for several processors: kernels are compiled once per set of vector instructions, and
-// the program chooses at startup. The CMake function xtrain_add_cpu_levels compiles them and defines
-// XTRAIN_CPU_LEVELS for targets that link its target; without it this header is not used.
+// One program for several processors: kernels compiled per set of vector instructions, chosen at startup. xtrain_add_cpu_levels (CMake) compiles them and
+// defines XTRAIN_CPU_LEVELS for its users; only then this header is used.
 #pragma once
 
 #if defined(__x86_64__)
@@ -26,11 +25,11 @@ class cpu_stream;
 
 namespace cpu_levels {
 
-/// Sets of instructions, each a superset of the previous one.
+/// Each includes the previous.
 enum class level : int { baseline, avx2, avx512, avx512_bf16 };
 inline constexpr std::array<std::string_view, 4> names{"baseline", "avx2", "avx512", "avx512_bf16"};
 
-/// A kernel's functions at one level. Declared here for all levels; each level's own compilation defines its functions.
+/// A kernel at a level, defined in that level's compilation.
 template <class Kernel>
 struct functions {
   void (*run)(cpu_stream&, const Kernel&, scratch_span<host_memory>);
@@ -41,7 +40,7 @@ struct at_level {
   static void run(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch);
   static std::size_t scratch_bytes(const cpu_properties& cpu, const Kernel& kernel);
 };
-/// The level's functions that are not kernels.
+/// A level's other functions.
 template <level Level>
 struct facts {
   static std::string instructions();
@@ -52,7 +51,7 @@ struct facts {
 
 namespace detail {
 
-/// The highest level of this processor, by CPUID: the features, and whether the operating system saves the registers.
+/// By CPUID: features, and registers that the operating system saves.
 [[nodiscard]] inline level highest() {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return level::baseline;
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -79,8 +78,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// The level of this process: the highest of its processor, or the one in the environment variable XTRAIN_CPU_LEVEL.
-///   throws  config_error when that is not a level, or not supported by the processor
+/// The processor's highest, or XTRAIN_CPU_LEVEL of the environment.
+///   throws  config_error when that is unknown or unsupported
 [[nodiscard]] inline level chosen() {
   static const level once = detail::choose();
   return once;
@@ -102,7 +101,7 @@ template <class Kernel>
                                                       &facts<level::avx512>::instructions, &facts<level::avx512_bf16>::instructions};
   return all[static_cast<std::size_t>(chosen())]();
 }
-/// The loops of peak_loops.hpp at the chosen level.
+/// peak_loops.hpp at the chosen level.
 struct peak_loops {
   [[nodiscard]] static double multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep) {
     constexpr std::array<double (*)(bool, std::size_t, float&), 4> all{

@@ -1,5 +1,5 @@
-// Output head and cross-entropy in chunks of rows: the logits of one chunk are in scratch memory, are overwritten by their
-// gradient, whatever its dtype, and are consumed by two products before the next chunk.
+// Output head and cross-entropy in chunks of rows: a chunk's logits, in scratch memory, are overwritten by their gradient and used by two products before the
+// next chunk.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,11 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Rows of logits per chunk: enough to amortize reading and packing the head's weight, few enough that memory does not grow with n.
-/// The chunks of n rows have equal sizes, because a short last chunk would read the whole weight for few rows. With 16-bit
-/// products, the operands' memory traffic weighs more, and a quarter more rows are worth their memory.
+/// Rows per chunk: enough to amortize reading and packing the head's weight, few enough for bounded memory. Chunks are equal: a short one would read the entire
+/// weight for few rows. 16-bit products are bound by memory traffic, so a quarter more rows pay.
 template <class T>
 [[nodiscard]] constexpr std::size_t largest_loss_chunk(std::size_t v) {
-  constexpr std::size_t max_rows = sizeof(T) == 2 ? 350 : 280, fewest_rows = 56;  // whole tiles of fourteen rows
+  constexpr std::size_t max_rows = sizeof(T) == 2 ? 350 : 280, fewest_rows = 56;  // entire tiles of 14 rows
   constexpr std::size_t max_logits = max_rows * 50304;
   return std::clamp(max_logits / std::max<std::size_t>(1, v), fewest_rows, max_rows);
 }
@@ -32,10 +31,10 @@ template <class T>
   const std::size_t chunks = (n + most - 1) / most;
   return chunks <= 1 ? n : (n + chunks - 1) / chunks;
 }
-/// dx is summed over slices of the vocabulary, so that a packed slice of dlogits stays small.
+/// dx is summed over vocabulary slices: packed slices of dlogits stay small.
 inline constexpr std::size_t vocabulary_slice = 8192;
 
-/// The products of one chunk, and the offsets of its scratch buffers. Rows of dlogits start where rows of logits start.
+/// A chunk's products and scratch offsets. Rows of dlogits start with rows of logits.
 template <class T, class G>
 struct loss_products {
   using A = accumulate_t<T>;
@@ -43,7 +42,7 @@ struct loss_products {
 
   std::size_t row;  // stride of dlogits, in T
   kernel::matmul<host_memory, T, A> logits;
-  kernel::matmul<host_memory, T, A> dx;  // of one slice
+  kernel::matmul<host_memory, T, A> dx;  // per slice
   kernel::matmul<host_memory, T, G> dweight;
   kernel::column_sum<host_memory, T, G> dbias;
   std::size_t dx_at, rest_at;
@@ -59,13 +58,13 @@ struct loss_products {
   }
 };
 
-/// What the cross-entropy of a row depends on beside its logits.
+/// What a row's cross-entropy depends on besides logits.
 struct cross_entropy_settings {
   bool with_gradient = false;
   double gradient_scale = 1.0, z_loss = 0.0, label_smoothing = 0.0, log_z_loss = 0.0, softcap = 0.0;
 };
 
-/// The sum of a row of logits, for label smoothing.
+/// For label smoothing.
 template <class Arch, class A>
 [[nodiscard]] A sum_of_logits(std::size_t v, const A* logits) {
   constexpr std::size_t w = simd::width<A, Arch>;
@@ -86,7 +85,7 @@ void cap_logits(std::size_t v, A cap, A* logits) {
   });
 }
 
-/// Softmax and loss of one row of logits. The gradient, if wanted, overwrites them, in T.
+/// A row's softmax and loss; the gradient, if wanted, overwrites the logits, in T.
 template <class Arch, class T, class A>
 [[nodiscard]] A cross_entropy_row(std::size_t v, token target, A token_weight, const cross_entropy_settings& settings, A* logits) {
   using batch = simd::batch<A, Arch>;
@@ -108,7 +107,7 @@ template <class Arch, class T, class A>
   const std::size_t peak = z_loss == 0.0 || !with_gradient ? 0 : static_cast<std::size_t>(std::find(logits, logits + v, largest) - logits);
   const A kept = static_cast<A>(1.0 - label_smoothing), spread = static_cast<A>(label_smoothing / static_cast<double>(v));
   const A mean = label_smoothing == 0.0 ? A{0} : sum_of_logits<Arch>(v, logits) / static_cast<A>(v) - largest;
-  // the exponentials are kept for the gradient; with a softcap the logits, as its derivative needs them
+  // stored for the gradient: exponentials, or with a softcap logits, for its derivative
   const bool keeps_exponentials = with_gradient && cap == A{0};
   batch sums(A{0});
   for (std::size_t j = 0; j < whole; j += w) {
@@ -122,7 +121,7 @@ template <class Arch, class T, class A>
     if (keeps_exponentials) logits[j] = p;
     sum += p;
   }
-  // NaN among the logits propagates to the loss through the sum, whatever the maximum did with it
+  // NaN reaches the loss through the sum
   const A z = static_cast<A>(z_loss);
   A loss = std::log(sum) - kept * (at_target - largest) - static_cast<A>(label_smoothing) * mean + z * largest * largest;
   const A log_z = static_cast<A>(settings.log_z_loss), lse = largest + std::log(sum);
@@ -131,10 +130,10 @@ template <class Arch, class T, class A>
     // forward: loss = token_weight · (lse − kept · logits[target] − spread · Σ logits + z · largest² + log_z · lse²), lse = logsumexp(logits);
     // logits = cap · tanh(raw / cap) with a softcap
     const auto slope_of = [&](auto logit) { return decltype(logit)(A{1}) - logit / decltype(logit)(cap) * (logit / decltype(logit)(cap)); };
-    const A stretch = A{1} + A{2} * log_z * lse;  // of the softmax; 1 without log_z
+    const A stretch = A{1} + A{2} * log_z * lse;  // factor on the softmax; 1 without log_z
     const A gradient = static_cast<A>(settings.gradient_scale) * token_weight;
     const batch scale(gradient * stretch / sum), shift(-(gradient * spread));  // without smoothing −0, which changes no bits
-    // unread logits are always after the written gradient: T is no wider than a logit
+    // unread logits follow written gradients: T is no wider than a logit
     auto* const dlogits = reinterpret_cast<std::byte*>(logits);
     std::array<T, 256> some;
     for (std::size_t j = 0; j < v; j += some.size()) {
@@ -163,7 +162,7 @@ template <class Arch, class T, class A>
 
 template <class T, class G>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::linear_cross_entropy<host_memory, T, G>& k) {
-  // for the largest chunk of any number of rows up to n: n rows may be cut into smaller chunks than fewer rows
+  // for the largest chunk of up to n rows: n rows may have smaller chunks than fewer rows
   const cpu_kernels::loss_products<T, G> products(k, std::min(k.n, cpu_kernels::largest_loss_chunk<T>(k.v)));
   std::size_t product = native_scratch_bytes(cpu, products.logits);
   if (k.with_gradient) product = std::max({product, native_scratch_bytes(cpu, products.dx), native_scratch_bytes(cpu, products.dweight)});

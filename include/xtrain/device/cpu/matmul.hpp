@@ -1,8 +1,6 @@
-// Matrix products: A is packed once, by all threads together; parts of C are then distributed, and each task packs
-// the columns of B that it needs. [Goto & van de Geijn 2008; Van Zee & van de Geijn 2015]
+// Matrix products: all threads pack A once; tasks take parts of C and pack their columns of B. [Goto & van de Geijn 2008; Van Zee & van de Geijn 2015]
 //
-// Every element of C is summed over k in the same order for any number of threads and any position in a tile, so
-// results do not depend on how the work is divided.
+// Every element of C is summed over k in an order independent of threads and tile position: results do not depend on how work is divided.
 #pragma once
 
 #include <algorithm>
@@ -22,21 +20,20 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Blocking of a product.
 struct product_plan {
-  /// Rows in a block of A's panels, which stays in the L2 cache while panels of B stream through.
+  /// Rows per block of A's panels, which stays in L2 while panels of B stream through.
   static constexpr std::size_t rows_per_block = 168;
-  /// Maximum columns of C in one part.
+  /// Maximum columns of C per part.
   static constexpr std::size_t columns_per_part = 128;
-  /// Limits for the part of A that is packed at once: rows, and units.
+  /// Limits of packed A: rows, units.
   static constexpr std::size_t rows_at_once = 1036;
   static constexpr std::size_t units_at_once = std::size_t{1} << 23;
 
   std::size_t m = 0, n = 0, k = 0;
-  std::size_t per_unit = 1;     // elements along k in a unit
+  std::size_t per_unit = 1;     // elements along k per unit
   std::size_t blocks = 1;       // along k
-  std::size_t block_depth = 0;  // elements along k in each but the last; a multiple of per_unit
-  std::size_t rows = 0;         // of A that are packed at once
+  std::size_t block_depth = 0;  // elements along k (last: fewer); a multiple of per_unit
+  std::size_t rows = 0;         // rows of A packed at once
   std::size_t part_rows = 0;
   std::size_t part_columns = 0;
   std::size_t threads = 1;
@@ -59,7 +56,7 @@ struct product_plan {
     const std::size_t affordable = std::max(tile_height, units_at_once / std::max<std::size_t>(1, units) / tile_height * tile_height);
     const std::size_t passes = (m + std::min(rows_at_once, affordable) - 1) / std::min(rows_at_once, affordable);
     plan.rows = passes <= 1 ? m : std::min(m, round_up((m + passes - 1) / passes, tile_height));
-    // several parts per thread, so that a slow thread takes fewer; products with few columns are also split along their rows
+    // several parts per thread, for slow threads; products with few columns are also split by rows
     const std::size_t wanted = 4 * threads;
     plan.part_columns = std::min(columns_per_part, round_up(std::max<std::size_t>(1, (n + wanted - 1) / wanted), panel));
     const std::size_t column_parts = (n + plan.part_columns - 1) / plan.part_columns;
@@ -73,12 +70,11 @@ struct product_plan {
   [[nodiscard]] std::size_t b_units() const { return round_up(part_columns, widest_panel) * (block_depth / per_unit); }
   [[nodiscard]] std::size_t sums(bool narrow) const { return narrow && blocks > 1 ? part_rows * part_columns : 0; }
 
-  /// One worker's part of the scratch memory.
   template <class A>
   [[nodiscard]] std::size_t worker_bytes(bool narrow) const {
     return round_up((b_units() + sums(narrow)) * sizeof(A), 64);
   }
-  /// Enough for this product, and for any with fewer rows or less depth: because `of` cuts evenly, a smaller product can need more.
+  /// For this product and any with fewer rows or less depth: cutting evenly, a smaller product can need more.
   template <class A>
   [[nodiscard]] std::size_t bytes(bool narrow) const {
     const std::size_t max_rows = std::min(m, round_up(rows_at_once, tile));
@@ -89,7 +85,7 @@ struct product_plan {
   }
 };
 
-/// A part of C: `rows` rows from row i0 of the packed rows, `columns` columns, over the whole depth.
+/// A part of C over the entire depth: rows from packed row i0 on, `columns` columns.
 template <class Arch, class U, class T, class C, class A>
 void multiply_part(const product_plan& plan, std::size_t i0, std::size_t rows, std::size_t columns, const U* packed_a,
                    const strided<T>& b_transposed, C* c, std::size_t ldc, const epilogue<A, T>& end, U* packed_b, A* sums) {
@@ -117,7 +113,7 @@ void multiply_part(const product_plan& plan, std::size_t i0, std::size_t rows, s
         const T* const bias = end.bias == nullptr ? nullptr : end.bias + j;
         if (!narrow) {
           multiply(c, ldc, {end.alpha, first ? bias : nullptr, !first || end.add, nullptr, 0});
-        } else if (!last) {  // sums are complete before they are rounded
+        } else if (!last) {  // sums are completed before rounding
           multiply(sums, plan.part_columns, {A{1}, nullptr, !first, nullptr, 0});
         } else {
           const A* const before = first ? nullptr : sums + i * plan.part_columns + j;
@@ -147,7 +143,7 @@ void product(const cpu_stream& stream, const kernel::matmul<host_memory, T, C>& 
   };
   for (std::size_t i0 = 0; i0 < k.m; i0 += plan.rows) {
     const std::size_t rows = std::min(plan.rows, k.m - i0);
-    // panels of one depth block are contiguous, so that a block of them is one range of memory
+    // panels of a depth block are contiguous
     const std::size_t panels = (rows + height - 1) / height, at_once = std::max<std::size_t>(1, panels / (2 * plan.threads));
     run(plan.blocks * ((panels + at_once - 1) / at_once), [&](std::size_t part, std::size_t) {
       const std::size_t p0 = part % plan.blocks * plan.block_depth, depth = std::min(plan.block_depth, k.k - p0);
@@ -168,8 +164,7 @@ void product(const cpu_stream& stream, const kernel::matmul<host_memory, T, C>& 
   }
 }
 
-/// Threads split the columns, so each column is summed from the first row to the last; several vectors side by side, because
-/// rows are far apart in memory.
+/// Threads split columns, so each sum is in row order; several vectors at a time, because rows are far apart.
 template <class Arch, class T, class G>
 void sum_columns(const cpu_stream& stream, const kernel::column_sum<host_memory, T, G>& k) {
   using A = accumulate_t<T>;
@@ -232,7 +227,7 @@ void run_native(cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, 
   cpu_kernels::product<simd::native>(stream, k, scratch.raw());
 }
 
-/// One product after another: each is split among the threads.
+/// Successive products, each split among the threads.
 template <class T, class C>
 void run_native(cpu_stream& stream, const kernel::grouped_matmul<host_memory, T, C>& k, scratch_span<host_memory> scratch) {
   kernel::check_arity<15>(k);

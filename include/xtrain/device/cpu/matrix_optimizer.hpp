@@ -1,5 +1,4 @@
-// Optimizers that see whole matrices: elementwise passes, vectorized, and sums in double, in an order that does not depend on the number of
-// threads.
+// Optimizers over entire matrices: vectorized elementwise passes; sums in double, in an order independent of threads.
 #pragma once
 
 #include <algorithm>
@@ -70,7 +69,7 @@ void muon_elements(const cpu_stream& stream, const kernel::muon<host_memory, P, 
       });
 }
 
-/// n elements of rows of `columns`, the first of which is element `first` of its row.
+/// n elements in rows of `columns`, from element `first` of a row on.
 struct row_pieces {
   std::size_t n = 0, columns = 1, first = 0;
 
@@ -84,7 +83,7 @@ struct row_pieces {
   [[nodiscard]] std::size_t column(std::size_t row) const { return row == 0 ? first : 0; }
 };
 
-/// Σ value(i) over [begin, end), in eight sums, so that the compiler can vectorize.
+/// Σ value(i) over [begin, end) in eight sums, for vectorization.
 template <class Value>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE double sum_in_lanes(std::size_t begin, std::size_t end, const Value& value) {
   constexpr std::size_t lanes = 8;
@@ -135,7 +134,7 @@ void adafactor_step_factors(const kernel::adafactor_factors<host_memory, F>& k) 
   *k.mean_1.raw() = sum / static_cast<double>(k.rows);
 }
 
-/// *to += the sums of the parts, in order.
+/// *to += sums of the parts, in order.
 inline void add_parts(double* to, const double* sums, std::size_t parts) {
   double sum = 0;
   for (std::size_t part = 0; part < parts; ++part) sum += sums[part];
@@ -191,7 +190,7 @@ void adafactor_elements(const cpu_stream& stream, const kernel::adafactor<host_m
   const batch beta1 = of(k.beta1), added = of(1.0 - k.beta1);
   const random_site random = kernel::random_of(k);
   const bool has_master = !k.master_n.empty(), is_vector = !k.v_n.empty(), has_moment = !k.m_n.empty();
-  // elements first … last - 1, with the second moment row · column[i - first], or column[i - first]
+  // elements first … last - 1; second moment row · column[i - first], or column[i - first]
   const auto range = [&](std::size_t first, std::size_t last, double row, const auto* column) {
     const batch row_root = of(std::sqrt(row));
     std::array<std::uint32_t, words_at_once> words{}, state_words{};

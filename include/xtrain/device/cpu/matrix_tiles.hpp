@@ -1,4 +1,4 @@
-// Products of bf16 in tile registers: 16 rows of A by 16 columns of B, 32 elements deep, in one instruction.
+// bf16 products in tile registers: 16 rows of A by 16 columns of B, 32 deep, per instruction.
 //
 // Every element of C is summed along the depth in the same order at any position in a tile.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace xtrain::cpu_kernels {
 
-/// A tile register holds 16 lines of 16 sums, or of 16 pairs of bf16.
+/// 16 lines of 16 sums, or of 16 pairs of bf16.
 struct matrix_tile {
   static constexpr std::size_t lines = 16, units = lines * 16;
   static constexpr std::size_t elements_deep = 32;
@@ -28,14 +28,14 @@ struct matrix_tile {
   [[nodiscard]] static constexpr std::size_t deep(std::size_t depth) { return (depth + elements_deep - 1) / elements_deep; }
 };
 
-/// sums (+)= A · B for Rows tiles of rows and Columns tiles of columns, `deep` tiles along the depth.
-///   a, b        packed tiles of the first rows and columns; those of the second follow at a distance of `deep` tiles
+/// sums (+)= A · B for Rows by Columns tiles, `deep` tiles along the depth.
+///   a, b        packed tiles of the first rows and columns; the second's follow after `deep` tiles
 ///   sums        row-major, `row` floats per row
-///   continues   add to what is in sums
+///   continues   adds to sums
 template <int Rows, int Columns>
 XTRAIN_USES_TILES void multiply_tiles(std::size_t deep, const simd::bf16_pair* a, const simd::bf16_pair* b, float* sums, std::size_t row, bool continues) {
   constexpr std::size_t lines = matrix_tile::lines, units = matrix_tile::units;
-  __asm__ volatile("" ::: "memory");  // compilers do not know that the loads below read what was packed
+  __asm__ volatile("" ::: "memory");  // compilers do not see that the loads read packed memory
   const std::size_t row_bytes = row * sizeof(float);
   float* const below = sums + lines * row;
   if (continues) {
@@ -71,7 +71,7 @@ XTRAIN_USES_TILES void multiply_tiles(std::size_t deep, const simd::bf16_pair* a
   if constexpr (Rows == 2 && Columns == 2) _tile_stored(3, below + lines, row_bytes);
 }
 
-/// What tile registers can do per second: products with operands that stay in them. Returns the number of operations.
+/// Peak of tile registers: products of operands that stay there. Returns the number of operations.
 XTRAIN_USES_TILES inline double multiply_tiles_repeatedly(std::size_t rounds) {
   const tile_registers registers;
   _tile_zero(0);
@@ -91,7 +91,7 @@ XTRAIN_USES_TILES inline double multiply_tiles_repeatedly(std::size_t rounds) {
   return 4.0 * static_cast<double>(rounds) * 2.0 * static_cast<double>(matrix_tile::units * matrix_tile::elements_deep);
 }
 
-/// 16 lines of 16 units, transposed.
+/// Transposes 16 lines of 16 units.
 XTRAIN_ALWAYS_INLINE void transpose_tile(__m512i (&x)[16]) {
   __m512i y[16];
   XTRAIN_UNROLL for (int i = 0; i < 16; i += 2) {
@@ -104,7 +104,7 @@ XTRAIN_ALWAYS_INLINE void transpose_tile(__m512i (&x)[16]) {
     x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
     x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
   }
-  // x[4q + c] holds, in its 128-bit lane l, units 4l + c of lines 4q to 4q + 3
+  // 128-bit lane l of x[4q + c] holds units 4l + c of lines 4q to 4q + 3
   XTRAIN_UNROLL for (int c = 0; c < 4; ++c) {
     const __m512i low01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x88), high01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xdd);
     const __m512i low23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0x88), high23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0xdd);
@@ -116,10 +116,10 @@ XTRAIN_ALWAYS_INLINE void transpose_tile(__m512i (&x)[16]) {
   XTRAIN_UNROLL for (int i = 0; i < 16; ++i) x[i] = y[i];
 }
 
-/// Which operand a tile belongs to: of A, a line is a row's 16 pairs; of B, a line is the same pair of all 16 columns.
+/// A: a line is a row's 16 pairs; B: a line is a pair of all 16 columns.
 enum class tile_of_operand { a, b };
 
-/// The tiles of up to 16 rows of A, or columns of B given as rows of its transpose, one after the other along the depth; zero-padded.
+/// Tiles of up to 16 rows of A, or columns of B (rows of its transpose), along the depth; zero-padded.
 template <tile_of_operand Operand>
 void pack_tiles(const strided<bf16>& x, std::size_t rows, std::size_t depth, simd::bf16_pair* to) {
   constexpr std::size_t lines = matrix_tile::lines;
@@ -127,7 +127,7 @@ void pack_tiles(const strided<bf16>& x, std::size_t rows, std::size_t depth, sim
   for (std::size_t p = 0; p < depth; p += matrix_tile::elements_deep, to += matrix_tile::units) {
     const std::size_t some = std::min(matrix_tile::elements_deep, depth - p);
     __m512i line[lines];
-    if (rows_are_lines) {  // elements along the depth are side by side in memory
+    if (rows_are_lines) {  // contiguous along the depth
       const auto first = static_cast<__mmask32>((std::uint64_t{1} << some) - 1);
       XTRAIN_UNROLL for (std::size_t i = 0; i < lines; ++i) line[i] = i < rows ? _mm512_maskz_loadu_epi16(first, x.at(i, p)) : _mm512_setzero_si512();
     } else {
@@ -142,7 +142,7 @@ void pack_tiles(const strided<bf16>& x, std::size_t rows, std::size_t depth, sim
   }
 }
 
-/// A product in tile registers. A is packed once, by all threads together; parts of C are then distributed, and each task packs the columns of B that it needs.
+/// A product in tile registers: all threads pack A once; tasks take parts of C and pack their columns of B.
 template <class C>
 class tile_product {
  public:
@@ -150,13 +150,13 @@ class tile_product {
       : stream_(stream), k_(k), cut_(depth_blocks::of<simd::bf16_pair>(k.k)), threads_(threads_of(k, stream.threads())), rows_(rows_at_once(k)),
         part_columns_(columns_of_part(k.n, threads_)), packed_a_(reinterpret_cast<simd::bf16_pair*>(scratch)),
         workers_(scratch + a_units(k) * sizeof(simd::bf16_pair)), worker_bytes_(bytes_of_worker(k, threads_)) {
-    // several parts per thread, so that a slow thread takes fewer; products with few columns are also split along their rows
+    // several parts per thread, for slow threads; products with few columns are also split by rows
     const std::size_t column_parts = std::max<std::size_t>(1, (k.n + part_columns_ - 1) / part_columns_), wanted = 4 * threads_;
     const std::size_t row_parts = column_parts >= wanted ? 1 : wanted / column_parts;
     part_rows_ = std::min(rows_, std::max<std::size_t>(64, round_up((rows_ + row_parts - 1) / row_parts, 32)));
   }
 
-  /// Scratch memory for this product, and for any with fewer rows or less depth.
+  /// For this product and any with fewer rows or less depth.
   [[nodiscard]] static std::size_t bytes(const kernel::matmul<host_memory, bf16, C>& k, std::size_t usable_threads) {
     const std::size_t threads = threads_of(k, usable_threads);
     return a_units(k) * sizeof(simd::bf16_pair) + threads * bytes_of_worker(k, threads);
@@ -176,14 +176,14 @@ class tile_product {
  private:
   using kernel_type = kernel::matmul<host_memory, bf16, C>;
   static constexpr std::size_t lines = matrix_tile::lines;
-  /// Rows in a block of A's tiles, which stays in the L2 cache while columns of B stream through.
+  /// Rows per block of A's tiles, which stays in L2 while columns of B stream through.
   static constexpr std::size_t rows_per_block = 192;
   static constexpr std::size_t most_rows_at_once = 1024, most_units_at_once = std::size_t{1} << 23, most_columns_per_part = 128;
 
   static constexpr std::size_t round_up(std::size_t x, std::size_t to) { return (x + to - 1) / to * to; }
   // below this size a second thread costs more than it saves
   static std::size_t threads_of(const kernel_type& k, std::size_t usable) { return k.operations() < 1e5 ? 1 : usable; }
-  /// No fewer than the tiles along any depth up to k.
+  /// At least the tiles of any depth up to k.
   static std::size_t most_deep(std::size_t k) { return k / matrix_tile::elements_deep + depth_blocks::of<simd::bf16_pair>(k).count + 1; }
   static std::size_t most_rows(const kernel_type& k) { return std::min(round_up(k.m, lines), most_rows_at_once); }
   static std::size_t rows_at_once(const kernel_type& k) {
@@ -204,7 +204,7 @@ class tile_product {
     return columns_of_part(k.n, threads) * deep * lines;
   }
   static std::size_t bytes_of_worker(const kernel_type& k, std::size_t threads) {
-    constexpr std::size_t whole = 4 * lines * lines;  // sums of as many tiles as there are registers
+    constexpr std::size_t whole = 4 * lines * lines;  // sums of as many tiles as registers
     const std::size_t sums = depth_blocks::of<simd::bf16_pair>(k.k).count > 1 ? std::max(whole, most_rows(k) * columns_of_part(k.n, threads)) : whole;
     return b_units(k, threads) * sizeof(simd::bf16_pair) + sums * sizeof(float);
   }
@@ -216,7 +216,7 @@ class tile_product {
     else stream_.parallel(parts, task);
   }
   [[nodiscard]] std::size_t depth_of(std::size_t block) const { return cut_.depth_of(block, k_.k); }
-  /// Packed tiles of rows from `i` on, of `rows` that are packed.
+  /// Packed tiles from row `i` on, of `rows` packed rows.
   [[nodiscard]] simd::bf16_pair* a_at(std::size_t block, std::size_t rows, std::size_t i) const {
     return packed_a_ + (round_up(rows, lines) * block * matrix_tile::deep(depth_of(0)) + i * matrix_tile::deep(depth_of(block))) * lines;
   }
@@ -231,7 +231,7 @@ class tile_product {
     });
   }
 
-  /// C from row i0 + i and column j on: `rows` rows, `columns` columns, over the whole depth.
+  /// Rows from i0 + i and columns from j of C, over the entire depth.
   void multiply_part(std::size_t i0, std::size_t packed_rows, std::size_t i, std::size_t rows, std::size_t j, std::size_t columns, std::byte* memory) const {
     const strided<bf16> b_transposed{k_.b.raw(), k_.transpose_b ? k_.ldb : 1, k_.transpose_b ? 1 : k_.ldb};
     auto* const packed_b = reinterpret_cast<simd::bf16_pair*>(memory);

@@ -1,4 +1,4 @@
-// NF4 dequantization: both elements of a byte are looked up at once, then scaled a vector at a time.
+// NF4 dequantization: looks up both elements of a byte at once, then scales vectors.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// The fractions of both elements of every byte value.
+/// Both fractions per byte value.
 template <class A>
 [[nodiscard]] constexpr std::array<std::array<A, 2>, 256> level_pairs() {
   std::array<std::array<A, 2>, 256> pairs{};

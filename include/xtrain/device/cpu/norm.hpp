@@ -1,4 +1,4 @@
-// Normalization: each row stays in the L1 cache while it is summed and scaled.
+// Normalization: a row stays in L1 while it is summed and scaled.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,7 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Σ_j of each of the batches that terms(j, count) returns, over the channels of a row: four independent sums, because a single
-/// one would be bound by the latency of additions, and then across lanes.
+/// Σ_j of each batch of terms(j, count) over a row's channels, in four independent sums (one would be bound by the latency of additions), then across lanes.
 template <class Arch, class A, std::size_t Sums, class Terms>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE std::array<A, Sums> sums_of(std::size_t c, Terms&& terms) {
   constexpr std::size_t w = simd::width<A, Arch>, chains = 4;
@@ -40,13 +39,12 @@ template <class Arch, class A, class Term>
   return sums_of<Arch, A, 1>(c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE { return std::array{term(j, count)}; })[0];
 }
 
-/// Rows per part: enough contiguous memory to stream, few enough that threads finish together.
+/// Rows per part: enough to stream, few enough that threads finish together.
 [[nodiscard]] constexpr std::size_t rows_per_part(std::size_t row_bytes) {
   return std::max<std::size_t>(4, (std::size_t{1} << 16) / std::max<std::size_t>(1, row_bytes));
 }
 
-/// Maximum number of row ranges for sums over rows; each range is summed separately, and the range sums
-/// are added in order.
+/// Maximum row ranges for sums over rows: summed separately, added in order.
 inline constexpr std::size_t row_ranges = 16;
 [[nodiscard]] constexpr std::size_t rows_per_range(std::size_t n) { return (n + row_ranges - 1) / row_ranges; }
 
@@ -66,14 +64,14 @@ void rms_norm_rows(const cpu_stream& stream, const kernel::rms_norm<host_memory,
       k.rstd_n.raw()[i] = rstd;
       const batch scale(rstd), offset(static_cast<A>(k.offset));
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-        __builtin_prefetch(x + k.c + j);  // prefetch the next row while this one is written
+        __builtin_prefetch(x + k.c + j);  // next row
         simd::store(y + j, simd::load<Arch>(x + j, count) * scale * (offset + simd::load<Arch>(k.weight_c.raw() + j, count)), count);
       });
     }
   });
 }
 
-/// out_c += Σ over ranges of sums[range][c], in the order of the ranges.
+/// out_c += Σ over ranges of sums[range][c], in order.
 template <class Arch, class A, class G>
 void add_range_sums(std::size_t ranges, std::size_t c, const A* sums, std::size_t step, G* out) {
   simd::for_each_vector<A, Arch>(0, c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
@@ -149,7 +147,7 @@ void head_norm_backward_rows(const cpu_stream& stream, const kernel::head_norm_b
   using batch = simd::batch<A, Arch>;
   const std::size_t per_range = rows_per_range(k.n);
   const bool weights_learn = !k.dquery_d.empty();
-  A* sums = reinterpret_cast<A*>(scratch);  // [ranges, 2, d]: of the queries' weight, of the keys'
+  A* sums = reinterpret_cast<A*>(scratch);  // [ranges, 2, d]: queries' weight, keys' weight
   stream.parallel_ranges(k.n, per_range, [&](std::size_t begin, std::size_t end) {
     A* range_sums = sums + begin / per_range * 2 * k.d;
     if (weights_learn) std::fill_n(range_sums, 2 * k.d, A{0});
@@ -194,7 +192,7 @@ void layer_norm_rows(const cpu_stream& stream, const kernel::layer_norm<host_mem
       T* y = k.y_nc.raw() + i * k.c;
       const A total = sum_of<Arch, A>(k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE { return simd::load<Arch>(x + j, count); });
       const A mean = total / static_cast<A>(k.c);
-      // lanes after the row's end hold zeros, whose deviation must not count
+      // lanes after the row's end are zeros, whose deviation must not count
       const std::size_t whole = k.c / simd::width<A, Arch> * simd::width<A, Arch>;
       A squares = sum_of<Arch, A>(whole, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
         const batch deviation = simd::load<Arch>(x + j, count) - batch(mean);
@@ -205,7 +203,7 @@ void layer_norm_rows(const cpu_stream& stream, const kernel::layer_norm<host_mem
       k.mean_n.raw()[i] = mean;
       k.rstd_n.raw()[i] = rstd;
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-        __builtin_prefetch(x + k.c + j);  // prefetch the next row while this one is written
+        __builtin_prefetch(x + k.c + j);
         const batch xhat = (simd::load<Arch>(x + j, count) - batch(mean)) * batch(rstd);
         const batch scaled = xhat * simd::load<Arch>(k.weight_c.raw() + j, count);
         simd::store(y + j, scaled + simd::load<Arch>(k.bias_c.raw() + j, count), count);
@@ -221,7 +219,7 @@ void layer_norm_backward_rows(const cpu_stream& stream, const kernel::layer_norm
   const std::size_t per_range = rows_per_range(k.n);
   const bool weight_learns = !k.dweight_c.empty();
   const bool bias_learns = !k.dbias_c.empty();
-  A* sums = reinterpret_cast<A*>(scratch);  // [ranges, 2, c]: of the weight, of the bias
+  A* sums = reinterpret_cast<A*>(scratch);  // [ranges, 2, c]: weight, bias
   stream.parallel_ranges(k.n, per_range, [&](std::size_t begin, std::size_t end) {
     A* dweight = sums + begin / per_range * 2 * k.c;
     A* dbias = dweight + k.c;

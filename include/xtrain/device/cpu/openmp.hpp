@@ -1,4 +1,4 @@
-// OpenMP's thread team as the cpu device's executor.
+// OpenMP's threads as the cpu's executor.
 #pragma once
 
 #ifndef _OPENMP

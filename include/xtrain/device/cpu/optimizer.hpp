@@ -20,7 +20,7 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// All four dtypes have the same accumulate type, as in every precision that ships.
+/// All four dtypes share the accumulate type, as in every shipped precision.
 template <class P, class G, class M, class S>
 concept summed_alike = std::is_same_v<accumulate_t<P>, accumulate_t<M>> && std::is_same_v<accumulate_t<G>, accumulate_t<M>> &&
     std::is_same_v<accumulate_t<S>, accumulate_t<M>>;
@@ -30,7 +30,7 @@ concept summed_alike = std::is_same_v<accumulate_t<P>, accumulate_t<M>> && std::
   return at;
 }
 
-/// Stores lanes with stochastic rounding; `shift` selects the half of each random word.
+/// Stochastic rounding; `shift` selects half of each random word.
 template <class T, class A, class Arch>
 void store_stochastic(T* to, const simd::batch<A, Arch>& x, const std::uint32_t* words, unsigned shift, std::size_t count) {
   std::array<A, simd::width<A, Arch>> lanes;
@@ -38,7 +38,7 @@ void store_stochastic(T* to, const simd::batch<A, Arch>& x, const std::uint32_t*
   for (std::size_t i = 0; i < count; ++i) to[i] = rounded_stochastically<T>(lanes[i], words[i] >> shift);
 }
 
-/// step(i, count, word of element i, word of element i at the next site) over [0, n), 64 elements per draw.
+/// step(i, count, element i's word, its word at the next site) over [0, n), 64 elements per draw.
 template <class Arch, class A, class Step>
 void for_each_element(const cpu_stream& stream, std::size_t n, bool stochastic, const random_site& random, const Step& step) {
   stream.parallel_ranges(n, elements_per_part, [&](std::size_t begin, std::size_t end) {
@@ -159,7 +159,6 @@ template <class Arch, class A>
   return *std::max_element(lanes.begin(), lanes.end());
 }
 
-/// Values become fractions of `scale`.
 template <class A>
 void divide_by_scale(const A* values, float scale, std::size_t count, float* fractions) {
   const float divisor = scale > 0.0f ? scale : std::numeric_limits<float>::infinity();

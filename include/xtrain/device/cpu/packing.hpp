@@ -1,5 +1,4 @@
-// Packed operands of a matrix product, which the innermost loop reads sequentially: a panel holds a few
-// rows of A (or columns of B), with their elements contiguous for each step along the depth.
+// Packed operands for the innermost loop: a panel holds a few rows of A (or columns of B), contiguous per step along the depth.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 
 namespace xtrain::cpu_kernels {
 
-/// An operand of a product: op(X)(i, j) is at data[i·row + j·column], where one of the two strides is 1.
+/// op(X)(i, j) is at data[i·row + j·column]; one stride is 1.
 template <class T>
 struct strided {
   const T* data = nullptr;
@@ -22,7 +21,7 @@ struct strided {
   [[nodiscard]] strided from(std::size_t i, std::size_t j) const { return {at(i, j), row, column}; }
 };
 
-/// Prefetches a panel that will be packed soon, a few lines at a time during the multiplication.
+/// Prefetches the next panel to pack, a few lines at a time, during multiplication.
 template <class T>
 class panel_prefetch {
  public:
@@ -31,7 +30,7 @@ class panel_prefetch {
       : next_(reinterpret_cast<const char*>(x.data)), step_((x.row == 1 ? x.column : x.row) * sizeof(T)),
         lines_((x.row == 1 ? depth : lanes)), length_((x.row == 1 ? lanes : depth) * sizeof(T)) {}
 
-  /// Number of cache lines to prefetch.
+  /// Cache lines to prefetch.
   [[nodiscard]] std::size_t size() const { return lines_ * ((length_ + cache_line - 1) / cache_line); }
   void ask(std::size_t count) {
     for (; count > 0 && lines_ > 0; --count) {
@@ -51,11 +50,11 @@ class panel_prefetch {
   std::size_t step_ = 0, lines_ = 0, length_ = 0, at_ = 0;
 };
 
-/// Element type of panels: pairs of bf16 where the processor multiplies pairs, elements of the accumulate type elsewhere.
+/// Element of panels: pairs of bf16 where the processor multiplies pairs, else the accumulate type.
 template <class Arch, class T>
 using unit = std::conditional_t<std::is_same_v<T, bf16> && simd::multiplies_pairs<Arch>, simd::bf16_pair, accumulate_t<T>>;
 
-/// Elements along the depth in one unit.
+/// Elements along the depth per unit.
 template <class U>
 inline constexpr std::size_t depth_of_unit = std::is_same_v<U, simd::bf16_pair> ? 2 : 1;
 template <class U>
@@ -63,12 +62,12 @@ template <class U>
   return (depth + depth_of_unit<U> - 1) / depth_of_unit<U>;
 }
 
-/// Blocking of sums along the depth. It depends only on the depth, so that sums do not depend on how work is divided.
+/// Blocks of sums along the depth: they depend on the depth alone, so that sums do not depend on how work is divided.
 struct depth_blocks {
-  /// Panels of A and B of this depth fit in the L2 cache together with the tiles they produce.
+  /// Panels of A and B fit in L2 with their tiles.
   static constexpr std::size_t units_per_block = 384;
   std::size_t count = 1;
-  std::size_t depth = 0;  // elements in each but the last; whole units
+  std::size_t depth = 0;  // elements (last: fewer); entire units
 
   template <class U>
   [[nodiscard]] static depth_blocks of(std::size_t k) {
@@ -79,7 +78,7 @@ struct depth_blocks {
   [[nodiscard]] std::size_t depth_of(std::size_t block, std::size_t k) const { return std::min(depth, k - begin(block)); }
 };
 
-/// A unit of `count` elements with stride `step`, zero-padded.
+/// `count` elements with stride `step`, zero-padded.
 template <class U, class T>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE U make_unit(const T* from, std::size_t step, std::size_t count) {
   if constexpr (std::is_same_v<U, simd::bf16_pair>) {
@@ -90,8 +89,7 @@ template <class U, class T>
   }
 }
 
-/// Four rows of four units, transposed: `Rows` (up to four) of them go to to[j·step …] for each of the four columns j. The
-/// shuffles are those of 128-bit registers on every architecture: cheap, and no lane is crossed.
+/// Transposes four rows of four units: `Rows` of them go to to[j·step …] for columns j. Shuffles of 128-bit registers everywhere: cheap, no lane crossing.
 template <class Arch, std::size_t Rows, class T>
 XTRAIN_ALWAYS_INLINE void transpose_4x4(const T* from, std::size_t row, void* to, std::size_t step) {
   using quad = simd::quad_arch<Arch>;
@@ -119,7 +117,7 @@ XTRAIN_ALWAYS_INLINE void transpose_4x4(const T* from, std::size_t row, void* to
   store(3, xsimd::zip_hi(even_high, odd_high));
 }
 
-/// `Rows` rows whose elements are contiguous along the depth.
+/// `Rows` rows, contiguous along the depth.
 template <class Arch, std::size_t Rows, class U, class T>
 XTRAIN_ALWAYS_INLINE void pack_rows(const T* from, std::size_t row, std::size_t depth, U* to, std::size_t step) {
   constexpr std::size_t per_unit = depth_of_unit<U>;
@@ -139,15 +137,14 @@ XTRAIN_ALWAYS_INLINE void pack_lanes_one_by_one(const T* from, std::size_t colum
   for (std::size_t i = 0; i < Lanes; ++i) to[i] = make_unit<U>(from + i, column, count);
 }
 
-/// `Lanes` units of one step along the depth, from one row (two for pairs) whose elements are contiguous, as they will be in
-/// the panel.
+/// `Lanes` units of a step along the depth, from a contiguous row (two for pairs).
 template <class Arch, std::size_t Lanes, class U, class T>
 XTRAIN_ALWAYS_INLINE void pack_lanes(const T* from, std::size_t column, std::size_t count, U* to) {
   using quad = simd::quad_arch<Arch>;
   if constexpr (std::is_same_v<U, T>) {
     std::memcpy(to, from, Lanes * sizeof(U));
   } else if constexpr (std::is_same_v<U, simd::bf16_pair> && Lanes >= 8) {
-    // eight pairs at a time; if the lane count is not a multiple of eight, the last eight overlap the previous ones
+    // eight pairs at a time; the last eight may overlap the previous
     if (count < 2) return pack_lanes_one_by_one<Lanes>(from, column, count, to);
     XTRAIN_UNROLL for (std::size_t i = 0; i < Lanes; i += 8) {
       const std::size_t lane = std::min(i, Lanes - 8);
@@ -163,8 +160,7 @@ XTRAIN_ALWAYS_INLINE void pack_lanes(const T* from, std::size_t column, std::siz
   }
 }
 
-/// to[p][i] = x(i, p) for i < lanes and units p of the depth: the lines of the panel are `step` units apart, zero-padded from
-/// `lanes` to `step`. The common case of `Full` lanes is packed with constant sizes.
+/// to[p][i] = x(i, p) for i < lanes and units p of the depth; lines are `step` apart, zero-padded from `lanes`. `Full` lanes are packed with constant sizes.
 template <class Arch, std::size_t Full, class U, class T>
 void pack_panel(const strided<T>& x, std::size_t lanes, std::size_t depth, U* to, std::size_t step) {
   constexpr std::size_t per_unit = depth_of_unit<U>;
@@ -180,7 +176,7 @@ void pack_panel(const strided<T>& x, std::size_t lanes, std::size_t depth, U* to
       }
     }
   } else {
-    // one cache line of every row at a time, so that panel lines are written while they are in cache
+    // a cache line of every row at a time: panel lines are written while cached
     constexpr std::size_t line = 64 / sizeof(T);
     for (std::size_t p = 0, left = depth; left > 0; p += line) {
       const std::size_t some = std::min(line, left);

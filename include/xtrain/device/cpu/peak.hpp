@@ -1,4 +1,4 @@
-// Measured peak of the processor: loops of only multiply-adds, and of only copies, on every thread.
+// Measured peaks of the processor on all threads: multiply-adds, copies, reads.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// The loops of peak_loops.hpp, from where this program's kernels are.
+/// peak_loops.hpp, compiled as the program's kernels.
 #ifdef XTRAIN_CPU_LEVELS
 using peak_loops = cpu_levels::peak_loops;
 #elif defined(XTRAIN_CPU_KERNELS)
@@ -27,7 +27,7 @@ using peak_loops = compiled_peak_loops;
 using peak_loops = peak_loops_here;
 #endif
 
-/// The best rate over growing repetition counts until `seconds` have passed: threads may take time to wake up.
+/// Best rate over growing repetitions for `seconds`: threads may wake up slowly.
 template <class Work>
 [[nodiscard]] double best_rate(double seconds, Work&& work) {
   using clock = std::chrono::steady_clock;
@@ -41,7 +41,7 @@ template <class Work>
   return best;
 }
 
-/// Reports an unsupported level (levels.hpp) before the measurement: tasks on an executor's threads must not throw.
+/// Reports an unsupported level before measuring: executor tasks must not throw.
 inline void require_kernels() {
 #ifdef XTRAIN_CPU_LEVELS
   (void)cpu_levels::chosen();
@@ -50,8 +50,8 @@ inline void require_kernels() {
 
 }  // namespace cpu_kernels
 
-/// Operations per second in products of T (float, bf16), all threads of the device together; takes about 50 ms. Where kernels are compiled apart
-/// (xtrain_add_cpu_kernels, xtrain_add_cpu_levels, xtrain_add_library), so are all loops here: a program need not be optimized itself.
+/// Operations per second in products of T (float, bf16) on all threads, in about 50 ms. Loops are compiled like the kernels (xtrain_add_cpu_kernels,
+/// xtrain_add_cpu_levels, xtrain_add_library): the program need not be optimized.
 template <class T = float, class Context>
 [[nodiscard]] double measure_peak(const Context& device) {
   const cpu_stream stream(device);
@@ -67,7 +67,7 @@ template <class T = float, class Context>
   });
 }
 
-/// Bytes per second of copying memory that exceeds all caches, reads and writes added; allocates 256 MiB.
+/// Bytes per second of copying memory beyond all caches, reads plus writes; allocates 256 MiB.
 template <class Context>
 [[nodiscard]] double measure_bandwidth(const Context& device, double seconds = 0.4) {
   const cpu_stream stream(device);
@@ -83,14 +83,14 @@ template <class Context>
   });
 }
 
-/// Bytes per second of reading memory that exceeds all caches; allocates 256 MiB.
+/// Bytes per second of reading memory beyond all caches; allocates 256 MiB.
 template <class Context>
 [[nodiscard]] double measure_read_bandwidth(const Context& device, double seconds = 0.4) {
   const cpu_stream stream(device);
   cpu_kernels::require_kernels();
   constexpr std::size_t count = std::size_t{1} << 26;
   const std::vector<float> from(count, 1.0f);
-  std::atomic<float> kept{0};  // prevents the loop from being optimized away
+  std::atomic<float> kept{0};  // prevents removal of the loop
   return cpu_kernels::best_rate(seconds, [&] {
     stream.parallel_ranges(count, std::size_t{1} << 18, [&](std::size_t begin, std::size_t end) {
       kept.store(cpu_kernels::peak_loops::sum(from.data() + begin, end - begin), std::memory_order_relaxed);

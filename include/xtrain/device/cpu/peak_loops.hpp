@@ -1,4 +1,4 @@
-// The loops whose rates are a processor's peaks: only multiply-adds, only copies, only reads.
+// Loops for peaks: only multiply-adds, copies, or reads.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,7 @@
 
 namespace xtrain::cpu_kernels {
 
-/// Enough independent chains to hide the latency of a multiply-add. Returns the number of operations; `keep` prevents the
-/// loop from being optimized away.
+/// Enough independent chains to hide latency. Returns the number of operations; `keep` prevents removal of the loop.
 template <class Arch, class T>
 [[nodiscard]] double multiply_add_chains(std::size_t rounds, float& keep) {
 #ifdef XTRAIN_MATRIX_TILES
@@ -24,7 +23,7 @@ template <class Arch, class T>
   constexpr std::size_t chains = 12;
   batch sum[chains];
   XTRAIN_UNROLL for (std::size_t c = 0; c < chains; ++c) sum[c] = batch(static_cast<float>(c));
-  // as the bits of bf16 pairs these are 1 and almost 0
+  // as bits of bf16 pairs: 1 and almost 0
   const batch a(1.0f), b(0.001f);
   for (std::size_t i = 0; i < rounds; ++i) {
     XTRAIN_UNROLL for (std::size_t c = 0; c < chains; ++c) sum[c] = simd::multiply_add_units<U>(a, b, sum[c]);
@@ -33,7 +32,7 @@ template <class Arch, class T>
   return 2.0 * chains * static_cast<double>(rounds * simd::width<float, Arch> * depth_of_unit<U>);
 }
 
-/// As compiled here; compiled_once.hpp and levels.hpp declare the same functions of separately compiled kernels.
+/// Compiled here; compiled_once.hpp and levels.hpp declare separately compiled counterparts.
 struct peak_loops_here {
   [[nodiscard]] static double multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep) {
     return of_bf16 ? cpu_kernels::multiply_add_chains<simd::native, bf16>(rounds, keep)

@@ -1,4 +1,4 @@
-// Objectives over whole sequences: a few values per sequence, one sequence or pair per part where a loop over tokens is worth it.
+// Objectives over sequences: a few values each; a sequence or pair per part where tokens are looped over.
 #pragma once
 
 #include <algorithm>
@@ -19,18 +19,18 @@ struct loss_and_slope {
 
 /// −log σ(h)
 [[nodiscard]] inline loss_and_slope logistic_loss(double h) {
-  // σ and its logarithm from the exponential that does not overflow
+  // from the exponential that does not overflow
   const double small = std::exp(-std::abs(h));
   return {std::max(-h, 0.0) + std::log1p(small), -(h < 0.0 ? 1.0 : small) / (1.0 + small)};
 }
 
-/// Log-odds of a probability given by its logarithm, and their derivative.
+/// Log-odds of a log-probability, with derivative.
 [[nodiscard]] inline loss_and_slope log_odds(double log_p) {
   const double x = std::min(log_p, -1e-10), others = -std::expm1(x);
   return {x - std::log(others), 1.0 / others};
 }
 
-/// The loss of a pair as a function of Δ; not for odds_ratio.
+/// As a function of Δ; not for odds_ratio.
 [[nodiscard]] inline loss_and_slope pair_loss(const kernel::preference_loss<host_memory>& k, double delta) {
   using kind = kernel::preference_kind;
   if (k.kind == kind::ipo) {
@@ -140,7 +140,7 @@ inline void run_native(cpu_stream&, const kernel::kto_loss<host_memory>& k, scra
     const bool is_desirable = k.label_b.raw()[2 * i] > 0;
     const double r = log_ratio(2 * i), weight = is_desirable ? k.desirable_weight : k.undesirable_weight;
     const double u = k.beta * (is_desirable ? r - z : z - r);
-    // σ(−u) and σ(u) σ(−u) from the exponential that does not overflow
+    // from the exponential that does not overflow
     const double small = std::exp(-std::abs(u)), slope = weight * k.beta * small / ((1.0 + small) * (1.0 + small));
     k.loss_e.raw()[i] = weight * (u < 0.0 ? 1.0 : small) / (1.0 + small);
     dlogp[0] = is_desirable ? -slope : slope;

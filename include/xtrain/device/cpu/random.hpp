@@ -1,4 +1,4 @@
-// Random words in bulk: the same as random_word, arranged so that compilers vectorize the rounds.
+// random_word in bulk, arranged for vectorization.
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@ namespace xtrain::cpu_kernels {
 
 inline constexpr std::size_t words_at_once = 64;
 
-/// The words of elements first … first + 63, where first is relative to the site's own first element.
+/// Words of elements first … first + 63, relative to the site's first element.
 inline void random_words(const random_site& at, std::uint64_t first, std::array<std::uint32_t, words_at_once>& words) {
-  constexpr std::size_t quads = words_at_once / 4 + 1;  // one more, because the first element may be inside a quad
+  constexpr std::size_t quads = words_at_once / 4 + 1;  // one more: the first element may be inside a quad
   const std::uint64_t element = at.first + first;
   const std::uint64_t quad = element / 4;
   std::array<std::uint32_t, quads> c0, c1, c2, c3;

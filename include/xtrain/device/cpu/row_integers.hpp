@@ -1,4 +1,4 @@
-// Dequantization of rows of integers: what each integer of a row stands for is computed once, then looked up.
+// Dequantizes rows of integers: a row's values by integer are computed once, then looked up.
 #pragma once
 
 #include <array>

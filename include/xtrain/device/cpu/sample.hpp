@@ -25,7 +25,7 @@ inline token sampled_token(const kernel::sample<host_memory>& k, std::size_t i, 
   if (range.has_nan) return kernel::undecided;
   if (k.repetition_penalty != 1.0) {
     const token* const text = k.text_nc.raw() + i * k.capacity;
-    for (token j = 0; j <= k.last_n.raw()[i]; ++j) {  // from the logit: a token that comes again changes nothing
+    for (token j = 0; j <= k.last_n.raw()[i]; ++j) {  // from the logit: repetitions change nothing
       const token t = text[j];
       if (t < 0 || static_cast<std::size_t>(t) >= k.v) continue;
       const auto logit = static_cast<double>(logits[t]);

@@ -1,6 +1,5 @@
-// The only header that names xsimd, plus the few things that xsimd lacks: 16-bit loads and stores, partial
-// vectors, and a fused multiply-add on every architecture. Everything takes the architecture as a template
-// argument, so that code compiled with different flags has different symbols and can be linked into one program.
+// The only header that names xsimd, with what it lacks: 16-bit loads and stores, partial vectors, fused multiply-add everywhere. The architecture is a template
+// argument: code for different flags has different symbols and can be linked together.
 #pragma once
 
 #if !__has_include(<xsimd/xsimd.hpp>)
@@ -8,7 +7,7 @@
 #endif
 
 #if defined(__x86_64__) || defined(_M_X64)
-// g++ 12 warns about the deliberately undefined registers in its own intrinsics, wherever they are inlined.
+// g++ 12 warns about deliberately undefined registers in its intrinsics.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -34,8 +33,8 @@
 
 #include <xtrain/core/dtype.hpp>
 
-// g++ spills a whole accumulator array to the stack if one loop over it is not unrolled.
-#ifdef __CUDACC__  // whose front end warns of pragmas that it does not know
+// g++ spills an accumulator array if a loop over it is not unrolled.
+#ifdef __CUDACC__  // its front end warns of unknown pragmas
 #define XTRAIN_UNROLL
 #define XTRAIN_UNROLL_4
 #else
@@ -47,10 +46,10 @@
 
 namespace xtrain::simd {
 
-/// The architecture selected by the compiler's flags.
+/// By compiler flags.
 using native = xsimd::default_arch;
 
-/// A register of Arch filled with A.
+/// A register of A.
 template <class A, class Arch>
 using batch = xsimd::batch<A, Arch>;
 
@@ -66,16 +65,16 @@ inline constexpr bool is_sse = std::is_base_of_v<xsimd::sse2, Arch>;
 template <class Arch>
 inline constexpr bool is_neon64 = std::is_base_of_v<xsimd::neon64, Arch>;
 
-/// Registers available for a kernel's accumulators.
+/// For a kernel's accumulators.
 template <class Arch>
 inline constexpr std::size_t registers = is_avx512<Arch> || is_neon64<Arch> ? 32 : 16;
 
-/// The 128-bit architecture that every processor of Arch's family supports.
+/// 128-bit architecture of Arch's family, supported everywhere.
 template <class Arch>
 using quad_arch = std::conditional_t<is_neon64<Arch>, xsimd::neon64, xsimd::sse2>;
 
 
-/// a·b + c, rounded once where the processor has FMA.
+/// a·b + c, rounded once with FMA.
 template <class A, class Arch>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<A, Arch> multiply_add(const xsimd::batch<A, Arch>& a, const xsimd::batch<A, Arch>& b,
                                                                const xsimd::batch<A, Arch>& c) {
@@ -86,7 +85,7 @@ template <class A, class Arch>
   return xsimd::fma(a, b, c);
 }
 
-/// Two adjacent bf16, the first in the lower half: the operand of bf16 pair products (AVX-512 BF16).
+/// Two bf16, the first in the lower half: operands of pair products (AVX-512 BF16).
 struct bf16_pair {
   std::uint32_t bits;
 };
@@ -104,7 +103,7 @@ inline constexpr bool multiplies_pairs = false;
   return std::string(native::name()) + (multiplies_pairs<native> ? " with bf16 products" : "");
 }
 
-/// sum + a₀·b₀ + a₁·b₁ in every lane, where a and b are the bits of pairs. The processor treats subnormal bf16 as zero.
+/// sum + a₀·b₀ + a₁·b₁ per lane, a and b being bits of pairs. The processor treats subnormal bf16 as zero.
 template <class Arch>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> multiply_add_pairs(const xsimd::batch<float, Arch>& a,
                                                                          const xsimd::batch<float, Arch>& b,
@@ -128,7 +127,7 @@ template <class Arch, class T>
   return xsimd::batch<float, Arch>::load_unaligned(lanes.data());
 }
 
-/// `width` 16-bit values as floats. One branch per instruction set; a plain loop for the others.
+/// `width` 16-bit values as floats, with a loop where no instructions fit.
 template <class Arch>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> widened(const bf16* from) {
 #ifdef __AVX512F__
@@ -174,21 +173,20 @@ template <class Arch>
   return widened_in_turn<Arch>(from);
 }
 
-// what the hardware rounding to bf16 needs for its fallback
+// for the fallback of hardware rounding
 #if defined(__AVX512BF16__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #define XTRAIN_ROUNDS_TO_BF16
 [[nodiscard]] XTRAIN_ALWAYS_INLINE bool any_subnormal(__m512 x) { return _mm512_fpclass_ps_mask(x, 0x20) != 0; }
 #endif
 
-/// Rounds to nearest, ties to even, exactly as bf16(float) does: NaN and subnormals included. The hardware
-/// conversion (AVX512-BF16) flushes subnormals and is used only where there are none.
+/// To nearest, ties to even, exactly as bf16(float), with NaN and subnormals. Hardware (AVX512-BF16) flushes subnormals: used only without them.
 template <class Arch>
 XTRAIN_ALWAYS_INLINE void narrow(bf16* to, const xsimd::batch<float, Arch>& x) {
 #ifdef __AVX512F__
   if constexpr (is_avx512<Arch>) {
     const __m512 value = x;
 #ifdef XTRAIN_ROUNDS_TO_BF16
-    // hardware rounding flushes subnormals to zero: if there are zeros in the output and subnormals in the input, round in software
+    // zeros in the output and subnormals in the input: round in software
     const __m256i bits = (__m256i)_mm512_cvtneps_pbh(value);
     if (__builtin_expect(_mm256_testn_epi16_mask(bits, _mm256_set1_epi16(0x7fff)) == 0, 1) || !detail::any_subnormal(value)) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bits);
@@ -212,7 +210,7 @@ XTRAIN_ALWAYS_INLINE void narrow(bf16* to, const xsimd::batch<float, Arch>& x) {
     const __m256i sum = _mm256_add_epi32(u, _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd));
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
     const __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
-    // arithmetic shift, so that the signed pack below keeps all 16 bits
+    // arithmetic shift: the signed pack keeps all 16 bits
     const __m256i rounded = _mm256_srai_epi32(_mm256_blendv_epi8(sum, quiet, nan), 16);
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(rounded, rounded), 0x08);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
@@ -271,7 +269,7 @@ XTRAIN_ALWAYS_INLINE void narrow(fp16* to, const xsimd::batch<float, Arch>& x) {
 
 }  // namespace detail
 
-/// `width` elements of T, as a batch of T's accumulate type. Unaligned.
+/// `width` elements of T in the accumulate type; unaligned.
 template <class Arch, class T>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from) {
   if constexpr (std::is_same_v<T, accumulate_t<T>>) {
@@ -281,7 +279,7 @@ template <class Arch, class T>
   }
 }
 
-/// Two consecutive vectors in memory.
+/// Two consecutive vectors.
 template <class Arch, class T>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE std::array<xsimd::batch<accumulate_t<T>, Arch>, 2> load_two(const T* from) {
 #ifdef __AVX512BW__
@@ -319,7 +317,6 @@ XTRAIN_ALWAYS_INLINE void store(T* to, const xsimd::batch<A, Arch>& x) {
   }
 }
 
-/// Two consecutive vectors in memory.
 template <class T, class A, class Arch>
 XTRAIN_ALWAYS_INLINE void store_two(T* to, const xsimd::batch<A, Arch>& x, const xsimd::batch<A, Arch>& y) {
 #ifdef XTRAIN_ROUNDS_TO_BF16
@@ -345,8 +342,8 @@ XTRAIN_ALWAYS_INLINE void store(T* to, const xsimd::batch<A, Arch>& x, std::size
   std::memcpy(to, lanes.data(), count * sizeof(T));
 }
 
-/// eˣ, to two units in the last place: 2ⁿ · eʳ with r in ±ln 2 / 2 and a polynomial for eʳ [coefficients: minimax of degree 6].
-/// 0 below −104, infinity above 88.73, NaN for NaN. Inlined, unlike xsimd's, because a softmax does little else.
+/// eˣ within two units in the last place: 2ⁿ · eʳ, |r| ≤ ln 2 / 2, minimax polynomial of degree 6. 0 below −104, infinity above 88.73, NaN for NaN. Inlined
+/// (xsimd's is not): a softmax does little else.
 template <class Arch>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> exp(const xsimd::batch<float, Arch>& x) {
 #ifdef __AVX512F__
@@ -373,10 +370,10 @@ template <class Arch>
   return xsimd::exp(x);
 }
 
-/// The sum of all lanes, by halving: the order does not depend on the compiler.
+/// Sum of lanes by halving, in an order independent of the compiler.
 template <class A, class Arch>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE A sum(const xsimd::batch<A, Arch>& x) {
-#ifdef __AVX2__  // through memory it would take as long as a dozen multiply-adds
+#ifdef __AVX2__  // through memory it would cost a dozen multiply-adds
   [[maybe_unused]] const auto of_eight = [](__m256 eight) {
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
@@ -406,7 +403,7 @@ template <class A, class Arch>
   return lanes[0];
 }
 
-/// Eight pairs from eight bf16 of one row and eight of the next row. Arch has 128 bits.
+/// Eight pairs from eight bf16 of a row and of the next. Arch has 128 bits.
 template <class Arch>
 XTRAIN_ALWAYS_INLINE void store_pairs(const bf16* low, const bf16* high, bf16_pair* to) {
   using batch = xsimd::batch<std::uint16_t, Arch>;
@@ -421,7 +418,7 @@ XTRAIN_ALWAYS_INLINE void store_pairs(const bf16* low, const bf16* high, bf16_pa
   std::memcpy(to + 4, lanes.data(), sizeof(lanes));
 }
 
-/// A vector of pairs, as bits: from bf16 of one row and of the next row.
+/// Pairs, as bits, from bf16 of a row and of the next.
 template <class Arch>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> load_pairs(const bf16* low, const bf16* high) {
   static_assert(multiplies_pairs<Arch>);
@@ -436,12 +433,12 @@ template <class Arch>
 #endif
 }
 
-/// Loads elements of packed panels: single values, or pairs of bf16, as the bits of a batch.
+/// Elements of packed panels: values, or bf16 pairs as bits.
 template <class Arch, class U>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE auto load_units(const U* from) {
   if constexpr (std::is_same_v<U, bf16_pair>) {
 #ifdef __AVX512F__
-    // not by way of an array: compilers that prefer 256-bit vectors copy it in halves, and a load of both waits for the stores
+    // not through an array: compilers preferring 256-bit vectors copy halves, and the load waits for both stores
     if constexpr (is_avx512<Arch>) return xsimd::batch<float, Arch>(_mm512_castsi512_ps(_mm512_loadu_si512(from)));
 #endif
     std::array<float, width<float, Arch>> bits;
@@ -469,13 +466,12 @@ template <class U, class A, class Arch>
   else return multiply_add(a, b, sum);
 }
 
-/// sum + a · b, where a is the unit at `from` in every lane. For a single use: a unit that multiplies several vectors is cheaper in a
-/// register.
+/// sum + a · b, a being the unit at `from` in every lane. For single use: a unit for several vectors is cheaper in a register.
 template <class U, class T, class A, class Arch>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<A, Arch> multiply_add_unit(const T* from, const xsimd::batch<A, Arch>& b,
                                                                     const xsimd::batch<A, Arch>& sum) {
 #if defined(__AVX512BF16__) && defined(__GNUC__) && !defined(__clang__)
-  // g++ does not fold a broadcast into this instruction, and a separate broadcast per product costs a quarter of the speed
+  // g++ does not fold a broadcast here; separate broadcasts cost a quarter of the speed
   if constexpr (std::is_same_v<U, bf16_pair>) {
     using any_word [[gnu::may_alias, gnu::aligned(1)]] = std::uint32_t;
     __m512 result = sum;
@@ -487,8 +483,7 @@ template <class U, class T, class A, class Arch>
   return multiply_add_units<U>(broadcast_unit<U, Arch>(from), b, sum);
 }
 
-/// Calls step(i, count) for i = begin, begin + width, …: count is `width` except in a shorter last step. For whole
-/// vectors, count is a compile-time constant, so that load(p, count) below becomes one instruction.
+/// step(i, count) for i = begin, begin + width, …; count is `width`, a compile-time constant, except in a shorter last step.
 template <class A, class Arch, class Step>
 XTRAIN_ALWAYS_INLINE void for_each_vector(std::size_t begin, std::size_t end, Step&& step) {
   constexpr std::size_t w = width<A, Arch>;
@@ -497,7 +492,7 @@ XTRAIN_ALWAYS_INLINE void for_each_vector(std::size_t begin, std::size_t end, St
   if (i < end) step(i, end - i);
 }
 
-/// Whole vectors, for the constant count that for_each_vector passes.
+/// For the constant count of for_each_vector.
 template <class Arch, class T, std::size_t Count>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from, std::integral_constant<std::size_t, Count>) {
   static_assert(Count == width<accumulate_t<T>, Arch>);

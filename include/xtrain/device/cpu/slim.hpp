@@ -1,7 +1,6 @@
-// Products with one slim side, as in low-rank adapters: packing a wide matrix costs as much as multiplying it by sixteen columns,
-// so it is read in place, and only the slim operand is packed.
+// Products with a slim side (low-rank adapters): packing a wide matrix costs as much as multiplying it by 16 columns, so only the slim operand is packed.
 //
-// Sums are in the same order as in every other product of vectors: the choice of path does not change the bits. Only tile registers add in another order.
+// Sums have the order of all vector products: the path does not change bits. Only tile registers add in another order.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +16,11 @@
 
 namespace xtrain::cpu_kernels {
 
-/// Whether elements in memory are units already and can be multiplied in place.
+/// Memory holds units: they can be multiplied in place.
 template <class U, class T>
 inline constexpr bool units_in_place = std::is_same_v<U, T> || std::is_same_v<U, simd::bf16_pair>;
 
-/// Rows of A in place, for a tile: elements are contiguous along the depth.
+/// Rows of A in place, contiguous along the depth.
 template <class U, class T>
 struct rows_in_place {
   const T* data = nullptr;
@@ -30,8 +29,7 @@ struct rows_in_place {
   XTRAIN_ALWAYS_INLINE void next() { data += depth_of_unit<U>; }
 };
 
-/// Vectors of B in place, for a tile: one row of memory per element along the depth. With pairs, one round of products reads half a cache
-/// line in each of two rows, which the hardware prefetcher does not cover.
+/// Vectors of B in place: a row of memory per element along the depth. Pairs read half a cache line of two rows at once, which hardware does not prefetch.
 template <class Arch, class U, class T>
 struct lines_in_place {
   static constexpr std::size_t pair_rows_ahead = 96;
@@ -51,13 +49,12 @@ struct lines_in_place {
   XTRAIN_ALWAYS_INLINE void next() { data += depth_of_unit<U> * row; }
 };
 
-/// Which side of a product is slim; selects the path.
 enum class slim_side {
   none,
-  columns,               ///< C has few columns: rows of A are read in place
-  rows,                  ///< C has few rows: rows of B, along the depth, are read in place
-  columns_over_columns,  ///< C has few columns and A is transposed: the transpose is computed as `rows`
-  depth                  ///< small depth: bound by the memory traffic of C
+  columns,               ///< few columns of C: rows of A in place
+  rows,                  ///< few rows of C: rows of B in place
+  columns_over_columns,  ///< few columns of C, A transposed: the transpose as `rows`
+  depth                  ///< small depth: bound by memory traffic of C
 };
 
 template <class Arch, class T, class C>
@@ -69,21 +66,21 @@ struct slim_product {
   static constexpr std::size_t w = simd::width<A, Arch>;
   static constexpr bool narrow = !std::is_same_v<C, A>;
   static constexpr bool many_registers = simd::registers<Arch> >= 32;
-  /// Rows of A per tile when read in place. Rows a power of two apart map to the same set of the L1 cache, which
-  /// is 8-way associative: with twelve rows the speed falls to two thirds, with eight and two vectors of B to a half.
+  /// Rows of A per tile in place. Rows a power of two apart share a set of the 8-way L1 cache: twelve rows run at two thirds of the speed, eight with two
+  /// vectors
+  /// of B at half.
   template <std::size_t Vectors>
   static constexpr std::size_t rows_at_once = many_registers && Vectors == 1 ? 8 : 6;
-  /// Reading B in place pays if a vector is a whole cache line (half of one, for pairs): its rows are far apart, and shorter vectors
-  /// would fetch the same line repeatedly.
+  /// B in place pays if a vector is a cache line (half for pairs): shorter vectors would fetch lines repeatedly.
   static constexpr bool lines_pay = w * sizeof(A) == 64;
-  /// Rows of C per tile when lines of B are read in place: each line is read once for all of them.
+  /// Rows of C per tile with B in place: each line is read once for all.
   static constexpr std::size_t slim_rows = many_registers ? 16 : 8;
-  /// The tile of a shallow product: lower and wider than others, so that C is accessed in longer runs.
+  /// Tile of a shallow product: lower and wider, for longer runs of C.
   static constexpr std::size_t shallow_rows = many_registers ? 4 : 2, shallow_vectors = 4, shallow_panel = shallow_vectors * w;
   static constexpr std::size_t shallow_units = 16;
-  /// Packed columns of B that stay in the L2 cache while rows of A stream through.
+  /// Packed columns of B that stay in L2 while rows of A stream through.
   static constexpr std::size_t shallow_bytes = std::size_t{1} << 19;
-  static constexpr std::size_t part_rows = 24;  // a multiple of every number of rows per tile
+  static constexpr std::size_t part_rows = 24;  // a multiple of all rows per tile
   static constexpr std::size_t part_columns = 4 * w;
 
   [[nodiscard]] static slim_side side(const kernel_type& k) {
@@ -97,7 +94,7 @@ struct slim_product {
     return slim_side::none;
   }
 
-  /// Enough for a product of these sizes and either parity of its depth, slim or not.
+  /// For these sizes and either parity of the depth, slim or not.
   [[nodiscard]] static std::size_t bytes(const kernel_type& k, std::size_t threads) {
     if constexpr (!units_in_place<U, T>) return 0;
     const std::size_t units = units_of<U>(k.k) + 4 * depth_blocks::of<U>(k.k).count;
@@ -135,7 +132,7 @@ struct slim_product {
   }
 
  private:
-  static constexpr std::size_t max_slim_rows = 16;  // twice as many where a transposed A would have to be packed
+  static constexpr std::size_t max_slim_rows = 16;  // twice as many for a transposed A, which would need packing
 
   [[nodiscard]] static bool is_shallow(const kernel_type& k) { return !k.transpose_a && k.n >= shallow_panel && units_of<U>(k.k) <= shallow_units; }
 
@@ -145,7 +142,7 @@ struct slim_product {
     else stream.parallel_ranges(n, grain, task);
   }
 
-  /// Packs a whole slim operand: x(i, p) for i < lanes, in panels of `Step`.
+  /// The entire slim operand: x(i, p) for i < lanes, in panels of `Step`.
   template <std::size_t Step>
   void pack(const strided<T>& x, std::size_t lanes) const {
     const std::size_t panels = (lanes + Step - 1) / Step;
@@ -161,7 +158,7 @@ struct slim_product {
     return packed + (panel * units_of<U>(blocks.count * blocks.depth) + units_of<U>(blocks.begin(block))) * Step;
   }
 
-  /// The epilogue after one block of the depth: a narrow C is rounded once, after the last.
+  /// After a block of the depth: a narrow C is rounded once, after the last.
   [[nodiscard]] epilogue<A, T> sums_end(std::size_t block) const { return {A{1}, nullptr, narrow && block != 0, nullptr, 0}; }
   [[nodiscard]] bool finishes(std::size_t block) const { return !narrow || block + 1 == blocks.count; }
   [[nodiscard]] epilogue<A, T> c_end(std::size_t block) const {
@@ -169,7 +166,7 @@ struct slim_product {
     return {static_cast<A>(k.alpha), k.bias_n.empty() || !first ? nullptr : k.bias_n.raw(), k.accumulate || !first, nullptr, 0};
   }
 
-  /// Writes C from rows of sums that are `step` apart.
+  /// C from rows of sums `step` apart.
   static void finish(const A* sums, std::size_t step, std::size_t rows, std::size_t columns, C* c, std::size_t ldc, const epilogue<A, T>& end) {
     for (std::size_t i = 0; i < rows; ++i) {
       for (std::size_t j = 0; j < columns; j += w) {
@@ -187,7 +184,7 @@ struct slim_product {
     ranges(k.m, part_rows, [&](std::size_t begin, std::size_t end) {
       std::array<A, at_once * line> sums;
       for (std::size_t row = begin; row < end; row += at_once) {
-        // the last tile overlaps rows that are already done: only new rows are stored
+        // the last tile overlaps finished rows: only new rows are stored
         const std::size_t i = std::min(row, k.m - at_once), done = row - i, rows = std::min(at_once, end - i) - done;
         const T* const next = k.a.raw() + std::min(row + at_once, k.m - at_once) * k.lda;
         for (std::size_t r = 0; r < at_once; ++r) __builtin_prefetch(next + r * k.lda, 0, 2);
@@ -201,7 +198,7 @@ struct slim_product {
     });
   }
 
-  /// C (or its transpose) has `few` rows: slim(i, p) for each. Lines of `wide` have n elements and stride `row`.
+  /// C (or its transpose) has `few` rows slim(i, p). Lines of `wide` have n elements, stride `row`.
   void few_rows_of(const strided<T>& slim, std::size_t few, const T* wide, std::size_t row, std::size_t n, bool transposed) const {
     pack<slim_rows>(slim, few);
     ranges(n, part_columns, [&](std::size_t begin, std::size_t end) {
@@ -228,7 +225,7 @@ struct slim_product {
     });
   }
 
-  /// The depth is one block. Rows of A stream over packed columns of B, so that each row of C is accessed from left to right.
+  /// Depth of one block. Rows of A stream over packed columns of B: rows of C are accessed in order.
   void shallow(const strided<T>& a, const strided<T>& b_transposed) const {
     const std::size_t units = units_of<U>(k.k), panels = (k.n + shallow_panel - 1) / shallow_panel;
     const std::size_t at_once = std::max<std::size_t>(1, shallow_bytes / (shallow_panel * units * sizeof(U))), parts = (k.m + part_rows - 1) / part_rows;

@@ -1,4 +1,4 @@
-// Vocabulary-parallel cross-entropy, one row per part.
+// Vocabulary-parallel cross-entropy, a row per part.
 #pragma once
 
 #include <algorithm>
@@ -70,7 +70,7 @@ void loss_of_rows(const cpu_stream& stream, const kernel::softmax_of_parts<host_
         continue;
       }
       const A gradient = static_cast<A>(kernel::gradient_scale_of(k)) * token_weight;
-      const A stretch = A{1} + A{2} * log_z * lse;  // of the softmax; 1 without log_z
+      const A stretch = A{1} + A{2} * log_z * lse;  // factor on the softmax; 1 without log_z
       const batch scale(gradient * stretch), shift(lse), less(gradient * spread);
       simd::for_each_vector<A, Arch>(0, k.v, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
         simd::store(dlogits + j, scale * simd::exp(simd::load<Arch>(logits + j, count) - shift) - less, count);

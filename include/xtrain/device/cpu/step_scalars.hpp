@@ -1,4 +1,4 @@
-// Scalars of a training step: a few numbers, computed on one thread.
+// A step's scalars, on one thread.
 #pragma once
 
 #include <cstddef>

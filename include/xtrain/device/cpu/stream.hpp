@@ -1,4 +1,4 @@
-// The cpu device's stream: a kernel is split into parts and passed to an executor.
+// The cpu's stream: splits kernels into parts for an executor.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace xtrain {
 
-/// What the scratch memory of cpu kernels depends on.
+/// Determines kernels' scratch memory.
 struct cpu_properties {
   std::size_t threads = 1;
 };
@@ -38,8 +38,7 @@ class cpu_stream : public host_stream {
     executor_->run(parts, threads_, task);
   }
 
-  /// task(begin, end) for ranges that together cover [0, n). Ranges begin at multiples of `grain` and are the same for
-  /// any number of threads, so that a sum per range is always the same sum.
+  /// task(begin, end) for ranges covering [0, n), beginning at multiples of `grain`, independent of the number of threads: a range's sum is always the same.
   template <class Task>
   void parallel_ranges(std::size_t n, std::size_t grain, Task&& task) const {
     const std::size_t parts = (n + grain - 1) / grain;
@@ -68,10 +67,10 @@ class cpu_stream : public host_stream {
 
 namespace cpu_kernels {
 
-/// Overloads of run_native are the kernels of this device, compiled for the instructions that the compiler's flags allow.
+/// Overloads of run_native are this device's kernels, compiled for the flags' instructions.
 template <class Kernel>
 concept compiled_here = requires(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch) { run_native(stream, kernel, scratch); };
-/// A program with kernels for several processors (levels.hpp), or with kernels in a library (compiled_once.hpp), runs those.
+/// Kernels of levels.hpp or compiled_once.hpp.
 #if defined(XTRAIN_CPU_LEVELS) || defined(XTRAIN_CPU_KERNELS)
 template <class Kernel>
 concept compiled_apart = listed<Kernel>;
@@ -93,8 +92,7 @@ void run_kernel(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memo
   if constexpr (!cpu_kernels::compiled_apart<Kernel>) run_native(stream, kernel, scratch);
 }
 
-/// Scratch memory of a kernel as compiled here. Separately compiled kernels call this one: run_kernel and scratch_bytes are different
-/// functions there than in the program.
+/// Scratch memory of a kernel compiled here, called by separately compiled kernels: run_kernel and scratch_bytes differ there.
 template <class Kernel>
 [[nodiscard]] std::size_t scratch_bytes_here(const cpu_properties& cpu, const Kernel& kernel) {
   if constexpr (requires { native_scratch_bytes(cpu, kernel); }) return native_scratch_bytes(cpu, kernel);
@@ -111,7 +109,7 @@ template <class Kernel>
   if constexpr (!cpu_kernels::compiled_apart<Kernel>) return scratch_bytes_here(cpu, kernel);
 }
 
-/// The rows are known now.
+/// Rows are known at this time.
 template <class Kernel>
 void run_native(cpu_stream& stream, const kernel::in_rows<Kernel, host_memory>& k, scratch_span<host_memory> scratch) {
   const auto first = static_cast<std::size_t>(k.range_2.raw()[0]), count = static_cast<std::size_t>(k.range_2.raw()[1]);

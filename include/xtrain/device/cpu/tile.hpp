@@ -1,4 +1,4 @@
-// The innermost loop of every product: a tile of C whose sums stay in registers while panels of A and B stream through.
+// The innermost loop of products: a tile of C whose sums stay in registers while panels of A and B stream through.
 // [Goto & van de Geijn 2008; Van Zee & van de Geijn 2015]
 //
 // Every element of C is summed along the depth in the same order at any position in a tile.
@@ -14,14 +14,14 @@
 
 namespace xtrain::cpu_kernels {
 
-/// Rows of C per tile: as many as leave registers for two vectors of B and one of A.
+/// Rows per tile: leaves registers for two vectors of B and one of A.
 template <class Arch>
 inline constexpr std::size_t tile_rows = simd::registers<Arch> >= 32 ? 14 : 6;
 template <class A, class Arch>
 inline constexpr std::size_t panel_columns = 2 * simd::width<A, Arch>;
-inline constexpr std::size_t widest_panel = 64;  // columns; an upper bound for all architectures
+inline constexpr std::size_t widest_panel = 64;  // columns; bound for all architectures
 
-/// Rows of the next panel of A when `left` rows remain: full tiles, then smaller ones.
+/// Rows of the next panel of A with `left` remaining: full tiles, then smaller.
 template <class Arch>
 [[nodiscard]] constexpr std::size_t next_panel_rows(std::size_t left) {
   constexpr std::size_t most = tile_rows<Arch>;
@@ -30,19 +30,19 @@ template <class Arch>
   return left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
-/// Columns of the next panel of B when `left` columns remain: two vectors, or one if that is enough.
+/// Columns of the next panel of B with `left` remaining: two vectors, or one if enough.
 template <class A, class Arch>
 [[nodiscard]] constexpr std::size_t next_panel_columns(std::size_t left) {
   return left > simd::width<A, Arch> ? panel_columns<A, Arch> : simd::width<A, Arch>;
 }
 
-/// What is done with a finished tile: C = alpha · (sum + earlier sums) (+ bias) (+ C).
+/// Finishes a tile: C = alpha · (sum + earlier sums) (+ bias) (+ C).
 template <class A, class T>
 struct epilogue {
   A alpha{1};
   const T* bias = nullptr;    // at the tile's first column, or null
   bool add = false;           // add to C
-  const A* before = nullptr;  // sums of earlier depth blocks, at the tile's first element, or null
+  const A* before = nullptr;  // sums of earlier depth blocks at the tile's first element, or null
   std::size_t before_row = 0;
 
   [[nodiscard]] epilogue at(std::size_t i, std::size_t j) const {
@@ -50,8 +50,7 @@ struct epilogue {
   }
 };
 
-/// Writes a tile's sums to the first `columns` columns of C. Each condition is tested once for all sums: in shallow products
-/// the epilogue takes as long as the sums.
+/// Writes sums to C's first `columns` columns. Conditions are tested once per tile: in shallow products the epilogue takes as long as the sums.
 template <class A, class Arch, std::size_t Rows, std::size_t Vectors, class C, class T>
 XTRAIN_ALWAYS_INLINE void finish_tile(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c, std::size_t ldc, const epilogue<A, T>& end) {
   using batch = simd::batch<A, Arch>;
@@ -59,7 +58,7 @@ XTRAIN_ALWAYS_INLINE void finish_tile(simd::batch<A, Arch> (&sum)[Rows][Vectors]
   const auto each = [&](auto&& step) XTRAIN_LAMBDA_INLINE {
     XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) step(sum[i][v], i, v); }
   };
-  // calls step(sum, x) for every vector of the tile, x loaded from row of(i): two vectors at a time if possible
+  // step(sum, x) per vector, x from row of(i), two vectors at a time if possible
   const auto each_with = [&](const auto& of, auto&& step) XTRAIN_LAMBDA_INLINE {
     XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
       if constexpr (Vectors % 2 == 0) {
@@ -95,7 +94,7 @@ XTRAIN_ALWAYS_INLINE void finish_tile(simd::batch<A, Arch> (&sum)[Rows][Vectors]
   }
 }
 
-/// The same for the first `columns` of a tile at the edge of C, through a full-size copy.
+/// For the first `columns` at C's edge, through a full-size copy.
 template <class A, class Arch, std::size_t Rows, std::size_t Vectors, class C, class T>
 void finish_edge(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c, std::size_t ldc, std::size_t columns, epilogue<A, T> end) {
   constexpr std::size_t width = Vectors * simd::width<A, Arch>;
@@ -118,7 +117,7 @@ void finish_edge(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c, std::size_t l
   for (std::size_t i = 0; i < Rows; ++i) std::copy_n(whole.data() + i * width, columns, c + i * ldc);
 }
 
-/// Where a tile reads units of A and vectors of B. Packed: consecutive lines of `Step` units.
+/// Source of a tile's units: consecutive lines of `Step` units.
 template <class Arch, std::size_t Step, class U>
 struct packed_lines {
   const U* data = nullptr;
@@ -130,7 +129,7 @@ struct packed_lines {
   XTRAIN_ALWAYS_INLINE void next() { data += Step; }
 };
 
-/// sum over p < depth of a[p][i] · b[p][j], for Rows rows and `columns` columns of C, at most Vectors vectors.
+/// sum over p < depth of a[p][i] · b[p][j], for Rows rows and `columns` columns of C (at most Vectors vectors).
 template <class Arch, class U, std::size_t Rows, std::size_t Vectors, class Left, class Right, class C, class A, class T>
 XTRAIN_ALWAYS_INLINE void tile_from(std::size_t depth, Left a, Right b, C* c, std::size_t ldc, std::size_t columns, const epilogue<A, T>& end) {
   using batch = simd::batch<A, Arch>;
@@ -155,11 +154,11 @@ XTRAIN_ALWAYS_INLINE void tile_from(std::size_t depth, Left a, Right b, C* c, st
   else finish_edge(sum, c, ldc, columns, end);
 }
 
-/// The same from packed panels.
+/// From packed panels.
 template <class Arch, std::size_t Rows, std::size_t Vectors, class U, class C, class A, class T>
 void tile(std::size_t depth, const U* a_panel, const U* b_panel, C* c, std::size_t ldc, std::size_t columns, const epilogue<A, T>& end) {
   constexpr std::size_t line = Vectors * simd::width<A, Arch>, cache_line = 64 / sizeof(C);
-  // prefetch C, which may be in main memory, during the sums
+  // C may be in main memory: prefetch it during the sums
   XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
     XTRAIN_UNROLL for (std::size_t j = 0; j < line; j += cache_line) __builtin_prefetch(c + i * ldc + j, 0, 2);
   }
@@ -184,7 +183,7 @@ XTRAIN_ALWAYS_INLINE void tile_of(std::size_t rows, std::size_t depth, const U* 
   }
 }
 
-/// Packed panels of A: the panel of row i begins at data + i · units, where `units` is the depth that was packed.
+/// Packed panels of A: row i's begins at data + i · units, the packed depth.
 template <class U>
 struct packed_rows {
   const U* data = nullptr;
@@ -192,8 +191,7 @@ struct packed_rows {
   [[nodiscard]] packed_rows from(std::size_t row) const { return {data + row * units, units}; }
 };
 
-/// One panel of B times panels of A: `rows` rows of C, `columns` columns, over the first `depth` units. The operand needed
-/// after this panel is prefetched between tiles.
+/// A panel of B times panels of A: `rows` by `columns` of C, over the first `depth` units. Prefetches the next operand between tiles.
 template <class Arch, class U, class C, class A, class T>
 void multiply_panel(std::size_t rows, std::size_t columns, std::size_t depth, packed_rows<U> a, const U* b, C* c, std::size_t ldc,
                     const epilogue<A, T>& end, panel_prefetch<T> upcoming = {}) {
@@ -208,10 +206,10 @@ void multiply_panel(std::size_t rows, std::size_t columns, std::size_t depth, pa
   }
 }
 
-/// Consecutive panels of `rows` rows of A: panel i begins at to + i · units of the depth.
+/// Consecutive panels of A: panel i begins at to + i · units of the depth.
 template <class Arch, class U, class T>
 void pack_a(const strided<T>& a, std::size_t rows, std::size_t depth, U* to) {
-  // if rows of A are columns in memory, a cache line holds elements of several panels: few lines at a time, for all panels
+  // rows of A are columns in memory: a cache line serves several panels, so pack few lines at a time for all
   const std::size_t at_once = a.row == 1 ? 16 : depth;
   for (std::size_t p = 0; p < depth; p += at_once) {
     const std::size_t some_depth = std::min(at_once, depth - p);
@@ -223,7 +221,7 @@ void pack_a(const strided<T>& a, std::size_t rows, std::size_t depth, U* to) {
   }
 }
 
-/// One panel of B: `columns` columns, at most panel_columns.
+/// A panel of B: at most panel_columns columns.
 template <class Arch, class A, class U, class T>
 void pack_b(const strided<T>& b_transposed, std::size_t columns, std::size_t depth, U* to) {
   pack_panel<Arch, panel_columns<A, Arch>>(b_transposed, columns, depth, to, next_panel_columns<A, Arch>(columns));

@@ -1,5 +1,5 @@
-// Tile registers (Intel AMX), which multiply matrices of bf16: a program that was compiled for AVX-512 with bf16 products uses them where the processor has
-// them. [Intel, "Architecture Instruction Set Extensions Programming Reference", chapter 3]
+// Tile registers (Intel AMX) for bf16 products, used where a program compiled for AVX-512 BF16 finds them.
+// [Intel, "Architecture Instruction Set Extensions Programming Reference", chapter 3]
 #pragma once
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__AVX512BF16__)
@@ -22,8 +22,7 @@ namespace xtrain::cpu_kernels {
 
 #ifdef XTRAIN_MATRIX_TILES
 
-/// Whether this process may use tile registers: the processor has them, and the operating system, which is asked once, saves them.
-/// XTRAIN_CPU_TILES=0 in the environment: no.
+/// The processor has tile registers and the operating system, asked once, saves them. XTRAIN_CPU_TILES=0: false.
 [[nodiscard]] inline bool has_matrix_tiles() {
   static const bool granted = [] {
     const char* const asked = std::getenv("XTRAIN_CPU_TILES");
@@ -37,7 +36,7 @@ namespace xtrain::cpu_kernels {
   return granted;
 }
 
-/// While one exists, this thread's tile registers are usable. Registers 0 to 3 hold sums of C, 4 and 5 rows of A, 6 and 7 columns of B.
+/// Makes this thread's tile registers usable. 0 to 3 hold sums of C, 4 and 5 rows of A, 6 and 7 columns of B.
 class tile_registers {
  public:
   tile_registers() { configure(); }
@@ -47,7 +46,7 @@ class tile_registers {
 
  private:
   XTRAIN_USES_TILES static void configure() {
-    // in static memory: compilers do not know that the instruction reads more than a pointer's size
+    // static: compilers do not know that the instruction reads more than a pointer
     alignas(64) static constexpr struct {
       std::uint8_t palette = 1, start_row = 0;
       std::array<std::uint8_t, 14> reserved{};

@@ -1,7 +1,12 @@
-// How nvcc compiles the kernels of device/simt/, and how they are launched: for the library of xtrain_add_cuda_kernels, or for a program in one .cu file.
+// How nvcc or mcc compiles the kernels of device/simt/, and how they are launched: for the library of xtrain_add_cuda_kernels or xtrain_add_musa_kernels, or
+// for a program in one source. XTRAIN_MUSA_KERNELS: for MUSA.
 #pragma once
 
+#if defined(XTRAIN_MUSA_KERNELS)
+#include <musa_runtime.h>
+#else
 #include <cuda_runtime.h>
+#endif
 
 #include <atomic>
 #include <cstddef>
@@ -12,7 +17,11 @@
 #include <xtrain/device/cuda/compiled.hpp>
 #include <xtrain/device/cuda/multiply.hpp>
 #include <xtrain/device/cuda/stream.hpp>
+#if defined(XTRAIN_MUSA_KERNELS)
+#include <xtrain/device/musa/toolkit.cuh>
+#else
 #include <xtrain/device/cuda/toolkit_runtime.cuh>
+#endif
 #include <xtrain/device/simt/kernels.hpp>
 
 namespace xtrain {
@@ -26,9 +35,16 @@ inline constexpr int blocks_at_once = 1;
 template <class Kernel>
 requires(Kernel::blocks_at_once > 0) inline constexpr int blocks_at_once<Kernel> = Kernel::blocks_at_once;
 
+// an argument that is not copied to a thread's own memory
+#if defined(XTRAIN_MUSA_KERNELS)
+#define XTRAIN_GRID_CONSTANT
+#else
+#define XTRAIN_GRID_CONSTANT __grid_constant__
+#endif
+
 /// The one function that a GPU runs.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::threads, blocks_at_once<Kernel>) entry(const __grid_constant__ Kernel kernel) {
+__global__ void __launch_bounds__(Kernel::threads, blocks_at_once<Kernel>) entry(const XTRAIN_GRID_CONSTANT Kernel kernel) {
   extern __shared__ __align__(128) unsigned char shared[];
   kernel(*reinterpret_cast<typename Kernel::shared*>(shared));
 }
@@ -42,12 +58,12 @@ template <class Kernel>
 void ask_for_shared_memory(std::string_view name) {
   static std::atomic<std::uint64_t> asked{0};  // a bit for each of the first 64 GPUs
   int gpu = 0;
-  xtrain::detail::require_cuda(runtime(), cudaGetDevice(&gpu), "cudaGetDevice", gpu, name);
+  const auto& all = toolkit();
+  xtrain::detail::require_cuda(all.runtime(), all.current_device(&gpu), "cudaGetDevice", gpu, name);
   const std::uint64_t bit = gpu < 64 ? std::uint64_t{1} << gpu : 0;
   if ((asked.load(std::memory_order_relaxed) & bit) != 0) return;
   constexpr int bytes = sizeof(typename Kernel::shared);
-  xtrain::detail::require_cuda(runtime(), cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-                               "cudaFuncSetAttribute", gpu, name);
+  xtrain::detail::require_cuda(all.runtime(), all.allow_shared_memory(reinterpret_cast<const void*>(&entry<Kernel>), bytes), "cudaFuncSetAttribute", gpu, name);
   asked.fetch_or(bit, std::memory_order_relaxed);
 }
 

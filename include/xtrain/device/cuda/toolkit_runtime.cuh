@@ -124,4 +124,14 @@ template <class F>
   return all;
 }
 
+/// What launch.cuh calls beside the table.
+struct toolkit_calls {
+  [[nodiscard]] static const cuda_runtime& runtime() { return cuda_kernels::runtime(); }
+  [[nodiscard]] static int current_device(int* gpu) { return cudaGetDevice(gpu); }
+  [[nodiscard]] static int allow_shared_memory(const void* entry, int bytes) {
+    return cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  }
+};
+[[nodiscard]] inline toolkit_calls toolkit() { return {}; }
+
 }  // namespace xtrain::cuda_kernels

@@ -1,4 +1,4 @@
-// The non-linearities of feed-forward layers and heads.
+// Non-linearities of feed-forward layers and heads.
 #pragma once
 
 #include <xtrain/core/dtype.hpp>
@@ -30,7 +30,7 @@ struct gelu_tanh {
 };
 
 /// With u the argument of tanh:  dx = dy · (1 + tanh u)/2 + dy · x/2 · (1 − tanh² u) · u'
-///   x_n, dy_n read; dx_n written; dx_n may alias x_n or dy_n
+///   x_n, dy_n read; dx_n written, may alias x_n or dy_n
 template <class Memory, class T>
 struct gelu_tanh_backward {
   static constexpr std::string_view name = "gelu_tanh_backward";
@@ -75,7 +75,7 @@ struct gelu_erf {
 };
 
 /// dx = dy · ((1 + erf(x/√2))/2 + x · exp(−x²/2)/√(2π))
-///   x_n, dy_n read; dx_n written; dx_n may alias x_n or dy_n
+///   x_n, dy_n read; dx_n written, may alias x_n or dy_n
 template <class Memory, class T>
 struct gelu_erf_backward {
   static constexpr std::string_view name = "gelu_erf_backward";
@@ -115,8 +115,8 @@ struct tanh {
   [[nodiscard]] constexpr double operations() const { return 8.0 * static_cast<double>(n); }
 };
 
-/// dx = dy · (1 − y²), with y from the forward pass
-///   y_n, dy_n read; dx_n written; dx_n may alias dy_n
+/// dx = dy · (1 − y²), y of the forward
+///   y_n, dy_n read; dx_n written, may alias dy_n
 template <class Memory, class T>
 struct tanh_backward {
   static constexpr std::string_view name = "tanh_backward";
@@ -134,8 +134,8 @@ struct tanh_backward {
   [[nodiscard]] constexpr double operations() const { return 3.0 * static_cast<double>(n); }
 };
 
-/// y = cap · tanh(x / cap), elementwise: a bound of logits.      [Gemma team 2024, "Gemma 2", section 2]
-///   x_n read, y_n written, may alias x_n; computed in accumulate, rounded once
+/// y = cap · tanh(x / cap), elementwise.      [Gemma team 2024, "Gemma 2", section 2]
+///   x_n read; y_n written, may alias x_n; computed in accumulate, rounded once
 template <class Memory, class T>
 struct softcap {
   static constexpr std::string_view name = "softcap";
@@ -154,8 +154,8 @@ struct softcap {
   [[nodiscard]] constexpr double operations() const { return 10.0 * static_cast<double>(n); }
 };
 
-/// d = d · (1 − (y / cap)²), with y from the forward pass
-///   y_n read, in accumulate; d_n updated: dy on entry, dx on return, rounded once
+/// d = d · (1 − (y / cap)²), y of the forward
+///   y_n read, in accumulate; d_n updated: dy in, dx out, rounded once
 template <class Memory, class T>
 struct softcap_backward {
   static constexpr std::string_view name = "softcap_backward";
@@ -175,7 +175,7 @@ struct softcap_backward {
 };
 
 /// Swish-gated linear unit: y = silu(gate) · up, silu(z) = z / (1 + exp(−z)).    [Shazeer 2020, eq. 6]
-///   gate_up_n2f   read      each row holds f gates, then f ups: the output of one matmul
+///   gate_up_n2f   read      rows of f gates, then f ups
 ///   y_nf          written   computed in accumulate, rounded once
 template <class Memory, class T>
 struct swiglu {
@@ -221,7 +221,7 @@ struct swiglu_backward {
 };
 
 /// GELU-gated linear unit: y = gelu_tanh(gate) · up.    [Shazeer 2020, eq. 6]
-///   gate_up_n2f   read      each row holds f gates, then f ups: the output of one matmul
+///   gate_up_n2f   read      rows of f gates, then f ups
 ///   y_nf          written   computed in accumulate, rounded once
 template <class Memory, class T>
 struct geglu {
@@ -243,7 +243,7 @@ struct geglu {
   }
 };
 
-/// With gelu the tanh approximation:  dgate = dy · up · gelu'(gate),  dup = dy · gelu(gate)
+/// With the tanh approximation:  dgate = dy · up · gelu'(gate),  dup = dy · gelu(gate)
 ///   gate_up_n2f, dy_nf   read
 ///   dgate_up_n2f         written; may alias gate_up_n2f
 template <class Memory, class T>

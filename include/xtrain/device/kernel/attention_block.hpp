@@ -1,4 +1,4 @@
-// Attention of a block of queries on a block of keys, for context parallelism: results of several key blocks are merged.
+// Attention of a block of queries on a block of keys, for context parallelism; results of key blocks are merged.
 #pragma once
 
 #include <algorithm>
@@ -12,45 +12,44 @@
 
 namespace xtrain::kernel {
 
-/// A contiguous block of positions of every sequence, in a matrix that holds `own` positions of each sequence.
+/// A contiguous block of positions of every sequence, in a matrix with `own` positions per sequence.
 struct position_block {
-  std::size_t own = 0;    // positions of a sequence in the matrix
-  std::size_t at = 0;     // index of the block's first position among these
-  std::size_t first = 0;  // its position in the whole sequence
+  std::size_t own = 0;    // positions per sequence in the matrix
+  std::size_t at = 0;     // the block's first position among them
+  std::size_t first = 0;  // its position in the entire sequence
   std::size_t count = 0;
 
   [[nodiscard]] constexpr std::size_t end() const { return first + count; }
-  /// Matrix row of the block's position i of a sequence.
+  /// Matrix row of the block's position i.
   [[nodiscard]] constexpr std::size_t row_of(std::size_t batch_row, std::size_t i) const { return batch_row * own + at + i; }
-  /// The same in a tensor with one element per head and position.
+  /// With one element per head and position.
   [[nodiscard]] constexpr std::size_t row_of(std::size_t batch_row, std::size_t heads, std::size_t head, std::size_t i) const {
     return row_of(batch_row * heads + head, i);
   }
   friend constexpr bool operator==(const position_block&, const position_block&) = default;
 };
 
-/// Number of (query, key) pairs whose key is not later than the query.
+/// (query, key) pairs with key not after query.
 [[nodiscard]] constexpr double causal_pairs(const position_block& queries, const position_block& keys) {
   const std::size_t none = keys.first > queries.first ? keys.first - queries.first : 0;  // queries before the first key
   if (none >= queries.count) return 0.0;
-  const std::size_t least = queries.first + none + 1 - keys.first;  // keys of the first query that has any
+  const std::size_t least = queries.first + none + 1 - keys.first;  // keys of the first query with keys
   const auto seeing = static_cast<double>(queries.count - none), most = static_cast<double>(keys.count);
   if (least >= keys.count) return seeing * most;
-  const auto growing = static_cast<double>(std::min(queries.count - none, keys.count - least));  // each with one key more
+  const auto growing = static_cast<double>(std::min(queries.count - none, keys.count - least));  // each with one more key
   return growing * (static_cast<double>(least) + (growing - 1.0) / 2.0) + (seeing - growing) * most;
 }
 
-/// p_ij is that of `attention`, over the keys of this block only. With a_i = Σ_j exp(score_ij), the block's contribution is merged into o
-/// and lse, which hold the result of the blocks before:
+/// p_ij of `attention` over this block's keys. With a_i = Σ_j exp(score_ij), merges into o and lse of earlier blocks:
 ///   lse' = log(exp(lse) + a),  o' = (exp(lse) o + Σ_j exp(score_ij) v_j) / exp(lse')
 ///                                                              [Liu et al. 2023, section 3; Dao et al. 2022, section 3.1]
-///   shape      t is the whole sequence length: start_bt and end_bt are whole-sequence positions, and dropout elements those of `attention`
+///   shape      t: entire sequence length; start_bt, end_bt and dropout elements as in `attention`
 ///   inputs_1   read      as in `attention`
-///   qkv        read      [b·queries.own, row], only the rows of the query block
-///   kv         read      [b·keys.own, 2k·d]: k key heads, then k value heads, only the rows of the key block
-///   begins     first block: nothing has been merged yet; o and lse are written
-///   o_bthd     updated   [b·queries.own, h·d], in accumulate, the rows of the query block; 0 for a query without keys so far
-///   lse_bht    updated   [b, h, queries.own], likewise; −infinity for a query without keys so far
+///   qkv        read      [b·queries.own, row], rows of the query block
+///   kv         read      [b·keys.own, 2k·d]: k key heads, k value heads, rows of the key block
+///   begins     first block: o and lse are written
+///   o_bthd     updated   [b·queries.own, h·d], in accumulate, rows of the query block; 0 without keys so far
+///   lse_bht    updated   [b, h, queries.own]; −infinity without keys so far
 template <class Memory, class T>
 struct attention_block {
   static constexpr std::string_view name = "attention_block";
@@ -82,12 +81,12 @@ struct attention_block {
   }
 };
 
-/// Contribution of one block of keys to the gradients, given the final o and lse over all blocks.
-///   inputs_1, qkv, kv, start_bt, end_bt, slope_h    read, as in the forward pass
+/// A key block's part of the gradients, for final o and lse.
+///   inputs_1, qkv, kv, start_bt, end_bt, slope_h    read, as in the forward
 ///   o_bthd, do_bthd   read      [b·queries.own, h·d]
 ///   lse_bht           read      [b, h, queries.own]
-///   dq_bthd           updated   [b·queries.own, h·d], in accumulate: added to, in the rows of the query block
-///   dkv               updated   [b·keys.own, 2k·d], in accumulate: added to, in the rows of the key block
+///   dq_bthd           updated   [b·queries.own, h·d], in accumulate: rows of the query block added to
+///   dkv               updated   [b·keys.own, 2k·d], in accumulate: rows of the key block added to
 template <class Memory, class T>
 struct attention_block_backward {
   static constexpr std::string_view name = "attention_block_backward";

@@ -1,4 +1,4 @@
-// Dequantization of weights in the blocks of GGUF files.
+// Dequantization of GGUF's weight blocks.
 #pragma once
 
 #include <array>
@@ -13,22 +13,23 @@
 
 namespace xtrain {
 
-/// A type of blocks, as GGUF names it.
+/// GGUF's names.
 enum class block_format : std::uint8_t { q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, mxfp4 };
 
-/// Blocks of 32 or 256 numbers in the order of a matrix's rows, which are whole blocks. Each is made of runs: 16 numbers with one scale and offset,
+/// Blocks of 32 or 256 numbers along a matrix's rows, which are entire blocks. A block consists of runs: 16 numbers with one scale and offset,
 ///
 ///   number = scale · (code + lowest) + offset,   code = low bits of byte j | high bits of byte j' << shift
 ///
-/// The scale is an fp16 of the block times an integer of at most 8 bits, a code has at most 8 bits, and where there is an offset the product of both has at
-/// most 22 bits: products are exact in fp32, and a sum is rounded once, fused or not.
+/// The scale is the block's fp16 times an integer of at most 8 bits; codes have at most 8 bits, and with an offset scale · code has at most 22 bits: products
+/// are
+/// exact in fp32, and a sum is rounded once, fused or not.
 namespace block_formats {
 
-/// A type of blocks: its name in GGUF, and its sizes.
+/// Name in GGUF, and sizes.
 struct description {
   block_format format;
   std::string_view name;
-  std::size_t numbers, bytes;  ///< of a block
+  std::size_t numbers, bytes;  ///< per block
 };
 /// In the order of block_format.
 inline constexpr std::array<description, 12> all{{{block_format::q8_0, "Q8_0", 32, 34},
@@ -49,27 +50,27 @@ static_assert([] {
   return true;
 }());
 
-/// The description of a type.
+/// A type by format.
 [[nodiscard]] constexpr const description& of(block_format format) { return all[static_cast<std::size_t>(format)]; }
-/// None for the name of another type.
+/// None: another type.
 [[nodiscard]] constexpr std::optional<block_format> named(std::string_view name) {
   for (const description& one : all)
     if (one.name == name) return one.format;
   return {};
 }
-/// Bytes of n numbers, whole blocks.
+/// Of n numbers, entire blocks.
 [[nodiscard]] constexpr std::size_t bytes_of(block_format format, std::size_t n) { return n / of(format).numbers * of(format).bytes; }
 
-/// Numbers of a run, which have one scale.
+/// Numbers with one scale.
 inline constexpr std::size_t run_numbers = 16;
 
-/// Where the codes of a run are in its block.
+/// Position of a run's codes in its block.
 struct run {
   std::uint32_t low_at = 0, low_shift = 0, low_mask = 15;
   std::uint32_t high_at = 0, high_shift = 0, high_mask = 0, high_left = 0;
   std::int32_t lowest = 0;
-  bool high_in_bits = false;  ///< bit j of the two bytes from high_at on, instead of bits of byte j
-  bool is_signed = false;     ///< the byte is an integer in two's complement
+  bool high_in_bits = false;  ///< bit j of the two bytes at high_at, instead of bits of byte j
+  bool is_signed = false;     ///< two's complement
 };
 
 /// Run r of a block.
@@ -117,7 +118,7 @@ struct run {
   }
 }
 
-/// Code j of a run, without `lowest`.
+/// Code j, without `lowest`.
 [[nodiscard]] constexpr std::int32_t code_at(const run& of, const std::uint8_t* block, std::uint32_t j) {
   const std::uint32_t low = static_cast<std::uint32_t>(block[of.low_at + j]) >> of.low_shift & of.low_mask;
   if (of.is_signed) return low < 128 ? static_cast<std::int32_t>(low) : static_cast<std::int32_t>(low) - 256;
@@ -127,26 +128,26 @@ struct run {
   return static_cast<std::int32_t>(low | (high & of.high_mask) << of.high_left);
 }
 
-/// Whether a code is an index of table_of, not a number.
+/// Codes are indices of table_of.
 [[nodiscard]] constexpr bool has_table(block_format format) { return format == block_format::iq4_nl || format == block_format::mxfp4; }
-/// The numbers that codes stand for.
+/// Numbers by code.
 struct table {
   std::int8_t value[16];
 };
-/// Of a type that has one.
+/// For types with a table.
 [[nodiscard]] constexpr table table_of(block_format format) {
   if (format == block_format::mxfp4) return {{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};  // E2M1, doubled
   return {{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}};
 }
 
-/// Offset of numbers without one: -0 changes no number that it is added to, zeros included.
+/// -0 changes no number, zeros included.
 inline constexpr float no_offset = -0.0f;
 /// Factor and summand of codes.
 struct scaling {
   float scale = 0, offset = no_offset;
 };
 
-/// A block's own scale and offset.
+/// The block's scale and offset.
 [[nodiscard]] constexpr scaling scaling_of_block(block_format format, const std::uint8_t* block) {
   const auto half = [&](std::uint32_t at) {
     return static_cast<float>(fp16::from_bits(static_cast<std::uint16_t>(block[at] | static_cast<std::uint32_t>(block[at + 1]) << 8)));
@@ -164,7 +165,7 @@ struct scaling {
       return {half(0), half(2)};
     case block_format::q6_k:
       return {half(208)};
-    case block_format::mxfp4: {  // half of 2^(exponent - 127), because the table is doubled
+    case block_format::mxfp4: {  // half of 2^(exponent - 127): the table is doubled
       const std::uint32_t exponent = block[0];
       return {std::bit_cast<float>(exponent < 2 ? 0x00200000U << exponent : (exponent - 1) << 23)};
     }
@@ -173,7 +174,7 @@ struct scaling {
   }
 }
 
-/// Scale and offset of run r.
+/// Of run r.
 ///   whole   the block's
 [[nodiscard]] constexpr scaling scaling_of(block_format format, const std::uint8_t* block, std::uint32_t r, const scaling& whole) {
   switch (format) {
@@ -186,7 +187,7 @@ struct scaling {
       return {whole.scale * static_cast<float>(static_cast<std::int32_t>(low | top << 4) - 32)};
     }
     case block_format::q4_k:
-    case block_format::q5_k: {  // eight scales and eight offsets of 6 bits in 12 bytes
+    case block_format::q5_k: {  // eight scales and offsets of 6 bits in 12 bytes
       const std::uint8_t* const packed = block + 4;
       const std::uint32_t g = r / 2, first = packed[g % 4], second = packed[g % 4 + 4], third = packed[g % 4 + 8];
       const std::uint32_t scale = g < 4 ? first & 63U : (third & 15U) | (first >> 2 & 48U);
@@ -204,8 +205,8 @@ struct scaling {
 
 namespace kernel {
 
-/// y = what the numbers of blocks stand for, in fp32, rounded to T.
-///   n         a multiple of the numbers in a block
+/// y = numbers of blocks, in fp32, rounded to T.
+///   n         a multiple of a block's numbers
 ///   code      read      block_formats::bytes_of(format, n)
 ///   y_n       written
 template <class Memory, class T>

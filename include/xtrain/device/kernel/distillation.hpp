@@ -1,10 +1,8 @@
-// Knowledge distillation: the Kullback-Leibler divergence of a student's distribution over the vocabulary and a teacher's, for a chunk of
-// rows of logits. As in vocabulary-parallel cross-entropy, every rank reduces its shard of the vocabulary to a few values per token, and
-// from those of all ranks follow the loss and the gradient of its own logits. A rank that has the whole vocabulary takes its own values.
+// Knowledge distillation: Kullback-Leibler divergence of student and teacher over the vocabulary, for a chunk of rows of logits. As in vocabulary-parallel
+// cross-entropy, every rank reduces its shard to a few values per token; loss and gradient of its logits follow from all ranks' values.
 //
-// The second kernel of each pair can add to what the loss and the gradient already are. A mixture with cross-entropy is then
-// softmax_of_parts with (1 − mix) as token weights, and distillation with `factor` = mix on the same logits, before the two products of the
-// head, which are what costs.
+// The second kernel of each pair can add to loss and gradient. A mixture with cross-entropy is softmax_of_parts with (1 − mix) as token weights, then
+// distillation with `factor` = mix on the same logits, before the head's two products, the expensive part.
 #pragma once
 
 #include <xtrain/core/dtype.hpp>
@@ -18,12 +16,12 @@ enum class divergence_kind {
   reverse,  ///< KL(q ‖ p) = Σ_j q_j (log q_j − log p_j)    [Gu et al. 2024, "MiniLLM", eq. 1]
 };
 
-/// Over the logits of one shard of the vocabulary, l = student / temperature, m = teacher / temperature, L = max_j l_ij, M = max_j m_ij:
+/// Over a vocabulary shard's logits, l = student / temperature, m = teacher / temperature, L = max_j l_ij, M = max_j m_ij:
 ///   L,  Σ_j exp(l_ij − L),  M,  Σ_j exp(m_ij − M),  and
 ///   forward: Σ_j exp(m_ij − M) ((m_ij − M) − (l_ij − L)),   reverse: Σ_j exp(l_ij − L) ((l_ij − L) − (m_ij − M))
 ///   student_nv, teacher_nv   read, in accumulate
 ///   parts_5n    written   the five values: n of each
-///   a factor exp(...) of 0 makes its term 0, whatever the difference is: logits may be −∞ (masked), but not all of a row
+///   exp(...) = 0 makes its term 0 for any difference: logits may be −∞ (masked), but not all of a row
 template <class Memory, class A>
 struct distillation_part {
   static constexpr std::string_view name = "distillation_part";
@@ -43,20 +41,20 @@ struct distillation_part {
   [[nodiscard]] constexpr double operations() const { return 12.0 * static_cast<double>(n) * static_cast<double>(v); }
 };
 
-/// With p and q over the vocabulary of all ranks, from their parts:
+/// With p and q over all ranks' vocabulary:
 ///   loss_i = factor · token_weight_i · KL_i
 ///   dstudent_ij = gradient_scale · factor · token_weight_i / temperature · (q_ij − p_ij)                          forward
 ///   dstudent_ij = gradient_scale · factor · token_weight_i / temperature · q_ij (log q_ij − log p_ij − KL_i)      reverse
-/// The true divergence: torchtune's ForwardKLLoss leaves out Σ p log p, which does not depend on the student. Hinton et al. multiply by
-/// temperature², so that the gradient does not shrink with it: do that with `factor`.
-///   factor      of loss and gradient
-///   accumulate  adds to loss_n and dstudent_nv instead of writing them
+/// The true divergence: torchtune's ForwardKLLoss omits Σ p log p, which does not depend on the student. Hinton et al. multiply by temperature², so that the
+/// gradient does not shrink: use `factor`.
+///   factor      on loss and gradient
+///   accumulate  adds to loss_n and dstudent_nv
 ///   parts_r5n   read      of all `ranks` ranks, in rank order
 ///   target_n    read      outside [0, vocab_size): ignored, no loss, no gradient
-///   token_weight_n   read   of any sign; empty: all 1. A row with weight 0 is ignored, whatever its logits are
-///   student_nv, teacher_nv   read      of this rank's shard of the vocabulary, v of vocab_size tokens
-///   loss_n      updated   natural logarithm; 0, or left as it is, for ignored rows
-///   dstudent_nv updated   rounded to T; empty: only the loss is computed
+///   token_weight_n   read   any sign; empty: 1. Weight 0: the row is ignored for any logits
+///   student_nv, teacher_nv   read      this rank's shard, v of vocab_size tokens
+///   loss_n      updated   natural logarithm; ignored rows: 0, or unchanged
+///   dstudent_nv updated   rounded to T; empty: only the loss
 template <class Memory, class A, class T>
 struct distillation_of_parts {
   static constexpr std::string_view name = "distillation_of_parts";
@@ -66,7 +64,7 @@ struct distillation_of_parts {
   std::size_t n = 0, v = 0, ranks = 1, vocab_size = 0;
   divergence_kind kind = divergence_kind::forward;
   double temperature = 1.0, factor = 1.0, gradient_scale = 1.0;
-  read<double, Memory> gradient_factor_1{};  // multiplies gradient_scale; empty: 1
+  read<double, Memory> gradient_factor_1{};  // factor on gradient_scale; empty: 1
   bool accumulate = false;
   read<A, Memory> parts_r5n{};
   read<token, Memory> target_n{};
@@ -86,12 +84,12 @@ struct distillation_of_parts {
   }
 };
 
-/// The same for a teacher of whom the `top` largest log-probabilities are stored: over the student's logits of tokens first … first + v − 1,
-/// l = student / temperature, L = max_j l_ij, p_ik = exp(teacher_ik):
-///   L,  Σ_j exp(l_ij − L),  Σ_k p_ik l_i,id over the stored tokens in this shard
+/// For a teacher's `top` largest stored log-probabilities: over the student's logits of tokens first … first + v − 1, l = student / temperature,
+/// L = max_j l_ij, p_ik = exp(teacher_ik):
+///   L,  Σ_j exp(l_ij − L),  Σ_k p_ik l_i,id over stored tokens in this shard
 ///   student_nv  read, in accumulate
-///   id_nk       read      tokens; outside [0, vocabulary): not stored (a row with fewer than `top`)
-///   teacher_nk  read      natural logarithms of the teacher's probabilities, computed with the same temperature
+///   id_nk       read      tokens; outside [0, vocabulary): not stored (rows with fewer than `top`)
+///   teacher_nk  read      natural logarithms of probabilities at the same temperature
 ///   parts_3n    written   the three values: n of each
 template <class Memory, class A>
 struct topk_distillation_part {
@@ -114,15 +112,14 @@ struct topk_distillation_part {
   [[nodiscard]] constexpr double operations() const { return 4.0 * static_cast<double>(n) * static_cast<double>(v); }
 };
 
-/// Forward divergence over the stored tokens, with P_i = Σ_k p_ik, p_ik = exp(teacher_ik), or exp(teacher_ik) / Σ_k exp(teacher_ik) if
-/// `renormalize`:
+/// Forward divergence over stored tokens, with P_i = Σ_k p_ik, p_ik = exp(teacher_ik), or exp(teacher_ik) / Σ_k exp(teacher_ik) if `renormalize`:
 ///   loss_i = factor · token_weight_i · Σ_k p_ik (log p_ik − log q_i,id)
 ///   dstudent_ij = gradient_scale · factor · token_weight_i / temperature · (P_i q_ij − Σ_{k: id_ik = j} p_ik)
-/// Without `renormalize` what the teacher gives to other tokens is left out, and the loss may be negative. No departure from
-/// `kl_div(log q.gather(ids), teacher, log_target=True)` of PyTorch, summed over the stored tokens.
+/// Without `renormalize` the teacher's other tokens are ignored, and the loss may be negative. Equals PyTorch's
+/// `kl_div(log q.gather(ids), teacher, log_target=True)`, summed over stored tokens.
 ///   factor, accumulate, target_n, token_weight_n, student_nv, loss_n, dstudent_nv   as in distillation_of_parts
 ///   parts_r3n   read      of all `ranks` ranks, in rank order
-///   id_nk, teacher_nk   read      as in topk_distillation_part; an id may occur once per row
+///   id_nk, teacher_nk   read      as in topk_distillation_part; ids of a row differ
 template <class Memory, class A, class T>
 struct topk_distillation_of_parts {
   static constexpr std::string_view name = "topk_distillation_of_parts";
@@ -132,7 +129,7 @@ struct topk_distillation_of_parts {
   std::size_t n = 0, v = 0, top = 0, ranks = 1, vocab_size = 0;
   token first = 0;
   double temperature = 1.0, factor = 1.0, gradient_scale = 1.0;
-  read<double, Memory> gradient_factor_1{};  // multiplies gradient_scale; empty: 1
+  read<double, Memory> gradient_factor_1{};  // factor on gradient_scale; empty: 1
   bool renormalize = false, accumulate = false;
   read<A, Memory> parts_r3n{};
   read<token, Memory> target_n{};

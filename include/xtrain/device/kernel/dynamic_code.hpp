@@ -1,4 +1,4 @@
-// Eight-bit codes of numbers, relative to the largest magnitude of their block.     [Dettmers et al. 2022, "8-bit optimizers", section 1.3]
+// Eight-bit codes of numbers, relative to their block's largest magnitude.     [Dettmers et al. 2022, "8-bit optimizers", section 1.3]
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,10 @@ inline constexpr std::size_t block = 256;  // elements per scale
 
 [[nodiscard]] constexpr std::size_t blocks(std::size_t n) { return (n + block - 1) / block; }
 
-/// Fractions of a block's largest magnitude, ascending: 0, 1, and for each i of 0 … 6 the midpoints of equal intervals of [0.1, 1], times
-/// 10^(i − 6). With both signs there are 2^i intervals (the largest fraction, 1, has no negative counterpart), without signs 2^(i + 1).
-/// bitsandbytes (create_dynamic_map) computes them in fp32: some of its fractions differ by one or two units in the last place.
+/// Fractions of the largest magnitude, ascending: 0, 1, and for i = 0 … 6 midpoints of equal intervals of [0.1, 1] times 10^(i − 6): 2^i intervals with signs
+/// (1 has no negative counterpart), 2^(i + 1) without. bitsandbytes (create_dynamic_map) computes in fp32: some fractions differ by one or two units in the
+/// last
+/// place.
 [[nodiscard]] constexpr std::array<float, 256> make_levels(bool is_signed) {
   std::array<float, 256> all{};
   std::size_t next = 0;
@@ -36,7 +37,7 @@ inline constexpr std::array<float, 256> signed_levels = make_levels(true), unsig
 
 inline constexpr std::uint8_t signed_zero = 127;  // index of 0 in signed_levels
 
-/// Between fractions i and i + 1: a number becomes the nearest fraction, and at a midpoint the one of smaller magnitude.
+/// Between fractions i and i + 1: numbers become the nearest fraction; at a midpoint the smaller magnitude.
 [[nodiscard]] constexpr float midpoint(const std::array<float, 256>& levels, std::size_t i) { return (levels[i] + levels[i + 1]) * 0.5f; }
 
 }  // namespace xtrain::dynamic_code

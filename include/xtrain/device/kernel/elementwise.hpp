@@ -27,10 +27,10 @@ struct add {
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n); }
 };
 
-/// Copies or adds rows of x to rows of y. Both may be strided; the gaps between rows are not touched.
+/// Copies or adds rows, which may be strided; gaps are untouched.
 ///   x          read
 ///   y          updated; rounded once when added to. Must not alias x
-///   x_stride, y_stride   distance between rows, in elements
+///   x_stride, y_stride   between rows, in elements
 template <class Memory, class T>
 struct copy_rows {
   static constexpr std::string_view name = "copy_rows";
@@ -67,14 +67,13 @@ struct cast {
   [[nodiscard]] constexpr double operations() const { return 0.0; }
 };
 
-/// y = kept(x), or y += kept(x), where kept(x) = x / (1 − probability) for the elements whose random word is at least
-/// dropout_threshold(probability), else 0. Forward and backward are the same kernel: the mask is a function of
-/// `random` and is never stored.                                         [Srivastava et al. 2014]
-///   width, whole_width  if x has `width` columns of rows that have `whole_width` elements, element (i, j) draws number i · whole_width + j;
-///                       0: the elements of x draw consecutive numbers
-///   inputs_1   read      the step's number is added to random.step; may be empty
+/// y = or += x / (1 − probability) where the element's random word is at least dropout_threshold(probability), else 0. Also the backward: the mask is a
+/// function
+/// of `random` and never stored.                                         [Srivastava et al. 2014]
+///   width, whole_width  x has `width` columns of rows with `whole_width` elements: element (i, j) draws number i · whole_width + j; 0: consecutive
+///   inputs_1   read      its step number is added to random.step; may be empty
 ///   x_n        read
-///   y_n        written, or updated with accumulate; may alias x_n when written
+///   y_n        written (may alias x_n), or updated with accumulate
 template <class Memory, class T>
 struct dropout {
   static constexpr std::string_view name = "dropout";
@@ -94,17 +93,17 @@ struct dropout {
   static constexpr decltype(auto) fields(Self& s, F&& f) {
     return f(s.n, s.probability, s.accumulate, s.width, s.whole_width, s.random, s.inputs_1, s.x_n, s.y_n);
   }
-  /// The number that element i draws.
+  /// Number drawn by element i.
   [[nodiscard]] constexpr std::size_t drawn(std::size_t i) const { return width == 0 ? i : i / width * whole_width + i % width; }
   [[nodiscard]] constexpr double operations() const { return 2.0 * static_cast<double>(n); }
-  /// The first of these rows draws the numbers that the first of all rows would draw.
+  /// The first row draws the numbers of the first of all rows.
   [[nodiscard]] constexpr dropout rows(std::size_t first, std::size_t count, std::size_t total) const {
     return on_rows(*this, first, count, total, &dropout::x_n, &dropout::y_n);
   }
 };
 
 /// y += magnitude · u, u uniform in [−1, 1): element i draws number i, with 24 random bits: u = (word >> 8) · 2⁻²³ − 1.
-///   inputs_1   read      the step's number is added to random.step; may be empty
+///   inputs_1   read      its step number is added to random.step; may be empty
 ///   y_n        updated   rounded once
 template <class Memory, class T>
 struct uniform_noise {
@@ -125,9 +124,9 @@ struct uniform_noise {
   [[nodiscard]] constexpr double operations() const { return 3.0 * static_cast<double>(n); }
 };
 
-/// sum_1 = Σ x². Non-finite exactly when an element is non-finite or exceeds 1e19 in magnitude (fp32 squares overflow).
+/// sum_1 = Σ x². Non-finite exactly when an element is non-finite or above 1e19 in magnitude (fp32 squares overflow).
 ///   x_n     read
-///   sum_1   written   double, summed in an order that does not depend on the number of threads
+///   sum_1   written   double, in an order independent of the number of threads
 template <class Memory, class T>
 struct sum_of_squares {
   static constexpr std::string_view name = "sum_of_squares";

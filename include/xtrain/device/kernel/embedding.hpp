@@ -6,8 +6,7 @@
 
 namespace xtrain::kernel {
 
-/// y row i = scale · table row index[i] − first, or the same added to y. An index outside [first, first + v) gives a row of zeros: with tensor
-/// parallelism each rank has a shard of the table's rows.
+/// y row i = or += scale · table row index[i] − first; indices outside [first, first + v) give zeros: under tensor parallelism ranks have shards of rows.
 ///   index_n    read      int32
 ///   table_vc   read
 ///   y_nc       written, or updated with accumulate; rounded once
@@ -33,8 +32,8 @@ struct embedding {
 };
 
 /// dtable row index[i] − first += scale · dy row i, in the order of i for any number of threads.
-///   index_n, dy_nc   read; rows whose index is outside [first, first + v), or is `padding`, are skipped
-///   dtable_vc        updated   added to, row by row in G
+///   index_n, dy_nc   read; indices outside [first, first + v) or equal to `padding` are skipped
+///   dtable_vc        updated   row by row in G
 template <class Memory, class T, class G = T>
 struct embedding_backward {
   static constexpr std::string_view name = "embedding_backward";
@@ -56,13 +55,12 @@ struct embedding_backward {
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n) * static_cast<double>(c); }
 };
 
-/// Rotary position embedding, half-rotated as in Hugging Face's LLaMA: element i of a head is rotated with element
-/// i + d/2.                                                              [Su et al. 2021, eq. 34]
-///   x               updated   in place: the first d elements of each of the first `heads` heads of n rows
-///   stride          distance between rows; head_stride: between heads. Elements of a head after the first d are not touched
-///   position_n      read      row of the table; a head whose position is outside [0, positions) is not rotated
+/// Rotary position embedding, half-rotated as in Hugging Face's LLaMA: element i of a head rotates with i + d/2.           [Su et al. 2021, eq. 34]
+///   x               updated   in place: the first d elements of the first `heads` heads of n rows; others are untouched
+///   stride          between rows; head_stride: between heads
+///   position_n      read      row of the table; outside [0, positions): no rotation
 ///   cos_sin_pd      read      [positions, d]: d/2 cosines, then d/2 sines
-///   inverse         rotates by the opposite angle: the backward pass
+///   inverse         the opposite angle: the backward
 template <class Memory, class T>
 struct rotary {
   static constexpr std::string_view name = "rotary";

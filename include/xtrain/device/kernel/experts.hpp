@@ -1,5 +1,6 @@
-// Mixture of experts: routing, and combining the outputs. Each row (token) chooses k of e experts; its copies
-// are in slots sorted by expert, so that the rows of an expert form one matrix. Dispatching rows into slots is kernel::embedding.
+// Mixture of experts: routing and combination. Each row (token) chooses k of e experts; its copies are in slots sorted by expert, so that an expert's rows form
+// a
+// matrix. kernel::embedding dispatches rows into slots.
 #pragma once
 
 #include <xtrain/core/dtype.hpp>
@@ -7,18 +8,18 @@
 
 namespace xtrain::kernel {
 
-/// p = softmax(logits) over all experts; the `choices` largest of a row are chosen, with renormalized weights:
-/// w_ij = p_ij / Σ_chosen p_i.                                        [Shazeer et al. 2017; Jiang et al. 2024, section 2.1]
-///   logits_ne       read      compared without rounding; among equal logits the first expert is chosen
-///   probability_ne  written   in accumulate, as the weights are
-///   choice_nk       written   experts of each row, the most probable first, all different
+/// p = softmax(logits) over all experts; the `choices` largest are chosen, with renormalized weights w_ij = p_ij / Σ_chosen p_i.
+///                                                             [Shazeer et al. 2017; Jiang et al. 2024, section 2.1]
+///   logits_ne       read      compared without rounding; among equals the first expert
+///   probability_ne  written   in accumulate, as the weights
+///   choice_nk       written   experts of each row, most probable first, all different
 ///   weight_nk       written
-///   slot_nk         written   slot of each choice; slots are sorted by expert, then by row
-///   row_s           written   [n · choices], the row that each slot belongs to
-///   count_e         written   slots of each expert
-///   load_e          written   Σ over rows of probability_ne, without padding; empty: not computed, nor is counted_e
-///   target_n        read      padding_target where a row is padding; empty: none is
-///   counted_e       written   slots of each expert, without those of padding
+///   slot_nk         written   slot of each choice; slots are sorted by expert, then row
+///   row_s           written   [n · choices], row of each slot
+///   count_e         written   slots per expert
+///   load_e          written   Σ over rows of probability_ne without padding; empty: neither load_e nor counted_e
+///   target_n        read      padding_target marks padding; empty: no padding
+///   counted_e       written   slots per expert without padding
 template <class Memory, class T>
 struct expert_routing {
   static constexpr std::string_view name = "expert_routing";
@@ -33,7 +34,7 @@ struct expert_routing {
   read<token, Memory> target_n{};
   written<token, Memory> counted_e{};
 
-  /// Whether a row is counted in load_e and counted_e.
+  /// The row counts in load_e and counted_e.
   [[nodiscard]] bool counts(std::size_t row) const { return target_n.empty() || target_n.raw()[row] != padding_target; }
 
   template <class Self, class F>
@@ -46,7 +47,7 @@ struct expert_routing {
   }
 };
 
-/// The rows of each expert, which are consecutive: first row and number of rows.
+/// First row and number of rows per expert.
 ///   count_e     read
 ///   range_e2    written   [e, 2]
 template <class Memory>
@@ -68,9 +69,9 @@ struct expert_ranges {
 
 /// With S = Σ_chosen p:  dp = dprobability + (dw − Σ dw · w) / S where chosen,  dlogits = p · (dp − Σ p · dp)
 ///   probability_ne, choice_nk, weight_nk, dweight_nk   read
-///   dprobability_e   read      gradient from the load-balancing loss, the same for every row that is not padding; may be empty
+///   dprobability_e   read      of the load-balancing loss, equal for all rows but padding; may be empty
 ///   dlogits_ne       written   rounded once
-///   target_n         read      padding_target where a row is padding; empty: none is
+///   target_n         read      padding_target marks padding; empty: no padding
 template <class Memory, class T>
 struct expert_routing_backward {
   static constexpr std::string_view name = "expert_routing_backward";
@@ -83,7 +84,7 @@ struct expert_routing_backward {
   written<T, Memory> dlogits_ne{};
   read<token, Memory> target_n{};
 
-  /// Whether the load-balancing loss has a gradient in a row.
+  /// The load-balancing loss has a gradient in this row.
   [[nodiscard]] bool balances(std::size_t row) const {
     return !dprobability_e.empty() && (target_n.empty() || target_n.raw()[row] != padding_target);
   }
@@ -97,9 +98,9 @@ struct expert_routing_backward {
   }
 };
 
-/// y row i = Σ_j weight_ij · x row slot_ij, or the same added to y.
+/// y row i = or += Σ_j weight_ij · x row slot_ij
 ///   slot_nk     read      in [0, n · choices)
-///   weight_nk   read      empty: all 1, which is the backward of dispatching rows into slots
+///   weight_nk   read      empty: 1, the backward of dispatching rows into slots
 ///   x_sc        read      [n · choices, c]
 ///   y_nc        written, or updated with accumulate; summed in accumulate, rounded once
 template <class Memory, class T>
@@ -151,13 +152,12 @@ struct expert_combine_backward {
   }
 };
 
-/// Load-balancing loss over the rows of all layers together: with r rows that were counted, Σ count / choices,
+/// Load-balancing loss over the rows of all layers together: with r counted rows, r = Σ count / choices,
 ///   balance = e · Σ_e (count_e / r) · (load_e / r)                     [Fedus et al. 2021, equations 4 to 6; Jiang et al. 2024]
-/// loss_n += weight · balance for each row with a target, so that the mean over targets contains it once. Counts have no gradient;
-/// every probability of expert e has the same one:  dprobability_e = gradient_scale · targets · weight · e · count_e / r².
-/// Without any row that was counted both are 0.
-///   count_le, load_le   read      of each layer, counted_e and load_e of expert_routing
-///   target_n            read      outside [0, v): ignored, no target
+/// loss_n += weight · balance per row with a target: the mean over targets contains it once. Counts have no gradient; all probabilities of expert e share
+///   dprobability_e = gradient_scale · targets · weight · e · count_e / r².   Without counted rows both are 0.
+///   count_le, load_le   read      per layer, counted_e and load_e of expert_routing
+///   target_n            read      outside [0, v): no target
 ///   loss_n              updated
 ///   dprobability_e      written
 template <class Memory, class T>
@@ -168,7 +168,7 @@ struct expert_balance {
 
   std::size_t n = 0, v = 0, layers = 0, experts = 0, choices = 1;
   double weight = 0.0, gradient_scale = 1.0;
-  read<double, Memory> gradient_factor_1{};  // multiplies gradient_scale; empty: 1
+  read<double, Memory> gradient_factor_1{};  // factor on gradient_scale; empty: 1
   read<token, Memory> count_le{}, target_n{};
   read<accumulate_t<T>, Memory> load_le{};
   updated<accumulate_t<T>, Memory> loss_n{};

@@ -14,34 +14,34 @@
 
 namespace xtrain {
 
-/// Integers of `bits` bits with one scale per group: those of torchao's IntxFakeQuantizer.
-///   none      signed, symmetric; scales in fp32
-///   integer   signed, with an integer as the zero point; scales in fp32
-///   floating  unsigned, with scale and zero point in bf16, as the int4 kernels of tinygemm take them; zero need not be among the values
+/// Integers of `bits` bits with a scale per group, as torchao's IntxFakeQuantizer.
+///   none      signed, symmetric; fp32 scales
+///   integer   signed, integer zero point; fp32 scales
+///   floating  unsigned, scale and zero point in bf16, as tinygemm's int4 kernels; zero need not be representable
 enum class zero_points : std::uint8_t { none, integer, floating };
 
-/// How values are rounded as by a quantization.
+/// A quantization's rounding.
 struct fake_quantization {
   std::size_t bits = 4;
   zero_points zeros = zero_points::none;
 
   friend bool operator==(const fake_quantization&, const fake_quantization&) = default;
 
-  /// The numbers of one group, in the accumulate dtype A: without zero points, or with integers.
+  /// A group's numbers in accumulate dtype A, without or with integer zero points.
   template <class A>
   struct group {
     A scale{1}, inverse{1}, zero_point{0}, lowest{0}, highest{0};
 
-    /// The integer before it is clamped to [lowest, highest]: ties to even.
+    /// Before clamping to [lowest, highest]: ties to even.
     [[nodiscard]] constexpr A code(A x) const { return std::nearbyint(x * inverse) + zero_point; }
     [[nodiscard]] constexpr A rounded(A x) const { return (std::clamp(code(x), lowest, highest) - zero_point) * scale; }
-    /// Whether the gradient of x passes (straight-through estimator): the integer is not clamped.
+    /// Straight-through estimator: x's integer is not clamped.
     [[nodiscard]] constexpr bool passes(A x) const {
       const A q = code(x);
       return q >= lowest && q <= highest;
     }
   };
-  /// Of values of which the smallest and the largest are given; zero is among the values that can be represented.
+  /// From smallest and largest value; zero is representable.
   template <class A>
   [[nodiscard]] constexpr group<A> of(A smallest, A largest) const {
     const A levels = static_cast<A>(std::size_t{1} << bits), lowest = -levels / A{2}, highest = lowest + levels - A{1};
@@ -54,11 +54,11 @@ struct fake_quantization {
     const A scale = std::max((largest - smallest) / (levels - A{1}), static_cast<A>(std::numeric_limits<float>::epsilon()));
     return {scale, A{1} / scale, std::clamp(lowest - std::nearbyint(smallest / scale), lowest, highest), lowest, highest};
   }
-  /// The numbers of one group of dtype T, with a zero point in floating point. Every result is rounded to T, as torchao computes in the weights' dtype.
+  /// A group's numbers of dtype T with floating zero point. Every result is rounded to T: torchao computes in the weights' dtype.
   template <class T>
   struct floating_group {
     using A = accumulate_t<T>;
-    A scale{1}, zero_point{0}, smallest{0}, middle{0}, highest{0};  ///< `smallest` is what the integer 0 stands for
+    A scale{1}, zero_point{0}, smallest{0}, middle{0}, highest{0};  ///< `smallest`: the value of integer 0
 
     [[nodiscard]] static constexpr A stored(A x) { return static_cast<A>(static_cast<T>(x)); }
     [[nodiscard]] constexpr A code(A x) const { return std::nearbyint(stored(stored(x - smallest) / scale)); }
@@ -68,7 +68,7 @@ struct fake_quantization {
       return q >= A{0} && q <= highest;
     }
   };
-  /// Of values of which the smallest and the largest are given.                                [torchao's _choose_qparams_affine_tinygemm]
+  /// From smallest and largest value.                                [torchao's _choose_qparams_affine_tinygemm]
   template <class T>
   [[nodiscard]] constexpr floating_group<T> floating_of(accumulate_t<T> smallest, accumulate_t<T> largest) const {
     using A = accumulate_t<T>;
@@ -80,7 +80,7 @@ struct fake_quantization {
     return {scale, zero_point, in_bf16(zero_point - scale * middle), middle, levels - A{1}};
   }
 
-  /// Calls work(numbers of the group) for the values of a group, n of them and at least one.
+  /// Calls work(numbers) for a group of n ≥ 1 values.
   template <class T, class Work>
   void of_values(const T* x, std::size_t n, Work&& work) const {
     using A = accumulate_t<T>;
@@ -98,7 +98,7 @@ struct fake_quantization {
 
 namespace kernel {
 
-/// y = x rounded to the integers of its group and back. Groups are consecutive elements, `group` each; n is a multiple.
+/// y = x rounded to its group's integers and back. Groups are `group` consecutive elements; n is a multiple.
 ///   none          scale = max|x| / ((2^bits − 1) / 2),   q = clamp(round(x / scale))
 ///   integer       scale = (max(x, 0) − min(x, 0)) / (2^bits − 1),   zero = lowest − round(min(x, 0) / scale),   q = clamp(round(x / scale) + zero)
 ///   y = (q − zero) · scale, with 1 / scale rounded once
@@ -124,10 +124,10 @@ struct fake_quantize {
   [[nodiscard]] constexpr double operations() const { return 8.0 * static_cast<double>(n); }
 };
 
-/// dx = dy, or dx += dy, where the integer of x was not clamped, else 0: the straight-through estimator, scales taken as constants.
+/// dx = or += dy where x's integer was not clamped, else 0: straight-through estimator with constant scales.
 ///   x_n    read      the forward's
 ///   dy_n   read
-///   dx_n   written, or updated with accumulate; may alias dy_n when written
+///   dx_n   written (may alias dy_n), or updated with accumulate
 template <class Memory, class T, class G>
 struct fake_quantize_backward {
   static constexpr std::string_view name = "fake_quantize_backward";

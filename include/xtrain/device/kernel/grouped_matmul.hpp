@@ -1,4 +1,4 @@
-// The products of a layer's experts.
+// Products of a layer's experts.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace xtrain::kernel {
 
-/// The product of each expert on its rows of a batch; the rows of expert e are range_e2[e]:
-///   rows of c = rows of a · op(b_e),   or the same added to c: forward, and the gradient of the input
-///   with transpose_a:   c_e = (rows of a)ᵀ · rows of b,   or the same added to c_e: the gradient of the weights
-/// Row-major; op is the transpose or the identity. Rows that no expert has are neither read nor written.
-///   a          read      [m, k], with transpose_a [k, m]; rows are lda elements apart
-///   b          read      [e, k, n], with transpose_b [e, n, k], with transpose_a [k, n]; rows are ldb elements apart
-///   c          written   [m, n], with transpose_a [e, m, n]; updated with accumulate; rows are ldc elements apart
-///   distance   between the matrices of two experts, in elements: what lies between them is not touched
-///   range_e2   read      first row and number of rows; ranges do not overlap, and may be empty
-///   rounding   as in matmul: the products are those of `of`
+/// Each expert's product on its rows range_e2[e]:
+///   rows of c = or += rows of a · op(b_e): forward, and input gradient
+///   with transpose_a:   c_e = or += (rows of a)ᵀ · rows of b: weight gradient
+/// Row-major; op is the transpose or the identity. Rows without expert are untouched.
+///   a          read      [m, k], with transpose_a [k, m]; rows lda apart
+///   b          read      [e, k, n], with transpose_b [e, n, k], with transpose_a [k, n]; rows ldb apart
+///   c          written   [m, n], with transpose_a [e, m, n]; updated with accumulate; rows ldc apart
+///   distance   between experts' matrices, in elements; gaps are untouched
+///   range_e2   read      first row and number of rows; disjoint, may be empty
+///   rounding   as in matmul: products are `of`'s
 template <class Memory, class T, class C = T>
 struct grouped_matmul {
   static constexpr std::string_view name = "grouped_matmul";
@@ -37,18 +37,18 @@ struct grouped_matmul {
   static constexpr decltype(auto) fields(Self& s, F&& f) {
     return f(s.experts, s.m, s.n, s.k, s.lda, s.ldb, s.ldc, s.distance, s.transpose_a, s.transpose_b, s.accumulate, s.range_e2, s.a, s.b, s.c);
   }
-  /// Of experts that have all rows together.
+  /// For experts that have all rows together.
   [[nodiscard]] constexpr double operations() const {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }
-  /// Without what lies between the experts' matrices.
+  /// Without gaps between the experts' matrices.
   [[nodiscard]] constexpr std::size_t bytes_moved() const {
     const std::size_t of_b = transpose_a ? b.bytes() : experts * n * k * sizeof(T), of_c = transpose_a ? experts * m * n * sizeof(C) : c.bytes();
     return range_e2.bytes() + a.bytes() + of_b + 2 * of_c;
   }
-  /// The rows of the batch.
+  /// Rows of the batch.
   [[nodiscard]] constexpr std::size_t rows() const { return transpose_a ? k : m; }
-  /// The product of an expert that has these rows.
+  /// An expert's product with these rows.
   [[nodiscard]] constexpr matmul<Memory, T, C> of(std::size_t expert, std::size_t first, std::size_t count) const {
     const auto from = [](const auto& values, std::size_t begin) { return values.subspan(begin, values.size() - begin); };
     matmul<Memory, T, C> one{.m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc};
@@ -62,7 +62,7 @@ struct grouped_matmul {
   }
 };
 
-/// For devices in host memory: calls multiply(product) for each expert that has something to compute, in order.
+/// On host memory: multiply(product) for each expert with work, in order.
 template <class T, class C, class Multiply>
 void for_each_product(const grouped_matmul<host_memory, T, C>& k, Multiply&& multiply) {
   for (std::size_t e = 0; e < k.experts; ++e) {

@@ -1,18 +1,18 @@
-// A kernel is a plain value: its sizes, its settings, and the memory that it reads, writes or adds to. Because all of that
-// is data, generic code can run it (a device), count it (`dry`), queue it (a stream), move it to the host and back
-// (`with_host_fallback`) or check it against the reference (the conformance suite).
+// A kernel is a value: sizes, settings, and memory that it reads, writes or adds to. So generic code can run it (a device), count it (`dry`), queue it (a
+// stream),
+// move it to the host and back (`with_host_fallback`), or check it against the reference (conformance suite).
 //
 // A device runs a kernel through an overload found by argument-dependent lookup:
 //
 //     void run_kernel(acme::stream&, const xtrain::kernel::rms_norm<acme::memory, float>&, scratch_span<acme::memory>);
 //
-// and, where it needs scratch memory, states its size as a function of the sizes alone:
+// and states needed scratch memory as a function of sizes:
 //
 //     std::size_t scratch_bytes(const acme::properties&, const xtrain::kernel::rms_norm<acme::memory, float>&);
 //
-// The size must not grow when n shrinks: a step's memory is planned for the largest n, and batches and experts may have fewer rows.
+// It must not grow when n shrinks: a step's memory is planned for the largest n, and batches and experts may have fewer rows.
 //
-// Legend of the letters in operand names, the same everywhere:
+// Letters in operand names:
 //   b batch, t time, c channels, h heads, k key/value heads, d head dim, f feed-forward, v vocabulary, l layers,
 //   e experts, r rank of an adapter, n flat count of rows
 #pragma once
@@ -30,10 +30,10 @@ namespace xtrain {
 
 namespace kernel {
 
-/// How a kernel uses an operand. `updated` memory is read and written: it is added to, or changed in place.
+/// Use of an operand; `updated`: added to, or changed in place.
 enum class role { read, written, updated };
 
-/// Memory that a kernel works on. Empty for an optional operand that is not given.
+/// A kernel's memory; empty: an optional operand that is not given.
 template <class T, class Memory, role Role>
 class operand : public device_span<T, Memory> {
  public:
@@ -43,17 +43,17 @@ class operand : public device_span<T, Memory> {
   constexpr operand(device_span<std::remove_const_t<T>, Memory> span) requires std::is_const_v<T> : device_span<T, Memory>(span) {}
 };
 
-/// An operand that a kernel reads.
+/// Read only.
 template <class T, class Memory>
 using read = operand<const T, Memory, role::read>;
-/// An operand that a kernel writes.
+/// Written only.
 template <class T, class Memory>
 using written = operand<T, Memory, role::written>;
-/// An operand that a kernel reads and writes.
+/// Read and written.
 template <class T, class Memory>
 using updated = operand<T, Memory, role::updated>;
 
-/// A scalar that the host need not know when it queues a kernel: a value, times one in device memory if given.
+/// A scalar for queued kernels: a value, times a factor in device memory if given.
 template <class Memory>
 struct scalar {
   double value = 1.0;
@@ -62,19 +62,19 @@ struct scalar {
   constexpr scalar(double known = 1.0, device_span<const double, Memory> factor = {}) : value(known), factor_1(factor) {}
   [[nodiscard]] friend constexpr scalar operator*(const scalar& x, double by) { return {x.value * by, x.factor_1}; }
 };
-/// Of a kernel whose gradient_scale is such a scalar; for devices in host memory.
+/// For such a gradient_scale, on host memory.
 template <class Kernel>
 [[nodiscard]] constexpr double gradient_scale_of(const Kernel& kernel) {
   return kernel.gradient_factor_1.empty() ? kernel.gradient_scale : kernel.gradient_scale * kernel.gradient_factor_1.raw()[0];
 }
 
-/// Whether a field of a kernel is an operand.
+/// The field is an operand.
 template <class Field>
 inline constexpr bool is_operand = false;
 template <class T, class Memory, role Role>
 inline constexpr bool is_operand<operand<T, Memory, Role>> = true;
 
-/// Calls visit(operand) for every operand of the kernel, in order.
+/// Calls visit(operand) for every operand, in order.
 template <class Kernel, class Visit>
 constexpr void for_each_operand(Kernel& kernel, Visit&& visit) {
   const auto one = [&](auto& field) {
@@ -83,7 +83,7 @@ constexpr void for_each_operand(Kernel& kernel, Visit&& visit) {
   std::remove_const_t<Kernel>::fields(kernel, [&](auto&... all) { (one(all), ...); });
 }
 
-/// The same kernel on other memory: settings are copied, every operand becomes convert(operand), a span over `To`.
+/// The kernel on other memory: copies settings; operands become convert(operand), a span over `To`.
 template <class To, class Kernel, class Convert>
 [[nodiscard]] constexpr auto moved_to(const Kernel& from, Convert&& convert) {
   using target = typename Kernel::template on<To>;
@@ -106,33 +106,31 @@ struct count_fields {
     return std::integral_constant<std::size_t, sizeof...(Field)>{};
   }
 };
-/// The number of a kernel's fields: settings and operands.
+/// Number of fields: settings and operands.
 template <class Kernel>
 inline constexpr std::size_t arity = decltype(Kernel::fields(std::declval<const Kernel&>(), count_fields{}))::value;
 
-/// First line of a device's function for a kernel, which handles this many fields. A kernel that gets a new setting compiles on no device until
-/// each function was read again.
+/// First line of a device's function for a kernel: after a new setting, no device compiles until each function has been reviewed.
 template <std::size_t Fields, class Kernel>
 constexpr void check_arity(const Kernel&) {
   static_assert(arity<Kernel> == Fields, "a kernel has more or fewer fields than this device's function handles");
 }
 
-/// Memory traffic of a kernel's field: an operand that is updated is read and written.
+/// Updated operands are read and written.
 template <class Field>
 [[nodiscard]] constexpr std::size_t bytes_moved_of(const Field& field) {
   if constexpr (is_operand<Field>) return field.bytes() * (Field::access == role::updated ? 2 : 1);
   return 0;
 }
-/// Minimum memory traffic of the kernel in bytes: read and written operands count once, updated ones twice. A kernel that does not touch all of an operand
-/// says it itself.
+/// Minimum traffic in bytes: updated operands count twice. A kernel that does not touch entire operands declares its traffic.
 template <class Kernel>
 [[nodiscard]] constexpr std::size_t bytes_moved(const Kernel& kernel) {
   if constexpr (requires { kernel.bytes_moved(); }) return kernel.bytes_moved();
   else return Kernel::fields(kernel, [](const auto&... field) { return (bytes_moved_of(field) + ... + std::size_t{0}); });
 }
 
-/// A kernel on `count` of its `total` rows, for kernels whose operands have the same number of elements in every row.
-///   operands   members of the kernel that have rows; a kernel's `n` is divided like them
+/// The kernel on `count` of `total` rows, if operands have equal elements per row.
+///   operands   members with rows; `n` is divided alike
 template <class Kernel, class... Operand>
 [[nodiscard]] constexpr Kernel on_rows(const Kernel& all, std::size_t first, std::size_t count, std::size_t total, Operand Kernel::*... operands) {
   Kernel some = all;
@@ -142,20 +140,20 @@ template <class Kernel, class... Operand>
   return some;
 }
 
-/// rows(first, count, total) is the kernel on some consecutive rows of its `total` ones.
+/// rows(first, count, total): the kernel on some of its `total` rows.
 template <class Kernel>
 concept works_on_rows = requires(const Kernel& kernel, std::size_t n) {
   { kernel.rows(n, n, n) } -> std::same_as<Kernel>;
 };
 
-/// Whether a kernel on no rows has something to write: zeros, if it writes a sum over rows.
+/// On no rows, the kernel still writes (zeros, for a sum over rows).
 template <class Kernel>
 [[nodiscard]] constexpr bool writes_without_rows(const Kernel& kernel) {
   if constexpr (requires { kernel.writes_without_rows(); }) return kernel.writes_without_rows();
   else return false;
 }
 
-/// A kernel on some of its rows; which ones, is in device memory, and need not be known when it is launched.
+/// A kernel on rows that only device memory knows at launch.
 ///   whole     the kernel on all rows
 ///   range_2   read   first row, number of rows
 template <class Kernel, class Memory>
@@ -177,11 +175,11 @@ struct in_rows {
 
 }  // namespace kernel
 
-/// Temporary memory of a kernel.
+/// A kernel's temporary memory.
 template <class Memory>
 using scratch_span = device_span<std::byte, Memory>;
 
-/// Default: a kernel needs no scratch memory.
+/// Default: no scratch memory.
 template <class Properties, class Kernel>
 [[nodiscard]] constexpr std::size_t scratch_bytes(const Properties&, const Kernel&) {
   return 0;

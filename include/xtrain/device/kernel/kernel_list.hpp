@@ -1,5 +1,4 @@
-// Kernels that a device can compile apart from the program: those of the library's precisions but fp64, over the device's memory. The lists of all
-// devices are this list, so that `runs_kernel` has the same answer in every source.
+// Kernels that can be compiled separately: the library's precisions except fp64. One list for all devices: `runs_kernel` has the same answer in every source.
 #pragma once
 
 #include <xtrain/device/kernel/activation.hpp>
@@ -26,7 +25,7 @@
 #include <xtrain/device/kernel/split_loss.hpp>
 #include <xtrain/device/kernel/value_loss.hpp>
 
-// X(kernel type), for every kernel on memory M that a model with compute dtype T and gradient dtype T launches
+// X(kernel type) for every kernel on memory M of a model with compute dtype T and gradient dtype T
 #define XTRAIN_KERNEL_LIST_OF(X, M, T) \
   X(kernel::matmul<M, T, T>) \
   X(kernel::grouped_matmul<M, T, T>) \
@@ -80,7 +79,7 @@
   X(kernel::adafactor_squares<M, T>) \
   X(kernel::adafactor_vector<M, T, float>) \
   X(kernel::adafactor_update_squares<M, T, float>)
-// the same for 16-bit T, with the mixed 16-bit and fp32 kernels
+// 16-bit T, with mixed 16-bit and fp32 kernels
 #define XTRAIN_KERNEL_LIST_OF_16_BITS(X, M, T) \
   XTRAIN_KERNEL_LIST_OF(X, M, T) \
   X(kernel::matmul<M, T, float>) \

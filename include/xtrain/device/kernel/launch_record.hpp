@@ -1,4 +1,4 @@
-// What was launched: a kernel with its settings and operands, so that launches can be compared.
+// A launched kernel with settings and operands, for comparison.
 #pragma once
 
 #include <algorithm>
@@ -18,40 +18,39 @@
 
 namespace xtrain::kernel {
 
-/// A copy of any object; unlike std::make_shared's, its owner is of one type.
+/// A copy of any object with one type of deleter, unlike std::make_shared's.
 template <class Object>
 [[nodiscard]] std::shared_ptr<const void> copy_of(const Object& object) {
   void (*const deleter)(const void*) = [](const void* copy) { delete static_cast<const Object*>(copy); };
   return {static_cast<const void*>(new Object(object)), deleter};
 }
 
-/// A copy of a kernel of any type. Its operands' memory is not read.
+/// A copy of a kernel of any type; operands' memory is not read.
 class launch_record {
  public:
   template <class Kernel>
   explicit launch_record(const Kernel& kernel)
       : name_(Kernel::name), kernel_(copy_of(kernel)), is_same_([](const void* x, const void* y) { return is_same<Kernel>(x, y, false); }),
         is_same_shape_([](const void* x, const void* y) { return is_same<Kernel>(x, y, true); }) {}
-  /// Of what is not a kernel: a copy, for example.
+  /// For launches that are no kernels, e.g. copies.
   template <class Other>
   launch_record(std::string_view name, const Other& other)
       : name_(name), kernel_(copy_of(other)),
         is_same_([](const void* x, const void* y) { return *static_cast<const Other*>(x) == *static_cast<const Other*>(y); }) {}
 
   [[nodiscard]] std::string_view name() const { return name_; }
-  /// The copy.
   [[nodiscard]] const void* kernel() const { return kernel_.get(); }
-  /// The same type of kernel and settings, but for random numbers, and the same sizes and alignments of operands.
+  /// Equal kernel type, settings (except random numbers), operand sizes and alignments.
   [[nodiscard]] bool same_shape(const launch_record& other) const {
     return is_same_shape_ != nullptr && is_same_shape_ == other.is_same_shape_ && is_same_shape_(kernel_.get(), other.kernel_.get());
   }
-  /// The same type of kernel, settings, and addresses and sizes of operands.
+  /// Equal kernel type, settings, operand addresses and sizes.
   [[nodiscard]] friend bool operator==(const launch_record& x, const launch_record& y) {
     return x.is_same_ == y.is_same_ && x.is_same_(x.kernel_.get(), y.kernel_.get());
   }
 
  private:
-  /// Its lowest bit is the alignment, at most 256.
+  /// Lowest bit: the alignment, at most 256.
   [[nodiscard]] static std::uintptr_t alignment_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address) | 256U; }
   template <class Field>
   [[nodiscard]] static bool is_same_field(const Field& x, const Field& y, bool shape_only) {
@@ -79,10 +78,10 @@ class launch_record {
   std::string_view name_;
   std::shared_ptr<const void> kernel_;
   bool (*is_same_)(const void*, const void*);
-  bool (*is_same_shape_)(const void*, const void*) = nullptr;  // of kernels
+  bool (*is_same_shape_)(const void*, const void*) = nullptr;  // null: no kernel
 };
 
-/// Empty if both are the same; otherwise a sentence about the first launch that differs.
+/// Empty: equal; otherwise a sentence about the first difference.
 [[nodiscard]] inline std::string difference_of(std::span<const launch_record> one, std::span<const launch_record> other) {
   for (std::size_t i = 0; i < std::min(one.size(), other.size()); ++i)
     if (!(one[i] == other[i]))

@@ -1,4 +1,4 @@
-// The output head's matmul fused with the cross-entropy, so that the full logits are never stored.
+// Output head fused with cross-entropy: the full logits are never stored.
 #pragma once
 
 #include <xtrain/core/dtype.hpp>
@@ -8,26 +8,24 @@ namespace xtrain::kernel {
 
 /// loss_i = token_weight_i · (logsumexp_v(l_iv) − (1 − e) l_i,target − e/v · Σ_v l_iv + z_loss · (max_v l_iv)²
 ///                          + log_z_loss · (logsumexp_v l_iv)²),
-/// l_iv = x_i · weight_v + bias_v, or softcap · tanh of that / softcap, e = label_smoothing, for rows with a target. Equal to PyTorch's cross_entropy:
-/// (1 − e) · (−log p_target) + e/v · Σ_v −log p_v.
+/// l_iv = x_i · weight_v + bias_v, or softcap · tanh((x_i · weight_v + bias_v) / softcap), e = label_smoothing, for rows with a target.
+/// As PyTorch's cross_entropy: (1 − e) · (−log p_target) + e/v · Σ_v −log p_v.
 ///              [label smoothing: Szegedy et al. 2016, section 7; z_loss: Yang et al. 2023, section 3.5;
 ///              softcap: Gemma team 2024, "Gemma 2", section 2; log_z_loss: the z-loss of Chowdhery et al. 2022 (PaLM), section 5, and,
 ///              for routers, of Zoph et al. 2022 (ST-MoE)]
-/// If with_gradient, also, with p = softmax(logits):
+/// With with_gradient and p = softmax(logits), also:
 ///   dlogits = gradient_scale · token_weight · (p (1 + 2 log_z_loss · logsumexp) − (1 − e) onehot(target) − e/v
 ///                                              + 2 z_loss · max · onehot(first argmax)), times 1 − (l / softcap)² with a softcap,
-///   dx = dlogits · weight,
-///   dweight += dlogitsᵀ · x,
-///   dbias += Σ_i dlogits_i
+///   dx = dlogits · weight,   dweight += dlogitsᵀ · x,   dbias += Σ_i dlogits_i
 ///   x_nc        read      final hidden states
-///   weight_vc, bias_v   read; bias_v is empty if there is no bias
-///   target_n    read      label: the token to predict; outside [0, v): ignored, no loss, no gradient
-///   token_weight_n   read   of any sign; empty: all 1. A row with weight 0 is ignored, whatever its logits are
+///   weight_vc, bias_v   read; bias_v may be empty
+///   target_n    read      outside [0, v): ignored, no loss, no gradient
+///   token_weight_n   read   any sign; empty: 1. Weight 0: the row is ignored for any logits
 ///   loss_n      written   natural logarithm; 0 for ignored rows
-///   dx_nc       written   if with_gradient
-///   dweight_vc, dbias_v   updated   added to, if with_gradient; empty when frozen
+///   dx_nc       written   with_gradient
+///   dweight_vc, dbias_v   updated   with_gradient; empty when frozen
 ///   rounding    logits and softmax in accumulate; dlogits rounded to T before its two products
-///   memory      a device computes in chunks of rows: scratch memory for one chunk of logits, not for all
+///   memory      scratch for a chunk of rows' logits, not for all
 template <class Memory, class T, class G = T>
 struct linear_cross_entropy {
   static constexpr std::string_view name = "linear_cross_entropy";
@@ -37,11 +35,11 @@ struct linear_cross_entropy {
   std::size_t n = 0, c = 0, v = 0;
   bool with_gradient = false;
   double gradient_scale = 1.0;
-  read<double, Memory> gradient_factor_1{};  // multiplies gradient_scale; empty: 1
+  read<double, Memory> gradient_factor_1{};  // factor on gradient_scale; empty: 1
   double z_loss = 0.0;
   double label_smoothing = 0.0;
   double log_z_loss = 0.0;
-  double softcap = 0.0;  // 0: none
+  double softcap = 0.0;  // 0: off
   read<T, Memory> x_nc{}, weight_vc{}, bias_v{};
   read<token, Memory> target_n{};
   read<accumulate_t<T>, Memory> token_weight_n{};

@@ -1,4 +1,4 @@
-// Matrix products, and the column sum, which is the gradient of a bias.
+// Matrix products, and the column sum (gradient of a bias).
 #pragma once
 
 #include <xtrain/core/dtype.hpp>
@@ -6,12 +6,12 @@
 
 namespace xtrain::kernel {
 
-/// C = alpha · op(A) · op(B) + bias, or the same added to C. Row-major; op is the transpose or the identity.
-///   a        read      [m, k], or [k, m] with transpose_a; rows are lda elements apart
-///   b        read      [k, n], or [n, k] with transpose_b; rows are ldb elements apart
+/// C = or += alpha · op(A) · op(B) + bias. Row-major; op is the transpose or the identity.
+///   a        read      [m, k], with transpose_a [k, m]; rows lda apart
+///   b        read      [k, n], with transpose_b [n, k]; rows ldb apart
 ///   bias_n   read      [n], added to every row; may be empty
-///   c        written   [m, n]; updated with accumulate; rows are ldc elements apart
-///   rounding products summed in the accumulate type of T; c rounded once (after adding the old c)
+///   c        written   [m, n]; updated with accumulate; rows ldc apart
+///   rounding products summed in T's accumulate type; c rounded once (after adding the old c)
 template <class Memory, class T, class C = T>
 struct matmul {
   static constexpr std::string_view name = "matmul";
@@ -34,7 +34,7 @@ struct matmul {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }
   [[nodiscard]] constexpr bool writes_without_rows() const { return transpose_a && !accumulate; }
-  /// Of a linear layer's batch: rows of a and c, or with transpose_a those of a and b, which are summed over.
+  /// Rows of a linear layer's batch: of a and c; with transpose_a of a and b, summed over.
   [[nodiscard]] constexpr matmul rows(std::size_t first, std::size_t count, std::size_t) const {
     const auto from = [&](auto& values, std::size_t stride) { values = values.subspan(first * stride, values.size() - first * stride); };
     matmul some = *this;
@@ -46,9 +46,9 @@ struct matmul {
   }
 };
 
-/// sum_c += sum over rows of x: the gradient of a bias.
-///   x_nc     read      rows are `stride` elements apart
-///   sum_c    updated   added to; rounded once after the whole column is summed
+/// sum_c += sum over rows of x: a bias's gradient.
+///   x_nc     read      rows `stride` apart
+///   sum_c    updated   rounded once per column
 template <class Memory, class T, class G = T>
 struct column_sum {
   static constexpr std::string_view name = "column_sum";

@@ -1,8 +1,7 @@
-// Optimizers that see whole matrices: muon and adafactor. Like those over flat memory they read `scalars_1` from device memory, and where its
-// `applies` is 0 neither weights nor optimizer state change.
+// Optimizers over entire matrices: muon and adafactor. They read `scalars_1` from device memory; if `applies` is 0, weights and state are unchanged.
 //
-// A rank may step only some elements of a matrix, so kernels of adafactor work on a range of its elements in row-major order: element i of the
-// operands is element `first` + i of rows of `columns` elements, of which the operands by row and by column have one value each.
+// A rank may step only some elements: adafactor's kernels work on a range in row-major order. Operand element i is element `first` + i of rows of `columns`
+// elements; operands by row and column have a value each.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +16,14 @@
 
 namespace xtrain::kernel {
 
-/// The momentum of muon, and the update that is orthogonalized next.          [Jordan et al. 2024; torch.optim.Muon]
+/// Muon's momentum, and the update to orthogonalize.          [Jordan et al. 2024; torch.optim.Muon]
 ///   g = gradient · gradient_scale,   momentum = beta·momentum + (1−beta)·g
 ///   update = beta·momentum + (1−beta)·g with `nesterov`, else momentum
-///   scalars_1    read      gradient_scale, applies; where that is 0, update is 0
+///   scalars_1    read      gradient_scale, applies (0: update is 0)
 ///   gradient_n   read
-///   momentum_n   updated   rounded to nearest; if `stochastic`, with stochastic rounding by `random`
+///   momentum_n   updated   rounded to nearest; if `stochastic`, stochastically by `random`
 ///   update_n     written
-///   departs from  Jordan et al., who do not multiply the gradient by (1−beta): the update is orthogonalized, so its scale does not matter
+///   departs from  Jordan et al., who do not multiply the gradient by (1−beta): the scale of an orthogonalized update does not matter
 template <class Memory, class G, class S, class U>
 struct muon_momentum {
   static constexpr std::string_view name = "muon_momentum";
@@ -48,7 +47,7 @@ struct muon_momentum {
   [[nodiscard]] constexpr double operations() const { return 7.0 * static_cast<double>(n); }
 };
 
-/// x = u / max(sqrt(squares), epsilon): a matrix divided by its Frobenius norm, so that all its singular values are at most 1.
+/// x = u / max(sqrt(squares), epsilon): divided by the Frobenius norm, singular values are at most 1.
 ///   squares_1   read      Σ u²
 ///   u_n         read
 ///   x_n         written   rounded once
@@ -74,7 +73,7 @@ struct muon_normalise {
 /// w = w − learning_rate·decay·w − learning_rate·rate·update
 ///   scalars_1     read      learning_rate, applies
 ///   update_n      read      orthogonalized
-///   master_n      updated   empty when the parameters are their own master copy
+///   master_n      updated   empty without master copy
 ///   parameter_n   updated   rounded as in adamw
 template <class Memory, class P, class M>
 struct muon {
@@ -98,12 +97,12 @@ struct muon {
   [[nodiscard]] constexpr double operations() const { return 4.0 * static_cast<double>(n); }
 };
 
-/// row_sum_r += Σ g² over the elements of a row, column_sum_c += Σ g² over those of a column, where g = gradient · gradient_scale.
+/// row_sum_r += Σ g² by row, column_sum_c += Σ g² by column, g = gradient · gradient_scale.
 ///   scalars_1      read      gradient_scale
 ///   gradient_n     read
-///   row_sum_r      updated   of the rows that the elements are in, in order
+///   row_sum_r      updated   rows of the elements, in order
 ///   column_sum_c   updated
-///   rounding       squares and sums in double, in an order that does not depend on the number of threads
+///   rounding       squares and sums in double, in an order independent of the number of threads
 template <class Memory, class G>
 struct adafactor_squares {
   static constexpr std::string_view name = "adafactor_squares";
@@ -122,10 +121,10 @@ struct adafactor_squares {
   [[nodiscard]] constexpr double operations() const { return 4.0 * static_cast<double>(n); }
 };
 
-/// The factors of a matrix's second moment.                                [Shazeer & Stern 2018, algorithm 4]
+/// Factors of a matrix's second moment.                                [Shazeer & Stern 2018, algorithm 4]
 ///   beta2 = 1 − update^decay_rate
 ///   row = beta2·row + (1−beta2)·(row_sum/columns + epsilon),   column = beta2·column + (1−beta2)·(column_sum/rows + epsilon)
-///   mean = the mean of row
+///   mean = mean of row
 ///   scalars_1                  read      update, applies
 ///   row_sum_r, column_sum_c    read
 ///   row_r, column_c            updated   F: rounded once
@@ -150,11 +149,11 @@ struct adafactor_factors {
   [[nodiscard]] constexpr double operations() const { return 5.0 * static_cast<double>(rows + columns); }
 };
 
-/// The second moment of a vector, which is not factored: v = beta2·v + (1−beta2)·(g² + epsilon); and squares += Σ g²/v.
-///   scalars_1    read      gradient_scale, update, applies; where that is 0, nothing is added
+/// Unfactored second moment of a vector: v = beta2·v + (1−beta2)·(g² + epsilon); squares += Σ g²/v.
+///   scalars_1    read      gradient_scale, update, applies (0: nothing is added)
 ///   gradient_n   read
 ///   v_n          updated   F: rounded once
-///   squares_1    updated   summed in double, as in adafactor_squares
+///   squares_1    updated   in double, as in adafactor_squares
 template <class Memory, class G, class F>
 struct adafactor_vector {
   static constexpr std::string_view name = "adafactor_vector";
@@ -175,11 +174,11 @@ struct adafactor_vector {
   [[nodiscard]] constexpr double operations() const { return 8.0 * static_cast<double>(n); }
 };
 
-/// squares += Σ u², where u = g / sqrt(row·column/mean): of a matrix's update before it is clipped.
-///   scalars_1                 read      gradient_scale, applies; where that is 0, nothing is added
+/// squares += Σ u², u = g / sqrt(row·column/mean), a matrix's update before clipping.
+///   scalars_1                 read      gradient_scale, applies (0: nothing is added)
 ///   gradient_n                read
 ///   row_r, column_c, mean_1   read      after adafactor_factors
-///   squares_1                 updated   summed in double, as in adafactor_squares
+///   squares_1                 updated   in double, as in adafactor_squares
 template <class Memory, class G, class F>
 struct adafactor_update_squares {
   static constexpr std::string_view name = "adafactor_update_squares";
@@ -200,16 +199,16 @@ struct adafactor_update_squares {
   [[nodiscard]] constexpr double operations() const { return 6.0 * static_cast<double>(n); }
 };
 
-/// How large adafactor's steps are.
+/// Size of adafactor's steps.
 struct adafactor_rate {
   bool scale_parameter = false, relative_step = false, warmup_init = false, at_most_learning_rate = false;
   double clip_threshold = 1, min_scale = 1e-3;
-  double learning_rate_factor = 1;  ///< of this parameter
-  double elements = 1;  ///< of the whole parameter
+  double learning_rate_factor = 1;  ///< this parameter's
+  double elements = 1;  ///< of the unsharded parameter
 
   friend bool operator==(const adafactor_rate&, const adafactor_rate&) = default;
 
-  /// Of the update divided by its clipped root mean square. squares: Σ w² and Σ u² over the whole parameter.
+  /// Factor on the update divided by its clipped root mean square. weight_squares: Σ w² over the unsharded parameter.
   [[nodiscard]] double step(const step_scalars& scalars, double weight_squares) const {
     const double own_rate = scalars.learning_rate * learning_rate_factor;
     double rate = own_rate;
@@ -222,7 +221,7 @@ struct adafactor_rate {
   [[nodiscard]] double clip(double update_squares) const { return std::max(1.0, std::sqrt(update_squares / elements) / clip_threshold); }
 };
 
-/// The step of adafactor.                                              [Shazeer & Stern 2018, algorithms 4 and 5]
+/// Adafactor's step.                                              [Shazeer & Stern 2018, algorithms 4 and 5]
 ///   u = g / sqrt(row·column/mean), of a vector g / sqrt(v)
 ///   rate = learning_rate or min(limit, 1/sqrt(update)), times max(min_scale, rms(w)) if parameters are scaled
 ///   u = rate · u / max(1, rms(u)/clip_threshold),   with a first moment m = beta1·m + (1−beta1)·u, and u = m
@@ -231,10 +230,10 @@ struct adafactor_rate {
 ///   gradient_n                 read
 ///   row_r, column_c, mean_1    read      of a matrix; empty for a vector
 ///   v_n                        read      of a vector; empty for a matrix
-///   weight_squares_1           read      Σ w² over the whole parameter; empty if parameters are not scaled
-///   update_squares_1           read      Σ u² over the whole parameter
+///   weight_squares_1           read      Σ w² over the unsharded parameter; empty if parameters are not scaled
+///   update_squares_1           read      Σ u² over the unsharded parameter
 ///   master_n, parameter_n      updated   as in adamw
-///   m_n                        updated   S: rounded as the parameters are; empty without first moment
+///   m_n                        updated   S: rounded as parameters; empty without first moment
 template <class Memory, class P, class G, class M, class S>
 struct adafactor {
   static constexpr std::string_view name = "adafactor";

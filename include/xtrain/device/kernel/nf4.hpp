@@ -12,23 +12,23 @@
 
 namespace xtrain {
 
-/// Format of n elements of four bits each, with double quantization: each block of 64 has a scale, its largest magnitude, and an element is
-/// one of 16 fractions of it. The mean of all scales is subtracted from them; the remainders share one scale per 256 and are one of 256
-/// fractions of it.
+/// n elements of four bits with double quantization: a block of 64 has a scale, its largest magnitude, and an element is one of 16 fractions of it. Scales
+/// minus
+/// their mean share an outer scale per 256 and are one of 256 fractions of it.
 namespace nf4 {
 
 inline constexpr std::size_t block = 64;             // elements per scale
 inline constexpr std::size_t scales_together = 256;  // scales per outer scale
 
-/// Bytes of the codes of n weights.
+/// Of n weights.
 [[nodiscard]] constexpr std::size_t code_bytes(std::size_t n) { return (n + 1) / 2; }
-/// Scales of n weights.
+/// Of n weights.
 [[nodiscard]] constexpr std::size_t scales(std::size_t n) { return (n + block - 1) / block; }
-/// The mean of all scales, then one outer scale per 256.
+/// The mean of scales, then an outer scale per 256.
 [[nodiscard]] constexpr std::size_t outer_scales(std::size_t n) { return 1 + (scales(n) + scales_together - 1) / scales_together; }
 
-/// Fractions of a block's largest magnitude: quantiles of the normal distribution, eight evenly spaced ones for each half, where the last
-/// of the negative half and zero coincide, between probabilities 1/2 (1/32 + 1/30) and one half.        [appendix E]
+/// Quantiles of the normal distribution, eight evenly spaced per half (the negative half's last coincides with zero), between probabilities
+/// 1/2 (1/32 + 1/30) and one half.        [appendix E]
 inline constexpr std::array<float, 16> levels{-1.0f,
                                               -0.6961928009986877f,
                                               -0.5250730514526367f,
@@ -46,14 +46,14 @@ inline constexpr std::array<float, 16> levels{-1.0f,
                                               0.7229568362236023f,
                                               1.0f};
 
-inline constexpr std::uint8_t zero = 7;  // index of 0 among the 16
+inline constexpr std::uint8_t zero = 7;  // index of 0
 
 /// Fractions for the scales.
 inline constexpr const std::array<float, 256>& scale_levels = dynamic_code::signed_levels;
 
-/// The scale of block b.
+/// Of block b.
 [[nodiscard]] inline float scale_of(std::size_t b, const std::uint8_t* scale_k, const float* outer) {
-  // fma: one rounding, whatever the compiler flags of the caller
+  // fma: one rounding for any compiler flags
   return std::fma(scale_levels[scale_k[b]], outer[1 + b / scales_together], outer[0]);
 }
 
@@ -61,7 +61,7 @@ inline constexpr const std::array<float, 256>& scale_levels = dynamic_code::sign
 
 namespace kernel {
 
-/// y_i = fraction of element i · scale of its block; element 2j is in the upper half of byte j, 2j + 1 in the lower.
+/// y_i = element i's fraction · its block's scale; element 2j is in the upper half of byte j, 2j + 1 in the lower.
 ///   code_n2    read      nf4::code_bytes(n)
 ///   scale_k    read      nf4::scales(n)
 ///   outer      read      nf4::outer_scales(n)

@@ -8,9 +8,9 @@ namespace xtrain::kernel {
 
 /// Root-mean-square normalization, scaled per channel.              [Zhang & Sennrich 2019, eq. 4]
 ///   y = x · rstd · (offset + weight),  rstd = 1 / sqrt(mean(x²) + epsilon)
-///   x_nc      read              rstd_n   written, saved for the backward pass
+///   x_nc      read              rstd_n   written, for the backward
 ///   weight_c  read              y_nc     written
-///   offset    0, or 1 for weights centered at zero
+///   offset    0, or 1 for zero-centered weights
 ///   rounding  squares summed in accumulate; y rounded once
 template <class Memory, class T>
 struct rms_norm {
@@ -33,8 +33,8 @@ struct rms_norm {
 
 /// With g = dy · (offset + weight) and x̂ = x · rstd:  dx += rstd · (g − x̂ · mean(g · x̂)),  dweight += sum over rows of dy · x̂
 ///   x_nc, weight_c, rstd_n, dy_nc   read
-///   dx_nc       updated   added to: it already holds the residual's gradient
-///   dweight_c   updated   added to; empty when the weight is frozen
+///   dx_nc       updated   holds the residual's gradient
+///   dweight_c   updated   empty when frozen
 template <class Memory, class T, class G = T>
 struct rms_norm_backward {
   static constexpr std::string_view name = "rms_norm_backward";
@@ -56,13 +56,13 @@ struct rms_norm_backward {
   [[nodiscard]] constexpr double operations() const { return 10.0 * static_cast<double>(n) * static_cast<double>(c); }
 };
 
-/// Root-mean-square normalization of every query and key head, with one weight for all query heads and one for all key heads
-/// (QK-norm). Values are copied.                                          [Dehghani et al. 2023, section 2.1; Yang et al. 2025, section 2]
-///   y = x · rstd · weight in each head,  rstd = 1 / sqrt(mean of the head's x² + epsilon)
-///   x_nr                read      rows of h query heads, k key heads, k value heads, each of d elements
+/// Root-mean-square normalization of query and key heads, one weight for query heads, one for key heads (QK-norm). Values are copied.
+///                                                                          [Dehghani et al. 2023, section 2.1; Yang et al. 2025, section 2]
+///   y = x · rstd · weight per head,  rstd = 1 / sqrt(mean of the head's x² + epsilon)
+///   x_nr                read      rows of h query, k key, k value heads of d elements
 ///   query_d, key_d      read      weights
-///   y_nr                written   rows as in x; must not alias it
-///   rstd_nh             written   [n, h + k], saved for the backward pass
+///   y_nr                written   as x; must not alias it
+///   rstd_nh             written   [n, h + k], for the backward
 ///   rounding  squares summed in accumulate; y rounded once
 template <class Memory, class T>
 struct head_norm {
@@ -84,10 +84,10 @@ struct head_norm {
   [[nodiscard]] constexpr double operations() const { return 4.0 * static_cast<double>(n) * static_cast<double>((h + k) * d); }
 };
 
-/// In each head, with g = dy · weight and x̂ = x · rstd:  dx = rstd · (g − x̂ · mean(g · x̂)),  dweight += sum over rows and heads of dy · x̂
+/// Per head, with g = dy · weight and x̂ = x · rstd:  dx = rstd · (g − x̂ · mean(g · x̂)),  dweight += sum over rows and heads of dy · x̂
 ///   x_nr, query_d, key_d, rstd_nh, dy_nr   read
 ///   dx_nr               written   gradients of values are copied; may alias dy_nr
-///   dquery_d, dkey_d    updated   added to; empty when frozen, both or none
+///   dquery_d, dkey_d    updated   both empty when frozen
 template <class Memory, class T, class G = T>
 struct head_norm_backward {
   static constexpr std::string_view name = "head_norm_backward";
@@ -110,10 +110,10 @@ struct head_norm_backward {
 };
 
 /// Layer normalization, scaled and shifted per channel.              [Ba, Kiros & Hinton 2016, eq. 4]
-///   y = (x − mean) · rstd · weight + bias,  rstd = 1 / sqrt(variance + epsilon), the variance without Bessel's correction
-///   x_nc              read      mean_n, rstd_n   written, saved for the backward pass
+///   y = (x − mean) · rstd · weight + bias,  rstd = 1 / sqrt(variance + epsilon), without Bessel's correction
+///   x_nc              read      mean_n, rstd_n   written, for the backward
 ///   weight_c, bias_c  read      y_nc             written
-///   rounding  sums in accumulate, the variance from deviations (two passes); y rounded once
+///   rounding  sums in accumulate, variance from deviations (two passes); y rounded once
 template <class Memory, class T>
 struct layer_norm {
   static constexpr std::string_view name = "layer_norm";
@@ -136,8 +136,8 @@ struct layer_norm {
 /// With g = dy · weight and x̂ = (x − mean) · rstd:  dx += rstd · (g − mean(g) − x̂ · mean(g · x̂)),
 /// dweight += sum over rows of dy · x̂,  dbias += sum over rows of dy
 ///   x_nc, weight_c, mean_n, rstd_n, dy_nc   read
-///   dx_nc               updated   added to: it already holds the residual's gradient
-///   dweight_c, dbias_c  updated   added to; empty when frozen
+///   dx_nc               updated   holds the residual's gradient
+///   dweight_c, dbias_c  updated   empty when frozen
 template <class Memory, class T, class G = T>
 struct layer_norm_backward {
   static constexpr std::string_view name = "layer_norm_backward";

@@ -1,6 +1,5 @@
-// Optimizer updates: one pass over flat parameters. They read their scalars from device memory, `scalars_1`: one element. Where its `applies`
-// is 0, a kernel changes nothing: weights and state keep their bits. Where a formula says learning_rate, it is that of the scalars times
-// `learning_rate_factor`, multiplied in double.
+// Optimizer updates: one pass over flat parameters. They read `scalars_1` from device memory; if `applies` is 0, weights and state keep their bits.
+// `learning_rate` in formulas: the scalars' times `learning_rate_factor`, in double.
 #pragma once
 
 #include <cmath>
@@ -15,8 +14,7 @@
 
 namespace xtrain::kernel {
 
-/// Corrections of Adam's moments, which begin at zero: 1/(1 − beta1^update) and 1/(1 − beta2^update), in double, once a step.
-///                                                                                              [Kingma & Ba 2015, section 3]
+/// Bias corrections of Adam's moments: 1/(1 − beta1^update), 1/(1 − beta2^update), in double, once per step.      [Kingma & Ba 2015, section 3]
 ///   scalars_1      read      update
 ///   correction_2   written
 template <class Memory>
@@ -35,24 +33,23 @@ struct adam_corrections {
   }
   [[nodiscard]] constexpr double operations() const { return 0.0; }
 
-  /// The formula, for devices that run it on one thread.
+  /// For devices that run it on one thread.
   constexpr void compute(const step_scalars& scalars, double* correction) const {
     correction[0] = 1.0 / (1.0 - std::pow(beta1, scalars.update));
     correction[1] = 1.0 / (1.0 - std::pow(beta2, scalars.update));
   }
 };
 
-/// Adam with decoupled weight decay.                                 [Loshchilov & Hutter 2019, algorithm 2]
+/// Adam with decoupled weight decay, as PyTorch's AdamW.              [Loshchilov & Hutter 2019, algorithm 2]
 ///   g = gradient · gradient_scale
 ///   m = beta1·m + (1−beta1)·g,   v = beta2·v + (1−beta2)·g²
 ///   w = w − learning_rate·weight_decay·w − learning_rate · (m·correction1) / (sqrt(v·correction2) + epsilon)
 ///   scalars_1     read      learning_rate, gradient_scale, applies
-///   correction_2  read      correction1 and correction2, of adam_corrections
+///   correction_2  read      of adam_corrections
 ///   gradient_n    read
-///   master_n      updated   the master weights in M; empty when the parameters are their own master copy
-///   parameter_n   updated   w rounded once; if `stochastic`, with stochastic rounding, by `random`, element by element
-///   m_n, v_n      updated   in S, rounded as the parameters are
-///   no departure from the paper; PyTorch's AdamW is the same formula
+///   master_n      updated   master weights in M; empty without master copy
+///   parameter_n   updated   w rounded once; if `stochastic`, stochastically by `random`, per element
+///   m_n, v_n      updated   in S, rounded as parameters
 template <class Memory, class P, class G, class M, class S>
 struct adamw {
   static constexpr std::string_view name = "adamw";
@@ -84,10 +81,10 @@ struct adamw {
 ///   w = w − learning_rate·weight_decay·w − learning_rate·velocity
 ///   scalars_1     read      learning_rate, gradient_scale, applies
 ///   gradient_n    read
-///   master_n      updated   empty when the parameters are their own master copy
+///   master_n      updated   empty without master copy
 ///   parameter_n   updated   rounded as in adamw
 ///   velocity_n    updated   empty when momentum is 0
-///   departs from  PyTorch's SGD, which adds weight decay to the gradient; equal to it without weight decay
+///   departs from  PyTorch's SGD, which adds weight decay to the gradient
 template <class Memory, class P, class G, class M, class S>
 struct sgd {
   static constexpr std::string_view name = "sgd";
@@ -113,15 +110,14 @@ struct sgd {
   [[nodiscard]] constexpr double operations() const { return 6.0 * static_cast<double>(n); }
 };
 
-/// The sign of an interpolated momentum, with decoupled weight decay.                                   [Chen et al. 2023, algorithm 2]
+/// Sign of an interpolated momentum, with decoupled weight decay.                                   [Chen et al. 2023, algorithm 2]
 ///   g = gradient · gradient_scale,   u = sign(beta1·m + (1−beta1)·g),   m = beta2·m + (1−beta2)·g
 ///   w = w − learning_rate·weight_decay·w − learning_rate·u
 ///   scalars_1     read      learning_rate, gradient_scale, applies
 ///   gradient_n    read
-///   master_n      updated   empty when the parameters are their own master copy
+///   master_n      updated   empty without master copy
 ///   parameter_n   updated   rounded as in adamw
-///   m_n           updated   in S, rounded as the parameters are
-///   no departure from the paper
+///   m_n           updated   in S, rounded as parameters
 template <class Memory, class P, class G, class M, class S>
 struct lion {
   static constexpr std::string_view name = "lion";
@@ -147,18 +143,18 @@ struct lion {
   [[nodiscard]] constexpr double operations() const { return 12.0 * static_cast<double>(n); }
 };
 
-/// adamw with moments of eight bits each: codes relative to the largest magnitude of their block of 256. A step decodes the moments, updates
-/// moments and weights as adamw does, and encodes the moments again.       [Dettmers et al. 2022, "8-bit optimizers", section 2 and algorithm 1]
+/// adamw with eight-bit moments: codes relative to the largest magnitude of a block of 256. A step decodes moments, updates as adamw, and encodes moments.
+///                                                                 [Dettmers et al. 2022, "8-bit optimizers", section 2 and algorithm 1]
 ///   scalars_1     read      learning_rate, gradient_scale, applies
 ///   correction_2  read      of adam_corrections
 ///   gradient_n    read
-///   master_n      updated   empty when the parameters are their own master copy
-///   parameter_n   updated   rounded as in adamw; the new moments are used as they are before they are encoded
-///   m_code_n      updated   indices in dynamic_code::signed_levels, nearest
-///   v_code_n      updated   indices in dynamic_code::unsigned_levels, nearest
-///   m_scale_k, v_scale_k    updated   the largest magnitude of each block, dynamic_code::blocks(n); blocks begin with the first element
-///   departs from  bitsandbytes' CUDA kernel, which decays weights after the update, skips elements with a gradient that is not finite, and
-///                 gives a negative m that is nearest to zero the largest negative fraction; its CPU kernel does not
+///   master_n      updated   empty without master copy
+///   parameter_n   updated   rounded as in adamw; uses new moments before encoding
+///   m_code_n      updated   nearest indices in dynamic_code::signed_levels
+///   v_code_n      updated   nearest indices in dynamic_code::unsigned_levels
+///   m_scale_k, v_scale_k    updated   largest magnitudes, dynamic_code::blocks(n); blocks begin with the first element
+///   departs from  bitsandbytes' CUDA kernel, which decays weights after the update, skips elements with a non-finite gradient, and gives a
+///                 negative m nearest to zero the largest negative fraction (its CPU kernel does not)
 template <class Memory, class P, class G, class M>
 struct adamw_8bit {
   static constexpr std::string_view name = "adamw_8bit";

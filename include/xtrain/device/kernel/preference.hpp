@@ -1,11 +1,10 @@
-// Objectives over whole sequences: log-probabilities of sequences from those of tokens, a loss over pairs of sequences, and its gradient
-// as a weight per token. Everything between is a few doubles per sequence, so an objective of another form (rewards, advantages) is one more
-// kernel between sequence_sums and sequence_weights:
+// Objectives over sequences: log-probabilities of sequences, a loss over pairs, and its gradient as token weights. Between are a few doubles per sequence:
+// another objective (rewards, advantages) is one more kernel between sequence_sums and sequence_weights:
 //
 //   head without gradients -> loss_n -> sequence_sums -> logp_b, count_b -> preference_loss -> loss_p, dlogp_b
 //   -> sequence_weights -> token_weight_n -> head with gradients and these weights
 //
-// kto_loss is such a kernel, for single answers instead of pairs.
+// kto_loss is such a kernel, for single answers.
 #pragma once
 
 #include <xtrain/core/dtype.hpp>
@@ -14,11 +13,11 @@
 namespace xtrain::kernel {
 
 /// Sums over the targets of b sequences of t tokens:
-///   logp_i = −Σ loss over the targets of sequence i, the log-probability of the sequence's targets; count_i = number of them
+///   logp_i = −Σ loss over targets of sequence i; count_i = number of targets
 ///   loss_n     read      cross-entropy per token, natural logarithm, without weights, label smoothing and z-loss; n = b · t
-///   target_n   read      outside [0, v): not counted, whatever its loss is
+///   target_n   read      outside [0, v): not counted
 ///   logp_b, count_b   written   double
-///   rounding   summed in double, in an order that depends on t alone: objectives subtract sums over thousands of tokens from each other
+///   rounding   in double, in an order that depends on t alone: objectives subtract sums over thousands of tokens
 template <class Memory, class A>
 struct sequence_sums {
   static constexpr std::string_view name = "sequence_sums";
@@ -37,30 +36,28 @@ struct sequence_sums {
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(b) * static_cast<double>(t); }
 };
 
-/// The loss of a pair as a function of h = beta · Δ − margin; Δ is how much more the model prefers the chosen sequence to the rejected one
-/// than the reference model does.
+/// A pair's loss as a function of h = beta · Δ − margin; Δ: how much more than the reference model the model prefers the chosen sequence.
 enum class preference_kind {
   sigmoid,  ///< −(1 − e) log σ(h) − e log σ(−h), e = label_smoothing    [DPO: Rafailov et al. 2023, eq. 7; e > 0, cDPO: Mitchell 2023, eq. 3]
   robust,   ///< (−(1 − e) log σ(h) + e log σ(−h)) / (1 − 2e)            [robust DPO: Chowdhury et al. 2024]
   hinge,    ///< max(0, 1 − h)                                           [SLiC: Zhao et al. 2023; with a reference model: Liu et al. 2024, RSO]
   ipo,      ///< (Δ − 1 / (2 beta))²                                     [Azar et al. 2024, eq. 17; beta is the paper's τ]
-  odds_ratio,  ///< −beta log σ(log-odds of the chosen − those of the rejected sequence), the log-odds of x = r or r / count being
-               ///< x − log(1 − exp(x)); x is at most −1e-10, so that they are finite   [ORPO: Hong et al. 2024, eq. 7]
+  odds_ratio,  ///< −beta log σ(log-odds chosen − log-odds rejected); log-odds of x = r or r / count:
+               ///< x − log(1 − exp(x)), x at most −1e-10 to stay finite   [ORPO: Hong et al. 2024, eq. 7]
 };
 
-/// Sequences 2i (chosen) and 2i + 1 (rejected) are pair i of p. With the log-ratios r_j = logp_j − reference_j, reference_j = 0 if there is none:
+/// Sequences 2i (chosen) and 2i + 1 (rejected) are pair i of p. With r_j = logp_j − reference_j (reference_j = 0 without reference):
 ///   Δ_i = r_2i − r_2i+1, or r_2i / count_2i − r_2i+1 / count_2i+1 with average_log_probs (a count of 0 divides by 1)
 ///   loss_i = see preference_kind,   dlogp_j = ∂loss_(j/2) / ∂logp_j
 ///   chosen reward = beta · r_2i,  rejected reward = beta · r_2i+1,  margin = chosen − rejected reward,  accuracy = 1 if margin > 0, else 0
-/// and to the loss are added
-///   nll_weight · −logp_2i / count_2i, the chosen sequence's negative log-likelihood per target; center · (r_2i + r_2i+1)²
-/// As trl's DPOTrainer: `ipo` there has average_log_probs, and its 'sigmoid_norm' is sigmoid with average_log_probs; rewards are not averaged.
-/// SimPO [Meng et al. 2024, eq. 6] is sigmoid with average_log_probs, its γ as margin, and no reference; ORPO is odds_ratio with
-/// average_log_probs and nll_weight 1. trl averages the rewards of both (average_rewards). Scores of a reward model in place of
-/// log-probabilities, with beta 1, give the loss of Bradley and Terry.
+/// added to the loss:
+///   nll_weight · −logp_2i / count_2i (negative log-likelihood of the chosen sequence per target); center · (r_2i + r_2i+1)²
+/// As trl's DPOTrainer: its `ipo` has average_log_probs, its 'sigmoid_norm' is sigmoid with average_log_probs; rewards are not averaged. SimPO
+/// [Meng et al. 2024, eq. 6]: sigmoid, average_log_probs, γ as margin, no reference. ORPO: odds_ratio, average_log_probs, nll_weight 1. For both, trl averages
+/// rewards (average_rewards). Scores of a reward model as log-probabilities, with beta 1: the loss of Bradley and Terry.
 ///   margin            subtracted from beta · Δ; not for ipo and odds_ratio
-///   label_smoothing   sigmoid: probability that the pair is labeled the wrong way round; robust: the same, below 1/2
-/// A pair without a target (both counts 0) is padding: its loss, dlogp and statistics are 0.
+///   label_smoothing   probability of a wrongly ordered pair: sigmoid; robust: below 1/2
+/// A pair without target (both counts 0) is padding: loss, dlogp and statistics are 0.
 ///   logp_b, count_b   read      of sequence_sums
 ///   reference_b       read      log-probabilities by the reference model; empty: reference-free
 ///   loss_p, dlogp_b   written
@@ -86,20 +83,20 @@ struct preference_loss {
   [[nodiscard]] constexpr double operations() const { return 20.0 * static_cast<double>(pairs); }
 };
 
-/// Kahneman-Tversky optimization: e answers, each labeled desirable or not. Sequence 2i is answer i, and 2i + 1 is an answer of another
-/// example to the same prompt. With r_j = logp_j − reference_j:
-///   z = max(0, mean of r_2i+1 over those with a target), an estimate of the KL divergence from the reference model, without a gradient;
-///       0 if not estimates_kl: then it is APO-zero for single answers                       [D'Oosterlinck et al. 2024, trl: apo_zero_unpaired]
+/// Kahneman-Tversky optimization: e answers, labeled desirable or not. Sequence 2i is answer i; 2i + 1 is another example's answer to the same prompt. With
+/// r_j = logp_j − reference_j:
+///   z = max(0, mean of r_2i+1 over sequences with a target), a gradient-free estimate of the KL divergence from the reference model;
+///       0 without estimates_kl: APO-zero for single answers                       [D'Oosterlinck et al. 2024, trl: apo_zero_unpaired]
 ///   loss_i = desirable_weight · (1 − σ(beta · (r_2i − z))) if label_2i is positive, undesirable_weight · (1 − σ(beta · (z − r_2i))) otherwise
 ///                                                                                           [Ethayarajh et al. 2024, eq. 8; trl's KTOTrainer]
 ///   dlogp_2i = ∂loss_i / ∂logp_2i,   dlogp_2i+1 = 0
-/// An answer without a target is padding: its loss, dlogp and statistics are 0.
+/// An answer without target is padding: loss, dlogp and statistics are 0.
 ///   logp_b, count_b   read      of sequence_sums
 ///   reference_b       read      log-probabilities by the reference model; empty: 0
-///   label_b           read      only those of sequences 2i are used
+///   label_b           read      of sequences 2i
 ///   loss_e, dlogp_b   written
-///   statistics_4e     written   reward beta · r_2i if desirable, else 0; the same if undesirable; z; 1 if desirable: e of each; may be empty
-///   rounding          z is summed in double, in an order that depends on their number alone
+///   statistics_4e     written   reward beta · r_2i if desirable, else 0; if undesirable, else 0; z; 1 if desirable: e of each; may be empty
+///   rounding          z in double, in an order that depends on its number of terms alone
 template <class Memory>
 struct kto_loss {
   static constexpr std::string_view name = "kto_loss";
@@ -122,13 +119,13 @@ struct kto_loss {
 };
 
 /// From values per sequence to values per token, n = b · t:
-///   token_weight_n = −dlogp of the token's sequence, 0 where there is no target. The gradient of cross-entropy with these weights is that of
-///                    the objective: d loss = Σ dlogp d logp = Σ −dlogp d cross-entropy
-///   loss_n         = loss i at the first token of sequence i · b / losses, 0 elsewhere: the sum over tokens is the sum of all losses. It
-///                    replaces what the head writes with these weights, which is not the loss
+///   token_weight_n = −dlogp of the sequence, 0 without target: gives cross-entropy the objective's gradient,
+///                    d loss = Σ dlogp d logp = Σ −dlogp d cross-entropy
+///   loss_n         = loss i at the first token of sequence i · b / losses, 0 elsewhere: sums to the objective's loss, which the weighted
+///                    cross-entropy is not
 ///   target_n       read      outside [0, v): no target; empty if token_weight_n is
 ///   dlogp_b        read      empty if token_weight_n is
-///   loss_g         read      `losses` values, a divisor of b: one per sequence, or one per group of sequences (pairs). Empty: loss_n is 0
+///   loss_g         read      `losses` values, a divisor of b: per sequence or group (pairs). Empty: loss_n is 0
 ///   token_weight_n, loss_n   written   rounded once to A; each may be empty
 template <class Memory, class A>
 struct sequence_weights {
@@ -148,8 +145,7 @@ struct sequence_weights {
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(b) * static_cast<double>(t); }
 };
 
-/// dlogit_b = dscore_b · gradient_scale, for a head with one score per sequence.
-///   gradient_scale   factor on the gradient of each loss
+/// dlogit_b = dscore_b · gradient_scale, for a head with a score per sequence.
 ///   dscore_b   read
 ///   dlogit_b   written, rounded once to T
 template <class Memory, class T>
@@ -160,7 +156,7 @@ struct score_gradients {
 
   std::size_t b = 0;
   double gradient_scale = 1.0;
-  read<double, Memory> gradient_factor_1{};  // multiplies gradient_scale; empty: 1
+  read<double, Memory> gradient_factor_1{};  // factor on gradient_scale; empty: 1
   read<double, Memory> dscore_b{};
   written<T, Memory> dlogit_b{};
 

@@ -1,4 +1,4 @@
-// Dequantization of weights that are integers of 4 or 8 bits with a scale per row.        [ChatGLM-6B's quantization.py]
+// Dequantization of integers of 4 or 8 bits with a scale per row.        [ChatGLM-6B's quantization.py]
 #pragma once
 
 #include <cstddef>
@@ -9,23 +9,24 @@
 
 namespace xtrain {
 
-/// Format of rows of integers in -(2^(bits-1) - 1) ... 2^(bits-1) - 1, in two's complement. Of 4 bits, element 2j is in the upper half of byte j of its row,
-/// 2j + 1 in the lower. A row's scale is a number of fp16, and so is what an integer stands for.
+/// Integers in -(2^(bits-1) - 1) ... 2^(bits-1) - 1, two's complement. 4 bits: element 2j is in the upper half of byte j of its row, 2j + 1 in the lower.
+/// Scales
+/// and dequantized values are fp16.
 namespace row_integers {
 
-/// Bytes of a row of integers.
+/// Per row.
 [[nodiscard]] constexpr std::size_t row_bytes(std::size_t columns, std::size_t bits) { return bits == 8 ? columns : (columns + 1) / 2; }
-/// The largest integer of that many bits.
+/// By bits.
 [[nodiscard]] constexpr std::int32_t largest(std::size_t bits) { return bits == 8 ? 127 : 7; }
 
-/// The integer of a column.
+/// Of a column.
 [[nodiscard]] inline std::int32_t integer_at(const std::uint8_t* row, std::size_t column, std::size_t bits) {
   if (bits == 8) return static_cast<std::int8_t>(row[column]);
   const std::int32_t nibble = column % 2 == 0 ? row[column / 2] >> 4 : row[column / 2] & 15;
   return nibble < 8 ? nibble : nibble - 16;
 }
 
-/// What an integer stands for: the product is exact in fp32, so it is rounded once.
+/// The product is exact in fp32: rounded once.
 [[nodiscard]] inline float value_of(std::int32_t integer, float scale) { return fp16(static_cast<float>(integer) * scale); }
 
 }  // namespace row_integers
@@ -34,7 +35,7 @@ namespace kernel {
 
 /// y = integer · scale of its row, rounded to fp16, then to T.
 ///   code      read      rows · row_integers::row_bytes(columns, bits)
-///   scale_r   read      a number of fp16 for each row
+///   scale_r   read      fp16 values
 ///   y_n       written   rows · columns
 template <class Memory, class T>
 struct dequantize_rows {

@@ -1,4 +1,4 @@
-// The next token of each row, chosen from its logits; and rows of a decoding step that go on with it.
+// Each row's next token, chosen from logits; rows of a decoding step that continue with it.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@
 
 namespace xtrain::kernel {
 
-/// What `sample` writes where the host has to choose.
+/// `sample` leaves the choice to the host.
 inline constexpr token undecided = -1;
 
-/// token_n = the token that sampler::choose gives for these settings; its definition is in generate/README.md ('Which token a draw gives').
-///   text_nc      read      the row's text, `capacity` tokens of memory; may be empty with repetition_penalty 1
-///   last_n       read      index of the last token of the text; may be empty with repetition_penalty 1
-///   place_n      read      number of tokens generated so far: step of the random number; may be empty with temperature 0
+/// token_n = sampler::choose for these settings, defined in generate/README.md ('Which token a draw gives').
+///   text_nc      read      the row's text, `capacity` tokens; may be empty with repetition_penalty 1
+///   last_n       read      index of the text's last token; may be empty with repetition_penalty 1
+///   place_n      read      tokens generated so far: step of the random number; may be empty with temperature 0
 ///   sequence_n   read      site of the random number; may be empty with temperature 0
-///   token_n      written   `undecided` where logits are NaN or infinity, where every token is banned, and where rounding in the definition's order of
-///                          sums decides and the device sums in another order
-///   rounding     in double, as the definition: the token is the same on every device
+///   token_n      written   `undecided` where a logit is NaN or infinity, every token is banned, or rounding in the definition's order of sums
+///                          decides and the device has another
+///   rounding     double, as defined: the same token on every device
 template <class Memory>
 struct sample {
   static constexpr std::string_view name = "sample";
@@ -27,7 +27,7 @@ struct sample {
   using on = sample<M>;
 
   std::size_t n = 0, v = 0, capacity = 0;
-  double temperature = 0.0;  // 0: the most likely token; ties go to the lower one
+  double temperature = 0.0;  // 0: the most likely token, ties to the lower
   std::size_t top_k = 0;     // 0: all
   double top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
   std::uint64_t seed = 0;
@@ -43,13 +43,13 @@ struct sample {
   [[nodiscard]] constexpr double operations() const { return (temperature == 0.0 ? 1.0 : 8.0) * static_cast<double>(n * v); }
 };
 
-/// A row goes on with its token if there is one (token ≥ 0) and it has taken fewer than `room` tokens; otherwise it stays as it is.
+/// A row continues with its token if that is ≥ 0 and it has added fewer than `room` tokens; otherwise it is unchanged.
 ///   token_n, room_n          read
-///   count_n                  updated   tokens taken
-///   taken_nm                 updated   the tokens taken, `most` places each
+///   count_n                  updated   tokens added
+///   taken_nm                 updated   added tokens, `most` places each
 ///   next_n                   updated   the token
-///   position_n, cached_n, place_n   updated   each one more
-///   text_nc                  updated   the token behind the text, at its new position; `capacity` places each; may be empty
+///   position_n, cached_n, place_n   updated   plus 1
+///   text_nc                  updated   the token at its position; `capacity` places each; may be empty
 template <class Memory>
 struct advance {
   static constexpr std::string_view name = "advance";
@@ -66,7 +66,7 @@ struct advance {
   }
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n); }
 
-  /// Of row i, on memory that the caller can address.
+  /// Row i, on addressable memory.
   constexpr void compute(std::size_t i) const {
     const token chosen = token_n.raw()[i], count = count_n.raw()[i];
     if (chosen < 0 || count >= room_n.raw()[i]) return;

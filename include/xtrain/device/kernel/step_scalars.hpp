@@ -1,5 +1,4 @@
-// Scalars of a training step that are computed and read on the device, so that the host queues a step before it knows them: the loss, the
-// gradient norm, clipping, the loss scale, and whether the step is skipped.
+// A step's scalars on the device (loss, gradient norm, clipping, loss scale, skipping): the host queues a step before it knows them.
 #pragma once
 
 #include <array>
@@ -13,25 +12,23 @@
 
 namespace xtrain::kernel {
 
-/// What the host knows of a step before it begins, where kernels read it from device memory: a step that is replayed queues the same work
-/// every time.
+/// What the host knows before a step, in device memory: replayed steps queue equal work.
 struct step_inputs {
   double learning_rate = 0;
-  double targets = 1;  ///< of all micro-batches and ranks: the denominator of the mean loss
-  double number = 0;   ///< of the step: kernels add it to `step` of their random numbers
+  double targets = 1;  ///< of all micro-batches and ranks: denominator of the mean loss
+  double number = 0;   ///< of the step: added to `step` of random numbers
 };
 
-/// What an optimizer kernel reads; update_step_scalars writes it.
+/// For optimizer kernels; written by update_step_scalars.
 struct step_scalars {
   double learning_rate = 0;
-  double gradient_scale = 1;  ///< multiplies every gradient: gradient clipping divided by the loss scale
-  double update = 1;          ///< number of this update, counted from 1: for bias corrections
-  double applies = 1;         ///< 0: the step is skipped, and neither weights nor optimizer state change
-  double number = 0;          ///< of the step, if it is in step_inputs: added to `step` of random numbers
+  double gradient_scale = 1;  ///< factor on gradients: clipping / loss scale
+  double update = 1;          ///< number of this update, from 1: for bias corrections
+  double applies = 1;         ///< 0: skipped; weights and optimizer state are unchanged
+  double number = 0;          ///< of the step, if in step_inputs: added to `step` of random numbers
 };
 
-/// The random numbers that a kernel draws: of the step that its settings name, plus the number in device memory, if there is one.
-/// For devices in host memory.
+/// A kernel's random numbers: its settings' step plus the number in device memory, if any. On host memory.
 template <class Kernel>
 [[nodiscard]] constexpr random_site random_of(const Kernel& kernel) {
   random_site at = kernel.random;
@@ -43,34 +40,34 @@ template <class Kernel>
   return at;
 }
 
-/// What the device keeps from step to step.
+/// Device state between steps.
 struct step_state {
   double loss_scale = 1;
-  double good_steps = 0;      ///< consecutive steps without overflow at this scale
+  double good_steps = 0;      ///< consecutive, without overflow at this scale
   double overflows_left = 0;  ///< until the scale halves
   double updates = 0;         ///< steps that changed weights
 };
 
-/// Numbers beside the loss that an objective may report.
+/// Numbers besides the loss that an objective may report.
 inline constexpr std::size_t max_statistics = 4;
 
-/// What the host learns of a step, later.
+/// What the host learns of a step later.
 struct step_report {
   double loss = 0;           ///< mean over targets
   double gradient_norm = 0;  ///< before clipping, without the loss scale
   double loss_scale = 1;     ///< of this step
   double is_skipped = 0;     ///< 1: loss or gradient norm was not finite
   double is_overflow = 0;    ///< 1: skipped, and the loss scale may still be lowered
-  std::array<double, max_statistics> statistics{};  ///< of the objective, mean over its losses
+  std::array<double, max_statistics> statistics{};  ///< of the objective, mean over losses
   step_state after{};
 };
 
-/// Dynamic loss scaling: the scale halves when gradients overflow and doubles after enough steps without overflow.
+/// Dynamic loss scaling: halves on overflow, doubles after enough good steps.
 ///                                                                             [Micikevicius et al. 2018, section 3.2]
 struct loss_scale_rule {
   bool is_used = false;
-  double growth_window = 1000;  ///< consecutive good steps before the scale doubles
-  double hysteresis = 2;        ///< overflows before the scale halves; doubling resets the count
+  double growth_window = 1000;  ///< good steps before doubling
+  double hysteresis = 2;        ///< overflows before halving; doubling resets the count
   double min_scale = 1;
 
   friend bool operator==(const loss_scale_rule&, const loss_scale_rule&) = default;
@@ -89,7 +86,7 @@ struct loss_scale_rule {
   }
 };
 
-/// sum_1 += Σ x, added in double, in an order that depends on n alone
+/// sum_1 += Σ x, in double, in an order that depends on n alone
 template <class Memory, class T>
 struct sum {
   static constexpr std::string_view name = "sum";
@@ -107,7 +104,7 @@ struct sum {
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n); }
 };
 
-/// gradient_scale_1 = loss_scale / targets, or 0 without targets: the factor on the gradient of each loss
+/// gradient_scale_1 = loss_scale / targets, or 0 without targets: factor on each loss's gradient
 template <class Memory>
 struct step_gradient_scale {
   static constexpr std::string_view name = "step_gradient_scale";
@@ -124,22 +121,21 @@ struct step_gradient_scale {
   }
   [[nodiscard]] constexpr double operations() const { return 0.0; }
 
-  /// The formula, for devices that run it on one thread.
+  /// For devices that run it on one thread.
   [[nodiscard]] static constexpr double compute(const step_inputs& inputs, const step_state& state) {
     return (inputs.targets > 0 ? 1.0 / inputs.targets : 0.0) * state.loss_scale;
   }
 };
 
-/// The scalars of an optimizer step, from the sums of a step:
+/// An optimizer step's scalars, from sums:
 ///   loss = loss_sum / targets, or 0 without targets,   norm = sqrt(squares) / loss_scale
 ///   clip = min(1, max_grad_norm / (norm + 1e-6)), or 1 if max_grad_norm is 0,   gradient_scale = clip / loss_scale
-/// A step whose loss or norm is not finite does not apply; if the loss is finite and the scale above its minimum, it is an overflow. Nor does one whose
-/// messages failed, whatever its numbers are.
-///   loss_1, squares_1   read      Σ of losses; Σ of squares of the gradients, which are those of the loss times the loss scale
+/// A step with non-finite loss or norm, or with failed messages, does not apply; with finite loss and a scale above the minimum, the former is an overflow.
+///   loss_1, squares_1   read      Σ of losses; Σ of squared gradients of loss · loss scale
 ///   statistics_s        read      Σ of other numbers over the same losses, at most max_statistics; may be empty
-///   inputs_1            read      learning rate, targets and number of the step, if they are not in the kernel: then those are not used
+///   inputs_1            read      learning rate, targets, step number; empty: the kernel's
 ///   state_1             updated   loss scale and number of updates
-///   scalars_1           written   for the optimizer's kernels
+///   scalars_1           written   for optimizer kernels
 ///   report_1            written   for the host
 ///   host_failure_1      read      not 0: a host function has failed; may be empty
 template <class Memory>
@@ -166,8 +162,8 @@ struct update_step_scalars {
   }
   [[nodiscard]] constexpr double operations() const { return 0.0; }
 
-  /// The formula, for devices that run it on one thread.
-  ///   inputs   null if they are in the kernel
+  /// For devices that run it on one thread.
+  ///   inputs   null: the kernel's
   constexpr void compute(double loss_sum, double squares, const double* statistics, const step_inputs* inputs, step_state& state, step_scalars& scalars,
                step_report& report) const {
     const step_inputs known = inputs != nullptr ? *inputs : step_inputs{learning_rate, targets, 0};

@@ -1,4 +1,4 @@
-// The loss of a value function: predictions of returns, which must not move far from what they were.
+// The loss of a value function with clipped changes.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace xtrain::kernel {
 
-/// For every token i of n that has a value v, with clipped = clip(v, old − epsilon, old + epsilon):
+/// For each of n tokens with a value v, with clipped = clip(v, old − epsilon, old + epsilon):
 ///   loss   = ½ · max((v − return)², (clipped − return)²)                     [Schulman et al. 2017; OpenAI baselines, ppo2; trl; torchtune: PPOLoss]
 ///   dvalue = v − return; 0 where the second is larger and clipped is not v
 ///   value_n, old_n, return_n   read
-///   token_n                    read      negative: no value; its loss, dvalue and is_clipped are 0
+///   token_n                    read      negative: no value; loss, dvalue and is_clipped are 0
 ///   loss_n, dvalue_n           written
 ///   is_clipped_n               written   1 where the second is larger
 ///   rounding                   double

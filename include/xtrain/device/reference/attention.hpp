@@ -10,7 +10,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// The probabilities p_ij of one head of one sequence, before dropout, and the dropout mask they are multiplied by.
+/// A head's probabilities p_ij before dropout, and dropout factors.
 template <class T>
 struct reference_attention_head {
   using acc = accumulate_t<T>;
@@ -18,7 +18,7 @@ struct reference_attention_head {
   array<acc, 2> p_tt;     // zero where i does not attend to j
   array<acc, 2> kept_tt;  // 0, or 1 / (1 − dropout)
   array<acc, 1> lse_t;
-  array<acc, 2> slope_tt{};  // derivative of the softcap; empty: none
+  array<acc, 2> slope_tt{};  // derivative of the softcap; empty: no softcap
 };
 
 template <class T, class Kernel>

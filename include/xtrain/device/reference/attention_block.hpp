@@ -14,13 +14,13 @@ namespace xtrain {
 
 namespace detail {
 
-/// One query of one head, and its scores for the keys of the block that it attends to.
+/// A query of a head, and scores of the block's visible keys.
 template <class T, class Kernel>
 struct block_query {
   using acc = accumulate_t<T>;
   const Kernel& kernel;
   std::size_t b, h, i;
-  std::size_t position = 0, from = 0, to = 0;  // the query's position; its range of keys in the block
+  std::size_t position = 0, from = 0, to = 0;  // the query; its keys in the block
   std::vector<acc> score{};
   std::vector<acc> slope{};  // derivative of the softcap; 1 without
 
@@ -51,7 +51,7 @@ struct block_query {
   [[nodiscard]] std::size_t row() const { return kernel.queries.row_of(b, i); }
   [[nodiscard]] std::size_t of_head() const { return kernel.queries.row_of(b, kernel.shape.h, h, i); }
   [[nodiscard]] std::size_t group() const { return h / (kernel.shape.h / kernel.shape.k); }
-  /// Offset of key j in kv or in its gradient; the values follow all keys.
+  /// Offset of key j in kv or its gradient; values follow all keys.
   [[nodiscard]] std::size_t key_at(std::size_t j) const {
     return (kernel.keys.row_of(b, j) * 2 * kernel.shape.k + group()) * kernel.shape.d;
   }
@@ -61,7 +61,7 @@ struct block_query {
   [[nodiscard]] const T* value(std::size_t j) const { return kernel.kv.raw() + value_at(j); }
   [[nodiscard]] acc score_of(std::size_t j) const { return score[j - from]; }
 
-  /// 0, or 1 / (1 − dropout): element j of the query's row of the attention matrix.
+  /// 0, or 1 / (1 − dropout): element j of the query's attention row.
   [[nodiscard]] acc kept(std::size_t j) const {
     if (kernel.dropout <= 0.0) return acc{1};
     if (kernel.dropout >= 1.0) return acc{0};
@@ -73,7 +73,7 @@ struct block_query {
   }
 };
 
-/// work(query) for every query of every head of every sequence.
+/// work(query) for all queries, heads, sequences.
 template <class T, class Kernel, class Work>
 void for_each_block_query(const Kernel& k, Work&& work) {
   for (std::size_t b = 0; b < k.shape.b; ++b)

@@ -12,20 +12,20 @@ namespace xtrain {
 
 namespace detail {
 
-/// factor · difference, and 0 for a factor of 0.
+/// factor · difference; 0 for a factor of 0.
 template <class A>
 [[nodiscard]] A weighted(A factor, A difference) {
   return factor == A{0} ? A{0} : factor * difference;
 }
 
-/// The row's factor of loss and gradient; 0: the row is ignored.
+/// Factor of a row's loss and gradient; 0: ignored.
 template <class A, class Kernel>
 [[nodiscard]] A distillation_weight(const Kernel& k, std::size_t i) {
   if (!inside(k.target_n.data()[i], k.vocab_size)) return A{0};
   return static_cast<A>(k.factor) * (k.token_weight_n.empty() ? A{1} : k.token_weight_n.data()[i]);
 }
 
-/// Writes or adds a value, rounded once.
+/// Writes or adds, rounded once.
 template <class T, class A>
 void put(bool accumulate, T& to, A value) {
   to = static_cast<T>(accumulate ? static_cast<A>(to) + value : value);
@@ -74,7 +74,7 @@ void run_kernel(reference_stream&, const kernel::distillation_of_parts<host_memo
       const A l_shift = part(r, 0) - l_largest, m_shift = part(r, 2) - m_largest;
       l_sum += part(r, 1) * std::exp(l_shift);
       m_sum += part(r, 3) * std::exp(m_shift);
-      // each term was relative to the largest logits of its rank
+      // terms are relative to their rank's largest logits
       if (is_forward) difference += detail::weighted(std::exp(m_shift), part(r, 4) + part(r, 3) * (m_shift - l_shift));
       else difference += detail::weighted(std::exp(l_shift), part(r, 4) + part(r, 1) * (l_shift - m_shift));
     }

@@ -37,7 +37,7 @@ void run_kernel(reference_stream&, const kernel::grpo_loss<host_memory, A>& k, s
       double of_token = 0.0, dlogp = 0.0;
       if (advantage != 0.0) {
         of_token = -std::min(ratio * advantage, clipped * advantage);
-        // forward: ratio = exp(log p − old); with sequence_ratio each of count losses depends on each of count log p, by 1 / count
+        // forward: ratio = exp(log p − old); with sequence_ratio each of count losses depends on count log p, by 1 / count each
         dlogp = ratio * advantage <= clipped * advantage ? -ratio * advantage : 0.0;
       }
       if (k.beta != 0.0) {

@@ -127,7 +127,7 @@ void run_kernel(reference_stream&, const kernel::adafactor<host_memory, P, G, M,
   for (std::size_t i = 0; i < k.n; ++i) {
     const std::uint32_t word = k.stochastic ? random_word(random, i) : 0;
     const std::uint32_t state_word = k.stochastic ? random_word(detail::next_site(random), i) : 0;
-    acc divisor;  // the square root of the second moment
+    acc divisor;  // square root of the second moment
     if (k.v_n.empty()) {
       const std::size_t row = (k.first + i) / k.columns - k.first / k.columns, column = (k.first + i) % k.columns;
       divisor = of(std::sqrt(static_cast<double>(k.row_r.data()[row]) / k.mean_1.data()[0])) * std::sqrt(static_cast<acc>(k.column_c.data()[column]));

@@ -11,7 +11,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// One value per row, to be broadcast over the row's channels.
+/// A value per row, broadcast over channels.
 template <class A>
 [[nodiscard]] auto per_row(const array<A, 1>& x_n) {
   return xt::view(x_n, xt::all(), xt::newaxis());

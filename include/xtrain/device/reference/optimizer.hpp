@@ -14,8 +14,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Rounds a new value to the type it is stored in. The parameter uses the lower half of the element's random word;
-/// of the word at the next site, m uses the lower and v the upper half.
+/// Rounds to the stored type. Of an element's random word the parameter uses the lower half; of the next site's, m the lower, v the upper.
 template <class S, class A>
 [[nodiscard]] S rounded(A value, bool stochastic, std::uint32_t word) {
   return stochastic ? rounded_stochastically<S>(value, word) : static_cast<S>(value);
@@ -26,12 +25,12 @@ template <class S, class A>
   return at;
 }
 
-/// The index of the fraction nearest to value / scale.
+/// Index of the fraction nearest to value / scale.
 [[nodiscard]] inline std::uint8_t dynamic_code_of(float value, float scale, bool is_signed) {
   const std::array<float, 256>& levels = is_signed ? dynamic_code::signed_levels : dynamic_code::unsigned_levels;
   const float fraction = scale > 0.0f ? std::abs(value) / scale : 0.0f;
   const bool is_negative = is_signed && value < 0.0f;
-  std::size_t i = is_signed ? dynamic_code::signed_zero : 0;  // of the nearest positive fraction
+  std::size_t i = is_signed ? dynamic_code::signed_zero : 0;  // nearest positive fraction
   // the largest fraction, 1, has no negative counterpart
   while (i < (is_negative ? 254U : 255U) && fraction > dynamic_code::midpoint(levels, i)) ++i;
   return static_cast<std::uint8_t>(is_negative ? 2U * dynamic_code::signed_zero - i : i);

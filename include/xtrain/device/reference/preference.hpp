@@ -42,7 +42,7 @@ inline void run_kernel(reference_stream&, const kernel::preference_loss<host_mem
     const double delta = log_ratio(chosen) / length(chosen) - log_ratio(rejected) / length(rejected);
     const double h = k.beta * delta - k.margin;
     double loss = 0.0, ddelta = 0.0;  // ddelta = ∂loss / ∂Δ
-    double dchosen = 0.0, drejected = 0.0;  // other derivatives, by r_chosen / length and r_rejected / length
+    double dchosen = 0.0, drejected = 0.0;  // by r_chosen / length and r_rejected / length
     if (k.kind == kind::sigmoid) {
       loss = -(1.0 - e) * log_sigmoid(h) - e * log_sigmoid(-h);
       ddelta = k.beta * (-(1.0 - e) * sigmoid(-h) + e * sigmoid(h));

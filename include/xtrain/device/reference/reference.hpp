@@ -1,5 +1,4 @@
-// The reference device: every kernel as its plain formula, slow and simple, over any dtype including double. It is the
-// ground truth for checking every other device.
+// The reference device: every kernel as its formula, slow and simple, in any dtype: the standard for all devices.
 #pragma once
 
 #include <xtrain/device/concepts.hpp>
@@ -30,7 +29,7 @@
 
 namespace xtrain {
 
-/// The oracle: each kernel as its formula reads, one element after the other, in host memory.
+/// Each kernel as its formula, element by element, in host memory.
 struct reference {
   static constexpr std::string_view name = "reference";
   using memory = host_memory;

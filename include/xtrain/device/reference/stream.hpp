@@ -1,4 +1,4 @@
-// The reference device's stream, and how its kernels read and write operands as xtensor arrays.
+// The reference's stream, and operands as xtensor arrays.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace xtrain {
 
-/// A stream of the reference device: a kernel runs when it is queued.
+/// Runs a kernel when it is queued.
 class reference_stream : public host_stream {
  public:
   reference_stream() = default;
@@ -20,7 +20,7 @@ class reference_stream : public host_stream {
 
 namespace detail {
 
-/// A copy of the operand's elements as an array of `To`: a kernel may then overwrite what it has read.
+/// A copy as array of `To`: kernels may overwrite what they have read.
 template <class To, class T, class... Size>
 [[nodiscard]] auto values(const device_span<T, host_memory>& operand, Size... sizes) {
   const std::array<std::size_t, sizeof...(Size)> shape{sizes...};
@@ -29,7 +29,7 @@ template <class To, class T, class... Size>
   return all;
 }
 
-/// Rows that are `stride` elements apart, as a dense array.
+/// Rows `stride` apart, as a dense array.
 template <class To, class T>
 [[nodiscard]] array<To, 2> strided_values(const device_span<T, host_memory>& operand, std::size_t rows, std::size_t columns,
                                           std::size_t stride) {
@@ -39,14 +39,14 @@ template <class To, class T>
   return all;
 }
 
-/// Stores an expression of N dims, every element rounded once to the operand's type.
+/// Stores an expression of N dims, rounded once.
 template <std::size_t N, class T, class Expression>
 void store(const device_span<T, host_memory>& operand, const Expression& expression) {
   const array<typename Expression::value_type, N> all = expression;
   for (std::size_t i = 0; i < all.size(); ++i) operand.data()[i] = static_cast<T>(all.data()[i]);
 }
 
-/// Adds an expression to the operand's contents, rounded once.
+/// Adds an expression, rounded once.
 template <std::size_t N, class T, class Expression>
 void store_added(const device_span<T, host_memory>& operand, const Expression& expression) {
   using from = typename Expression::value_type;
@@ -62,7 +62,7 @@ template <class A>
 
 }  // namespace detail
 
-/// The rows are known now.
+/// Rows are known at this time.
 template <class Kernel>
 void run_kernel(reference_stream& stream, const kernel::in_rows<Kernel, host_memory>& k, scratch_span<host_memory> scratch) {
   const auto first = static_cast<std::size_t>(k.range_2.data()[0]), count = static_cast<std::size_t>(k.range_2.data()[1]);

@@ -17,7 +17,7 @@ inline void run_kernel(reference_stream&, const kernel::value_loss<host_memory>&
     const double clipped = std::min(std::max(value, old - k.epsilon), old + k.epsilon);
     const double plain = (value - wanted) * (value - wanted), of_clipped = (clipped - wanted) * (clipped - wanted);
     k.loss_n.data()[i] = 0.5 * std::max(plain, of_clipped);
-    // forward: loss = ½ · max(plain, of_clipped), of which the second does not depend on a value outside its bounds
+    // forward: loss = ½ · max(plain, of_clipped); the second is constant outside its bounds
     k.dvalue_n.data()[i] = of_clipped > plain ? 0.0 : value - wanted;
     k.is_clipped_n.data()[i] = of_clipped > plain ? 1.0 : 0.0;
   }

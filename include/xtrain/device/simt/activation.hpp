@@ -8,7 +8,7 @@ namespace xtrain {
 
 namespace simt {
 
-// ---- the functions and their slopes, in fp32 ----
+// ---- functions and slopes, in fp32 ----
 
 struct gelu_tanh_function {
   XTRAIN_SIMT_FN static float inner(float x) { return 0.7978845608028654f * (x + 0.044715f * x * x * x); }
@@ -111,7 +111,7 @@ struct softcap_backward_op {
 
 // ---- gated: rows of f gates, then f ups ----
 
-/// Elements of y: element i is in row i / f, column i mod f. Vectors lie in one row, since f is then a multiple of their width.
+/// Element i is in row i / f, column i mod f. Vectors lie in one row: f is then a multiple of their width.
 template <class Function, class T>
 struct gated_op {
   const T* gate_up;
@@ -148,13 +148,13 @@ struct gated_backward_op {
   }
 };
 
-// ---- launches: op_of(kernel) gives the op, its number of elements and its operands ----
+// ---- launches: op_of(kernel) gives op, number of elements, operands ----
 
 template <class Op, class T>
 struct elementwise_launch {
   Op op;
   std::size_t n;     // elements that threads handle
-  std::size_t rows;  // of kernels that know it; 0: the caller of in_rows does
+  std::size_t rows;  // of kernels that know them; 0: the caller of in_rows does
   bool vectors;
 };
 template <class T, class Op>
@@ -241,7 +241,7 @@ void launch_elementwise(launches auto& stream, const elementwise_launch<Op, T>& 
   launch_each<elements_of<T>>(stream, work.op, work.n, work.vectors, rows);
 }
 
-/// An activation function over a dtype of the GPU.
+/// An activation over a GPU dtype.
 template <class Kernel>
 inline constexpr bool is_activation = false;
 template <template <class, class> class Kernel, class M, class T>

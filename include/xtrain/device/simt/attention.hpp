@@ -1,4 +1,4 @@
-// Attention's forward pass: tiles of queries by tiles of keys on the tensor cores, without the time × time matrix.
+// Attention's forward: tiles of queries by tiles of keys on tensor cores, without the time × time matrix.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace xtrain {
 
 namespace simt {
 
-/// o = softmax(q kᵀ) v, with the softmax kept up as tiles of keys pass.                                        [Dao 2023, algorithm 1]
-///   Out   T, or float: then the result is merged with what o and lse hold, unless `begins`
+/// o = softmax(q kᵀ) v, the softmax updated tile by tile.                                        [Dao 2023, algorithm 1]
+///   Out   T, or float: merged into o and lse, unless `begins`
 template <class T, int D, bool Drops, bool Caps, class Out>
 struct attention_forward {
   using tiles = attention_tiles<T, D, Drops>;
@@ -30,7 +30,7 @@ struct attention_forward {
   static constexpr bool merges = !std::is_same_v<Out, T> || !is_16_bits<T>;  // fp32 has one variant of both
   attention_arguments<T> all;
   Out* o;
-  float* lse;  // null: not wanted
+  float* lse;  // null: unwanted
   bool is_merged, begins, aligned_o;
 
   XTRAIN_SIMT_FN void operator()(shared& s) const {
@@ -42,7 +42,7 @@ struct attention_forward {
   }
 
  private:
-  /// o's columns from first_column on; with the last ones, lse.
+  /// o's columns from first_column on; lse with the last.
   XTRAIN_SIMT_FN void write_columns(shared& s, const own_queries<T, threads>& own, int first_column) const {
     const int b = own.b, head = own.head, own_rows = warp() * 16;
     const int first_tile = own.range.from / keys, end_tile = (own.range.to + keys - 1) / keys;
@@ -118,8 +118,8 @@ struct attention_forward {
       multiply_by_columns<T, keys, columns>(o_part, score, s.v.at(stage * keys * stride + first_column), stride);
       sync();  // before the next copy replaces these tiles
     }
-    wait_for_copies<0>();  // where no tile passed by
-    // of what o holds already, and of this block: o' = old · o + share · (this block's)
+    wait_for_copies<0>();  // no tile was processed
+    // shares of this block and of the earlier o: o' = old · o + share · (this block's)
     float share[slots], old[slots], lse_of[slots];
     XTRAIN_SIMT_UNROLL
     for (int r = 0; r < slots; ++r) {
@@ -144,7 +144,7 @@ struct attention_forward {
       }
       lse_of[r] = of_row;
     }
-    sync();  // all lanes have read what lane 0 of each row replaces in lse; where no tile passed by, all copies of q have arrived, which results replace
+    sync();  // lse is replaced by lane 0 of each row after all lanes have read it; without tiles, all copies of q have arrived, which results replace
     if (lse != nullptr && first_column + columns == D) {
       XTRAIN_SIMT_UNROLL
       for (int e = 0; e < 4; ++e) {
@@ -191,7 +191,7 @@ void launch_attention(Stream& stream, const attention_arguments<T>& all, std::si
   });
 }
 
-/// Whole sequences.
+/// Entire sequences.
 template <launches Stream, class M, class T>
 void launch_whole(Stream& stream, const kernel::attention<M, T>& k) {
   auto all = attention_arguments_of<T>(k);
@@ -199,7 +199,7 @@ void launch_whole(Stream& stream, const kernel::attention<M, T>& k) {
   launch_attention(stream, all, k.shape.b, k.dropout > 0.0, k.softcap > 0.0, k.o_bthd.raw(), k.lse_bht.raw(), false, true);
 }
 
-/// New keys and values go to the cache: a thread per element.
+/// Appends keys and values to the cache, a thread per element.
 template <class T>
 struct append_to_cache {
   const T* qkv;

@@ -1,4 +1,4 @@
-// Attention's backward pass: the scores of a tile are computed again. A block owns queries (dq) or keys (dk, dv), whose other side passes by in tiles.
+// Attention's backward: recomputes a tile's scores. A block owns queries (dq) or keys (dk, dv) and loops over tiles of the other side.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace xtrain {
 
 namespace simt {
 
-/// delta_bht = Σ do · o of each query and head: a warp each, which reads Width neighbours a lane. It has the places of lse.
+/// delta_bht = Σ do · o per query and head, in the layout of lse; a warp each, Width neighbours per lane.
 template <class T, int Width>
 struct attention_delta {
   static constexpr int threads = 256;
@@ -24,7 +24,7 @@ struct attention_delta {
 
   XTRAIN_SIMT_FN void operator()(shared&) const {
     const int each = block_x() * (threads / warp_width) + warp(), b = block_y(), i = each / all.heads, head = each % all.heads;
-    if (i >= all.queries.count) return;  // the whole warp
+    if (i >= all.queries.count) return;  // the entire warp
     const T *const o_d = o + all.output(b, i, head), *const do_d = d_o + all.output(b, i, head);
     float sum = 0;
     XTRAIN_SIMT_UNROLL_BY(1)
@@ -38,7 +38,7 @@ struct attention_delta {
   }
 };
 
-/// What the backward kernels read and write in addition. Gradients of queries, keys and values lie as these do, or, where Out is float, are added to.
+/// Further operands. Gradients are laid out as queries, keys and values or, if Out is float, added to.
 template <class T, class Out>
 struct attention_gradients {
   static constexpr bool adds = !std::is_same_v<Out, T> || !is_16_bits<T>;
@@ -49,9 +49,9 @@ struct attention_gradients {
   key_places keys;  // of dk and dv
   bool accumulates, aligned;
 
-  /// Writes a warp's 16 rows: columns first_column … first_column + Columns − 1.
-  ///   stage   room for 16 rows of T, of this warp alone
-  ///   to(i)   where row i goes, or null
+  /// Writes a warp's 16 rows, columns first_column … first_column + Columns − 1.
+  ///   stage   room for 16 rows of T, for this warp alone
+  ///   to(i)   row i's destination, or null
   template <int Columns, class To>
   XTRAIN_SIMT_FN void write(const fragment_c (&sum)[Columns / 8], float scale, int first_column, int d, [[maybe_unused]] T* stage,
                             int stride, const To& to) const {
@@ -75,7 +75,7 @@ struct attention_gradients {
   }
 };
 
-/// dq of a tile of queries: tiles of keys and values pass by.                       [Dao et al. 2022, section B.2]
+/// dq of a tile of queries, over tiles of keys and values.                       [Dao et al. 2022, section B.2]
 template <class T, int D, bool Drops, bool Caps, class Out>
 struct attention_dq {
   using tiles = attention_tiles<T, D, Drops>;
@@ -160,7 +160,7 @@ struct attention_dq {
       sync();  // before the next copies replace these tiles
     }
     wait_for_copies<0>();
-    sync();  // where no tile passed by: all threads' copies of q have arrived, which dq replaces
+    sync();  // without tiles: all copies of q have arrived, which dq replaces
     gradients.template write<columns>(dq, all.scale, first_column, all.d, s.q.at(own_rows * stride), stride, [&](int i) -> Out* {
       const int query = own.first + own_rows + i;
       if (query >= all.queries.count) return nullptr;
@@ -170,8 +170,8 @@ struct attention_dq {
   }
 };
 
-/// dk and dv of a tile of keys: tiles of queries and of do pass by, for each query head of the key's. Products are those of the transposes: rows are keys.
-///   WithK, WithV   which of the two; both where registers hold them
+/// dk and dv of a tile of keys, over tiles of queries and do, per query head of the key's. Products are transposed: rows are keys.
+///   WithK, WithV   which; both where registers hold them
 template <class T, int D, bool Drops, bool Caps, class Out, bool WithK, bool WithV>
 struct attention_dkv {
   using tiles = attention_tiles<T, D, Drops>;
@@ -200,14 +200,14 @@ struct attention_dkv {
   struct place {
     int head, tile;
   };
-  /// Whether any query of the tile attends to a key of this block. The same for all threads.
+  /// A query of the tile attends to a key of this block; equal for all threads.
   XTRAIN_SIMT_FN bool meets(int b, int q0, int k0) const {
-    if (all.start == nullptr && all.end == nullptr) return true;  // bounds of the loop are exact
+    if (all.start == nullptr && all.end == nullptr) return true;  // the loop's bounds are exact
     bool sees = false;
     for (int i = lane(); i < queries; i += warp_width) sees = sees || (all.low(b, q0 + i) < k0 + keys && all.high(b, q0 + i) > k0);
     return warp_max(sees ? 1 : 0) != 0;
   }
-  /// Whether some query of the tile may not attend to some key of this block. The same for all threads.
+  /// A query of the tile may not attend to some key of this block; equal for all threads.
   XTRAIN_SIMT_FN bool is_edge(int b, int q0, int k0) const {
     if (all.start != nullptr || all.end != nullptr) return true;
     return q0 + queries > all.queries.count || all.high(b, q0) < k0 + keys || all.low(b, q0 + queries - 1) > k0;
@@ -218,7 +218,7 @@ struct attention_dkv {
               offset = all.queries.first - all.keys.first;
     const std::size_t o_row = static_cast<std::size_t>(all.heads) * static_cast<std::size_t>(all.d);
     const random_site site = Drops ? site_of_step(all.random, all.inputs) : random_site{};
-    // queries that may attend to these keys: from the first key's position on where attention is causal, up to the last key's window
+    // visible from these keys: queries from the first key's position on if causal, up to the last key's window
     const int first = all.end != nullptr ? 0 : larger(k0 - offset, 0) / queries;
     const int limit = all.end != nullptr || all.window == 0 ? q_count : smaller(q_count, k0 + keys - 1 + all.window - offset);
     const int end_head = first * queries < limit ? (kv_head + 1) * group : 0;
@@ -288,7 +288,7 @@ struct attention_dkv {
       now = next;
     }
     wait_for_copies<0>();
-    sync();  // where no tile passed by: all threads' copies of k and v have arrived, which the results replace
+    sync();  // without tiles: all copies of k and v have arrived, which results replace
     const auto row_of = [&](Out* all_rows) {
       return [=, this](int i) -> Out* {
         const int j = k0 + own_rows + i;
@@ -329,7 +329,7 @@ void launch_attention_backward(Stream& stream, const attention_arguments<T>& all
   });
 }
 
-/// Whole sequences.
+/// Entire sequences.
 template <launches Stream, class M, class T>
 void launch_whole_backward(Stream& stream, const kernel::attention_backward<M, T>& k, scratch_span<M> scratch) {
   const auto& s = k.shape;

@@ -1,4 +1,4 @@
-// What attention's forward and backward kernels have in common: places of queries and keys, tiles and their products. A warp has 16 rows of a tile.
+// Common to attention's forward and backward: places of queries and keys, tiles, products. A warp has 16 rows of a tile.
 #pragma once
 
 #include <algorithm>
@@ -16,44 +16,44 @@ namespace xtrain::simt {
 
 inline constexpr float log2_e = 1.4426950408889634f;
 
-/// Queries of a sequence: consecutive positions, which may be some of those that a matrix holds.
+/// Consecutive queries of a sequence, perhaps a part of the matrix's.
 struct query_places {
-  int count = 0;                  // queries of a sequence
-  int first = 0;                  // position of the first in the sequence
-  int own = 0, at = 0;            // rows of a sequence in the matrix, and the first query's among them
-  const token* before = nullptr;  // tokens in each sequence's cache: added to positions; null: none
+  int count = 0;                  // per sequence
+  int first = 0;                  // position of the first
+  int own = 0, at = 0;            // rows per sequence in the matrix; the first query's
+  const token* before = nullptr;  // cached tokens per sequence, added to positions; null: none
 
-  /// Matrix row of a query.
+  /// In the matrix.
   XTRAIN_SIMT_FN std::size_t row(int b, int i) const {
     return static_cast<std::size_t>(b) * static_cast<std::size_t>(own) + static_cast<std::size_t>(at + i);
   }
 };
 
-/// Keys and values of a sequence: row j of a head begins at head · head_stride + (at + j) · stride of its sequence's part.
+/// Row j of a head begins at head · head_stride + (at + j) · stride of its sequence's part.
 struct key_places {
-  int count = 0;  // keys of a sequence that may be read; with a cache only those before its end
+  int count = 0;  // readable keys per sequence; with a cache only up to its end
   int first = 0;  // position of the first
   int at = 0;     // its row
   std::size_t stride = 0, head_stride = 0, sequence_stride = 0;
 
-  /// Where a key begins, and its gradient where that lies as the keys do.
+  /// Begin of a key, and of its gradient in the same layout.
   XTRAIN_SIMT_FN std::size_t row(int b, int j, int kv_head) const {
     return static_cast<std::size_t>(b) * sequence_stride + static_cast<std::size_t>(kv_head) * head_stride +
            static_cast<std::size_t>(at + j) * stride;
   }
 };
 
-/// What forward and backward have in common. Scores are in powers of two.
+/// Common arguments. Scores are in powers of two.
 template <class T>
 struct attention_arguments {
-  const T *q, *k, *v;        // the first query head's; the first key and value head's
-  const token *start, *end;  // by position of the whole sequence; null: from position 0; causal
+  const T *q, *k, *v;        // first query head; first key/value head
+  const token *start, *end;  // by position in the entire sequence; null: from 0; causal
   const float* slopes;       // null: no bias
   query_places queries;
   key_places keys;
   int t, heads, kv_heads, d, window;
   std::size_t q_stride;                         // between rows of queries
-  std::uint64_t all_heads, first_head;          // of all ranks; of the first sequence, this rank's first among all
+  std::uint64_t all_heads, first_head;          // of all ranks; this rank's first of the first sequence
   float scale, scale_in_powers, softcap, kept;  // the second: scale · log2(e)
   std::uint32_t threshold;
   random_site random;
@@ -66,7 +66,7 @@ struct attention_arguments {
   }
   XTRAIN_SIMT_FN const T* key(int b, int j, int kv_head) const { return k + keys.row(b, j, kv_head); }
   XTRAIN_SIMT_FN const T* value(int b, int j, int kv_head) const { return v + keys.row(b, j, kv_head); }
-  /// Where the values of a head begin in [b, heads, own], and where a query's output does in [b, own, heads, d].
+  /// Begin of a head's values in [b, heads, own], and of a query's output in [b, own, heads, d].
   XTRAIN_SIMT_FN std::size_t of_head(int b, int head) const {
     return (static_cast<std::size_t>(b) * static_cast<std::size_t>(heads) + static_cast<std::size_t>(head)) *
                static_cast<std::size_t>(queries.own) +
@@ -79,11 +79,11 @@ struct attention_arguments {
 
   XTRAIN_SIMT_FN int before(int b) const { return queries.before != nullptr ? queries.before[b] : 0; }
   XTRAIN_SIMT_FN int position(int b, int i) const { return queries.first + before(b) + i; }
-  /// Keys of this sequence that exist.
+  /// Existing keys of this sequence.
   XTRAIN_SIMT_FN int key_count(int b) const {
     return queries.before != nullptr ? smaller(keys.count, queries.before[b] + queries.count) : keys.count;
   }
-  /// Of the keys, the first that query i attends to, and one past the last. Nothing for a query beyond the end.
+  /// First key visible to query i, and one past the last; nothing for a query beyond the end.
   XTRAIN_SIMT_FN int low(int b, int i) const {
     if (i >= queries.count) return keys.count;
     const int now = position(b, i), first = start != nullptr ? start[of_sequence(b, i)] : 0,
@@ -95,7 +95,7 @@ struct attention_arguments {
     return in_keys(end != nullptr ? end[of_sequence(b, i)] : position(b, i) + 1);
   }
 
-  /// From q·k to the score in powers of two, without ALiBi's bias.
+  /// Product q·k to score in powers of two, without ALiBi.
   template <bool Caps>
   XTRAIN_SIMT_FN float score(float product) const {
     if constexpr (Caps) {
@@ -103,7 +103,7 @@ struct attention_arguments {
     }
     return product * scale_in_powers;
   }
-  /// The slope of the bound at that score.
+  /// Derivative of the softcap.
   template <bool Caps>
   XTRAIN_SIMT_FN float cap_slope(float score) const {
     if constexpr (Caps) {
@@ -114,7 +114,7 @@ struct attention_arguments {
     }
     return 1.0f;
   }
-  /// 0 if p_ij is dropped, else 1 / (1 − probability). i and j are of the whole sequence.
+  /// 0 if p_ij is dropped, else 1 / (1 − probability). i, j: in the entire sequence.
   XTRAIN_SIMT_FN float kept_of(const random_site& site, int b, int head, int i, int j) const {
     const std::uint64_t head_of_all = static_cast<std::uint64_t>(b) * all_heads + first_head + static_cast<std::uint64_t>(head);
     const auto time = static_cast<std::uint64_t>(t);
@@ -129,28 +129,27 @@ struct attention_arguments {
   XTRAIN_SIMT_FN int in_keys(int position) const { return smaller(larger(position, keys.first), keys.first + keys.count) - keys.first; }
 };
 
-/// Sizes of tiles: what 255 registers and 99 KiB of shared memory hold.
+/// Tile sizes for 255 registers and 99 KiB of shared memory.
 template <class T, int D, bool Drops>
 struct attention_tiles {
   static constexpr bool is_short = D <= 64, is_long = D > 128;
   static constexpr int threads = is_16_bits<T> || !is_long ? 128 : 64;
-  static constexpr int rows = threads / warp_width * 16;  // of the side that a block owns
+  static constexpr int rows = threads / warp_width * 16;  // of the owned side
   static constexpr int forward_keys = is_long || (!is_16_bits<T> && !is_short) ? 16 : !is_16_bits<T> || (Drops && !is_short) ? 32 : 64;
-  static constexpr int backward_step = is_16_bits<T> && is_short ? 32 : 16;  // of the side that passes by
-  static constexpr int backward_stages =
-      is_16_bits<T> && !is_long ? 2 : 1;                                 // of that side's tiles: one is used while the next is on its way
-  static constexpr int columns = is_16_bits<T> || !is_long ? D : D / 2;  // of a result that registers hold: the others need another pass
-  static constexpr int stride = D + wide<T>;                             // 16 bytes more: eight rows lie in different banks
+  static constexpr int backward_step = is_16_bits<T> && is_short ? 32 : 16;  // of the other side
+  static constexpr int backward_stages = is_16_bits<T> && !is_long ? 2 : 1;  // its tiles: one in use, one in flight
+  static constexpr int columns = is_16_bits<T> || !is_long ? D : D / 2;      // of a result in registers: others need another pass
+  static constexpr int stride = D + wide<T>;                                 // 16 bytes more: eight rows lie in different banks
 };
 
-/// Keys that some query of a block attends to, and those that all do: [inner_from, inner_to), empty if that is larger.
+/// Keys visible to some query of a block; keys visible to all: [inner_from, inner_to), empty if reversed.
 struct key_range {
   int from, to, inner_from, inner_to;
 
-  /// Whether a tile of keys has some that some queries do not attend to. The same for all threads.
+  /// Some query does not see some key of the tile; equal for all threads.
   XTRAIN_SIMT_FN bool is_edge(int first, int count) const { return first < inner_from || first + count > inner_to; }
 };
-/// The ranges of all threads together. Each thread gives the queries of its row slots.
+/// Ranges over all threads, each with its row slots' queries.
 template <int Warps>
 XTRAIN_SIMT_FN void range_of_block(key_range& range, shared_array<int, 4 * Warps>& bounds) {
   XTRAIN_SIMT_UNROLL
@@ -172,15 +171,15 @@ XTRAIN_SIMT_FN void range_of_block(key_range& range, shared_array<int, 4 * Warps
   }
 }
 
-/// A tile of queries as a block owns it: what each lane knows of its rows.
+/// A block's tile of queries: each lane's rows.
 template <class T, int Threads>
 struct own_queries {
   static constexpr int slots = tensor_layout::row_slots;
-  int b, head, kv_head, first, k_count, offset;  // offset: a key at the position of query i is i + offset
-  int query[slots], low[slots], high[slots];     // of each row slot
+  int b, head, kv_head, first, k_count, offset;  // offset: the key at query i's position is i + offset
+  int query[slots], low[slots], high[slots];     // per row slot
   key_range range;
 
-  /// Tiles of later queries, which see more keys, come first; heads that share keys are neighbours.
+  /// Later tiles, which see more keys, come first; heads that share keys are adjacent.
   XTRAIN_SIMT_FN own_queries(const attention_arguments<T>& all, shared_array<int, 4 * Threads / warp_width>& bounds) {
     constexpr int count = Threads / warp_width * 16;
     b = block_z(), head = block_x(), kv_head = all.kv_head_of(head);
@@ -199,11 +198,11 @@ struct own_queries {
   XTRAIN_SIMT_FN bool sees(int slot, int j) const { return j >= low[slot] && j < high[slot]; }
 };
 
-/// sum += A · Bᵀ: 16 rows of D columns by the N rows of a tile.
-///   a(x)   the operand A of columns x … x + 15
+/// sum += A · Bᵀ: 16 rows of D columns by a tile's N rows.
+///   a(x)   operand A of columns x … x + 15
 template <class T, int D, int N, class A>
 XTRAIN_SIMT_FN void multiply_by_rows(fragment_c (&sum)[N / 8], const A& a, const T* tile, int stride) {
-  XTRAIN_SIMT_UNROLL_BY(D > 128 ? 2 : D / 16)  // of long heads, all operands at once would need more registers than there are
+  XTRAIN_SIMT_UNROLL_BY(D > 128 ? 2 : D / 16)  // long heads: all operands at once would exceed registers
   for (int x = 0; x < D; x += 16) {
     const fragment_a<T> a_x = a(x);
     XTRAIN_SIMT_UNROLL
@@ -215,7 +214,7 @@ XTRAIN_SIMT_FN void multiply_by_rows(fragment_c (&sum)[N / 8], const A& a, const
     }
   }
 }
-/// sum += P · B: P, 16 × N, is rounded to T; B is N rows of a tile.
+/// sum += P · B: P, 16 × N, rounded to T; B: N rows of a tile.
 template <class T, int N, int Columns>
 XTRAIN_SIMT_FN void multiply_by_columns(fragment_c (&sum)[Columns / 8], const fragment_c (&p)[N / 8], const T* tile, int stride) {
   XTRAIN_SIMT_UNROLL
@@ -230,10 +229,10 @@ XTRAIN_SIMT_FN void multiply_by_columns(fragment_c (&sum)[Columns / 8], const fr
     }
   }
 }
-/// Writes a warp's 16 rows of results, 16 bytes at a time.
-///   stage      room for them, of this warp alone; not free yet when this returns
+/// Writes a warp's 16 rows, 16 bytes at a time.
+///   stage         room for them, for this warp alone; still in use on return
 ///   value(e, x)   the lane's element e of columns x … x + 7
-///   row(i)     where row i goes, or null
+///   row(i)        row i's destination, or null
 template <class T, int D, class Value, class Row>
 XTRAIN_SIMT_FN void store_rows(T* stage, int stride, int d, bool aligned, const Value& value, const Row& row) {
   XTRAIN_SIMT_UNROLL
@@ -253,7 +252,7 @@ XTRAIN_SIMT_FN void store_rows(T* stage, int stride, int d, bool aligned, const 
   }
 }
 
-/// What the kernels of attention have in common; queries, keys and values are the caller's.
+/// Arguments without queries, keys and values.
 template <class T, class Kernel>
 [[nodiscard]] attention_arguments<T> attention_arguments_of(const Kernel& k) {
   const auto& s = k.shape;
@@ -280,13 +279,13 @@ template <class T, class Kernel>
   }
   return all;
 }
-/// Keys and values beside the queries, in the same rows.
+/// Keys and values in the queries' rows.
 template <class T>
 void take_keys_of_rows(attention_arguments<T>& all, const kernel::attention_shape& s) {
   all.k = all.q + s.key_offset(), all.v = all.q + s.value_offset();
   all.keys = {.count = all.t, .first = 0, .at = 0, .stride = s.row(), .head_stride = s.d, .sequence_stride = s.t * s.row()};
 }
-/// A block of queries, and a block of keys and values in a matrix of its own.
+/// A block of queries; a block of keys and values in another matrix.
 template <class T, class Kernel>
 void take_blocks(attention_arguments<T>& all, const Kernel& k) {
   const auto& s = k.shape;
@@ -303,7 +302,7 @@ void take_blocks(attention_arguments<T>& all, const Kernel& k) {
   all.aligned = all.aligned && is_aligned(k.kv.raw());
 }
 
-/// Calls f.template operator()<D, Drops, Caps>(). fp32 has one variant, whose settings are read as it runs: it is for checks, not for speed.
+/// Calls f.template operator()<D, Drops, Caps>(). fp32, for checks, has one variant with run-time settings.
 template <class T, class F>
 void with_attention_variant(std::size_t d, bool drops, bool caps, F&& f) {
   const auto of_size = [&]<int D>() {

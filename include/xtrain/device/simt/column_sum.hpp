@@ -13,7 +13,7 @@ namespace simt {
 
 inline constexpr std::size_t most_row_groups = 64;
 
-/// part_gc = sums of the columns of each group of `rows` rows. term.of<N>(i, j) is N neighbours of row i from column j on, as floats.
+/// part_gc = column sums per group of `rows` rows. term.of<N>(i, j): N neighbours of row i from column j on, as floats.
 template <class Term, int Width>
 struct column_parts {
   static constexpr int threads = 256, row_threads = 32, row_lanes = threads / row_threads, columns = row_threads * Width;
@@ -55,7 +55,7 @@ struct column_parts {
   }
 };
 
-/// sum_c += the parts of each column, rounded once.
+/// sum_c += a column's parts, rounded once.
 template <class G>
 struct add_column_parts {
   static constexpr int threads = 256;
@@ -76,7 +76,7 @@ struct add_column_parts {
 
 [[nodiscard]] constexpr std::size_t column_scratch_bytes(std::size_t c) { return most_row_groups * c * sizeof(float); }
 
-/// sum_c += columns of term, in `scratch` of column_scratch_bytes(c).
+/// sum_c += columns of term; `scratch` has column_scratch_bytes(c).
 template <int Width, launches Stream, class Term, class G>
 void launch_column_sum(Stream& stream, const Term& term, std::size_t n, std::size_t c, bool vectors, G* sum, void* scratch,
                        const token* range = nullptr) {

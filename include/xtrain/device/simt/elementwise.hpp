@@ -39,7 +39,7 @@ struct cast_op {
   }
 };
 
-/// A thread per vector of a row; rows in the grid's y, and beyond 65535 in steps of it.
+/// A thread per vector of a row; rows in the grid's y, beyond 65535 in steps.
 template <class T, int Width>
 struct copy_rows_launch {
   static constexpr int threads = 256;
@@ -121,7 +121,7 @@ struct square_of {
     const float value = widen(x[i]);
     return static_cast<double>(value * value);
   }
-  /// Of neighbours: added in double, since the squares of a model's gradients span more than a float's precision.
+  /// In double: squares of gradients span more than a float's precision.
   template <int N>
   XTRAIN_SIMT_FN double of(std::size_t i) const {
     const auto x_n = load<N>(x + i);

@@ -13,7 +13,7 @@ namespace xtrain {
 
 namespace simt {
 
-/// Element i of y is in row i / c; vectors lie in one row.
+/// Element i is in row i / c; vectors lie in one row.
 template <class T>
 struct embedding_op {
   const token* index;
@@ -41,11 +41,11 @@ struct embedding_op {
   }
 };
 
-/// What rows are sorted by: the table's row, then the place. Rows without one come last.
+/// Sort key: the table's row, then the place. Rows without one come last.
 inline constexpr std::uint64_t no_table_row = 0xffffffff;
 [[nodiscard]] XTRAIN_SIMT_FN std::uint64_t table_row_of(std::uint64_t key) { return key >> 32; }
 
-/// How many of `count` ascending keys are less than `key`. No two keys are equal.
+/// Number of `count` ascending, distinct keys below `key`.
 template <class Keys>
 XTRAIN_SIMT_FN int less_than(std::uint64_t key, const Keys& keys, int count) {
   int low = 0;
@@ -56,7 +56,7 @@ XTRAIN_SIMT_FN int less_than(std::uint64_t key, const Keys& keys, int count) {
   }
   return low;
 }
-/// Where an ascending run and the one after it, of up to `width` keys each, are merged: the place of key i among both. `n` is the number of all keys.
+/// Place of key i in the merge of its ascending run with the adjacent one, of up to `width` keys each; `n`: number of all keys.
 template <class Keys>
 XTRAIN_SIMT_FN int place_in_merged(int i, int width, int n, const Keys& keys) {
   const int run = i / width, first = run / 2 * 2 * width, other = (run % 2 == 0 ? run + 1 : run - 1) * width;
@@ -66,7 +66,7 @@ XTRAIN_SIMT_FN int place_in_merged(int i, int width, int n, const Keys& keys) {
              keys(i), [&](int j) { return keys(other + j); }, others);
 }
 
-/// Keys of rows, ascending within each tile.
+/// Keys of rows, ascending per tile.
 struct sort_tiles {
   static constexpr int threads = 256, tile = 1024;
   struct shared {
@@ -98,7 +98,7 @@ struct sort_tiles {
     for (int i = thread(); i < count; i += threads) keys[begin + i] = s.keys[from + i];
   }
 };
-/// Runs of `width` keys become runs of twice as many.
+/// Merges runs of `width` keys in pairs.
 struct merge_runs {
   const std::uint64_t* from;
   std::uint64_t* to;
@@ -107,7 +107,7 @@ struct merge_runs {
     to[place_in_merged(static_cast<int>(i), width, n, [&](int j) { return from[j]; })] = from[i];
   }
 };
-/// Sorts rows by the table's rows, stably, in 2 · n words.
+/// Sorts rows stably by table row, in 2 · n words.
 ///   returns   n ascending keys
 template <launches Stream>
 [[nodiscard]] const std::uint64_t* launch_sort(Stream& stream, const token* index, int n, std::int64_t v, token first, token padding,
@@ -121,7 +121,7 @@ template <launches Stream>
   return from;
 }
 
-/// A block per sorted row and range of columns; the first of those with the same row of the table adds all of them, in their order, each rounded to G.
+/// A block per sorted row and range of columns; the first of equal table rows adds all, in order, each rounded to G.
 template <class T, class G, int Width>
 struct embedding_backward_rows {
   static constexpr int threads = 128, columns = threads * Width;
@@ -141,7 +141,7 @@ struct embedding_backward_rows {
     if (j >= c) return;
     G* const to = dtable + static_cast<std::size_t>(row) * c + j;
     vector_of<G, Width> sum = load<Width>(static_cast<const G*>(to));
-    constexpr int at_once = 4;  // loads that wait for each other's memory, not for each other's sums
+    constexpr int at_once = 4;  // loads in flight together; sums stay in order
     bool is_more = true;
     for (int i = begin; is_more; i += at_once) {
       vector_of<T, Width> dy_n[at_once];
@@ -162,7 +162,7 @@ struct embedding_backward_rows {
   }
 };
 
-/// A block per row; a thread per Width pairs (i, i + d/2) of a head.
+/// A block per row, a thread per Width pairs (i, i + d/2) of a head.
 template <class T, int Width>
 struct rotary_rows {
   static constexpr int threads = 128;

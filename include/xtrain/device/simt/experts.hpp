@@ -1,4 +1,4 @@
-// Mixture of experts: a warp routes a row; slots are counted and given out by a block per expert, in the order of rows.
+// Mixture of experts: a warp routes a row; a block per expert counts and assigns slots in row order.
 #pragma once
 
 #include <cmath>
@@ -13,10 +13,10 @@ namespace xtrain {
 
 namespace simt {
 
-/// NaN counts as −∞: choices are experts that exist, whatever the logits are.
+/// NaN counts as −∞: choices exist for any logits.
 XTRAIN_SIMT_FN float ordered(float x) { return x == x ? x : -INFINITY; }
 
-/// Probabilities, choices and weights of a row.
+/// A row's probabilities, choices, weights.
 template <class M, class T>
 struct route_rows {
   static constexpr int threads = 256, rows_of_block = threads / warp_width;
@@ -25,7 +25,7 @@ struct route_rows {
 
   XTRAIN_SIMT_FN void operator()(shared&) const {
     const std::size_t i = static_cast<std::size_t>(block_x()) * rows_of_block + static_cast<std::size_t>(warp());
-    if (i >= k.n) return;  // the whole warp
+    if (i >= k.n) return;  // the entire warp
     const int experts = static_cast<int>(k.experts), choices = static_cast<int>(k.choices);
     const T* const x = k.logits_ne.raw() + i * k.experts;
     float* const p = k.probability_ne.raw() + i * k.experts;
@@ -38,7 +38,7 @@ struct route_rows {
     for (int e = lane(); e < experts; e += warp_width) sum += exp(widen(x[e]) - largest);
     sum = warp_sum(sum);
     for (int e = lane(); e < experts; e += warp_width) p[e] = exp(widen(x[e]) - largest) / sum;
-    // the largest logit that is not chosen yet; among equal logits the first
+    // largest logit not yet chosen; among equals the first
     float last = INFINITY, chosen = 0;
     int last_expert = -1;
     for (int j = 0; j < choices; ++j) {
@@ -66,7 +66,7 @@ struct route_rows {
   }
 };
 
-/// A block per expert: the slots that it gets, without padding too, and its load.
+/// A block per expert: its slots, also without padding, and its load.
 template <class M, class T>
 struct count_slots {
   static constexpr int threads = row_threads;
@@ -99,7 +99,7 @@ struct count_slots {
   }
 };
 
-/// A block per expert: its rows in their order.
+/// A block per expert: its rows in order.
 template <class M, class T>
 struct give_slots {
   static constexpr int threads = row_threads;
@@ -148,7 +148,6 @@ struct ranges_work {
   }
 };
 
-/// A warp per row.
 template <class M, class T>
 struct routing_backward_rows {
   static constexpr int threads = 256, rows_of_block = threads / warp_width;
@@ -157,7 +156,7 @@ struct routing_backward_rows {
 
   XTRAIN_SIMT_FN void operator()(shared&) const {
     const std::size_t i = static_cast<std::size_t>(block_x()) * rows_of_block + static_cast<std::size_t>(warp());
-    if (i >= k.n) return;  // the whole warp
+    if (i >= k.n) return;  // the entire warp
     const float* const p = k.probability_ne.raw() + i * k.experts;
     const token* const choice = k.choice_nk.raw() + i * k.choices;
     const float* const weight = k.weight_nk.raw() + i * k.choices;
@@ -181,7 +180,7 @@ struct routing_backward_rows {
   }
 };
 
-/// Elements of y: vectors lie in one row.
+/// Vectors lie in one row.
 template <class T>
 struct combine_op {
   const token* slot;
@@ -211,7 +210,7 @@ struct combine_op {
   }
 };
 
-/// A block per slot's row. dx may alias x: each element is read before it is written, by the same thread.
+/// A block per slot's row. dx may alias x: the same thread reads, then writes.
 template <class T>
 struct combine_backward_rows {
   static constexpr int threads = 128;
@@ -241,7 +240,6 @@ struct combine_backward_rows {
   }
 };
 
-/// One block.
 template <class M, class T>
 struct balance_block {
   static constexpr int threads = row_threads;
@@ -257,7 +255,7 @@ struct balance_block {
     slots = block_sum<threads>(slots, s.counts);
     if (slots == 0) {
       for (auto e = static_cast<std::size_t>(thread()); e < k.experts; e += threads) k.dprobability_e.raw()[e] = 0.0f;
-      return;  // the whole block
+      return;  // the entire block
     }
     const auto rows = static_cast<float>(static_cast<std::size_t>(slots) / k.choices);
     const float weight = static_cast<float>(k.weight) * static_cast<float>(k.experts);

@@ -1,4 +1,4 @@
-// The products of a layer's experts, one launch: blocks look up in the ranges whose tile of rows they have.
+// Products of a layer's experts in one launch: blocks find their tile of rows in the ranges.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace xtrain {
 
 namespace simt {
 
-/// Blocks: columns; tiles of the rows of all experts, one expert's after another's, and as many blocks as there may be tiles.
+/// Blocks: columns; tiles of rows, expert after expert, for the maximum number of tiles.
 template <class T, class C, bool TransposeB>
 struct grouped_tiles {
   using product = matmul_tiles<T, C, false, TransposeB>;
@@ -31,14 +31,14 @@ struct grouped_tiles {
       if (tile < tiles) break;
       tile -= tiles;
     }
-    if (e == experts) return;  // the whole block
+    if (e == experts) return;  // the entire block
     const auto first = static_cast<std::size_t>(range_e2[2 * e]);
     one.multiply_tile(s, one.a + first * one.lda, one.b + static_cast<std::size_t>(e) * distance, one.c + first * one.ldc, rows, one.k,
                       tile * product::tile_m);
   }
 };
 
-/// The gradient of the weights. Blocks: columns, rows, experts.
+/// Weight gradient. Blocks: columns, rows, experts.
 template <class T, class C>
 struct grouped_weight_tiles {
   using product = matmul_tiles<T, C, true, false>;
@@ -51,7 +51,7 @@ struct grouped_weight_tiles {
   XTRAIN_SIMT_FN void operator()(shared& s) const {
     const auto e = static_cast<std::size_t>(block_z());
     const int depth = range_e2[2 * e + 1];
-    if (depth == 0 && one.accumulate) return;  // the whole block
+    if (depth == 0 && one.accumulate) return;  // the entire block
     const auto first = static_cast<std::size_t>(range_e2[2 * e]);
     one.multiply_tile(s, one.a + first * one.lda, one.b + first * one.ldb, one.c + e * distance, one.m, depth, block_y() * product::tile_m);
   }
@@ -65,7 +65,7 @@ requires(simt::up_to_float<T>&& simt::up_to_float<C>) void run_kernel(S& stream,
   if (k.experts == 0 || k.m == 0 || k.n == 0) return;
   const int columns = simt::blocks_of(k.n, simt::matmul_tiles<T, C, false, false>::tile_n);
   constexpr std::size_t height = simt::matmul_tiles<T, C, false, false>::tile_m;
-  const bool apart = k.distance % simt::wide<T> == 0;  // whether all matrices are aligned if the first is
+  const bool apart = k.distance % simt::wide<T> == 0;  // all matrices are aligned if the first is
   if (k.transpose_a) {
     using tiles = simt::grouped_weight_tiles<T, C>;
     auto one = simt::tiles_of<typename tiles::product>(k.of(0, 0, k.k), nullptr);
@@ -78,7 +78,7 @@ requires(simt::up_to_float<T>&& simt::up_to_float<C>) void run_kernel(S& stream,
     using tiles = simt::grouped_tiles<T, C, decltype(b)::value>;
     auto one = simt::tiles_of<typename tiles::product>(k.of(0, 0, k.m), nullptr);
     one.aligned_b = one.aligned_b && apart;
-    // an expert with rows fills all of its tiles but the last
+    // an expert fills all its tiles but the last
     const std::size_t most = (k.m + std::min(k.m, k.experts) * (height - 1)) / height;
     stream.launch(tiles{one, k.range_e2.raw(), static_cast<int>(k.experts), k.distance}, {columns, static_cast<int>(most), 1});
   });

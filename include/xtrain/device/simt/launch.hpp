@@ -1,4 +1,4 @@
-// How kernels of the library become launches of the dialect, for every stream that can launch.
+// The library's kernels as launches of the dialect, for every stream that launches.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@
 
 namespace xtrain::simt {
 
-/// A stream with launch(kernel, grid_size). It says so; a member's presence is not enough.
+/// A stream with launch(kernel, grid_size), by declaration.
 template <class Stream>
 concept launches = Stream::launches_simt;
-/// Properties of a device whose stream launches: scratch memory depends on sizes alone.
+/// Properties of such a device: scratch memory depends on sizes alone.
 template <class Properties>
 concept of_simt_device = Properties::is_simt;
 
@@ -26,27 +26,27 @@ template <class T>
 [[nodiscard]] bool is_aligned(const T* at, std::size_t bytes = 16) {
   return reinterpret_cast<std::uintptr_t>(at) % bytes == 0;
 }
-/// Whether all of these may be accessed in vectors; a null pointer may.
+/// Vector access is possible; null pointers count as aligned.
 template <class... T>
 [[nodiscard]] bool all_aligned(const T*... at) {
   return (is_aligned(at) && ...);
 }
 [[nodiscard]] inline float narrowed(double value) { return static_cast<float>(value); }
 
-/// Calls f(std::true_type) or f(std::false_type): a setting becomes a template argument where its code costs registers.
+/// Calls f(std::true_type) or f(std::false_type), for settings whose code costs registers.
 template <class F>
 void choose(bool setting, F&& f) {
   if (setting) f(std::true_type{});
   else f(std::false_type{});
 }
 
-/// Consecutive rows of a batch whose range is in device memory: the elements first · width … (first + count) · width − 1. Null: all.
+/// Rows of a batch with a range in device memory: elements first · width … (first + count) · width − 1. Null: all.
 struct row_range {
   const token* range = nullptr;
   std::size_t width = 0;
 };
 
-/// op.at<N>(i) handles N neighbours from element i on; vectors where all operands are aligned.
+/// op.at<N>(i): N neighbours from element i on; vectors if operands are aligned.
 template <class Op, int Width>
 struct each_element {
   static constexpr int threads = 256;
@@ -70,8 +70,7 @@ struct each_element {
   }
 };
 
-/// Launches an op on n elements.
-///   vectors   whether all operands are aligned, and rows too
+///   vectors   operands and rows are aligned
 template <int Width, launches Stream, class Op>
 void launch_each(Stream& stream, const Op& op, std::size_t n, bool vectors, row_range rows = {}) {
   if (n == 0) return;
@@ -80,7 +79,7 @@ void launch_each(Stream& stream, const Op& op, std::size_t n, bool vectors, row_
   else stream.launch(each_element<Op, 1>{op, n, rows}, {blocks_of(n, 256), 1, 1});
 }
 
-/// work(i) for every i < n, a thread each.
+/// work(i) for i < n, a thread each.
 template <class Work>
 struct each_item {
   static constexpr int threads = 128;
@@ -97,17 +96,16 @@ void launch_items(Stream& stream, const Work& work, std::size_t n) {
   if (n > 0) stream.launch(each_item<Work>{work, n}, {blocks_of(n, 128), 1, 1});
 }
 
-/// A block for each of n rows.
+/// A block per row.
 inline constexpr int row_threads = 256;
 template <launches Stream, class Rows>
 void launch_rows(Stream& stream, const Rows& rows, std::size_t n) {
   if (n > 0) stream.launch(rows, {static_cast<int>(n), 1, 1});
 }
 
-/// Whether a token is one of v.
 XTRAIN_SIMT_FN bool is_inside(token id, std::size_t v) { return id >= 0 && static_cast<std::size_t>(id) < v; }
 
-/// Elements of T that a thread handles at once: 16 bytes.
+/// Elements per thread: 16 bytes.
 template <class T>
 inline constexpr int elements_of = 16 / static_cast<int>(sizeof(T));
 

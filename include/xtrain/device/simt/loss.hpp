@@ -1,4 +1,4 @@
-// The head and its loss: logits of a chunk of rows by a product, their loss and gradient by a block per row, then the products of the backward pass.
+// Head and loss: logits of a chunk by a product, loss and gradient by a block per row, then the backward's products.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace xtrain {
 
 namespace simt {
 
-/// Settings of a loss over logits, in fp32.
+/// Settings in fp32.
 struct cross_entropy_settings {
   float z_loss, label_smoothing, log_z_loss, softcap;
   double gradient_scale;
@@ -74,18 +74,18 @@ struct cross_entropy_rows {
   }
 };
 
-/// Elements of a chunk of logits: 512 MiB of fp32. Tests set less.
+/// Elements per chunk of logits: 512 MiB of fp32; less in tests.
 inline std::size_t logit_elements = std::size_t{128} << 20;
-/// Rows of a chunk of logits, in tiles of 128 rows. A chunk reads all weights twice and updates all their gradients: with fewer
-/// rows a vocabulary of 150,000 takes more time for these than for its products, and dx has fewer tiles than a GPU has processors.
+/// Rows per chunk, in tiles of 128. A chunk reads all weights twice and updates all their gradients: fewer rows make this slower than products for a
+/// vocabulary of 150,000, and leave dx fewer tiles than a GPU has processors.
 [[nodiscard]] inline std::size_t logit_rows(std::size_t n, std::size_t v) {
   const std::size_t rows = std::max<std::size_t>(logit_elements / std::max<std::size_t>(v, 1) / 128 * 128, 128);
   return std::min(n, rows);
 }
-/// Distance between rows of logits: a multiple of 16 elements, so that rows of any vocabulary are aligned.
+/// A multiple of 16 elements aligns rows of any vocabulary.
 [[nodiscard]] constexpr std::size_t logit_stride(std::size_t v) { return parts_of(v, 16) * 16; }
 
-/// Where the parts of the scratch memory begin.
+/// Begins of the scratch memory's parts.
 struct head_scratch {
   std::size_t logits, dlogits, columns, bytes;
 };

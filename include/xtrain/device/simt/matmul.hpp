@@ -1,4 +1,4 @@
-// Products: tiles of 128 × 128 of C, the operands' tiles on their way in three stages. On NVIDIA GPUs cuBLASLt computes products; this is its fallback.
+// Products in tiles of 128 × 128 of C, operands' tiles in three stages. On NVIDIA GPUs this is the fallback of cuBLASLt.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct matmul_tiles {
   struct shared {
     shared_array<T, stages * a_rows * a_stride> a;
     shared_array<T, stages * b_rows * b_stride> b;
-    shared_array<float, threads / warp_width * 16 * out_stride> out;  // 16 rows of each warp, on their way from lanes to rows
+    shared_array<float, threads / warp_width * 16 * out_stride> out;  // 16 rows per warp, between lanes and rows
   };
   const T *a, *b, *bias;
   C* c;
@@ -30,7 +30,7 @@ struct matmul_tiles {
   std::size_t lda, ldb, ldc;
   float alpha;
   bool accumulate, aligned_a, aligned_b, aligned_c;
-  const token* range;  // of rows of a and c, or with TransposeA of a and b; null: all
+  const token* range;  // rows of a and c, with TransposeA of a and b; null: all
 
   XTRAIN_SIMT_FN void operator()(shared& s) const {
     const T *a_at = a, *b_at = b;
@@ -43,10 +43,10 @@ struct matmul_tiles {
       else c_at += first * ldc, rows = range[1];
     }
     const int m0 = block_y() * tile_m;
-    if (m0 >= rows) return;  // the whole block
+    if (m0 >= rows) return;  // the entire block
     multiply_tile(s, a_at, b_at, c_at, rows, depth, m0);
   }
-  /// The tile of c from row m0 and this block's column on; c has `rows` rows.
+  /// The tile of c from row m0 and the block's column on; c has `rows` rows.
   XTRAIN_SIMT_FN void multiply_tile(shared& s, const T* a_at, const T* b_at, C* c_at, int rows, int depth, int m0) const {
     const int n0 = block_x() * tile_n;
     const int row = warp() / warps_n * warp_m, column = warp() % warps_n * warp_n;
@@ -70,7 +70,7 @@ struct matmul_tiles {
     for (int step = 0; step < stages - 1; ++step) bring(step);
     for (int step = 0; step < steps; ++step) {
       wait_for_copies<stages - 2>();
-      sync();  // this step's tiles have arrived, and no thread reads the tiles that the next copies replace
+      sync();  // this step's tiles have arrived; tiles to be replaced are no longer read
       bring(step + stages - 1);
       const T* const a_tile = s.a.at(step % stages * a_rows * a_stride);
       const T* const b_tile = s.b.at(step % stages * b_rows * b_stride);
@@ -115,7 +115,7 @@ struct matmul_tiles {
   }
 
  private:
-  /// Neighbours of a row of C, from column x on.
+  /// A row's neighbours in C from column x on.
   XTRAIN_SIMT_FN void write(C* to, int x, const float* sums) const {
     constexpr int width = wide<C>;
     const int exist = smaller(width, n - x);

@@ -1,4 +1,4 @@
-// Optimizers that see whole matrices, and AdamW with moments of eight bits.
+// Optimizers over entire matrices, and AdamW with eight-bit moments.
 #pragma once
 
 #include <cmath>
@@ -18,11 +18,11 @@ namespace xtrain {
 
 namespace simt {
 
-/// The index of the fraction nearest to value / scale, as detail::dynamic_code_of of the reference finds it.
+/// Index of the fraction nearest to value / scale, as the reference's detail::dynamic_code_of.
 XTRAIN_SIMT_FN std::uint8_t dynamic_code_of(const table_256& levels, float value, float scale, bool is_signed) {
   const float fraction = scale > 0.0f ? ::fabsf(value) / scale : 0.0f;
   const bool is_negative = is_signed && value < 0.0f;
-  // the first index from `low` on whose midpoint is not below the fraction; the largest fraction, 1, has no negative counterpart
+  // first index from `low` on with midpoint not below the fraction; the largest fraction, 1, has no negative counterpart
   int low = is_signed ? dynamic_code::signed_zero : 0, high = is_negative ? 254 : 255;
   while (low < high) {
     const int middle = (low + high) / 2;
@@ -52,7 +52,7 @@ struct adamw_8bit_blocks {
   table_256 signed_levels, unsigned_levels;
 
   XTRAIN_SIMT_FN void operator()(shared& s) const {
-    if (scalars->applies == 0) return;  // the whole grid
+    if (scalars->applies == 0) return;  // the entire grid
     const auto block = static_cast<std::size_t>(block_x());
     const std::size_t i = thread_of_grid(threads);
     const bool exists = i < n;
@@ -73,7 +73,7 @@ struct adamw_8bit_blocks {
       m_code[i] = dynamic_code_of(signed_levels, m, m_largest, true);
       v_code[i] = dynamic_code_of(unsigned_levels, v, v_largest, false);
     }
-    if (thread() == 0) m_scale[block] = m_largest, v_scale[block] = v_largest;  // read by all before the barriers of block_max
+    if (thread() == 0) m_scale[block] = m_largest, v_scale[block] = v_largest;  // all have read them before block_max's barriers
   }
 };
 
@@ -115,7 +115,7 @@ struct muon_work {
   }
 };
 
-/// Where elements of a range lie in their matrix.
+/// Elements of a range in their matrix.
 struct matrix_range {
   std::size_t n, columns, first;
   XTRAIN_SIMT_FN std::size_t row(std::size_t i) const { return (first + i) / columns - first / columns; }
@@ -123,7 +123,7 @@ struct matrix_range {
   [[nodiscard]] std::size_t rows() const { return n == 0 ? 0 : (first + n - 1) / columns - first / columns + 1; }
 };
 
-/// A block per row: Σ g² of its elements.
+/// A block per row: Σ g².
 template <class G>
 struct row_squares {
   static constexpr int threads = row_threads;
@@ -147,7 +147,7 @@ struct row_squares {
     if (thread() == 0) row_sum[row] += sum;
   }
 };
-/// A thread per column and group of rows; then the groups in their order.
+/// A thread per column and group of rows; then groups in order.
 template <class G>
 struct column_squares {
   static constexpr int threads = row_threads;
@@ -185,7 +185,6 @@ struct add_column_squares {
   }
 };
 
-/// One block.
 template <class M, class F>
 struct factors_block {
   static constexpr int threads = row_threads;
@@ -212,7 +211,7 @@ struct factors_block {
   }
 };
 
-/// Σ g²/v, with v updated on the way.
+/// Σ g²/v; updates v.
 template <class G, class F>
 struct vector_term {
   const kernel::step_scalars* scalars;
@@ -252,7 +251,7 @@ struct adafactor_launch {
 
   XTRAIN_SIMT_FN void operator()(shared& s) const {
     const kernel::step_scalars& scalars = *k.scalars_1.raw();
-    if (scalars.applies == 0) return;  // the whole grid
+    if (scalars.applies == 0) return;  // the entire grid
     if (thread() == 0) {
       const kernel::adafactor_rate& r = k.rate;
       const double own = scalars.learning_rate * r.learning_rate_factor;
@@ -269,7 +268,7 @@ struct adafactor_launch {
     const std::size_t i = thread_of_grid(threads);
     if (i >= k.n) return;
     const matrix_range range{k.n, k.columns, k.first};
-    float divisor = 0;  // the square root of the second moment
+    float divisor = 0;  // square root of the second moment
     if (k.v_n.empty()) {
       const double of_row = ::sqrt(static_cast<double>(k.row_r.raw()[range.row(i)]) / *k.mean_1.raw());
       divisor = static_cast<float>(of_row) * sqrt(static_cast<float>(k.column_c.raw()[range.column(i)]));

@@ -1,4 +1,4 @@
-// Norms. A row belongs to a warp if it has up to 1024 channels, to a block if it has more. Rows in vectors are read once and kept in registers.
+// Norms: a warp per row up to 1024 channels, else a block. Vectorized rows are read once and stay in registers.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@ namespace simt {
 inline constexpr int norm_threads = 256, norm_vectors = 4;
 inline constexpr int most_norm_blocks = 256;
 
-/// How a block's threads divide rows of T.
-///   RowThreads   threads of a row: a warp, or the block
-///   Vectors      vectors of a row that a thread holds; 0: elements are read one by one, as often as they are needed
+/// Division of rows of T among a block's threads.
+///   RowThreads   threads per row: a warp, or the block
+///   Vectors      vectors per thread; 0: single elements, read as often as needed
 template <class T, int RowThreads, int Vectors>
 struct norm_rows {
   static constexpr int width = Vectors == 0 ? 1 : elements_of<T>;
@@ -30,7 +30,7 @@ struct norm_rows {
   XTRAIN_SIMT_FN static int row_thread() { return thread() % RowThreads; }
   XTRAIN_SIMT_FN static std::size_t row_of_block() { return static_cast<std::size_t>(thread() / RowThreads); }
 
-  /// The sum over the threads of a row, for each of them.
+  /// Over a row's threads, for each.
   template <class Shared>
   XTRAIN_SIMT_FN static float sum(float value, Shared& s) {
     if constexpr (RowThreads == warp_width) return warp_sum(value);
@@ -41,7 +41,7 @@ struct norm_rows {
     if constexpr (RowThreads == warp_width) a = warp_sum(a), b = warp_sum(b);
     else block_sums<norm_threads>(a, b, s.parts, s.more_parts);
   }
-  /// f(vector's number, first channel) for each of this thread's vectors.
+  /// f(vector's number, first channel) per vector of this thread.
   template <class F>
   XTRAIN_SIMT_FN static void each(int c, F&& f) {
     if constexpr (Vectors == 0) {
@@ -60,7 +60,7 @@ struct norm_shared {
   warp_parts<float, norm_threads> parts, more_parts;
 };
 
-/// Calls f with norm_rows for rows of c channels.
+/// Calls f with norm_rows for c channels.
 ///   vectors   all rows are aligned
 template <class T, class F>
 void with_norm_rows(std::size_t c, bool vectors, F&& f) {
@@ -70,7 +70,7 @@ void with_norm_rows(std::size_t c, bool vectors, F&& f) {
   else f(norm_rows<T, warp_width, norm_vectors>{});
 }
 
-/// Normalized rows: rms_norm, and layer_norm with Centered.
+/// rms_norm, or layer_norm with Centered.
 template <class T, class Rows, bool Centered>
 struct norm_forward {
   static constexpr int threads = norm_threads;
@@ -84,7 +84,7 @@ struct norm_forward {
 
   XTRAIN_SIMT_FN void operator()(shared& s) const {
     const std::size_t row = static_cast<std::size_t>(block_x()) * Rows::rows_of_block + Rows::row_of_block();
-    const bool exists = row < n;  // a warp without a row goes along: barriers are for all
+    const bool exists = row < n;  // warps without a row continue: barriers are for all
     const T* const x_c = x + (exists ? row : 0) * static_cast<std::size_t>(c);
     constexpr int width = Rows::width;
     constexpr bool keeps = Rows::most_channels != 0;
@@ -135,8 +135,8 @@ struct norm_forward {
   }
 };
 
-/// dx, and sums over the rows of each block of dy · x̂ (dweight) and of dy (dbias): part_bc, bias_part_bc. A thread's channels are the same in every row,
-/// so that it adds in registers; warps of a block are added in their order.
+/// dx, and per block sums over rows of dy · x̂ (dweight) and dy (dbias): part_bc, bias_part_bc. A thread has the same channels in every row and adds in
+/// registers; warps are added in order.
 ///   part   null: no sums
 template <class T, class Rows, bool Centered>
 struct norm_backward {
@@ -184,7 +184,7 @@ struct norm_backward {
       if constexpr (Centered) Rows::sums(g_sum, gx_sum, s);
       else gx_sum = Rows::sum(gx_sum, s);
       const float g_mean = g_sum / static_cast<float>(c), gx_mean = gx_sum / static_cast<float>(c);
-      if (!exists) continue;  // of its warp alone: where a block has one row, it exists
+      if (!exists) continue;  // its warp alone; a block with one row has it
       Rows::each(c, [&](int v, int j) {
         vector_of<T, width> x_n, dy_n;
         if constexpr (keeps) x_n = x_kept[v], dy_n = dy_kept[v];
@@ -237,7 +237,7 @@ struct norm_backward {
   }
 };
 
-/// dy · x̂, whose column sums are dweight: for rows that are not kept in registers.
+/// dy · x̂, whose column sums are dweight: for rows not in registers.
 template <class T, bool Centered>
 struct weight_gradient_term {
   const T *x, *dy;
@@ -255,7 +255,7 @@ struct weight_gradient_term {
   }
 };
 
-/// Parts of dweight and dbias, or of the column sums where rows are not kept in registers.
+/// Parts of dweight and dbias, or of column sums.
 [[nodiscard]] constexpr std::size_t norm_scratch_bytes(std::size_t n, std::size_t c, bool centered) {
   const std::size_t blocks = std::max<std::size_t>(most_row_groups, std::min<std::size_t>(n, most_norm_blocks));
   return blocks * c * sizeof(float) * (centered ? 2 : 1);
@@ -296,7 +296,7 @@ void launch_norm_backward(Stream& stream, std::size_t n, std::size_t c, const T*
   });
 }
 
-// ---- the norm of query and key heads ----
+// ---- query and key heads ----
 
 /// A warp per head of a row: h query heads, k key heads; value heads are copied. dx may alias dy.
 template <class T, bool Backward, int Width>
@@ -312,7 +312,7 @@ struct head_norm_launch {
   XTRAIN_SIMT_FN void operator()(shared&) const {
     const auto i = static_cast<std::size_t>(block_x());
     const int head = block_y() * heads_of_block + warp(), heads = h + 2 * k;
-    if (head >= heads) return;  // the whole warp
+    if (head >= heads) return;  // the entire warp
     const std::size_t at = (i * static_cast<std::size_t>(heads) + static_cast<std::size_t>(head)) * static_cast<std::size_t>(d);
     const T *const x_d = x + at, *const dy_d = dy + (Backward ? at : 0);
     T* const y_d = y + at;
@@ -354,13 +354,13 @@ struct head_norm_launch {
   }
 
  private:
-  /// f(first element) for each of this lane's vectors.
+  /// f(first element) per vector of this lane.
   template <class F>
   XTRAIN_SIMT_FN void each(F&& f) const {
     for (int j = lane() * Width; j < d; j += warp_width * Width) f(j);
   }
 };
-/// Launches it: vectors of 4 elements, of which 32 lanes hold a head of 128.
+/// Vectors of 4 elements: 32 lanes hold a head of 128.
 template <bool Backward, launches Stream, class T, class R>
 void launch_head_norm(Stream& stream, std::size_t n, std::size_t h, std::size_t k, std::size_t d, const T* x, const T* query, const T* key,
                       const T* dy, T* y, R* rstd, double epsilon) {
@@ -377,7 +377,7 @@ template <class T>
 struct head_gradient_term {
   const T *x, *dy;
   const float* rstd;
-  unsigned heads;  // divided by in 32 bits
+  unsigned heads;  // for 32-bit division
   std::size_t first, h_and_k, row, d;
   template <int N>
   XTRAIN_SIMT_FN vector_of<float, N> of(std::size_t i, std::size_t j) const {

@@ -102,7 +102,7 @@ struct preference_work {
   }
 };
 
-/// One block: the estimate of the divergence is a mean over all answers.
+/// One block: the divergence is a mean over all answers.
 template <class M>
 struct kto_block {
   static constexpr int threads = row_threads;
@@ -173,13 +173,12 @@ struct value_work {
     const double clipped = smaller(larger(value, old - k.epsilon), old + k.epsilon);
     const double plain = (value - wanted) * (value - wanted), of_clipped = (clipped - wanted) * (clipped - wanted);
     k.loss_n.raw()[i] = exists ? 0.5 * larger(plain, of_clipped) : 0.0;
-    // forward: loss = ½ · max(plain, of_clipped), of which the second does not depend on a value outside its bounds
+    // forward: loss = ½ · max(plain, of_clipped); the second is constant outside its bounds
     k.dvalue_n.raw()[i] = !exists || of_clipped > plain ? 0.0 : value - wanted;
     k.is_clipped_n.raw()[i] = exists && of_clipped > plain ? 1.0 : 0.0;
   }
 };
 
-/// A block per sequence.
 template <class M>
 struct grpo_rows {
   static constexpr int threads = row_threads;
@@ -218,7 +217,7 @@ struct grpo_rows {
       double of_token = 0, dlogp = 0;
       if (advantage != 0.0) {
         of_token = -smaller(ratio * advantage, clipped * advantage);
-        // forward: ratio = exp(log p − old); with sequence_ratio each of count losses depends on each of count log p, by 1 / count
+        // forward: ratio = exp(log p − old); with sequence_ratio each of count losses depends on count log p, by 1 / count each
         dlogp = ratio * advantage <= clipped * advantage ? -ratio * advantage : 0.0;
       }
       if (k.beta != 0.0) {

@@ -1,4 +1,4 @@
-// Optimizer updates: an element per thread and turn. Scalars of the step are read and prepared once per block.
+// Optimizer updates: an element per thread and turn; a step's scalars are prepared once per block.
 #pragma once
 
 #include <xtrain/device/kernel/optimizer.hpp>
@@ -9,19 +9,19 @@ namespace xtrain {
 
 namespace simt {
 
-/// Scalars in double take a thread longer than an update: blocks are few, and go through the elements in turns.
+/// Double-precision scalars cost more than an update: few blocks, in turns over elements.
 inline constexpr int most_optimizer_blocks = 2048;
 
-/// What every element of a step needs, in fp32; computed in double by one thread.
+/// Per step, in fp32; computed in double by one thread.
 struct step_of_block {
   float rate = 0, decay = 0, gradient_scale = 0, correction1 = 1, correction2 = 1;
   bool applies = false;
 };
 
-/// Weights and where they are stored.
+/// Weights and their storage.
 template <class P, class M>
 struct weights {
-  M* master;  // null: the parameters are their own master copy
+  M* master;  // null: no master copy
   P* parameter;
 
   XTRAIN_SIMT_FN float load(std::size_t i) const { return master != nullptr ? widen(master[i]) : widen(parameter[i]); }
@@ -31,7 +31,7 @@ struct weights {
   }
 };
 
-/// Random words of an element: the parameter's, and the state's, which the next site draws.
+/// An element's random words: the parameter's, and the state's at the next site.
 struct rounding_words {
   random_site random;
   bool stochastic;
@@ -54,7 +54,7 @@ struct optimizer_launch {
     shared_array<step_of_block, 1> step;
   };
   const kernel::step_scalars* scalars;
-  const double* corrections;  // null: the rule has no corrections
+  const double* corrections;  // null: no corrections
   double learning_rate_factor, weight_decay;
   std::size_t n;
   Rule rule;

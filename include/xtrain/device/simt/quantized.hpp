@@ -1,4 +1,4 @@
-// Weights that are integers of few bits, and rounding to such integers for quantization-aware training.
+// Weights as integers of few bits, and rounding for quantization-aware training.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace xtrain {
 
 namespace simt {
 
-/// Tables of constants travel with the kernel: device code cannot index a constant of the host.
+/// Constant tables travel with the kernel: device code cannot index a host constant.
 struct table_256 {
   float level[256];
 };
@@ -83,7 +83,7 @@ struct dequantize_rows_op {
 template <class T>
 struct dequantize_blocks_op {
   block_format format;
-  std::uint32_t log2_numbers, bytes;  // of a block
+  std::uint32_t log2_numbers, bytes;  // per block
   const std::uint8_t* code;
   T* y;
   block_formats::table table;
@@ -107,7 +107,7 @@ struct dequantize_blocks_op {
   }
 };
 
-/// work(numbers of the group) in every thread of the warp that has the group.
+/// work(numbers) on every thread of the group's warp.
 template <class T, class Work>
 XTRAIN_SIMT_FN void with_group(const fake_quantization& format, const T* x, std::size_t n, Work&& work) {
   float smallest = INFINITY, largest = -INFINITY;
@@ -131,7 +131,7 @@ struct fake_quantize_groups {
 
   XTRAIN_SIMT_FN void operator()(shared&) const {
     const std::size_t g = static_cast<std::size_t>(block_x()) * groups_of_block + static_cast<std::size_t>(warp());
-    if (g >= groups) return;  // the whole warp
+    if (g >= groups) return;  // the entire warp
     const T* const from = x + g * group;
     T* const to = y + g * group;
     with_group<T>(format, from, group, [&](const auto& of_group) {
@@ -152,7 +152,7 @@ struct fake_quantize_backward_groups {
 
   XTRAIN_SIMT_FN void operator()(shared&) const {
     const std::size_t g = static_cast<std::size_t>(block_x()) * groups_of_block + static_cast<std::size_t>(warp());
-    if (g >= groups) return;  // the whole warp
+    if (g >= groups) return;  // the entire warp
     with_group<T>(format, x + g * group, group, [&](const auto& of_group) {
       for (auto i = static_cast<std::size_t>(lane()); i < group; i += warp_width) {
         const std::size_t at = g * group + i;

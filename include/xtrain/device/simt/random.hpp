@@ -1,4 +1,4 @@
-// The random numbers of a step whose number is in device memory.
+// Random numbers of a step whose number is in device memory.
 #pragma once
 
 #include <xtrain/device/kernel/step_scalars.hpp>
@@ -6,7 +6,7 @@
 
 namespace xtrain::simt {
 
-/// kernel::random_of, read on the device. `scalars` may be null.
+/// kernel::random_of on the device; `scalars` may be null.
 template <class Scalars>
 XTRAIN_SIMT_FN random_site site_of_step(random_site at, const Scalars* scalars) {
   if (scalars != nullptr) at.step += static_cast<std::uint32_t>(scalars->number);

@@ -1,5 +1,5 @@
-// Sampling: a block per row. Nothing is sorted: what is asked for (the k-th score, the token at which a sum of weights reaches a target) is found digit by
-// digit of the scores' bits, with a sum for each of 16 digits in every pass over the row.
+// Sampling, a block per row, without sorting: the k-th score, or the token where a sum of weights reaches a target, is found by digits of the scores' bits,
+// with a sum per 16 digits in every pass over the row.
 #pragma once
 
 #include <bit>
@@ -17,17 +17,17 @@ namespace xtrain {
 
 namespace simt {
 
-/// Unsigned numbers in the order of the doubles that they stand for; both zeros are one.
+/// Unsigned numbers in the order of doubles; both zeros are equal.
 XTRAIN_SIMT_FN std::uint64_t ordered_bits(double x) {
   const auto bits = std::bit_cast<std::uint64_t>(x + 0.0);
   return (bits >> 63) != 0 ? ~bits : bits | std::uint64_t{1} << 63;
 }
 
-/// A thread handles the tokens thread(), thread() + threads, ...: what it writes of scores and weights, it alone reads, until the last search.
+/// A thread handles tokens thread(), thread() + threads, ...: it alone reads its scores and weights until the last search.
 struct sample_rows {
   static constexpr int threads = 256, digits = 16;
   struct shared {
-    shared_array<double, digits * threads> mass;  // of each digit and thread
+    shared_array<double, digits * threads> mass;  // by digit and thread
     shared_array<double, threads> parts;
     shared_array<double, digits> of_digit;
     shared_array<int, threads> matches;
@@ -43,29 +43,29 @@ struct sample_rows {
   double temperature, top_p, min_p, penalty;
   std::uint64_t seed;
 
-  /// A row's scores; all that was written of them is in scratch memory.
+  /// A row's scores, in scratch memory where changed.
   struct row {
     const float* logits;
     const double* scores;  // may be null
     XTRAIN_SIMT_FN double at(std::size_t j) const { return scores != nullptr ? scores[j] : static_cast<double>(logits[j]); }
     XTRAIN_SIMT_FN std::uint64_t key(std::size_t j) const { return ordered_bits(at(j)); }
-    /// Bits below are the same for all scores of a sign.
+    /// Lower bits are equal for all scores of a sign.
     XTRAIN_SIMT_FN int lowest() const { return scores != nullptr ? 0 : 28; }
-    /// The score whose key begins with this.
+    /// The score with this key prefix.
     XTRAIN_SIMT_FN double score_of(std::uint64_t prefix) const {
       const std::uint64_t key = prefix << lowest(), bits = (key >> 63) != 0 ? key ^ std::uint64_t{1} << 63 : ~key;
       return std::bit_cast<double>(bits >> lowest() << lowest());
     }
   };
-  /// Where a sum in the order of keys, the largest first, reaches a target.
+  /// Where a sum over descending keys reaches a target.
   struct reached {
     std::uint64_t prefix = 0;      // of the key
-    double before = 0, equal = 0;  // the sum of larger keys, and of this one
+    double before = 0, equal = 0;  // sums of larger keys, and of this key
     bool exists = true;
   };
 
-  /// For every thread of the block, the same.
-  ///   mass(j)   what token j adds
+  /// Equal for every thread of the block.
+  ///   mass(j)   token j's contribution
   template <class Mass>
   XTRAIN_SIMT_FN reached search(const row& x, double target, const Mass& mass, shared& s) const {
     reached found;
@@ -95,10 +95,10 @@ struct sample_rows {
     return found;
   }
 
-  /// The token at which a sum of weights reaches a target: the number-th of those with this key, in the order of tokens.
+  /// The token where a sum of weights reaches a target: the number-th with this key, in token order.
   struct crossing {
     std::uint64_t prefix = 0;
-    double number = 0, before = 0, sum = 0;  // of weights before the token, and with it
+    double number = 0, before = 0, sum = 0;  // sums of weights before the token, and with it
     bool exists = true;
   };
   XTRAIN_SIMT_FN crossing crossing_of(const row& x, double target, double largest, const double* weights, shared& s) const {
@@ -123,7 +123,7 @@ struct sample_rows {
     }
     if (scores != nullptr) {
       const token* const text = text_nc + i * capacity;
-      for (token j = 0; j <= last_n[i]; ++j) {  // from the logit: a token that comes again changes nothing
+      for (token j = 0; j <= last_n[i]; ++j) {  // from the logit: repetitions change nothing
         const token t = text[j];
         if (t < 0 || static_cast<std::size_t>(t) >= v || t % threads != thread()) continue;
         const auto logit = static_cast<double>(logits[t]);
@@ -156,13 +156,14 @@ struct sample_rows {
         i, [&](std::size_t j) { return x.key(j) >> x.lowest() == chosen.prefix; }, static_cast<int>(chosen.number), s);
   }
 
-  /// The same for every thread of the block. Sums are in another order than the definition's, and within `doubt` of them, as token_selection::select says;
-  /// nothing exists where the definition's comparisons may have another outcome. Here fewer numbers are added one after the other, at most v / 256 + 32 in
-  /// a pass and 256 digits, and weights are within 2 units of roundoff of the definition's.
+  /// Equal for every thread of the block. Sums have another order than the definition's and differ by less than `doubt` (see token_selection::select); nothing
+  /// exists where comparisons could differ. Fewer numbers are added in sequence here, at most v / 256 + 32 per pass and 256 digits, and weights are within 2
+  /// units
+  /// of roundoff.
   XTRAIN_SIMT_FN crossing draw(std::size_t i, const row& x, double largest, shared& s) const {
     constexpr double near = 0x1p-42;
     double* const weights = weights_nv + i * v;
-    std::uint64_t least = 0;  // prefixes of keys, from here on
+    std::uint64_t least = 0;  // key prefixes from here on
     if (top_k != 0 && top_k < v)
       least = search(
                   x, static_cast<double>(top_k), [](std::size_t) { return 1.0; }, s)
@@ -176,7 +177,7 @@ struct sample_rows {
     total = block_sum<threads>(total, s.doubles);
     const double doubt = ((8.0 * static_cast<double>(v) + 128.0) * 0x1p-53 + near) * total;
     double kept = total;
-    crossing last{.exists = false};  // top-p ends with it
+    crossing last{.exists = false};  // end of top-p
     if (top_p < 1.0) {
       const double target = top_p * total;
       last = crossing_of(x, target, largest, weights, s);
@@ -210,7 +211,7 @@ struct sample_rows {
     return chosen;
   }
 
-  /// token_n[i] = the number-th token that matches.
+  /// token_n[i] = the number-th matching token.
   template <class Matches>
   XTRAIN_SIMT_FN void write_token(std::size_t i, const Matches& matches, int number, shared& s) const {
     const std::size_t width = (v + threads - 1) / threads, begin = width * static_cast<std::size_t>(thread());

@@ -1,4 +1,4 @@
-// The device `simt`: the GPU's kernels, run on the host. Its memory is as far away as a GPU's: host code cannot dereference it.
+// The device `simt`: GPU kernels on the host. Like a GPU's, its memory cannot be dereferenced by host code.
 #pragma once
 
 #include <atomic>
@@ -18,19 +18,19 @@
 
 namespace xtrain {
 
-/// Blocks and threads run in an order drawn from `seed`; results do not depend on it.
+/// `seed` orders blocks and threads; results do not depend on it.
 struct simt_config {
   std::size_t memory_limit = std::size_t{16} << 30;
   std::uint64_t seed = 1;
 };
 
-/// Host memory that stands for a GPU's.
+/// Host memory in place of a GPU's.
 struct simt_memory {
   static constexpr std::string_view name = "simt";
   static constexpr bool host_addressable = false;
   static constexpr bool lies_on_host = true;  // testing::isolated may run it late
 };
-/// Says that the kernels of device/simt run on it.
+/// Kernels of device/simt run on it.
 struct simt_properties {
   static constexpr bool is_simt = true;
 };
@@ -40,7 +40,7 @@ class simt_context {
  public:
   explicit simt_context(simt_config settings = {}) : state_(std::make_shared<state>()) { state_->settings = settings; }
 
-  /// Memory holds NaN until it is written.
+  /// Memory is NaN until written.
   [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const {
     const std::size_t used = memory().total_now;
     require<memory_error>(bytes <= state_->settings.memory_limit && used <= state_->settings.memory_limit - bytes, "simt: ", name_of(role),
@@ -59,19 +59,19 @@ class simt_context {
   [[nodiscard]] memory_count memory() const { return state_->tally.count(); }
   [[nodiscard]] std::size_t memory_limit() const { return state_->settings.memory_limit; }
   [[nodiscard]] simt_properties properties() const { return {}; }
-  /// Of the next launch.
+  /// For the next launch.
   [[nodiscard]] std::uint64_t next_seed() const { return state_->settings.seed + state_->launches++; }
 
  private:
   struct state {
     simt_config settings{};
     memory_tally tally{};
-    std::atomic<std::uint64_t> launches{0};  // of streams on several threads
+    std::atomic<std::uint64_t> launches{0};  // streams may be on several threads
   };
   std::shared_ptr<state> state_;
 };
 
-/// A stream of this device: a kernel runs when it is queued.
+/// Runs a kernel when it is queued.
 class simt_stream {
  public:
   static constexpr bool launches_simt = true;
@@ -91,7 +91,6 @@ class simt_stream {
   [[nodiscard]] event record() { return {}; }
   void wait(const event&) {}
 
-  /// Runs a kernel of the dialect.
   ///   throws  simt::fault
   template <class Kernel>
   void launch(const Kernel& kernel, simt::grid_size grid) {
@@ -105,7 +104,7 @@ class simt_stream {
   simt_context device_;
 };
 
-/// Policy for `using device`.
+/// For `using device`.
 struct simt_device {
   static constexpr std::string_view name = "simt";
   using memory = simt_memory;

@@ -1,4 +1,4 @@
-// The softmax of a row by a block: largest, first place of the largest, Σ exp, and Σ, in one pass.
+// A row's softmax by a block: largest, its first place, Σ exp, Σ, in one pass.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace xtrain::simt {
 
-/// Of a row: the largest, the first place where it is, and Σ exp(x − largest).
+/// Largest, its first place, Σ exp(x − largest).
 struct softmax_state {
   float largest, sum;
   int place;
@@ -20,8 +20,8 @@ struct softmax_shared {
   warp_parts<int, Threads> place;
 };
 
-/// Of x_of(j), j < v; total is their sum. For every thread of the block; shared memory is free again when this returns.
-/// A thread keeps its sum relative to the largest that it has seen; threads are added relative to the largest of all.
+/// Of x_of(j), j < v; total: their sum. Equal for every thread of the block; shared memory is free on return. A thread's sum is relative to its largest;
+/// threads are added relative to the largest of all.
 ///                                                                        [Milakov & Gimelshein 2018, "Online normalizer calculation for softmax"]
 template <int Threads, class Values, class Shared>
 XTRAIN_SIMT_FN softmax_state softmax_of_row(int v, Values&& x_of, float& total, Shared& s) {
@@ -35,7 +35,7 @@ XTRAIN_SIMT_FN softmax_state softmax_of_row(int v, Values&& x_of, float& total, 
       sum = (place == 0x7fffffff ? 0.0f : sum * exp(largest - x)) + 1.0f;
       largest = x, place = j;
     } else {
-      sum += x == largest ? 1.0f : exp(x - largest);  // the difference of two −∞ is not a number
+      sum += x == largest ? 1.0f : exp(x - largest);  // −∞ minus −∞ is NaN
     }
   }
   const float most = block_max<Threads>(largest, s.largest);

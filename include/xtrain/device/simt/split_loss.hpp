@@ -1,4 +1,4 @@
-// Losses of given logits: vocabulary-parallel cross-entropy and distillation. A block per row.
+// Vocabulary-parallel cross-entropy and distillation of given logits, a block per row.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct scale_of_gradient {
   }
   XTRAIN_SIMT_FN float operator()() const { return static_cast<float>(factor != nullptr ? scale * *factor : scale); }
 };
-/// factor · difference, and 0 for a factor of 0, whatever the difference is.
+/// factor · difference; 0 for a factor of 0.
 XTRAIN_SIMT_FN float weighted(float factor, float difference) { return factor == 0.0f ? 0.0f : factor * difference; }
 template <class T>
 XTRAIN_SIMT_FN void put(bool accumulate, T& to, float value) {
@@ -91,7 +91,7 @@ struct softmax_of_parts_rows {
     if (dlogits == nullptr) return;
     const float* const x_v = logits + i * static_cast<std::size_t>(v);
     T* const d_v = dlogits + i * static_cast<std::size_t>(v);
-    int peak = 0x7fffffff;  // the first place of the largest logit, if this rank has it
+    int peak = 0x7fffffff;  // first place of the largest logit, if on this rank
     if (z != 0.0f && peak_rank == rank) {
       for (int j = thread(); j < v; j += threads)
         if (x_v[j] == largest) peak = smaller(peak, j);
@@ -174,7 +174,7 @@ struct distillation_of_parts_rows {
       const float l_shift = part(r, 0) - l_largest, m_shift = part(r, 2) - m_largest;
       l_sum += part(r, 1) * exp(l_shift);
       m_sum += part(r, 3) * exp(m_shift);
-      // each term was relative to the largest logits of its rank
+      // terms are relative to their rank's largest logits
       difference += is_forward ? weighted(exp(m_shift), part(r, 4) + part(r, 3) * (m_shift - l_shift))
                                : weighted(exp(l_shift), part(r, 4) + part(r, 1) * (l_shift - m_shift));
     }
@@ -280,7 +280,7 @@ struct topk_distillation_of_parts_rows {
     const auto slope_of = [&](std::size_t at, float p) {
       return weight == 0.0f ? 0.0f : gradient * (whole * exp(student[at] * temperature_scale - lse) - share * p);
     };
-    // stored tokens have another value than all others: it is computed before the pass over the row, and stored after it
+    // stored tokens have other values: computed before the pass over the row, written after it
     for (int e = thread(); e < top; e += threads) {
       const token local = id[ids + static_cast<std::size_t>(e)] - first;
       if (local < 0 || local >= v) continue;

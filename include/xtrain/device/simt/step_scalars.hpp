@@ -1,4 +1,4 @@
-// Scalars of a step: a thread each.
+// A step's scalars, a thread each.
 #pragma once
 
 #include <xtrain/device/kernel/optimizer.hpp>
@@ -24,7 +24,6 @@ struct value_of {
   }
 };
 
-/// work(), once.
 template <class Work>
 struct one_thread {
   static constexpr int threads = warp_width;

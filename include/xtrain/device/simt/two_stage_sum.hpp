@@ -1,4 +1,4 @@
-// A sum of many values in double, in an order that depends on their number alone: parts of 1024 at most, then the sum of these.
+// Sum in double, in an order that depends on the number of values alone: at most 1024 parts, then their sum.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace xtrain::simt {
 inline constexpr std::size_t most_sum_parts = 1024;
 inline constexpr std::size_t sum_scratch_bytes = most_sum_parts * sizeof(double);
 
-/// term.at(i) is a value, term.of<N>(i) the sum of N neighbours, in their order.
+/// term.at(i): a value; term.of<N>(i): sum of N neighbours, in order.
 template <class Term, int Width, bool Vectors>
 struct sum_parts {
   static constexpr int threads = 256;
@@ -20,7 +20,7 @@ struct sum_parts {
   };
   Term term;
   double* part;
-  std::size_t n, of_block;  // of_block is a multiple of the elements that a block loads at once
+  std::size_t n, of_block;  // of_block: a multiple of the elements that a block loads at once
 
   XTRAIN_SIMT_FN void operator()(shared& s) const {
     const std::size_t begin = static_cast<std::size_t>(block_x()) * of_block, end = smaller(begin + of_block, n);

@@ -211,7 +211,7 @@ class pipeline_state {
 
   /// How many steps have been queued whose work may not be done.
   void steps_are_queued(std::size_t count) {
-    if constexpr (requires { beside_.steps_are_queued(count); }) beside_.steps_are_queued(count);
+    beside_.steps_are_queued(count);
   }
   /// What this rank has sent so far, between stages and in the strategy `Beside`.
   ///   throws  config_error while steps are queued

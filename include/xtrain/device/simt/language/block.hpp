@@ -1,11 +1,11 @@
-// A thread's place in its launch, barriers, shuffles, and what a block shares.
+// A thread's place in its launch, barriers, shuffles, shared memory.
 //
 // A kernel of the dialect is a trivially copyable value:
-//   members                     its arguments
-//   threads                     constant: threads of a block, whole warps
-//   shared                      type: what a block shares; its arrays are shared_array
-//   operator()(shared&) const   the work of one thread
-// The rules are in ../README.md.
+//   members                     arguments
+//   threads                     constant: threads per block, entire warps
+//   shared                      type shared by a block; its arrays are shared_array
+//   operator()(shared&) const   a thread's work
+// Rules: ../README.md.
 #pragma once
 
 #include <cstddef>
@@ -99,7 +99,7 @@ T shuffle_xor(T value, int mask, host::site where = host::site::current()) {
 
 #endif
 
-// on the host a function knows its caller's line
+// host functions know their caller's line
 #if XTRAIN_SIMT_GPU
 #define XTRAIN_SIMT_PLACE
 #define XTRAIN_SIMT_SITE
@@ -112,7 +112,7 @@ T shuffle_xor(T value, int mask, host::site where = host::site::current()) {
 
 XTRAIN_SIMT_FN int lane(XTRAIN_SIMT_PLACE) { return thread(XTRAIN_SIMT_HERE) % warp_width; }
 XTRAIN_SIMT_FN int warp(XTRAIN_SIMT_PLACE) { return thread(XTRAIN_SIMT_HERE) / warp_width; }
-/// Number of this thread among all of a grid that has one dimension, and the number of these.
+/// Number of this thread in a one-dimensional grid, and of all its threads.
 XTRAIN_SIMT_FN std::size_t thread_of_grid(int threads XTRAIN_SIMT_SITE) {
   return static_cast<std::size_t>(block_x(XTRAIN_SIMT_HERE)) * static_cast<std::size_t>(threads) + static_cast<std::size_t>(thread(XTRAIN_SIMT_HERE));
 }
@@ -149,7 +149,7 @@ XTRAIN_SIMT_FN vector_of<T, N> load(const T* from) {
   return *reinterpret_cast<const vector_of<T, N>*>(from);
 #else
   vector_of<T, N> all;
-  for (int e = 0; e < N; ++e) all.v[e] = from[e];  // not a memcpy, which the thread sanitizer does not see
+  for (int e = 0; e < N; ++e) all.v[e] = from[e];  // the thread sanitizer does not see memcpy
   return all;
 #endif
 }

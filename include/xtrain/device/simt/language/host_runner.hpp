@@ -1,7 +1,8 @@
-// Runs kernels of the dialect on the host. The threads of a block are fibers, each with a stack, on one thread of the system; barriers and warp
-// instructions are where they take turns, in an order drawn from a seed. What a GPU leaves undefined is a fault here: a barrier that some threads do not
-// reach, an element outside a shared array, a copy that is read before it has arrived, a vector that is not aligned. Under the thread sanitizer, accesses
-// are ordered by barriers and warp instructions alone, so that it reports races in shared and in device memory, between blocks too.
+// Runs the dialect's kernels on the host. A block's threads are fibers on one system thread; they switch at barriers and warp instructions, in an order drawn
+// from a seed. What a GPU leaves undefined is a fault: a barrier that some threads do not reach, an element outside a shared array, a copy read before arrival,
+// an unaligned vector. Under the thread sanitizer only barriers and warp instructions order accesses: it reports races in shared and device memory, also
+// between
+// blocks.
 #pragma once
 
 #include <sys/mman.h>
@@ -54,14 +55,14 @@ void AnnotateIgnoreWritesEnd(const char*, int);
 
 namespace xtrain::simt {
 
-/// What a GPU leaves undefined, with the block and the thread.
+/// Undefined on a GPU; names block and thread.
 struct fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 namespace host {
 
-/// Where a thread waits. std::source_location is missing in clang 14.
+/// A wait's source line; clang 14 lacks std::source_location.
 struct site {
   const char* file = "";
   unsigned line = 0;
@@ -73,25 +74,25 @@ struct site {
   }
 };
 
-/// What the runner can do wrong in a kernel's place, so that a test shows that it is found.
+/// Mistakes planted in kernels, which tests must find.
 enum class mistake {
   none,
   missing_barrier,      ///< sync() and sync_warp() return at once
   copy_not_waited_for,  ///< wait_for_copies() returns at once
   wrong_thread,         ///< threads 0 and warp_width have a neighbour's number
-  wrong_lane,           ///< a shuffle gives a lane its own number
-  wrong_block,          ///< block 1 has the number of block 0: both write one place
-  order_of_blocks,      ///< a block has the number of the next, and the last that of the first: parts of a sum are added in another order
-  wrong_grid,           ///< blocks_x() is one less than the launch has
+  wrong_lane,           ///< a shuffle returns the lane's number
+  wrong_block,          ///< block 1 has block 0's number: both write one place
+  order_of_blocks,      ///< each block has the next block's number, the last the first's: sums of parts have another order
+  wrong_grid,           ///< blocks_x() is one too small
   wrong_fragment        ///< two registers of a fragment are exchanged
 };
 struct planted_mistake {
   mistake what = mistake::none;
-  site where{};  ///< the line of the instruction
+  site where{};  ///< of the instruction
   [[nodiscard]] friend bool operator==(const planted_mistake& x, const planted_mistake& y) { return x.what == y.what && x.where == y.where; }
 };
 
-/// What the runner itself reads and writes is hidden from the thread sanitizer.
+/// Hides the runner's accesses from the thread sanitizer.
 class hidden_from_tsan {
  public:
 #if XTRAIN_SIMT_TSAN
@@ -113,7 +114,7 @@ class hidden_from_tsan {
   hidden_from_tsan(const hidden_from_tsan&) = delete;
   hidden_from_tsan& operator=(const hidden_from_tsan&) = delete;
 };
-/// Inside it, an instruction's operands are visible again.
+/// Operands of an instruction are visible within.
 class visible_to_tsan {
  public:
   visible_to_tsan() { hidden_from_tsan::end(); }
@@ -134,7 +135,7 @@ inline void tsan_release([[maybe_unused]] void* token) {
 }
 
 #if defined(__x86_64__)
-/// Saves what the System V ABI asks a function to preserve, changes the stack, and returns there.
+/// Saves what the System V ABI preserves, switches the stack, returns there.
 __attribute__((naked, noinline)) inline void switch_stack(void** /*from: rdi*/, void* /*to: rsi*/) {
   asm volatile(
       "pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
@@ -143,11 +144,11 @@ __attribute__((naked, noinline)) inline void switch_stack(void** /*from: rdi*/, 
 }
 #endif
 
-/// An asynchronous copy to shared memory that has not arrived for certain.
+/// An asynchronous copy to shared memory that may not have arrived.
 struct pending_copy {
   void* to = nullptr;
   const void* from = nullptr;
-  int valid = 0;  // bytes of 16 that are read; the others become zero
+  int valid = 0;  // bytes read; the rest of 16 becomes zero
 };
 
 struct fiber {
@@ -162,20 +163,20 @@ struct fiber {
   bool is_done = true;
   int next_waiting = -1;  // in its meeting
   std::vector<pending_copy> copies{};
-  std::vector<std::size_t> groups{};  // where in `copies` each committed group ends
-  const void* operand = nullptr;      // of the warp instruction that it waits for
+  std::vector<std::size_t> groups{};  // end of each committed group in `copies`
+  const void* operand = nullptr;      // of the awaited warp instruction
   void* result = nullptr;
 };
 
-/// Where threads of a block or of a warp wait for each other.
+/// Where threads of a block or warp wait for each other.
 struct meeting {
   int arrived = 0;
   site where{};
-  int waiting = -1;  // the last that arrived
+  int waiting = -1;  // the last arrival
   char token = 0;  // orders accesses for the thread sanitizer
 };
 
-/// Counted since the runner was made; a test may reset it.
+/// Since construction; tests may reset it.
 struct instruction_counts {
   std::uint64_t launches = 0, blocks = 0, switches = 0, matrix_products = 0, matrix_loads = 0, bank_conflicts = 0, async_copies = 0;
 };
@@ -185,13 +186,13 @@ inline thread_local runner* running = nullptr;  // while a kernel runs on this s
 
 class runner {
  public:
-  /// The runner of this system thread.
+  /// Of this system thread.
   [[nodiscard]] static runner& here() {
     static thread_local runner one;
     return one;
   }
 
-  /// Runs all blocks of a launch, in an order drawn from `seed`.
+  /// Runs all blocks, in an order drawn from `seed`.
   ///   throws  fault
   template <class Kernel>
   void run(const Kernel& kernel, grid_size grid, std::uint64_t seed);
@@ -201,19 +202,19 @@ class runner {
   [[nodiscard]] grid_size grid() const { return grid_; }
   [[nodiscard]] fiber& self() { return *all_[self_]; }
 
-  /// Kernels that follow make this mistake.
+  /// For later kernels.
   void plant(const planted_mistake& one) {
     planted_ = one;
     plants_ = one.what != mistake::none;
   }
-  /// The places that kernels reach from here on are added, each once; null: no more.
+  /// Collects each place that later kernels reach, once; null: stops.
   void record_places(std::vector<planted_mistake>* places) {
     places_ = places;
     plants_ = places != nullptr;
   }
-  /// Whether the mistake is made here. Called only where it would change something.
+  /// The mistake is planted here. Call only where it would matter.
   [[nodiscard]] bool errs(mistake what, const site& where) { return plants_ && errs_here({what, where}); }
-  /// A block's number in a dimension of the grid.
+  /// In a dimension of the grid.
   [[nodiscard]] int block_number(int mine, int all, const site& where) {
     if (mine == 1 && errs(mistake::wrong_block, where)) return 0;
     return all > 2 && errs(mistake::order_of_blocks, where) ? (mine + 1) % all : mine;
@@ -236,7 +237,7 @@ class runner {
     meet(warps_[self_ / warp_width], warp_width, where, [] {});
   }
 
-  /// A warp instruction: the last thread that arrives computes all results from all operands, op(operands, results).
+  /// A warp instruction: the last arrival computes all results by op(operands, results).
   template <class Result, class Operand, class Op>
   [[nodiscard]] Result together(const Operand& operand, const site& where, Op op) {
     const int first = self_ / warp_width * warp_width;
@@ -271,7 +272,7 @@ class runner {
 
  private:
   static constexpr std::size_t stack_bytes = std::size_t{128} << 10, page_bytes = 4096;
-  // the least of NVIDIA GPUs from sm_80 on: of sm_86, sm_89 and sm_120; others have 163 KiB or more
+  // minimum of NVIDIA GPUs from sm_80 on (sm_86, sm_89, sm_120); others have 163 KiB or more
   static constexpr std::size_t most_shared_bytes = 99U << 10, fence_bytes = 1024;
   static constexpr int most_threads = 1024;
 
@@ -282,7 +283,7 @@ class runner {
     if (places_ != nullptr) {
       const auto known = std::find(places_->begin(), places_->end(), here);
       if (known == places_->end()) places_->push_back(here);
-      else if (known != places_->begin()) std::iter_swap(known, known - 1);  // of inner loops: found soon
+      else if (known != places_->begin()) std::iter_swap(known, known - 1);  // inner loops are found soon
     }
     return planted_ == here;
   }
@@ -341,8 +342,8 @@ class runner {
 #endif
   }
 
-  /// Draws the thread that goes on. Where order is fair, a warp is never far ahead of the others, and a barrier that is missing between two uses of shared
-  /// memory changes nothing. So in half of all blocks it is nearly always the thread that became free last.
+  /// Draws the next thread. In a fair order no warp gets far ahead, and a missing barrier between uses of shared memory has no effect: so in half of all blocks
+  /// the thread freed last nearly always continues.
   XTRAIN_SIMT_RUNNER void pick() {
     const std::uint32_t drawn = draw(), all = static_cast<std::uint32_t>(runnable_count_);
     const std::uint32_t chosen = is_unfair_ && drawn % 16 != 0 ? all - 1 : (drawn >> 4) % all;
@@ -360,7 +361,7 @@ class runner {
 #endif
     for (;;) all.one_thread();
   }
-  /// A thread of a block from its beginning to its end.
+  /// A thread of a block, begin to end.
   XTRAIN_SIMT_RUNNER void one_thread() {
     tsan_acquire(&begin_token_);
     fiber& me = self();
@@ -392,7 +393,7 @@ class runner {
       auto fresh = std::make_unique<fiber>();
       void* memory = ::mmap(nullptr, stack_bytes + page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (memory == MAP_FAILED) throw std::bad_alloc();
-      ::mprotect(memory, page_bytes, PROT_NONE);  // below the stack: an overflow is a signal
+      ::mprotect(memory, page_bytes, PROT_NONE);  // guard page: stack overflow is a signal
       fresh->stack = static_cast<char*>(memory) + page_bytes;
 #if defined(__x86_64__)
       auto* top = reinterpret_cast<void**>(fresh->stack + stack_bytes);
@@ -453,7 +454,7 @@ class runner {
     }
     if (failed_) abandon();
   }
-  /// Ends the threads that wait, each on its own stack.
+  /// Ends waiting threads, each on its stack.
   [[noreturn]] XTRAIN_SIMT_RUNNER void abandon() {
     const std::string problem = problem_;
     for (int t = 0; t < threads_; ++t) {
@@ -471,7 +472,7 @@ class runner {
     throw fault(problem);
   }
 
-  // arrays of the language: what is taken for every instruction is no call in programs that are not optimised
+  // plain arrays: accesses are no calls in unoptimized programs
   std::vector<std::unique_ptr<fiber>> fibers_{};
   fiber* all_[most_threads] = {};
   int runnable_[most_threads] = {};
@@ -522,13 +523,13 @@ void runner::run(const Kernel& kernel, grid_size grid, std::uint64_t seed) {
     shared_ = shared.get();
     run_block({static_cast<int>(b % gx), static_cast<int>(b / gx % gy), static_cast<int>(b / gx / gy)});
 #if XTRAIN_SIMT_TSAN
-    used.push_back(std::move(shared));  // another block's shared memory at the same address would look like a race: blocks are not ordered
+    used.push_back(std::move(shared));  // blocks are unordered: reusing the address would look like a race
 #endif
   }
   tsan_acquire(&end_token_);
 }
 
-/// Shared memory of a block. It holds NaN before the first write, and has a fence behind it.
+/// A block's shared memory: NaN before the first write, followed by a fence.
 template <class T, int N>
 class alignas(16) shared_array {
  public:
@@ -547,7 +548,7 @@ class alignas(16) shared_array {
     if (i < 0 || i >= N) running->raise(concat("element ", i, " of a shared array of ", N));
     return all_[i];
   }
-  /// The address of element i, or of the end.
+  /// Of element i, or of the end.
   [[nodiscard]] T* at(int i) {
     if (i < 0 || i > N) running->raise(concat("address ", i, " of a shared array of ", N));
     return all_ + i;

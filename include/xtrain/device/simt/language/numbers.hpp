@@ -1,4 +1,4 @@
-// The library's 16-bit numbers and its random words, by instructions of the GPU where it has them.
+// 16-bit numbers and random words, by GPU instructions where they exist.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace xtrain::simt {
 
 template <class T>
 inline constexpr bool is_16_bits = std::is_same_v<T, bf16> || std::is_same_v<T, fp16>;
-/// What a GPU computes in fp32.
+/// Computed in fp32 on a GPU.
 template <class T>
 inline constexpr bool up_to_float = is_16_bits<T> || std::is_same_v<T, float>;
 
@@ -30,7 +30,7 @@ XTRAIN_SIMT_FN float widen(T value) {
   return static_cast<float>(value);
 }
 
-/// Rounded to nearest, ties to even.
+/// To nearest, ties to even.
 template <class T>
 XTRAIN_SIMT_FN T rounded(float value) {
 #if XTRAIN_SIMT_PTX
@@ -44,7 +44,7 @@ XTRAIN_SIMT_FN T rounded(float value) {
   return static_cast<T>(value);
 }
 
-/// Two rounded numbers in a word, the first in its lower half.
+/// Two rounded numbers, the first in the lower half.
 template <class T>
 XTRAIN_SIMT_FN std::uint32_t packed(float low, float high) {
 #if XTRAIN_SIMT_PTX
@@ -72,7 +72,7 @@ XTRAIN_SIMT_FN float tanh(float x) { return ::tanhf(x); }
 XTRAIN_SIMT_FN float erf(float x) { return ::erff(x); }
 XTRAIN_SIMT_FN float sqrt(float x) { return ::sqrtf(x); }
 
-/// An element's word of its quad, without an index that is known only at run time, which would put the four words in local memory.
+/// An element's word of its quad, without a run-time index, which would use local memory.
 XTRAIN_SIMT_FN std::uint32_t word_of_quad(const std::array<std::uint32_t, 4>& words, std::uint64_t element) {
   const std::uint32_t low = element % 2 == 0 ? words[0] : words[1], high = element % 2 == 0 ? words[2] : words[3];
   return element % 4 < 2 ? low : high;
@@ -82,7 +82,7 @@ XTRAIN_SIMT_FN std::uint32_t random_word_of(const random_site& at, std::uint64_t
   const std::uint64_t element = at.first + i;
   return word_of_quad(random_quad(at, element / 4), element);
 }
-/// xtrain::random_word of one element after another: neighbours share a quad, which is drawn once.
+/// xtrain::random_word of successive elements: neighbours share a quad, drawn once.
 class random_words {
  public:
   XTRAIN_SIMT_FN explicit random_words(const random_site& at) : at_(at) {}
@@ -97,11 +97,11 @@ class random_words {
 
  private:
   random_site at_;
-  std::uint64_t quad_ = ~std::uint64_t{0};  // of no element
+  std::uint64_t quad_ = ~std::uint64_t{0};  // none
   std::array<std::uint32_t, 4> words_{};
 };
 
-/// Stored in To: rounded to nearest, or stochastically by `word`.
+/// To nearest, or stochastically by `word`.
 template <class To>
 XTRAIN_SIMT_FN To stored(float value, bool stochastic, std::uint32_t word) {
   return stochastic ? rounded_stochastically<To>(value, word) : rounded<To>(value);

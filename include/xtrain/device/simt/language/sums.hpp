@@ -22,7 +22,7 @@ XTRAIN_SIMT_FN T warp_max(T value) {
 template <class T, int Threads>
 using warp_parts = shared_array<T, Threads / warp_width>;
 
-/// The sum over the block, for every thread. `parts` is free again when this returns.
+/// For every thread; `parts` is free on return.
 template <int Threads, class T>
 XTRAIN_SIMT_FN T block_sum(T value, warp_parts<T, Threads>& parts) {
   value = warp_sum(value);
@@ -34,7 +34,7 @@ XTRAIN_SIMT_FN T block_sum(T value, warp_parts<T, Threads>& parts) {
   sync();
   return sum;
 }
-/// Two sums with one pair of barriers.
+/// With one pair of barriers.
 template <int Threads>
 XTRAIN_SIMT_FN void block_sums(float& a, float& b, warp_parts<float, Threads>& a_parts, warp_parts<float, Threads>& b_parts) {
   a = warp_sum(a);

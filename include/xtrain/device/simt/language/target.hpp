@@ -1,4 +1,4 @@
-// Which compiler reads the kernels: nvcc, mcc or clang's CUDA mode for a GPU, or a host compiler, for which host_runner.hpp gives every instruction a meaning.
+// The compiler: nvcc, mcc or clang's CUDA mode for a GPU, or a host compiler with host_runner.hpp.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__MUSACC__) || defined(__MUSA__)
@@ -25,16 +25,15 @@
 
 namespace xtrain::simt {
 
-/// Threads that execute warp instructions together. The host runner plays any width that a program defines before it includes this.
+/// Threads that execute warp instructions together: a GPU's warp, or a part of a wider one, as of the 128 threads of MUSA's mp_21 and mp_22. Host code counts
+/// blocks with it, so that it cannot depend on what a compiler defines for device code alone. The host runner plays any width that a program defines.
 #if defined(XTRAIN_SIMT_WARP)
 inline constexpr int warp_width = XTRAIN_SIMT_WARP;
-#elif defined(__MUSA_ARCH__) && __MUSA_ARCH__ < 310
-inline constexpr int warp_width = 128;
 #else
 inline constexpr int warp_width = 32;
 #endif
 
-/// Blocks of a launch. x is at most 2³¹ − 1, y and z 65535.
+/// Blocks: x at most 2³¹ − 1, y and z 65535.
 struct grid_size {
   int x = 1, y = 1, z = 1;
 };

@@ -1,5 +1,6 @@
-// Products of 16 × 16 by 16 × 8 by a warp, with sums in fp32, and the copies that feed them. A kernel asks for operands by their place in shared memory and
-// for results by row and column; which lane holds what, is the layout's.
+// Products of 16 × 16 by 16 × 8 by a warp, sums in fp32, and copies that feed them. Kernels address operands in shared memory and results by row and column;
+// the
+// layout assigns lanes.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +13,11 @@
 
 namespace xtrain::simt {
 
-/// PTX ISA, "Matrix fragments for mma.m16n8k16". Element e of an operand is half e % 2 of register e / 2.
+/// PTX ISA, "Matrix fragments for mma.m16n8k16". Element e of an operand: half e % 2 of register e / 2.
 struct nvidia_layout {
   static constexpr bool has_ldmatrix = true;
-  static constexpr int row_slots = 2;  ///< rows of C of which a lane holds elements
-  static constexpr int row_lanes = 4;  ///< lanes that hold one row of C: they differ in their lowest bits
+  static constexpr int row_slots = 2;  ///< rows of C per lane
+  static constexpr int row_lanes = 4;  ///< lanes per row of C; they differ in their lowest bits
   XTRAIN_SIMT_FN static constexpr int a_row(int lane, int e) { return lane / 4 + e / 2 % 2 * 8; }
   XTRAIN_SIMT_FN static constexpr int a_column(int lane, int e) { return lane % 4 * 2 + e % 2 + e / 4 * 8; }
   XTRAIN_SIMT_FN static constexpr int b_row(int lane, int e) { return lane % 4 * 2 + e % 2 + e / 2 * 8; }
@@ -26,7 +27,7 @@ struct nvidia_layout {
   XTRAIN_SIMT_FN static constexpr int row_slot(int e) { return e / 2; }
 };
 
-/// MUSA's mp_31, as its public templates describe __musa_wmma_m16n8k16_mma: registers 1 and 2 of A are exchanged, and a lane holds a column of C.
+/// MUSA's mp_31, as in its public templates for __musa_wmma_m16n8k16_mma: registers 1 and 2 of A are exchanged, a lane holds a column of C.
 struct mp_31_layout {
   static constexpr bool has_ldmatrix = false;
   static constexpr int row_slots = 4;
@@ -40,29 +41,36 @@ struct mp_31_layout {
   XTRAIN_SIMT_FN static constexpr int row_slot(int e) { return e; }
 };
 
-/// The host plays the layout of MUSA's mp_31 if XTRAIN_SIMT_MP_31 is defined.
-#if defined(XTRAIN_SIMT_MP_31) || defined(__MUSA__)
+/// A GPU whose products this library does not call: lanes multiply, and hold what NVIDIA's hold.
+struct lanes_layout : nvidia_layout {
+  static constexpr bool has_ldmatrix = false;
+};
+
+/// The host plays the layout of MUSA's mp_31 if XTRAIN_SIMT_MP_31 is defined, and products by lanes if XTRAIN_SIMT_LANES is.
+#if defined(XTRAIN_SIMT_MP_31)
 using tensor_layout = mp_31_layout;
+#elif defined(XTRAIN_SIMT_LANES) || (XTRAIN_SIMT_GPU && !XTRAIN_SIMT_PTX)
+using tensor_layout = lanes_layout;
 #else
 using tensor_layout = nvidia_layout;
 #endif
 
-/// The operand A: 16 × 16 numbers of T over a warp. fp32 is multiplied by the lanes themselves: no tensor core multiplies it without rounding.
+/// 16 × 16 numbers of T over a warp. Lanes multiply fp32 themselves: tensor cores would round it.
 template <class T>
 struct fragment_a {
   std::conditional_t<is_16_bits<T>, std::uint32_t, float> r[is_16_bits<T> ? 4 : 8];
 };
-/// The operand B: 16 × 8 numbers.
+/// 16 × 8 numbers.
 template <class T>
 struct fragment_b {
   std::conditional_t<is_16_bits<T>, std::uint32_t, float> r[is_16_bits<T> ? 2 : 4];
 };
-/// A result: 16 × 8 sums.
+/// 16 × 8 sums.
 struct fragment_c {
   float r[4];
 };
 
-/// Row and column of element e of this lane.
+/// Of this lane's element e.
 XTRAIN_SIMT_FN int c_row(int e) { return tensor_layout::c_row(lane(), e); }
 XTRAIN_SIMT_FN int c_column(int e) { return tensor_layout::c_column(lane(), e); }
 
@@ -71,7 +79,7 @@ XTRAIN_SIMT_FN void set_zero(fragment_c& c) {
   for (int e = 0; e < 4; ++e) c.r[e] = 0;
 }
 
-/// The sum, or the largest, over a row of C: of what each lane has in a row's slot. `combine` is applied to pairs in an order that sizes fix.
+/// Reduces a row slot's values over the lanes of a row of C, in a fixed order.
 template <class Combine>
 XTRAIN_SIMT_FN float over_row_lanes(float value, Combine combine) {
   XTRAIN_SIMT_UNROLL
@@ -82,7 +90,7 @@ XTRAIN_SIMT_FN float over_row_lanes(float value, Combine combine) {
 #if !XTRAIN_SIMT_GPU
 namespace host {
 
-/// Element e of an operand's registers, as a float.
+/// As a float.
 template <class T, class Fragment>
 [[nodiscard]] float element_of(const Fragment& fragment, int e) {
   if constexpr (is_16_bits<T>) return static_cast<float>(T::from_bits(static_cast<std::uint16_t>(fragment.r[e / 2] >> 16 * (e % 2))));
@@ -95,7 +103,7 @@ struct product_operands {
   fragment_b<T> b;
   fragment_c c;
 };
-/// c + a · b of the whole warp.
+/// c + a · b of the entire warp.
 template <class T>
 void multiply_all(const product_operands<T>* const* in, fragment_c* const* out) {
   using layout = tensor_layout;
@@ -117,7 +125,7 @@ void multiply_all(const product_operands<T>* const* in, fragment_c* const* out) 
 struct four_words {
   std::uint32_t r[4];
 };
-/// ldmatrix: lane l gives the address of row l % 8 of matrix l / 8. It gets of matrix r the pair lane % 4 of row lane / 4; transposed, of the column.
+/// ldmatrix: lane l gives the address of row l % 8 of matrix l / 8, and gets of matrix r pair lane % 4 of row (transposed: column) lane / 4.
 template <bool Transposed>
 void load_all(const void* const* const* in, four_words* const* out) {
   std::uint64_t conflicts = 0;
@@ -147,7 +155,7 @@ inline void arrive(const pending_copy& copy) {
   for (int e = 0; e < 8; ++e)
     static_cast<std::uint16_t*>(copy.to)[e] = 2 * e < copy.valid ? static_cast<const std::uint16_t*>(copy.from)[e] : std::uint16_t{0};
 }
-/// This thread's copies but those of its last groups arrive.
+/// All but the last groups of this thread's copies arrive.
 inline void wait_for_groups(std::size_t groups_left, const site& where) {
   fiber& me = running->self();
   if (me.groups.size() <= groups_left) return;
@@ -162,50 +170,72 @@ inline void wait_for_groups(std::size_t groups_left, const site& where) {
 }  // namespace host
 #endif
 
+/// c += a · b, by the lanes themselves: each gets the row and the columns of its results from lanes that hold them.
+template <class T>
+XTRAIN_SIMT_FN void multiply_by_lanes(fragment_c& c, const fragment_a<T>& a, const fragment_b<T>& b XTRAIN_SIMT_SITE) {
+  static_assert(std::is_base_of_v<nvidia_layout, tensor_layout>, "simt: products by lanes are not written for this GPU's layout");
+  constexpr int words = is_16_bits<T> ? 1 : 2, numbers = 2 / words;  // neighbours along the sum are in one word, or in two
+  const int row = lane() / 4 * 4, column = lane() % 4 * 8;
+  const auto from = [&](auto word, int of) {
+#if XTRAIN_SIMT_GPU
+    return shuffle(word, of);
+#else
+    return shuffle(word, of, where);
+#endif
+  };
+  const auto number_of = [](auto word, [[maybe_unused]] int i) {
+    if constexpr (is_16_bits<T>) return widen(T::from_bits(static_cast<std::uint16_t>(word >> 16 * i)));
+    else return word;
+  };
+  XTRAIN_SIMT_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    XTRAIN_SIMT_UNROLL_BY(is_16_bits<T> ? 1 : 4)  // 16-bit numbers: so that the code of a product stays short
+    for (int of = 0; of < 4; ++of) {
+      XTRAIN_SIMT_UNROLL
+      for (int w = 0; w < words; ++w) {
+        const auto a_0 = from(a.r[half * 2 * words + w], row + of), a_1 = from(a.r[(half * 2 + 1) * words + w], row + of);
+        const auto b_0 = from(b.r[half * words + w], column + of), b_1 = from(b.r[half * words + w], column + 4 + of);
+        XTRAIN_SIMT_UNROLL
+        for (int i = 0; i < numbers; ++i) {
+          c.r[0] += number_of(a_0, i) * number_of(b_0, i);
+          c.r[1] += number_of(a_0, i) * number_of(b_1, i);
+          c.r[2] += number_of(a_1, i) * number_of(b_0, i);
+          c.r[3] += number_of(a_1, i) * number_of(b_1, i);
+        }
+      }
+    }
+  }
+}
+
 /// c += a · b
 template <class T>
 XTRAIN_SIMT_FN void multiply(fragment_c& c, const fragment_a<T>& a, const fragment_b<T>& b XTRAIN_SIMT_SITE) {
   static_assert(warp_width == 32, "simt: products of a warp need 32 lanes");
 #if !XTRAIN_SIMT_GPU
+  if constexpr (std::is_same_v<tensor_layout, lanes_layout>) return multiply_by_lanes<T>(c, a, b, where);
   host::product_operands<T> operands{a, b, c};
   if (host::running->errs(host::mistake::wrong_fragment, where)) std::swap(operands.a.r[1], operands.a.r[2]);
   c = host::running->together<fragment_c>(operands, where, &host::multiply_all<T>);
+#elif XTRAIN_SIMT_PTX
+  if constexpr (std::is_same_v<T, bf16>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c.r[0]), "+f"(c.r[1]), "+f"(c.r[2]), "+f"(c.r[3])
+        : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
+  else if constexpr (std::is_same_v<T, fp16>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c.r[0]), "+f"(c.r[1]), "+f"(c.r[2]), "+f"(c.r[3])
+        : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
+  else multiply_by_lanes<T>(c, a, b);
 #else
-  if constexpr (!is_16_bits<T>) {
-    static_assert(std::is_same_v<tensor_layout, nvidia_layout>, "simt: products of fp32 are not written for this GPU's layout");
-    const int row = lane() / 4 * 4, column = lane() % 4 * 8;
-    XTRAIN_SIMT_UNROLL
-    for (int k = 0; k < 16; ++k) {
-      const int from = k % 8 / 2, e = k / 8 * 2 + k % 2, a_e = k / 8 * 4 + k % 2;
-      const float a_0 = shuffle(a.r[a_e], row + from), a_1 = shuffle(a.r[a_e + 2], row + from);
-      const float b_0 = shuffle(b.r[e], column + from), b_1 = shuffle(b.r[e], column + 4 + from);
-      c.r[0] += a_0 * b_0;
-      c.r[1] += a_0 * b_1;
-      c.r[2] += a_1 * b_0;
-      c.r[3] += a_1 * b_1;
-    }
-  } else {
-#if XTRAIN_SIMT_PTX
-    if constexpr (std::is_same_v<T, bf16>)
-      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-          : "+f"(c.r[0]), "+f"(c.r[1]), "+f"(c.r[2]), "+f"(c.r[3])
-          : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
-    else
-      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-          : "+f"(c.r[0]), "+f"(c.r[1]), "+f"(c.r[2]), "+f"(c.r[3])
-          : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
-#else
-    static_assert(!is_16_bits<T>, "simt: products of 16-bit numbers are not written for this GPU");
-#endif
-  }
+  multiply_by_lanes<T>(c, a, b);
 #endif
 }
 
-/// Operands of T are loaded as matrices, not element by element.
+/// Operands are loaded as matrices instead of by element.
 template <class T>
 inline constexpr bool loads_matrices = is_16_bits<T>&& tensor_layout::has_ldmatrix;
 
-/// Four 8 × 8 matrices of 16-bit numbers in shared memory; `row` is the address that this lane gives.
+/// Four 8 × 8 matrices of 16-bit numbers in shared memory; `row`: this lane's address.
 template <bool Transposed>
 XTRAIN_SIMT_FN void load_matrices(std::uint32_t (&r)[4], const void* row XTRAIN_SIMT_SITE) {
 #if XTRAIN_SIMT_PTX
@@ -227,7 +257,7 @@ XTRAIN_SIMT_FN void load_matrices(std::uint32_t (&r)[4], const void* row XTRAIN_
 #endif
 }
 
-/// Element e of an operand's registers is set.
+/// Sets element e of an operand.
 template <class T, class Fragment>
 XTRAIN_SIMT_FN void set_element(Fragment& fragment, int e, T value) {
   if constexpr (!is_16_bits<T>) fragment.r[e] = value;
@@ -235,7 +265,7 @@ XTRAIN_SIMT_FN void set_element(Fragment& fragment, int e, T value) {
   else fragment.r[e / 2] |= static_cast<std::uint32_t>(value.bits) << 16;
 }
 
-/// A, from 16 × 16 numbers in shared memory whose rows are `stride` apart; Transposed: the numbers are those of the transpose of A.
+/// A from 16 × 16 numbers in shared memory, rows `stride` apart; Transposed: of the transpose.
 template <class T, bool Transposed = false>
 XTRAIN_SIMT_FN fragment_a<T> load_a(const T* tile, int stride XTRAIN_SIMT_SITE) {
   fragment_a<T> a;
@@ -257,7 +287,7 @@ XTRAIN_SIMT_FN fragment_a<T> load_a(const T* tile, int stride XTRAIN_SIMT_SITE) 
   return a;
 }
 
-/// Two neighbours B, together 16 × 16 numbers. Transposed: the numbers are those of the transpose of B, whose rows are contiguous along the sum.
+/// Two neighbours B, 16 × 16 numbers. Transposed: of the transpose, whose rows are contiguous along the sum.
 template <class T, bool Transposed>
 XTRAIN_SIMT_FN void load_b_pair(fragment_b<T>& left, fragment_b<T>& right, const T* tile, int stride XTRAIN_SIMT_SITE) {
   if constexpr (loads_matrices<T>) {
@@ -280,11 +310,11 @@ XTRAIN_SIMT_FN void load_b_pair(fragment_b<T>& left, fragment_b<T>& right, const
   }
 }
 
-/// Two neighbouring results as an operand A, rounded to T.
+/// Two neighbouring results as operand A, rounded to T.
 template <class T>
 XTRAIN_SIMT_FN fragment_a<T> operand_of(const fragment_c& left, const fragment_c& right XTRAIN_SIMT_SITE) {
   fragment_a<T> a;
-  if constexpr (std::is_same_v<tensor_layout, nvidia_layout>) {
+  if constexpr (std::is_base_of_v<nvidia_layout, tensor_layout>) {
     if constexpr (is_16_bits<T>) {
       a.r[0] = packed<T>(left.r[0], left.r[1]);
       a.r[1] = packed<T>(left.r[2], left.r[3]);
@@ -295,7 +325,7 @@ XTRAIN_SIMT_FN fragment_a<T> operand_of(const fragment_c& left, const fragment_c
       for (int e = 0; e < 4; ++e) a.r[e] = left.r[e], a.r[e + 4] = right.r[e];
     }
   } else {
-    // the element (i, k) is in the lane of column k % 8 and row i % 4, in register i / 4: one of two for each e, as the lane's row is
+    // element (i, k) is in the lane of column k % 8 and row i % 4, register i / 4: one of two per e, as is the lane's row
     XTRAIN_SIMT_UNROLL
     for (int e = 0; e < 8; ++e) {
       const int i = tensor_layout::a_row(lane(), e), k = tensor_layout::a_column(lane(), e), from = i % 4 * 8 + k % 8;
@@ -313,7 +343,7 @@ XTRAIN_SIMT_FN fragment_a<T> operand_of(const fragment_c& left, const fragment_c
 
 // ---- asynchronous copies ----
 
-/// Begins to copy 16 bytes to shared memory; the first `valid` bytes are read, the others become zero.
+/// Begins a copy of 16 bytes to shared memory; bytes from `valid` on become zero.
 XTRAIN_SIMT_FN void copy_async(void* to, const void* from, int valid) {
 #if XTRAIN_SIMT_PTX
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
@@ -328,13 +358,13 @@ XTRAIN_SIMT_FN void copy_async(void* to, const void* from, int valid) {
     all.raise("an asynchronous copy whose addresses are not aligned to 16 bytes");
   const host::pending_copy copy{to, from, valid};
   for (int e = 0; e < 8; ++e) static_cast<std::uint16_t*>(to)[e] = 0xffff;  // NaN until it arrives
-  if (all.draw() % 2 == 0) host::arrive(copy);                              // it may arrive at once, or only when it is waited for
+  if (all.draw() % 2 == 0) host::arrive(copy);                              // at once, or only when awaited
   const host::hidden_from_tsan hidden;
   all.self().copies.push_back(copy);
   ++all.counts.async_copies;
 #endif
 }
-/// This thread's copies since the last call are a group.
+/// Groups this thread's copies since the last call.
 XTRAIN_SIMT_FN void commit_copies() {
 #if XTRAIN_SIMT_PTX
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -343,7 +373,7 @@ XTRAIN_SIMT_FN void commit_copies() {
   me.groups.push_back(me.copies.size());
 #endif
 }
-/// Waits for this thread's copies but those of its last Left groups. Those of other threads are waited for by sync() after it.
+/// Waits for all but the last Left groups of this thread's copies; a later sync() covers other threads'.
 template <int Left>
 XTRAIN_SIMT_FN void wait_for_copies(XTRAIN_SIMT_PLACE) {
 #if XTRAIN_SIMT_PTX
@@ -353,10 +383,10 @@ XTRAIN_SIMT_FN void wait_for_copies(XTRAIN_SIMT_PLACE) {
 #endif
 }
 
-/// Begins to copy a tile of Rows × Columns numbers to shared memory, whose rows are Stride apart there; zeros beyond the matrix.
-///   from       its first number; rows are from_stride apart
-///   rows, columns   that the matrix has from there on; may be less than the tile's, or negative
-///   aligned    whether 16 bytes may be copied at once; else they are copied by this thread at once
+/// Begins a copy of a tile of Rows × Columns numbers to shared memory, rows Stride apart there; zeros beyond the matrix.
+///   from            first number; rows from_stride apart
+///   rows, columns   of the matrix from there on; may be fewer than the tile's, or negative
+///   aligned         16 bytes may be copied at once; otherwise this thread copies synchronously
 template <class T, int Rows, int Columns, int Stride, int Threads>
 XTRAIN_SIMT_FN void copy_tile(T* to, const T* from, std::size_t from_stride, int rows, int columns, bool aligned) {
   constexpr int width = wide<T>, pieces = Columns / width;

@@ -1,0 +1,74 @@
+// An object that another thread reads: it does not end, and is not moved, while it is read.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string_view>
+#include <utility>
+
+#include <xtrain/core/error.hpp>
+
+namespace xtrain::detail {
+
+/// The first member of an object that others read in the background. It goes along when the object's content is moved; the object's destructor calls end()
+/// before its other members end.
+class read_lifetime {
+ public:
+  read_lifetime() : place_(std::make_shared<place>(this)) {}
+  read_lifetime(read_lifetime&& from) noexcept { take(from); }
+  read_lifetime& operator=(read_lifetime&& from) noexcept {
+    if (this == &from) return *this;
+    end();
+    take(from);
+    return *this;
+  }
+  ~read_lifetime() { end(); }
+
+  /// Waits for who reads now; from then on a watch finds nothing.
+  void end() noexcept {
+    if (const auto ends = std::move(place_)) ends->set(nullptr);
+  }
+  [[nodiscard]] bool is_moved_from() const { return place_ == nullptr; }
+
+ private:
+  friend class read_watch;
+  struct place {
+    explicit place(const read_lifetime* at) : now(at) {}
+    void set(const read_lifetime* at) {
+      const std::lock_guard alone(mutex);
+      now = at;
+    }
+    std::shared_mutex mutex{};
+    const read_lifetime* now;  // where the content is
+  };
+  void take(read_lifetime& from) noexcept {
+    place_ = std::move(from.place_);
+    from.place_.reset();
+    if (place_ != nullptr) place_->set(this);
+  }
+  std::shared_ptr<place> place_;
+};
+
+/// What a reader knows of it.
+class read_watch {
+ public:
+  explicit read_watch(const read_lifetime& of) : place_(of.place_), then_(&of) {}
+
+  /// The object stays while the result is held.
+  ///   throws  config_error when it is no longer where it was
+  [[nodiscard]] std::shared_lock<std::shared_mutex> hold(std::string_view who, std::string_view what) const {
+    std::shared_lock held(place_->mutex);
+    if (place_->now != then_) [[unlikely]]
+      fail<config_error>(who, ": its ", what, " must stay where it was when the ", who, " was made; the ", what, " has been ",
+                         place_->now == nullptr ? "destroyed or assigned to" : "moved", ". Declare the ", what, " before the ", who,
+                         ", and do not move it; see train/README.md");
+    return held;
+  }
+
+ private:
+  std::shared_ptr<read_lifetime::place> place_;
+  const read_lifetime* then_;
+};
+
+}  // namespace xtrain::detail
