@@ -311,7 +311,7 @@ TEST_CASE("scratch memory does not grow when a kernel has fewer rows") {
   const npu_properties device{.cann = {9, 0, 0}, .operators = {.chunk_bytes = 4096}};
   const auto check = [&](auto kernel, auto&& set_rows) {
     std::size_t before = 0;
-    for (const std::size_t n : {0, 1, 2, 7, 8, 9, 31, 64, 65, 200}) {
+    for (const std::size_t n : std::array<std::size_t, 10>{0, 1, 2, 7, 8, 9, 31, 64, 65, 200}) {
       set_rows(kernel, n);
       const std::size_t bytes = scratch_bytes(device, kernel);
       CHECK(bytes >= before);
