@@ -570,6 +570,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/fake_musa.hpp
     xtrain/testing/fake_nccl.hpp
     xtrain/testing/isolated.hpp
+    xtrain/testing/npu_probe.hpp
     xtrain/testing/recorded_group.hpp
     xtrain/testing/recorded_transport.hpp
     xtrain/testing/slow_transport.hpp

@@ -275,6 +275,14 @@ class fake_ascend_operators::call {
   void need_second_chip() const { need(!is_first_chip(), npu_operator_status::no_kernel, "this chip has no such operator"); }
 
   [[nodiscard]] const tensor& in(const aclTensor* handle) { return operand(handle); }
+  /// None if it is not given.
+  [[nodiscard]] const tensor* optional(const aclTensor* handle) { return handle == nullptr ? nullptr : &operand(handle); }
+  [[nodiscard]] std::vector<bool> flags(const aclBoolArray* handle) const {
+    need(handle != nullptr, npu_operator_status::null_argument, "a list of flags is null");
+    const auto found = fake_.bools_.find(handle);
+    need(found != fake_.bools_.end(), "a list of flags is not one, or was destroyed");
+    return *found->second;
+  }
   [[nodiscard]] const tensor& out(const aclTensor* handle) {
     const tensor& to = operand(handle);
     for (const tensor& other : making_.operands)

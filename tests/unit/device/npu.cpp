@@ -15,6 +15,7 @@
 
 #include <xtrain/device/npu/npu.hpp>
 #include <xtrain/testing/fake_ascend.hpp>
+#include <xtrain/testing/npu_probe.hpp>
 
 using namespace xtrain;
 using testing::fake_ascend;
@@ -91,8 +92,11 @@ TEST_CASE("a process opens the NPU of its rank on the machine; the card's genera
   ::unsetenv("SLURM_LOCALID");
   using enum npu_generation;
   for (const auto& [soc, generation] : {std::pair{"Ascend910", first}, {"Ascend910A", first}, {"Ascend910B", first}, {"Ascend910ProA", first},
-                                        {"Ascend910B1", a2}, {"Ascend910B4", a2}, {"Ascend910_9391", a3}, {"Ascend310P3", other}})
-    CHECK_MESSAGE(detail::generation_of(soc) == generation, soc);
+                                        {"Ascend910B1", a2}, {"Ascend910B4", a2}, {"Ascend910_9391", a3}, {"Ascend310P3", other}}) {
+    const std::string card = soc;
+    CAPTURE(card);
+    CHECK(detail::generation_of(card) == generation);
+  }
   CHECK(cann_version::in("Version=8.5.0\n") == cann_version{8, 5, 0});
   CHECK(cann_version::in("package_name=Ascend-cann-toolkit\nversion=9.1.RC2\ninnerversion=V100R001C23") == cann_version{9, 1, 0});
   CHECK(cann_version::in("version=trunk") == cann_version{});
@@ -480,4 +484,21 @@ TEST_CASE("a dry run needs no NPU: it counts") {
   CHECK(on.memory().total_now == 400);
   CHECK(on.record().of("add").runs == 1);
   CHECK(on.record().synchronisations == 1);
+}
+
+TEST_CASE("the questions that are asked of a card have answers on the fake; what a card lacks is named") {
+  {
+    const fake_ascend card;
+    const std::string said = testing::text_of(testing::probe_npu(card.open()));
+    INFO(said);
+    CHECK(said.find("FAIL") == std::string::npos);
+    CHECK(said.find("may call AscendCL (the device does not rely on it): it may not: not supported (207000)\n") != std::string::npos);
+  }
+  const fake_ascend old({.has_callbacks = false});
+  npu_runtime without = old.runtime();
+  without.abort_stream = nullptr;
+  without.synchronize_stream_for = nullptr;
+  const std::string said = testing::text_of(testing::probe_npu(npu_context(npu_config{.runtime = &without})));
+  CHECK(said.find("there is no aclrtLaunchCallback: the host waits for each function\n") != std::string::npos);
+  CHECK(said.find("FAIL  a stream that is aborted discards what is queued, and can be destroyed: there is no aclrtStreamAbort") != std::string::npos);
 }

@@ -108,14 +108,25 @@ TEST_CASE("fused operators, other releases, and scores and logits in chunks chan
     {
       suite kernels(card.open(one.settings));
       check_some<bf16>(kernels);
-      if (one.settings.is_fused) testing::detail::check_activations<bf16>(kernels);
-      if (one.in_chunks) {
+      if (one.settings.is_fused) {
+        testing::detail::check_activations<bf16>(kernels);
+        testing::detail::case_memory mem;  // rows of 64 bytes
+        kernel::swiglu_backward<host_memory, bf16> gated{.n = 3, .f = 32};
+        gated.gate_up_n2f = mem.numbers<bf16>(3 * 64, -8.0, 8.0);
+        gated.dy_nf = mem.numbers<bf16>(3 * 32);
+        gated.dgate_up_n2f = mem.copy(gated.gate_up_n2f);  // in place
+        gated.gate_up_n2f = gated.dgate_up_n2f;
+        kernels.check_kernel<bf16>(gated, 12.0, 64.0);
+      }
+      if (one.settings.is_fused || one.in_chunks) {
         testing::detail::check_attention<bf16>(kernels);
         testing::detail::check_losses<bf16>(kernels);
       }
       report(kernels);
       const auto& launches = card.operators().launches_by_name();
-      CHECK(launches.contains("aclnnRmsNorm") == one.settings.is_fused);
+      for (const char* const fused : {"aclnnRmsNorm", "aclnnRmsNormGrad", "aclnnLayerNorm", "aclnnLayerNormBackward", "aclnnSwiGlu", "aclnnSwiGluGrad",
+                                      "aclnnGroupedMatmulAdd", "aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2"})
+        CHECK_MESSAGE(launches.contains(fused) == one.settings.is_fused, fused);
       CHECK(launches.contains("aclnnInplaceAddmm") == (one.card.version != cann_version{9, 0, 0}));
     }
     check_clean(card);
@@ -186,6 +197,28 @@ TEST_CASE("each documented contract that is broken is refused with the documente
     says([&](auto& s) { s.run(npu_op::gelu_backward, a, a, "erf", with.other(fp32, {2, 3})); }, "approximate must be tanh or none", "161002");
     says([&](auto& s) { s.run(npu_op::rms_norm, a, with.view(fp32, {2}), 1e-5, with.other(fp32, {2, 3}), with.other(fp32, {2, 1}).from(64)); },
          "a shape must be fp32[3]", "561002");
+    const npu_view q = with.view(half, {1, 2, 2, 4}), k = with.view(half, {1, 2, 1, 4}), o = with.other(half, {1, 2, 2, 4}),
+                   statistic = with.other(fp32, {1, 2, 2, 8});
+    const auto attend = [&](auto& s, const npu_view& keys, const npu_view& mask, const npu_view& largest, double keeps, int heads, const char* layout) {
+      s.run(npu_op::flash_attention, q, keys, keys, npu_none{}, npu_none{}, npu_none{}, mask, npu_none{}, npu_none{}, npu_none{}, 0.5, keeps, 0, 0, heads,
+            layout, 0, 1, 1, largest.from(64), statistic.from(256), o.from(4096), o);
+    };
+    const npu_view mask = with.view(npu_type::boolean, {2, 2});
+    says([&](auto& s) { attend(s, k, with.view(npu_type::boolean, {1, 2}), statistic, 1.0, 2, "BSND"); }, "the mask must be of all scores: bool[1,2]",
+         "561002");
+    says([&](auto& s) { attend(s, k, with.view(half, {2, 2}), statistic, 1.0, 2, "BSND"); }, "type bf16 is not supported", "161002");
+    says([&](auto& s) { attend(s, k, mask, statistic.as({1, 2, 2, 1}), 1.0, 2, "BSND"); }, "a shape must be fp32[1,2,2,8]", "561002");
+    says([&](auto& s) { attend(s, k, mask, statistic, 0.0, 2, "BSND"); }, "keepProb must be in (0, 1]", "161002");
+    says([&](auto& s) { attend(s, k, mask, statistic, 1.0, 4, "BSND"); }, "headNum must be the queries' heads", "561002");
+    says([&](auto& s) { attend(s, with.view(half, {1, 2, 1, 5}), mask, statistic, 1.0, 2, "BSND"); }, "shapes differ", "561002");
+    says([&](auto& s) { s.run(npu_op::grouped_matmul_add, q.as({2, 8}), q.as({2, 8}), with.view(whole, {1}), with.other(fp32, {8, 8}), true, false, 2); },
+         "type int32 is not supported", "161002");
+    const npu_view x = q.as({2, 8}), sum = with.other(fp32, {8, 8});
+    says([&](auto& s) { s.run(npu_op::grouped_matmul_add, x, x, with.view(npu_type::int64, {1}), sum, false, false, 2); }, "only a transposed x", "161002");
+    says([&](auto& s) { s.run(npu_op::swi_glu_grad, a, with.view(fp32, {2, 6}), -1, with.other(fp32, {2, 6})); }, "rows must be multiples of 64 bytes",
+         "161002");
+    const npu_view dx = with.other(fp32, {2, 3}), weight = with.view(fp32, {3}), dweight = with.other(fp32, {3}).from(64);
+    says([&](auto& s) { s.run(npu_op::rms_norm_grad, a, a, with.view(fp32, {2, 1}), weight, dx, dweight); }, "a shape must be fp32[2]", "561002");
     says([&](auto& s) { s.run(npu_op::swi_glu, a, -1, with.other(fp32, {2, 1})); }, "the dim must be even", "161002");
     says([&](auto& s) { s.run(npu_op::arange, npu_scalar{0}, npu_scalar{4}, npu_scalar{1}, with.other(whole, {5})); }, "a shape must be int32[4]", "161002");
     // what is refused before a call
@@ -278,7 +311,7 @@ TEST_CASE("scratch memory does not grow when a kernel has fewer rows") {
   const npu_properties device{.cann = {9, 0, 0}, .operators = {.chunk_bytes = 4096}};
   const auto check = [&](auto kernel, auto&& set_rows) {
     std::size_t before = 0;
-    for (const std::size_t n : {0, 1, 2, 7, 8, 9, 31, 64, 65, 200}) {
+    for (const std::size_t n : std::array<std::size_t, 10>{0, 1, 2, 7, 8, 9, 31, 64, 65, 200}) {
       set_rows(kernel, n);
       const std::size_t bytes = scratch_bytes(device, kernel);
       CHECK(bytes >= before);

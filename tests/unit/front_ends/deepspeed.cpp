@@ -125,6 +125,20 @@ TEST_CASE("on a GPU, what is offloaded to the cpu is in pinned memory of the hos
           R"(ds.json: zero_optimization.offload_optimizer.device: must be none or cpu: files are for the device cpu, and the run is on cuda; given "nvme")", on_gpu);
 }
 
+TEST_CASE("on an NPU nothing is offloaded: notes say where the state is, and a description that asks for it is refused") {
+  run_description on_npu = run_of_trainer();
+  on_npu.device = "npu";
+  on_npu.precision = "fp32";
+  const run_description run = applied(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": true}}})", on_npu);
+  CHECK(run.offload == "none");
+  CHECK(run.notes.front() == "ds.json: zero_optimization.offload_optimizer: device cpu: optimizer state stays on the NPU, divided among the ranks: its "
+                             "operators cannot address host memory");
+  run_description asks = run;
+  asks.offload = "optimizer";
+  CHECK_THROWS_WITH_AS((void)recipe_of(asks), doctest::Contains("offload: must be none on npu, whose operators cannot address host memory; given optimizer"),
+                       config_error);
+}
+
 TEST_CASE("schedules, loss scales and offloading to files") {
   run_description run = applied(R"({"fp16": {"enabled": true, "loss_scale": 128}, "zero_optimization": {"stage": 3, "mics_shard_size": 4,
     "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme", "buffer_count": 4}, "offload_param": {"device": "nvme", "nvme_path": "/nvme"}}})");

@@ -283,6 +283,9 @@ using npu_run_function = int (*)(void* workspace, std::uint64_t bytes, aclOpExec
   X(embedding_backward, "aclnnEmbeddingDenseBackward", in, in, std::uint64_t, std::uint64_t, bool, out) \
   X(grouped_matmul_add, "aclnnGroupedMatmulAdd", in, in, in, out, bool, bool, std::int64_t) \
   X(rms_norm, "aclnnRmsNorm", in, in, double, out, out) \
+  X(rms_norm_grad, "aclnnRmsNormGrad", in, in, in, in, out, out) \
+  X(layer_norm_backward, "aclnnLayerNormBackward", in, in, ints, in, in, in, in, bools, out, out, out) \
+  X(swi_glu_grad, "aclnnSwiGluGrad", in, in, std::int64_t, out) \
   X(layer_norm, "aclnnLayerNorm", in, ints, in, in, double, out, out, out) \
   X(swi_glu, "aclnnSwiGlu", in, std::int64_t, out) \
   X(flash_attention, "aclnnFlashAttentionScoreV2", in, in, in, in, in, in, in, ints, ints, ints, double, double, std::int64_t, std::int64_t, std::int64_t, \
@@ -297,6 +300,7 @@ using in = const aclTensor*;
 using out = aclTensor*;
 using number = const aclScalar*;
 using ints = const aclIntArray*;
+using bools = const aclBoolArray*;
 using text = char*;
 
 enum class place : std::size_t {

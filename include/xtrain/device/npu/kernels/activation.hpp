@@ -108,6 +108,11 @@ inline void swiglu(npu_sequence& s, const npu_view& gate_up_n2f, const npu_view&
 }
 /// dgate_up may be gate_up's memory.
 inline void swiglu_backward(npu_sequence& s, const npu_view& gate_up_n2f, const npu_view& dy_nf, const npu_view& dgate_up_n2f) {
+  if (s.rules().has_fused() && dy_nf.dim(1) * bytes_of(dy_nf.type) % 64 == 0) {  // other widths are not supported
+    const npu_view result_n2f = s.fresh_like(gate_up_n2f, gate_up_n2f.type);
+    s.run(npu_op::swi_glu_grad, dy_nf, gate_up_n2f, -1, result_n2f);
+    return store(s, result_n2f, dgate_up_n2f);
+  }
   const npu_view gate_nf = wide(s, half_of(gate_up_n2f, 0)), sigmoid_nf = s.fresh_like(gate_nf);
   s.run(npu_op::sigmoid, gate_nf, sigmoid_nf);
   // forward: y = gate · s · up

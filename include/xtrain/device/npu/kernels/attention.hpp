@@ -35,6 +35,30 @@ template <class Kernel>
           .lse_bht = view_of(k.lse_bht, {b, h, t, 1})};
 }
 
+/// Which keys a query does not attend to: [t, t], or [sequences, 1, t, t] where that depends on the sequence.
+[[nodiscard]] inline npu_view hidden_keys(npu_sequence& s, const attention_task& task, std::size_t first_b, std::size_t sequences) {
+  const std::size_t t = task.shape.t;
+  const npu_view column_t = count_from(s, 0, t);
+  npu_view all{};
+  const auto also = [&](const auto& op, const npu_view& bound) {
+    const npu_view mask = bound.rank == 4 ? s.fresh(npu_type::boolean, {sequences, 1, t, t}) : s.fresh(npu_type::boolean, {t, t});
+    s.run(op, column_t, bound, mask);
+    if (all.rank == 0) {
+      all = mask;
+      return;
+    }
+    const npu_view either = s.fresh_like(all.rank == 4 ? all : mask, npu_type::boolean);
+    s.run(npu_op::logical_or, all, mask, either);
+    all = either;
+  };
+  const auto of_queries = [&](const npu_view& bound_bt) { return bound_bt.as({sequences, 1, t, 1}).from(first_b * t); };
+  if (task.end_bt.elements() != 0) also(npu_op::at_least, of_queries(task.end_bt));
+  else also(npu_op::greater, column_t.as({t, 1}));
+  if (task.start_bt.elements() != 0) also(npu_op::less, of_queries(task.start_bt));
+  if (task.window != 0 && task.window < t) also(npu_op::less, count_from(s, 1 - static_cast<std::int64_t>(task.window), t).as({t, 1}));
+  return all;
+}
+
 /// Key heads first_k ... + heads of sequences first_b ... + sequences, with the query heads that use them.
 class attention_part {
  public:
@@ -81,43 +105,19 @@ class attention_part {
       s_->run(npu_op::inplace_muls, all, npu_scalar{task_->scale});
     }
     const std::size_t t = task_->shape.t;
-    const npu_view column_t = count_from(*s_, 0, t), row_t1 = column_t.as({t, 1});
     if (task_->slope_h.elements() != 0) {
+      const npu_view column_t = count_from(*s_, 0, t);
       const npu_view slope_h11 = task_->slope_h.slice(0, first_k_ * group_, k_ * group_).as({k_ * group_, 1, 1});
       const npu_view distance_tt = s_->fresh(npu_type::fp32, {t, t}), position_t = s_->fresh(npu_type::fp32, {t});
       s_->run(npu_op::cast, column_t, npu_type::fp32, position_t);
       s_->run(npu_op::sub, position_t.as({t, 1}), position_t, npu_scalar{1}, distance_tt);
       s_->run(npu_op::inplace_addcmul, all, distance_tt, slope_h11, npu_scalar{-1});
     }
-    s_->run(npu_op::inplace_masked_fill, all, hidden(column_t, row_t1), npu_scalar{-1e30});
+    s_->run(npu_op::inplace_masked_fill, all, hidden_keys(*s_, *task_, first_b_, b_), npu_scalar{-1e30});
     return all;
   }
 
  private:
-  /// Which keys a query does not attend to: [t, t] or [b, 1, t, t]
-  [[nodiscard]] npu_view hidden(const npu_view& column_t, const npu_view& row_t1) const {
-    const std::size_t t = task_->shape.t;
-    npu_view all{};
-    const auto also = [&](const auto& op, const npu_view& column, const npu_view& bound) {
-      const bool of_sequence = bound.rank == 4;
-      const npu_view mask = of_sequence ? s_->fresh(npu_type::boolean, {b_, 1, t, t}) : s_->fresh(npu_type::boolean, {t, t});
-      s_->run(op, column, bound, mask);
-      if (all.rank == 0) {
-        all = mask;
-        return;
-      }
-      const npu_view either = s_->fresh_like(all.rank == 4 ? all : mask, npu_type::boolean);
-      s_->run(npu_op::logical_or, all, mask, either);
-      all = either;
-    };
-    const auto of_queries = [&](const npu_view& bound_bt) { return bound_bt.as({b_, 1, t, 1}).from(first_b_ * t); };
-    if (task_->end_bt.elements() != 0) also(npu_op::at_least, column_t, of_queries(task_->end_bt));
-    else also(npu_op::greater, column_t, row_t1);
-    if (task_->start_bt.elements() != 0) also(npu_op::less, column_t, of_queries(task_->start_bt));
-    if (task_->window != 0 && task_->window < t) also(npu_op::less, column_t, count_from(*s_, 1 - static_cast<std::int64_t>(task_->window), t).as({t, 1}));
-    return all;
-  }
-
   npu_sequence* s_;
   const attention_task* task_;
   std::size_t first_b_, b_, first_k_, k_, group_;
@@ -138,7 +138,7 @@ void for_each_part(npu_sequence& s, const attention_task& task, std::size_t copi
     }
 }
 
-inline void attend(npu_sequence& s, const attention_task& task) {
+inline void attend_composed(npu_sequence& s, const attention_task& task) {
   for_each_part(s, task, 2, [&](const attention_part& part) {
     const npu_view scores = part.scores(part.gathered(part.queries(task.qkv)), part.gathered(part.keys(task.qkv)), nullptr);
     const npu_view lse = s.fresh(npu_type::fp32, {scores.dim(0), scores.dim(1), scores.dim(2), 1}), p = s.fresh_like(scores);
@@ -151,7 +151,7 @@ inline void attend(npu_sequence& s, const attention_task& task) {
   });
 }
 
-inline void attend_backward(npu_sequence& s, const attention_task& task) {
+inline void attend_backward_composed(npu_sequence& s, const attention_task& task) {
   for_each_part(s, task, task.softcap != 0.0 ? 5 : 3, [&](const attention_part& part) {
     const npu_view q = part.gathered(part.queries(task.qkv)), k = part.gathered(part.keys(task.qkv)), v = part.gathered(part.values(task.qkv));
     const npu_view o = part.gathered(part.queries(task.o_bthd)), d_o = part.gathered(part.queries(task.do_bthd));
@@ -177,6 +177,62 @@ inline void attend_backward(npu_sequence& s, const attention_task& task) {
   });
 }
 
+/// CANN's fused attention takes it: scores without softcap and slopes, heads of at most 768 elements.
+[[nodiscard]] inline bool is_fused(const npu_sequence& s, const attention_task& task) {
+  return s.rules().has_fused() && task.softcap == 0.0 && task.slope_h.elements() == 0 && task.shape.d <= 768;
+}
+/// The mask of a fused attention, and the number that says how it is read: a part of a triangle that is always the same, or all of it.
+struct fused_mask {
+  npu_view hidden{};
+  std::int64_t mode = 1;
+};
+[[nodiscard]] inline fused_mask mask_of(npu_sequence& s, const attention_task& task) {
+  constexpr std::size_t side = 2048;
+  const bool is_causal = task.end_bt.elements() == 0 && task.start_bt.elements() == 0 && (task.window == 0 || task.window >= task.shape.t);
+  if (!is_causal || task.shape.t <= side) return {hidden_keys(s, task, 0, task.shape.b), 1};
+  const npu_view column = count_from(s, 0, side), hidden = s.fresh(npu_type::boolean, {side, side});
+  s.run(npu_op::greater, column, column.as({side, 1}), hidden);
+  return {hidden, 2};
+}
+/// Some heads of rows of heads, as [b, t, heads, d].
+[[nodiscard]] inline npu_view fused_heads(const attention_task& task, const npu_view& rows, std::size_t first, std::size_t count) {
+  const std::size_t t = task.shape.t, d = task.shape.d, row = rows.dim(1);
+  return rows.as({task.shape.b, t, count, d}).with_strides({t * row, row, d, 1}).from(first * d);
+}
+/// Of a fused attention: every token that the mask shows.
+inline constexpr std::int64_t all_tokens = 2147483647;
+
+inline void attend_fused(npu_sequence& s, const attention_task& task) {
+  const auto& [b, t, h, kv, d, all, first] = task.shape;
+  const auto heads = [&](const npu_view& rows, std::size_t from, std::size_t count) { return fused_heads(task, rows, from, count); };
+  const npu_view largest = s.fresh(npu_type::fp32, {b, h, t, 8}), sum = s.fresh(npu_type::fp32, {b, h, t, 8}), reserved = s.fresh(task.qkv.type, {1});
+  const fused_mask mask = mask_of(s, task);
+  s.run(npu_op::flash_attention, heads(task.qkv, 0, h), heads(task.qkv, h, kv), heads(task.qkv, h + kv, kv), npu_none{}, npu_none{}, npu_none{}, mask.hidden,
+        npu_none{}, npu_none{}, npu_none{}, task.scale, 1.0, all_tokens, all_tokens, h, "BSND", 0, mask.mode, 1, largest, sum, reserved,
+        heads(task.o_bthd, 0, h));
+  // eight equal copies each
+  const npu_view log_sum = s.fresh(npu_type::fp32, {b, h, t, 1});
+  s.run(npu_op::log, sum.slice(3, 0, 1), log_sum);
+  s.run(npu_op::add, largest.slice(3, 0, 1), log_sum, npu_scalar{1}, task.lse_bht);
+}
+
+inline void attend_backward_fused(npu_sequence& s, const attention_task& task) {
+  const auto& [b, t, h, kv, d, all, first] = task.shape;
+  const auto heads = [&](const npu_view& rows, std::size_t from, std::size_t count) { return fused_heads(task, rows, from, count); };
+  // p = exp(s - largest) / sum: with lse for the largest, the sum is 1
+  const npu_view largest = s.fresh(npu_type::fp32, {b, h, t, 8}), sum = s.fresh(npu_type::fp32, {b, h, t, 8}), reserved = s.fresh(task.qkv.type, {1});
+  s.run(npu_op::inplace_copy, largest, task.lse_bht);
+  s.run(npu_op::inplace_fill, sum, npu_scalar{1});
+  const npu_view dq = s.fresh(task.qkv.type, {b, t, h, d}), dk = s.fresh(task.qkv.type, {b, t, kv, d}), dv = s.fresh(task.qkv.type, {b, t, kv, d});
+  const fused_mask mask = mask_of(s, task);
+  s.run(npu_op::flash_attention_grad, heads(task.qkv, 0, h), heads(task.qkv, h, kv), heads(task.qkv, h + kv, kv), heads(task.do_bthd, 0, h), npu_none{},
+        npu_none{}, npu_none{}, mask.hidden, largest, sum, npu_none{}, heads(task.o_bthd, 0, h), npu_none{}, npu_none{}, npu_none{}, task.scale, 1.0,
+        all_tokens, all_tokens, h, "BSND", 0, mask.mode, 1, dq, dk, dv, reserved);
+  store(s, dq, heads(task.dqkv, 0, h));
+  store(s, dk, heads(task.dqkv, h, kv));
+  store(s, dv, heads(task.dqkv, h + kv, kv));
+}
+
 /// CANN has no operator that draws our random numbers.
 template <class Memory, class T>
 [[nodiscard]] constexpr bool must_run_on_host(const kernel::attention<Memory, T>& k) {
@@ -192,7 +248,9 @@ requires is_number<T>
 void compose(npu_sequence& s, const kernel::attention<Memory, T>& k) {
   kernel::check_arity<13>(k);
   if (k.o_bthd.empty()) return;
-  attend(s, task_of(k));
+  const attention_task task = task_of(k);
+  if (is_fused(s, task)) attend_fused(s, task);
+  else attend_composed(s, task);
 }
 template <class Memory, class T>
 requires is_number<T>
@@ -202,7 +260,8 @@ void compose(npu_sequence& s, const kernel::attention_backward<Memory, T>& k) {
   attention_task task = task_of(k);
   task.do_bthd = view_of(k.do_bthd, {k.shape.b * k.shape.t, k.shape.h * k.shape.d});
   task.dqkv = view_of(k.dqkv, {k.shape.b * k.shape.t, k.shape.row()});
-  attend_backward(s, task);
+  if (is_fused(s, task)) attend_backward_fused(s, task);
+  else attend_backward_composed(s, task);
 }
 
 }  // namespace xtrain::npu_kernels

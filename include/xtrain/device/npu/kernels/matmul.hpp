@@ -30,6 +30,12 @@ inline void multiply(npu_sequence& s, const npu_view& a, const npu_view& b, cons
     if (bias != nullptr) add_to(s, *bias, c);
     return;
   }
+  if (s.rules().has_fused() && accumulate && bias == nullptr && alpha == 1.0 && is_16_bits(a.type) && c.type == npu_type::fp32 && c.is_dense()) {
+    const npu_view rows_1 = s.fresh(npu_type::int64, {1});  // one group: all rows
+    const auto number = [](std::size_t value) { return npu_scalar{static_cast<double>(value), npu_type::int64}; };
+    s.run(npu_op::arange, number(a.dim(1)), number(a.dim(1) + 1), number(1), rows_1);
+    return s.run(npu_op::grouped_matmul_add, a.transposed(), b, rows_1, c, true, false, 2);
+  }
   const bool rounds_once = a.type == npu_type::fp32 || s.rules().adds_before_rounding();
   if (a.type != c.type || (accumulate && bias != nullptr) || ((accumulate || bias != nullptr) && !rounds_once)) {
     const npu_view sum = wide_product(s, a, b, alpha);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include <xtrain/device/kernel/norm.hpp>
 #include <xtrain/device/npu/kernels/composed.hpp>
@@ -60,6 +61,14 @@ requires(is_number<T>&& is_number<G>) void compose(npu_sequence& s, const kernel
   kernel::check_arity<9>(k);
   if (k.n == 0 || k.c == 0) return;
   const npu_view x_nc = wide(s, view_of(k.x_nc, {k.n, k.c})), rstd_n1 = view_of(k.rstd_n, {k.n, 1}), dweight_c = view_of(k.dweight_c, {k.c});
+  if (s.rules().has_fused()) {
+    const npu_view dx_nc = s.fresh_like(x_nc), sum_c = s.fresh(npu_type::fp32, {k.c});
+    s.run(npu_op::rms_norm_grad, wide(s, view_of(k.dy_nc, {k.n, k.c})), x_nc, rstd_n1.as({k.n}), norm_weight(s, view_of(k.weight_c, {k.c}), k.offset), dx_nc,
+          sum_c);
+    add_to(s, dx_nc, view_of(k.dx_nc, {k.n, k.c}));
+    if (!k.dweight_c.empty()) add_to(s, sum_c, dweight_c);
+    return;
+  }
   add_norm_gradients(s, product(s, x_nc, rstd_n1, x_nc), norm_weight(s, view_of(k.weight_c, {k.c}), k.offset), rstd_n1, view_of(k.dy_nc, {k.n, k.c}),
                      view_of(k.dx_nc, {k.n, k.c}), k.dweight_c.empty() ? nullptr : &dweight_c, false);
 }
@@ -88,6 +97,16 @@ template <class Memory, class T, class G>
 requires(is_number<T>&& is_number<G>) void compose(npu_sequence& s, const kernel::layer_norm_backward<Memory, T, G>& k) {
   kernel::check_arity<10>(k);
   if (k.n == 0 || k.c == 0) return;
+  if (s.rules().has_fused()) {
+    const npu_view x_nc = wide(s, view_of(k.x_nc, {k.n, k.c})), dx_nc = s.fresh_like(x_nc), dweight_c = s.fresh(npu_type::fp32, {k.c}),
+                   dbias_c = s.fresh(npu_type::fp32, {k.c});
+    s.run(npu_op::layer_norm_backward, wide(s, view_of(k.dy_nc, {k.n, k.c})), x_nc, npu_ints{static_cast<std::int64_t>(k.c)}, view_of(k.mean_n, {k.n, 1}),
+          view_of(k.rstd_n, {k.n, 1}), wide(s, view_of(k.weight_c, {k.c})), npu_none{}, npu_bools{{true, true, true}}, dx_nc, dweight_c, dbias_c);
+    add_to(s, dx_nc, view_of(k.dx_nc, {k.n, k.c}));
+    if (!k.dweight_c.empty()) add_to(s, dweight_c, view_of(k.dweight_c, {k.c}));
+    if (!k.dbias_c.empty()) add_to(s, dbias_c, view_of(k.dbias_c, {k.c}));
+    return;
+  }
   const npu_view xhat_nc = wide_copy(s, view_of(k.x_nc, {k.n, k.c})), mean_n1 = view_of(k.mean_n, {k.n, 1}), rstd_n1 = view_of(k.rstd_n, {k.n, 1}),
                  dy_nc = view_of(k.dy_nc, {k.n, k.c}), dweight_c = view_of(k.dweight_c, {k.c});
   s.run(npu_op::inplace_sub, xhat_nc, mean_n1, npu_scalar{1});
