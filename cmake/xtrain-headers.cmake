@@ -32,6 +32,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/message_scratch.hpp
     xtrain/comm/native_collectives.hpp
     xtrain/comm/native_lane.hpp
+    xtrain/comm/mccl/mccl.hpp
     xtrain/comm/nccl/communicator.hpp
     xtrain/comm/nccl/library.hpp
     xtrain/comm/nccl/nccl.hpp

@@ -264,13 +264,16 @@ struct device_flags {
   template <class Context>
   [[nodiscard]] std::size_t limit(const Context& on, [[maybe_unused]] bool print) const {
     if constexpr (requires { on.ordinal(); on.is_dry_run(); }) {
-      const bool is_h100 = on.is_dry_run() && memory.empty();
-      const std::size_t bytes = is_h100            ? xtrain::h100().memory
+      const bool is_usual = on.is_dry_run() && memory.empty();
+      std::size_t usual = xtrain::h100().memory;
+      std::string_view gpu = "an H100";
+      if constexpr (requires { Context::planned_memory; }) usual = Context::planned_memory, gpu = Context::planned_gpu;
+      const std::size_t bytes = is_usual           ? usual
                                 : on.is_dry_run() ? for_flag("--max-memory", memory, [&] { return bytes_of(memory); })
                                                   : on.memory_limit();
       if (print)
         std::printf("GPU        %s, %s%s\n", on.is_dry_run() ? "none here" : on.description().c_str(), xtrain::bytes_text(bytes).c_str(),
-                    is_h100 ? ", as an H100 has; --max-memory says another size" : on.is_dry_run() || !memory.empty() ? ", of --max-memory" : " free");
+                    is_usual ? xtrain::concat(", as ", gpu, " has; --max-memory says another size").c_str() : on.is_dry_run() || !memory.empty() ? ", of --max-memory" : " free");
       return bytes;
     }
     return on.memory_limit();
