@@ -200,6 +200,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/value_loss.hpp
     xtrain/device/memory.hpp
     xtrain/device/musa/musa.hpp
+    xtrain/device/musa/probe.hpp
     xtrain/device/musa/runtime.hpp
     xtrain/device/offload.hpp
     xtrain/device/pinned_memory.hpp

@@ -273,7 +273,8 @@ struct device_flags {
                                                   : on.memory_limit();
       if (print)
         std::printf("GPU        %s, %s%s\n", on.is_dry_run() ? "none here" : on.description().c_str(), xtrain::bytes_text(bytes).c_str(),
-                    is_usual ? xtrain::concat(", as ", gpu, " has; --max-memory says another size").c_str() : on.is_dry_run() || !memory.empty() ? ", of --max-memory" : " free");
+                    is_usual ? xtrain::concat(", as ", gpu, " has; --max-memory says another size").c_str()
+                    : on.is_dry_run() || !memory.empty() ? ", of --max-memory" : " free");
       return bytes;
     }
     return on.memory_limit();
