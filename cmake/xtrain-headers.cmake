@@ -569,6 +569,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/fake_hccl.hpp
     xtrain/testing/fake_musa.hpp
     xtrain/testing/fake_nccl.hpp
+    xtrain/testing/gradient_parity.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/npu_probe.hpp
     xtrain/testing/recorded_group.hpp
