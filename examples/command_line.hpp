@@ -254,7 +254,10 @@ struct device_flags {
 #ifdef XTRAIN_GPU_REHEARSAL
       settings.runtime = &gpu_rehearsal::here().gpus.runtime();
 #else
-      if (only_plan && !Device::is_available()) return Device::context::for_dry_run(typename Device::properties{});
+      if (only_plan && !Device::is_available()) {
+        if constexpr (requires { Device::context::planned_properties; }) return Device::context::for_dry_run(Device::context::planned_properties);
+        else return Device::context::for_dry_run(typename Device::properties{});
+      }
 #endif
     }
     return typename Device::context(settings);
