@@ -49,7 +49,8 @@ double norm(const xt::xarray<double>& x) {
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv, argv + argc);
   const nlohmann::json said = nlohmann::json::parse(as_json(group(words)).dump(2));
-  std::unordered_map<std::string, std::function<double(double)>> functions{{"square", [](double x) { return x * x; }}, {"half", [](double x) { return x / 2; }}};
+  std::unordered_map<std::string, std::function<double(double)>> functions{{"square", [](double x) { return x * x; }},
+                                                                           {"half", [](double x) { return x / 2; }}};
   std::set<double> results;
   for (const auto& [name, f] : functions) results.insert(f(static_cast<double>(said.size()) + static_cast<double>(name.size())));
   const xt::xarray<double> x = xt::ones<double>({4, 5}) * std::accumulate(results.begin(), results.end(), 0.0);

@@ -232,7 +232,6 @@ TEST_CASE("the probe says of each assumption whether it holds") {
 }
 
 TEST_CASE("a plan's properties give kernels the scratch memory that cuda's give") {
-  // a type derived from cuda's would choose the overload for kernels without any
   const kernel::sum<cuda_memory, float> sum{.n = 1000};
   CHECK(scratch_bytes(musa::properties(musa_context::planned_properties), sum) == scratch_bytes(cuda_properties{}, sum));
   CHECK(scratch_bytes(musa::properties{}, sum) > 0);
