@@ -177,9 +177,9 @@ inline void attend_backward_composed(npu_sequence& s, const attention_task& task
   });
 }
 
-/// CANN's fused attention takes it: scores without softcap and slopes, heads of at most 768 elements.
+/// CANN's fused attention takes it: scores without softcap and slopes, at most 256 heads of at most 768 elements.
 [[nodiscard]] inline bool is_fused(const npu_sequence& s, const attention_task& task) {
-  return s.rules().has_fused() && task.softcap == 0.0 && task.slope_h.elements() == 0 && task.shape.d <= 768;
+  return s.rules().has_fused() && task.softcap == 0.0 && task.slope_h.elements() == 0 && task.shape.h <= 256 && task.shape.d <= 768;
 }
 /// The mask of a fused attention, and the number that says how it is read: a part of a triangle that is always the same, or all of it.
 struct fused_mask {
@@ -226,8 +226,8 @@ inline void attend_backward_fused(npu_sequence& s, const attention_task& task) {
   const npu_view dq = s.fresh(task.qkv.type, {b, t, h, d}), dk = s.fresh(task.qkv.type, {b, t, kv, d}), dv = s.fresh(task.qkv.type, {b, t, kv, d});
   const fused_mask mask = mask_of(s, task);
   s.run(npu_op::flash_attention_grad, heads(task.qkv, 0, h), heads(task.qkv, h, kv), heads(task.qkv, h + kv, kv), heads(task.do_bthd, 0, h), npu_none{},
-        npu_none{}, npu_none{}, mask.hidden, largest, sum, npu_none{}, heads(task.o_bthd, 0, h), npu_none{}, npu_none{}, npu_none{}, task.scale, 1.0, all_tokens,
-        all_tokens, h, "BSND", 0, mask.mode, 1, dq, dk, dv, reserved);
+        npu_none{}, npu_none{}, mask.hidden, largest, sum, npu_none{}, heads(task.o_bthd, 0, h), npu_none{}, npu_none{}, npu_none{}, task.scale, 1.0,
+        all_tokens, all_tokens, h, "BSND", 0, mask.mode, 1, dq, dk, dv, reserved);
   store(s, dq, heads(task.dqkv, 0, h));
   store(s, dk, heads(task.dqkv, h, kv));
   store(s, dv, heads(task.dqkv, h + kv, kv));
