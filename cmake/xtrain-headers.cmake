@@ -36,6 +36,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/message_scratch.hpp
     xtrain/comm/native_collectives.hpp
     xtrain/comm/native_lane.hpp
+    xtrain/comm/mccl/mccl.hpp
     xtrain/comm/nccl/communicator.hpp
     xtrain/comm/nccl/library.hpp
     xtrain/comm/nccl/nccl.hpp
@@ -206,6 +207,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/value_loss.hpp
     xtrain/device/memory.hpp
     xtrain/device/musa/musa.hpp
+    xtrain/device/musa/probe.hpp
     xtrain/device/musa/runtime.hpp
     xtrain/device/npu/context.hpp
     xtrain/device/npu/host_kernels.hpp
@@ -569,6 +571,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/fake_hccl.hpp
     xtrain/testing/fake_musa.hpp
     xtrain/testing/fake_nccl.hpp
+    xtrain/testing/gradient_parity.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/npu_probe.hpp
     xtrain/testing/recorded_group.hpp

@@ -27,7 +27,7 @@ install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp 
               examples/described_settings.hpp examples/described_ppo.hpp examples/log_styles_hugging_face.hpp examples/log_styles_megatron.hpp
               examples/log_styles_torchtune.hpp
               examples/tune.cpp examples/hf_train.cpp examples/main_hf.cpp examples/megatron.cpp examples/front_end.hpp examples/python_program.hpp
-              examples/convert.cpp examples/preprocess_data.cpp examples/describe.cpp
+              examples/convert.cpp examples/preprocess_data.cpp examples/describe.cpp examples/musa_probe.cpp
               DESTINATION "${package}/examples")
 install(DIRECTORY include/xtrain/device/cuda include/xtrain/device/musa DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/xtrain/device"
         FILES_MATCHING PATTERN "*.cuh")  # for nvcc and mcc alone

@@ -271,14 +271,16 @@ struct device_flags {
     if constexpr (requires { on.ordinal(); on.is_dry_run(); }) {
       constexpr bool is_npu = requires { on.memory_of_communicators(); };
       const bool is_usual = on.is_dry_run() && memory.empty();
-      const std::size_t bytes = is_usual           ? (is_npu ? xtrain::ascend_910b() : xtrain::h100()).memory
+      std::size_t usual = (is_npu ? xtrain::ascend_910b() : xtrain::h100()).memory;
+      std::string_view card = is_npu ? "an Ascend 910B" : "an H100";
+      if constexpr (requires { Context::planned_memory; }) usual = Context::planned_memory, card = Context::planned_gpu;
+      const std::size_t bytes = is_usual           ? usual
                                 : on.is_dry_run() ? for_flag("--max-memory", memory, [&] { return bytes_of(memory); })
                                                   : on.memory_limit();
       if (print)
         std::printf("%s        %s, %s%s\n", is_npu ? "NPU" : "GPU", on.is_dry_run() ? "none here" : on.description().c_str(), xtrain::bytes_text(bytes).c_str(),
-                    !is_usual ? (on.is_dry_run() || !memory.empty() ? ", of --max-memory" : " free")
-                    : is_npu ? ", as an Ascend 910B has; --max-memory says another size"
-                             : ", as an H100 has; --max-memory says another size");
+                    is_usual ? xtrain::concat(", as ", card, " has; --max-memory says another size").c_str()
+                    : on.is_dry_run() || !memory.empty() ? ", of --max-memory" : " free");
       return bytes;
     }
     return on.memory_limit();

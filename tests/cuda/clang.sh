@@ -16,6 +16,9 @@ compile() {  # part, parts, options
 }
 compile 0 1 -fsyntax-only
 echo "the whole list: read"
+# as for mcc, with MUSA's names for CUDA's and products by lanes
+compile 0 1 -fsyntax-only -D__MUSA__ -DXTRAIN_MUSA_KERNELS -DXTRAIN_MUSA_ARCHITECTURES=31 -I "$checkout/tests/musa/shim"
+echo "the whole list for MUSA: read"
 for part in ${6:-1 13}; do
   compile "$part" 30 -O1 -S -o "$results/$part.ptx"
   entries="$(grep -c '\.entry' "$results/$part.ptx")" products="$(grep -c 'mma\.sync' "$results/$part.ptx" || true)"

@@ -78,6 +78,7 @@ in_order() {
     inside && /^};/ { exit }
     inside && /^  [a-z]/ {
       sub(/\/\/\/<.*/, "")
+      sub(/[{][}];/, " = ;")
       while (match($0, /[a-z_]+ = /)) { print substr($0, RSTART, RLENGTH - 3); $0 = substr($0, RSTART + RLENGTH) }
     }' "$2")
   shown=$(awk -v title="$4" '
@@ -98,5 +99,6 @@ in_order() {
   echo "$(echo "$shown" | wc -l) members of $1 are shown in their order"
 }
 in_order training_config include/xtrain/train/config.hpp include/xtrain/train/README.md "| member | default | meaning |"
+in_order checkpoint_options include/xtrain/train/checkpoint.hpp include/xtrain/train/README.md "| checkpoint option | default | meaning |"
 in_order lora_config include/xtrain/adapt/lora_config.hpp include/xtrain/adapt/README.md "| setting | default | meaning |"
 in_order generate_config include/xtrain/generate/generator.hpp include/xtrain/generate/README.md "| \`generate_config\` | default | meaning |"

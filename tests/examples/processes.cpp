@@ -207,9 +207,9 @@ TEST_CASE("a trainer for a GPU takes the GPU that is named, plans for its memory
   CAPTURE(plan.err);
   CAPTURE(cpu.err);
   CHECK(named.status == 0);
-  CHECK(holds(named.out + named.err, "device cuda"));
-  CHECK(holds(named.out + named.err, "step 2/2 loss "));
-  CHECK(holds(plan.out + plan.err, "GPU cuda, fake GPU, device 0, sm_90, 4 multiprocessors, 2.00 GiB free"));
+  CHECK(holds(named.out + named.err, "device     cuda\n"));
+  CHECK(holds(named.out + named.err, "step 2/2  loss "));
+  CHECK(holds(plan.out + plan.err, "GPU        cuda, fake GPU, device 0, sm_90, 4 multiprocessors, 2.00 GiB free"));
   CHECK(cpu.status == 2);
   CHECK(holds(cpu.err, "--device cpu: must be cuda or cuda:N, which this program is compiled for"));
 }

@@ -17,6 +17,7 @@
 #include <xtrain/testing/fake_ascend.hpp>
 #include <xtrain/testing/fake_ascend_card.hpp>
 #include <xtrain/testing/fake_hccl.hpp>
+#include <xtrain/testing/gradient_parity.hpp>
 #include <xtrain/train/checkpoint.hpp>
 #include <xtrain/xtrain.hpp>
 #include "scratch.hpp"
@@ -274,4 +275,22 @@ void check_operators(const decoder_config& sizes) {
 TEST_CASE("a LLaMA and a GPT-2 train on CANN's operators: losses differ from the cpu's by less than one rounding in bf16") {
   check_operators<llama>(llama_sizes);
   check_operators<gpt2>(gpt2_sizes);
+}
+
+TEST_CASE("gradients are compared by parameter: none where the host runs the kernels, roundings on operators; what differs is marked") {
+  const host_batch rows = batches(0)[0];
+  for (const bool has_operators : {false, true}) {
+    testing::fake_ascend_card card;
+    const npu_context on = has_operators ? card.open() : card.runtime().open();
+    llama<on_npu> model(llama_sizes, on);
+    llama<on_cpu> right(llama_sizes);
+    const testing::gradient_parity found = testing::compare_gradients(model, right, rows);
+    INFO(found.text(0.05));
+    CHECK(found.parameters.size() > 10);
+    if (has_operators) CHECK(found.largest() < 0.05);  // of sums of products that were rounded to bf16 (2^-9) in a few places
+    else CHECK(found.largest() == 0);
+    CHECK(found.text(0.05).find("!!!") == std::string::npos);
+  }
+  llama<on_cpu> right(llama_sizes), other(llama_sizes, {}, {.seed = 2});
+  CHECK(testing::compare_gradients(other, right, rows).text(0.05).find("  !!! ") != std::string::npos);
 }

@@ -135,8 +135,8 @@ consteval bool adapter_hooks_are_members() {
 
 }  // namespace detail
 
-/// What is trained instead of the weights. The per-layer part, A::on_linear<Recipe>, has declare, needs_input, forward and
-/// backward; adapt/README.md shows a complete example and lists optional members.
+/// What is trained instead of the weights. Per layer: A::on_linear<Recipe> with declare, needs_input, forward and backward; example and optional members in
+/// adapt/README.md.
 template <class A>
 concept adapter =
     clause::adapter_has_a_name<A> && clause::adapter_says_whether_weights_freeze<A> && clause::adapter_config_says_what_is_trained<A> &&

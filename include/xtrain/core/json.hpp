@@ -111,14 +111,20 @@ class strict_json_builder {
   std::size_t position_ = 0;
 };
 
+/// Tells a builder what a text holds. Not json::sax_parse(), which is compiled together with the readers of five binary formats.
+///   returns  false where the text is not JSON, or the builder stops
+template <class Builder>
+[[nodiscard]] bool walk_json(Builder& builder, std::string_view text) {
+  auto input = nlohmann::detail::input_adapter(text.data(), text.data() + text.size());
+  return nlohmann::detail::parser<json, decltype(input)>(std::move(input)).sax_parse(&builder);
+}
+
 /// What is wrong with a text, behind its line; empty: nothing.
 template <class Builder>
 [[nodiscard, gnu::noinline]] std::string json_problem(Builder& builder, std::string_view text, std::size_t first_line) {
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)  // the parser would treat it as the end
     return concat(first_line - 1 + line_of(text, zero), ": a zero byte");
-  // not json::sax_parse(): it is compiled together with the readers of five binary formats
-  auto input = nlohmann::detail::input_adapter(text.data(), text.data() + text.size());
-  if (nlohmann::detail::parser<json, decltype(input)>(std::move(input)).sax_parse(&builder)) return {};
+  if (walk_json(builder, text)) return {};
   return concat(first_line - 1 + line_of(text, builder.position() > 0 ? builder.position() - 1 : text.size()), ": ", builder.problem());
 }
 

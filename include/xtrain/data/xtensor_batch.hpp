@@ -18,8 +18,7 @@ struct tokens_only {
   static constexpr std::span<const double> reference_log_probs{}, advantages{};
 };
 
-/// Views two arrays [batch size, sequence length], which must outlive it. A target is the label at its position; negative:
-/// ignored by the loss. If the device reads host memory, nothing is copied.
+/// Views two arrays [batch size, sequence length], which must outlive it. Negative targets are ignored by the loss. No copy if the device reads host memory.
 ///
 ///     xtrain::array<xtrain::token, 2> tokens = ..., targets = ...;
 ///     const xtrain::xtensor_batch rows(tokens, targets);

@@ -308,7 +308,10 @@ XTRAIN_INLINE void write_weights(const std::string& folder, std::vector<tensor_t
       for (const tensor_to_write& tensor : shards[s]) map[tensor.name] = fresh.back();
       (void)detail::write_safetensors_with(together, folder + "/" + fresh.back(), std::move(shards[s]));
     }
-    write_file(folder + "/" + index, json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
+    json whole;
+    whole["metadata"]["total_size"] = total;
+    whole["weight_map"] = map;
+    write_file(folder + "/" + index, whole.dump(2) + "\n");
     fs::remove(folder + "/" + single, ignored);  // until now readers preferred it
   }
   for (const std::string& name : old)

@@ -79,12 +79,11 @@ class gguf_settings {
       const double expected = waves > 4.0 ? 1.0 : waves < 1.0 ? factor : 1.0 / ((1.0 - part) / factor + part);
       same = std::abs(static_cast<double>(factors[i]) - expected) <= 1e-4 * expected;  // the converter's frequencies are in fp32
     }
-    if (same)
-      return {{"rope_type", "llama3"},
-              {"factor", factor},
-              {"low_freq_factor", 1.0},
-              {"high_freq_factor", 4.0},
-              {"original_max_position_embeddings", original}};
+    if (!same) continue;
+    json rule = literal_json(R"({"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0})");
+    rule["factor"] = factor;
+    rule["original_max_position_embeddings"] = original;
+    return rule;
   }
   return {};
 }
@@ -338,8 +337,9 @@ XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::ob
   const std::string scaling = file_->text(given.key("rope.scaling.type")).value_or("linear");
   double factor = given.number("rope.scaling.factor").value_or(given.number("rope.scale_linear").value_or(1.0));
   if (factor == 0.0) factor = 1.0;  // as in llama.cpp
-  if (scaling == "linear" && factor != 1.0) rope = {{"rope_type", "linear"}, {"factor", detail::shortest_of_float(factor)}};
-  if (scaling != "linear" && scaling != "none") rope = {{"rope_type", scaling}};
+  const bool is_linear = scaling == "linear";
+  if (is_linear ? factor != 1.0 : scaling != "none") rope["rope_type"] = scaling;
+  if (is_linear && factor != 1.0) rope["factor"] = detail::shortest_of_float(factor);
   if (has("rope_freqs.weight")) {
     const gguf_tensor& from = *stored.at("rope_freqs.weight");
     used.insert("rope_freqs.weight");
@@ -356,7 +356,7 @@ XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::ob
   for (const char* factors : {"rope_factors_long.weight", "rope_factors_short.weight"})
     if (has(factors)) {
       used.insert(factors);
-      rope = {{"rope_type", "longrope"}};
+      rope = detail::literal_json(R"({"rope_type": "longrope"})");
     }
   for (const auto& entry : stored)
     require<config_error>(used.contains(entry.first), path, ": '", entry.first, "' must belong to a model of architecture '", name, "' with ", layers,

@@ -231,11 +231,8 @@ class llmc_file {
     config_.set("rms_norm_eps", epsilon);
     config_.set("rope_theta", base);
     if (header_[older ? 12 : 9] != 0)
-      config_.set("rope_scaling", json{{"rope_type", "llama3"},
-                                       {"factor", 8.0},
-                                       {"low_freq_factor", 1.0},
-                                       {"high_freq_factor", 4.0},
-                                       {"original_max_position_embeddings", 8192U}});
+      config_.set("rope_scaling", detail::literal_json(R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, )"
+                                                        R"("original_max_position_embeddings": 8192})"));
     config_.set("tie_word_embeddings", false);
     if (s.vocab_size == 128256) {
       config_.set("bos_token_id", 128000);

@@ -127,12 +127,12 @@ XTRAIN_INLINE std::vector<tensor_to_write> packed_in_four_bits(const file_tensor
 }
 
 XTRAIN_INLINE json packed_settings(const weight_quantization& how, const std::string& head) {
-  const json weights{{"num_bits", 4}, {"type", "int"}, {"symmetric", true}, {"strategy", "group"}, {"group_size", how.group_size}, {"dynamic", false}};
-  return {{"quant_method", "compressed-tensors"},
-          {"format", "pack-quantized"},
-          {"quantization_status", "compressed"},
-          {"config_groups", {{"group_0", {{"targets", json::array({"Linear"})}, {"weights", weights}}}}},
-          {"ignore", json::array({head})}};
+  json settings = detail::literal_json(
+      R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed", "ignore": [], "config_groups": {"group_0": )"
+      R"({"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "symmetric": true, "strategy": "group", "dynamic": false}}}})");
+  settings["config_groups"]["group_0"]["weights"]["group_size"] = how.group_size;
+  settings["ignore"].push_back(head);
+  return settings;
 }
 
 XTRAIN_INLINE void measure_quantization(const file_tensor& tensor, bool transposed, const weight_quantization& how, std::string_view dtype,

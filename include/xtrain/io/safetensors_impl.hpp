@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -102,10 +103,17 @@ XTRAIN_INLINE file_tensor safetensors_file::read_entry(const std::string& name, 
 namespace detail {
 
 XTRAIN_INLINE void sort_as_written(std::vector<tensor_to_write>& tensors) {
-  std::sort(tensors.begin(), tensors.end(), [](const tensor_to_write& a, const tensor_to_write& b) {
+  std::vector<std::size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
+    const tensor_to_write &a = tensors[i], &b = tensors[j];
     const std::size_t wide_a = bits_of(a.dtype), wide_b = bits_of(b.dtype);
     return wide_a != wide_b ? wide_a > wide_b : a.name < b.name;
   });
+  std::vector<tensor_to_write> sorted;
+  sorted.reserve(order.size());
+  for (const std::size_t i : order) sorted.push_back(std::move(tensors[i]));
+  tensors = std::move(sorted);
 }
 
 XTRAIN_INLINE void produce_for_another(std::vector<tensor_to_write> tensors) {
@@ -125,7 +133,10 @@ XTRAIN_INLINE std::string safetensors_header(const std::string& path, const std:
   for (const tensor_to_write& tensor : sorted) {
     require<file_error>(tensor.name != "__metadata__", path,
                         ": tensors must not be called '__metadata__', which is the format's own; one is");
-    header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {next, next + tensor.bytes}}};
+    json& entry = header[tensor.name];
+    entry["dtype"] = tensor.dtype;
+    entry["shape"] = tensor.shape;
+    entry["data_offsets"] = std::vector<std::size_t>{next, next + tensor.bytes};
     next += tensor.bytes;
   }
   std::string text;

@@ -96,13 +96,8 @@ class value_builder {
 }  // namespace detail::jinja
 
 XTRAIN_INLINE jinja_value jinja_value_from_json(std::string_view text, std::string_view who, std::size_t first_line) {
-  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)  // the parser would take it for the end
-    fail<data_error>(who, ": must be JSON; line ", first_line - 1 + detail::line_of(text, zero), ": a zero byte");
   detail::jinja::value_builder builder;
-  if (!json::sax_parse(text.begin(), text.end(), &builder))
-    fail<data_error>(who, ": must be JSON; line ",
-                     first_line - 1 + detail::line_of(text, builder.position() > 0 ? builder.position() - 1 : text.size()), ": ",
-                     builder.problem());
+  detail::parse_json_with<data_error>(builder, text, who, first_line);
   return std::move(builder.result());
 }
 

@@ -115,10 +115,10 @@ class bert_pretraining_heads {
   sequence_classification_head<Recipe> classifier_;
 };
 
-/// What BERT's models have in common: learned positions, segments, LayerNorm after each branch (post-norm), GELU (erf), biases everywhere.
+/// BERT: learned positions, segments, post-norm LayerNorm, GELU (erf), biases everywhere.
 struct bert_family : family_defaults {
   static constexpr const char* name = "bert";
-  static constexpr const char* peft_task = "";  // PEFT has none for masked language modeling
+  static constexpr const char* peft_task = "";  // PEFT has no task for masked language modeling
 
   static encoder_names names();
   static std::vector<std::string> adapter_targets() { return {"query", "value"}; }

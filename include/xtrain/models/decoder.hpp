@@ -336,7 +336,7 @@ class basic_decoder : public transformer<Recipe, decoder_parts<computation_of<Re
     this->with_output(p, [&](const auto& output) { logits_of(p, x, output, rows_r, logits_rv); });
   }
 
-  /// Key/value heads on this rank.
+  /// On this rank.
   [[nodiscard]] std::size_t kv_heads() const { return this->blocks().empty() ? this->config().num_kv_heads : this->blocks().front().kv_heads(); }
   /// Shape of a key/value cache for `rows` sequences of up to `capacity` tokens.
   [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t layers, std::size_t rows, std::size_t capacity) const {

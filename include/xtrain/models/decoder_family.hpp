@@ -71,9 +71,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// Defaults shared by most families; a family derives from it and overrides what differs.
+/// Defaults of most families; a family derives from it and overrides what differs.
 struct decoder_family : family_defaults {
-  static constexpr bool embedding_norm = false;       ///< embeddings are normalized before the first block
+  static constexpr bool embedding_norm = false;       ///< a norm before the first block
   static constexpr bool zero_centered_norm = false;   ///< RMSNorm scales by 1 + weight
   static constexpr bool scaled_embedding = false;     ///< embeddings are multiplied by sqrt(hidden size)
   static constexpr bool has_padding_index = false;    ///< the padding token's embedding is not trained

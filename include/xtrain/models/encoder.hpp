@@ -344,7 +344,7 @@ class encoder : public transformer<model_axes_of<Recipe>, encoder_parts<computat
     return heads::ties_embeddings ? Family::copied_by(tensor, this->config()) : std::string();
   }
 
-  /// throws data_error when a batch on the host has segments or labels that the model does not have
+  /// throws data_error when a host batch has segments or labels that the model lacks
   void require_batch(const batch_view& host) const {
     const auto require_below = [](std::span<const token> values, std::size_t limit, const char* what) {
       for (const token value : values)

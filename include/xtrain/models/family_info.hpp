@@ -33,7 +33,7 @@ struct family_defaults {
 template <class Family>
 inline constexpr const char* model_type_of = Family::model_type != nullptr ? Family::model_type : Family::name;
 
-/// Names in files, and how a family's files and config.json are read and written.
+/// Names in files; how files and config.json are read and written.
 template <class Config>
 struct family_info {
   const char* name;

@@ -26,7 +26,7 @@ namespace detail {
 
 template <class Config>
 concept has_transport = requires(Config& config) { config.ranks->carries(); };
-/// The strategy's settings for a dry run: the same ranks, but nothing is sent.
+/// The strategy's settings with the same ranks but no messages.
 template <class Config>
 [[nodiscard]] Config sending_nothing(Config config) {
   if constexpr (has_transport<Config>)

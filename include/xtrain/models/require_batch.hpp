@@ -26,9 +26,9 @@ template <class Model>
   return false;
 }
 
-/// And what an encoder checks; `who` begins the message.
-///   throws  shape_error when sequences are longer than the model's maximum; data_error when there is no token, a token is not in the vocabulary, a
-///           position is out of range, or positions are missing
+///   who     begins the message
+///   throws  shape_error when sequences exceed the model's maximum; data_error when there is no token, a token or position is out of range, or
+///           positions are missing
 template <class Model>
 void require_batch(const Model& model, const batch_view& rows, const char* who) {
   const std::size_t vocabulary = model.config().vocab_size, context = model.config().max_position_embeddings;

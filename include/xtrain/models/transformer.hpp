@@ -143,7 +143,7 @@ class transformer {
   [[nodiscard]] static bool may_be_ignored(std::string_view) { return false; }
   /// The parameter that a tensor in files must be a copy of, where both are one parameter of the model; empty: none.
   [[nodiscard]] static std::string copied_by(std::string_view) { return {}; }
-  /// Length of an adapter's prefix in front of every sequence; a cache must have room for it too.
+  /// Length of the adapter's prefix before every sequence; a cache needs room for it.
   [[nodiscard]] std::size_t tokens_before() const {
     if constexpr (has_hook<typename Recipe::adapter, hook::on_attention>) return options_.adapter.tokens_before();
     else return 0;

@@ -408,8 +408,16 @@ class zero_state {
       const auto kept = store.stored_gradients(block);
       using dtype = typename Store::gradient_type;
       using memory = typename Device::memory;
-      if (!nothing_) nothing_.emplace(store.device(), 0, memory_role::workspace);
-      execution<Device> on{stream, *nothing_, store.device().properties()};
+      const typename Device::properties properties = store.device().properties();
+      if (!for_adding_) {
+        std::size_t bytes = 0;
+        for (std::size_t one = 0; one < store.blocks(); ++one)
+          bytes = std::max(bytes, scratch_bytes(properties, kernel::add<memory, dtype>{.n = store.stored_gradients(one).size()}));
+        bytes = (bytes + arena<Device>::alignment - 1) / arena<Device>::alignment * arena<Device>::alignment;
+        for_adding_.emplace(store.device(), bytes, memory_role::workspace);
+        if (is_dry_run(store.device()) && bytes != 0) planned_for_adding_.emplace(store.device(), bytes, memory_role::workspace);
+      }
+      execution<Device> on{stream, *for_adding_, properties};
       ops::add(on, vector_view<const dtype, memory>(store.block_gradients(block).part, {kept.size()}),
                vector_view<dtype, memory>(kept, {kept.size()}));
     }
@@ -458,7 +466,8 @@ class zero_state {
   group gradients_, shards_, replicas_, weights_, spread_;              // used beside the main stream
   std::map<std::size_t, group> copies_;                                 // likewise
   std::vector<message_part> own_pieces_, their_pieces_;                 // of one parameter
-  std::optional<arena<Device>> nothing_;  // adding needs no memory
+  std::optional<arena<Device>> for_adding_;            // scratch memory, of devices whose sums need some
+  std::optional<buffer<Device>> planned_for_adding_;  // the same in a dry run, where arenas have no size
   std::vector<begun_work> pending_;       // by block
   std::vector<bool> there_;               // blocks whose weights are in their windows, or in flight
   std::vector<std::size_t> fetched_;      // by block: the work items to wait for until they are

@@ -70,7 +70,7 @@ template <class Recipe>
     expert = config.expert_parallel_size;
     const std::size_t together = tensor * context * expert;
     if (config.shards == 1) layout.zero_stage = 0;  // no sharding
-    // `data` counts all ranks with other sequences of the batch, whatever experts they hold
+    // `data` counts all ranks with other sequences, whatever their experts
     if constexpr (std::is_same_v<typename strategy::config, pipeline_ranks>) {
       const std::size_t beside = config.data_parallel_size * tensor * context;
       require<config_error>(together > 0 && beside > 0 && ranks % beside == 0 && config.data_parallel_size % expert == 0,

@@ -221,7 +221,8 @@ XTRAIN_INLINE std::string trainer_cache::find_or_compile(const recipe_type& type
                         " is missing; there are: ", others.empty() ? "none" : others);
   require<config_error>(type.device == "cpu" || type.device == "cuda" || type.device == "npu", "trainer ", key, ": this build has no device '", type.device,
                         "': its trainers are for cpu (there are: ", others.empty() ? "none" : others,
-                        "); give the device cpu, or build a trainer for a device of your own: --print-recipe shows its recipe ", "and CMake call");
+                        "); give the device cpu, or build a trainer for ", type.device == "musa" ? "it (xtrain_add_trainer, DEVICE musa)" : "a device of your own",
+                        ": --print-recipe shows its recipe and CMake call");
   trainer_build with = trainer_build::load(description);
   if (type.device == "npu" && !settings_.only_plan && with.npu_definitions.empty()) {
     const npu_library cann = npu_library::open(settings_.npu_library);

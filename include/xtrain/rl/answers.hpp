@@ -198,9 +198,9 @@ class answer_source {
   }
 
  private:
-  /// A forward pass is one of all data-parallel ranks.
+  /// A forward pass needs all data-parallel ranks.
   [[nodiscard]] bool gathers_weights() const { return parallel().sharding().values; }
-  /// Of the prompts of all optimizer steps, those of this rank.
+  /// This rank's part of the prompts of all optimizer steps.
   [[nodiscard]] bool is_own(std::size_t prompt) const { return prompt / own_prompts_ % ranks() == rank(); }
 
   std::string_view who_;

@@ -18,7 +18,7 @@
 
 namespace xtrain {
 
-/// The bits of an adapter's config that stores the frozen weights of linear layers as such integers; 0: it does not.
+/// Bits per frozen linear weight in an adapter's config; 0: not stored as integers.
 template <class Adapter>
 [[nodiscard]] std::size_t integer_bits_of(const typename Adapter::config& config) {
   if constexpr (has_hook<Adapter, hook::weight_bits>) return config.weight_bits;

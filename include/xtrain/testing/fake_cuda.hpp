@@ -780,6 +780,7 @@ class fake_cuda {
       case cuda_status::driver_too_old: return {"cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"};
       case cuda_status::no_device: return {"cudaErrorNoDevice", "no CUDA-capable device is detected"};
       case cuda_status::invalid_handle: return {"cudaErrorInvalidResourceHandle", "invalid resource handle"};
+      case cuda_status::not_ready: return {"cudaErrorNotReady", "device not ready"};
       case cuda_status::illegal_address: return {"cudaErrorIllegalAddress", "an illegal memory access was encountered"};
       case cuda_status::launch_failure: return {"cudaErrorLaunchFailure", "unspecified launch failure"};
       case cuda_status::capture_unsupported: return {"cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"};

@@ -48,6 +48,7 @@ class fake_musa : public fake_cuda {
           return std::find(settings.missing.begin(), settings.missing.end(), name) == settings.missing.end() ? entry_of(name) : nullptr;
         },
         &kernels);
+    xtrain::detail::the_musa_loaded().file = "a fake";
   }
   ~fake_musa() { self() = nullptr; }
 

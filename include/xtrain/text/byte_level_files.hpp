@@ -109,11 +109,13 @@ void for_each_line(std::string_view text, Visit&& visit) {
     for (const auto& [text, id] : {std::pair{&begin, begin_id}, {&end, end_id}})
       require<config_error>(id >= 0, vocabulary_path, ": ", family, " puts '", begin, "' and '", end, "' around a text; the vocabulary must have '",
                             *text, "'");
-    from.settings["post_processor"] = json{{"type", "RobertaProcessing"},
-                                           {"sep", json::array({end, static_cast<std::uint64_t>(end_id)})},
-                                           {"cls", json::array({begin, static_cast<std::uint64_t>(begin_id)})},
-                                           {"trim_offsets", true},
-                                           {"add_prefix_space", beside.adds_prefix_space().value_or(false)}};
+    json step = detail::literal_json(R"({"type": "RobertaProcessing", "sep": [], "cls": [], "trim_offsets": true})");
+    step["sep"].push_back(end);
+    step["sep"].push_back(static_cast<std::uint64_t>(end_id));
+    step["cls"].push_back(begin);
+    step["cls"].push_back(static_cast<std::uint64_t>(begin_id));
+    step["add_prefix_space"] = beside.adds_prefix_space().value_or(false);
+    from.settings["post_processor"] = std::move(step);
   } else {
     const bool listed = std::any_of(from.settings["added_tokens"].begin(), from.settings["added_tokens"].end(),
                                     [](const json& one) { return detail::token_text(one) == "<|endoftext|>"; });

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,7 +27,13 @@ class byte_trie {
   byte_trie(std::vector<std::pair<std::string, std::int32_t>> texts, const std::string& who) {
     for (const auto& [text, value] : texts)
       require<config_error>(text.size() <= longest, who, ": a token must be at most ", longest, " bytes long; one is ", text.size());
-    std::stable_sort(texts.begin(), texts.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<std::size_t> order(texts.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      const int differs = texts[a].first.compare(texts[b].first);
+      return differs != 0 ? differs < 0 : a < b;
+    });
+    const auto text = [&](std::size_t i) -> const std::string& { return texts[order[i]].first; };
     nodes_.push_back({});
     struct range {
       std::size_t begin, end, depth, node;
@@ -35,12 +42,12 @@ class byte_trie {
     for (std::size_t next = 0; next < todo.size(); ++next) {  // breadth first, so that a node's children are adjacent
       const range r = todo[next];
       std::size_t i = r.begin;
-      for (; i < r.end && texts[i].first.size() == r.depth; ++i) nodes_[r.node].value = texts[i].second;
+      for (; i < r.end && text(i).size() == r.depth; ++i) nodes_[r.node].value = texts[order[i]].second;
       nodes_[r.node].children = static_cast<std::uint32_t>(nodes_.size());
       while (i < r.end) {
-        const char label = texts[i].first[r.depth];
+        const char label = text(i)[r.depth];
         std::size_t j = i;
-        while (j < r.end && texts[j].first[r.depth] == label) ++j;
+        while (j < r.end && text(j)[r.depth] == label) ++j;
         todo.push_back({i, j, r.depth + 1, nodes_.size()});
         nodes_.push_back({});
         labels_.resize(nodes_.size());

@@ -42,10 +42,11 @@ using template_token = std::pair<std::string, token>;
   json step = literal_json(R"({"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}})");
   for (const auto* one : {&begin, &end})
     if (*one) {
-      json& special = step["special_tokens"][(*one)->first];
+      json special = literal_json(R"({"ids": [], "tokens": []})");
       special["id"] = (*one)->first;
       special["ids"].push_back(static_cast<std::uint64_t>((*one)->second));
       special["tokens"].push_back((*one)->first);
+      step["special_tokens"][(*one)->first] = std::move(special);
     }
   const auto put = [&](const char* list, const char* kind, const std::string& id, int type) {
     json& part = step[list].emplace_back(json::object())[kind];

@@ -18,6 +18,7 @@
 #include <xtrain/core/gguf_writer.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
+#include <xtrain/text/class_steps.hpp>
 #include <xtrain/text/gguf_tokenizer_files_impl.hpp>
 #include <xtrain/text/gguf_tokenizer_writer.hpp>
 #include <xtrain/text/sentencepiece_file.hpp>
@@ -319,15 +320,24 @@ inline void add_gguf_byte_level(gguf_writer& to, const json& document, const std
     begin = end + 1;
   }
   const bool is_qwen = kind.starts_with("Qwen2");
-  json steps = json::array();
-  if (is_qwen) steps.push_back({{"type", "Split"}, {"pattern", {{"Regex", qwen_pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
-  steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", !is_qwen}});
-  json added = json::array();
-  const json words = parse_json(mapped_file(vocabulary).text(), vocabulary);
-  for (const char* end : {"<|endoftext|>"})  // GPT-2's own, which no file lists
-    if (const json& id = gguf_member(words, end); !is_qwen && id.is_number_unsigned()) added.push_back({{"id", id}, {"content", end}, {"special", true}});
-  return {{"added_tokens", added}, {"normalizer", nullptr}, {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}}, {"post_processor", nullptr},
-          {"model", {{"type", "BPE"}, {"vocab", words}, {"merges", listed}}}};
+  json whole = literal_json(R"({"added_tokens": [], "normalizer": null, "pre_tokenizer": {"type": "Sequence", "pretokenizers": []}, )"
+                            R"("post_processor": null, "model": {"type": "BPE"}})");
+  json& steps = whole["pre_tokenizer"]["pretokenizers"];
+  if (is_qwen) steps.push_back(split_step(qwen_pattern));
+  json bytes = literal_json(R"({"type": "ByteLevel", "add_prefix_space": false})");
+  bytes["use_regex"] = !is_qwen;
+  steps.push_back(std::move(bytes));
+  json words = parse_json(mapped_file(vocabulary).text(), vocabulary);
+  const char* const end = "<|endoftext|>";  // GPT-2's own, which no file lists
+  if (const json& id = gguf_member(words, end); !is_qwen && id.is_number_unsigned()) {
+    json one = literal_json(R"({"special": true})");
+    one["id"] = id;
+    one["content"] = std::string(end);
+    whole["added_tokens"].push_back(std::move(one));
+  }
+  whole["model"]["vocab"] = std::move(words);
+  whole["model"]["merges"] = std::move(listed);
+  return whole;
 }
 
 /// Copies the tokenizer of another GGUF file.

@@ -10,9 +10,11 @@
 #include <thread>
 #include <vector>
 
+#include <xtrain/comm/mccl/mccl.hpp>
 #include <xtrain/comm/nccl/nccl.hpp>
 #include <xtrain/comm/threads.hpp>
 #include <xtrain/testing/communicator_conformance.hpp>
+#include <xtrain/testing/fake_musa.hpp>
 #include <xtrain/testing/fake_nccl.hpp>
 
 using namespace xtrain;
@@ -283,4 +285,83 @@ TEST_CASE("groups of calls are not nested and of one stream; types, streams of a
   });
   check_clean(gpus, nccl);
   CHECK_THROWS_WITH_AS((void)load_nccl("libno_such_nccl.so.2"), doctest::Contains("nccl: NCCL must be installed where the loader finds it"), config_error);
+}
+
+namespace {
+
+/// The fake of NCCL under MCCL's names: communicators are made by a call that waits for the other ranks.
+const nccl_library* under_mccl = nullptr;
+nccl_library mccl_of(const fake_nccl& nccl, const std::string& missing = "") {
+  under_mccl = &nccl.library();
+  return detail::make_mccl(
+      [&](std::string_view name) -> void* {
+        if (name == missing || name == "mcclCommFinalize" || name == "mcclGetLastError") return nullptr;
+        if (name == "mcclCommInitRank")
+          return reinterpret_cast<void*>(+[](nccl_handle* made, int ranks, nccl_unique_id id, int rank) {
+            nccl_config config;
+            int status = under_mccl->comm_init_rank_config(made, ranks, id, rank, &config);
+            while (status == nccl_status::in_progress) {
+              std::this_thread::sleep_for(100us);
+              (void)under_mccl->comm_get_async_error(*made, &status);
+            }
+            return status;
+          });
+        void* found = nullptr;
+        detail::for_each_nccl_entry(nccl.library(), [&](auto* entry, std::string_view of_nccl) {
+          if (name.substr(4) == of_nccl.substr(4)) found = reinterpret_cast<void*>(entry);
+        });
+        return found;
+      },
+      "a fake");
+}
+
+}  // namespace
+
+TEST_CASE("ranks on musa use MCCL: NCCL's code under other names; what an S80 or the library lacks is refused") {
+  {
+    testing::fake_musa gpus({.devices = 3});
+    fake_nccl nccl(gpus);
+    const nccl_library mccl = mccl_of(nccl);
+    run_ranks(3, [&](const std::shared_ptr<transport>& network) {
+      const musa_context on = gpus.open(static_cast<int>(network->rank()));
+      group all(with_nccl(network, on, {.library = &mccl}));
+      const buffer<musa> values(on, 64 * sizeof(float), memory_role::other);
+      cuda_stream stream(on);
+      std::vector<float> host(64, static_cast<float>(network->rank() + 1));
+      stream.copy_from_host(values.as<float>().raw(), host.data(), 64 * sizeof(float));
+      all.all_reduce(stream, values.as<float>(), reduction::sum);
+      stream.copy_to_host(host.data(), values.as<float>().raw(), 64 * sizeof(float));
+      stream.synchronize();
+      CHECK(host[63] == 6);
+    });
+    CHECK(nccl.calls_of("ncclAllReduce") == 3);
+    const std::string lost = said(3, [&](const std::shared_ptr<transport>& network) {
+      const musa_context on = gpus.open(static_cast<int>(network->rank()));
+      const buffer<musa> values(on, 64, memory_role::other);
+      cuda_stream stream(on);
+      group all(with_mccl(network, on, {.library = &mccl}));
+      all.all_reduce(stream, values.as<float>(), reduction::sum);
+      stream.synchronize();
+      if (network->rank() == 1) throw config_error("disk: full");
+      all.all_reduce(stream, values.as<float>(), reduction::sum);
+      stream.synchronize();
+    })[0];
+    INFO(lost);
+    CHECK(lost.find("mccl: rank 0 (of ranks 0, 1 and 2) waits for mcclAllReduce of 16 fp32, its call 2, but rank 1") == 0);
+  }
+  testing::fake_musa gpus({.architecture = 21, .warp_width = 128});
+  fake_nccl nccl(gpus);
+  const nccl_library mccl = mccl_of(nccl);
+  const auto refusal = [](auto&& f) -> std::string {
+    try {
+      f();
+    } catch (const config_error& e) {
+      return e.what();
+    }
+    return "nothing";
+  };
+  CHECK(refusal([&] { (void)with_mccl(nullptr, gpus.open(), {.library = &mccl}); }) ==
+        "mccl: the GPU must be mp_22 (S4000) or newer; it is mp_21 (S80, S3000), for which there is no MCCL; messages can go through the host");
+  CHECK(refusal([&] { (void)mccl_of(nccl, "mcclAllGather"); }) == "mccl: MCCL must have the entries that are called; a fake lacks mcclAllGather");
+  CHECK(refusal([] { (void)load_mccl("libnone.so"); }).substr(0, 67) == "mccl: MCCL must be installed where the loader finds it; libnone.so ");
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <xtrain/device/musa/musa.hpp>
+#include <xtrain/device/musa/probe.hpp>
 #include <xtrain/device/unsupported.hpp>
 #include <xtrain/testing/conformance.hpp>
 #include <xtrain/testing/fake_musa.hpp>
@@ -207,6 +208,27 @@ TEST_CASE("wherever a call fails, the error is ours and says MUSA's name, and no
     check_clean(gpu);
   }
   CHECK(quiet < 30);  // calls that release, after the result is there
+}
+
+TEST_CASE("the probe says of each assumption whether it holds") {
+  const auto said = [](const testing::fake_musa_config& settings) {
+    const fake_musa gpu(settings);
+    const std::string text = text_of(probe_musa(gpu.runtime()));
+    CHECK(gpu.leaks() == "");
+    return text;
+  };
+  const std::string all = said({.architecture = 22, .warp_width = 128});
+  INFO(all);
+  CHECK(all.find("FAIL") == std::string::npos);
+  CHECK(all.find("pass  status 600 is musaErrorNotReady: musaErrorNotReady\n") != std::string::npos);
+  CHECK(all.find("pass  events time work") != std::string::npos);
+  const std::string less = said({.missing = {"musaHostGetDevicePointer", "musaGraphLaunch"}});
+  CHECK(less.find("FAIL  it has the entries that may be missing: lacks musaHostGetDevicePointer, musaGraphLaunch\n") != std::string::npos);
+  CHECK(less.find("FAIL  work can be captured and replayed: the runtime lacks entries of graphs\n") != std::string::npos);
+  CHECK(less.find("FAIL  the GPU addresses pinned memory as the host does: status 801\n") != std::string::npos);
+  CHECK(said({.missing = {"musaMalloc"}}) ==
+        "FAIL  libmusart is loaded and has the entries that must be there: the MUSA runtime must have the entries that are called; it lacks musaMalloc\n");
+  CHECK(said({.warp_width = 64}).find("FAIL  attribute 10 is the width of a warp: 32 on mp_31, else 128: 64\n") != std::string::npos);
 }
 
 TEST_CASE("kernels agree with the reference") {

@@ -65,7 +65,8 @@ class nccl_communicator {
     rank_ = ranks.rank();
     nccl_unique_id id;
     const std::unique_lock lock(mutex_);
-    const nccl_call get{.what = "ncclGetUniqueId"}, begin{.what = "ncclCommInitRankConfig"};
+    const bool waits = library_->comm_init_rank_config == nullptr;  // for the other ranks
+    const nccl_call get{.what = "ncclGetUniqueId"}, begin{.what = waits ? "ncclCommInitRank" : "ncclCommInitRankConfig"};
     if (rank_ == 0) settle(library_->get_unique_id(&id), get);
     std::array<std::int32_t, sizeof(id.bytes) / 4> words{};
     std::memcpy(words.data(), id.bytes, sizeof id.bytes);
@@ -73,7 +74,8 @@ class nccl_communicator {
     std::memcpy(id.bytes, words.data(), sizeof id.bytes);
     device_.state()->enter();
     nccl_config config;
-    settle(library_->comm_init_rank_config(&comm_, static_cast<int>(members_.size()), id, static_cast<int>(rank_), &config), begin);
+    const int size = static_cast<int>(members_.size()), rank = static_cast<int>(rank_);
+    settle(waits ? library_->comm_init_rank(&comm_, size, id, rank) : library_->comm_init_rank_config(&comm_, size, id, rank, &config), begin);
     try {
       watch_ = std::thread([this] { watch(); });
     } catch (...) {
@@ -114,7 +116,7 @@ class nccl_communicator {
     try {
       in_flight_.push_back({stream.record_outside_work(), what, calls_, clock::now()});
     } catch (...) {  // nobody would know when it is done
-      abort(concat("nccl: ", who(), " has failed to record the end of ", what.text()));
+      abort(concat(library_->name, ": ", who(), " has failed to record the end of ", text_of(what)));
       throw;
     }
     changed_.notify_all();
@@ -136,8 +138,9 @@ class nccl_communicator {
     for (std::size_t i = 0; i < members_.size(); ++i) all += concat(i == 0 ? "" : i + 1 == members_.size() ? " and " : ", ", members_[i]);
     return concat("rank ", members_[rank_], " (of ranks ", all, ")");
   }
+  [[nodiscard]] std::string text_of(const nccl_call& what) const { return library_->named(what.text()); }
   [[nodiscard]] std::string text_of(int status) const {
-    const char* const last = comm_ == nullptr ? nullptr : library_->get_last_error(comm_);
+    const char* const last = comm_ == nullptr || library_->get_last_error == nullptr ? nullptr : library_->get_last_error(comm_);
     return concat(library_->get_error_string(status), last == nullptr || *last == '\0' ? "" : concat(" (", last, ")"),
                   status == nccl_status::invalid_usage ? "; each rank must have a GPU of its own" : "");
   }
@@ -145,9 +148,9 @@ class nccl_communicator {
 
   /// With the lock held, as all that follow. Why nothing will come of waiting since then; empty: it may.
   [[nodiscard]] std::string pointless(clock::time_point since, const std::string& what) const {
-    if (const std::string stopped = network_->stopped(); !stopped.empty()) return concat("nccl: ", who(), " waits for ", what, ", but ", stopped);
+    if (const std::string stopped = network_->stopped(); !stopped.empty()) return concat(library_->name, ": ", who(), " waits for ", what, ", but ", stopped);
     if (clock::now() - since > options_.timeout)
-      return concat("nccl: ", who(), " has waited ", seconds(), " for ", what, "; another of these ranks is lost, hangs, or makes other calls");
+      return concat(library_->name, ": ", who(), " has waited ", seconds(), " for ", what, "; another of these ranks is lost, hangs, or makes other calls");
     return {};
   }
   /// Waits until the call has been queued: it may connect to other ranks first.
@@ -162,14 +165,15 @@ class nccl_communicator {
         const int asked = library_->comm_get_async_error(comm_, &state);
         status = asked == nccl_status::success ? state : asked;
         if (status != nccl_status::in_progress) break;
-        if (problem = pointless(since, what.text()); !problem.empty()) break;
+        if (problem = pointless(since, text_of(what)); !problem.empty()) break;
         std::this_thread::sleep_for(pause);
       }
     }
     if (problem.empty() && status == nccl_status::success) return;
     if (problem.empty()) {
       const std::string stopped = network_->stopped();
-      problem = concat("nccl: ", what.text(), calls_ == 0 ? std::string() : concat(", call ", calls_), " of ", who(), ", failed: ", text_of(status),
+      problem = concat(library_->name, ": ", text_of(what), calls_ == 0 ? std::string() : concat(", call ", calls_), " of ", who(), ", failed: ",
+                       text_of(status),
                        stopped.empty() ? "" : concat("; ", stopped));
     }
     abort(problem);
@@ -190,12 +194,12 @@ class nccl_communicator {
     }
     if (in_flight_.empty() || comm_ == nullptr) return;
     const queued_call& oldest = in_flight_.front();
-    const auto what = [&] { return concat(oldest.what.text(), ", its call ", oldest.number); };
+    const auto what = [&] { return concat(text_of(oldest.what), ", its call ", oldest.number); };
     int state = nccl_status::success;
     const int asked = library_->comm_get_async_error(comm_, &state);
     if (asked != nccl_status::success) state = asked;
     if (state != nccl_status::success && state != nccl_status::in_progress)
-      return abort(concat("nccl: ", who(), " waits for ", what(), ", which has failed: ", text_of(state)));
+      return abort(concat(library_->name, ": ", who(), " waits for ", what(), ", which has failed: ", text_of(state)));
     if (const std::string problem = pointless(std::max(oldest.since, progress_), what()); !problem.empty()) abort(problem);
   }
   void watch() {
@@ -218,7 +222,7 @@ class nccl_communicator {
     };
     for (look(); !in_flight_.empty() && clock::now() < until; look()) pause();
     if (comm_ == nullptr || !in_flight_.empty()) return;
-    int status = library_->comm_finalize(comm_);
+    int status = library_->comm_finalize == nullptr ? nccl_status::success : library_->comm_finalize(comm_);
     while (status == nccl_status::in_progress && clock::now() < until && network_->stopped().empty()) {
       pause();
       int state = nccl_status::success;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include <xtrain/core/error.hpp>
@@ -45,12 +46,20 @@ struct nccl_config {
 /// Every entry but two returns a status.
 struct nccl_library {
   static constexpr int least_version = 21400;  ///< the first whose calls need not block
+  std::string_view name = "nccl";              ///< begins messages, and the library's names
+
+  /// A text with NCCL's names, with this library's: MCCL's are mcclX.
+  [[nodiscard]] std::string named(std::string text) const {
+    for (std::size_t at = 0; name != "nccl" && (at = text.find("nccl", at)) != std::string::npos; at += name.size()) text.replace(at, 4, name);
+    return text;
+  }
 
   int (*get_version)(int* version) = nullptr;
   int (*get_unique_id)(nccl_unique_id* id) = nullptr;
   int (*comm_init_rank_config)(nccl_handle* made, int ranks, nccl_unique_id id, int rank, nccl_config* config) = nullptr;
+  int (*comm_init_rank)(nccl_handle* made, int ranks, nccl_unique_id id, int rank) = nullptr;  ///< where there is no other: waits for the other ranks
   int (*comm_get_async_error)(nccl_handle comm, int* status) = nullptr;
-  int (*comm_finalize)(nccl_handle comm) = nullptr;
+  int (*comm_finalize)(nccl_handle comm) = nullptr;  ///< may be null, as get_last_error
   int (*comm_destroy)(nccl_handle comm) = nullptr;
   int (*comm_abort)(nccl_handle comm) = nullptr;
   const char* (*get_error_string)(int status) = nullptr;

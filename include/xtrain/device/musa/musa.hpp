@@ -2,6 +2,7 @@
 // is for one of the two. Not run on a GPU yet.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -42,6 +43,12 @@ namespace detail {
 
 }  // namespace detail
 
+/// In a plan without a GPU: an S5000's.
+struct musa_properties : cuda_properties {
+  musa_properties() { architecture = 31; }
+  musa_properties(const cuda_properties& like) : cuda_properties(like) {}
+};
+
 /// A handle: copies share the GPU.
 class musa_context : public cuda_context {
  public:
@@ -52,6 +59,8 @@ class musa_context : public cuda_context {
   musa_context(const cuda_context& opened) : cuda_context(opened) {
     require<config_error>(is_dry_run() || &state()->vendor() == &moore_threads, "musa: the GPU must be one of Moore Threads; it is ", description());
   }
+  static constexpr std::size_t planned_memory = std::size_t{48} << 30;  ///< of the GPU that a plan without one is for
+  static constexpr std::string_view planned_gpu = "an S4000";
   [[nodiscard]] static musa_context for_dry_run(const cuda_properties& like) { return cuda_context::for_dry_run(like); }
 };
 
@@ -59,7 +68,7 @@ class musa_context : public cuda_context {
 struct musa {
   static constexpr std::string_view name = "musa";
   using memory = cuda_memory;
-  using properties = cuda_properties;
+  using properties = musa_properties;
   using config = musa_config;
   using context = musa_context;
   using stream = cuda_stream;
@@ -68,7 +77,7 @@ struct musa {
       "  fp64: no kernel computes in it, products included\n"
       "  bf16: refused on mp_21 (MTT S80); fp16 and fp32 run there\n"
       "  capture_steps: refused where the runtime cannot capture and replay work, which is tried when a GPU is opened\n"
-      "  collectives: through the host; MCCL exists for mp_22 (S4000) and newer\n";
+      "  collectives: MCCL on mp_22 (S4000) and newer; through the host on mp_21 (S80, S3000)\n";
 
   /// Whether this process can use a GPU; asks the driver.
   [[nodiscard]] static bool is_available() { return why_unavailable().empty(); }

@@ -237,7 +237,7 @@ inline constexpr bool loads_matrices = is_16_bits<T>&& tensor_layout::has_ldmatr
 
 /// Four 8 × 8 matrices of 16-bit numbers in shared memory; `row`: this lane's address.
 template <bool Transposed>
-XTRAIN_SIMT_FN void load_matrices(std::uint32_t (&r)[4], const void* row XTRAIN_SIMT_SITE) {
+XTRAIN_SIMT_FN void load_matrices([[maybe_unused]] std::uint32_t (&r)[4], [[maybe_unused]] const void* row XTRAIN_SIMT_SITE) {
 #if XTRAIN_SIMT_PTX
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   if constexpr (Transposed)

@@ -1,0 +1,87 @@
+// Gradients of one step of a model on two devices, parameter by parameter: the backward pass runs from the last layer to the first, so the last parameter
+// that differs by more than its rounding is where a difference begins.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <xtrain/core/text.hpp>
+#include <xtrain/data/loader.hpp>
+#include <xtrain/device/concepts.hpp>
+#include <xtrain/train/trainer.hpp>
+
+namespace xtrain::testing {
+
+/// Of one parameter.
+struct parameter_parity {
+  std::string name{};
+  double size = 0;   ///< of the right gradient: its Euclidean length
+  double error = 0;  ///< length of the difference
+  [[nodiscard]] double relative() const { return size > 0 ? error / size : error; }
+};
+
+/// In the order of the model's parameters.
+struct gradient_parity {
+  double loss = 0, right_loss = 0;
+  std::vector<parameter_parity> parameters{};
+
+  /// The largest relative error.
+  [[nodiscard]] double largest() const {
+    double most = 0;
+    for (const parameter_parity& one : parameters) most = std::max(most, one.relative());
+    return most;
+  }
+  /// A line for the loss, and one for each parameter; those above `mark` are marked.
+  [[nodiscard]] std::string text(double mark) const {
+    std::string all = concat("loss ", loss, ", right ", right_loss, "\n");
+    for (const parameter_parity& one : parameters)
+      all += concat(one.relative() <= mark ? "      " : "  !!! ", one.name, ": gradient ", one.size, ", relative error ", one.relative(), "\n");
+    return all;
+  }
+};
+
+namespace detail {
+
+template <class Model>
+[[nodiscard]] double step_of(Model& model, const host_batch& rows, std::vector<std::vector<float>>& gradients) {
+  trainer trainer(model, {.max_steps = 1, .micro_batch_size = rows.b, .gradient_accumulation_steps = 1, .seq_length = rows.t, .max_grad_norm = 0.0});
+  const double loss = trainer.step(std::span<const host_batch>(&rows, 1), 0.0).loss;
+  for (const auto& entry : model.parameters().entries()) {
+    const auto there = model.parameters().gradient(entry);
+    using value = std::remove_const_t<typename decltype(there)::element_type>;
+    std::vector<value> here(there.size());
+    copy_to_host(model.stream(), std::span<value>(here), there);
+    model.stream().synchronize();
+    gradients.emplace_back(here.begin(), here.end());
+  }
+  return loss;
+}
+
+}  // namespace detail
+
+/// The models must have the same weights: models that are initialised with the same seed, or loaded from the same folder.
+template <class Model, class Right>
+[[nodiscard]] gradient_parity compare_gradients(Model& model, Right& right, const host_batch& rows) {
+  std::vector<std::vector<float>> got, expected;
+  gradient_parity found;
+  found.loss = detail::step_of(model, rows, got);
+  found.right_loss = detail::step_of(right, rows, expected);
+  const auto& entries = model.parameters().entries();
+  for (std::size_t p = 0; p < got.size(); ++p) {
+    double size = 0, error = 0;
+    for (std::size_t i = 0; i < got[p].size(); ++i) {
+      const double r = expected[p][i], d = static_cast<double>(got[p][i]) - r;
+      size += r * r;
+      error += d * d;
+    }
+    found.parameters.push_back({entries[p].spec.name, std::sqrt(size), std::sqrt(error)});
+  }
+  return found;
+}
+
+}  // namespace xtrain::testing
