@@ -1,6 +1,7 @@
 // Steps that compositions share. A composition computes in fp32 and rounds once, as the kernel's formula says.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -25,6 +26,17 @@ template <class T, class Memory>
 template <class T, class Memory>
 [[nodiscard]] npu_view number_of(const device_span<T, Memory>& scalars, std::size_t index) {
   return npu_view::dense(npu_type::fp64, reinterpret_cast<std::uintptr_t>(scalars.raw()) + index * sizeof(double), {1});
+}
+
+/// Calls f(first, count) for parts of n elements: `copies` of a part in fp32 are as large as the rules say.
+template <class F>
+void for_each_part_of(npu_sequence& s, std::size_t n, std::size_t copies, F&& f) {
+  constexpr std::size_t multiple = 512;
+  const std::size_t most = std::max<std::size_t>(1, s.rules().settings.chunk_bytes / (copies * sizeof(float) * multiple)) * multiple;
+  for (std::size_t first = 0; first < n; first += most) {
+    const npu_sequence::scope here(s);
+    f(first, std::min(most, n - first));
+  }
 }
 
 [[nodiscard]] inline npu_scalar integer(token value) { return {static_cast<double>(value), npu_type::int32}; }
