@@ -23,7 +23,6 @@ struct aclTensor;
 struct aclScalar;
 struct aclIntArray;
 struct aclBoolArray;
-struct aclTensorList;
 struct aclOpExecutor;
 
 namespace xtrain {

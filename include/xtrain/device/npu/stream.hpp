@@ -306,8 +306,6 @@ class npu_stream {
   /// Has the host run a kernel, after begin_kernel, in the order of the stream; it is counted by name. Defined in host_kernels.hpp.
   template <class Kernel>
   void run_on_host(const Kernel& kernel);
-  /// Of an operator's call: an error names the call and the kernel.
-  void check_operator(int status, std::string_view call) { state_->check(status, call, last_kernel_); }
   /// The kernel of the library that was launched last.
   [[nodiscard]] std::string_view last_kernel() const { return last_kernel_; }
 
