@@ -259,7 +259,10 @@ struct device_flags {
       settings.runtime = &npu_rehearsal::here().cards.runtime();
       settings.hccl = &npu_rehearsal::here().hccl.library();
 #else
-      if (only_plan && !Device::is_available()) return Device::context::for_dry_run(typename Device::properties{});
+      if (only_plan && !Device::is_available()) {
+        if constexpr (requires { Device::context::planned_properties; }) return Device::context::for_dry_run(Device::context::planned_properties);
+        else return Device::context::for_dry_run(typename Device::properties{});
+      }
 #endif
     }
     return typename Device::context(settings);

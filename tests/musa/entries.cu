@@ -1,4 +1,4 @@
-// The entries of libmusart that device/musa/runtime.hpp declares, as CUDA's: compiled with the shim, so that a wrong declaration does not link or convert.
+// The entries of libmusart that device/musa/runtime.hpp names, as CUDA's: compiled with the shim, so that a wrong name does not link.
 #include <cuda_runtime.h>
 
 #include <cstdio>

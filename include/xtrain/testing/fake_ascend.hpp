@@ -275,7 +275,7 @@ class fake_ascend {
     static std::atomic<int> one{0};
     return one;
   }
-  /// A thread's device is that of this fake, not of an earlier one.
+  /// A thread has a device of this fake, not of an earlier one.
   static int& current() {
     static thread_local std::pair<int, int> device{0, -1};
     if (device.first != generation().load()) device = {generation().load(), -1};
@@ -339,7 +339,7 @@ class fake_ascend {
     return npu_status::success;
   }
 
-  /// Somebody waits for so many works of a queue: it does them, and those of other queues that they wait for.
+  /// Somebody waits for so many works of a queue: it does them, and the works of other queues that they wait for.
   void demand(queue& q, std::size_t number) {
     if (number <= q.wanted) return;
     q.wanted = number;

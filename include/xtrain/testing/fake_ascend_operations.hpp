@@ -70,7 +70,8 @@ struct fake_ascend_operators::operations {
   }
   /// beta · self + alpha · a · b: added in fp32 by some releases, else to a product that is rounded first.
   static void add_product(call& c, const tensor& self, const tensor& a, const tensor& b, double beta, double alpha, const tensor& to) {
-    const bool rounds_first = is_16_bits(a.type) && !((c.version().major == 8 && c.version().minor == 5) || c.version() >= cann_version{9, 1, 0});
+    const bool adds_first = !c.is_first_chip() && ((c.version().major == 8 && c.version().minor == 5) || c.version() >= cann_version{9, 1, 0});
+    const bool rounds_first = is_16_bits(a.type) && !adds_first;
     c.compute([=] {
       values all = products(a, b);
       const values before = detail::load(self, to.dims);
@@ -116,6 +117,7 @@ struct fake_ascend_operators::operations {
     c.need(x.dims[0] == weight.dims[0], npu_operator_status::tiling, "rows differ");
     c.need_dims(y, {x.dims[1], weight.dims[1]}, npu_operator_status::tiling);
     c.compute([=] {
+      if (detail::load(list)[0] != static_cast<double>(x.dims[0])) throw detail::fake_refusal{507015, "aclnnGroupedMatmulAdd: the group must have all rows"};
       tensor transposed = x;
       std::swap(transposed.dims[0], transposed.dims[1]);
       std::swap(transposed.strides[0], transposed.strides[1]);

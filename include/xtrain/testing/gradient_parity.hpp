@@ -30,10 +30,13 @@ struct gradient_parity {
   double loss = 0, right_loss = 0;
   std::vector<parameter_parity> parameters{};
 
-  /// The largest relative error.
+  /// The largest relative error; NaN if one is.
   [[nodiscard]] double largest() const {
     double most = 0;
-    for (const parameter_parity& one : parameters) most = std::max(most, one.relative());
+    for (const parameter_parity& one : parameters) {
+      if (std::isnan(one.relative())) return one.relative();
+      most = std::max(most, one.relative());
+    }
     return most;
   }
   /// A line for the loss, and one for each parameter; those above `mark` are marked.

@@ -231,6 +231,12 @@ TEST_CASE("the probe says of each assumption whether it holds") {
   CHECK(said({.warp_width = 64}).find("FAIL  attribute 10 is the width of a warp: 32 on mp_31, else 128: 64\n") != std::string::npos);
 }
 
+TEST_CASE("a plan's properties give kernels the scratch memory that cuda's give") {
+  const kernel::sum<cuda_memory, float> sum{.n = 1000};
+  CHECK(scratch_bytes(musa::properties(musa_context::planned_properties), sum) == scratch_bytes(cuda_properties{}, sum));
+  CHECK(scratch_bytes(musa::properties{}, sum) > 0);
+}
+
 TEST_CASE("kernels agree with the reference") {
   const fake_musa gpu;
   {

@@ -122,6 +122,10 @@ TEST_CASE("fused operators, other releases, and scores and logits in chunks chan
         testing::detail::check_attention<bf16>(kernels);
         testing::detail::check_losses<bf16>(kernels);
       }
+      if (one.in_chunks) {
+        testing::detail::check_optimizers<bf16>(kernels);
+        testing::detail::check_elementwise<bf16>(kernels);
+      }
       report(kernels);
       const auto& launches = card.operators().launches_by_name();
       for (const char* const fused : {"aclnnRmsNorm", "aclnnRmsNormGrad", "aclnnLayerNorm", "aclnnLayerNormBackward", "aclnnSwiGlu", "aclnnSwiGluGrad",
@@ -326,4 +330,13 @@ TEST_CASE("scratch memory does not grow when a kernel has fewer rows") {
   check(kernel::linear_cross_entropy<npu_memory, bf16, float>{.c = 3, .v = 50, .with_gradient = true}, n_rows);
   check(kernel::adamw<npu_memory, bf16, float, float, float>{}, n_rows);
   check(kernel::matmul<npu_memory, bf16, float>{.n = 9, .k = 8}, [](auto& kernel, std::size_t n) { kernel.m = n; });
+}
+
+TEST_CASE("steps of optimizers and sums take their elements in parts: scratch memory does not grow with the model") {
+  const npu_properties device{.cann = {9, 1, 0}};
+  const std::size_t most = std::size_t{400} << 20, n = std::size_t{1} << 30;
+  CHECK(scratch_bytes(device, kernel::adamw<npu_memory, bf16, float, float, float>{.n = n}) < most);
+  CHECK(scratch_bytes(device, kernel::sgd<npu_memory, bf16, float, float, float>{.n = n}) < most);
+  CHECK(scratch_bytes(device, kernel::lion<npu_memory, bf16, float, float, float>{.n = n}) < most);
+  CHECK(scratch_bytes(device, kernel::sum_of_squares<npu_memory, float>{.n = n}) < most);
 }

@@ -83,3 +83,10 @@ TEST_CASE("attention does not need more scratch memory for shorter rows") {
     not_less(blocks_backward, scratch_bytes(on, kernel::attention_block_backward<host_memory, float>{.shape = shape, .queries = positions, .keys = positions}));
   }
 }
+
+TEST_CASE("properties derived from a device's own give kernels the same scratch memory") {
+  struct derived : cpu_properties {};
+  const kernel::matmul<host_memory, float, float> product{.m = 300, .n = 200, .k = 100};
+  CHECK(scratch_bytes(cpu_properties{2}, product) > 0);
+  CHECK(scratch_bytes(derived{{2}}, product) == scratch_bytes(cpu_properties{2}, product));
+}

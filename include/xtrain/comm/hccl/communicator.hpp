@@ -34,7 +34,7 @@ namespace xtrain {
 
 /// How 16-bit values are summed.
 enum class hccl_sums_of_16_bits : std::uint8_t {
-  in_fp32,  ///< in rank order, rounded once: the same bits on every machine. As many bytes travel as in a ring
+  in_fp32,  ///< rounded once, in the order of the kernel column_sum: the network does not change it. As many bytes travel as in a ring
   by_hccl,  ///< rounded at every hop, in an order that is fixed only if HCCL_DETERMINISTIC is true
 };
 

@@ -174,7 +174,7 @@ class hccl_collectives final : public native_collectives {
     ranks_->queue(of(stream), what, [&](void* comm, void* on) { return call(ranks_->library(), comm, on); });
   }
 
-  // ---- sums of 16-bit values: each rank gets one part from every rank, and adds them in fp32, in rank order ----
+  // ---- sums of 16-bit values: each rank gets one part from every rank, and adds them in fp32 ----
 
   [[nodiscard]] bool sums_in_fp32(const device_array& values, reduction how) const {
     return sums_ == hccl_sums_of_16_bits::in_fp32 && how == reduction::sum && type_of(values).bytes == 2;

@@ -72,6 +72,7 @@ class nccl_communicator {
     std::memcpy(words.data(), id.bytes, sizeof id.bytes);
     ranks.broadcast(std::span<std::int32_t>(words), 0);
     std::memcpy(id.bytes, words.data(), sizeof id.bytes);
+    if (waits) ranks.barrier();  // a rank that has stopped is found here: the call has no timeout
     device_.state()->enter();
     nccl_config config;
     const int size = static_cast<int>(members_.size()), rank = static_cast<int>(rank_);

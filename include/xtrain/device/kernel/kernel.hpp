@@ -179,9 +179,19 @@ struct in_rows {
 template <class Memory>
 using scratch_span = device_span<std::byte, Memory>;
 
+namespace detail {
+
+/// By a conversion, so that an overload for a base class of a device's properties is preferred.
+struct any_properties {
+  template <class Properties>
+  constexpr any_properties(const Properties&) {}
+};
+
+}  // namespace detail
+
 /// Default: no scratch memory.
-template <class Properties, class Kernel>
-[[nodiscard]] constexpr std::size_t scratch_bytes(const Properties&, const Kernel&) {
+template <class Kernel>
+[[nodiscard]] constexpr std::size_t scratch_bytes(detail::any_properties, const Kernel&) {
   return 0;
 }
 

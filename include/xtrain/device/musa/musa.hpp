@@ -45,12 +45,6 @@ namespace detail {
 
 }  // namespace detail
 
-/// In a plan without a GPU: an S5000's.
-struct musa_properties : cuda_properties {
-  musa_properties() { architecture = 31; }
-  musa_properties(const cuda_properties& like) : cuda_properties(like) {}
-};
-
 /// A handle: copies share the GPU.
 class musa_context : public cuda_context {
  public:
@@ -62,6 +56,7 @@ class musa_context : public cuda_context {
     require<config_error>(is_dry_run() || &state()->vendor() == &moore_threads, "musa: the GPU must be one of Moore Threads; it is ", description());
   }
   static constexpr std::size_t planned_memory = std::size_t{48} << 30;  ///< of the GPU that a plan without one is for
+  static constexpr cuda_properties planned_properties{.architecture = 22};
   static constexpr std::string_view planned_gpu = "an S4000";
   [[nodiscard]] static musa_context for_dry_run(const cuda_properties& like) { return cuda_context::for_dry_run(like); }
 };
@@ -70,7 +65,7 @@ class musa_context : public cuda_context {
 struct musa {
   static constexpr std::string_view name = "musa";
   using memory = cuda_memory;
-  using properties = musa_properties;
+  using properties = cuda_properties;  // not derived from it: then another scratch_bytes is chosen
   using config = musa_config;
   using context = musa_context;
   using stream = cuda_stream;

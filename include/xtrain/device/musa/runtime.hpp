@@ -30,7 +30,7 @@ inline constexpr gpu_vendor moore_threads{.device = "musa",
 
 /// What the library that mcc compiles says about its kernels (launch_musa.cuh).
 struct musa_kernel_library {
-  const char* architectures;  ///< "22 31"
+  const char* architectures;  ///< "22,31"
   int warp_width;
   const void* probed;  ///< a kernel
 };

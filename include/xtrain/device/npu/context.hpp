@@ -110,7 +110,7 @@ namespace detail {
                 visible == nullptr ? "" : concat("; ASCEND_RT_VISIBLE_DEVICES is '", visible, "'"));
 }
 
-/// The rank of this process among those of its machine, if a launcher says so.
+/// The rank of this process on its machine, if a launcher says so.
 [[nodiscard]] inline std::optional<int> npu_local_rank() {
   for (const char* const name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
     const char* const text = std::getenv(name);

@@ -18,7 +18,7 @@ namespace xtrain {
 
 /// Release of CANN. Rules of operators change with it.
 struct cann_version {
-  int major = 0, minor = 0, patch = 0;  ///< 0.0.0: unknown; rules then are those of the oldest release
+  int major = 0, minor = 0, patch = 0;  ///< 0.0.0: unknown; the oldest release's rules then hold
   friend constexpr auto operator<=>(const cann_version&, const cann_version&) = default;
   /// "version=9.1.0", the first such number in a text.
   [[nodiscard]] static cann_version in(std::string_view text);

@@ -9,7 +9,7 @@ namespace xtrain {
 struct npu_operator_settings {
   bool is_fused = false;                                ///< one operator of CANN for a whole kernel where it computes the kernel's formula
   std::size_t workspace_floor = std::size_t{16} << 20;  ///< bytes that any operator may need, beside copies of its operands
-  std::size_t chunk_bytes = std::size_t{256} << 20;     ///< of scores or logits that exist at the same time
+  std::size_t chunk_bytes = std::size_t{256} << 20;     ///< of scores, logits, or copies of elements, that exist at the same time
 };
 
 }  // namespace xtrain

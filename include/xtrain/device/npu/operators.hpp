@@ -23,7 +23,6 @@ struct aclTensor;
 struct aclScalar;
 struct aclIntArray;
 struct aclBoolArray;
-struct aclTensorList;
 struct aclOpExecutor;
 
 namespace xtrain {
@@ -108,7 +107,9 @@ struct npu_operator_rules {
 
   [[nodiscard]] constexpr bool has_fused() const { return settings.is_fused && chip == npu_chip::second; }
   /// Products of 16-bit factors are added to in fp32 and rounded once.
-  [[nodiscard]] constexpr bool adds_before_rounding() const { return (cann.major == 8 && cann.minor == 5) || widens_products(); }
+  [[nodiscard]] constexpr bool adds_before_rounding() const {
+    return chip == npu_chip::second && ((cann.major == 8 && cann.minor == 5) || widens_products());
+  }
   /// Products of 16-bit factors may have an fp32 result.
   [[nodiscard]] constexpr bool widens_products() const { return cann >= cann_version{9, 1, 0} && chip == npu_chip::second; }
 };

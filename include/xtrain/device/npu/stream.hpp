@@ -139,8 +139,9 @@ class npu_stream {
         while (status == npu_status::event_timeout && !problem_->before(functions_))
           status = runtime.synchronize_event_for(raw_.get(), detail::npu_poll_milliseconds);
       else status = runtime.synchronize_event(raw_.get());
-      if (status != npu_status::event_timeout) state_->check(status, "aclrtSynchronizeEvent");
-      if (const std::exception_ptr problem = problem_->before(functions_)) std::rethrow_exception(problem);
+      const std::exception_ptr problem = problem_->before(functions_);
+      if (status != npu_status::event_timeout || !problem) state_->check(status, "aclrtSynchronizeEvent");
+      if (problem) std::rethrow_exception(problem);
     }
     /// Whether the NPU has reached it; true after an error of the NPU too. The host does not wait.
     [[nodiscard]] bool is_done() const {
@@ -178,7 +179,8 @@ class npu_stream {
   }
   npu_stream(npu_stream&& from) noexcept
       : device_(from.device_), state_(from.state_), problem_(from.problem_), raw_(std::exchange(from.raw_, nullptr)), functions_(from.functions_),
-        may_be_told_(from.may_be_told_), host_functions_(std::move(from.host_functions_)), host_kernels_(std::move(from.host_kernels_)) {}
+        may_be_told_(from.may_be_told_), host_functions_(std::move(from.host_functions_)), host_kernels_(std::move(from.host_kernels_)),
+        last_kernel_(from.last_kernel_) {}
   npu_stream& operator=(npu_stream&& from) noexcept {
     if (this == &from) return *this;
     close();
@@ -190,6 +192,7 @@ class npu_stream {
     may_be_told_ = from.may_be_told_;
     host_functions_ = std::move(from.host_functions_);
     host_kernels_ = std::move(from.host_kernels_);
+    last_kernel_ = from.last_kernel_;
     return *this;
   }
   ~npu_stream() { close(); }
@@ -231,8 +234,9 @@ class npu_stream {
     if (dry_record* const record = counts()) return void(++record->synchronisations);
     state_->enter();
     const int status = wait_for_all();
-    if (status != npu_status::stream_timeout) check(status, "aclrtSynchronizeStream");
-    if (const std::exception_ptr problem = problem_->before(functions_)) std::rethrow_exception(problem);
+    const std::exception_ptr problem = problem_->before(functions_);
+    if (status != npu_status::stream_timeout || !problem) check(status, "aclrtSynchronizeStream");
+    if (problem) std::rethrow_exception(problem);
   }
   [[nodiscard]] event record() {
     event now;
@@ -302,8 +306,6 @@ class npu_stream {
   /// Has the host run a kernel, after begin_kernel, in the order of the stream; it is counted by name. Defined in host_kernels.hpp.
   template <class Kernel>
   void run_on_host(const Kernel& kernel);
-  /// Of an operator's call: an error names the call and the kernel.
-  void check_operator(int status, std::string_view call) { state_->check(status, call, last_kernel_); }
   /// The kernel of the library that was launched last.
   [[nodiscard]] std::string_view last_kernel() const { return last_kernel_; }
 

@@ -177,9 +177,9 @@ inline void attend_backward_composed(npu_sequence& s, const attention_task& task
   });
 }
 
-/// CANN's fused attention takes it: scores without softcap and slopes, heads of at most 768 elements.
+/// CANN's fused attention takes it: scores without softcap and slopes, at most 256 heads of at most 768 elements.
 [[nodiscard]] inline bool is_fused(const npu_sequence& s, const attention_task& task) {
-  return s.rules().has_fused() && task.softcap == 0.0 && task.slope_h.elements() == 0 && task.shape.d <= 768;
+  return s.rules().has_fused() && task.softcap == 0.0 && task.slope_h.elements() == 0 && task.shape.h <= 256 && task.shape.d <= 768;
 }
 /// The mask of a fused attention, and the number that says how it is read: a part of a triangle that is always the same, or all of it.
 struct fused_mask {

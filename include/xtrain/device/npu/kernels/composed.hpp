@@ -1,6 +1,7 @@
 // Steps that compositions share. A composition computes in fp32 and rounds once, as the kernel's formula says.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -25,6 +26,17 @@ template <class T, class Memory>
 template <class T, class Memory>
 [[nodiscard]] npu_view number_of(const device_span<T, Memory>& scalars, std::size_t index) {
   return npu_view::dense(npu_type::fp64, reinterpret_cast<std::uintptr_t>(scalars.raw()) + index * sizeof(double), {1});
+}
+
+/// Calls f(first, count) for parts of n elements: `copies` of a part in fp32 are as large as the rules say.
+template <class F>
+void for_each_part_of(npu_sequence& s, std::size_t n, std::size_t copies, F&& f) {
+  constexpr std::size_t multiple = 512;
+  const std::size_t most = std::max<std::size_t>(1, s.rules().settings.chunk_bytes / (copies * sizeof(float) * multiple)) * multiple;
+  for (std::size_t first = 0; first < n; first += most) {
+    const npu_sequence::scope here(s);
+    f(first, std::min(most, n - first));
+  }
 }
 
 [[nodiscard]] inline npu_scalar integer(token value) { return {static_cast<double>(value), npu_type::int32}; }
@@ -108,17 +120,22 @@ inline void add_column_sum(npu_sequence& s, const npu_view& x_nc, const npu_view
   s.run(npu_op::logical_and, a, b, c);
   return c;
 }
+/// first + count, of 32 bits where it can be: comparisons of int64 are reported to be wrong on some chips.
+[[nodiscard]] inline npu_scalar end_of(token first, std::size_t count) {
+  const double end = static_cast<double>(first) + static_cast<double>(count);
+  return {end, end <= 2147483647.0 ? npu_type::int32 : npu_type::int64};
+}
 /// Which integers are in [first, first + count).
 [[nodiscard]] inline npu_view inside(npu_sequence& s, const npu_view& index, token first, std::size_t count) {
   const npu_view low = s.fresh_like(index, npu_type::boolean), high = s.fresh_like(index, npu_type::boolean);
   s.run(npu_op::at_least_number, index, integer(first), low);
-  s.run(npu_op::less_than, index, npu_scalar{static_cast<double>(first) + static_cast<double>(count), npu_type::int64}, high);
+  s.run(npu_op::less_than, index, end_of(first, count), high);
   return both(s, low, high, index);
 }
 /// Indices of rows, moved into [0, count): operators do not check them.
 [[nodiscard]] inline npu_view clamped(npu_sequence& s, const npu_view& index, token first, std::size_t count) {
   const npu_view rows = s.fresh_like(index, npu_type::int32);
-  s.run(npu_op::clamp, index, integer(first), npu_scalar{static_cast<double>(first) + static_cast<double>(count) - 1, npu_type::int64}, rows);
+  s.run(npu_op::clamp, index, integer(first), end_of(first, count - 1), rows);
   if (first != 0) s.run(npu_op::inplace_sub, rows, filled(s, npu_type::int32, first), integer(1));
   return rows;
 }

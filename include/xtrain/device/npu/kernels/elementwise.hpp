@@ -57,14 +57,18 @@ void compose(npu_sequence& s, const kernel::sum_of_squares<Memory, T>& k) {
   kernel::check_arity<3>(k);
   const npu_view sum_1 = view_of(k.sum_1, {1});
   if (k.n == 0) return s.run(npu_op::inplace_zero, sum_1);
-  const npu_view x = wide(s, view_of(k.x_n, {k.n}));
-  sum_in_double(s, product(s, x, x, x), sum_1, false);
+  for_each_part_of(s, k.n, 4, [&](std::size_t first, std::size_t count) {
+    const npu_view x = wide(s, view_of(k.x_n, {k.n}).slice(0, first, count));
+    sum_in_double(s, product(s, x, x, x), sum_1, first != 0);
+  });
 }
 template <class Memory, class T>
 requires is_number<T>
 void compose(npu_sequence& s, const kernel::sum<Memory, T>& k) {
   kernel::check_arity<3>(k);
-  if (k.n != 0) sum_in_double(s, wide(s, view_of(k.x_n, {k.n})), view_of(k.sum_1, {1}), true);
+  for_each_part_of(s, k.n, 4, [&](std::size_t first, std::size_t count) {
+    sum_in_double(s, wide(s, view_of(k.x_n, {k.n}).slice(0, first, count)), view_of(k.sum_1, {1}), true);
+  });
 }
 
 }  // namespace xtrain::npu_kernels

@@ -15,6 +15,10 @@ void compose(npu_sequence& s, const kernel::embedding<Memory, T>& k) {
   kernel::check_arity<9>(k);
   if (k.n == 0 || k.c == 0) return;
   const npu_view index_n = view_of(k.index_n, {k.n}), y_nc = view_of(k.y_nc, {k.n, k.c});
+  if (k.v == 0) {
+    if (!k.accumulate) s.run(npu_op::inplace_zero, y_nc);
+    return;
+  }
   const npu_view rows_nc = s.fresh(npu_type_of<T>, {k.n, k.c});
   s.run(npu_op::embedding, view_of(k.table_vc, {k.v, k.c}), clamped(s, index_n, k.first, k.v), rows_nc);
   clear_unless(s, inside(s, index_n, k.first, k.v).as({k.n, 1}), rows_nc);

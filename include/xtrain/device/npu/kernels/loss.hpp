@@ -17,7 +17,8 @@ struct loss_task {
   npu_view factor_1{}, x_nc{}, weight_vc{}, bias_v{}, target_n1{}, token_weight_n1{}, loss_n1{}, dx_nc{}, dweight_vc{}, dbias_v{};
 };
 
-/// Loss of a chunk of rows; with a gradient, that of the logits in the type of x, else a view without elements.
+/// Loss of a chunk of rows.
+///   returns  the gradient of the logits in the type of x; a view without elements if none is wanted
 [[nodiscard]] inline npu_view add_chunk_loss(npu_sequence& s, const loss_task& task, const npu_view& logits_nv, std::size_t first) {
   const std::size_t n = logits_nv.dim(0), v = logits_nv.dim(1);
   const double certainty = 1.0 - task.label_smoothing, spread = task.label_smoothing / static_cast<double>(v);

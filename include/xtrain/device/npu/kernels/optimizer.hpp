@@ -31,7 +31,17 @@ inline constexpr std::size_t learning_rate = 0, gradient_scale = 1, update = 2, 
 struct step_task {
   double learning_rate_factor = 1, weight_decay = 0;
   npu_view learning_rate_1{}, gradient_scale_1{}, applies_1{}, gradient_n{}, master_n{}, parameter_n{};  ///< master_n without elements: not given
+
+  /// Of some elements.
+  [[nodiscard]] step_task part(std::size_t first, std::size_t count) const {
+    step_task some = *this;
+    for (npu_view* const all : {&some.gradient_n, &some.master_n, &some.parameter_n})
+      if (all->elements() != 0) *all = all->slice(0, first, count);
+    return some;
+  }
 };
+/// Copies of a part's elements that a step has at the same time, workspaces included.
+inline constexpr std::size_t copies_of_step = 8;
 template <class Kernel>
 [[nodiscard]] step_task step_task_of(const Kernel& k) {
   return {.learning_rate_factor = k.learning_rate_factor,
@@ -167,23 +177,27 @@ template <class Memory, class P, class G, class M, class S>
 requires are_numbers<P, G, M, S>
 void compose(npu_sequence& s, const kernel::adamw<Memory, P, G, M, S>& k) {
   kernel::check_arity<15>(k);
-  if (k.n == 0) return;
-  adamw_step(s, step_task_of(k), k.beta1, k.beta2, k.epsilon, view_of(k.correction_2, {2}), view_of(k.m_n, {k.n}), view_of(k.v_n, {k.n}));
+  for_each_part_of(s, k.n, copies_of_step, [&](std::size_t first, std::size_t count) {
+    adamw_step(s, step_task_of(k).part(first, count), k.beta1, k.beta2, k.epsilon, view_of(k.correction_2, {2}),
+               view_of(k.m_n, {k.n}).slice(0, first, count), view_of(k.v_n, {k.n}).slice(0, first, count));
+  });
 }
 template <class Memory, class P, class G, class M, class S>
 requires are_numbers<P, G, M, S>
 void compose(npu_sequence& s, const kernel::sgd<Memory, P, G, M, S>& k) {
   kernel::check_arity<11>(k);
-  if (k.n == 0) return;
-  const npu_view velocity_n = view_of(k.velocity_n, {k.n});
-  sgd_step(s, step_task_of(k), k.momentum, k.velocity_n.empty() ? nullptr : &velocity_n);
+  for_each_part_of(s, k.n, copies_of_step, [&](std::size_t first, std::size_t count) {
+    const npu_view velocity_n = view_of(k.velocity_n, {k.n}).slice(0, first, count);
+    sgd_step(s, step_task_of(k).part(first, count), k.momentum, k.velocity_n.empty() ? nullptr : &velocity_n);
+  });
 }
 template <class Memory, class P, class G, class M, class S>
 requires are_numbers<P, G, M, S>
 void compose(npu_sequence& s, const kernel::lion<Memory, P, G, M, S>& k) {
   kernel::check_arity<12>(k);
-  if (k.n == 0) return;
-  lion_step(s, step_task_of(k), k.beta1, k.beta2, view_of(k.m_n, {k.n}));
+  for_each_part_of(s, k.n, copies_of_step, [&](std::size_t first, std::size_t count) {
+    lion_step(s, step_task_of(k).part(first, count), k.beta1, k.beta2, view_of(k.m_n, {k.n}).slice(0, first, count));
+  });
 }
 
 }  // namespace xtrain::npu_kernels
