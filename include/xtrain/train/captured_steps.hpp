@@ -217,10 +217,10 @@ template <class Model, class Config>
 
 /// Whether steps of this data have few layouts. Steps of single samples are as long as their longest sample: capturing each length, and preparing its kernels,
 /// takes longer than launching them.
-[[nodiscard]] inline bool has_few_layouts(const dataset& data) { return data.layout() != sequence_layout::separate; }
 template <class Data>
-[[nodiscard]] bool has_few_layouts(const Data&) {
-  return true;
+[[nodiscard]] bool has_few_layouts([[maybe_unused]] const Data& data) {
+  if constexpr (std::derived_from<Data, dataset>) return data.layout() != sequence_layout::separate;
+  else return true;
 }
 
 }  // namespace xtrain
