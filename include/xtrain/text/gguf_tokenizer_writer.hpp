@@ -1,4 +1,4 @@
-// The tokenizer of a folder as metadata of a GGUF file. Component 'io'.
+// A folder's tokenizer as GGUF metadata. Component 'io'.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace xtrain {
 
-/// What a model says of its tokens.
+/// A model's tokens.
 struct gguf_model_tokens {
-  std::size_t vocab_size = 0;  ///< rows of the embedding; those without a token are written as unused
+  std::size_t vocab_size = 0;  ///< rows of the embedding; rows without a token are written as unused
   token bos = -1;              ///< negative: none
-  std::vector<token> eos{};    ///< a second one is written as eot
+  std::vector<token> eos{};    ///< the second is written as eot
   token pad = -1;              ///< negative: none
 };
 
