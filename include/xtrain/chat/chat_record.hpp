@@ -97,7 +97,6 @@ class chat_record_reader {
     const jinja_value* found = in.as_mapping() == nullptr ? nullptr : in.as_mapping()->find_name(name);
     return found != nullptr && !found->is_none() ? found : nullptr;
   }
-  /// Or null.
   [[nodiscard]] const std::string* text(const jinja_value& in, std::string_view name) const {
     const jinja_value* found = find(in, name);
     must(found == nullptr || found->is_text(), "'", name, "' must be a string; it is ", found == nullptr ? "" : found->type());
@@ -154,7 +153,6 @@ class chat_record_reader {
       must(found->as_mapping()->find_name(name) == nullptr, "'chat_template_kwargs' must hold variables of the template; given '", name, "'");
     return *found->as_mapping();
   }
-  /// A function with its type.
   [[nodiscard]] static jinja_value as_function(const jinja_value& what) {
     jinja_mapping one;
     one.set("type", "function");

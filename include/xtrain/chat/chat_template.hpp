@@ -27,7 +27,7 @@ struct chat_message {
 
 /// A template's variables except messages.
 struct chat_variables {
-  bool add_generation_prompt = false;  ///< end where the answer begins
+  bool add_generation_prompt = false;
   jinja_value tools{};                 ///< JSON schemas, or none
   jinja_value documents{};             ///< a list, or none
   jinja_mapping more{};                ///< others: enable_thinking, date_string
@@ -81,10 +81,9 @@ class chat_template {
   ///   throws  file_error if tokenizer_config.json is not JSON
   [[nodiscard]] static bool is_in(const std::string& folder);
 
-  /// Renders the chat. Messages are a list of mappings. As in transformers, a key whose value is null is absent, and a message's reasoning is
-  /// `reasoning_content` and `thinking`, whichever of them or of `reasoning` it has. A content that is a list of texts becomes one text where the template
-  /// does not read the parts.
-  ///   throws  data_error if the template rejects the chat, or leaves out tools, documents, tool_calls, or all that a message without content has;
+  /// Renders mappings. As in transformers, null members are absent, and reasoning has both names `reasoning_content` and `thinking`, given as either or as
+  /// `reasoning`. A content of texts becomes one text if the template does not read parts.
+  ///   throws  data_error if the template rejects the chat, or omits tools, documents, tool_calls, or a message without content entirely;
   ///           config_error if the template fails or exceeds a limit
   [[nodiscard]] std::string apply(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}) const {
     jinja_limits limits = with.limits;
@@ -92,11 +91,10 @@ class chat_template {
   }
   [[nodiscard]] std::string apply(const std::vector<chat_message>& messages, const chat_variables& with = {}) const;
 
-  /// Renders the chat and finds its answers. If the template has {% generation %} blocks, they mark the answers. Otherwise
-  /// an answer begins where the rendered messages before it, with the generation prompt, end, and ends where the rendered
-  /// messages up to it end; if the end-of-text token follows immediately it belongs to the answer.
-  ///   first   message from which answers are located. {% generation %} blocks are given whatever it is
-  ///   throws  as apply; config_error if the text of messages depends on later ones, so that an answer cannot be located
+  /// Renders the chat and finds its answers: {% generation %} blocks if the template has them. Else an answer begins where the messages before it, rendered
+  /// with the generation prompt, end, and ends where the messages up to it end, with a following end-of-text token.
+  ///   first   first message with a located answer; ignored with {% generation %} blocks
+  ///   throws  as apply; config_error if text depends on later messages: the answer cannot be located
   [[nodiscard]] chat_text apply_with_answers(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}, std::size_t first = 0) const {
     return find_answers(messages, with, first);
   }

@@ -166,7 +166,6 @@ XTRAIN_INLINE bool chat_template::mentions(std::string_view name, const chat_var
 
 namespace detail {
 
-/// Null: no text.
 [[nodiscard]] inline const jinja_value* text_of_part(const jinja_value& part) {
   const jinja_mapping* members = part.as_mapping();
   const jinja_value* type = members == nullptr ? nullptr : members->find_name("type");
@@ -265,7 +264,6 @@ inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_con
   return made;
 }
 
-/// Once.
 inline void add_unread_field(std::string name, const jinja_mapping& message, std::vector<unread_field>& to, bool is_quoted = false) {
   const jinja_value* speaker = message.find_name("role");
   unread_field one{std::move(name), speaker != nullptr && speaker->is_text() ? speaker->text() : std::string(), is_quoted};

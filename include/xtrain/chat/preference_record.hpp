@@ -29,7 +29,7 @@ struct preference_part {
 };
 
 struct preference_record {
-  bool is_text = false;  ///< all parts are text
+  bool is_text = false;
   preference_part prompt{};
   std::vector<preference_part> answers{};  ///< chosen and rejected, or one
   jinja_value tools{};
@@ -212,7 +212,7 @@ class preference_record_reader : chat_record_reader {
     if (const std::string* system = text(record, "system"); system != nullptr && !system->empty()) all.insert(all.begin(), message_of("system", *system));
     return all;
   }
-  /// Prompt beside answers.
+  /// The prompt, if separate from answers.
   [[nodiscard]] std::vector<jinja_value> prompt_messages(const jinja_value& record) const {
     std::vector<jinja_value> all = conversation(record);
     if (!all.empty()) return all;
@@ -249,7 +249,6 @@ class preference_record_reader : chat_record_reader {
     to.prompt.messages.assign(conversation.begin(), conversation.end() - 1);
     conversation.erase(conversation.begin(), conversation.end() - 1);
   }
-  /// Common messages at the front.
   [[nodiscard]] std::size_t common_beginning(const std::vector<jinja_value>& a, const std::vector<jinja_value>& b) const {
     std::size_t common = 0;
     try {

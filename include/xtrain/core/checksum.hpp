@@ -1,4 +1,3 @@
-// A checksum against accidental damage, not manipulation.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@
 
 namespace xtrain {
 
-/// XXH64, seed 0, as printed by xxhash. [Collet, "xxHash fast digest algorithm", version 0.1.1]
+/// XXH64, seed 0, as printed by xxhash; against accidental damage, not manipulation. [Collet, "xxHash fast digest algorithm", version 0.1.1]
 [[nodiscard]] std::uint64_t checksum(std::string_view bytes);
 
 /// 16 hexadecimal digits.

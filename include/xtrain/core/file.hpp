@@ -20,7 +20,6 @@ namespace detail {
 
 [[nodiscard]] inline std::string reason(int error) { return std::strerror(error); }
 
-/// Closed by the destructor.
 class descriptor {
  public:
   descriptor() = default;
@@ -120,7 +119,6 @@ class atomic_file {
   /// Sets the length; unwritten bytes are 0.
   ///   throws  file_error
   void set_size(std::size_t bytes);
-  /// Used until commit().
   [[nodiscard]] const std::string& temporary() const { return temporary_; }
 
   /// Renames the file.

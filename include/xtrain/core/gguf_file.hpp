@@ -65,7 +65,6 @@ class gguf_file {
   [[nodiscard]] const std::map<std::string_view, gguf_value>& metadata() const { return metadata_; }
   [[nodiscard]] const std::vector<gguf_tensor>& tensors() const { return tensors_; }
 
-  /// Or null.
   [[nodiscard]] const gguf_value* find(std::string_view key) const;
   [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
   /// An integer of any type.

@@ -35,8 +35,6 @@ class pattern {
   static constexpr std::size_t longest = 4096;  // steps
   static constexpr std::size_t deepest = 64;    // nested groups
 
-  // Parsing.
-
   [[noreturn]] void refuse(const char* why) const;
   [[nodiscard]] bool next_is(std::string_view what) const { return text_.substr(at_).starts_with(what); }
   bool take(std::string_view what);
@@ -59,8 +57,6 @@ class pattern {
   byte_set member();
   [[nodiscard]] static std::size_t lowest(const byte_set& set);
   [[nodiscard]] static bool is_word(char c);
-
-  // Matching.
 
   /// Adds steps that consume a byte, reachable from `from` before byte `i`.
   ///   returns  whether the expression can end here

@@ -1,4 +1,3 @@
-// Checks settings by their descriptions.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,3 @@
-// A rewritten progress line; nothing if the output is no terminal.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +12,7 @@
 
 namespace xtrain {
 
-/// A progress line.
+/// A rewritten progress line; nothing if the output is no terminal.
 class terminal_line {
  public:
   explicit terminal_line(std::FILE* to) : to_(to), shows_(::isatty(::fileno(to)) == 1) {}
@@ -39,7 +38,6 @@ class terminal_line {
     std::fflush(to_);
     is_open_ = false;
   }
-  /// Clears the line.
   void clear() {
     if (!is_open_) return;
     std::fputs("\r\x1b[K", to_);

@@ -1,4 +1,3 @@
-// GGUF dtypes of blocks with a common scale.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,6 @@
 
 namespace xtrain {
 
-/// Ranks that write a file together.
 class file_writers {
  public:
   virtual ~file_writers() = default;

@@ -1,4 +1,3 @@
-// A folder of weights.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +42,7 @@ class weight_folder : public tensor_source {
 
 namespace detail {
 
-/// An adapter, or saved by trainers beside a model.
+/// Adapters and trainers' files.
 [[nodiscard]] bool is_beside_model(std::string_view name);
 
 /// Tensors per shard file, and total bytes.

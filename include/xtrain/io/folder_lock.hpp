@@ -1,4 +1,3 @@
-// A lock on a folder that one process writes.
 #pragma once
 
 #include <fcntl.h>

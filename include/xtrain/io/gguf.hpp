@@ -1,4 +1,3 @@
-// A model in a GGUF file, with Hugging Face's names, layout and config.json.
 #pragma once
 
 #include <cstddef>

@@ -66,7 +66,7 @@ class gguf_settings {
   return static_cast<double>(static_cast<float>(x)) == x ? shortest : x;
 }
 
-/// LLaMA 3's rule for these factors, as llama.cpp's converter computes: original_max_position_embeddings is a power of two, thresholds are 1 and 4. Null: no
+/// Settings of LLaMA 3's rule with these factors, as of llama.cpp's converter: original_max_position_embeddings a power of two, thresholds 1 and 4. Null: no
 /// such rule. Empty: all factors are 1.
 [[nodiscard]] inline json llama3_rope_of(std::span<const float> factors, double theta) {
   if (std::all_of(factors.begin(), factors.end(), [](float one) { return one == 1.0f; })) return json::object();

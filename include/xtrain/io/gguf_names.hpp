@@ -29,7 +29,6 @@ struct gguf_name {
   gguf_change change = gguf_change::none;
 };
 
-/// A GGUF architecture.
 struct gguf_architecture {
   std::string_view name;
   std::string_view blocks;  ///< "model.layers."

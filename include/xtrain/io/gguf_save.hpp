@@ -118,7 +118,6 @@ namespace detail {
 /// Without tensors.
 [[nodiscard]] gguf_writer begin_gguf(const std::string& path, const gguf_config& config, const gguf_sizes& sizes, const save_gguf_options& options);
 
-/// Writes the file, or helps gather tensors.
 void finish_gguf(gguf_writer file, const gguf_config& config, const gguf_sizes& sizes, const save_gguf_options& options,
                  const std::vector<gguf_source>& sources, bool writes);
 

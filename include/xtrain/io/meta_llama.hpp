@@ -1,4 +1,3 @@
-// LLaMA in Meta's format: params.json, consolidated.00.pth.
 #pragma once
 
 #include <array>
@@ -19,12 +18,11 @@
 
 namespace xtrain {
 
-/// Such a folder; its tensors have Hugging Face's names and layout (Meta's files interleave the rows of queries and keys).
+/// A folder in Meta's format (params.json, consolidated.00.pth), with Hugging Face's names and layout (Meta's files interleave rows of queries and keys).
 ///
-///   dim, n_layers, n_heads, n_kv_heads (default: n_heads), norm_eps (1e-5), rope_theta (10000)     from params.json
-///   vocabulary, feed-forward size, whether the head is tied                                       from the tensors
-///   sequence length                                                                               max_seq_len of params.json, else 2048:
-///                                                                                                 these files do not contain it
+///   dim, n_layers, n_heads, n_kv_heads (default: n_heads), norm_eps (1e-5), rope_theta (10000)   params.json
+///   vocabulary, feed-forward size, tied head                                                     tensors
+///   sequence length                                                                              max_seq_len of params.json, else 2048
 class meta_llama_folder : public tensor_source {
  public:
   [[nodiscard]] static bool is_one(const std::string& folder) {

@@ -12,7 +12,7 @@ struct model_card {
   std::string base_model{};                  ///< name or path; empty: trained from scratch
   std::string library = "transformers";      ///< transformers or peft
   std::string pipeline = "text-generation";  ///< Hub tag; empty: none
-  std::vector<std::string> tags{};           ///< besides xtrain
+  std::vector<std::string> tags{};
   std::string description{};                 ///< a sentence
 };  // namespace detail
 

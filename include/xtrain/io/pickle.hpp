@@ -42,7 +42,6 @@ struct pickle_value {
   std::vector<index> items{};  ///< elements; a dictionary's keys and values alternating; a call's function and arguments
 };
 
-/// Values of a pickle; runs no code.
 class pickle {
  public:
   using index = pickle_value::index;
@@ -62,7 +61,6 @@ class pickle {
   [[nodiscard]] std::size_t size() const { return values_.size(); }
   /// The unpickled object.
   [[nodiscard]] index root() const { return root_; }
-  /// In bytes.
   [[nodiscard]] std::size_t bytes_read() const { return at_; }
 
  private:
@@ -70,8 +68,6 @@ class pickle {
   void check(bool holds, const Parts&... parts) const {
     require<file_error>(holds, who_, ": not a pickle of tensors: byte ", offset_ + operation_at_, ": ", parts...);
   }
-
-  // Reading.
 
   [[nodiscard]] std::string_view take(std::size_t count) {
     check(count <= bytes_.size() - at_, "must go on for ", count, " bytes; ", bytes_.size() - at_, " are left. Is the file cut short?");
@@ -112,7 +108,6 @@ class pickle {
     values_.push_back(std::move(value));
   }
   void push_whole(std::int64_t number) { push({.is = kind::whole, .number = number}); }
-  /// Pops values above the last mark, and the mark.
   [[nodiscard]] std::vector<index> pop_marked() {
     check(!marks_.empty(), "there must be a mark; there is none");
     const auto mark = static_cast<std::ptrdiff_t>(marks_.back());
@@ -149,8 +144,6 @@ class pickle {
     check(place < memo_.size() && memo_[place] != nothing, "entry ", place, " of the memo must hold a value; it holds none");
     stack_.push_back(memo_[place]);
   }
-
-  // Longer opcodes.
 
   void push_long() {
     const std::string_view digits = take(take<std::uint8_t>());

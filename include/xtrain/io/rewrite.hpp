@@ -1,4 +1,3 @@
-// Converts tensors to a dtype and measures rounding.
 #pragma once
 
 #include <string>

@@ -29,7 +29,6 @@ class safetensors_file {
 
   [[nodiscard]] const std::vector<file_tensor>& tensors() const { return tensors_; }
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// Or null.
   [[nodiscard]] const file_tensor* find(std::string_view name) const;
   [[nodiscard]] const std::string& path() const { return file_.path(); }
 

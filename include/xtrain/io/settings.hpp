@@ -1,4 +1,3 @@
-// Settings of a config.json with types and aliases.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@ struct asked_settings {
   std::map<std::string, std::shared_ptr<asked_settings>> inner{};
 };
 
-/// Named settings, read or written. Values under several names of a setting must be equal; null is missing, and an empty object is missing beside another.
+/// Named settings, read or written. Values under several names of a setting must be equal; null is missing, as is an empty object with another value.
 class json_settings final : public named_settings {
  public:
   json_settings();

@@ -1,4 +1,3 @@
-// Tensors by name, independent of format.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +39,6 @@ namespace detail {
 /// Interface of all formats. Names are without wrappers (name_without_wrappers). Tensors are views of files mapped while the source exists; see read_numbers.
 class tensor_source {
  public:
-  /// Or null.
   [[nodiscard]] const file_tensor* find(std::string_view name) const {
     const auto at = tensors_.find(name);
     return at == tensors_.end() ? nullptr : at->second;
@@ -53,7 +51,6 @@ class tensor_source {
   tensor_source(tensor_source&&) = default;
   tensor_source& operator=(tensor_source&&) = default;
 
-  /// Opens a file and keeps it open.
   template <class File>
   const File& keep(const std::string& path) {
     auto file = std::make_shared<const File>(path);
@@ -108,7 +105,7 @@ inline void require_numbers(const tensor_source& weights, const std::string& whe
                    std::span<const std::size_t>(first->shape), ". ", detail::gather_zero);
 }
 
-/// Checks a tensor that shares a parameter with another: a tied head stored beside the embedding.
+/// Checks a tied head that is stored with the embedding, its parameter.
 ///   throws  config_error
 inline void require_tied(const file_tensor& copy, const file_tensor& original, const std::string& where) {
   require<config_error>(same_values(copy, original), where, ": '", copy.name, "' must be equal to '", original.name,

@@ -82,7 +82,7 @@ inline constexpr std::array<torch_other_tensor, 5> torch_other_tensors{
      {"torch._utils._rebuild_qtensor", "it is quantized"},
      {"torch._utils._rebuild_wrapper_subclass", "it is of a subclass of torch.Tensor"},
      {"torch._utils._rebuild_device_tensor_from_numpy", "its numbers are numpy's"}}};
-/// Allowed beside tensors: as torch.load(weights_only=True), and an empty bytes object. Python 2's names of builtins are protocol 2's.
+/// Allowed with tensors: as torch.load(weights_only=True), and an empty bytes object. Python 2's names of builtins are protocol 2's.
 inline constexpr std::array<std::string_view, 15> torch_values{
     "collections.OrderedDict", "collections.Counter",  "torch.Size",         "torch.device",     "torch.serialization._get_layout",
     "torch.Tensor",            "torch.nn.parameter.Parameter", "_codecs.encode",     "__builtin__.bytes", "__builtin__.bytearray",
@@ -167,7 +167,6 @@ class torch_file {
   }
 
   [[nodiscard]] const std::vector<file_tensor>& tensors() const { return tensors_; }
-  /// Or null.
   [[nodiscard]] const file_tensor* find(std::string_view name) const {
     const auto at = by_name_.find(name);
     return at == by_name_.end() ? nullptr : &tensors_[at->second];
@@ -193,8 +192,6 @@ class torch_file {
   void check(bool holds, const Parts&... parts) const {
     require<file_error>(holds, file_.path(), ": not a PyTorch file of tensors: ", parts...);
   }
-
-  // Pickles and storages.
 
   void read_archive() {
     const stored_zip archive(file_);
@@ -276,8 +273,6 @@ class torch_file {
       if (machine[members.items[i]].text == "little_endian")
         check(machine[members.items[i + 1]].number == 1, "its numbers must be little-endian; they are not");
   }
-
-  // Storages and tensors.
 
   /// ('storage', type, key, device, count); legacy also None or (key of the viewed storage, begin, count).
   [[nodiscard]] storage storage_of(const pickle& values, index at) const {

@@ -1,4 +1,3 @@
-// Resizes embeddings and heads to another vocabulary size.
 #pragma once
 
 #include <algorithm>

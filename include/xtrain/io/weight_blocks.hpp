@@ -1,4 +1,3 @@
-// Weights loaded as blocks, without decoding.
 #pragma once
 
 #include <cstddef>

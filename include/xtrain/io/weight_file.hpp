@@ -1,4 +1,4 @@
-// A weight file of any format, known by its first bytes.
+// Weight files of any format.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,6 @@ namespace xtrain {
 /// Weight formats.
 enum class weight_format { safetensors, torch, llmc, llama2c, gguf };
 
-/// Readable name.
 [[nodiscard]] constexpr std::string_view name_of(weight_format format) {
   switch (format) {
     case weight_format::safetensors:

@@ -29,9 +29,7 @@ class stored_zip {
   ///   throws  file_error when the archive is damaged, or an entry is no view
   explicit stored_zip(const mapped_file& file) : path_(file.path()), file_(file.text()) { read_directory(); }
 
-  /// Contents by name.
   [[nodiscard]] const std::map<std::string_view, std::string_view>& entries() const { return entries_; }
-  /// Or null.
   [[nodiscard]] const std::string_view* find(std::string_view name) const {
     const auto at = entries_.find(name);
     return at == entries_.end() ? nullptr : &at->second;

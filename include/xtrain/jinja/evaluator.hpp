@@ -1,4 +1,3 @@
-// Evaluates expressions.
 #pragma once
 
 #include <algorithm>
@@ -265,7 +264,7 @@ class evaluator {
       const auto a = bound(given, name, {"message"});
       throw refusal{a[0] == nullptr ? std::string() : printed(*a[0], cost_)};
     }
-    mapping all;  // namespace, dict
+    mapping all;
     for (const value& from : given.placed) {
       if (from.as_mapping() == nullptr) break_off("'", name, "' must be given a mapping, or values by name; given ", from.type());
       cost_.make_entries(from.as_mapping()->size());
@@ -304,7 +303,7 @@ class evaluator {
 
   std::time_t now_;
   std::vector<std::shared_ptr<name_space>> spaces_;
-  std::array<std::pair<std::string_view, bool>, 2> inputs_{{{"tools", false}, {"documents", false}}};  // inputs beside messages; read or not
+  std::array<std::pair<std::string_view, bool>, 2> inputs_{{{"tools", false}, {"documents", false}}};  // inputs other than messages; whether read
 };
 
 }  // namespace xtrain::detail::jinja

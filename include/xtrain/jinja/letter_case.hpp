@@ -13,7 +13,6 @@
 
 namespace xtrain::detail::jinja {
 
-/// Or null.
 template <std::size_t Count>
 [[nodiscard]] const case_range* case_range_of(const case_range (&table)[Count], char32_t c) {
   const case_range* at = std::upper_bound(table, table + Count, c, [](char32_t code, const case_range& r) { return code < r.first; });

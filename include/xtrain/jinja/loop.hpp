@@ -1,4 +1,3 @@
-// The `loop` variable.
 #pragma once
 
 #include <cstddef>

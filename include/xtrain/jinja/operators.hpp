@@ -82,7 +82,6 @@ inline void require_defined(const value& v) {
   return a.as_callable() != nullptr && a.as_callable() == b.as_callable();
 }
 
-/// a < b.
 [[nodiscard]] inline bool less(const value& a, const value& b, allowance& cost) {
   cost.spend(1);
   require_defined(a);
@@ -169,7 +168,6 @@ inline void require_defined(const value& v) {
   return how == "%" ? modulo : std::floor((a - modulo) / b + 0.5);
 }
 
-/// Repeats a string or a list.
 [[nodiscard]] inline value repeated(const value& what, std::int64_t times, allowance& cost) {
   const std::size_t count = times < 0 ? 0 : static_cast<std::size_t>(times);
   if (what.is_text()) {

@@ -1,4 +1,3 @@
-// Tokens to expressions.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +59,6 @@ class expression_parser {
     return take().text;
   }
 
-  /// The parser's depth.
   class level {
    public:
     explicit level(expression_parser& of) : of_(of) {

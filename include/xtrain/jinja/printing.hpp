@@ -1,4 +1,3 @@
-// Values as text and JSON.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Renders statements to text.
 #pragma once
 
 #include <cstddef>
@@ -66,7 +65,6 @@ class renderer final : public evaluator {
     out_->append(words);
   }
 
-  /// To a separate string.
   [[nodiscard]] std::string captured(const body& all) {
     std::string own;
     std::string* before = std::exchange(out_, &own);

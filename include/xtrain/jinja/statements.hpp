@@ -1,4 +1,3 @@
-// Tokens to statements.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Syntax tree.
 #pragma once
 
 #include <cstddef>

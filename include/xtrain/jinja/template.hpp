@@ -48,7 +48,6 @@ class jinja_template {
   [[nodiscard]] rendered_text render(const jinja_mapping& variables, std::time_t now = std::time(nullptr),
                                      const jinja_limits& limits = {}) const;
 
-  /// Has {% generation %} blocks.
   [[nodiscard]] bool has_generation() const { return has_generation_; }
   [[nodiscard]] const std::string& who() const { return who_; }
 

@@ -90,7 +90,6 @@ class value {
   [[nodiscard]] const std::string& text() const { return *std::get<std::shared_ptr<const std::string>>(held_); }
   [[nodiscard]] const std::string& why() const { return *std::get<missing>(held_).why; }
 
-  /// Null for another type.
   [[nodiscard]] sequence* as_sequence() const { return pointer<std::shared_ptr<sequence>>(); }
   [[nodiscard]] const mapping* as_mapping() const { return pointer<std::shared_ptr<const mapping>>(); }
   [[nodiscard]] name_space* as_name_space() const { return pointer<std::shared_ptr<name_space>>(); }
@@ -125,7 +124,6 @@ struct sequence {
   bool is_group = false;  ///< groupby's tuple: items are also grouper and list
 };
 
-/// In insertion order.
 class mapping {
  public:
   struct entry {

@@ -1,4 +1,3 @@
-// Self-attention, causal unless the batch has a mask; one matmul computes queries, keys and values.
 #pragma once
 
 #include <cmath>
@@ -66,7 +65,6 @@ class causal_attention {
   }
 
   [[nodiscard]] bool needs_input() const { return qkv_.needs_input(); }
-  /// On this rank.
   [[nodiscard]] std::size_t kv_heads() const { return own_.kv_heads; }
 
   /// x [n, hidden_size] read, y [n, hidden_size] written or added to
@@ -191,7 +189,6 @@ class causal_attention {
     return {p.pop_saved(n, own_row()), rstd};
   }
   [[nodiscard]] std::size_t own_row() const { return (own_.heads + 2 * own_.kv_heads) * d_; }
-  /// y written or added to
   void output(pass<Recipe>& p, matrix_view<const compute, memory> own, matrix_view<compute, memory> y, ops::result how) const {
     const auto scope = p.scope();
     output_.forward(p, own, y, how);
@@ -242,9 +239,7 @@ class causal_attention {
       if (exchange_.is_needed(p)) exchange_.reduce_scatter(p, dseen, dqkv);
       else prefix_.backward(p, dseen, dqkv);
     }
-    // forward: queries and keys rotated by their positions
     positions.turn(p, own_.heads + own_.kv_heads, dqkv, ops::turn::backward);
-    // forward: heads normalized
     if (head_norm_) head_norm_->backward(p, own_.heads, own_.kv_heads, raw.qkv, raw.rstd, dqkv);
     // forward: qkv = x · Wqkvᵀ
     qkv_.backward(p, x, dqkv, dx, how);

@@ -1,4 +1,3 @@
-// Attention heads and their tensor-parallel shards.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +17,9 @@ struct attention_options {
   std::size_t num_heads = 0;
   std::size_t num_kv_heads = 0;
   std::size_t head_dim = 0;
-  bool bias = false;  // of queries, keys and values
+  bool bias = false;  // qkv
   bool output_bias = false;
-  double dropout = 0.0;                  // of the attention weights
+  double dropout = 0.0;                  // of attention weights
   std::uint32_t site = 0;                // random site of dropout
   std::size_t layer = 0;                 // index in a key/value cache
   std::size_t sliding_window = 0;        // tokens attended to, including the query's; 0: all
@@ -38,7 +37,7 @@ struct attention_options {
 
 /// The heads on this rank.
 struct attention_heads {
-  std::size_t first = 0;  ///< query head
+  std::size_t first = 0;  ///< of queries
   std::size_t heads = 0, kv_heads = 0;
   std::size_t first_kv = 0;
 

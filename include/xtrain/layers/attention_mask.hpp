@@ -1,4 +1,3 @@
-// Attention masks, and positions computed from tokens.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +16,7 @@ struct attention_mask {
   enum class rule : std::uint8_t {
     causal,        ///< previous tokens
     prefix,        ///< previous tokens and the context: all before the begin token [Du et al. 2022, section 2.1]
-    bidirectional  ///< the whole sample [Devlin et al. 2019, section 3]
+    bidirectional  ///< the sample [Devlin et al. 2019, section 3]
   };
   rule kind = rule::causal;
   token begin = -1;               ///< prefix: first token of the generated span
@@ -75,7 +74,7 @@ class token_layout {
 
   std::vector<token> positions;
   std::vector<token> ends;               // per sequence: virtual tokens, then tokens
-  std::vector<token> withins;           // prefix
+  std::vector<token> withins;
   std::vector<token> segments, labels;  // bidirectional: one segment, no label per sequence
   std::vector<token> firsts;            // bidirectional: index of each sequence's first token
 

@@ -1,4 +1,3 @@
-// Batches on the device.
 #pragma once
 
 #include <algorithm>
@@ -69,7 +68,7 @@ inline constexpr bool reads_host_batches<dry<Device>> = reads_host_batches<Devic
 struct batch_view {
   std::size_t b = 0, t = 0;
   std::span<const token> tokens{}, targets{}, positions{}, starts{};
-  std::span<const token> ends{}, segments{}, labels{};  // optional
+  std::span<const token> ends{}, segments{}, labels{};
   std::span<const float> token_weights{};               // loss weights; empty: 1
   std::span<const token> teacher_tokens{};              // a teacher's k most probable next tokens per token; or empty
   std::span<const float> teacher_log_probs{};           // their log-probabilities
@@ -79,7 +78,6 @@ struct batch_view {
   std::span<const float> reference_token_log_probs{};   // per target, by a reference model; or empty
   std::span<const float> old_values{}, returns{};       // per target (ppo_value)
   std::size_t target_count = 0, token_count = 0, first_sequence = 0;
-  // generation
   bool is_laid_out = false;            // positions, withins and ends are final; ends index the cache
   bool cache_is_empty = false;
   std::span<const token> withins{};    // second positions, if is_laid_out
@@ -163,7 +161,6 @@ class batch_memory {
   }
 
  private:
-  /// Into `staged`, or copied to the device at once.
   [[nodiscard]] device_batch<Device> lay_out(typename Device::stream& stream, const batch_view& host, [[maybe_unused]] std::span<token> staged,
                                              std::size_t& next) const {
     const std::size_t n = host.b * host.t;

@@ -1,4 +1,3 @@
-// Layers declare parameters here, once, when the model is constructed.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +25,7 @@ enum class matrix_use : std::uint8_t { linear_weight, table };
 /// rank has all tokens and the entire gradient. sharded_layer: a rank has some heads or channels; gradients are always partial.
 enum class region : std::uint8_t { tensor_parallel, sequence_parallel, sharded_layer };
 
-/// Declares parameters in a store. The adapter decides which modules are trained.
+/// Declares a model's parameters once, at construction. The adapter decides which modules are trained.
 template <class Recipe>
 class builder {
  public:
@@ -47,11 +46,11 @@ class builder {
   /// Expert-parallel shard.
   [[nodiscard]] const tensor_shard& experts() const { return experts_; }
   [[nodiscard]] const context_shard& sequence_shard() const { return sequence_shard_; }
-  /// throws config_error under tensor parallelism, which `who` does not support
+  /// throws config_error under tensor parallelism
   void require_whole_layers(std::string_view who) const {
     require<config_error>(!shard_.is_sharded(), "tensor: ", who, " cannot be sharded among tensor-parallel ranks; given ", shard_.ranks, " ranks");
   }
-  /// throws config_error under context parallelism, which `who` does not support
+  /// throws config_error under context parallelism
   void require_whole_sequences(std::string_view who) const {
     require<config_error>(!sequence_shard_.is_sharded(), "context: ", who,
                           " needs whole sequences, which context-parallel ranks shard; given ", sequence_shard_.ranks, " ranks");

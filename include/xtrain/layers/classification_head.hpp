@@ -1,4 +1,3 @@
-// One of several labels per row.
 #pragma once
 
 #include <xtrain/layers/builder.hpp>

@@ -1,5 +1,4 @@
-// The axes of a recipe that decide what is computed: recipes that differ in name, optimizer or objective share layers and models; recipes whose
-// strategies shard no layer share layers.
+// Recipes that differ in name, optimizer or objective share layers and models; recipes whose strategies shard no layer share layers.
 #pragma once
 
 #include <string_view>

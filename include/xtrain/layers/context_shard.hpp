@@ -1,4 +1,3 @@
-// Context parallelism: which tokens of a sequence a rank has.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +23,6 @@ struct context_shard {
   };
 
   [[nodiscard]] bool is_sharded() const { return ranks > 1; }
-  /// Chunks per sequence.
   [[nodiscard]] std::size_t chunks() const { return folds && is_sharded() ? 2 * ranks : ranks; }
   /// This rank's tokens of a sequence of length t.
   ///   throws  shape_error when t is not divisible

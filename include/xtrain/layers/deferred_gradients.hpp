@@ -70,8 +70,6 @@ class deferred_gradients {
       ops::add(on, vector_view<const G, memory>(next.deferred_sum, {n}), vector_view<G, memory>(next.gradient, {n}));
     }
   }
-  /// For the next micro-batch.
-  ///   throws  shape_error when a product was not computed
   void clear() {
     require<shape_error>(made_ == products_.size() && added_ == sums_.size(), "deferred weight gradients: every product must be computed; ", made_, " of ",
                          products_.size(), " were, and ", added_, " of ", sums_.size(), " sums added");

@@ -1,4 +1,3 @@
-// y = x + dropout(branch).
 #pragma once
 
 #include <cstddef>
@@ -17,7 +16,6 @@ class residual {
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
 
-  /// `site`: this layer's random site.
   residual(double dropout, std::uint32_t site) : dropout_(dropout), site_(site) {}
 
   /// branch(y, how) computes the branch into y.

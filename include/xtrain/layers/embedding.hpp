@@ -1,4 +1,3 @@
-// Token embeddings, learned positions, dropout.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +29,7 @@ class token_embedding {
     std::uint32_t site = 0;
     initial_values initial{};
     token padding_idx = -1;  ///< see vocab_parallel_embedding
-    double scale = 1.0;      ///< of token embeddings
+    double scale = 1.0;
   };
 
   token_embedding(builder<Recipe>& build, const options& o)

@@ -25,7 +25,6 @@ using expert_counts = std::array<std::size_t, max_experts>;
 /// rows are contiguous. No token is dropped.
 class expert_exchange {
  public:
-  /// No rows.
   expert_exchange(std::size_t ranks, std::size_t experts) : ranks_(ranks), experts_(experts), own_(experts / ranks) {}
   /// Ranks exchange their counts.
   ///   leaving   this rank's rows per expert (all experts)
@@ -64,9 +63,7 @@ class expert_exchange {
     }
   }
 
-  /// Rows received.
   [[nodiscard]] std::size_t rows() const { return rows_; }
-  /// Rows received per expert.
   [[nodiscard]] const expert_counts& counts() const { return counts_; }
 
   /// Source ranks of the i-th expert's rows.
@@ -120,7 +117,6 @@ class expert_exchange {
       ranks.exchange(from, later.leaves(), to, later.arrives(), c);
     });
   }
-  /// Queues combine().
   template <class Stream, class Ranks, class T, class Memory>
   static void queue_combine(Stream& stream, Ranks& ranks, const expert_exchange& later, matrix_view<const T, Memory> there, matrix_view<T, Memory> slots) {
     detail::on_host(stream, ranks.staging(), there.span(), slots.span(), [&ranks, &later, c = slots.shape(1)](std::span<const T> from, std::span<T> to) {

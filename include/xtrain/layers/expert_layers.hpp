@@ -1,4 +1,3 @@
-// Feed-forward layers of a mixture's experts, on rows sorted by expert.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +29,6 @@ class expert_layers {
   using matrix = matrix_view<compute, memory>;
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
-  /// Rows of each expert.
   struct rows_of_experts {
     std::size_t total = 0;                   // all experts
     expert_counts counts{};                  // known on the host, this rank's experts; or
@@ -66,8 +64,7 @@ class expert_layers {
       confines_ = confines_ && one.up.works_on_rows() && one.down.works_on_rows();
       up_needs_input_ = up_needs_input_ || one.up.needs_input();
       down_needs_input_ = down_needs_input_ || one.down.needs_input();
-      // the dropped elements depend on rows routed before, on all context-parallel ranks; the pass knows an expert's rows only if they are those of all
-      // tensor-parallel ranks
+      // dropped elements depend on rows routed before, on all context-parallel ranks; an expert's rows are known only with those of all tensor-parallel ranks
       if (one.up.drops_input() || one.down.drops_input()) {
         drops_input_ = true;
         build.require_whole_sequences("dropout of an adapter inside an expert");
@@ -76,7 +73,6 @@ class expert_layers {
     }
   }
 
-  /// Experts of all ranks.
   [[nodiscard]] std::size_t size() const { return experts_.size(); }
   [[nodiscard]] const row_range& own() const { return own_; }
   /// Columns of x · W1ᵀ.
@@ -275,7 +271,7 @@ class expert_layers {
 
   [[no_unique_address]] Activation activation_;
   std::size_t inner_, choices_;
-  row_range own_{};  // this rank's
+  row_range own_{};
   std::vector<expert> experts_;
   bool up_needs_input_ = false, down_needs_input_ = false, drops_input_ = false;
   bool confines_ = true;  // see confines()

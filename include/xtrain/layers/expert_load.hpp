@@ -1,4 +1,3 @@
-// A pass's expert load, and origins of an expert's rows.
 #pragma once
 
 #include <array>

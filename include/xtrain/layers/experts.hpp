@@ -1,4 +1,3 @@
-// Mixture of experts: a router sends each token to a few feed-forward layers and sums their outputs.
 #pragma once
 
 #include <algorithm>
@@ -189,7 +188,6 @@ class mixture_of_experts {
     p.internal.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }
 
-  /// forward() under expert parallelism.
   void forward_over_ranks(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix y, ops::result how) const {
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     const auto routes = save_routes(p, n);

@@ -1,4 +1,3 @@
-// Up projection, activation function, down projection.
 #pragma once
 
 #include <cstddef>

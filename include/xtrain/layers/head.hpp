@@ -1,4 +1,3 @@
-// A decoder's head: next-token logits and loss.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +39,7 @@ class language_head {
       : head_(weight, {.shard = o.shard, .vocab_size = o.vocab_size, .z_loss = o.z_loss, .softcap = o.softcap, .adapter = o.adapter}),
         normalized_(o.normalized), scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
     if (!normalized_) return;
-    const std::vector<compute> scale(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width))));  // alive until copied
+    const std::vector<compute> scale(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width))));
     copy_to_device(stream, scale_c_.span(), scale);
     stream.synchronize();
   }

@@ -1,4 +1,3 @@
-// Ulysses context parallelism: all-to-all between token shards and head shards around attention.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +32,7 @@ class head_exchange {
 
   /// The pass has a shard of the tokens; unsharded sequences need no exchange.
   [[nodiscard]] bool is_needed(const pass<Recipe>& p) const {
-    if constexpr (!has_context_parallel<Recipe>) return false;  // nothing more is compiled
+    if constexpr (!has_context_parallel<Recipe>) return false;
     else return shard_.is_sharded() && p.batch.is_part();
   }
 

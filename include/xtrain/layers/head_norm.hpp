@@ -1,4 +1,3 @@
-// Normalization of query and key heads (QK-norm).
 #pragma once
 
 #include <cstddef>

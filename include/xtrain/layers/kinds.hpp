@@ -1,4 +1,3 @@
-// Layer kinds, for models with layer types chosen at run time.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,3 @@
-// Key/value cache for generation.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,3 @@
-// Predicts masked tokens.
 #pragma once
 
 #include <cstddef>

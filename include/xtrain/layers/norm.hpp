@@ -1,4 +1,3 @@
-// Normalization layers with one interface.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,3 @@
-// A layer's argument: one forward and backward of a batch.
 #pragma once
 
 #include <cstddef>

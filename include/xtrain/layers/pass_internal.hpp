@@ -1,4 +1,3 @@
-// The library's part of a pass.
 #pragma once
 
 #include <cstddef>
@@ -61,7 +60,7 @@ struct pass_internal {
   std::size_t most_tokens = 0;      ///< maximum over local batches of ranks and passes; 0: not known
   const cache_view<device, compute>* cache = nullptr;
   expert_load<device, compute> load{};  ///< with a load-balancing loss
-  double balance_factor = 1.0;          ///< share of the load-balancing loss per row with a target
+  double balance_factor = 1.0;          ///< factor of the load-balancing loss of each row with a target
   /// Takes deferred products of a split backward.
   deferred_gradients<device, compute, typename Recipe::precision::gradient>* deferred = nullptr;
   token_loss loss{};

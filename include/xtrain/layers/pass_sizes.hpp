@@ -1,4 +1,3 @@
-// Memory of a pass, measured by a dry run.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,3 @@
-// Position encodings: in the embedding, rotary, or linear biases (ALiBi).
 #pragma once
 
 #include <cstddef>
@@ -34,7 +33,7 @@ class rotary_positions {
   rotary_positions(const typename device::context& context, typename device::stream& stream, const position_options& o)
       : head_dim_(o.head_dim), cos_sin_pd_(context, {o.max_position_embeddings, o.turned()}, memory_role::weights) {
     if (is_dry_run(context)) return;                 // not read
-    const std::vector<float> table = rope_table(o);  // alive until copied
+    const std::vector<float> table = rope_table(o);
     copy_to_device(stream, cos_sin_pd_.span(), table);
     stream.synchronize();
   }
@@ -96,7 +95,7 @@ class alibi_positions {
 
   alibi_positions(const typename device::context& context, typename device::stream& stream, const position_options& o)
       : slope_h_(context, {o.num_heads}, memory_role::weights) {
-    const std::vector<float> slopes = alibi_slopes(o.num_heads);  // alive until copied
+    const std::vector<float> slopes = alibi_slopes(o.num_heads);
     copy_to_device(stream, slope_h_.span(), slopes);
     stream.synchronize();
   }

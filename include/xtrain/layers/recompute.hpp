@@ -7,8 +7,6 @@
 
 namespace xtrain {
 
-// Recomputable pieces of a block.
-
 /// Norm outputs, recomputed from saved inputs.
 struct norm_outputs {};
 /// Outputs of activation functions, recomputed from inputs.

@@ -1,4 +1,3 @@
-// Ring attention for context parallelism.
 #pragma once
 
 #include <cstddef>
@@ -83,7 +82,7 @@ class ring_attention {
       if (turn + 1 < shard_.ranks) keys.begin(p);
       if (turn > 1) fill_zero(p.stream, made.span());
       for_each_block(p, settings, turn, [&](const ops::attention_blocks& blocks, bool) { merged_backward(blocks, made); });
-      // forward: keys came from the previous rank, as do its gradients
+      // forward: keys came from the previous rank; so does its part of their gradients
       if (turn > 1) {
         gradients.finish(p);
         ops::add(p, matrix_view<const sum, memory>(made), gradients.here);

@@ -1,4 +1,3 @@
-// A reward model's head: a score per sequence.
 #pragma once
 
 #include <cstddef>
@@ -97,7 +96,6 @@ class head_pass<Recipe> {
     // forward: score = x · weightᵀ
     ops::linear_backward_input(p, dscore, p.matrix(head_->weight()), dx_bc);
     if (const auto dweight = p.matrix_gradient(head_->weight()); dweight.exists()) ops::linear_backward_weight(p, dscore, x_bc, dweight);
-    // forward: x of some tokens
     fill_zero(p.stream, dx.span());
     ops::embedding_backward(p, token_b, dx_bc, dx, p.first_sequence_parallel_token());
   }

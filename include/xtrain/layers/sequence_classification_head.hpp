@@ -1,4 +1,3 @@
-// A label per sequence, from its first token.
 #pragma once
 
 #include <cstddef>

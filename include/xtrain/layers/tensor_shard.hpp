@@ -1,4 +1,3 @@
-// Tensor-parallel shards of weights. [Shoeybi et al. 2019, "Megatron-LM", section 3]
 #pragma once
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 
 namespace xtrain {
 
-/// This rank's shard of every layer.
+/// This rank's shard of every layer. [Shoeybi et al. 2019, "Megatron-LM", section 3]
 struct tensor_shard {
   std::size_t rank = 0, ranks = 1;
   /// Between tensor-parallel layers a rank has 1/ranks of the tokens for norms, residual additions and dropout.

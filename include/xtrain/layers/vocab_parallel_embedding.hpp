@@ -1,4 +1,3 @@
-// A vocabulary's embedding table, sharded by token over tensor-parallel ranks. [Shoeybi et al. 2019, "Megatron-LM", section 3]
 #pragma once
 
 #include <cstddef>
@@ -32,7 +31,8 @@ struct table_adapter<Recipe> {
   using type = typename Recipe::adapter::template on_table<Recipe>;
 };
 
-/// y = scale · table[tokens], plus the adapter's part, which needs scale 1. Reduces over ranks: one has the token's row.
+/// y = scale · table[tokens], plus the adapter's part, which needs scale 1; sharded by token over tensor-parallel ranks. Reduces over ranks: one has the
+/// token's row. [Shoeybi et al. 2019, "Megatron-LM", section 3]
 template <class Recipe>
 class vocab_parallel_embedding {
  public:
@@ -72,7 +72,6 @@ class vocab_parallel_embedding {
     adapter_.backward(p, p.batch.tokens_n, dy, padding_);
   }
 
-  /// The table, for tied embeddings.
   [[nodiscard]] parameter table() const { return table_; }
 
  private:

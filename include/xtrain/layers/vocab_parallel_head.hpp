@@ -1,4 +1,3 @@
-// Logits over a vocabulary and cross-entropy, sharded over tensor-parallel ranks. [Shoeybi et al. 2019, "Megatron-LM", section 3]
 #pragma once
 
 #include <algorithm>
@@ -42,8 +41,9 @@ struct head_adapter_of<Recipe> {
 
 }  // namespace detail
 
-/// logits = x · weightᵀ (+ bias + adapter), or softcap · tanh(logits / softcap), and cross-entropy. While training, the forward also computes gradients:
-/// logits exist in chunks and are never saved. Communicates x under sequence parallelism, softmax parts, and dx.
+/// logits = x · weightᵀ (+ bias + adapter), or softcap · tanh(logits / softcap), and cross-entropy; the vocabulary may be sharded. While training, the forward
+/// also computes gradients: logits exist in chunks and are never saved. Communicates x under sequence parallelism, softmax parts, and dx.
+/// [Shoeybi et al. 2019, "Megatron-LM", section 3]
 template <class Recipe>
 class vocab_parallel_head {
  public:
@@ -134,7 +134,7 @@ class vocab_parallel_head {
     if (softcap_ != 0.0) ops::softcap_backward(p, logits, softcap_, dlogits);
   }
 
-  /// Of the cross-entropy.
+  /// Of cross-entropy.
   struct operands {
     matrix_view<const compute, memory> x{}, weight{};
     matrix_view<gradient_type, memory> dweight{};  // none: frozen
@@ -190,7 +190,7 @@ class vocab_parallel_head {
     cross_entropy_in_chunks(p, o, loss_n, adapted);
     if (o.dx.exists()) adapter_.project_backward(p, o.x, adapted.dt, o.dx);
   }
-  /// Ranks exchange three or four values per token, never logits. [Shoeybi et al. 2019, section 3]
+  /// Ranks exchange three or four values per token, never logits.
   void cross_entropy_sharded(pass<Recipe>& p, const operands& o, vector_view<accumulate, memory> loss_n) const {
     operands all = o;  // tokens of all ranks
     all.x = gather_from_sequence_parallel_region(p, o.x);
@@ -297,7 +297,6 @@ class head_pass {
   void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_nv) const {
     head_->adapted_logits(p, x, weight_, logits_nv);
   }
-  /// Bound of logits; 0: none.
   [[nodiscard]] double softcap() const { return head_->softcap_; }
   /// weight() and bias() determine the logits: the weight is the parameter, and no adapter adds to logits.
   [[nodiscard]] bool has_own_weight(pass<Recipe>& p) const { return p.matrix(head_->weight_).data().raw() == weight_.data().raw() && !head_->adapts(p); }

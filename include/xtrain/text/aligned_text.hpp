@@ -63,7 +63,6 @@ class text_rewriter {
  public:
   explicit text_rewriter(aligned_text& text) : text_(&text), from_(text.view()) {}
 
-  /// Copies bytes up to `until`.
   void keep(std::size_t until) {
     if (changed_)
       for (std::size_t i = at_; i < until; ++i) put(from_[i], text_->place(i, i + 1));
@@ -77,7 +76,6 @@ class text_rewriter {
     for (const char c : with) put(c, place);
     at_ = until;
   }
-  /// Copies the rest.
   void finish() {
     keep(from_.size());
     if (!changed_) return;

@@ -83,7 +83,6 @@ using template_token = std::pair<std::string, token>;
                        wanted(beside.adds_eos(), "add_eos_token", "eos_token", known ? kind.eos : "<|endoftext|>", false));
 }
 
-/// change(step) for ByteLevel steps.
 template <class Change>
 void for_each_byte_level(json& step, Change&& change) {
   if (type_of(step) == "ByteLevel") change(step);

@@ -18,12 +18,12 @@ struct gguf_model_tokens {
   token pad = -1;              ///< negative: none
 };
 
-/// Adds tokenizer.ggml.* and the chat template as llama.cpp's converter writes them.
+/// Adds tokenizer.ggml.* and the chat template as llama.cpp's converter.
 ///
-///   from    folder with tokenizer.model (SentencePiece BPE with bytes) or tokenizer.json or vocab.json and merges.txt (byte-level BPE), or one of these
-///           files; a GGUF file, whose entries are copied; empty: no vocabulary, but the model's special tokens
-///   throws  config_error, with the reason, for a tokenizer that llama.cpp would not apply in the same way: another model, split or normalization, or tokens
-///           beyond the vocabulary; file_error
+///   from     folder or file: tokenizer.model (SentencePiece BPE with bytes), tokenizer.json, or vocab.json and merges.txt (byte-level BPE); a GGUF file, whose
+///            entries are copied; empty: no vocabulary, only the model's special tokens
+///   throws   config_error with the reason where llama.cpp would tokenize differently: another model, split or normalization, or tokens beyond the vocabulary;
+///            file_error
 void add_gguf_tokenizer(gguf_writer& to, const std::string& from, const gguf_model_tokens& model);
 
 }  // namespace xtrain

@@ -72,7 +72,6 @@ class strip_accents_normalizer final : public normalizer {
   }
 };
 
-/// Strips spaces.
 class strip_normalizer final : public normalizer {
  public:
   strip_normalizer(bool left, bool right) : left_(left), right_(right) {}

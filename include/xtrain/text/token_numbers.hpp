@@ -13,7 +13,7 @@
 
 namespace xtrain::detail {
 
-/// Moves added tokens into the vocabulary if another library would change their ids: it numbers tokens outside it from its size on.
+/// Adds to the vocabulary the added tokens that another library would renumber: it numbers tokens outside from the vocabulary's size on.
 inline void keep_numbers(json& document) {
   json& model = document["model"];
   if (!model.is_object() || !model.contains("vocab") || !model["vocab"].is_object()) return;

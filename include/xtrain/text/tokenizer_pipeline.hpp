@@ -107,10 +107,8 @@ class tokenizer_pipeline final : public tokenizer_model {
     if (saved_.tokenizer_json) write_file(folder + "/tokenizer.json", saved_.tokenizer_json());
   }
 
-  /// Special tokens before a text.
   [[nodiscard]] std::vector<token> before_text() const { return steps_.post_processor.before_text(); }
   [[nodiscard]] std::vector<token> prompt_beginning() const override { return before_text(); }
-  /// Special tokens after a text.
   [[nodiscard]] std::vector<token> after_text() const { return steps_.post_processor.after_text(); }
 
  private:

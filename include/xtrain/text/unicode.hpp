@@ -24,7 +24,6 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
   return code < 0 ? UTF8PROC_CATEGORY_CN : utf8proc_category(code);
 }
 
-/// By a category's first letter.
 [[nodiscard]] inline category_group group_of_letter(char letter) {
   switch (letter) {
     case 'L':

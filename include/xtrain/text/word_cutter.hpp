@@ -46,7 +46,7 @@ enum class word_class : std::uint8_t { letter, number, space, sign };
   }
 }
 
-/// Words of a text of whole characters.
+/// Words of a text without partial characters.
 class word_walk {
  public:
   explicit word_walk(std::string_view text) : text_(text) {}
