@@ -38,6 +38,7 @@ struct random_site {
   return counter;
 }
 
+/// Words of elements 4·quad … 4·quad + 3.
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> random_quad(const random_site& at, std::uint64_t quad) {
   return philox({static_cast<std::uint32_t>(quad), static_cast<std::uint32_t>(quad >> 32), at.site, at.step}, at.seed);
 }

@@ -12,7 +12,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// throws  config_error
+/// throws config_error if the value is out of range
 inline void require_in_range(std::string_view owner, const setting& about, double value) {
   const bool holds = is_in_range(about.range, value) && (about.range != setting_range::non_negative || std::isfinite(value));
   const char* const what = about.range == setting_range::non_negative      ? "non-negative"

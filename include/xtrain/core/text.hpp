@@ -35,7 +35,7 @@ void append(std::string& to, F value) {
   to.append(digits.data(), end);
 }
 
-/// [2, 3].
+/// Appends a shape as [2, 3].
 template <std::integral I, std::size_t N>
 void append(std::string& to, std::span<const I, N> shape) {
   to.push_back('[');
@@ -116,7 +116,7 @@ template <class... Parts>
   return result;
 }
 
-/// fixed(1.5, 2): "1.50".
+/// Decimals: fixed(1.5, 2) is "1.50".
 [[nodiscard]] inline std::string fixed(double value, int digits) {
   std::array<char, 64> text{};
   const int length = std::snprintf(text.data(), text.size(), "%.*f", digits, value);
@@ -124,7 +124,7 @@ template <class... Parts>
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-/// "1.55 GiB".
+/// Binary units: "1.55 GiB".
 [[nodiscard]] inline std::string bytes_text(double bytes) {
   constexpr std::array<const char*, 6> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   std::size_t unit = 0;
@@ -136,7 +136,7 @@ template <class... Parts>
 }
 [[nodiscard]] inline std::string bytes_text(std::size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
-/// "123.65 M".
+/// Decimal units: "123.65 M".
 [[nodiscard]] inline std::string count_text(double count) {
   constexpr std::array<const char*, 7> units{"", " K", " M", " G", " T", " P", " E"};
   std::size_t unit = 0;

@@ -14,6 +14,7 @@
 
 namespace xtrain {
 
+/// Ranks that write a file together.
 class file_writers {
  public:
   virtual ~file_writers() = default;

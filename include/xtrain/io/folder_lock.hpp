@@ -17,8 +17,8 @@
 
 namespace xtrain {
 
-/// Excludes other processes from the folder; a process may have several. Locks the file ".lock" until the process ends. On file systems without locks
-/// keeps_others_out() is false.
+/// While it exists, no other process can lock the folder; a process may have several. The lock is on the file ".lock" and ends with the process at the latest.
+/// On file systems without locks keeps_others_out() is false.
 class folder_lock {
  public:
   folder_lock() = default;

@@ -62,7 +62,7 @@ struct gguf_architecture {
                  {"ffn_gate_exps", "block_sparse_moe.experts.*.w1", per_expert},
                  {"ffn_down_exps", "block_sparse_moe.experts.*.w2", per_expert},
                  {"ffn_up_exps", "block_sparse_moe.experts.*.w3", per_expert},
-                 {"ffn_gate.*", "block_sparse_moe.experts.*.w1"},  // before 2025: a tensor per expert
+                 {"ffn_gate.*", "block_sparse_moe.experts.*.w1"},  // files of 2023 and 2024: a tensor per expert
                  {"ffn_down.*", "block_sparse_moe.experts.*.w2"},
                  {"ffn_up.*", "block_sparse_moe.experts.*.w3"}});
   }

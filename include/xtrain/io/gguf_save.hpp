@@ -115,13 +115,13 @@ namespace detail {
 /// Its number in general.file_type.
 [[nodiscard]] std::size_t gguf_file_type(gguf_type type);
 
-/// Without tensors.
+/// The file without tensors.
 [[nodiscard]] gguf_writer begin_gguf(const std::string& path, const gguf_config& config, const gguf_sizes& sizes, const save_gguf_options& options);
 
 void finish_gguf(gguf_writer file, const gguf_config& config, const gguf_sizes& sizes, const save_gguf_options& options,
                  const std::vector<gguf_source>& sources, bool writes);
 
-/// Gathered when opened.
+/// A parameter, gathered when opened.
 template <class Model, class Entry>
 [[nodiscard]] gguf_source gguf_parameter(const Model& model, const Entry& entry, std::string name) {
   tensor_to_write tensor = parameter_to_write(model, entry, std::move(name));

@@ -18,7 +18,7 @@ namespace xtrain {
 /// Of matrices. Vectors, norms, learned positions and routers are F32; rows not in blocks of 32 are F16 in place of Q8_0 and Q4_0.
 enum class gguf_type : std::uint8_t { f32, f16, bf16, q8_0, q4_0 };
 
-/// "F32".
+/// Name in the tensor table: "F32".
 [[nodiscard]] std::string_view name_of(gguf_type type);
 /// In any case; else nullopt.
 [[nodiscard]] std::optional<gguf_type> gguf_type_named(std::string_view name);

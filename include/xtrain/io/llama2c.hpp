@@ -53,7 +53,7 @@ inline void check(const llama2c_sizes& s, const std::string& who) {
   require<config_error>(s.num_heads % s.num_kv_heads == 0, who, ": num_heads (", s.num_heads, ") must be divisible by key/value heads (", s.num_kv_heads, ")");
 }
 
-/// In file order.
+/// Tensors in file order.
 [[nodiscard]] inline std::vector<nameless_tensor> llama2c_tensors(const llama2c_sizes& s, llama2c_version version) {
   const std::size_t d = s.hidden_size / s.num_heads, kv_width = s.num_kv_heads * d;
   std::vector<nameless_tensor> all;

@@ -55,7 +55,7 @@ inline void check(const llmc_sizes& s, const std::string& who) {
                         " for ", s.vocab_size);
 }
 
-/// In file order.
+/// GPT-2's tensors in file order.
 [[nodiscard]] inline std::vector<nameless_tensor> llmc_gpt2_tensors(const llmc_sizes& s) {
   std::vector<nameless_tensor> all;
   const auto layers = [&](const char* name, std::vector<std::size_t> shape) {
@@ -82,7 +82,7 @@ inline void check(const llmc_sizes& s, const std::string& who) {
   return all;
 }
 
-/// In file order.
+/// LLaMA 3's tensors in file order.
 [[nodiscard]] inline std::vector<nameless_tensor> llmc_llama3_tensors(const llmc_sizes& s) {
   std::vector<nameless_tensor> all;
   const auto add = [&](std::size_t i, const char* name, std::vector<std::size_t> shape, std::size_t heads = 0) {

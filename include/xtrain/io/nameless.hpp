@@ -17,12 +17,12 @@ namespace xtrain {
 
 /// A tensor's layout relative to Hugging Face's.
 enum class arrangement {
-  same,         ///< the same
+  same,
   transposed,   ///< [columns, rows]
   interleaved,  ///< rows 0, 1, 2, … of a head are 0, d/2, 1, d/2 + 1, …: pairs that rotate together
 };
 
-/// In file order.
+/// A tensor in file order.
 struct nameless_tensor {
   std::string name{};                ///< Hugging Face's; empty: no tensor
   std::vector<std::size_t> shape{};  ///< Hugging Face's

@@ -42,6 +42,7 @@ struct pickle_value {
   std::vector<index> items{};  ///< elements; a dictionary's keys and values alternating; a call's function and arguments
 };
 
+/// Values of a pickle; runs no code.
 class pickle {
  public:
   using index = pickle_value::index;

@@ -238,7 +238,7 @@ struct load_options {
 
 namespace detail {
 
-/// The first layer's name for a tensor of a layer after the model's last; else empty.
+/// First-layer name of a tensor of a layer after the model's last; empty for others.
 [[nodiscard]] inline std::string name_in_first_layer(const std::string& name, std::size_t num_layers) {
   for (std::size_t begin = 0; begin < name.size();) {
     const std::size_t end = std::min(name.find('.', begin), name.size());

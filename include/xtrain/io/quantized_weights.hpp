@@ -14,7 +14,7 @@
 
 namespace xtrain {
 
-/// Weights to integers.
+/// How weights become integers.
 struct weight_quantization {
   fake_quantization format{.bits = 4};
   std::size_t group_size = 256;  ///< consecutive inputs with a common scale

@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// Weight formats.
+/// Formats of weight files.
 enum class weight_format { safetensors, torch, llmc, llama2c, gguf };
 
 [[nodiscard]] constexpr std::string_view name_of(weight_format format) {

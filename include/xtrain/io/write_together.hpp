@@ -23,7 +23,7 @@ namespace detail {
 
 /// `together` null: by the first rank alone.
 std::size_t write_safetensors_with(file_writers* together, const std::string& path, std::vector<tensor_to_write> tensors);
-/// On other ranks.
+/// Counterpart on other ranks.
 std::size_t follow_safetensors_with(file_writers* together, std::vector<tensor_to_write> tensors);
 
 }  // namespace detail

@@ -27,7 +27,7 @@ struct scope {
   bool is_kept = false;  ///< a macro defined here may be called later
 };
 
-/// raise_exception.
+/// Thrown by raise_exception.
 struct refusal {
   std::string why;
 };

@@ -23,7 +23,7 @@ struct filter_entry {
   value (*apply)(const value&, const arguments&, allowance&);
 };
 
-/// The entire string.
+/// Parses the entire string.
 template <class Number>
 [[nodiscard]] bool read_number(std::string_view text, Number& number) {
   text = stripped(text, true, true);

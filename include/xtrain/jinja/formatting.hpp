@@ -28,7 +28,7 @@ struct arguments {
   return text;
 }
 
-/// HTML.
+/// Escapes HTML.
 [[nodiscard]] inline std::string escaped(std::string_view text, allowance& cost) {
   cost.make_text(text.size());
   std::string result;

@@ -139,7 +139,7 @@ namespace xtrain::detail::jinja {
   return std::any_of(several->items.begin(), several->items.end(), [&](const value& one) { return has_end(text, &one, at_begin, who); });
 }
 
-/// In characters.
+/// Indices in characters.
 [[nodiscard]] inline value found(std::string_view text, const arguments& given, std::string_view who, bool last) {
   const auto a = bound(given, who, {"sub", "start"});
   std::int64_t start = whole_or(a[1], 0, who);

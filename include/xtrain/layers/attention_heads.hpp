@@ -17,7 +17,7 @@ struct attention_options {
   std::size_t num_heads = 0;
   std::size_t num_kv_heads = 0;
   std::size_t head_dim = 0;
-  bool bias = false;  // qkv
+  bool bias = false;  // of queries, keys, values
   bool output_bias = false;
   double dropout = 0.0;                  // of attention weights
   std::uint32_t site = 0;                // random site of dropout

@@ -28,7 +28,7 @@
 
 namespace xtrain::detail {
 
-/// Texts to tokens.
+/// Tokens by text.
 class piece_numbers {
  public:
   /// throws file_error if pieces of a namespace have equal texts

@@ -62,8 +62,8 @@ enum class special_text : std::uint8_t { kept, left_out };
 
 /// Begin- and end-of-text tokens.
 struct special_tokens {
-  token bos = -1;         ///< negative: none
-  token eos = -1;         ///< negative: none
+  token bos = -1;         ///< begin of text; negative: none
+  token eos = -1;         ///< end of text; negative: none
   bool adds_bos = false;  ///< bos begins every text
   token usual_bos = -1;   ///< if files say "bos_token": null: the vocabulary's begin token by its usual name
 
