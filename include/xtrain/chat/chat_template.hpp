@@ -73,8 +73,7 @@ class chat_template {
   [[nodiscard]] static chat_template from_text(std::string_view text, std::string who = "chat template");
 
   /// Of a GGUF file, or a folder's chat_template.jinja or tokenizer_config.json, with special tokens of tokenizer_config.json and special_tokens_map.json.
-  /// Chats
-  /// with tools use the template tool_use, if present in tokenizer_config.json or additional_chat_templates/.
+  /// Chats with tools use the template tool_use, if present in tokenizer_config.json or additional_chat_templates/.
   ///   throws  file_error, config_error
   [[nodiscard]] static chat_template from_folder(const std::string& folder);
   /// Whether there is a template.

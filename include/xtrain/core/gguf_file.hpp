@@ -1,8 +1,7 @@
 // GGUF files of llama.cpp: memory-mapped and validated.
 //
 // Layout, little-endian: "GGUF", u32 version, u64 tensors, u64 metadata entries; entries (key, type, value); tensor table (name, dims, type, offset); padding
-// to
-// the alignment; bytes of tensors, each aligned. A string: u64 length, bytes. Versions 2 and 3.
+// to the alignment; bytes of tensors, each aligned. A string: u64 length, bytes. Versions 2 and 3.
 #pragma once
 
 #include <cstddef>

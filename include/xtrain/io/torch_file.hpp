@@ -149,8 +149,7 @@ inline constexpr auto torch_names = [] {
 /// Tensors of a PyTorch file, inside their storages, which are inside the file.
 ///
 /// A name is the path of keys or indices, joined by dots. The first member 'state_dict', 'model_state_dict', 'model' or 'module' of the outermost dictionary
-/// that
-/// is a dictionary with tensors replaces the file; the rest (optimizer state) is ignored. A single tensor is 'tensor'.
+/// that is a dictionary with tensors replaces the file; the rest (optimizer state) is ignored. A single tensor is 'tensor'.
 class torch_file {
  public:
   static constexpr std::size_t deepest = 64, longest_name = 1000, max_tensors = std::size_t{1} << 20;

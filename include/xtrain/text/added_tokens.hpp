@@ -64,8 +64,7 @@ class added_tokens {
   }
 
   /// visit(begin, end, id) for added tokens and the text between (negative id). Spaces after a token may belong to it and be tokens: both are visited, as in
-  /// the
-  /// tokenizers library.
+  /// the tokenizers library.
   ///   normalized     the text is normalized: other tokens are matched
   ///   find_special   match special tokens
   template <class Visit>
