@@ -1,4 +1,4 @@
-// Conversations in the formats of public data sets, converted to messages with roles. Component 'io'.
+// Conversations of public data sets as messages with roles. Component 'io'.
 #pragma once
 
 #include <algorithm>
@@ -19,25 +19,25 @@ namespace xtrain {
 
 namespace detail {
 
-/// One conversation, ready for a template; or a prompt and its completion as texts.
+/// A conversation for a template, or texts of prompt and completion.
 struct chat_record {
   std::vector<jinja_value> messages{};
   jinja_value tools{};
   jinja_mapping variables{};            ///< chat_template_kwargs
-  std::size_t prompt_messages = 0;      ///< the first messages are a prompt, and what follows is its completion; 0: a conversation
-  bool is_text = false;                 ///< prompt and completion are used as they are
+  std::size_t prompt_messages = 0;      ///< prompt messages; the rest is the completion; 0: a conversation
+  bool is_text = false;                 ///< prompt and completion are unchanged text
   std::string prompt{}, completion{};
 };
 
 class chat_record_reader {
  public:
-  /// Of OpenAI, LLaMA-Factory, axolotl, ms-swift: whether an answer is learned.
+  /// Whether an answer is learned (OpenAI, LLaMA-Factory, axolotl, ms-swift).
   static constexpr std::array<std::string_view, 4> loss_fields{"weight", "loss_weight", "train", "loss"};
 
   chat_record_reader(std::string_view path, std::size_t line) : path_(path), line_(line) {}
 
-  ///   field   of the list of messages, in the forms messages and conversations; empty: the form's name
-  ///   throws  data_error with file and line if the record is not a conversation of that form
+  ///  field   list of messages, in the forms messages and conversations; empty: the form's name
+  ///   throws  data_error with file and line for another form
   [[nodiscard]] chat_record read(const jinja_value& record, chat_form form, std::string_view field = {}) const {
     if (form == chat_form::automatic) form = form_of(record);
     if (form == chat_form::instruction) return read_instruction(record);
@@ -53,7 +53,7 @@ class chat_record_reader {
     return result;
   }
 
-  /// A question and its answer. The input may be missing or empty.
+  /// Question and answer; the input may be missing.
   struct question {
     std::string_view instruction{}, input{}, output{};
   };
@@ -69,11 +69,11 @@ class chat_record_reader {
     add(result, "assistant", answers);
     return result;
   }
-  ///   throws  data_error for texts, which take no system message
+  /// throws data_error for texts: they take no system message
   void require_messages(const chat_record& record) const {
     must(!record.is_text, "a system prompt needs records of messages; this one has texts that are used as they are");
   }
-  /// A system message at the beginning, and no other.
+  /// The only system message, at the front.
   static void set_system(chat_record& of, std::string_view content) {
     const auto is_system = [](const jinja_value& one) {
       const jinja_value* role = find(one, "role");
@@ -97,7 +97,6 @@ class chat_record_reader {
     const jinja_value* found = in.as_mapping() == nullptr ? nullptr : in.as_mapping()->find_name(name);
     return found != nullptr && !found->is_none() ? found : nullptr;
   }
-  /// Null if it is missing.
   [[nodiscard]] const std::string* text(const jinja_value& in, std::string_view name) const {
     const jinja_value* found = find(in, name);
     must(found == nullptr || found->is_text(), "'", name, "' must be a string; it is ", found == nullptr ? "" : found->type());
@@ -120,7 +119,7 @@ class chat_record_reader {
     return chat_form::moss;
   }
 
-  /// What a record has beside its turns: a system message, tools, variables of the template.
+  /// System message, tools, template variables.
   [[nodiscard]] chat_record without_turns(const jinja_value& record, bool wraps_tools) const {
     chat_record result;
     if (const std::string* system = text(record, "system"); system != nullptr && !system->empty()) add(result, "system", *system);
@@ -128,8 +127,8 @@ class chat_record_reader {
     result.variables = variables_of(record);
     return result;
   }
-  /// The tools: a list, or that list as a JSON string.
-  ///   wraps  a function alone gets its type, as templates expect it
+  /// A list, or its JSON string.
+  ///   wraps  gives a function the type that templates expect
   [[nodiscard]] jinja_value tools_of(const jinja_value& record, bool wraps) const {
     const jinja_value* found = find(record, "tools");
     if (found == nullptr) return {};
@@ -144,7 +143,7 @@ class chat_record_reader {
     for (const jinja_value& tool : list.as_sequence()->items) all.push_back(wraps && find(tool, "name") != nullptr ? as_function(tool) : tool);
     return all;
   }
-  /// Variables of the template that a record gives.                                                       [trl, chat_template_kwargs]
+  /// [trl, chat_template_kwargs]
   [[nodiscard]] jinja_mapping variables_of(const jinja_value& record) const {
     const jinja_value* found = find(record, "chat_template_kwargs");
     if (found == nullptr) return {};
@@ -154,7 +153,6 @@ class chat_record_reader {
       must(found->as_mapping()->find_name(name) == nullptr, "'chat_template_kwargs' must hold variables of the template; given '", name, "'");
     return *found->as_mapping();
   }
-  /// A function in the form templates expect, with its type.
   [[nodiscard]] static jinja_value as_function(const jinja_value& what) {
     jinja_mapping one;
     one.set("type", "function");
@@ -162,7 +160,7 @@ class chat_record_reader {
     return one;
   }
 
-  /// A message with either pair of field names; other fields are kept, in their order.
+  /// With either pair of field names; keeps other fields in order.
   [[nodiscard]] jinja_value read_message(const jinja_value& message) const {
     must(message.as_mapping() != nullptr, "every message must be an object; one is ", message.type());
     const char *role_key = find(message, "role") != nullptr ? "role" : "from", *content_key = find(message, "content") != nullptr ? "content" : "value";
@@ -184,7 +182,7 @@ class chat_record_reader {
                                  as_function(jinja_value_from_json(content->text(), concat(path_, ": line ", line_, ": function_call")))});
       return call;
     }
-    const bool may_be_object = speaker != "system" && speaker != "user" && speaker != "assistant";  // what a tool gives, which templates write as JSON
+    const bool may_be_object = speaker != "system" && speaker != "user" && speaker != "assistant";  // a tool's result: templates write JSON
     must(content == nullptr || content->is_text() || content->as_sequence() != nullptr || (may_be_object && content->as_mapping() != nullptr),
          "content of a message must be a string or a list of parts; it is ", content == nullptr ? "" : content->type());
     jinja_mapping one;
@@ -207,7 +205,7 @@ class chat_record_reader {
     if (name == "gpt" || name == "chatgpt" || name == "function_call") return "assistant";
     return name == "observation" || name == "function_response" ? "tool" : name;
   }
-  /// A prompt and its completion: texts, or messages.                                                     [trl, SFTTrainer]
+  /// Texts or messages. [trl, SFTTrainer]
   [[nodiscard]] chat_record read_completion(const jinja_value& record) const {
     const jinja_value *prompt = find(record, "prompt"), *completion = find(record, "completion");
     must(prompt != nullptr && completion != nullptr, "a record must have 'prompt' and 'completion'; '", prompt == nullptr ? "prompt" : "completion",
@@ -232,7 +230,7 @@ class chat_record_reader {
     return result;
   }
 
-  /// Earlier turns are in the instruction, each after its speaker's name at the beginning of a line.
+  /// Earlier turns in the instruction, after a speaker's name at the beginning of a line.
   [[nodiscard]] chat_record read_instruction(const jinja_value& record) const {
     const std::string *instruction = text(record, "instruction"), *input = text(record, "input"), *output = text(record, "output");
     must(instruction != nullptr, "a record must have 'instruction'; it is missing");
@@ -265,14 +263,14 @@ class chat_record_reader {
     return result;
   }
   static constexpr std::string_view human = "Human:", assistant = "Assistant:";
-  /// The line break before the next speaker's name.
+  /// Line break before the next speaker's name.
   [[nodiscard]] static std::size_t next_speaker(std::string_view text) {
     return std::min(text.find("\nHuman:"), text.find("\nAssistant:"));
   }
-  /// Whether nothing follows the last "Assistant:".
+  /// Nothing after the last "Assistant:".
   [[nodiscard]] static bool all_said(std::string_view text) { return jinja::stripped(text, false, true).ends_with(assistant); }
 
-  /// The turns of Human and MOSS; thoughts, commands and their results are left out.
+  /// Human and MOSS only; no thoughts, commands, results.
   [[nodiscard]] chat_record read_moss(const jinja_value& record) const {
     const jinja_value* turns = find(record, "chat");
     must(turns != nullptr && turns->as_mapping() != nullptr, "a record must have 'chat', an object of turns; it has none");

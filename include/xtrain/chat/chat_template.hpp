@@ -1,5 +1,4 @@
-// Chat templates: render a chat to the text format of a model, and find which of its bytes are answers.
-// Component 'io'.
+// Chat templates: render chats, and find bytes of answers. Component 'io'.
 #pragma once
 
 #include <concepts>
@@ -23,30 +22,30 @@ struct chat_message {
   std::string content;
 };
 
-/// A list of messages for a template. Use jinja_value_from_json for messages with more than role and content.
+/// For messages with more than role and content: jinja_value_from_json.
 [[nodiscard]] jinja_value chat_messages(const std::vector<chat_message>& messages);
 
-/// A template's variables other than the messages.
+/// A template's variables except messages.
 struct chat_variables {
-  bool add_generation_prompt = false;  ///< end the text where the assistant's answer begins
-  jinja_value tools{};                 ///< a list of JSON schemas, or none
-  jinja_value documents{};             ///< a list of documents, or none
-  jinja_mapping more{};                ///< any other variables of the template: enable_thinking, date_string
-  std::time_t now = 0;                 ///< time for strftime_now; 0: the current time
-  jinja_limits limits{};               ///< of one rendering; finding answers may take twice that
+  bool add_generation_prompt = false;
+  jinja_value tools{};                 ///< JSON schemas, or none
+  jinja_value documents{};             ///< a list, or none
+  jinja_mapping more{};                ///< others: enable_thinking, date_string
+  std::time_t now = 0;                 ///< for strftime_now; 0: now
+  jinja_limits limits{};               ///< per rendering; finding answers may take twice
 };
 
-/// A field that a message has and the template has not read: it is not in the text.
+/// A message's field that the template did not read: missing in the text.
 struct unread_field {
-  std::string name{};    ///< "name"; of a part of a content that is a list: "content[].url"
-  std::string role{};    ///< of its message
-  /// It is read: arguments of a call that are JSON text, which the template writes as a string in quotes. Templates expect an object.
+  std::string name{};    ///< "name"; in a list content: "content[].url"
+  std::string role{};    ///< the message's
+  /// Read, but arguments as JSON text are written as a quoted string; templates expect an object.
   bool is_quoted = false;
 
   friend bool operator==(const unread_field&, const unread_field&) = default;
 };
 
-/// A chat's text, and the byte ranges that the assistant says: its words and what ends its turn.
+/// A chat's text and the assistant's byte ranges, with ends of turns.
 struct chat_text {
   std::string text{};
   std::vector<text_span> answers{};
@@ -55,10 +54,10 @@ struct chat_text {
 
 namespace detail {
 
-/// What a message says: its content, or the texts of its parts if all parts are text. Nothing: the content is missing, or of another kind.
+/// Content, or its parts' text if all are text; nullopt: missing or of another kind.
 [[nodiscard]] std::optional<std::string> content_text(const jinja_value& message);
 
-/// The text of a chat, and the messages as the template gets them.
+/// Text, and the template's messages.
 struct rendered_chat {
   rendered_text made{};
   std::vector<jinja_value> messages{};
@@ -67,25 +66,23 @@ struct rendered_chat {
 
 }  // namespace detail
 
-/// A chat template: Jinja that renders messages, and the loss mask of the answers.
+/// Jinja for messages, and the loss mask of answers.
 class chat_template {
  public:
-  ///   throws  config_error, with the line, if the text is not a valid template
+  /// throws config_error with the line for an invalid template
   [[nodiscard]] static chat_template from_text(std::string_view text, std::string who = "chat template");
 
-  /// The template of a GGUF file, or of a Hugging Face folder: chat_template.jinja, or the one in tokenizer_config.json; with the special tokens
-  /// named in tokenizer_config.json and special_tokens_map.json. Chats with tools have the one of the name tool_use, if there is one: in
-  /// tokenizer_config.json, or beside chat_template.jinja in additional_chat_templates/.
+  /// Of a GGUF file, or a folder's chat_template.jinja or tokenizer_config.json, with special tokens of tokenizer_config.json and special_tokens_map.json.
+  /// Chats with tools use the template tool_use, if present in tokenizer_config.json or additional_chat_templates/.
   ///   throws  file_error, config_error
   [[nodiscard]] static chat_template from_folder(const std::string& folder);
-  /// Whether there is such a template.
+  /// Whether there is a template.
   ///   throws  file_error if tokenizer_config.json is not JSON
   [[nodiscard]] static bool is_in(const std::string& folder);
 
-  /// Renders the chat. Messages are a list of mappings. As in transformers, a key whose value is null is absent, and a message's reasoning is
-  /// `reasoning_content` and `thinking`, whichever of them or of `reasoning` it has. A content that is a list of texts becomes one text where the template
-  /// does not read the parts.
-  ///   throws  data_error if the template rejects the chat, or leaves out tools, documents, tool_calls, or all that a message without content has;
+  /// Renders mappings. As in transformers, null members are absent, and reasoning has both names `reasoning_content` and `thinking`, given as either or as
+  /// `reasoning`. A content of texts becomes one text if the template does not read parts.
+  ///   throws  data_error if the template rejects the chat, or omits tools, documents, tool_calls, or a message without content entirely;
   ///           config_error if the template fails or exceeds a limit
   [[nodiscard]] std::string apply(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}) const {
     jinja_limits limits = with.limits;
@@ -93,45 +90,43 @@ class chat_template {
   }
   [[nodiscard]] std::string apply(const std::vector<chat_message>& messages, const chat_variables& with = {}) const;
 
-  /// Renders the chat and finds its answers. If the template has {% generation %} blocks, they mark the answers. Otherwise
-  /// an answer begins where the rendered messages before it, with the generation prompt, end, and ends where the rendered
-  /// messages up to it end; if the end-of-text token follows immediately it belongs to the answer.
-  ///   first   message from which answers are located. {% generation %} blocks are given whatever it is
-  ///   throws  as apply; config_error if the text of messages depends on later ones, so that an answer cannot be located
+  /// Renders the chat and finds its answers: {% generation %} blocks if the template has them. Else an answer begins where the messages before it, rendered
+  /// with the generation prompt, end, and ends where the messages up to it end, with a following end-of-text token.
+  ///   first   first message with a located answer; ignored with {% generation %} blocks
+  ///   throws  as apply; config_error if text depends on later messages: the answer cannot be located
   [[nodiscard]] chat_text apply_with_answers(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}, std::size_t first = 0) const {
     return find_answers(messages, with, first);
   }
   [[nodiscard]] chat_text apply_with_answers(const std::vector<chat_message>& messages, const chat_variables& with = {}) const;
 
-  /// The text of a special token by its name, "bos_token" or "eos_token", as templates write it. Empty: none.
+  /// A special token's text, "bos_token" or "eos_token"; or empty.
   [[nodiscard]] std::string token(std::string_view name) const;
   void set_token(std::string name, std::string text);
 
-  /// What the template writes behind the words of a chat's last answer, without spaces around it: "<|im_end|>", or its eos_token. Empty: nothing, or the
-  /// template rejects a chat of one question and its answer.
+  /// Text after a last answer, stripped: "<|im_end|>", or eos_token. Empty: nothing, or the template rejects one question with its answer.
   [[nodiscard]] std::string end_of_turn() const;
 
-  /// Whether this word is in the template's text, as the name of a variable is that it reads.
+  /// The template reads a variable of this name.
   [[nodiscard]] bool mentions(std::string_view name, const chat_variables& with = {}) const;
 
-  /// A checksum of the template's text, that of the one for tools, and its special tokens.
+  /// Checksum of templates and special tokens.
   [[nodiscard]] std::string fingerprint() const;
 
-  /// Writes chat_template.jinja, and the one for tools beside it, without special tokens: these are the tokenizer's.
+  /// Writes chat_template.jinja and the template for tools; special tokens are the tokenizer's.
   void save(const std::string& folder) const;
 
  private:
-  static constexpr const char* tools_file = "additional_chat_templates/tool_use.jinja";  ///< beside chat_template.jinja
-  static constexpr std::size_t max_messages = 1024;  ///< each answer is rendered three times, with all before it
+  static constexpr const char* tools_file = "additional_chat_templates/tool_use.jinja";  ///< with chat_template.jinja
+  static constexpr std::size_t max_messages = 1024;  ///< an answer is rendered three times with all before
   chat_template() = default;
 
   [[nodiscard]] const jinja_template& template_for(const chat_variables& with) const;
 
   [[nodiscard]] const std::string& text_for(const chat_variables& with) const;
 
-  /// Renders messages as they are. Subtracts the cost from the limits.
+  /// Renders unchanged messages; subtracts the cost from limits.
   [[nodiscard]] rendered_text render(const jinja_value& messages, const chat_variables& with, jinja_limits& limits) const;
-  /// Prepares messages, renders them, and checks what the template has read of them.
+  /// Prepares, renders, and checks what was read.
   [[nodiscard]] detail::rendered_chat render_chat(const jinja_value& messages, const chat_variables& with, jinja_limits& limits) const;
 
   [[nodiscard]] chat_text find_answers(const jinja_value& messages, const chat_variables& with, std::size_t first) const;
@@ -146,28 +141,27 @@ class chat_template {
   [[nodiscard]] text_span find_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with,
                                       const chat_text& found, jinja_limits& limits) const;
 
-  /// Where the prompt ends and the answer begins. A prompt may contain more than the text before a given answer (the begin of thinking):
-  /// then as far as both agree, but not into the answer's content.
+  /// End of the prompt. It may contain more than the text before the answer (begin of thinking): then as far as both agree, not into the content.
   [[nodiscard]] std::size_t begin_of_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with,
                                             std::string_view upto, jinja_limits& limits) const;
 
-  /// Whether the template writes the generation prompt where it is asked for only, so that the text of a chat does not end with one.
+  /// The generation prompt is written only on request: chats do not end with it.
   [[nodiscard]] bool ends_without_prompt(const std::vector<jinja_value>& all, const chat_variables& with, const std::string& upto, jinja_limits& limits) const;
 
-  /// The chat followed by a question, to see whether its last answer stays unchanged; `otherwise` if the template allows no question.
+  /// The chat with another question: does the last answer change? `otherwise` if the template allows no question.
   [[nodiscard]] std::string text_of_another_turn(std::vector<jinja_value> all, const chat_variables& with, const std::string& otherwise,
                                                  jinja_limits& limits) const;
 
   void set_standard(std::string_view text, std::string who);
   void set_with_tools(std::string_view text, std::string who);
-  /// One template, or several by name: "default", and "tool_use" for chats with tools.
+  /// One template, or by name: "default", "tool_use" with tools.
   void read_templates(const json& from, const std::string& path);
 
-  /// Adds special tokens not known yet: strings, or objects with a "content" member.
+  /// Adds unknown special tokens: strings, or "content" of objects.
   void read_tokens(const json& from);
 
   std::shared_ptr<const jinja_template> standard_, with_tools_;
-  std::string text_, tools_text_;  ///< of standard_, of with_tools_
+  std::string text_, tools_text_;  ///< of standard_, with_tools_
   jinja_mapping tokens_;
 };
 

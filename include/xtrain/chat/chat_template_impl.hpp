@@ -1,4 +1,4 @@
-// Definitions of chat_template.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of chat_template.hpp.
 #pragma once
 
 #include <algorithm>
@@ -70,7 +70,7 @@ XTRAIN_INLINE chat_template chat_template::from_folder(const std::string& folder
   require<config_error>(made.standard_ != nullptr, folder,
                         ": must hold chat_template.jinja, or a chat_template in tokenizer_config.json; it does not. For models that ship "
                         "none there is named_chat_template; see chat/README.md");
-  // what is read first counts: special_tokens_map.json, or as in transformers tokenizer_config.json, null too, if it lists all added tokens
+  // first read counts: special_tokens_map.json; or, as in transformers, tokenizer_config.json, with null, if it lists added tokens
   json map = file_exists(map_path) ? read_json(map_path) : json::object();
   if (config.contains("added_tokens_decoder") && map.is_object())
     for (const auto& [name, given] : config.items()) map.erase(name);
@@ -129,10 +129,10 @@ XTRAIN_INLINE void chat_template::save(const std::string& folder) const {
   const std::string for_tools = concat(folder, "/", tools_file);
   std::error_code problem;
   if (with_tools_ != nullptr) {
-    std::filesystem::create_directories(std::filesystem::path(for_tools).parent_path(), problem);  // a failure is that of the next line
+    std::filesystem::create_directories(std::filesystem::path(for_tools).parent_path(), problem);  // the next line reports a failure
     write_file(for_tools, tools_text_);
   } else {
-    std::filesystem::remove(for_tools, problem);  // of the template that was here before
+    std::filesystem::remove(for_tools, problem);  // of a previous template
   }
 }
 
@@ -166,7 +166,6 @@ XTRAIN_INLINE bool chat_template::mentions(std::string_view name, const chat_var
 
 namespace detail {
 
-/// The text of a part of a content; null: it has none.
 [[nodiscard]] inline const jinja_value* text_of_part(const jinja_value& part) {
   const jinja_mapping* members = part.as_mapping();
   const jinja_value* type = members == nullptr ? nullptr : members->find_name("type");
@@ -190,14 +189,14 @@ XTRAIN_INLINE std::optional<std::string> content_text(const jinja_value& message
   return all;
 }
 
-/// A member's name; empty: its key is not a string.
+/// Empty: the key is no string.
 [[nodiscard]] inline std::string_view name_of(const jinja_mapping::entry& member) {
   return member.key.is_text() ? std::string_view(member.key.text()) : std::string_view{};
 }
 
 inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_content", "thinking", "reasoning"};
 
-/// A message without null members, and with its reasoning under both names that templates read.       [transformers 5.24, render_jinja_template]
+/// Without null members, reasoning under both names. [transformers 5.24, render_jinja_template]
 [[nodiscard]] inline jinja_value prepared_message(const jinja_mapping& message) {
   const jinja_value* reasoning = nullptr;
   for (const std::string_view name : reasoning_fields)
@@ -210,7 +209,7 @@ inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_con
   return made;
 }
 
-/// Whether a template has read the reasoning of a watched message, under any name.
+/// The template read the reasoning, under any name.
 [[nodiscard]] inline bool reads_reasoning(const jinja_mapping& watched) {
   for (std::size_t i = 0; i < watched.size(); ++i)
     if (std::find(reasoning_fields.begin(), reasoning_fields.end(), name_of(watched.entries()[i])) != reasoning_fields.end() && watched.reading_of(i).any())
@@ -218,7 +217,7 @@ inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_con
   return false;
 }
 
-/// A list whose mappings record what a template reads of them; other values as they are.
+/// Mappings record reads; other values unchanged.
 [[nodiscard]] inline jinja_value watched_list(const jinja_value& list) {
   if (list.as_sequence() == nullptr) return list;
   std::vector<jinja_value> all;
@@ -233,7 +232,7 @@ inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_con
   }
   return all;
 }
-/// The same of messages, and of the parts of their contents.
+/// Messages and parts of contents record reads.
 [[nodiscard]] inline std::vector<jinja_value> watched_messages(const std::vector<jinja_value>& messages) {
   std::vector<jinja_value> all;
   for (const jinja_value& message : messages) {
@@ -246,7 +245,7 @@ inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_con
   return all;
 }
 
-/// Whether a watched content is a list of texts of which a template has read none.
+/// A list of texts that the template did not read.
 [[nodiscard]] inline bool parts_are_unread(const jinja_value& message) {
   const jinja_value* content = message.as_mapping()->find_name("content");
   if (content == nullptr || content->as_sequence() == nullptr || !content_text(message)) return false;
@@ -258,22 +257,21 @@ inline constexpr std::array<std::string_view, 3> reasoning_fields{"reasoning_con
   return true;
 }
 
-/// A message whose content is the text of its parts.
+/// Content: text of its parts.
 [[nodiscard]] inline jinja_value joined_message(const jinja_value& message) {
   jinja_mapping made = *message.as_mapping();
   made.set("content", *content_text(message));
   return made;
 }
 
-/// Adds a field of this message, once.
 inline void add_unread_field(std::string name, const jinja_mapping& message, std::vector<unread_field>& to, bool is_quoted = false) {
   const jinja_value* speaker = message.find_name("role");
   unread_field one{std::move(name), speaker != nullptr && speaker->is_text() ? speaker->text() : std::string(), is_quoted};
   if (std::find(to.begin(), to.end(), one) == to.end()) to.push_back(std::move(one));
 }
 
-/// Whether some word of a message's content is in the text, or it has none. A template that reads the parts of a content writes nothing of a string.
-///   at  where the search begins, and ends
+/// A word of the content is in the text, or there is none. Templates that read parts ignore strings.
+///   at  begin of the search, then its end
 [[nodiscard]] inline bool holds_some_word(std::string_view text, const jinja_mapping& message, std::size_t& at) {
   const jinja_value* content = message.find_name("content");
   if (content == nullptr || !content->is_text()) return true;
@@ -290,13 +288,13 @@ inline void add_unread_field(std::string name, const jinja_mapping& message, std
     rest.remove_prefix(word.size());
   }
   if (!any) return true;
-  const std::string_view words = jinja::stripped(content->text(), true, true);  // a template may leave out the beginning, a thought
+  const std::string_view words = jinja::stripped(content->text(), true, true);  // a template may omit the beginning, a thought
   std::size_t end = words.size();
   for (int characters = 0; characters < 4 && end > 0; ++characters) end = jinja::character_before(words, end);
   return text.find(words.substr(end)) != std::string_view::npos;
 }
 
-/// Whether the text names every call of a message. A template may ask for tool_calls only to leave the message out.
+/// The text names every call. A template may read tool_calls only to skip the message.
 [[nodiscard]] inline bool names_calls(std::string_view text, const jinja_mapping& message) {
   const jinja_value* calls = message.find_name("tool_calls");
   if (calls == nullptr || calls->as_sequence() == nullptr) return true;
@@ -313,7 +311,7 @@ inline void add_unread_field(std::string name, const jinja_mapping& message, std
   return true;
 }
 
-/// Adds arguments of calls that are JSON text, where this text is in the chat as a string in quotes.
+/// Adds arguments that are JSON text and quoted in the chat.
 inline void add_quoted_arguments(std::string_view text, const jinja_mapping& message, std::vector<unread_field>& to) {
   const jinja_value* calls = message.find_name("tool_calls");
   if (calls == nullptr || calls->as_sequence() == nullptr) return;
@@ -329,15 +327,15 @@ inline void add_quoted_arguments(std::string_view text, const jinja_mapping& mes
   }
 }
 
-/// The fields of a message that a template has not read.
-///   given    the message as it was given
-///   watched  as it was rendered
+/// Fields that the template did not read.
+///   given    original
+///   watched  rendered
 inline void add_unread(const jinja_mapping& given, const jinja_mapping& watched, std::vector<unread_field>& to) {
   const auto add = [&](std::string name) { add_unread_field(std::move(name), given, to); };
   const auto is_reasoning = [](std::string_view name) {
     return std::find(reasoning_fields.begin(), reasoning_fields.end(), name) != reasoning_fields.end();
   };
-  /// The same words may have been read under another name.
+  /// Equal words may have been read under another name.
   const auto read_as_other = [&](const jinja_value& words) {
     for (std::size_t i = 0; i < watched.size(); ++i) {
       const jinja_value& content = watched.entries()[i].content;
@@ -395,7 +393,7 @@ XTRAIN_INLINE detail::rendered_chat chat_template::render_chat(const jinja_value
   const auto writes = [&](bool holds, const char* what) {
     require<data_error>(holds, used.who(), ": must write the ", what, " that come with the messages", own);
   };
-  for (const jinja_value& message : result.messages) {  // such a message says nothing else: its answer would be learned as an empty one
+  for (const jinja_value& message : result.messages) {  // else an empty answer would be learned
     const jinja_value* calls = message.as_mapping()->find_name("tool_calls");
     writes_calls(calls == nullptr || !calls->truth() || mentions("tool_calls", with));
   }
@@ -415,7 +413,7 @@ XTRAIN_INLINE detail::rendered_chat chat_template::render_chat(const jinja_value
     watched = detail::watched_messages(result.messages);
     try {
       result.made = render(watched, with, limits);
-    } catch (const error&) {  // of a template that takes contents for text
+    } catch (const error&) {  // the template takes contents for text
       if (!join([&](std::size_t i) { return detail::parts_are_unread(watched[i]); })) throw;
       continue;
     }
@@ -424,7 +422,7 @@ XTRAIN_INLINE detail::rendered_chat chat_template::render_chat(const jinja_value
 
   writes(!with.tools.truth() || result.made.read_tools, "tools");
   writes(!with.documents.truth() || result.made.read_documents, "documents");
-  std::size_t at = 0;  // in the text, behind the words that were found last
+  std::size_t at = 0;  // after the words found last
   for (std::size_t i = 0; i < watched.size(); ++i) {
     const jinja_mapping &given = *list->items[i].as_mapping(), &members = *watched[i].as_mapping();
     detail::add_unread(given, members, result.unread);
@@ -447,7 +445,7 @@ XTRAIN_INLINE detail::rendered_chat chat_template::render_chat(const jinja_value
 }
 
 XTRAIN_INLINE chat_text chat_template::find_answers(const jinja_value& messages, const chat_variables& with, std::size_t first) const {
-  jinja_limits limits = with.limits;  // of all renderings together
+  jinja_limits limits = with.limits;  // of all renderings
   limits.steps *= 2;
   detail::rendered_chat whole = render_chat(messages, with, limits);
   const jinja_template& used = template_for(with);
@@ -490,10 +488,10 @@ XTRAIN_INLINE text_span chat_template::find_answer(const std::vector<jinja_value
                                                    const chat_text& found, jinja_limits& limits) const {
   const std::string upto = text_of(all, i + 1, false, with, limits), eos = token("eos_token");
   const std::string next = i + 1 < all.size() ? found.text : text_of_another_turn(all, with, upto, limits);
-  std::string_view ended = upto;  // some templates end a text, though not a turn, with the end-of-text token
+  std::string_view ended = upto;  // some templates end a text, not a turn, with the end-of-text token
   if (!next.starts_with(upto) && !eos.empty() && upto.ends_with(eos)) ended.remove_suffix(eos.size());
   const std::size_t begin = begin_of_answer(all, i, with, upto, limits);
-  // the last answer may be written otherwise when a question follows, as Qwen3 does, unless what follows it here is the beginning of the next answer
+  // a following question may change the last answer (Qwen3), unless the next answer begins here
   const bool stays = next.starts_with(ended) || (i + 1 == all.size() && ends_without_prompt(all, with, upto, limits));
   require<config_error>(begin <= ended.size() && stays && (found.answers.empty() || found.answers.back().end <= begin),
                         template_for(with).who(),
@@ -523,7 +521,7 @@ XTRAIN_INLINE bool chat_template::ends_without_prompt(const std::vector<jinja_va
   const std::size_t before = all.size() - 1;
   try {
     return text_of(all, before, true, with, limits) != text_of(all, before, false, with, limits) || text_of(all, all.size(), true, with, limits) != upto;
-  } catch (const error&) {  // a template may allow no chat without an answer, or no prompt behind one
+  } catch (const error&) {  // a template may require an answer, or allow no prompt after one
     return false;
   }
 }
@@ -570,7 +568,7 @@ XTRAIN_INLINE void chat_template::read_tokens(const json& from) {
     else if (given.is_object() && given.contains("content") && given["content"].is_string())
       tokens_.set(name, given["content"].get<std::string>());
   };
-  // besides bos_token and the like a model's own, as image_token, which also are in extra_special_tokens by name
+  // also a model's tokens, as image_token, listed by name in extra_special_tokens
   for (const auto& [name, given] : from.items())
     if (name.ends_with("_token")) read(name, given);
   if (const auto extra = from.find("extra_special_tokens"); extra != from.end() && extra->is_object())

@@ -1,4 +1,4 @@
-// Chat templates by name, for models that ship none. Answers are marked by {% generation %}. Component 'io'.
+// Built-in chat templates; {% generation %} marks answers. Component 'io'.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace xtrain {  // namespace detail
 
-/// The names of the templates that come with the library.
+/// Names of built-in templates.
 [[nodiscard]] std::vector<std::string> chat_template_names();
 
-/// A template by name. Texts begin with "<s>" and end with "</s>" if the format has such tokens; set_token changes them.
-///   throws  config_error if there is no such name, with the closest match
+/// Texts begin with "<s>" and end with "</s>" if the format has them; see set_token.
+///   throws  config_error for an unknown name, with the closest match
 [[nodiscard]] chat_template named_chat_template(std::string_view name);
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Definitions of chat_templates.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of chat_templates.hpp.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct named_template {
   std::string_view text;
 };
 
-/// As published by each model's authors; chat/README.md has an example of each.
+/// As published; examples: chat/README.md.
 inline constexpr std::array<named_template, 10> named_templates{{
     {"alpaca",
      R"({%- set ns = namespace(system='Below is an instruction that describes a task. Write a response that appropriately completes the request.') -%}

@@ -1,4 +1,4 @@
-// Prompts with their answers in the formats of public preference sets, converted to texts or to messages with roles. Component 'io'.
+// Preference sets: prompts and answers as texts or messages. Component 'io'.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +22,14 @@ namespace xtrain {
 
 namespace detail {
 
-/// A prompt or an answer: a text that is used as it is, or messages for a template.
+/// Unchanged text, or messages for a template.
 struct preference_part {
   std::string text{};
   std::vector<jinja_value> messages{};
 };
 
 struct preference_record {
-  bool is_text = false;  ///< all parts are texts
+  bool is_text = false;
   preference_part prompt{};
   std::vector<preference_part> answers{};  ///< chosen and rejected, or one
   jinja_value tools{};
@@ -41,8 +41,7 @@ class preference_record_reader : chat_record_reader {
  public:
   using chat_record_reader::chat_record_reader;
 
-  /// A chosen and a rejected answer.
-  ///   throws  data_error with file and line
+  /// throws data_error with file and line
   [[nodiscard]] preference_record read_pair(const jinja_value& record, preference_form form, const preference_fields& fields = {}) const {
     require_object(record);
     const named_value chosen = fields.chosen.empty() ? first_of(record, {"chosen", "chosen_messages", "response_j"}) : first_of(record, {fields.chosen}),
@@ -98,7 +97,7 @@ class preference_record_reader : chat_record_reader {
         .tools = tools_of(record, wraps_tools(record)), .variables = variables_of(record), .label = static_cast<token>(label.value->whole())};
     const named_value completion = first_of(record, {"completion", "output", "response"});
     std::vector<jinja_value> answer;
-    if (!completion.found()) {  // the last message of the conversation
+    if (!completion.found()) {  // last message
       answer = conversation(record);
       must(!answer.empty(), "a record must have 'completion', or a list of messages or conversations; it has none");
       split_last(answer, result);
@@ -160,7 +159,7 @@ class preference_record_reader : chat_record_reader {
          role_of_message(answer.back()));
   }
 
-  /// Whether answers that are strings, or are not, are texts that are used as they are.
+  /// Answers are unchanged text.
   [[nodiscard]] bool is_text(const jinja_value& record, const jinja_value& answer, preference_form form) const {
     must(form != preference_form::text || answer.is_text(), "answers must be strings, for that form of records; one is ", answer.type());
     if (!answer.is_text() || form == preference_form::messages) return false;
@@ -168,8 +167,8 @@ class preference_record_reader : chat_record_reader {
     return find_list(record, "prompt") == nullptr && !first_of(record, {"messages", "conversations", "instruction", "question"}).found();
   }
 
-  /// Without a prompt, it is what both answers begin with.                                              [trl, extract_prompt]
-  ///   field  of the prompt, which a record then must have; empty: prompt, if there is one
+  /// Without a prompt: the answers' common beginning. [trl, extract_prompt]
+  ///   field  required prompt field; empty: prompt, if present
   void read_texts(const jinja_value& record, const std::string& chosen, const std::string& rejected, const std::string& field, preference_record& to) const {
     const std::string* prompt = text(record, field.empty() ? "prompt" : field);
     must(prompt != nullptr || field.empty(), "a record must have '", field, "', a string; it is missing");
@@ -179,10 +178,10 @@ class preference_record_reader : chat_record_reader {
       const std::size_t most = std::min(chosen.size(), rejected.size());
       while (common < most && chosen[common] == rejected[common]) ++common;
       if (common == most) {
-        if (most > 0) common = jinja::character_before(chosen, common);  // one answer begins with the other, and has at least a character
+        if (most > 0) common = jinja::character_before(chosen, common);  // an answer has at least one character
       } else {
-        while (common > 0 && (static_cast<unsigned char>(chosen[common]) & 0xC0U) == 0x80U) --common;  // not within one
-        if (common > 0 && chosen[common - 1] == ' ') --common;                                         // a space belongs to the word behind it
+        while (common > 0 && (static_cast<unsigned char>(chosen[common]) & 0xC0U) == 0x80U) --common;  // not within a character
+        if (common > 0 && chosen[common - 1] == ' ') --common;                                         // a space belongs to the next word
       }
     }
     to.prompt.text = prompt != nullptr ? *prompt : chosen.substr(0, common);
@@ -200,7 +199,7 @@ class preference_record_reader : chat_record_reader {
     for (const jinja_value& message : list.as_sequence()->items) all.push_back(read_message(message));
     return all;
   }
-  /// The messages of a list of them, behind the system's of the record; none: there is no list.
+  /// Messages after the system's; empty: no list.
   [[nodiscard]] std::vector<jinja_value> conversation(const jinja_value& record) const {
     const jinja_value* list = find_list(record, "prompt");
     for (const std::string_view name : {"messages", "conversations"}) {
@@ -213,7 +212,7 @@ class preference_record_reader : chat_record_reader {
     if (const std::string* system = text(record, "system"); system != nullptr && !system->empty()) all.insert(all.begin(), message_of("system", *system));
     return all;
   }
-  /// The prompt of a record that has it beside its answers.
+  /// The prompt, if separate from answers.
   [[nodiscard]] std::vector<jinja_value> prompt_messages(const jinja_value& record) const {
     std::vector<jinja_value> all = conversation(record);
     if (!all.empty()) return all;
@@ -235,7 +234,7 @@ class preference_record_reader : chat_record_reader {
     all.push_back(message_of("user", input != nullptr && !input->empty() ? concat(asked.value->text(), "\n", *input) : asked.value->text()));
     return all;
   }
-  /// The prompt in a field of its own.
+  /// Prompt in a field.
   [[nodiscard]] std::vector<jinja_value> prompt_messages(const jinja_value& record, const std::string& field) const {
     const jinja_value* found = find(record, field);
     must(found != nullptr, "a record must have '", field, "'; it is missing");
@@ -244,13 +243,12 @@ class preference_record_reader : chat_record_reader {
          found->as_sequence() != nullptr ? "empty" : found->type());
     return list_messages(*found);
   }
-  /// A conversation becomes a prompt and its last message.
+  /// Prompt and last message of a conversation.
   void split_last(std::vector<jinja_value>& conversation, preference_record& to) const {
     must(conversation.size() > 1, "a conversation must have a prompt and an answer; it has one message");
     to.prompt.messages.assign(conversation.begin(), conversation.end() - 1);
     conversation.erase(conversation.begin(), conversation.end() - 1);
   }
-  /// How many messages both begin with.
   [[nodiscard]] std::size_t common_beginning(const std::vector<jinja_value>& a, const std::vector<jinja_value>& b) const {
     std::size_t common = 0;
     try {

@@ -1,4 +1,4 @@
-// Definitions of checksum.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of checksum.hpp.
 #pragma once
 
 #include <algorithm>

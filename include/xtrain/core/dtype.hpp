@@ -1,4 +1,4 @@
-// The dtypes: the library's 16-bit storage types, and the traits of every dtype.
+// Dtypes, their traits, and 16-bit storage types.
 #pragma once
 
 #include <bit>
@@ -11,14 +11,12 @@ namespace xtrain {
 
 namespace detail {
 
-/// A double rounded to a float whose last bit records whether anything was cut off ("round to odd"):
-/// rounding the result once more to 16 bits gives the same as rounding the double directly.
-/// [Boldo & Melquiond 2008]
+/// "Round to odd": the last bit records whether bits were cut off, so that a second rounding to 16 bits equals a direct one. [Boldo & Melquiond 2008]
 constexpr float float_rounded_to_odd(double value) {
   const auto nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || value != value) return nearest;
   const auto bits = std::bit_cast<std::uint32_t>(nearest);
-  if ((bits & 0x7fffffffU) == 0x7f800000U) return nearest;  // beyond the float range: stays infinite
+  if ((bits & 0x7fffffffU) == 0x7f800000U) return nearest;  // beyond the float range: infinite
   const double magnitude = value < 0 ? -value : value;
   const double rounded = nearest < 0 ? -static_cast<double>(nearest) : static_cast<double>(nearest);
   const std::uint32_t towards_zero = rounded > magnitude ? bits - 1U : bits;
@@ -27,8 +25,7 @@ constexpr float float_rounded_to_odd(double value) {
 
 }  // namespace detail
 
-/// bfloat16: the upper half of a float. 8 bits of exponent, 8 of precision.
-/// Conversion rounds to nearest, ties to even; NaN stays NaN, subnormals are kept.
+/// bfloat16: 8 bits of exponent, 8 of precision; the upper half of a float. Rounds to nearest even; keeps NaN and subnormals.
 struct bf16 {
   std::uint16_t bits = 0;
 
@@ -52,8 +49,7 @@ struct bf16 {
   }
 };
 
-/// IEEE 754 binary16: 5 bits of exponent, 11 of precision, largest value 65504.
-/// Conversion rounds to nearest, ties to even; NaN stays NaN, subnormals are kept, overflow gives infinity.
+/// IEEE 754 binary16: 5 bits of exponent, 11 of precision, maximum 65504. Rounds to nearest even; keeps NaN and subnormals; overflow: infinity.
 struct fp16 {
   std::uint16_t bits = 0;
 
@@ -82,10 +78,10 @@ struct fp16 {
     const auto u = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (u >> 16) & 0x8000U;
     const std::uint32_t magnitude = u & 0x7fffffffU;
-    if (magnitude > 0x7f800000U)  // NaN: quiet, with the upper bits of its payload
+    if (magnitude > 0x7f800000U)  // quiet NaN, upper bits of its payload
       return static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x3ffU));
     if (magnitude >= 0x477ff000U) return static_cast<std::uint16_t>(sign | 0x7c00U);  // 65520 and above
-    if (magnitude < 0x38800000U) {  // below 2^-14: adding 0.5 makes the float adder round at bit 2^-24
+    if (magnitude < 0x38800000U) {  // below 2^-14: with 0.5 added the float rounds at 2^-24
       const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
       return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000U));
     }
@@ -94,9 +90,8 @@ struct fp16 {
   }
 };
 
-/// `value` rounded to T up or down at random such that the expected result is `value`: rounded up with probability proportional to its
-/// distance from the lower neighbor. `word` is a uniform random word; its lower 16 bits are used.
-/// Types at least as wide as float are not rounded.                   [Gupta et al. 2015, section 3]
+/// Rounds up with probability proportional to the distance from the lower neighbor: unbiased. `word`: uniform, lower 16 bits used. Float and wider are not
+/// rounded. [Gupta et al. 2015, section 3]
 template <class T>
 [[nodiscard]] constexpr T rounded_stochastically(float value, std::uint32_t) {
   return static_cast<T>(value);
@@ -112,7 +107,7 @@ template <>
   const auto u = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (u >> 16) & 0x8000U;
   const std::uint32_t magnitude = u & 0x7fffffffU;
-  if (magnitude >= 0x477fe000U) return fp16(value);  // 65504 and above, infinities, NaN: nothing above to round to
+  if (magnitude >= 0x477fe000U) return fp16(value);  // 65504 and above, infinities, NaN: nothing above
   if (magnitude < 0x38800000U) {                     // subnormal: steps of 2^-24
     const float steps = std::bit_cast<float>(magnitude) * 0x1p24f + static_cast<float>(word & 0xffffU) * 0x1p-16f;
     return fp16::from_bits(static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(steps)));
@@ -125,8 +120,7 @@ template <class T>
   else return static_cast<T>(value);
 }
 
-/// Traits of a dtype. `accumulate` is the dtype that its sums are kept in; `unit_roundoff` is
-/// the largest relative error of one rounding to nearest.
+/// `accumulate`: dtype of sums; `unit_roundoff`: largest relative error of rounding to nearest.
 template <class T>
 struct dtype_traits;
 
@@ -167,17 +161,17 @@ struct dtype_traits<std::int32_t> {
   static constexpr std::string_view name = "int32";
 };
 
-/// The floating-point dtypes of tensors.
+/// Floating-point dtypes of tensors.
 template <class T>
 concept dtype = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, bf16> || std::same_as<T, fp16>;
 
-/// The dtype in which sums of T are accumulated.
+/// Dtype of sums of T.
 template <class T>
 using accumulate_t = typename dtype_traits<T>::accumulate;
 
-/// A token id. Negative: no token (padding, or no label).
+/// A token id; negative: padding, or no label.
 using token = std::int32_t;
-/// The target of a token that is padding: it belongs to no sample. Other tokens without a target have another negative one.
+/// Target of padding, which belongs to no sample. Other missing targets are other negative values.
 inline constexpr token padding_target = -2;
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// The exception types. Every message reads 'who: what must hold; what was given; where to read'.
+// Exception types. Messages: 'who: what must hold; what was given; where to read'.
 #pragma once
 
 #include <array>
@@ -11,37 +11,37 @@
 
 namespace xtrain {
 
-/// Base class of everything xtrain throws deliberately.
+/// Base class of xtrain's exceptions.
 class error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Tensor shapes that do not match each other or the operation.
+/// Mismatched tensor shapes.
 class shape_error : public error {
   using error::error;
 };
 
-/// A setting, a flag or a config.json that contradicts itself, the weights or the device.
+/// A setting, flag or config.json that contradicts itself, weights or device.
 class config_error : public error {
   using error::error;
 };
 
-/// Unusable training or evaluation data: empty, malformed, too long.
+/// Unusable data: empty, malformed, too long.
 class data_error : public error {
   using error::error;
 };
 
-/// A file that is missing, damaged, or cannot be written. Files that were intact before stay intact.
+/// A missing, damaged or unwritable file. Existing files stay intact.
 class file_error : public error {
   using error::error;
 };
 
-/// A request for more memory than the device has or the program allows.
+/// More memory than the device has or the program allows.
 class memory_error : public error {
   using error::error;
 };
 
-/// Weights, gradients or losses that are not finite for more steps than allowed.
+/// Non-finite weights, gradients or losses for too many steps.
 class non_finite_error : public error {
   using error::error;
 };
@@ -53,7 +53,7 @@ class comm_error : public error {
 
 namespace detail {
 
-/// How a part of a message is handed on: literals of all lengths are one type.
+/// Type of a message's part: literals of all lengths are one type.
 template <class T>
 using error_argument = std::conditional_t<std::is_array_v<T>, const char*, std::conditional_t<std::is_arithmetic_v<T>, T, const T&>>;
 
@@ -70,13 +70,13 @@ template <class Error, class... Parts>
 
 }  // namespace detail
 
-/// Throws Error with the parts concatenated.
+/// Throws Error with the concatenated parts.
 template <class Error, class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   detail::throw_concatenated<Error, detail::error_argument<Parts>...>(parts...);
 }
 
-/// Throws Error with the parts concatenated unless `holds`. The message is built only in that case.
+/// Throws Error unless `holds`; only then concatenates.
 template <class Error, class... Parts>
 void require(bool holds, const Parts&... parts) {
   if (!holds) [[unlikely]]

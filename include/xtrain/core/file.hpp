@@ -1,4 +1,4 @@
-// Files: memory-mapped for reading, written atomically.
+// Memory-mapped reading, atomic writing.
 #pragma once
 
 #include <unistd.h>
@@ -20,7 +20,6 @@ namespace detail {
 
 [[nodiscard]] inline std::string reason(int error) { return std::strerror(error); }
 
-/// A file descriptor that its destructor closes.
 class descriptor {
  public:
   descriptor() = default;
@@ -36,17 +35,17 @@ class descriptor {
   int fd_ = -1;
 };
 
-/// Writes all bytes, in as many calls as it takes.
+/// In as many calls as needed.
 void write_all(int fd, const void* data, std::size_t bytes, const std::string& path);
 
-/// Makes directory entries durable across a power failure.
+/// Makes entries survive a power failure.
 void sync_directory(const std::string& path);
 
 [[nodiscard]] std::string parent_of(const std::string& path);
 
 }  // namespace detail
 
-/// A file mapped read-only: only pages that are read take memory.
+/// Mapped read-only: only read pages take memory.
 class mapped_file {
  public:
   /// throws file_error when the file is missing or cannot be mapped
@@ -69,11 +68,11 @@ class mapped_file {
   std::size_t size_ = 0;
 };
 
-/// Files already under their final names that may not be on disk yet.
+/// Renamed files that may not be on disk yet.
 class unsynced_files {
  public:
   void add(detail::descriptor file, std::string path) { files_.emplace_back(std::move(file), std::move(path)); }
-  /// Waits until they are on disk. May be called from any thread.
+  /// Waits for the disk; any thread may call it.
   ///   throws  file_error when a file could not be made durable
   void sync();
 
@@ -81,7 +80,7 @@ class unsynced_files {
   std::vector<std::pair<detail::descriptor, std::string>> files_;
 };
 
-/// While one exists, files written by this thread are not synced; the caller that take()s them syncs them later.
+/// While it exists, this thread's files are not synced; the caller of take() syncs them.
 class deferred_sync {
  public:
   deferred_sync() : outer_(std::exchange(innermost(), this)) {}
@@ -100,16 +99,16 @@ class deferred_sync {
   unsynced_files files_;
 };
 
-/// Advice to the system that these bytes of mapped memory will be read soon, so it can prefetch them. Does not wait.
+/// Prefetch hint for mapped bytes; does not wait.
 void will_be_read(std::span<const std::byte> bytes);
 
-/// A file that appears under its name only when complete: written to a temporary file in the same directory, synced, renamed. If anything
-/// fails, the previous file of that name is untouched. (With a deferred_sync, a power failure may lose both.)
+/// Written to a temporary file in the same directory, synced, renamed. On failure the previous file is intact. (With deferred_sync a power failure may lose
+/// both.)
 class atomic_file {
  public:
-  /// throws file_error when the directory cannot be written to
+  /// throws file_error when the directory is not writable
   explicit atomic_file(std::string path) : atomic_file(path, concat(path, ".", ::getpid(), ".part")) {}
-  /// The same, with a caller-chosen temporary name in the same directory.
+  /// With a temporary name in the same directory.
   atomic_file(std::string path, std::string temporary);
   ~atomic_file();
   atomic_file(const atomic_file&) = delete;
@@ -117,13 +116,12 @@ class atomic_file {
 
   void write(const void* data, std::size_t bytes) { detail::write_all(file_.get(), data, bytes, path_); }
   void write(std::string_view text) { write(text.data(), text.size()); }
-  /// Sets the length before writing: bytes that are never written are zero.
+  /// Sets the length; unwritten bytes are 0.
   ///   throws  file_error
   void set_size(std::size_t bytes);
-  /// The temporary name, used until commit().
   [[nodiscard]] const std::string& temporary() const { return temporary_; }
 
-  /// Renames the file to its final name.
+  /// Renames the file.
   ///   throws  file_error when it could not be made durable; then it does not appear
   void commit();
 
@@ -133,18 +131,18 @@ class atomic_file {
   detail::descriptor file_;
 };
 
-/// Writes a whole file in one call, atomically.
+/// Writes a file atomically.
 void write_file(const std::string& path, std::string_view contents);
 
-/// Whether there is a file of that name.
+/// Whether the file exists.
 [[nodiscard]] bool file_exists(const std::string& path);
-/// Whether there is a folder of that name.
+/// Whether the folder exists.
 [[nodiscard]] bool is_directory(const std::string& path);
 
-/// The names of all entries of a folder, sorted; nothing if it cannot be read.
+/// Sorted names of a folder's entries; nullopt if unreadable.
 [[nodiscard]] std::optional<std::vector<std::string>> try_names_in(const std::string& folder);
 
-/// The names of all entries of a folder, sorted.
+/// Sorted names of a folder's entries.
 ///   throws  file_error when it cannot be read
 [[nodiscard]] std::vector<std::string> names_in(const std::string& folder);
 

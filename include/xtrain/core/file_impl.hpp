@@ -1,4 +1,4 @@
-// Definitions of file.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of file.hpp.
 #pragma once
 
 #include <dirent.h>
@@ -56,7 +56,7 @@ XTRAIN_INLINE void write_all(int fd, const void* data, std::size_t bytes, const 
 
 XTRAIN_INLINE void sync_directory(const std::string& path) {
   const descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.valid()) ::fsync(directory.get());  // some file systems do not support this: nothing to sync
+  if (directory.valid()) ::fsync(directory.get());  // unsupported by some file systems: nothing to sync
 }
 
 XTRAIN_INLINE std::string parent_of(const std::string& path) {

@@ -1,4 +1,4 @@
-// Files that several processes write concurrently: one creates the file with its full length, and all write ranges of it.
+// Files written by several processes: one creates the full length, all write ranges.
 #pragma once
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 namespace xtrain {
 
-/// Sixteen random letters, unique in practice: a process that finds a file of this name has found the intended file.
+/// Sixteen random letters: a file of this name is the intended one.
 [[nodiscard]] inline std::string drawn_name() {
   std::uint64_t drawn = 0;
   require<file_error>(::getrandom(&drawn, sizeof drawn, 0) == sizeof drawn, "a name for a file must be drawn; the system says: ", detail::reason(errno));
@@ -28,15 +28,15 @@ namespace xtrain {
   return name;
 }
 
-/// One writer of a file that already exists.
+/// One writer of an existing file.
 class file_ranges {
  public:
-  /// Opens the file, if it is visible to this process and writable.
+  /// Opens the file if it is visible and writable.
   explicit file_ranges(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_WRONLY | O_CLOEXEC)) {}
   [[nodiscard]] bool is_there() const { return file_.valid(); }
   [[nodiscard]] std::size_t written() const { return written_; }
 
-  /// throws file_error when the disk is full or the write fails otherwise
+  /// throws file_error on failure, such as a full disk
   void write_at(std::size_t offset, const void* data, std::size_t bytes) {
     const char* from = static_cast<const char*>(data);
     written_ += bytes;
@@ -52,7 +52,7 @@ class file_ranges {
     }
   }
 
-  /// Makes what this process wrote durable, or leaves that to the caller of deferred_sync::take().
+  /// Makes written bytes durable, or leaves that to deferred_sync::take().
   ///   throws  file_error
   void finish() {
     if (deferred_sync* const later = deferred_sync::innermost()) return later->files_.add(std::move(file_), path_);

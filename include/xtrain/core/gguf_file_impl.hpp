@@ -1,4 +1,4 @@
-// Definitions of gguf_file.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of gguf_file.hpp.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace xtrain {
 
 namespace detail::gguf {
 
-/// Bytes of a scalar; 0 for strings and arrays.
+/// Bytes of a scalar; 0: string, array.
 [[nodiscard]] constexpr std::size_t width_of(gguf_value_type type) {
   constexpr std::array<std::size_t, 13> widths{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
   return widths[static_cast<std::size_t>(type)];
@@ -78,7 +78,7 @@ template <class T>
   }
 }
 
-/// Element i of integers; nullopt when it is beyond 64 bits with a sign.
+/// Nullopt beyond signed 64 bits.
 [[nodiscard]] inline std::optional<std::int64_t> as_integer(const gguf_value& value, std::size_t i) {
   if (value.type == gguf_value_type::i64) return number_at<std::int64_t>(value.bytes, i * 8);
   if (value.type != gguf_value_type::u64) return static_cast<std::int64_t>(as_number(value, i));
@@ -102,7 +102,7 @@ class gguf_file::reader {
   [[nodiscard]] std::size_t at() const { return at_; }
   [[nodiscard]] std::size_t left() const { return text_.size() - at_; }
 
-  /// `what` is at most two words or a name, for errors.
+  /// `what`: at most two words or a name, for errors.
   template <class... What>
   [[nodiscard]] std::string_view take(std::uint64_t bytes, const What&... what) {
     file_->check(bytes <= left(), what..., " must lie inside the file; at byte ", at_, " it claims ", bytes, " bytes, ", left(), " are left");
@@ -145,7 +145,7 @@ XTRAIN_INLINE gguf_file::gguf_file(const std::string& path) : file_(path) {
 }
 
 XTRAIN_INLINE void gguf_file::read_metadata(reader& from, std::uint64_t entries) {
-  constexpr std::size_t shortest = 8 + 4 + 1;  // an entry has a key, a type, a value
+  constexpr std::size_t shortest = 8 + 4 + 1;  // key, type, value
   check(entries <= from.left() / shortest, "metadata must lie inside the file; it claims ", entries, " entries, ", from.left(), " bytes are left");
   const auto type_of = [&](std::string_view key) {
     const auto number = from.number<std::uint32_t>("the type of '", key, "'");

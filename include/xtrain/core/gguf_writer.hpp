@@ -1,4 +1,4 @@
-// Writes GGUF files, version 3: metadata in memory, tensors produced one after the other.
+// Writes GGUF version 3: metadata in memory, tensors one by one.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +16,21 @@
 
 namespace xtrain {
 
-/// A tensor to be written: its bytes are produced in pieces when they are needed.
+/// Bytes are produced in pieces when needed.
 struct gguf_tensor_to_write {
   std::string name{};
   std::string type{};                ///< "Q8_0"
-  std::vector<std::size_t> shape{};  ///< outermost dim first
-  /// Calls sink(data, size) with the bytes, in order.
+  std::vector<std::size_t> shape{};  ///< outermost first
+  /// sink(data, size), in order.
   std::function<void(const std::function<void(const void*, std::size_t)>& sink)> produce{};
 };
 
-/// Collects metadata and tensors, then writes the file. Both are in the order of the calls; tensors begin at multiples of 32 bytes.
-///   throws  config_error when a key or tensor is given twice, or cannot be in such a file
+/// Writes metadata and tensors in the order of calls; tensors are aligned to 32 bytes.
+///   throws  config_error for a duplicate or invalid key or tensor
 class gguf_writer {
  public:
   static constexpr std::size_t alignment = 32;
-  static constexpr std::size_t longest_name = 63;  ///< of a tensor, in bytes: llama.cpp refuses longer ones
+  static constexpr std::size_t longest_name = 63;  ///< of tensors, in bytes: llama.cpp's limit
 
   explicit gguf_writer(std::string path) : path_(std::move(path)) {}
 
@@ -43,15 +43,15 @@ class gguf_writer {
   void add_texts(std::string_view key, std::span<const std::string> values);
   void add_f32s(std::string_view key, std::span<const float> values);
   void add_i32s(std::string_view key, std::span<const std::int32_t> values);
-  /// A value of another file.
+  /// Of another file.
   void add(std::string_view key, const gguf_value& value);
   [[nodiscard]] bool has(std::string_view key) const { return keys_.contains(key); }
 
   void add_tensor(gguf_tensor_to_write tensor);
   [[nodiscard]] const std::vector<gguf_tensor_to_write>& tensors() const { return tensors_; }
 
-  /// Writes the file atomically.
-  ///   throws  file_error; what producing a tensor throws: the previous file of that name is then untouched
+  /// Writes atomically.
+  ///   throws  file_error, errors of producing; an existing file is then unchanged
   void write() const;
 
  private:

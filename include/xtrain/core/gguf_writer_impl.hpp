@@ -1,4 +1,4 @@
-// Definitions of gguf_writer.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of gguf_writer.hpp.
 #pragma once
 
 #include <algorithm>

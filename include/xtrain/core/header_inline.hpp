@@ -1,8 +1,7 @@
-// XTRAIN_HEADER_INLINE: for declarations, in classes, of virtual functions whose definitions are in an *_impl.hpp.
+// XTRAIN_HEADER_INLINE: for virtual functions that a class declares and an *_impl.hpp defines.
 //
-// Compilers emit a class's vtable where its first virtual function that is not declared inline is defined. Header-only that is every program that includes the
-// header, even one that does not use the class, and each function of the vtable is compiled there, with all that it calls. A class whose virtual functions are
-// all declared inline costs nothing where it is not used.
+// A vtable is emitted with the class's first virtual function that is not inline. Header-only, without this macro, every program that includes the header would
+// compile the vtable and all that its functions call; a class with only inline virtual functions costs nothing where it is unused.
 #pragma once
 
 #ifdef XTRAIN_LIBRARY

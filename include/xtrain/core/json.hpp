@@ -1,4 +1,4 @@
-// JSON; the only header that includes nlohmann-json. Component 'io': no other header in core includes it.
+// JSON; the only header with nlohmann-json. Component 'io'; no other header in core includes it.
 #pragma once
 
 #if !__has_include(<nlohmann/json.hpp>)
@@ -22,16 +22,16 @@ namespace xtrain {
 
 namespace detail {
 
-/// The line of byte `byte` of a text, counted from 1.
+/// Line of a byte, from 1.
 [[nodiscard]] inline std::size_t line_of(std::string_view text, std::size_t byte) {
   return 1 +
          static_cast<std::size_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text.size())), '\n'));
 }
 
-/// Maximum nesting depth of objects and arrays: deeper input is treated as an attack.
+/// Deeper nesting is an attack.
 inline constexpr int max_json_depth = 128;
 
-/// Builds a document and rejects duplicate keys and deep nesting: both indicate a malformed or hostile file.
+/// Rejects duplicate keys and deep nesting: malformed or hostile.
 class strict_json_builder {
  public:
   using number_integer_t = json::number_integer_t;
@@ -40,7 +40,7 @@ class strict_json_builder {
   using string_t = json::string_t;
   using binary_t = json::binary_t;
 
-  /// twice  gets the keys that an object has twice: then the last value counts. Null: they are rejected.
+  /// twice  receives duplicate keys, whose last value counts; null: rejected
   explicit strict_json_builder(json& result, std::vector<std::string>* twice = nullptr) : result_(&result), twice_(twice) {}
 
   bool null() { return add(nullptr); }
@@ -65,7 +65,7 @@ class strict_json_builder {
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& problem) {
     position_ = position;
     problem_ = problem.what();
-    // drop nlohmann's error number and line count: the caller reports the line
+    // without nlohmann's error number and line: the caller reports the line
     if (const std::size_t colon = problem_.find(": "); colon != std::string::npos) problem_.erase(0, colon + 2);
     return false;
   }
@@ -111,18 +111,18 @@ class strict_json_builder {
   std::size_t position_ = 0;
 };
 
-/// Tells a builder what a text holds. Not json::sax_parse(), which is compiled together with the readers of five binary formats.
-///   returns  false where the text is not JSON, or the builder stops
+/// Unlike json::sax_parse(), compiles no readers of binary formats.
+///   returns  false if the text is not JSON, or the builder stops
 template <class Builder>
 [[nodiscard]] bool walk_json(Builder& builder, std::string_view text) {
   auto input = nlohmann::detail::input_adapter(text.data(), text.data() + text.size());
   return nlohmann::detail::parser<json, decltype(input)>(std::move(input)).sax_parse(&builder);
 }
 
-/// What is wrong with a text, behind its line; empty: nothing.
+/// A text's error after its line; empty: none.
 template <class Builder>
 [[nodiscard, gnu::noinline]] std::string json_problem(Builder& builder, std::string_view text, std::size_t first_line) {
-  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)  // the parser would treat it as the end
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)  // the parser would stop here
     return concat(first_line - 1 + line_of(text, zero), ": a zero byte");
   if (walk_json(builder, text)) return {};
   return concat(first_line - 1 + line_of(text, builder.position() > 0 ? builder.position() - 1 : text.size()), ": ", builder.problem());
@@ -134,7 +134,7 @@ void parse_json_with(Builder& builder, std::string_view text, std::string_view w
   require<Error>(problem.empty(), who, ": must be JSON; line ", problem);
 }
 
-/// A document as Python's json.load reads it; discarded (`is_discarded()`) where it is not JSON.
+/// As Python's json.load; `is_discarded()` if it is not JSON.
 [[nodiscard, gnu::noinline]] inline json lenient_json(std::string_view text) {
   json document;
   std::vector<std::string> twice;
@@ -145,8 +145,8 @@ void parse_json_with(Builder& builder, std::string_view text, std::string_view w
 
 }  // namespace detail
 
-/// Parses a JSON text. `who` names the text in errors; `first_line` is the line number of its first line.
-///   throws  Error, with the line, when the text is not JSON, repeats a key, or nests too deep
+/// Parses JSON. `who`: for errors; `first_line`: number of the first line.
+///   throws  Error with the line for invalid JSON, a duplicate key, or deep nesting
 template <class Error = file_error>
 [[nodiscard]] json parse_json(std::string_view text, std::string_view who, std::size_t first_line = 1) {
   json document;
@@ -155,9 +155,9 @@ template <class Error = file_error>
   return document;
 }
 
-/// Parses a JSON text as Python's json.load does: of a key that an object has twice, the last value counts.
-///   twice   gets those keys
-///   throws  Error, with the line, when the text is not JSON, or nests too deep
+/// As Python's json.load: the last of duplicate keys counts.
+///   twice   receives duplicate keys
+///   throws  Error with the line for invalid JSON or deep nesting
 template <class Error = file_error>
 [[nodiscard]] json parse_python_json(std::string_view text, std::string_view who, std::vector<std::string>& twice) {
   json document;
@@ -168,12 +168,12 @@ template <class Error = file_error>
 
 namespace detail {
 
-/// A document that a program has as text: far less to compile than nested braces of json.
+/// A document from text: cheaper to compile than nested braces.
 [[nodiscard, gnu::noinline]] inline json literal_json(const char* text) { return parse_json(text, "a literal"); }
 
 }  // namespace detail
 
-/// Parses a JSON file.
+/// Parses a file.
 ///   throws  file_error
 [[nodiscard]] inline json read_json(const std::string& path) {
   const mapped_file file(path);

@@ -1,4 +1,4 @@
-// The name of a JSON document, for headers that only pass one on. Component 'io'.
+// Declares json. Component 'io'.
 #pragma once
 
 #if !__has_include(<nlohmann/json_fwd.hpp>)
@@ -9,7 +9,7 @@
 
 namespace xtrain {
 
-/// Members are sorted by name, so lookup in objects of a hundred thousand members (vocabularies) is a tree search, not a linear one.
+/// Sorted by name: lookup in vocabularies (100,000 members) is a tree search.
 using json = nlohmann::json;
 
 }  // namespace xtrain

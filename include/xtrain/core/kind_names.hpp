@@ -1,4 +1,4 @@
-// Names of the values of an enumeration that is a setting.
+// Names of enumerations in settings.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@
 
 namespace xtrain {
 
-/// Kinds and their names.
+/// Kinds with names.
 template <class Kind, std::size_t N>
 using named_kinds = std::array<std::pair<std::string_view, Kind>, N>;
 
-/// all: the names of an enumeration that is a setting. Specialize it for kinds of your own.
+/// all: an enumeration's names. Specialize it for your kinds.
 template <class Kind>
 struct kind_names;
 
-/// An enumeration whose values have names.
+/// An enumeration with kind_names.
 template <class Kind>
 concept kind_with_names = requires {
   kind_names<Kind>::all.size();
@@ -32,7 +32,7 @@ template <kind_with_names Kind>
     if (known == kind) return name;
   return "unknown";
 }
-/// throws config_error for an unknown name, with the known ones
+/// throws config_error for an unknown name, with known ones
 template <kind_with_names Kind>
 [[nodiscard]] Kind kind_named(std::string_view name) {
   std::string names;

@@ -1,6 +1,5 @@
-// Where definitions of functions are compiled. Header-only, the default: headers include their definitions (*_impl.hpp), which are inline. With
-// xtrain_add_library(), which defines XTRAIN_LIBRARY for everything that links the library: headers declare, and the definitions are
-// compiled once, with the project.
+// Where functions are compiled. Header-only (default): headers include inline definitions (*_impl.hpp). With xtrain_add_library(), which defines XTRAIN_LIBRARY
+// for all that link it: headers declare; the project compiles definitions once.
 #pragma once
 
 #ifdef XTRAIN_LIBRARY

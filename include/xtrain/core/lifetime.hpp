@@ -1,4 +1,4 @@
-// Objects that refer to others can ask whether these are still there.
+// Checks that referenced objects still exist.
 #pragma once
 
 #include <concepts>
@@ -11,7 +11,7 @@
 
 namespace xtrain::detail {
 
-/// A member of an object that others refer to. It goes along when the object's content is moved, and ends with it.
+/// Member of a referenced object; moves and ends with its content.
 class lifetime {
  public:
   lifetime() = default;
@@ -38,11 +38,10 @@ class lifetime {
     from.now_.reset();
     if (now_ != nullptr) *now_ = this;
   }
-  mutable std::shared_ptr<const lifetime*> now_;  // where the content is now; made for the first who asks, unless by begin()
+  mutable std::shared_ptr<const lifetime*> now_;  // where the content is; made on first use or by begin()
 };
 
-/// The same of an object that others know by its address: it stays when content is copied, moved or assigned. Threads may ask at the same time: trainers of
-/// several ranks may share an observer.
+/// For objects known by address: unaffected by copy, move, assignment. Thread-safe: trainers of several ranks may share an observer.
 class address_lifetime : public lifetime {
  public:
   address_lifetime() { begin(); }
@@ -50,7 +49,7 @@ class address_lifetime : public lifetime {
   address_lifetime& operator=(const address_lifetime&) noexcept { return *this; }
 };
 
-/// What an object that refers to another knows of it.
+/// A referrer's knowledge of an object.
 class lifetime_watch {
  public:
   explicit lifetime_watch(const lifetime& of) : then_(&of) {
@@ -59,7 +58,7 @@ class lifetime_watch {
   }
   [[nodiscard]] bool is_unmoved() const { return now_ != nullptr && *now_ == then_; }
   [[nodiscard]] bool is_destroyed() const { return now_ != nullptr && *now_ == nullptr; }
-  /// Whether the watch itself, and so the object that has it, was moved from.
+  /// The watch, and so its owner, was moved from.
   [[nodiscard]] bool is_moved_from() const { return now_ == nullptr; }
 
  private:
@@ -67,7 +66,7 @@ class lifetime_watch {
   const lifetime* then_;
 };
 
-/// Watches an object whose member lifetime() is one of these; others are taken to be there.
+/// Watches an object with lifetime(); others are assumed to exist.
 class watched {
  public:
   watched() = default;
@@ -79,8 +78,8 @@ class watched {
   [[nodiscard]] bool is_destroyed() const { return life_ && life_->is_destroyed(); }
   [[nodiscard]] bool is_moved_from() const { return life_ && life_->is_moved_from(); }
 
-  /// Of the model that `who` was made for.
-  ///   throws  config_error when it is no longer where it was; error when `who` was moved from
+  /// The model of `who`.
+  ///   throws  config_error when it moved or ended; error when `who` was moved from
   void require_model(std::string_view who) const {
     if (is_moved_from()) [[unlikely]]
       fail<error>(who, ": must not be used after it was moved from; use the ", who, " that it was moved to");
@@ -89,8 +88,8 @@ class watched {
                          is_destroyed() ? "destroyed or assigned to" : "moved", ". Declare the model before the ", who,
                          ", and do not move it; see train/README.md");
   }
-  /// Of something else that `who` uses.
-  ///   throws  config_error when it is no longer there
+  /// Another object that `who` uses.
+  ///   throws  config_error when it ended
   void require_there(std::string_view who, std::string_view what) const {
     if (is_destroyed()) [[unlikely]]
       fail<config_error>(who, ": ", what, " must live as long as it is used; it has been destroyed. Declare it before what uses it; see train/README.md");

@@ -1,4 +1,4 @@
-// Interface to named settings, as in a model's config.json: models read them without depending on a JSON library.
+// Named settings, as in config.json, without a JSON library.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace xtrain {
 
-/// An object of named settings, to read from or to write to. Several names are names of one setting: values that are present must be equal.
-///   throws  config_error when a value is present and has another type, or two names of a setting have different values
+/// Settings to read or write. Values under several names of a setting must be equal.
+///   throws  config_error for another type, or different values under two names
 class named_settings {
  public:
   using names = std::initializer_list<const char*>;
@@ -21,23 +21,24 @@ class named_settings {
   virtual ~named_settings() = default;
 
   [[nodiscard]] virtual bool has(names keys) const = 0;
-  /// Whether the key is there, and null; the other members take null for missing.
+  /// The key is null; other members take null for missing.
   [[nodiscard]] virtual bool is_null(const char* key) const = 0;
-  /// A positive whole number. throws config_error when missing
+  /// Positive.
+  ///   throws  config_error when missing
   [[nodiscard]] virtual std::size_t size(names keys) const = 0;
   [[nodiscard]] virtual std::size_t size_or(std::size_t otherwise, names keys) const = 0;
   [[nodiscard]] virtual double number_or(double otherwise, names keys) const = 0;
   [[nodiscard]] virtual bool flag_or(bool otherwise, names keys) const = 0;
   [[nodiscard]] virtual std::string text_or(const std::string& otherwise, names keys) const = 0;
-  /// One token or a list of them; none when missing.
+  /// One token or a list; empty when missing.
   [[nodiscard]] virtual std::vector<token> tokens(names keys) const = 0;
-  /// A token, which may be negative; `otherwise` when missing, none when it is null.
+  /// May be negative; `otherwise` when missing, nullopt for null.
   [[nodiscard]] virtual std::optional<token> token_or(std::optional<token> otherwise, const char* key) const = 0;
-  /// A list of strings; empty when missing.
+  /// Empty when missing.
   [[nodiscard]] virtual std::vector<std::string> texts(names keys) const = 0;
-  /// An object inside this object; empty when missing.
+  /// Nested object; empty when missing.
   [[nodiscard]] virtual std::unique_ptr<named_settings> object_at(names keys) const = 0;
-  /// Names the file in errors.
+  /// For errors.
   [[nodiscard]] virtual const std::string& who() const = 0;
 
   virtual void set(const char* key, bool value) = 0;
@@ -48,11 +49,11 @@ class named_settings {
   virtual void set(const char* key, const std::string& value) = 0;
   virtual void set(const char* key, const std::vector<std::string>& values) = 0;
   virtual void set_null(const char* key) = 0;
-  /// null where there is none, so that no reader uses a default
+  /// nullopt: null, so that readers use no default
   virtual void set_token(const char* key, std::optional<token> value) = 0;
-  /// null for none, a number for one, else a list
+  /// none: null, one: a number, else a list
   virtual void set_tokens(const char* key, const std::vector<token>& all) = 0;
-  /// An empty object inside this object, to be written to.
+  /// Empty, to be written to.
   [[nodiscard]] virtual std::unique_ptr<named_settings> new_object() const = 0;
   virtual void set_object(const char* key, const named_settings& object) = 0;
   virtual void erase(names keys) = 0;

@@ -1,5 +1,4 @@
-// Regular expressions over names, as other programs' files contain them. Matching takes time proportional to the length of the expression
-// times the length of the text: there is no backtracking.                            [Thompson 1968, "Regular expression search algorithm"]
+// Regular expressions over names. Time: length of expression × text, without backtracking. [Thompson 1968, "Regular expression search algorithm"]
 #pragma once
 
 #include <bitset>
@@ -13,20 +12,19 @@
 
 namespace xtrain {
 
-/// An expression that must match a text in full. Syntax of Python's `re`: . \d \w \s \b [a-z] [^a-z]
-/// (a|b) (?:a) (?P<name>a) * + ? {2,5} ^ $, greedy or lazy quantifiers. Rejected with an error that says so: lookahead, lookbehind,
+/// Matches an entire text. Python's `re`: . \d \w \s \b [a-z] [^a-z] (a|b) (?:a) (?P<name>a) * + ? {2,5} ^ $, greedy or lazy. Errors: lookahead, lookbehind,
 /// backreferences, flags.
 class pattern {
  public:
-  /// `who` names the expression in errors.
-  ///   throws  config_error when the expression is malformed, uses a rejected feature, or compiles to more than 4096 steps
+  /// `who`: for errors.
+  ///   throws  config_error when the expression is malformed, has a rejected feature, or more than 4096 steps
   pattern(std::string_view expression, std::string who);
 
   [[nodiscard]] bool matches(std::string_view text) const;
 
  private:
   enum class kind : std::uint8_t { one_of, fork, jump, begin, end, boundary, no_boundary, accept };
-  /// The steps of a part are consecutive; forks and jumps are relative, so copying a part repeats it.
+  /// A part's steps are consecutive, forks and jumps relative: a copy repeats it.
   struct step {
     kind what = kind::accept;
     std::ptrdiff_t first = 0, second = 0;
@@ -37,8 +35,6 @@ class pattern {
   static constexpr std::size_t longest = 4096;  // steps
   static constexpr std::size_t deepest = 64;    // nested groups
 
-  // Parsing the expression.
-
   [[noreturn]] void refuse(const char* why) const;
   [[nodiscard]] bool next_is(std::string_view what) const { return text_.substr(at_).starts_with(what); }
   bool take(std::string_view what);
@@ -48,24 +44,22 @@ class pattern {
   part sequence(std::size_t depth);
 
   part repeated(part one);
-  /// {2} {2,} {,5} {2,5}; any other brace is a literal character
+  /// {2} {2,} {,5} {2,5}; other braces are literal
   bool take_counts(std::size_t& least, std::size_t& most, bool& endless);
 
   part atom(std::size_t depth);
   part one_of(const byte_set& set);
 
-  /// The escape sequence after a backslash.
+  /// After a backslash.
   byte_set escaped();
-  /// The character class between [ and ].
+  /// Between [ and ].
   byte_set bracket();
   byte_set member();
   [[nodiscard]] static std::size_t lowest(const byte_set& set);
   [[nodiscard]] static bool is_word(char c);
 
-  // Matching.
-
-  /// Adds every step that consumes a byte and is reachable from `from` before byte `i` of the text.
-  ///   returns whether the whole expression can end here
+  /// Adds steps that consume a byte, reachable from `from` before byte `i`.
+  ///   returns  whether the expression can end here
   bool reach(std::size_t from, std::string_view text, std::size_t i, std::vector<std::size_t>& steps, std::vector<std::size_t>& seen,
              std::vector<std::size_t>& pending) const;
 

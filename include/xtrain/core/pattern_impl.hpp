@@ -1,4 +1,4 @@
-// Definitions of pattern.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of pattern.hpp.
 #pragma once
 
 #include <bitset>
@@ -23,7 +23,7 @@ XTRAIN_INLINE pattern::pattern(std::string_view expression, std::string who) : t
 
 XTRAIN_INLINE bool pattern::matches(std::string_view text) const {
   std::vector<std::size_t> now, next, pending;
-  std::vector<std::size_t> seen(program_.size(), text.size() + 1);  // the text position at which each step was last reached
+  std::vector<std::size_t> seen(program_.size(), text.size() + 1);  // text position of a step's last visit
   bool accepted = reach(0, text, 0, now, seen, pending);
   for (std::size_t i = 0; i < text.size(); ++i) {
     next.clear();
@@ -55,7 +55,7 @@ XTRAIN_INLINE pattern::part pattern::alternatives(std::size_t depth) {
   if (depth > deepest) refuse("groups are nested too deep");
   part all = sequence(depth);
   while (take("|")) {
-    // all | other:  fork to all or to other; after all, jump over other
+    // all | other: fork to both; after all, jump over other
     const part other = sequence(depth);
     part either{{kind::fork, 1, static_cast<std::ptrdiff_t>(all.size()) + 2}};
     append(either, all);
@@ -79,7 +79,7 @@ XTRAIN_INLINE pattern::part pattern::repeated(part one) {
   else if (take("+")) endless = true;
   else if (take("?")) least = 0;
   else if (!take_counts(least, most, endless)) return one;
-  take("?");  // lazy: the same texts match
+  take("?");  // lazy: equal matches
   std::size_t again_least = 0, again_most = 0;
   bool again_endless = false;
   if (next_is("*") || next_is("+") || next_is("?") || take_counts(again_least, again_most, again_endless))

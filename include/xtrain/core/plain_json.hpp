@@ -1,4 +1,4 @@
-// A parser for records of JSON. Most of the time that nlohmann's takes for long texts goes into reading characters one by one. Component 'io'.
+// JSON records: faster than nlohmann's parser, which reads long texts by character. Component 'io'.
 #pragma once
 
 #include <charconv>
@@ -17,12 +17,12 @@ namespace xtrain {
 
 namespace detail {
 
-/// Reads what parse_json reads, to the same value. Says nothing of what is wrong: then parse_json does.
+/// Equal to parse_json, without errors: parse_json gives them.
 class plain_json_parser {
  public:
   explicit plain_json_parser(std::string_view text) : at_(text.data()), end_(text.data() + text.size()) {}
 
-  /// returns  false where the text is not JSON, repeats a key, or nests too deep; or in rare cases that are left to parse_json
+  /// returns false if the text is not JSON, repeats a key, nests too deep, or in rare cases left to parse_json
   [[nodiscard]] bool parse(json& to) {
     if (!value(to, 0)) return false;
     skip_space();
@@ -94,7 +94,7 @@ class plain_json_parser {
     } while (take(','));
     return take(']');
   }
-  /// Integers here, everything with a fraction or an exponent by nlohmann's parser.
+  /// Integers; others by nlohmann's parser.
   [[nodiscard]] bool number(json& to) {
     const char* const begin = at_;
     while (at_ < end_ && ((*at_ >= '0' && *at_ <= '9') || *at_ == '-' || *at_ == '+' || *at_ == '.' || *at_ == 'e' || *at_ == 'E')) ++at_;
@@ -112,9 +112,9 @@ class plain_json_parser {
     return !to.is_discarded();
   }
 
-  /// The rest of a string, behind its first quote.
+  /// After the first quote.
   [[nodiscard]] bool string(std::string& to) {
-    const char* run = at_;  // of bytes that are text as they are
+    const char* run = at_;  // of unescaped text
     while (true) {
       skip_plain();
       if (at_ == end_) return false;
@@ -129,14 +129,14 @@ class plain_json_parser {
         ++at_;
         if (!escape(to)) return false;
         run = at_;
-      } else {  // a control character, or one of several bytes
+      } else {  // a control character, or of several bytes
         const character several = character_at({at_, end_}, 0);
         if (several.bytes == 1) return false;
         at_ += several.bytes;
       }
     }
   }
-  /// Goes on to a byte that is a quote, a backslash, a control character or not ASCII.
+  /// To the next quote, backslash, control character or non-ASCII byte.
   void skip_plain() {
     constexpr std::uint64_t ones = 0x0101010101010101U, tops = 0x8080808080808080U;
     for (; end_ - at_ >= 8; at_ += 8) {
@@ -151,7 +151,7 @@ class plain_json_parser {
       if (byte == '"' || byte == '\\' || byte < 0x20 || byte >= 0x80) return;
     }
   }
-  /// What follows a backslash.
+  /// After a backslash.
   [[nodiscard]] bool escape(std::string& to) {
     if (at_ == end_) return false;
     constexpr std::string_view letters = "\"\\/bfnrt", meanings = "\"\\/\b\f\n\r\t";
@@ -183,7 +183,7 @@ class plain_json_parser {
   const char* end_;
 };
 
-/// parse_json for a record: the same value, and the same errors.
+/// parse_json for a record: equal values and errors.
 template <class Error>
 [[nodiscard]] json parse_record(std::string_view text, std::string_view who, std::size_t line) {
   json record;

@@ -1,5 +1,4 @@
-// Counter-based random numbers: the same (seed, step, site, element) gives the same bits on every device, under every
-// parallel layout, with or without recomputation. There is no generator state.
+// Counter-based random numbers: bits depend on (seed, step, site, element), not on device, parallel layout or recomputation. No state.
 #pragma once
 
 #include <array>
@@ -10,11 +9,11 @@
 
 namespace xtrain {
 
-/// Identifies a stream of random elements.
+/// A stream of random elements.
 ///   seed   of the run
-///   step   of the optimizer; different steps draw independent numbers
-///   site   the call site that draws, e.g. one dropout of one block
-///   first  index of the first element drawn here within the whole global batch
+///   step   of the optimizer
+///   site   the drawing call, such as a block's dropout
+///   first  index of the first element in the global batch
 struct random_site {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;
@@ -24,8 +23,7 @@ struct random_site {
   friend bool operator==(const random_site&, const random_site&) = default;
 };
 
-/// Philox-4x32 with ten rounds: four random words for a 128-bit counter and a 64-bit key.
-/// [Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"]
+/// Philox-4x32-10: four words for a 128-bit counter and a 64-bit key. [Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"]
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::uint64_t key) {
   auto k0 = static_cast<std::uint32_t>(key);
   auto k1 = static_cast<std::uint32_t>(key >> 32);
@@ -40,27 +38,27 @@ struct random_site {
   return counter;
 }
 
-/// The four words of elements 4·quad … 4·quad + 3.
+/// Words of elements 4·quad … 4·quad + 3.
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> random_quad(const random_site& at, std::uint64_t quad) {
   return philox({static_cast<std::uint32_t>(quad), static_cast<std::uint32_t>(quad >> 32), at.site, at.step}, at.seed);
 }
 
-/// The random word of element `first + i`.
+/// Word of element `first + i`.
 [[nodiscard]] constexpr std::uint32_t random_word(const random_site& at, std::uint64_t i) {
   const std::uint64_t element = at.first + i;
   return random_quad(at, element / 4)[static_cast<std::size_t>(element % 4)];
 }
 
-/// Dropout keeps a word that is at least this threshold: P(dropped) = probability, to 2^-32.
+/// Words at or above are kept: P(dropped) = probability, to 2^-32.
 [[nodiscard]] constexpr std::uint32_t dropout_threshold(double probability) {
   const double words = probability * 4294967296.0;
   return words >= 4294967295.0 ? 0xffffffffU : static_cast<std::uint32_t>(words);
 }
 
-/// Maps a word to (0, 1], with 24 random bits.
+/// To (0, 1], 24 bits.
 [[nodiscard]] constexpr float uniform_open(std::uint32_t word) { return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f; }
 
-/// Standard normal numbers of elements 4·quad … 4·quad + 3, by the Box-Muller transform of the four words.
+/// Standard normal elements 4·quad … 4·quad + 3 (Box-Muller).
 [[nodiscard]] inline std::array<float, 4> normal_quad(const random_site& at, std::uint64_t quad) {
   constexpr double two_pi = 6.283185307179586476925;
   const auto words = random_quad(at, quad);
@@ -74,15 +72,14 @@ struct random_site {
   return normal;
 }
 
-/// Hash of a name (FNV-1a, 32 bits): the site that a tensor's initial values are drawn with.
+/// FNV-1a, 32 bits: site of a tensor's initial values.
 [[nodiscard]] constexpr std::uint32_t site_of_name(std::string_view name) {
   std::uint32_t hash = 0x811C9DC5U;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193U;
   return hash;
 }
 
-/// A permutation of 0 … size-1 that is computed, not stored: element i of the shuffled order of (seed, epoch).
-/// A four-round Feistel network over the next power of four, iterated until the result is below `size`.
+/// Element i of the shuffled order of (seed, epoch), computed: a four-round Feistel network over the next power of four, iterated until below `size`.
 /// [Black & Rogaway 2002, cycle walking]
 class shuffled_order {
  public:

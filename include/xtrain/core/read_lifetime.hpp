@@ -1,4 +1,4 @@
-// An object that another thread reads: it does not end, and is not moved, while it is read.
+// An object stays while another thread reads it.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,7 @@
 
 namespace xtrain::detail {
 
-/// The first member of an object that others read in the background. It goes along when the object's content is moved; the object's destructor calls end()
-/// before its other members end.
+/// First member of an object read in the background; moves with the content. The destructor calls end() before other members end.
 class read_lifetime {
  public:
   read_lifetime() : place_(std::make_shared<place>(this)) {}
@@ -25,7 +24,7 @@ class read_lifetime {
   }
   ~read_lifetime() { end(); }
 
-  /// Waits for who reads now; from then on a watch finds nothing.
+  /// Waits for readers; later watches find nothing.
   void end() noexcept {
     if (const auto ends = std::move(place_)) ends->set(nullptr);
   }
@@ -50,13 +49,13 @@ class read_lifetime {
   std::shared_ptr<place> place_;
 };
 
-/// What a reader knows of it.
+/// A reader's knowledge of it.
 class read_watch {
  public:
   explicit read_watch(const read_lifetime& of) : place_(of.place_), then_(&of) {}
 
   /// The object stays while the result is held.
-  ///   throws  config_error when it is no longer where it was; error when `who` was moved from
+  ///   throws  config_error when it moved or ended; error when `who` was moved from
   [[nodiscard]] std::shared_lock<std::shared_mutex> hold(std::string_view who, std::string_view what) const {
     if (place_ == nullptr) [[unlikely]]
       fail<error>(who, ": must not be used after it was moved from; use the ", who, " that it was moved to");

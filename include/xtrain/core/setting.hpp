@@ -1,4 +1,4 @@
-// The description of a setting. A config describes its members once; checkpoints, run descriptions and flags of programs follow from that.
+// Description of a setting. A config describes its members once, for checkpoints, run descriptions and flags.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace xtrain {
 
-/// Values that a number may have. share: from 0 to 1.
+/// Range of a number; share: 0 to 1.
 enum class setting_range : std::uint8_t { any, non_negative, positive, share, share_below_one };
 
 /// NaN is in no range.
@@ -20,23 +20,24 @@ enum class setting_range : std::uint8_t { any, non_negative, positive, share, sh
   }
 }
 
-/// One member of a config. A config calls visit(setting, member) for every member, in the order of their declaration:
+/// A config's member. Configs call visit(setting, member) for all members in order of declaration:
+///
 ///   template <class Self, class Visit>
 ///   static constexpr void members(Self& c, Visit&& visit) {
 ///     visit({.name = "momentum", .range = setting_range::share_below_one, .help = "decay of the mean of gradients"}, c.momentum);
 ///   }
 struct setting {
-  std::string_view name{};       ///< of the member, and in a run description
-  /// In checkpoints and as a flag, next to settings of other configs; empty: `name`. Settings of one config with the same full name are recorded as a
-  /// list. Of a member that is a config itself: what comes before the full names of its settings; empty: `name` and an underscore.
+  std::string_view name{};       ///< of the member and in run descriptions
+  /// In checkpoints and flags, among all configs; empty: `name`. Equal full names in a config are recorded as a list. A config as member: prefix of its full
+  /// names; empty: `name` and an underscore.
   std::string_view full_name{};
-  std::string_view earlier{};  ///< a name in run descriptions of earlier versions, which is read, too
-  std::string_view part{};     ///< of the settings of a run: the object of a run description that has it. A config of a part adds nothing to full names
+  std::string_view earlier{};  ///< also read, from earlier run descriptions
+  std::string_view part{};     ///< object of the run description that has it; a config of a part has no prefix
   setting_range range = setting_range::any;
   std::string_view unit{};
   std::string_view help{};
-  bool compared = true;  ///< recorded in checkpoints, and compared when a run is resumed; false: it changes no result, or a checkpoint has it elsewhere
-  bool is_flag = true;   ///< programs have a flag for it, where they have flags of the config; false: the program sets it itself
+  bool compared = true;  ///< in checkpoints, and compared on resume; false: changes no result, or is recorded elsewhere
+  bool is_flag = true;   ///< has a flag; false: set by the program
 };
 
 namespace detail {
@@ -48,7 +49,7 @@ struct any_setting_visitor {
 
 }  // namespace detail
 
-/// A config that describes its members.
+/// Describes its members.
 template <class Config>
 concept describes_settings = requires(Config& c) { Config::members(c, detail::any_setting_visitor{}); };
 

@@ -1,4 +1,3 @@
-// Settings that are checked by their descriptions: a range stands there alone.
 #pragma once
 
 #include <cmath>
@@ -13,7 +12,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// throws  config_error
+/// throws config_error if the value is out of range
 inline void require_in_range(std::string_view owner, const setting& about, double value) {
   const bool holds = is_in_range(about.range, value) && (about.range != setting_range::non_negative || std::isfinite(value));
   const char* const what = about.range == setting_range::non_negative      ? "non-negative"
@@ -41,9 +40,9 @@ struct range_check {
 
 }  // namespace detail
 
-/// Checks every number of a config against the range in its description, and those of configs within.
+/// Checks all numbers of a config and its nested configs.
 ///   owner   begins the message: "adamw: beta1 must be in [0, 1); given 1"
-///   throws  config_error; also for an infinite value that must be non-negative
+///   throws  config_error; also for infinity where it must be non-negative
 template <class Config>
 const Config& require_ranges(std::string_view owner, const Config& c) {
   Config::members(c, detail::range_check{owner});

@@ -1,4 +1,4 @@
-// The settings of a config as a list without its type: what writes, reads or shows settings is compiled once.
+// Settings as a list without the config's type: code that uses them is compiled once.
 #pragma once
 
 #include <array>
@@ -17,10 +17,10 @@
 
 namespace xtrain {
 
-/// other: a type that is neither recorded nor read. config: a config within.
+/// other: neither recorded nor read. config: nested.
 enum class setting_type : std::uint8_t { flag, whole, integer, number, named, text, other, config };
 
-/// The member that counts is that of the type.
+/// The type's member counts.
 struct setting_value {
   bool flag = false;
   std::uint64_t whole = 0;
@@ -29,13 +29,13 @@ struct setting_value {
   std::string_view text{};  ///< of named and text
 };
 
-/// Functions of a member's type. `i`: of a list.
+/// Functions of a member's type; `i`: index in a list.
 struct setting_access {
   setting_type type = setting_type::other;
   setting_value (*get)(const void* member, std::size_t i) = nullptr;
-  /// false: the member cannot have this value
+  /// false: invalid value
   bool (*set)(void* member, std::size_t i, const setting_value& value) = nullptr;
-  std::string_view (*name)(std::size_t i) = nullptr;  ///< of named: of the kind `i`; empty after the last
+  std::string_view (*name)(std::size_t i) = nullptr;  ///< of kind `i` of named; empty after the last
 };
 
 namespace detail {
@@ -102,14 +102,14 @@ inline constexpr setting_access config_within{.type = setting_type::config};
 
 }  // namespace detail
 
-/// One setting, with its place in a config.
+/// A setting and its place in a config.
 struct setting_entry {
   setting about{};
   setting_access access{};
   void* member = nullptr;
   std::size_t values = 1;
   bool is_list = false;
-  std::vector<setting_entry> inner{};  ///< of a config within
+  std::vector<setting_entry> inner{};  ///< of a nested config
 
   [[nodiscard]] setting_type type() const { return access.type; }
   [[nodiscard]] setting_value get(std::size_t i = 0) const { return access.get(member, i); }
@@ -155,7 +155,7 @@ struct any_member {
   template <class T>
   operator T() const;  // NOLINT: members of any type
 };
-/// How many members an aggregate has, base classes included.
+/// Members of an aggregate with base classes.
 template <class Config, class... Members>
 [[nodiscard]] consteval std::size_t count_members() {
   if constexpr (requires { Config{Members{}..., any_member{}}; }) return count_members<Config, Members..., any_member>();
@@ -178,14 +178,14 @@ template <class Config>
   return count;
 }
 
-/// Becomes a base class of the config that describes at least N members.
+/// A base class of the config, with at least N described members.
 template <class Config, std::size_t N>
 struct base_that_describes {
   template <class T>
   requires(!std::is_same_v<T, Config> && std::is_base_of_v<T, Config> && describes_settings<T> && count_described<T>() >= N)
   operator T() const;  // NOLINT: a base class of any type
 };
-/// How many members a config describes at least if all are described: those of its first base class count one by one.
+/// Minimum of described members if all are; a first base class's count individually.
 template <class Config, std::size_t N = 1>
 [[nodiscard]] consteval std::size_t count_to_describe() {
   if constexpr (requires { Config{base_that_describes<Config, N>{}}; }) return count_to_describe<Config, N + 1>();
@@ -194,7 +194,7 @@ template <class Config, std::size_t N = 1>
 
 }  // namespace detail
 
-/// The settings of a config, which must live as long as the list is used.
+/// The config must outlive the list.
 template <class Config>
 [[nodiscard]] std::vector<setting_entry> list_settings([[maybe_unused]] Config& c) {
   if constexpr (describes_settings<Config>) {

@@ -1,4 +1,4 @@
-// Model types that differ only in name share compiled code.
+// Models that differ only in name share code.
 #pragma once
 
 namespace xtrain {
@@ -17,7 +17,7 @@ struct shared_model_of<Model> {
 
 }  // namespace detail
 
-/// The type that trainers are compiled for: a base of the model, where families made of the same layers share one.
+/// Trainers' type: a base shared by families with equal layers.
 template <class Model>
 using shared_model = typename detail::shared_model_of<Model>::type;
 
@@ -35,7 +35,7 @@ struct computed_model_of<Model> {
 
 }  // namespace detail
 
-/// The type that generators and files are compiled for: a base that does not know what trains it.
+/// Generators' and files' type: a base independent of training.
 template <class Model>
 using computed_model = typename detail::computed_model_of<shared_model<Model>>::type;
 

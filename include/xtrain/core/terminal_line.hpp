@@ -1,4 +1,3 @@
-// A line that is written again and again in a terminal, for progress. Nothing is written if the output is not a terminal.
 #pragma once
 
 #include <unistd.h>
@@ -13,13 +12,13 @@
 
 namespace xtrain {
 
-/// A line of a terminal that is written again and again.
+/// A rewritten progress line; nothing if the output is no terminal.
 class terminal_line {
  public:
   explicit terminal_line(std::FILE* to) : to_(to), shows_(::isatty(::fileno(to)) == 1) {}
 
   [[nodiscard]] bool shows() const { return shows_; }
-  /// Whether it is time to write again: ten times a second at most.
+  /// At most ten times a second.
   [[nodiscard]] bool is_due() {
     const auto now = std::chrono::steady_clock::now();
     if (!shows_ || now - last_ < std::chrono::milliseconds(100)) return false;
@@ -32,14 +31,13 @@ class terminal_line {
     std::fflush(to_);
     is_open_ = true;
   }
-  /// Goes to the next line, if something stands on this one.
+  /// Starts a new line if this is not empty.
   void end() {
     if (!is_open_) return;
     std::fputc('\n', to_);
     std::fflush(to_);
     is_open_ = false;
   }
-  /// Wipes what stands on the line.
   void clear() {
     if (!is_open_) return;
     std::fputs("\r\x1b[K", to_);

@@ -1,4 +1,4 @@
-// Text of messages: values concatenated into one string, without <iostream> and independent of the locale.
+// Text of messages, without <iostream> and locale.
 #pragma once
 
 #include <array>
@@ -30,12 +30,12 @@ void append(std::string& to, I value) {
 
 template <std::floating_point F>
 void append(std::string& to, F value) {
-  std::array<char, 40> digits{};  // the shortest text that parses back to the same value
+  std::array<char, 40> digits{};  // shortest text with the same value
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
   to.append(digits.data(), end);
 }
 
-/// A shape is written as [2, 3].
+/// Appends a shape as [2, 3].
 template <std::integral I, std::size_t N>
 void append(std::string& to, std::span<const I, N> shape) {
   to.push_back('[');
@@ -54,7 +54,7 @@ void append(std::string& to, const std::array<I, N>& shape) {
 
 namespace detail {
 
-/// A part of a text, whatever its type: a template per list of types would be most of what a program's compiler is busy with. The value must stay alive.
+/// A part of any type, to compile one template, not one per list of types. The value must stay alive.
 class text_part {
  public:
   template <class T>
@@ -82,7 +82,7 @@ class text_part {
 
 }  // namespace detail
 
-/// The parts concatenated: concat("hidden_size (", 6, ") must be ...").
+/// concat("hidden_size (", 6, ") must be ...").
 template <class... Parts>
 [[nodiscard]] std::string concat(const Parts&... parts) {
   if constexpr (sizeof...(parts) == 0) return {};
@@ -92,7 +92,7 @@ template <class... Parts>
   }
 }
 
-/// A text for a terminal, which must not obey what a file's names contain: control characters are written as \n or \x1b.
+/// For terminals: control characters, as in file names, become \n or \x1b.
 ///   lines  keeps line breaks
 [[nodiscard]] inline std::string printable(std::string_view text, bool lines = false) {
   std::string result;
@@ -114,7 +114,7 @@ template <class... Parts>
   return result;
 }
 
-/// A number with `digits` digits after the decimal point: fixed(1.5, 2) is "1.50".
+/// Decimals: fixed(1.5, 2) is "1.50".
 [[nodiscard]] inline std::string fixed(double value, int digits) {
   std::array<char, 64> text{};
   const int length = std::snprintf(text.data(), text.size(), "%.*f", digits, value);
@@ -122,7 +122,7 @@ template <class... Parts>
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-/// Bytes in human-readable binary units: "1.55 GiB".
+/// Binary units: "1.55 GiB".
 [[nodiscard]] inline std::string bytes_text(double bytes) {
   constexpr std::array<const char*, 6> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   std::size_t unit = 0;
@@ -134,7 +134,7 @@ template <class... Parts>
 }
 [[nodiscard]] inline std::string bytes_text(std::size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
-/// A count with a decimal unit: "123.65 M".
+/// Decimal units: "123.65 M".
 [[nodiscard]] inline std::string count_text(double count) {
   constexpr std::array<const char*, 7> units{"", " K", " M", " G", " T", " P", " E"};
   std::size_t unit = 0;
@@ -145,12 +145,11 @@ template <class... Parts>
   return concat(fixed(count, unit == 0 ? 0 : 2), units[unit]);
 }
 
-/// The name among `known` with the smallest edit distance to `given`; empty when none is close
-/// (more than a third of the longer name would have to change).
+/// Smallest edit distance to `given`; empty above a third of the longer name.
 [[nodiscard]] inline std::string nearest_name(std::string_view given, std::span<const std::string> known) {
   std::string best;
   std::size_t best_distance = 0;
-  std::string row;  // distances fit in a byte: names are short
+  std::string row;  // a byte suffices: names are short
   for (const std::string& name : known) {
     if (name.size() > 250 || given.size() > 250) continue;
     row.resize(given.size() + 1);

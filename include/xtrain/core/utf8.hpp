@@ -1,4 +1,4 @@
-// Characters of UTF-8.                                                  [Unicode 15.0, table 3-7]
+// UTF-8. [Unicode 15.0, table 3-7]
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace xtrain::detail {
 
-/// A character and its length in bytes. A byte that is not UTF-8 is a character of its own, with a negative code.
+/// Character and bytes; an invalid byte is a character with a negative code.
 struct character {
   std::int32_t code = -1;
   std::uint32_t bytes = 1;
 };
 
-/// The character that begins at a byte offset.
+/// At a byte offset.
 [[nodiscard]] inline character character_at(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) -> std::uint32_t { return static_cast<unsigned char>(text[at + i]); };
   const std::uint32_t first = byte(0);
@@ -34,7 +34,7 @@ struct character {
   return {};
 }
 
-/// The character that ends at a byte offset.
+/// Ending at a byte offset.
 [[nodiscard]] inline character character_before(std::string_view text, std::size_t end) {
   for (std::size_t length = 1; length <= 4 && length <= end; ++length) {
     if ((static_cast<unsigned char>(text[end - length]) & 0xC0U) == 0x80U) continue;
@@ -44,7 +44,7 @@ struct character {
   return {};
 }
 
-/// Appends the code as UTF-8; nothing for a negative code.
+/// Nothing for a negative code.
 inline void append_character(std::string& to, std::int32_t code) {
   const auto c = static_cast<std::uint32_t>(code);
   const auto put = [&](std::uint32_t byte) { to.push_back(static_cast<char>(byte)); };
@@ -64,7 +64,7 @@ inline void append_character(std::string& to, std::int32_t code) {
   put(0x80U | (c & 0x3FU));
 }
 
-/// The end of the run of ASCII that begins at `at`.
+/// End of the ASCII run at `at`.
 [[nodiscard]] inline std::size_t ascii_end(std::string_view text, std::size_t at) {
   while (at + 8 <= text.size()) {
     std::uint64_t eight = 0;
@@ -76,7 +76,7 @@ inline void append_character(std::string& to, std::int32_t code) {
   return at;
 }
 
-/// The end of the run of valid characters that begins at `at`: the next byte that is not UTF-8, or the end of the text.
+/// End of the valid run at `at`.
 [[nodiscard]] inline std::size_t whole_characters_end(std::string_view text, std::size_t at) {
   while ((at = ascii_end(text, at)) < text.size()) {
     const character c = character_at(text, at);
@@ -86,7 +86,7 @@ inline void append_character(std::string& to, std::int32_t code) {
   return at;
 }
 
-/// Python's str.isspace() of one character.
+/// As Python's str.isspace().
 [[nodiscard]] constexpr bool is_python_space(std::int32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;

@@ -1,4 +1,4 @@
-// Warnings of functions that read data: what is given and has no effect.
+// Warnings: data without effect.
 #pragma once
 
 #include <cstdio>
@@ -9,10 +9,10 @@
 
 namespace xtrain {
 
-/// Takes a warning: one sentence with its place, without a line break.
+/// Takes one sentence with its place, without a line break.
 using warning_handler = std::function<void(const std::string&)>;
 
-/// Prints "warning: ..." to the standard error stream.
+/// To standard error: "warning: ...".
 inline void print_warning(const std::string& text) { std::fprintf(stderr, "warning: %s\n", printable(text).c_str()); }
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Definitions of block_dtypes.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of block_dtypes.hpp.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace xtrain {
 
 namespace detail::blocks {
 
-/// Numbers that share one scale.
+/// Numbers with a common scale.
 using group = std::array<float, 32>;
 
 [[nodiscard]] inline unsigned byte_at(const std::byte* at, std::size_t i) { return std::to_integer<unsigned>(at[i]); }
@@ -33,16 +33,16 @@ using group = std::array<float, 32>;
   return value;
 }
 
-/// to = products + offset, each rounded: the compiler must not fuse a product with the sum.
+/// to = products + offset, each rounded: must not be fused.
 inline void add_offset(group& products, float offset, std::size_t count, float* to) {
   asm volatile("" : : "r"(products.data()) : "memory");
   for (std::size_t i = 0; i < count; ++i) to[i] = products[i] + offset;
 }
 
-/// Element i of 32 numbers of 4 bits: the low halves of 16 bytes, then the high ones.
+/// Element i of 32 numbers of 4 bits: low halves of 16 bytes, then high halves.
 [[nodiscard]] inline unsigned nibble(const std::byte* from, std::size_t i) { return i < 16 ? byte_at(from, i) & 15U : byte_at(from, i - 16) >> 4; }
 
-/// Blocks of 32 numbers, scale first, with a fifth bit each or without; stored above `lowest`, or with an offset.
+/// 32 numbers, scale first, with or without a fifth bit; above `lowest`, or with an offset.
 template <bool fifth, bool offset>
 void decode_plain(const std::byte* block, float* to) {
   const float scale = half_at(block);
@@ -61,7 +61,7 @@ void decode_plain(const std::byte* block, float* to) {
 
 inline void decode_q8_0(const std::byte* block, float* to) {
   const float scale = half_at(block);
-  std::array<std::int8_t, 32> stored;  // copies, so that the compiler knows that they do not overlap, and uses vector instructions
+  std::array<std::int8_t, 32> stored;  // copies cannot overlap: vector instructions
   std::memcpy(stored.data(), block + 2, stored.size());
   group numbers;
   for (std::size_t i = 0; i < 32; ++i) numbers[i] = scale * static_cast<float>(stored[i]);
@@ -73,18 +73,18 @@ inline void put_half(float value, std::byte* to) {
   std::memcpy(to, &half, sizeof(half));
 }
 
-/// The largest number is 127.
+/// The largest number becomes 127.
 inline void encode_q8_0(const float* from, std::byte* block) {
   float largest = 0.0f;
   for (std::size_t i = 0; i < 32; ++i) largest = std::max(largest, std::abs(from[i]));
   const float scale = largest / 127.0f, inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
   put_half(scale, block);
   std::fill_n(block + 2, 32, std::byte{0});
-  if (std::isinf(inverse)) return;  // a subnormal scale, which is 0 in fp16
+  if (std::isinf(inverse)) return;  // a subnormal scale is 0 in fp16
   for (std::size_t i = 0; i < 32; ++i) block[2 + i] = static_cast<std::byte>(static_cast<std::int8_t>(std::round(from[i] * inverse)));
 }
 
-/// The number farthest from zero is -8.
+/// The number farthest from zero becomes -8.
 inline void encode_q4_0(const float* from, std::byte* block) {
   float farthest = from[0];
   for (std::size_t i = 1; i < 32; ++i)
@@ -117,7 +117,7 @@ inline void decode_mxfp4(const std::byte* block, float* to) {
   decode_values<mxfp4_values>(scale, block + 1, to);
 }
 
-/// 16 groups of 16: 4 bits of scale and 4 of offset each; 2 bits a number; the scales of scales and of offsets last.
+/// 16 groups of 16: 4 bits of scale, 4 of offset; 2 bits a number; last the scales of scales and offsets.
 inline void decode_q2_k(const std::byte* block, float* to) {
   const std::byte* stored = block + 16;
   const float scale = half_at(block + 80), offset = half_at(block + 82);
@@ -131,7 +131,7 @@ inline void decode_q2_k(const std::byte* block, float* to) {
   }
 }
 
-/// 16 groups of 16: a third bit each, 2 bits each, 12 bytes with 16 scales of 6 bits, their scale.
+/// 16 groups of 16: a third bit each, 2 bits each, 16 scales of 6 bits in 12 bytes, their scale.
 inline void decode_q3_k(const std::byte* block, float* to) {
   const std::byte *high = block, *stored = block + 32, *scales = block + 96;
   const float scale = half_at(block + 108);
@@ -146,7 +146,7 @@ inline void decode_q3_k(const std::byte* block, float* to) {
   }
 }
 
-/// 8 groups of 32: two scales, 12 bytes with 8 scales and 8 offsets of 6 bits; Q5_K: a fifth bit each; 4 bits each.
+/// 8 groups of 32: two scales, 8 scales and 8 offsets of 6 bits in 12 bytes; Q5_K: a fifth bit each; 4 bits each.
 template <bool fifth>
 void decode_q4_k(const std::byte* block, float* to) {
   const float scale = half_at(block), offset = half_at(block + 2);
@@ -172,7 +172,7 @@ void decode_q4_k(const std::byte* block, float* to) {
   }
 }
 
-/// 16 groups of 16: 4 bits each, 2 more bits each, 16 scales of 8 bits, their scale.
+/// 16 groups of 16: 4 bits each, 2 more each, 16 scales of 8 bits, their scale.
 inline void decode_q6_k(const std::byte* block, float* to) {
   const std::byte *low = block, *high = block + 128, *scales = block + 192;
   const float scale = half_at(block + 208);

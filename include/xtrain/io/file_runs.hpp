@@ -1,4 +1,4 @@
-// The runs of a file that contain what a rank stores of a parameter: ranks that write one file together write these.
+// Runs of a file that a rank stores of a parameter; ranks write one file together.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 
 namespace xtrain {
 
-/// Elements contiguous in a file, from index `to` on; in memory they begin at `from` and are `stride` apart.
+/// Contiguous in the file from index `to`; in memory from `from`, `stride` apart.
 struct file_run {
   std::size_t from = 0, stride = 1, to = 0, count = 0;
 };
 
 namespace detail {
 
-/// For a matrix stored transposed: rows first … last - 1 of the shard, columns left … right - 1.
+/// For a transposed matrix: rows first … last - 1 of the shard, columns left … right - 1.
 template <class Visit>
 void for_each_turned_run(const parameter_spec& spec, std::size_t first, std::size_t last, std::size_t left, std::size_t right, Visit&& visit) {
   const std::size_t columns = spec.shape[1], all_rows = spec.whole_shape()[0];
@@ -38,13 +38,13 @@ void for_each_turned_run(const parameter_spec& spec, std::size_t first, std::siz
 
 }  // namespace detail
 
-/// Calls visit(file_run) for elements first … first + count - 1 of the shard.
-///   as_in_files   apply the parameter's transposition or row order in files
+/// visit(file_run) for elements first … first + count - 1 of the shard.
+///   as_in_files  apply the parameter's transposition or row order
 template <class Visit>
 void for_each_file_run(const parameter_spec& spec, std::size_t first, std::size_t count, bool as_in_files, Visit&& visit) {
   if (count == 0) return;
   if (as_in_files && spec.transposed_in_files) {
-    // whole rows, and the partial rows before and after them
+    // entire rows, and partial rows around them
     const std::size_t columns = spec.shape[1], last = first + count, head = first / columns, tail = last / columns;
     if (head == tail) return detail::for_each_turned_run(spec, head, head + 1, first % columns, last % columns, visit);
     const std::size_t begin = first % columns == 0 ? head : head + 1;
@@ -68,10 +68,9 @@ void for_each_file_run(const parameter_spec& spec, std::size_t first, std::size_
   });
 }
 
-/// Calls sink(first byte, data, size) for the elements of a parameter that this rank writes: elements stored by several ranks are divided
-/// among them in blocks of rows, round robin.
-///   kept          what this rank stores of it, and where in the array
-///   turn          different for every parameter, so that small ones are distributed too
+/// sink(first byte, data, size) for elements that this rank writes; elements of several ranks are divided in blocks of rows, round robin.
+///   kept  what this rank stores, and where in the array
+///   turn  differs between parameters, to distribute small ones
 template <class T, class Device, class Span>
 void write_kept(pinned_pipe<Device>& pipe, typename Device::stream& stream, const parameter_spec& spec, const stored_range& kept, Span array,
                 bool as_in_files, std::size_t turn, const std::function<void(std::size_t, const void*, std::size_t)>& sink) {

@@ -1,4 +1,4 @@
-// A tensor in a file: its name, dtype, shape, and the location of its elements. Readers of all formats return these.
+// A tensor in a file, for readers of all formats.
 #pragma once
 
 #include <algorithm>
@@ -23,29 +23,29 @@ namespace xtrain {
 static_assert(std::endian::native == std::endian::little,
               "xtrain io: files are little-endian and are mapped as they are; this machine is not; see io/README.md");
 
-/// How what stands in for a large file begins where a repository was cloned without Git LFS.
+/// Beginning of a file that Git LFS has not fetched.
 inline constexpr std::string_view git_lfs_pointer = "version https://git-lfs.github.com/spec/";
 
-/// A dtype as files name it.
+/// A dtype in files.
 struct stored_dtype {
   std::string_view name;
   std::size_t bits;
 };
 
-/// All dtypes of safetensors. xtrain computes with F64, F32, F16 and BF16; the others are only validated.
+/// safetensors' dtypes. xtrain computes with F64, F32, F16, BF16 and only validates others.
 inline constexpr std::array<stored_dtype, 22> stored_dtypes{
     {{"BOOL", 8}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
      {"I16", 16}, {"U16", 16}, {"F16", 16}, {"BF16", 16},   {"I32", 32},    {"U32", 32},    {"F32", 32},        {"F64", 64},
      {"I64", 64}, {"U64", 64}, {"C64", 64}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}}};
 
-/// Bits per element of a dtype; 0 for an unknown name.
+/// Bits per element; 0: unknown.
 [[nodiscard]] constexpr std::size_t bits_of(std::string_view dtype) {
   for (const stored_dtype& known : stored_dtypes)
     if (known.name == dtype) return known.bits;
   return 0;
 }
 
-/// The name of a dtype in safetensors files.
+/// A type's name in safetensors files.
 template <class T>
 requires dtype<T> || std::same_as<T, std::uint8_t>
 [[nodiscard]] constexpr std::string_view safetensors_dtype_of() {
@@ -56,26 +56,25 @@ requires dtype<T> || std::same_as<T, std::uint8_t>
   else return "F16";
 }
 
-/// Whether tensors of that dtype can be loaded as weights.
+/// Can be loaded as weights.
 [[nodiscard]] inline bool is_floating(std::string_view dtype) {
   return dtype == "F32" || dtype == "BF16" || dtype == "F16" || dtype == "F64" || find_block_dtype(dtype) != nullptr;
 }
 
-/// A dim of a layout: its size and its stride in elements.
+/// Size and stride in elements.
 struct file_dim {
   std::size_t size, stride;
   friend bool operator==(const file_dim&, const file_dim&) = default;
 };
 
-/// A tensor in a file: name, dtype, shape, and where its bytes are.
+/// Name, dtype, shape and bytes.
 struct file_tensor {
   std::string name{};
-  std::string dtype{};  // the safetensors name of the dtype: "F32"; or a block_dtype's, whose blocks are those of rows in the file
+  std::string dtype{};  // safetensors' name, "F32"; or a block_dtype's, with blocks along the file's rows
   std::vector<std::size_t> shape{};
   std::span<const std::byte> bytes{};
-  /// The memory layout unless it is row-major and contiguous: dims, outermost first, that traverse the elements in the order of
-  /// `shape`. A transposed [3, 2] is {3, 1}, {2, 3}. There may be more dims than in `shape`: a dim whose halves are
-  /// interleaved is two.
+  /// Empty: row-major, contiguous. Else dims, outermost first, that traverse elements in the order of `shape`: a transposed [3, 2] is {3, 1}, {2, 3}. May
+  /// have more dims than `shape`: a dim with interleaved halves is two.
   std::vector<file_dim> layout{};
 
   [[nodiscard]] std::size_t size() const {
@@ -87,8 +86,7 @@ struct file_tensor {
 
 namespace detail {
 
-/// Calls use(where, count, stride) for every run within elements `first` … `first` + `all` − 1: `where` is an element index from the
-/// tensor's first byte.
+/// use(where, count, stride) for runs in `first` … `first` + `all` − 1; `where`: element index from the first byte.
 template <class Use>
 void for_each_run(const file_tensor& tensor, std::size_t first, std::size_t all, Use&& use) {
   if (all == 0) return;
@@ -118,10 +116,10 @@ void for_each_run(const file_tensor& tensor, std::size_t first, std::size_t all,
   }
 }
 
-/// All blocks have a multiple of it.
+/// Divides every block.
 inline constexpr std::size_t numbers_at_once = 32;
 
-/// Converts as many numbers: of a length known to the compiler, and apart from the source, so that vector instructions do it.
+/// A length known to the compiler, separate from the source: vector instructions.
 template <dtype T>
 void convert_some(const float* from, T* to) {
   std::array<T, numbers_at_once> converted;
@@ -129,7 +127,7 @@ void convert_some(const float* from, T* to) {
   std::copy(converted.begin(), converted.end(), to);
 }
 
-/// Elements of blocks, converted. Of each place in the innermost dim the last block is kept decoded, since neighbours in the next dim are often in it.
+/// Elements of blocks, converted. Keeps the last decoded block per place in the innermost dim: neighbours in the next dim are often in it.
 template <dtype T>
 void read_blocks(const file_tensor& from, const block_dtype& type, std::size_t first, std::span<T> to) {
   struct slot {
@@ -178,8 +176,8 @@ void read_blocks(const file_tensor& from, const block_dtype& type, std::size_t f
 
 }  // namespace detail
 
-/// Copies elements first … first + to.size() − 1, converted (rounded to nearest).
-///   throws  file_error when the file's dtype is neither F64, F32, F16, BF16 nor a block_dtype
+/// Elements first … first + to.size() − 1, rounded to nearest.
+///   throws  file_error for a dtype other than F64, F32, F16, BF16, block_dtypes
 template <dtype T>
 void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
   const auto convert = [&]<class F>(F) {
@@ -207,7 +205,7 @@ void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
   fail<file_error>("tensor '", from.name, "': must be F64, F32, F16 or BF16 to be loaded, or blocks of GGUF; it is ", from.dtype);
 }
 
-/// Copies elements from `first` on without conversion, for any dtype of safetensors; `to` holds whole elements.
+/// Elements from `first` on, unconverted, of any safetensors dtype; `to` holds entire elements.
 ///   throws  file_error for another dtype
 inline void read_elements(const file_tensor& from, std::size_t first, std::span<std::byte> to) {
   const std::size_t bits = bits_of(from.dtype);
@@ -216,7 +214,7 @@ inline void read_elements(const file_tensor& from, std::size_t first, std::span<
     if (!to.empty()) std::memcpy(to.data(), from.bytes.data() + first * bits / 8, to.size());
     return;
   }
-  const std::size_t width = bits / 8;  // dtypes narrower than a byte never have a layout
+  const std::size_t width = bits / 8;  // dtypes below a byte have no layout
   std::byte* next = to.data();
   detail::for_each_run(from, first, to.size() / width, [&](std::size_t where, std::size_t count, std::size_t stride) {
     for (std::size_t i = 0; i < count; ++i, next += width) std::memcpy(next, from.bytes.data() + (where + i * stride) * width, width);
@@ -225,7 +223,7 @@ inline void read_elements(const file_tensor& from, std::size_t first, std::span<
 
 namespace detail {
 
-/// A number as a dtype can hold it.
+/// Rounded to a dtype.
 [[nodiscard]] inline double rounded_to(std::string_view dtype, double x) {
   if (dtype == "BF16") return static_cast<double>(static_cast<float>(bf16(static_cast<float>(x))));
   if (dtype == "F16") return static_cast<double>(static_cast<float>(fp16(static_cast<float>(x))));
@@ -234,12 +232,12 @@ namespace detail {
 
 }  // namespace detail
 
-/// Whether two tensors have the same shape and, bit for bit, the same values; of different dtypes, when each is rounded to the other's.
-///   throws  file_error when their dtypes differ and one cannot be loaded as weights
+/// Equal shapes and bits; of different dtypes, each rounded to the other's.
+///   throws  file_error when dtypes differ and one cannot be loaded as weights
 [[nodiscard]] inline bool same_values(const file_tensor& a, const file_tensor& b) {
   if (a.shape != b.shape) return false;
   if (a.dtype == b.dtype && a.layout == b.layout && a.bytes.data() == b.bytes.data()) return true;
-  const bool same_dtype = a.dtype == b.dtype && bits_of(a.dtype) != 0;  // equal numbers may be stored in different blocks
+  const bool same_dtype = a.dtype == b.dtype && bits_of(a.dtype) != 0;  // equal numbers may have different blocks
   if (same_dtype && a.layout.empty() && b.layout.empty())
     return a.bytes.size() == b.bytes.size() && (a.bytes.empty() || std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0);
   constexpr std::size_t at_once = std::size_t{1} << 16;

@@ -1,4 +1,4 @@
-// Ranks that write files together: the first rank chooses the file name, and all report whether they succeeded.
+// Ranks that write files together: the first chooses the name, all report success.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@
 
 namespace xtrain {
 
-/// Ranks that write one file together.
+/// Ranks that write a file together.
 class file_writers {
  public:
   virtual ~file_writers() = default;
   [[nodiscard]] virtual std::size_t rank() const = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
-  /// The sum over all ranks, below 2^53; every rank gets it.
+  /// Over all ranks, below 2^53; every rank gets it.
   [[nodiscard]] virtual std::size_t sum(std::size_t value) = 0;
   /// Broadcast from the first rank.
   [[nodiscard]] virtual std::string said_by_first(std::string text) = 0;
 
-  /// Runs `work` on every rank; if it fails on one, all throw.
-  ///   throws  what this rank's work threw; file_error where another rank failed
+  /// Runs `work` on every rank; a failure on one throws on all.
+  ///   throws  this rank's error; file_error for another rank's
   template <class Work>
   void all_do(std::string_view what, Work&& work) {
     std::exception_ptr problem;
@@ -41,7 +41,7 @@ class file_writers {
   }
 };
 
-/// The ranks of a communicator that supports messages.
+/// Ranks of a communicator with messages.
 template <class Group>
 class writers_of final : public file_writers {
  public:

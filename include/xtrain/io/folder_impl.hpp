@@ -1,4 +1,4 @@
-// Definitions of folder.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of folder.hpp.
 #pragma once
 
 #include <algorithm>
@@ -30,10 +30,10 @@ namespace xtrain {
 
 namespace detail {
 
-/// The metadata of files that hold parts of tensors, as torch.distributed.checkpoint writes them.
+/// Metadata of parts of tensors, as torch.distributed.checkpoint writes them.
 inline const std::string parts_key = "DCP_SHARDING_INFO";
 
-/// Whether a folder is a checkpoint that DeepSpeed saved.
+/// Saved by DeepSpeed.
 [[nodiscard]] inline bool holds_zero_checkpoint(const std::string& folder) {
   if (file_exists(folder + "/zero_to_fp32.py")) return true;
   for (const std::string& name : try_names_in(folder).value_or(std::vector<std::string>{}))
@@ -46,7 +46,7 @@ XTRAIN_INLINE bool is_beside_model(std::string_view name) {
   return std::any_of(beginnings.begin(), beginnings.end(), [&](std::string_view one) { return name.starts_with(one); });
 }
 
-/// A file's name, and the numbers in it.
+/// A file name and its numbers.
 struct numbered_name {
   explicit numbered_name(std::string_view name) {
     for (std::size_t i = 0; i < name.size();) {
@@ -61,21 +61,21 @@ struct numbered_name {
       numbers.push_back(value);
     }
   }
-  std::string pattern{};  // with '#' for each number
+  std::string pattern{};  // '#' for each number
   std::vector<std::size_t> numbers{};
 };
 
-/// What keeps files from being one set, by their names; empty: nothing. A set is one file, or files that one number counts from 0 or 1: as many as the
-/// number after "-of-" says. Files with parts of tensors may be counted by two: the rank, and the file.
+/// Why names are no set; empty: they are. A set: one file, or files counted from 0 or 1, as many as the number after "-of-". Files with parts of tensors may
+/// have two counts: rank and file.
 [[nodiscard]] inline std::string missing_in_set(const std::vector<numbered_name>& names, bool parts) {
   const numbered_name& first = names.front();
-  std::vector<std::size_t> counts;  // which numbers differ
+  std::vector<std::size_t> counts;  // numbers that differ
   for (const numbered_name& name : names)
     if (name.pattern != first.pattern) return "their names must differ in one number only";
   for (std::size_t i = 0; i < first.numbers.size(); ++i)
     if (std::any_of(names.begin(), names.end(), [&](const numbered_name& name) { return name.numbers[i] != first.numbers[i]; })) counts.push_back(i);
   if (counts.size() > (parts ? 2U : 1U)) return "their names must differ in one number only";
-  std::size_t total = 0;  // the number after "-of-"
+  std::size_t total = 0;  // after "-of-"
   if (const std::size_t of = first.pattern.find("#-of-#"); of != std::string::npos)
     total = first.numbers[static_cast<std::size_t>(std::count(first.pattern.begin(), first.pattern.begin() + static_cast<std::ptrdiff_t>(of), '#')) + 1];
   if (!parts && total != 0 && names.size() != total) return concat("there must be ", total, ", as their names say; there are ", names.size());
@@ -220,7 +220,7 @@ XTRAIN_INLINE void weight_folder::read_parts(const std::vector<const safetensors
     check(bits % 8 == 0, "have numbers of whole bytes");
     const auto bytes = std::make_shared<std::vector<std::byte>>(all * width);
     std::vector<bool> written(all);
-    for (const part& one : parts) {  // row by row of the last dim
+    for (const part& one : parts) {  // along the last dim
       const std::vector<std::size_t>& size = one.tensor->shape;
       const std::size_t row = size.empty() ? 1 : size.back();
       for (std::size_t at = 0; at < one.tensor->size(); at += row) {
@@ -273,10 +273,10 @@ XTRAIN_INLINE void write_weights(const std::string& folder, std::vector<tensor_t
   namespace fs = std::filesystem;
   const std::string single = stem + ".safetensors";
   const std::string index = single + ".index.json";
-  auto cut = detail::cut_into_shards(std::move(tensors), shard_bytes);  // clang 14: lambdas below cannot capture structured bindings
+  auto cut = detail::cut_into_shards(std::move(tensors), shard_bytes);  // clang 14 does not capture structured bindings
   auto& shards = cut.first;
   const std::size_t total = cut.second;
-  // files of an earlier save, removed once nothing refers to them
+  // an earlier save's files, removed when unreferenced
   std::vector<std::string> old;
   std::error_code ignored;
   for (std::string& name : names_in(folder))
@@ -291,7 +291,7 @@ XTRAIN_INLINE void write_weights(const std::string& folder, std::vector<tensor_t
       const std::string digits = concat(value);
       return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
     };
-    std::string generation;  // file names of an earlier save are still in its index: choose others
+    std::string generation;  // the index still names an earlier save's files
     const auto name_of_shard = [&](std::size_t s) {
       return concat(stem, "-", generation, number(s + 1), "-of-", number(shards.size()), ".safetensors");
     };
@@ -312,7 +312,7 @@ XTRAIN_INLINE void write_weights(const std::string& folder, std::vector<tensor_t
     whole["metadata"]["total_size"] = total;
     whole["weight_map"] = map;
     write_file(folder + "/" + index, whole.dump(2) + "\n");
-    fs::remove(folder + "/" + single, ignored);  // until now readers preferred it
+    fs::remove(folder + "/" + single, ignored);  // readers preferred it until now
   }
   for (const std::string& name : old)
     if (std::find(fresh.begin(), fresh.end(), name) == fresh.end()) fs::remove(folder + "/" + name, ignored);

@@ -1,4 +1,3 @@
-// A lock on a folder that one process writes.
 #pragma once
 
 #include <fcntl.h>
@@ -18,16 +17,15 @@
 
 namespace xtrain {
 
-/// While it exists, no other process can lock the same folder. One process may have several locks. The lock is on the file
-/// ".lock" in the folder and ends with the process, however that ends. On file systems without locks there is no protection:
-/// keeps_others_out() tells.
+/// While it exists, no other process can lock the folder; a process may have several. The lock is on the file ".lock" and ends with the process at the latest.
+/// On file systems without locks keeps_others_out() is false.
 class folder_lock {
  public:
   folder_lock() = default;
-  /// `use` states in errors what the folder is used for: "another run writes checkpoints there".
+  /// `use`, for errors: "another run writes checkpoints there".
   ///   throws  file_error when another process has the lock, or the file cannot be created
   folder_lock(const std::string& folder, const std::string& use);
-  /// false: there is no lock, because the file system has none or none was asked for.
+  /// false: unsupported by the file system, or not requested.
   [[nodiscard]] bool keeps_others_out() const { return held_ && held_->is_locked; }
 
  private:

@@ -1,4 +1,4 @@
-// Definitions of folder_lock.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of folder_lock.hpp.
 #pragma once
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ XTRAIN_INLINE folder_lock::folder_lock(const std::string& folder, const std::str
     if (held_) return;
     const bool is_locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
     require<file_error>(is_locked || errno != EWOULDBLOCK, folder, ": ", use, "; it must end first, or another folder be chosen");
-    // the previous owner may have removed the file in between: then the name refers to another file
+    // the previous owner may have removed the file meanwhile: the name is another file's
     if (::stat(path.c_str(), &named) != 0 || named.st_ino != opened.st_ino || named.st_dev != opened.st_dev) continue;
     held_ = std::make_shared<held_file>(std::move(file), path, is_locked);
     known = held_;

@@ -1,4 +1,3 @@
-// A model in a GGUF file: tensors with Hugging Face's names and layout, and the equivalent config.json.
 #pragma once
 
 #include <cstddef>
@@ -12,31 +11,30 @@
 
 namespace xtrain {
 
-/// The files of a model whose first, or only, file this is.
+/// All files of a model, given the first.
 ///   throws  file_error when one is missing, or this is not the first
 [[nodiscard]] std::vector<std::string> gguf_files(const std::string& path);
 
-/// A model in a GGUF file, or in several (NAME-00001-of-0000N.gguf): the first is given.
+/// A model in a GGUF file, or in several (NAME-00001-of-0000N.gguf), given the first.
 ///
 ///   general.architecture   llama (with experts: mixtral; with a sliding window: mistral), qwen2, qwen3, gemma, gemma2, phi3, gpt2, bloom, baichuan,
 ///                          internlm2, chatglm
-///   rows of q and k        llama's rotate in adjacent pairs in these files: returned in Hugging Face's order
+///   rows of q and k        llama's rotate in adjacent pairs in files; returned in Hugging Face's order
 ///   tensors of experts     one per expert
-///   Gemma's norms          these files hold 1 + weight: the weight is returned
+///   Gemma's norms          files hold 1 + weight; returned: weight
 ///   tied head              no output.weight, or one equal to token_embd.weight
 ///   attn_q, attn_k, attn_v Baichuan's and InternLM2's: fused, as in Hugging Face's files
-///   rope_freqs.weight      frequency factors: of LLaMA 3's rule, or refused
+///   rope_freqs.weight      frequency factors of LLaMA 3's rule; others are refused
 ///
-/// A setting of the architecture that would change what is computed is read, or refused by its key.
-/// What these files do not hold has no effect: dropout is 0. Gemma 2's query_pre_attn_scalar is llama.cpp's.
+/// Settings that change results are read, or refused by key. Not in files: dropout (0), Gemma 2's query_pre_attn_scalar (llama.cpp's).
 class gguf_model : public tensor_source {
  public:
-  /// throws file_error when a file is damaged or missing, config_error when it holds another model than the above or contradicts itself
+  /// throws file_error when a file is damaged or missing, config_error for an unsupported or inconsistent model
   explicit gguf_model(const std::string& path);
 
   /// The equivalent config.json.
   [[nodiscard]] const json_settings& config() const { return config_; }
-  /// The file with metadata and tokenizer.
+  /// With metadata and tokenizer.
   [[nodiscard]] const gguf_file& file() const { return *file_; }
   [[nodiscard]] const std::string& path() const { return file_->path(); }
 

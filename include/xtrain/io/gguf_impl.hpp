@@ -1,4 +1,4 @@
-// Definitions of gguf.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of gguf.hpp.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Reads metadata of an architecture.
+/// Metadata of an architecture.
 class gguf_settings {
  public:
   gguf_settings(const gguf_file& file, std::string architecture) : file_(&file), architecture_(std::move(architecture)) {}
@@ -57,7 +57,7 @@ class gguf_settings {
   std::string architecture_;
 };
 
-/// A number that was written in fp32: the shortest decimal number with that value in fp32, as in a config.json.
+/// Shortest decimal number that is equal in fp32, as in a config.json.
 [[nodiscard]] inline double shortest_of_float(double x) {
   std::array<char, 40> digits{};
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), static_cast<float>(x)).ptr;
@@ -66,8 +66,8 @@ class gguf_settings {
   return static_cast<double>(static_cast<float>(x)) == x ? shortest : x;
 }
 
-/// The settings of LLaMA 3's rule that make these factors, as llama.cpp's converter computes them: original_max_position_embeddings is a power of two, the
-/// thresholds are 1 and 4. Null: no such settings. An empty object: all factors are 1.
+/// Settings of LLaMA 3's rule with these factors, as of llama.cpp's converter: original_max_position_embeddings a power of two, thresholds 1 and 4. Null: no
+/// such rule. Empty: all factors are 1.
 [[nodiscard]] inline json llama3_rope_of(std::span<const float> factors, double theta) {
   if (std::all_of(factors.begin(), factors.end(), [](float one) { return one == 1.0f; })) return json::object();
   const double factor = static_cast<double>(*std::max_element(factors.begin(), factors.end()));
@@ -77,7 +77,7 @@ class gguf_settings {
       const double frequency = 1.0 / std::pow(theta, static_cast<double>(i) / static_cast<double>(factors.size()));
       const double waves = static_cast<double>(original) * frequency / (2.0 * 3.14159265358979323846), part = (waves - 1.0) / 3.0;
       const double expected = waves > 4.0 ? 1.0 : waves < 1.0 ? factor : 1.0 / ((1.0 - part) / factor + part);
-      same = std::abs(static_cast<double>(factors[i]) - expected) <= 1e-4 * expected;  // the converter's frequencies are in fp32
+      same = std::abs(static_cast<double>(factors[i]) - expected) <= 1e-4 * expected;  // the converter computes in fp32
     }
     if (!same) continue;
     json rule = literal_json(R"({"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0})");
@@ -88,7 +88,7 @@ class gguf_settings {
   return {};
 }
 
-/// Opens the other files of a set.
+/// Other files of a set.
 [[nodiscard]] inline std::vector<std::string> gguf_shards(const gguf_file& first) {
   const std::size_t count = first.size("split.count").value_or(1), number = first.size("split.no").value_or(0);
   if (count <= 1) return {};
@@ -137,7 +137,7 @@ class gguf_settings {
   return tensor;
 }
 
-/// The fused tensor of a file's queries, keys and values; its bytes are returned in `bytes`. It has their dtype if they have the same, or else F32.
+/// Fused queries, keys and values; `bytes` written. Dtype: the common one, or F32.
 [[nodiscard]] inline file_tensor gguf_fused(std::string name, const std::array<const gguf_tensor*, 3>& parts, const gguf_heads& heads, std::size_t d,
                                             bool by_key_head, std::vector<std::byte>& bytes, const std::string& who) {
   const std::array<std::size_t, 3> expected{heads.all * d, heads.keys * d, heads.keys * d};
@@ -151,9 +151,9 @@ class gguf_settings {
                           std::span<const std::size_t>(shape), ", as its heads say; it has ", std::span<const std::size_t>(from[i].shape));
     same = same && from[i].dtype == from[0].dtype;
   }
-  const std::vector<gguf_row> rows = gguf_fused_rows(heads, d, by_key_head);  // as many as the file's
+  const std::vector<gguf_row> rows = gguf_fused_rows(heads, d, by_key_head);  // as many as in the file
   shape[0] = rows.size();
-  same = same && (shape.size() == 2 || bits_of(from[0].dtype) != 0);  // a row is whole blocks; a vector's element is not
+  same = same && (shape.size() == 2 || bits_of(from[0].dtype) != 0);  // a row is entire blocks, a vector's element is not
   std::array<std::vector<float>, 3> numbers;
   for (std::size_t i = 0; i < 3 && !same; ++i) {
     numbers[i].resize(from[i].size());
@@ -169,14 +169,14 @@ class gguf_settings {
   return {.name = std::move(name), .dtype = same ? from[0].dtype : "F32", .shape = std::move(shape), .bytes = bytes};
 }
 
-/// A setting that must have a value where it is given, because nothing here reads it.
+/// A setting with a required value: nothing reads it.
 struct gguf_fixed {
   std::string_view key;
   double value;
-  bool or_zero = false;  ///< 0 stands for a setting that is not given
+  bool or_zero = false;  ///< 0: not given
 };
 
-/// Refuses settings of the architecture that would change what is computed, and are neither read (`read`) nor have the value that is computed with.
+/// Refuses settings that would change results, are not `read`, and differ from the value used.
 inline void require_known_settings(const gguf_file& file, const std::string& architecture, const std::set<std::string_view>& read,
                                    const std::vector<gguf_fixed>& fixed) {
   const std::string before = architecture + ".";
@@ -208,7 +208,7 @@ XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::ob
   const detail::gguf_architecture architecture = detail::gguf_architecture_of(name, path);
   const detail::gguf_settings given(*file_, name);
 
-  // the tensors of all files
+  // all files
   std::map<std::string_view, const gguf_tensor*> stored;
   std::vector<const gguf_file*> files{file_};
   for (const std::string& other : others) {
@@ -336,7 +336,7 @@ XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::ob
   json rope = json::object();
   const std::string scaling = file_->text(given.key("rope.scaling.type")).value_or("linear");
   double factor = given.number("rope.scaling.factor").value_or(given.number("rope.scale_linear").value_or(1.0));
-  if (factor == 0.0) factor = 1.0;  // as in llama.cpp
+  if (factor == 0.0) factor = 1.0;  // as llama.cpp
   const bool is_linear = scaling == "linear";
   if (is_linear ? factor != 1.0 : scaling != "none") rope["rope_type"] = scaling;
   if (is_linear && factor != 1.0) rope["factor"] = detail::shortest_of_float(factor);
@@ -362,7 +362,7 @@ XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::ob
     require<config_error>(used.contains(entry.first), path, ": '", entry.first, "' must belong to a model of architecture '", name, "' with ", layers,
                           " layers; it does not");
 
-  // Baichuan 7B rotates, 13B has ALiBi; llama.cpp knows them by their layers
+  // Baichuan 7B rotates, 13B has ALiBi; llama.cpp decides by layers
   const bool says_alibi = file_->has(given.key("attention.max_alibi_bias"));
   constexpr std::size_t layers_of_7b = 32, layers_of_13b = 40;
   require<config_error>(!is_baichuan || says_alibi || layers == layers_of_7b || layers == layers_of_13b, path, ": '", given.key("block_count"), "' must be ",
@@ -370,14 +370,14 @@ XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::ob
                         layers);
   const bool has_alibi = name == "bloom" || (is_baichuan && (says_alibi ? given.number("attention.max_alibi_bias") != 0.0 : layers == layers_of_13b));
 
-  // settings that must not be ignored
+  // must not be ignored
   {
     const double d = static_cast<double>(head_dim);
     std::set<std::string_view> read{"context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count",
                                     "attention.head_count_kv", "attention.key_length", "attention.value_length", "attention.layer_norm_epsilon",
                                     "attention.layer_norm_rms_epsilon", "rope.dimension_count", "rope.freq_base", "rope.scale_linear", "rope.scaling.type",
                                     "rope.scaling.factor", "expert_count", "expert_used_count",
-                                    // of no effect here: the vocabulary's size is the embedding's, YaRN is refused by its type
+                                    // no effect: the embedding gives the vocabulary size; YaRN is refused by type
                                     "vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "rope.scaling.original_context_length",
                                     "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast",
                                     "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_log_multiplier"};
@@ -480,7 +480,7 @@ XTRAIN_INLINE gguf_model::gguf_model(const std::string& path) : config_(json::ob
       };
       softcap("attn_logit_softcapping", 50.0);
       softcap("final_logit_softcapping", 30.0);
-      constexpr std::size_t layers_of_27b = 46;  // the file does not say; llama.cpp knows the model by its layers
+      constexpr std::size_t layers_of_27b = 46;  // not in the file; llama.cpp decides by layers
       config_.set("query_pre_attn_scalar", layers == layers_of_27b ? hidden / heads : head_dim);
     }
   }

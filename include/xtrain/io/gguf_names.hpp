@@ -1,4 +1,4 @@
-// Names of tensors in GGUF files and in Hugging Face's, and what differs in their layout: of reading and of writing.
+// Tensor names and layouts of GGUF and Hugging Face.
 #pragma once
 
 #include <algorithm>
@@ -12,29 +12,28 @@
 
 namespace xtrain::detail {
 
-/// What becomes of a tensor on its way to Hugging Face's layout.
+/// Changes to Hugging Face's layout.
 enum class gguf_change : std::uint8_t {
   none,
-  queries,     ///< rows of each head interleaved, num_heads heads
-  keys,        ///< the same, num_kv_heads heads
+  queries,     ///< rows of num_heads heads interleaved
+  keys,        ///< as queries, num_kv_heads heads
   transposed,  ///< a matrix
   one_less,    ///< 1 + the weight
-  by_part,     ///< all queries, all keys, all values; Hugging Face's: q, k, v of each head
+  by_part,     ///< file: all queries, keys, values; Hugging Face: q, k, v per head
   per_expert,  ///< [experts, ...]
 };
 
-/// A tensor's name in GGUF and in Hugging Face's files, without ".weight" and ".bias"; * is an expert.
+/// Names without ".weight" and ".bias"; *: expert.
 struct gguf_name {
   std::string_view theirs, ours;
   gguf_change change = gguf_change::none;
 };
 
-/// An architecture of GGUF files.
 struct gguf_architecture {
   std::string_view name;
   std::string_view blocks;  ///< "model.layers."
   std::vector<gguf_name> whole, of_block;
-  std::string_view fused{};  ///< the module of attn_q, attn_k and attn_v together
+  std::string_view fused{};  ///< module of attn_q, attn_k, attn_v
 };
 
 [[nodiscard]] inline gguf_architecture gguf_architecture_of(const std::string& name, const std::string& who) {
@@ -63,7 +62,7 @@ struct gguf_architecture {
                  {"ffn_gate_exps", "block_sparse_moe.experts.*.w1", per_expert},
                  {"ffn_down_exps", "block_sparse_moe.experts.*.w2", per_expert},
                  {"ffn_up_exps", "block_sparse_moe.experts.*.w3", per_expert},
-                 {"ffn_gate.*", "block_sparse_moe.experts.*.w1"},  // files of 2023 and 2024 have a tensor per expert
+                 {"ffn_gate.*", "block_sparse_moe.experts.*.w1"},  // files of 2023 and 2024: a tensor per expert
                  {"ffn_down.*", "block_sparse_moe.experts.*.w2"},
                  {"ffn_up.*", "block_sparse_moe.experts.*.w3"}});
   }
@@ -134,22 +133,22 @@ struct gguf_architecture {
                      "'");
 }
 
-/// The heads whose rows a change reorders.
+/// Heads with reordered rows.
 struct gguf_heads {
   std::size_t all = 0, keys = 0;
 };
 
-/// A row of queries (part 0), keys (1) or values (2) of a file.
+/// A row of queries (part 0), keys (1) or values (2).
 struct gguf_row {
   std::size_t part, row;
 };
 
-/// The rows of a fused matrix in Hugging Face's order: all queries, keys, values; or of each key head the queries that share it, the key, the value.
+/// Rows of a fused matrix in Hugging Face's order: all queries, keys, values; or per key head its queries, key, value.
 [[nodiscard]] inline std::vector<gguf_row> gguf_fused_rows(const gguf_heads& heads, std::size_t d, bool by_key_head) {
   std::vector<gguf_row> rows;
   const auto add = [&](std::size_t part, std::size_t first, std::size_t count) {
     for (std::size_t head = first; head < first + count; ++head)
-      for (std::size_t i = 0; i < d; ++i)  // queries and keys: rows that rotate together are adjacent in the file
+      for (std::size_t i = 0; i < d; ++i)  // file: rows that rotate together are adjacent
         rows.push_back({part, head * d + (part == 2 ? i : i < d / 2 ? 2 * i : 2 * (i - d / 2) + 1)});
   };
   if (by_key_head) {

@@ -1,4 +1,4 @@
-// Saves models as GGUF files, which llama.cpp runs.
+// Saves GGUF files for llama.cpp.
 #pragma once
 
 #include <cmath>
@@ -22,14 +22,14 @@
 
 namespace xtrain {
 
-/// Options for writing a GGUF file.
+/// Options of save_gguf.
 struct save_gguf_options {
-  gguf_type type = gguf_type::f32;  ///< of the matrices
-  std::string tokenizer_from{};     ///< folder, tokenizer file or GGUF file; empty: the file has no vocabulary, and llama.cpp takes tokens by number
-  std::string name{};               ///< general.name; empty: the file's, without its ending
+  gguf_type type = gguf_type::f32;  ///< of matrices
+  std::string tokenizer_from{};     ///< folder, tokenizer file or GGUF file; empty: no vocabulary
+  std::string name{};               ///< general.name; empty: file name without ending
 };
 
-/// What a file says of a decoder; members as in decoder_config, which is of a higher layer.
+/// A decoder's settings, as in decoder_config (a higher layer).
 struct gguf_config {
   enum class rope_rule : std::uint8_t { none, linear, llama3 };
 
@@ -39,10 +39,10 @@ struct gguf_config {
   double norm_epsilon = 0.0, rope_theta = 0.0, query_pre_attn_scalar = 0.0, attn_logit_softcapping = 0.0, final_logit_softcapping = 0.0;
   rope_rule rope = rope_rule::none;
   double rope_factor = 1.0;
-  std::vector<float> rope_factors{};  ///< of llama3: by which each frequency is divided
+  std::vector<float> rope_factors{};  ///< llama3: frequencies are divided by these
   bool alibi = false, tie_word_embeddings = false, normalized_head = false;
   bool attention_bias = false, output_bias = false, feed_forward_bias = false;
-  std::vector<bool> windowed_layers{};  ///< of each layer
+  std::vector<bool> windowed_layers{};  ///< per layer
   token bos = -1, pad = -1;
   std::vector<token> eos{};
   std::string embedding{}, head{};  ///< modules
@@ -50,7 +50,7 @@ struct gguf_config {
   std::function<bool(std::string_view)> may_be_ignored{};
 };
 
-/// The same of a decoder_config and its family's description. There are no such files of encoders.
+/// From a config and its family; decoders only.
 template <class Config, class Info>
 requires requires(const Config& c) { c.num_kv_heads; }
 [[nodiscard]] gguf_config gguf_config_of(Config c, const Info& family) {
@@ -100,29 +100,28 @@ requires requires(const Config& c) { c.num_kv_heads; }
   return to;
 }
 
-/// llama.cpp's architecture and sizes of a config.
-///   where   the file, for errors
-///   throws  config_error, with the setting's name, where llama.cpp has no such model: a family that it lacks, or a setting that it would ignore
+/// llama.cpp's architecture and sizes.
+///   where   file, for errors
+///   throws  config_error with the setting's name for a model that llama.cpp lacks
 [[nodiscard]] gguf_sizes gguf_sizes_of(const gguf_config& config, const std::string& where);
 
-/// Writes tensors with Hugging Face's names and layout, of any files, to a GGUF file, atomically. One tensor is in memory at a time, and of a file only pieces.
-///   throws  config_error where llama.cpp has no such model or tokenizer, or a tensor is missing or left over; file_error; data_error for a number that the
-///           type cannot hold. The previous file of that name is then untouched
+/// Writes tensors with Hugging Face's names and layout atomically, one in memory at a time, files in pieces.
+///   throws  config_error for a model or tokenizer that llama.cpp lacks, a missing or extra tensor; file_error; data_error for a number beyond the type; an
+///           existing file is then unchanged
 void write_gguf(const std::string& path, const gguf_config& config, const tensor_source& weights, const save_gguf_options& options = {});
 
 namespace detail {
 
-/// The number of a file type in general.file_type.
+/// Its number in general.file_type.
 [[nodiscard]] std::size_t gguf_file_type(gguf_type type);
 
-/// The file, but for its tensors.
+/// The file without tensors.
 [[nodiscard]] gguf_writer begin_gguf(const std::string& path, const gguf_config& config, const gguf_sizes& sizes, const save_gguf_options& options);
 
-/// Writes the file, or only takes part in gathering its tensors.
 void finish_gguf(gguf_writer file, const gguf_config& config, const gguf_sizes& sizes, const save_gguf_options& options,
                  const std::vector<gguf_source>& sources, bool writes);
 
-/// A parameter as it is in files, gathered when it is opened.
+/// A parameter, gathered when opened.
 template <class Model, class Entry>
 [[nodiscard]] gguf_source gguf_parameter(const Model& model, const Entry& entry, std::string name) {
   tensor_to_write tensor = parameter_to_write(model, entry, std::move(name));
@@ -140,7 +139,7 @@ template <class Model, class Entry>
 
 }  // namespace detail
 
-/// Writes a model without an adapter to a GGUF file. (adapt/gguf_adapter.hpp writes an adapter.) Of several ranks the first writes; all call it.
+/// Writes a model without an adapter (adapters: adapt/gguf_adapter.hpp). All ranks call it; the first writes.
 ///   throws  as write_gguf
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) && requires(const Model& m) { gguf_config_of(m.config(), m.family_info()); }
@@ -154,7 +153,7 @@ void save_gguf(const Model& model, const std::string& path, const save_gguf_opti
   ranks.wait_for_all();
 }
 
-/// The same with matrices of a model's dtype: what save_pretrained calls for a name that ends in .gguf.
+/// For save_pretrained with .gguf: matrices in the model's dtype.
 template <class Model, class T>
 requires requires(const Model& model, const std::string& path) { save_gguf(model, path); }
 void save_gguf_as(const Model& model, const std::string& path, const std::string& tokenizer_from, T) {

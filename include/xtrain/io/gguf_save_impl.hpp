@@ -1,4 +1,4 @@
-// Definitions of gguf_save.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of gguf_save.hpp.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ XTRAIN_INLINE gguf_sizes gguf_sizes_of(const gguf_config& c, const std::string& 
   const bool has_window = c.sliding_window != 0;
   const bool in_all_layers = std::find(c.windowed_layers.begin(), c.windowed_layers.end(), false) == c.windowed_layers.end();
   if (family == "gemma2") {
-    const double usual = static_cast<double>(c.num_layers == 46 ? c.hidden_size / c.num_heads : d);  // 27B: llama.cpp knows it by its layers
+    const double usual = static_cast<double>(c.num_layers == 46 ? c.hidden_size / c.num_heads : d);  // 27B: llama.cpp decides by layers
     must(c.query_pre_attn_scalar == 0.0 || c.query_pre_attn_scalar == usual, "have a query_pre_attn_scalar of ", usual, ", which llama.cpp takes for ",
          c.num_layers, " layers; it is ", c.query_pre_attn_scalar);
     must(c.attn_logit_softcapping != 0.0 && c.final_logit_softcapping != 0.0, "have both softcaps of logits, by which llama.cpp divides; one is none");
@@ -80,7 +80,7 @@ XTRAIN_INLINE gguf_sizes gguf_sizes_of(const gguf_config& c, const std::string& 
 
 namespace detail {
 
-/// "1.1B", as in general.size_label: at least two digits.
+/// "1.1B" of general.size_label: at least two digits.
 [[nodiscard]] inline std::string gguf_size_label(double parameters) {
   const std::string_view units = "KMBT";
   std::size_t unit = 0;
@@ -105,8 +105,7 @@ XTRAIN_INLINE std::size_t gguf_file_type(gguf_type type) {
   }
 }
 
-/// Whether llama.cpp takes a model of that name for Phi-3: it then treats spaces behind special tokens in another way, and loads no vocabulary without
-/// <|endoftext|>.
+/// llama.cpp takes a model of this name for Phi-3: other spaces after special tokens, and no vocabulary without <|endoftext|>.
 [[nodiscard]] inline bool names_phi3(std::string name) {
   for (char& letter : name)
     if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');

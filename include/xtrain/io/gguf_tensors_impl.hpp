@@ -1,4 +1,4 @@
-// Definitions of gguf_tensors.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of gguf_tensors.hpp.
 #pragma once
 
 #include <algorithm>
@@ -50,13 +50,13 @@ XTRAIN_INLINE gguf_source gguf_source_of(const file_tensor& tensor) {
 
 namespace detail {
 
-/// Rows of a source, in order: all, or the listed ones.
+/// All rows of a source, or the listed ones.
 struct gguf_rows {
   gguf_source from{};
   std::optional<std::vector<std::uint32_t>> rows{};
 };
 
-/// What is done to numbers on their way to the file.
+/// Changes of numbers.
 struct gguf_conversion {
   bool transposed = false;
   bool one_more = false;
@@ -91,7 +91,7 @@ XTRAIN_INLINE void put_gguf_numbers(std::span<const float> numbers, std::string_
   }
 }
 
-/// Produces a tensor from rows of others, in pieces.
+/// Of rows of tensors, in pieces.
 inline void produce_gguf_tensor(const std::vector<gguf_rows>& parts, const gguf_conversion& how, const std::string& type, const std::string& who,
                                 const std::function<void(const void*, std::size_t)>& sink) {
   constexpr std::size_t numbers_of_piece = std::size_t{1} << 16;
@@ -130,14 +130,14 @@ inline void produce_gguf_tensor(const std::vector<gguf_rows>& parts, const gguf_
   }
 }
 
-/// The row of Hugging Face's layout that each row of queries, keys or values is in a file, where they are tensors of their own.
+/// Hugging Face's row of each row of separate queries, keys or values.
 [[nodiscard]] inline std::vector<std::uint32_t> gguf_paired_rows(std::size_t heads, std::size_t d) {
   std::vector<std::uint32_t> rows;
   for (std::size_t head = 0; head < heads; ++head)
     for (std::size_t i = 0; i < d; ++i) rows.push_back(static_cast<std::uint32_t>(head * d + i % 2 * (d / 2) + i / 2));
   return rows;
 }
-/// The same of a fused module: of queries (part 0), keys, or values.
+/// Of a fused module: queries (part 0), keys, values.
 [[nodiscard]] inline std::vector<std::uint32_t> gguf_unfused_rows(const gguf_sizes& sizes, std::size_t part) {
   const gguf_heads heads{sizes.num_heads, sizes.num_kv_heads};
   std::vector<std::uint32_t> rows((part == 0 ? heads.all : heads.keys) * sizes.head_dim);
@@ -146,7 +146,7 @@ inline void produce_gguf_tensor(const std::vector<gguf_rows>& parts, const gguf_
     if (fused[i].part == part) rows[fused[i].row] = static_cast<std::uint32_t>(i);
   return rows;
 }
-/// The same of BLOOM's fused module: all queries, all keys, all values from q, k, v of each head.
+/// Of BLOOM's fused module: all queries, keys, values from q, k, v per head.
 [[nodiscard]] inline std::vector<std::uint32_t> gguf_rows_by_part(const gguf_sizes& sizes) {
   std::vector<std::uint32_t> rows;
   const std::size_t d = sizes.head_dim;
@@ -156,7 +156,7 @@ inline void produce_gguf_tensor(const std::vector<gguf_rows>& parts, const gguf_
   return rows;
 }
 
-/// The rows of a module's weight in the file's order; none: as they are.
+/// A weight's rows in the file's order; nullopt: unchanged.
 [[nodiscard]] inline std::optional<std::vector<std::uint32_t>> gguf_row_order(const gguf_sizes& sizes, gguf_change change) {
   if (change == gguf_change::queries) return gguf_paired_rows(sizes.num_heads, sizes.head_dim);
   if (change == gguf_change::keys) return gguf_paired_rows(sizes.num_kv_heads, sizes.head_dim);
@@ -169,7 +169,7 @@ inline void produce_gguf_tensor(const std::vector<gguf_rows>& parts, const gguf_
   return concat(name.substr(0, star), expert, name.substr(star + 1));
 }
 
-/// The type in which a tensor is written.
+/// A tensor's type in the file.
 [[nodiscard]] inline std::string gguf_type_of(const std::string& name, const std::vector<std::size_t>& shape, gguf_type type) {
   const std::string_view file_name = name;
   const bool is_vector = shape.size() < 2 || !file_name.ends_with(".weight") || file_name.ends_with("_norm.weight");
@@ -178,7 +178,7 @@ inline void produce_gguf_tensor(const std::vector<gguf_rows>& parts, const gguf_
   return std::string(name_of(in_blocks && shape.back() % 32 != 0 ? gguf_type::f16 : type));
 }
 
-/// Whether a model with these sizes has a bias in a module.
+/// The module has a bias.
 [[nodiscard]] inline bool gguf_has_bias(const gguf_sizes& sizes, std::string_view theirs) {
   if (sizes.all_biases) return theirs != "token_embd" && theirs != "position_embd" && theirs != "output";
   if (theirs == "attn_q" || theirs == "attn_k" || theirs == "attn_v" || theirs == "attn_qkv") return sizes.attention_bias;
@@ -186,9 +186,9 @@ inline void produce_gguf_tensor(const std::vector<gguf_rows>& parts, const gguf_
   return sizes.feed_forward_bias && (theirs == "ffn_gate" || theirs == "ffn_up" || theirs == "ffn_down");
 }
 
-/// Whether a model with these sizes has a module.
+/// The module exists.
 [[nodiscard]] inline bool gguf_has_module(const gguf_sizes& sizes, const gguf_name& what) {
-  if (what.theirs.ends_with('*')) return false;  // older files have a tensor per expert
+  if (what.theirs.ends_with('*')) return false;  // older files: a tensor per expert
   const bool is_fused_in_phi3 = what.theirs == "attn_q" || what.theirs == "attn_k" || what.theirs == "attn_v" || what.theirs == "ffn_gate";
   if (sizes.architecture == "phi3" && is_fused_in_phi3) return false;
   const bool of_experts = what.change == gguf_change::per_expert || what.theirs == "ffn_gate_inp";
@@ -247,7 +247,7 @@ XTRAIN_INLINE void add_gguf_tensors(gguf_writer& to, const gguf_sizes& sizes, gg
       add(name, std::move(shape), {std::move(part)}, how);
     }
   };
-  const bool needs_head = sizes.architecture == "baichuan" || sizes.architecture == "internlm2";  // llama.cpp ties no head of these
+  const bool needs_head = sizes.architecture == "baichuan" || sizes.architecture == "internlm2";  // llama.cpp ties no such head
   for (const detail::gguf_name& what : architecture.whole) {
     if (what.theirs != "output" || !sizes.tie_word_embeddings) take(what, "", "");
     else if (needs_head) take({"output", architecture.whole[0].ours}, "", "");
@@ -300,7 +300,7 @@ XTRAIN_INLINE void add_gguf_adapter(gguf_writer& to, const gguf_sizes& sizes, gg
     used.insert(at->first);
     return at->second;
   };
-  // alpha differs by rounding where alpha / rank is no binary fraction; a factor of 1 within that is 1
+  // alpha may be rounded where alpha / rank is no binary fraction; a factor of 1 within that is 1
   const auto factor_of = [&](const gguf_adapter_source& one) {
     const double factor = alpha_of(one) / stored_alpha;
     return std::abs(factor - 1.0) < 1e-7 ? 1.0 : factor;

@@ -1,11 +1,10 @@
-// llama2.c's model files: LLaMA in fp32, sizes in a header, tensors without names.
+// llama2.c's files: LLaMA in fp32, tensors without names.
 //
-//   version 0   28 bytes: dim, hidden dim, layers, heads, key/value heads, vocabulary (negative: the head is not tied),
-//               sequence length, int32 each; then the tensors, including tables of the rotary angles
-//   version 1   256 bytes: "ak42" as an integer, 1, the same seven sizes, one byte (1: the head is tied); then the tensors
+//   version 0   28 bytes: dim, hidden dim, layers, heads, key/value heads, vocabulary (negative: untied head), sequence length, int32 each; tensors, with
+//               tables of rotary angles
+//   version 1   256 bytes: "ak42" as an integer, 1, the same seven sizes, one byte (1: tied head); tensors
 //
-// Rows of queries and keys are interleaved (Meta's order). The files do not contain the epsilon of norms and the base of rotary angles:
-// llama2.c hard-codes 1e-5 and 10000.
+// Rows of queries and keys are interleaved (Meta's order). llama2.c hard-codes the epsilon of norms, 1e-5, and the base of rotary angles, 10000.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +28,7 @@
 
 namespace xtrain {
 
-/// The two layouts of llama2.c's files.
+/// Layouts of llama2.c's files.
 enum class llama2c_version : std::int32_t { legacy = 0, v1 = 1 };
 
 namespace detail {
@@ -42,7 +41,7 @@ struct llama2c_sizes {
   bool tie_word_embeddings = true;
 };
 
-/// Validates the sizes, from a file or from a config.
+/// Of a file or a config.
 ///   throws  config_error
 inline void check(const llama2c_sizes& s, const std::string& who) {
   constexpr std::size_t limit = std::size_t{1} << 31, max_layers = 4096;
@@ -54,7 +53,7 @@ inline void check(const llama2c_sizes& s, const std::string& who) {
   require<config_error>(s.num_heads % s.num_kv_heads == 0, who, ": num_heads (", s.num_heads, ") must be divisible by key/value heads (", s.num_kv_heads, ")");
 }
 
-/// The tensors in file order.
+/// Tensors in file order.
 [[nodiscard]] inline std::vector<nameless_tensor> llama2c_tensors(const llama2c_sizes& s, llama2c_version version) {
   const std::size_t d = s.hidden_size / s.num_heads, kv_width = s.num_kv_heads * d;
   std::vector<nameless_tensor> all;
@@ -82,7 +81,7 @@ inline void check(const llama2c_sizes& s, const std::string& who) {
     layers("post_attention_layernorm", {s.hidden_size});
     feed_forward();
     all.push_back(final_norm);
-    all.push_back({.padding = s.max_position_embeddings * d});  // cosines, then sines, for d/2 angles per position each
+    all.push_back({.padding = s.max_position_embeddings * d});  // per position: d/2 cosines, d/2 sines
   } else {
     layers("input_layernorm", {s.hidden_size});
     layers("post_attention_layernorm", {s.hidden_size});
@@ -97,10 +96,10 @@ inline void check(const llama2c_sizes& s, const std::string& who) {
 
 }  // namespace detail
 
-/// A llama2.c file; its tensors have Hugging Face's names and layout.
+/// A llama2.c file with Hugging Face's names and layout.
 class llama2c_file {
  public:
-  /// Whether a file has the magic number of version 1 and later, or plausible sizes: version 0 has no magic number.
+  /// The magic number (from version 1 on), or plausible sizes.
   [[nodiscard]] static bool begins_as_one(std::string_view file) {
     if (has_magic(file)) return true;
     std::array<std::int32_t, 7> sizes{};
@@ -111,7 +110,7 @@ class llama2c_file {
                        [&](const std::int32_t& size) { return size <= largest && (size > 0 || (&size == &sizes[5] && size >= -largest)); });
   }
 
-  /// throws file_error, config_error when the header contradicts the file
+  /// throws file_error, config_error when header and file contradict
   explicit llama2c_file(const std::string& path) : file_(path), config_(json::object(), path) {
     std::size_t begin = 28;
     const bool legacy = !has_magic(file_.text());
@@ -136,7 +135,7 @@ class llama2c_file {
   }
 
   [[nodiscard]] const std::vector<file_tensor>& tensors() const { return tensors_; }
-  /// The equivalent config.json.
+  /// Equivalent config.json.
   [[nodiscard]] const json_settings& config() const { return config_; }
   [[nodiscard]] const std::string& path() const { return file_.path(); }
 
@@ -190,10 +189,10 @@ class llama2c_file {
   json_settings config_;
 };
 
-/// Writes a LLaMA as a llama2.c file, in fp32, one tensor at a time.
-///   config  the settings of a config.json
-///   returns the names of tensors that were left out because the file does not store them and they carry no information
-///   throws  config_error when llama2.c would compute something else than the model does; file_error
+/// Writes a LLaMA in fp32, one tensor at a time.
+///   config   settings of config.json
+///   returns  names of tensors left out: not in the format, without information
+///   throws   config_error for a model that llama2.c computes differently; file_error
 inline std::vector<std::string> write_llama2c(const std::string& path, const tensor_source& from, const json_settings& config,
                                               llama2c_version version = llama2c_version::legacy) {
   const std::string& who = config.who();
@@ -249,7 +248,7 @@ inline std::vector<std::string> write_llama2c(const std::string& path, const ten
     for (const bool sines : {false, true}) {
       for (std::size_t t = 0; t < sizes.max_position_embeddings; ++t) {
         for (std::size_t i = 0; i < row.size(); ++i) {
-          const float power = static_cast<float>(2 * i) / static_cast<float>(d);  // in fp32 throughout, as llama2.c does
+          const float power = static_cast<float>(2 * i) / static_cast<float>(d);  // fp32, as llama2.c
           const float angle = static_cast<float>(t) * (1.0f / std::pow(static_cast<float>(base), power));
           row[i] = sines ? std::sin(angle) : std::cos(angle);
         }

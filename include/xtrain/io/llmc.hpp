@@ -1,15 +1,13 @@
-// llm.c's model files: GPT-2, read and written, and LLaMA 3, read only. A header of 256 int32, then tensors without names; each kind of
-// tensor is stored consecutively for all layers.
+// llm.c's files: GPT-2, and LLaMA 3 (read only). 256 int32, then tensors without names; each kind of tensor is consecutive for all layers.
 //
 //   [0] 20240326 (GPT-2) or 20240803 (LLaMA 3)   [1] 3: fp32, 5: bf16
-//   GPT-2     [2] sequence length  [3] vocabulary  [4] layers  [5] heads  [6] hidden size  [7] embedding rows, including padding at the end
+//   GPT-2     [2] sequence length  [3] vocabulary  [4] layers  [5] heads  [6] hidden size  [7] embedding rows, with padding at the end
 //   LLaMA 3   [2] sequence length  [3] vocabulary  [4] layers  [5] heads  [6] key/value heads  [7] hidden size, then one of two variants:
 //               older   [8] feed-forward multiplier  [9] multiple of  [10] epsilon of norms  [11] base of rotary angles  [12] scaled or not
-//               newer   [8] multiple of  [9] scaled or not  [10], [11] version; followed by 256 fp32 values: [0] multiplier  [1] epsilon
-//                       [2] base
+//               newer   [8] multiple of  [9] scaled or not  [10], [11] version; then 256 fp32: [0] multiplier  [1] epsilon  [2] base
 //
-// The older variant stores fractions as integers: a multiplier of 1.3 becomes 1, an epsilon 0. So the feed-forward size is
-// derived from the file size, and the epsilon is LLaMA 3's. Linear weights are [out, in]; Hugging Face's GPT-2 has them transposed.
+// The older variant truncates fractions to integers (multiplier 1.3: 1, epsilon: 0): the feed-forward size comes from the file size, the epsilon is LLaMA 3's.
+// Linear weights are [out, in]; Hugging Face's GPT-2 transposes them.
 #pragma once
 
 #include <array>
@@ -40,10 +38,10 @@ inline constexpr std::size_t llmc_header = 256;
 
 struct llmc_sizes {
   std::size_t max_position_embeddings = 0, vocab_size = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0, hidden_size = 0, intermediate_size = 0;
-  std::size_t embedding_rows = 0;  ///< vocabulary, rounded up to a multiple of 128
+  std::size_t embedding_rows = 0;  ///< vocabulary, in multiples of 128
 };
 
-/// Validates the sizes, from a file or from a config.
+/// Of a file or a config.
 ///   throws  config_error
 inline void check(const llmc_sizes& s, const std::string& who) {
   constexpr std::size_t limit = std::size_t{1} << 31, max_layers = 4096;
@@ -57,7 +55,7 @@ inline void check(const llmc_sizes& s, const std::string& who) {
                         " for ", s.vocab_size);
 }
 
-/// The tensors of a GPT-2 in file order.
+/// GPT-2's tensors in file order.
 [[nodiscard]] inline std::vector<nameless_tensor> llmc_gpt2_tensors(const llmc_sizes& s) {
   std::vector<nameless_tensor> all;
   const auto layers = [&](const char* name, std::vector<std::size_t> shape) {
@@ -84,7 +82,7 @@ inline void check(const llmc_sizes& s, const std::string& who) {
   return all;
 }
 
-/// The tensors of a LLaMA 3 in file order.
+/// LLaMA 3's tensors in file order.
 [[nodiscard]] inline std::vector<nameless_tensor> llmc_llama3_tensors(const llmc_sizes& s) {
   std::vector<nameless_tensor> all;
   const auto add = [&](std::size_t i, const char* name, std::vector<std::size_t> shape, std::size_t heads = 0) {
@@ -99,7 +97,7 @@ inline void check(const llmc_sizes& s, const std::string& who) {
   const std::size_t c = s.hidden_size, f = s.intermediate_size, kv = s.num_kv_heads * (c / s.num_heads);
   all.push_back({.name = "model.embed_tokens.weight", .shape = {s.vocab_size, c}});
   layers("input_layernorm", {c});
-  for (std::size_t i = 0; i < s.num_layers; ++i) {  // one fused matrix in the file
+  for (std::size_t i = 0; i < s.num_layers; ++i) {  // fused in the file
     add(i, "self_attn.q_proj", {c, c}, s.num_heads);
     add(i, "self_attn.k_proj", {kv, c}, s.num_kv_heads);
     add(i, "self_attn.v_proj", {kv, c});
@@ -116,17 +114,17 @@ inline void check(const llmc_sizes& s, const std::string& who) {
 
 }  // namespace detail
 
-/// An llm.c file; its tensors have Hugging Face's names and layout.
+/// An llm.c file with Hugging Face's names and layout.
 class llmc_file {
  public:
-  /// Whether a file has the magic number of an llm.c model.
+  /// The magic number of an llm.c model.
   [[nodiscard]] static bool begins_as_one(std::string_view file) {
     std::int32_t first = 0;
     if (file.size() >= sizeof(first)) std::memcpy(&first, file.data(), sizeof(first));
     return first == detail::llmc_gpt2 || first == detail::llmc_llama3;
   }
 
-  /// throws file_error, config_error when the header contradicts the file
+  /// throws file_error, config_error when header and file contradict
   explicit llmc_file(const std::string& path) : file_(path), config_(json::object(), path) {
     require<file_error>(begins_as_one(file_.text()) && file_.size() >= sizeof(header_), path,
                         ": must be a model of llm.c, with a header of ", sizeof(header_), " bytes; it is not");
@@ -139,7 +137,7 @@ class llmc_file {
   }
 
   [[nodiscard]] const std::vector<file_tensor>& tensors() const { return tensors_; }
-  /// The equivalent config.json.
+  /// Equivalent config.json.
   [[nodiscard]] const json_settings& config() const { return config_; }
   [[nodiscard]] const std::string& path() const { return file_.path(); }
 
@@ -186,7 +184,7 @@ class llmc_file {
 
   void read_llama3() {
     const std::string& who = file_.path();
-    // a base of rotary angles is large; a minor version is not
+    // theta is large, a minor version is not
     const bool older = header_[11] >= 1000;
     const std::size_t begin = older ? sizeof(header_) : 2 * sizeof(header_);
     require<file_error>(file_.size() >= begin, who, ": must have a header of ", begin, " bytes; the file has ", file_.size());
@@ -210,7 +208,7 @@ class llmc_file {
                          .embedding_rows = size_at(3)};
     detail::check(s, who);
     require<config_error>(s.hidden_size / s.num_heads % 2 == 0, who, ": heads must have an even number of channels; they have ", s.hidden_size / s.num_heads);
-    // the feed-forward size follows from the elements left in the file after all tensors that do not depend on it
+    // feed-forward size: from elements left after tensors independent of it
     const std::size_t per_channel = 3 * s.num_layers * s.hidden_size, width = bits_of(dtype()) / 8,
                       others = detail::numbers_in(detail::llmc_llama3_tensors(s), who) - per_channel, all = (file_.size() - begin) / width;
     require<file_error>(all > others && (all - others) % per_channel == 0, who, ": must have ", others, " numbers and ", per_channel,
@@ -240,7 +238,7 @@ class llmc_file {
     }
   }
 
-  /// The double with the same shortest decimal text as the float: 1e-5f gives 1e-5.
+  /// The double of the float's shortest decimal text: 1e-5f gives 1e-5.
   [[nodiscard]] static double shortest(float value) {
     double result = value;
     const std::string digits = concat(value);
@@ -254,10 +252,10 @@ class llmc_file {
   json_settings config_;
 };
 
-/// Writes a GPT-2 as an llm.c file, one tensor at a time, in fp32 or bf16.
-///   config  the settings of a config.json
-///   returns the names of tensors that were left out because the file does not store them and they carry no information
-///   throws  config_error when llm.c would compute something else than the model does; file_error
+/// Writes a GPT-2 in fp32 or bf16, one tensor at a time.
+///   config   settings of config.json
+///   returns  names of tensors left out: not in the format, without information
+///   throws   config_error for a model that llm.c computes differently; file_error
 template <dtype T>
 requires(std::is_same_v<T, float> || std::is_same_v<T, bf16>) std::vector<std::string> write_llmc(const std::string& path,
                                                                                                   const tensor_source& from,
@@ -265,7 +263,7 @@ requires(std::is_same_v<T, float> || std::is_same_v<T, bf16>) std::vector<std::s
   const std::string& who = config.who();
   const std::string type = config.text_or("", {"model_type"});
   require<config_error>(type == "gpt2", who, ": must describe a 'gpt2' model to be written for llm.c; its model_type is '", type, "'");
-  constexpr std::size_t rows = 128;  // the embedding is padded to a multiple of this
+  constexpr std::size_t rows = 128;  // multiple of embedding rows
   const std::size_t width = config.size({"n_embd", "hidden_size"}), vocabulary = config.size({"vocab_size"}),
                     heads = config.size({"n_head", "num_attention_heads"});
   const detail::llmc_sizes s{.max_position_embeddings = config.size({"n_positions", "max_position_embeddings"}),

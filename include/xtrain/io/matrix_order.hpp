@@ -1,4 +1,4 @@
-// Rows and blocks of a matrix that files store in another order than the model.
+// Rows and blocks of matrices in another order in files.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace xtrain::detail {
 
-/// Permutes rows from the order of a file, or into it.
+/// From a file's order, or into it.
 template <class T>
 [[nodiscard]] std::vector<T> reordered(std::span<const T> from, const std::vector<std::uint32_t>& order, bool into_file) {
   std::vector<T> to(from.size());
@@ -26,8 +26,8 @@ template <class T>
   return to;
 }
 
-/// Blocks of a matrix in a file, as rows one after the other (blocks_of_file).
-///   throws  config_error when the matrix is not zero elsewhere
+/// Blocks of a file's matrix as consecutive rows (blocks_of_file).
+///   throws  config_error when other elements are not 0
 template <class T>
 [[nodiscard]] std::vector<T> blocks_from_file(std::span<const T> file, const blocks_of_file& of, std::size_t columns, const std::string& where) {
   std::vector<T> rows;
@@ -44,7 +44,7 @@ template <class T>
                         " values are not: an adapter of the whole module was trained");
   return rows;
 }
-/// The inverse: the matrix of the file.
+/// Inverse: the file's matrix.
 template <class T>
 [[nodiscard]] std::vector<T> blocks_to_file(std::span<const T> rows, const blocks_of_file& of, std::size_t columns) {
   std::vector<T> file(of.rows * of.blocks.size() * columns, T{});

@@ -1,4 +1,3 @@
-// LLaMA in Meta's original format: params.json and consolidated.00.pth, with Meta's tensor names and row order.
 #pragma once
 
 #include <array>
@@ -19,19 +18,18 @@
 
 namespace xtrain {
 
-/// Such a folder; its tensors have Hugging Face's names and layout (Meta's files interleave the rows of queries and keys).
+/// A folder in Meta's format (params.json, consolidated.00.pth), with Hugging Face's names and layout (Meta's files interleave rows of queries and keys).
 ///
-///   dim, n_layers, n_heads, n_kv_heads (default: n_heads), norm_eps (1e-5), rope_theta (10000)     from params.json
-///   vocabulary, feed-forward size, whether the head is tied                                       from the tensors
-///   sequence length                                                                               max_seq_len of params.json, else 2048:
-///                                                                                                 these files do not contain it
+///   dim, n_layers, n_heads, n_kv_heads (default: n_heads), norm_eps (1e-5), rope_theta (10000)   params.json
+///   vocabulary, feed-forward size, tied head                                                     tensors
+///   sequence length                                                                              max_seq_len of params.json, else 2048
 class meta_llama_folder : public tensor_source {
  public:
   [[nodiscard]] static bool is_one(const std::string& folder) {
     return file_exists(folder + "/params.json") && file_exists(folder + "/consolidated.00.pth") && !file_exists(folder + "/config.json");
   }
 
-  /// throws file_error, config_error when files are missing, contradict each other, or are sharded for several processes
+  /// throws file_error, config_error when files are missing, contradict each other, or are sharded
   explicit meta_llama_folder(const std::string& folder) : config_(json::object(), folder + "/params.json") {
     require<config_error>(
         !file_exists(folder + "/consolidated.01.pth"), folder,
@@ -71,8 +69,8 @@ class meta_llama_folder : public tensor_source {
     describe(given, embedding.shape[0], layers, heads, kv_heads, feed_forward, tied);
   }
 
-  /// The equivalent config.json.
-  ///   throws  config_error when it would need information that params.json does not contain
+  /// Equivalent config.json.
+  ///   throws  config_error when params.json lacks information for it
   [[nodiscard]] const json_settings& config() const {
     require<config_error>(!scales_positions_, config_.who(),
                           ": positions are scaled (use_scaled_rope), and the file does not say how: give a config.json that does");
@@ -101,7 +99,7 @@ class meta_llama_folder : public tensor_source {
     tensor.name = name;
     return tensor;
   }
-  /// Tables of rotary angles are computed, not read; every other tensor must have been used.
+  /// Every tensor must be used, except tables of rotary angles.
   void require_known(const torch_file& file, std::size_t layers, const std::string& path) const {
     std::size_t angles = 0;
     for (const file_tensor& tensor : file.tensors())
@@ -128,7 +126,7 @@ class meta_llama_folder : public tensor_source {
 
   json_settings config_;
   bool scales_positions_ = false;
-  std::vector<file_tensor> tensors_;  // views of the file's tensors; complete before pointers to them are taken
+  std::vector<file_tensor> tensors_;  // views; complete before pointers are taken
 };
 
 }  // namespace xtrain

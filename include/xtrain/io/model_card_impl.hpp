@@ -1,4 +1,4 @@
-// Definitions of model_card.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of model_card.hpp.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A YAML string between quotes.
+/// Quoted YAML.
 [[nodiscard]] inline std::string yaml_text(std::string_view text) {
   std::string quoted = "\"";
   for (const char c : text) {

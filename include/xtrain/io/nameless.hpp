@@ -1,5 +1,4 @@
-// Files whose tensors have no names: a header with sizes, then the elements in a fixed order. Reading and writing such a file
-// traverse the same list.
+// Files without tensor names: a header with sizes, elements in fixed order. Reader and writer traverse one list.
 #pragma once
 
 #include <algorithm>
@@ -16,19 +15,19 @@
 
 namespace xtrain {
 
-/// The layout of a tensor in a file, relative to Hugging Face's files.
+/// A tensor's layout relative to Hugging Face's.
 enum class arrangement {
-  same,         ///< the same
-  transposed,   ///< [columns, rows] instead of [rows, columns]
-  interleaved,  ///< rows 0, 1, 2, … of each head are rows 0, d/2, 1, d/2 + 1, … there: the pairs that rotate together
+  same,
+  transposed,   ///< [columns, rows]
+  interleaved,  ///< rows 0, 1, 2, … of a head are 0, d/2, 1, d/2 + 1, …: pairs that rotate together
 };
 
-/// A tensor in the file order.
+/// A tensor in file order.
 struct nameless_tensor {
-  std::string name{};                ///< name in Hugging Face's files; empty: elements that belong to no tensor
-  std::vector<std::size_t> shape{};  ///< shape in Hugging Face's files
+  std::string name{};                ///< Hugging Face's; empty: no tensor
+  std::vector<std::size_t> shape{};  ///< Hugging Face's
   arrangement how = arrangement::same;
-  std::size_t heads = 0;    ///< of an interleaved tensor
+  std::size_t heads = 0;    ///< if interleaved
   std::size_t padding = 0;  ///< unused elements after it
 
   [[nodiscard]] std::size_t size() const {
@@ -40,7 +39,7 @@ struct nameless_tensor {
 
 namespace detail {
 
-/// The layout of a tensor's elements in such a file, traversed in Hugging Face's order.
+/// Layout of the file's elements, in Hugging Face's order.
 [[nodiscard]] inline std::vector<file_dim> layout_in_file(const nameless_tensor& tensor) {
   if (tensor.how == arrangement::same) return {};
   const std::size_t rows = tensor.shape[0], columns = tensor.shape[1];
@@ -48,7 +47,7 @@ namespace detail {
   const std::size_t d = rows / tensor.heads;
   return {{tensor.heads, d * columns}, {2, columns}, {d / 2, 2 * columns}, {columns, 1}};
 }
-/// The inverse: the layout of Hugging Face's elements, traversed in the file's order.
+/// Inverse: layout of Hugging Face's elements, in file order.
 [[nodiscard]] inline std::vector<file_dim> layout_for_file(const nameless_tensor& tensor) {
   if (tensor.how == arrangement::same) return {};
   const std::size_t rows = tensor.shape[0], columns = tensor.shape[1];
@@ -57,8 +56,8 @@ namespace detail {
   return {{tensor.heads, d * columns}, {d / 2, columns}, {2, d / 2 * columns}, {columns, 1}};
 }
 
-/// Number of elements of all tensors.
-///   throws  file_error when no file can be that large; `who` is its name
+/// Elements of all tensors.
+///   throws  file_error for an impossible size; `who`: file
 [[nodiscard]] inline std::size_t numbers_in(std::span<const nameless_tensor> tensors, const std::string& who) {
   std::size_t all = 0;
   for (const nameless_tensor& tensor : tensors) {
@@ -72,8 +71,8 @@ namespace detail {
   return all;
 }
 
-/// The tensors of a file, each with its name, bytes and layout.
-///   throws  file_error unless the bytes are exactly those of the tensors
+/// Tensors with name, bytes and layout.
+///   throws  file_error unless the bytes are exactly the tensors'
 [[nodiscard]] inline std::vector<file_tensor> named(std::span<const nameless_tensor> tensors, std::span<const std::byte> bytes,
                                                     std::string_view dtype, const std::string& who) {
   const std::size_t width = bits_of(dtype) / 8, all = numbers_in(tensors, who);
@@ -94,9 +93,8 @@ namespace detail {
   return result;
 }
 
-/// The tensors of a source that the file format does not store. They may be left out if may_be(name); every tensor of the
-/// format must exist.
-///   throws  config_error when another tensor would be left out, or a tensor of the format is missing
+/// Tensors that the format does not store, allowed if may_be(name).
+///   throws  config_error for other tensors, or when one of the format is missing
 template <class MayBe>
 [[nodiscard]] std::vector<std::string> left_out(const tensor_source& from, std::span<const nameless_tensor> places, const std::string& who,
                                                 const MayBe& may_be) {
@@ -116,9 +114,8 @@ template <class MayBe>
   return others;
 }
 
-/// Writes a tensor's elements in the file's order, and zeros for its padding. Needs memory for one tensor if the layouts
-/// differ.
-///   throws  config_error when the shape differs, file_error
+/// Writes a tensor in file order, with zeros as padding. Another layout needs memory for the tensor.
+///   throws  config_error for another shape, file_error
 template <dtype T>
 void write_nameless(atomic_file& file, const nameless_tensor& to, const file_tensor& from, const std::string& who) {
   require<config_error>(from.shape == to.shape, who, ": '", from.name, "' must have shape ", std::span<const std::size_t>(to.shape),

@@ -1,4 +1,4 @@
-// Definitions of override_settings.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of override_settings.hpp.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A value's type, as error messages name it. Integers and other numbers are not distinguished: the reader of a setting checks that.
+/// A type for errors; the reader distinguishes integers.
 [[nodiscard]] inline const char* kind_of(const json& value) {
   return value.is_boolean()  ? "true or false"
          : value.is_number() ? "a number"
@@ -37,8 +37,7 @@ struct setting_place {
   json* value = nullptr;
 };
 
-/// All locations where `key` is set: under its own name, under its aliases, and in nested objects of settings
-/// ("rope_parameters" has a rope_theta that takes precedence over the outer one). Empty if it is not set.
+/// Where `key` is set: by name, alias, and in nested objects (rope_theta of "rope_parameters" takes precedence).
 [[nodiscard]] inline std::vector<setting_place> places_of(json& config, const std::string& key, const setting_names& known) {
   std::vector<std::string> names{key};
   for (const std::vector<std::string>& same : known)
@@ -70,7 +69,7 @@ XTRAIN_INLINE overridden_settings override_settings(const json_settings& config,
       places.push_back({key, &object[key]});
       result.changes.push_back({key, "", value.dump()});
     } else {
-      // transformers 5 keeps the theta of rotary embeddings with their scaling, where a new scaling must not drop it
+      // transformers 5 stores theta with the scaling; a new scaling must keep it
       for (const auto& place : places)
         if (value.is_object() && place.value->is_object() && place.value->contains("rope_theta") && !value.contains("rope_theta"))
           value["rope_theta"] = place.value->at("rope_theta");

@@ -1,4 +1,4 @@
-// Reading a tensor's elements with all threads of the host.
+// Reads elements with all host threads.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Elements that one thread reads at a time. Where the innermost dim of a layout crosses blocks, as many of its lines as a block has numbers: each of
-/// them is decoded once.
+/// Elements per read of a thread. If the innermost dim crosses blocks, as many lines as a block has numbers: blocks are decoded once.
 [[nodiscard]] inline std::size_t elements_of_read(const file_tensor& from) {
   constexpr std::size_t usual = std::size_t{1} << 16;
   if (from.layout.empty() || from.layout.back().stride == 1 || find_block_dtype(from.dtype) == nullptr) return usual;
@@ -24,7 +23,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// The same as read_numbers, with the threads of the shared pool.
+/// As read_numbers, by the shared pool.
 ///   throws  as read_numbers
 template <dtype T>
 void read_in_parallel(const file_tensor& from, std::size_t first, std::span<T> to) {

@@ -1,21 +1,20 @@
-// Pickles, Python's serialization format. The described object is read as a tree of values; nothing that it names is ever executed.
+// Pickles, Python's serialization format, read as a tree of values; named code is never executed.
 //
-// A pickle is a program for a machine with a stack, a memo and marks. Only the opcodes of protocol 2 that occur in files of
-// tensors are interpreted:
+// A pickle is a program for a machine with a stack, a memo and marks. Opcodes of protocol 2 that occur in files of tensors:
 //
 //   opcode                                           effect on the stack
-//   PROTO, STOP                                      nothing; the first and the last
+//   PROTO, STOP                                      first and last: nothing
 //   NONE, NEWTRUE, NEWFALSE                          these values
 //   BININT, BININT1, BININT2, LONG1                  an integer
-//   BINFLOAT                                         a float, whose value is ignored
+//   BINFLOAT                                         a float, value ignored
 //   BINUNICODE, BINSTRING, SHORT_BINSTRING           a string
-//   EMPTY_TUPLE, TUPLE1, TUPLE2, TUPLE3, TUPLE       a tuple of values on the stack (TUPLE: above the last MARK)
+//   EMPTY_TUPLE, TUPLE1, TUPLE2, TUPLE3, TUPLE       a tuple of stack values (TUPLE: above the last MARK)
 //   EMPTY_LIST, APPEND, APPENDS                      a list
 //   EMPTY_DICT, SETITEM, SETITEMS                    a dictionary
-//   GLOBAL                                           the name of a class or function, if it is allowed
-//   REDUCE                                           a call of such a name, recorded but not executed; for OrderedDict and Counter, a dictionary
-//   BUILD                                            the object below its argument; attributes of a dictionary are ignored
-//   BINPERSID                                        a reference to something outside the pickle
+//   GLOBAL                                           an allowed class or function name
+//   REDUCE                                           a call, recorded; OrderedDict, Counter: a dictionary
+//   BUILD                                            the object below its argument; ignores attributes of a dictionary
+//   BINPERSID                                        an external reference
 //   MARK; BINPUT, LONG_BINPUT; BINGET, LONG_BINGET   a mark; nothing; the memoized value
 #pragma once
 
@@ -35,25 +34,25 @@ namespace xtrain {
 /// A value of a pickle.
 struct pickle_value {
   enum class kind : std::uint8_t { none, truth, whole, long_whole, real, text, tuple, list, dictionary, global, call, reference };
-  using index = std::uint32_t;  ///< index of a value in its pickle
+  using index = std::uint32_t;  ///< in its pickle
 
   kind is = kind::none;
-  std::int64_t number = 0;     ///< of a boolean or an integer
-  std::string_view text{};     ///< a string; a global's name, "module.name"; the bytes of an integer beyond 64 bits
-  std::vector<index> items{};  ///< of a tuple or a list; a dictionary's keys and values alternating; a call's function and arguments
+  std::int64_t number = 0;     ///< a boolean or integer
+  std::string_view text{};     ///< a string; a global "module.name"; bytes of an integer beyond 64 bits
+  std::vector<index> items{};  ///< elements; a dictionary's keys and values alternating; a call's function and arguments
 };
 
-/// Values of a pickle, of which no code is run.
+/// Values of a pickle; runs no code.
 class pickle {
  public:
   using index = pickle_value::index;
   using kind = pickle_value::kind;
 
-  /// More values indicate an attack, or a file that should be split.
+  /// More indicate an attack, or a file to be split.
   static constexpr std::size_t max_values = std::size_t{1} << 22;
 
-  /// Parses the pickle at the beginning of `bytes`. `who` and `offset` (of the bytes in their file) are for errors.
-  ///   throws  file_error at a forbidden opcode or name, or when the pickle is malformed
+  /// Parses the pickle at the front of `bytes`; `who` and `offset` (in the file) for errors.
+  ///   throws  file_error for a forbidden opcode or name, or a malformed pickle
   pickle(std::string_view bytes, std::string who, std::size_t offset, std::span<const std::string_view> globals)
       : bytes_(bytes), who_(std::move(who)), offset_(offset), globals_(globals) {
     while (!stopped_) step();
@@ -63,7 +62,6 @@ class pickle {
   [[nodiscard]] std::size_t size() const { return values_.size(); }
   /// The unpickled object.
   [[nodiscard]] index root() const { return root_; }
-  /// The length of the pickle in bytes.
   [[nodiscard]] std::size_t bytes_read() const { return at_; }
 
  private:
@@ -71,8 +69,6 @@ class pickle {
   void check(bool holds, const Parts&... parts) const {
     require<file_error>(holds, who_, ": not a pickle of tensors: byte ", offset_ + operation_at_, ": ", parts...);
   }
-
-  // Reading the program.
 
   [[nodiscard]] std::string_view take(std::size_t count) {
     check(count <= bytes_.size() - at_, "must go on for ", count, " bytes; ", bytes_.size() - at_, " are left. Is the file cut short?");
@@ -113,7 +109,6 @@ class pickle {
     values_.push_back(std::move(value));
   }
   void push_whole(std::int64_t number) { push({.is = kind::whole, .number = number}); }
-  /// Pops everything above the last mark, and the mark.
   [[nodiscard]] std::vector<index> pop_marked() {
     check(!marks_.empty(), "there must be a mark; there is none");
     const auto mark = static_cast<std::ptrdiff_t>(marks_.back());
@@ -150,8 +145,6 @@ class pickle {
     check(place < memo_.size() && memo_[place] != nothing, "entry ", place, " of the memo must hold a value; it holds none");
     stack_.push_back(memo_[place]);
   }
-
-  // Opcodes that need more than one line.
 
   void push_long() {
     const std::string_view digits = take(take<std::uint8_t>());

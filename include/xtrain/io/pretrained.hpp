@@ -1,5 +1,4 @@
-// Hugging Face folders: loading a model from one and saving a model to one. This code handles names and tensors; each model family
-// defines its tensor names and its keys of config.json.
+// Loads and saves Hugging Face folders. Model families define names of tensors and keys of config.json.
 #pragma once
 
 #include <algorithm>
@@ -39,39 +38,38 @@
 
 namespace xtrain {
 
-/// Tag for the model type that load_pretrained creates. (Declared with the models, in higher layers.)
+/// Tag of load_pretrained's model type; declared with models.
 template <class Model>
 struct pretrained_tag;
 
-/// The settings in a folder's config.json, or those that a folder of Meta's or a GGUF file stands for (meta_llama_folder, gguf_model). Where the folder's
-/// weights have a head that differs from the embedding, tie_word_embeddings is false, whatever the file says: transformers 5 does not tie such a head either.
-///   throws  file_error, config_error; also if there is a generation_config.json that cannot be read
+/// Settings of config.json, or equivalent ones of a Meta folder or GGUF file. tie_word_embeddings is false if the weights have a head that differs from the
+/// embedding, as in transformers 5.
+///   throws  file_error, config_error; also for an unreadable generation_config.json
 [[nodiscard]] json_settings read_config(const std::string& folder);
 
-/// The tokens that end a generated text by a folder's generation_config.json, beside those of config.json; empty if it has none.
-///   throws  file_error if the file is not JSON, config_error if they are no tokens
+/// Stop tokens of generation_config.json, besides config.json's; may be empty.
+///   throws  file_error if it is not JSON, config_error if they are no tokens
 [[nodiscard]] std::vector<token> generation_stop_tokens(const std::string& folder);
 
-/// The tensors of a folder with a model: a weight_folder, or a meta_llama_folder; or of a GGUF file: a gguf_model.
+/// Tensors of a folder (weight_folder, meta_llama_folder) or GGUF file (gguf_model).
 ///   throws  file_error, config_error
 [[nodiscard]] std::shared_ptr<const tensor_source> open_weights(const std::string& folder);
 
-/// The matrices of a GGUF file that are in blocks, for model_options::blocks; empty for a folder.
+/// A GGUF file's matrices in blocks, for model_options::blocks; a folder: empty.
 ///   throws  file_error, config_error
 [[nodiscard]] inline weight_blocks blocks_in(const std::string& file) { return blocks_in(*open_weights(file)); }
 
 namespace detail {
 
-/// Rejects misspelled settings. A setting that is never read belongs to another program, or is a typo of one in
-/// `asked`, whose default would be used silently. The same holds for nested objects that were read.
+/// Rejects typos: an unread setting close to one in `asked`, whose default would be used. Also in nested objects that were read.
 void require_no_misspelt(const json_settings& config, const asked_settings& all);
 
 }  // namespace detail
 
 namespace detail {
 
-/// What `read` makes of a config.json of the given model_type.
-///   throws  config_error when it describes another family, contradicts itself, has a misspelled key, or says that weights are quantized
+/// Reads a config.json of a model_type.
+///   throws  config_error for another family, contradictions, a misspelled key, or quantized weights
 template <class Read>
 [[nodiscard]] auto sizes_read_by(const Read& read, const char* model_type, const json_settings& config) {
   const std::string type = config.text_or("", {"model_type"});
@@ -85,7 +83,7 @@ template <class Read>
     try {
       return read(listened);
     } catch (const config_error&) {
-      require_no_misspelt(config, *asked);  // the likelier reason why something is missing
+      require_no_misspelt(config, *asked);  // the likelier cause of a missing setting
       throw;
     }
   }();
@@ -98,14 +96,14 @@ template <class Read>
 
 }  // namespace detail
 
-/// The config that a config.json gives a family.
-///   throws  config_error when it describes another family, contradicts itself, has a misspelled key, or says that weights are quantized
+/// A family's config.
+///   throws  config_error for another family, contradictions, a misspelled key, or quantized weights
 template <class Family>
 [[nodiscard]] auto sizes_of(const json_settings& config) {
   const char* const type = Family::model_type != nullptr ? Family::model_type : Family::name;
   return detail::sizes_read_by([](const named_settings& s) { return Family::read(s); }, type, config);
 }
-/// The same of a family that is known at run time.
+/// Of a family known at run time.
 template <class Info>
 requires requires(const Info& family, const json_settings& config) { family.read(config); }
 [[nodiscard]] auto sizes_of(const json_settings& config, const Info& family) {
@@ -113,7 +111,7 @@ requires requires(const Info& family, const json_settings& config) { family.read
   if constexpr (requires { sizes.family = &family; }) sizes.family = &family;
   return sizes;
 }
-/// The same for a folder's config.json.
+/// Of a folder's config.json.
 template <class Family>
 [[nodiscard]] auto read_sizes(const std::string& folder) {
   return sizes_of<Family>(read_config(folder));
@@ -121,7 +119,7 @@ template <class Family>
 
 namespace detail {
 
-/// The tensor of a parameter under any of its names; null when the file has none.
+/// A parameter's tensor under any name; or null.
 template <class Info, class Find>
 [[nodiscard]] const file_tensor* find_tensor(const Info& family, const std::string& name, const Find& find) {
   if (const file_tensor* found = find(name)) return found;
@@ -130,8 +128,7 @@ template <class Info, class Find>
   return nullptr;
 }
 
-/// Checks that a file's tensor has the shape of the model's parameter. With `any_rows` the number of rows may differ, unless the file
-/// stores it transposed or with its rows in another order.
+/// Checks a tensor's shape. `any_rows`: rows may differ, unless the file transposes or reorders them.
 ///   throws  config_error
 template <class Entry>
 void require_place(const Entry& entry, const file_tensor& tensor, const std::string& where, bool any_rows = false) {
@@ -141,7 +138,7 @@ void require_place(const Entry& entry, const file_tensor& tensor, const std::str
                         " as config.json says; the file has ", std::span<const std::size_t>(tensor.shape));
 }
 
-/// This rank's shard of a whole parameter.
+/// This rank's shard.
 template <class Entry, class T>
 [[nodiscard]] std::vector<T> part_of(const Entry& entry, std::vector<T> whole) {
   std::vector<T> part(entry.size());
@@ -151,12 +148,11 @@ template <class Entry, class T>
   return part;
 }
 
-/// Whether the host can write a parameter's memory, so that no copy is needed.
+/// The host can write parameters: no copy is needed.
 template <class Device>
 concept host_fills_parameters = host_addressable<Device> && !clause::device_runs_host_functions<Device>;
 
-/// Loads a tensor into a parameter: checked, converted, transposed or with its rows permuted where files store it differently. With
-/// `any_rows` the file may have more or fewer rows; see resized_rows.
+/// Loads a tensor: checked, converted, transposed or reordered as in files. `any_rows`: more or fewer rows in the file, see resized_rows.
 template <class Model, class Entry>
 void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where, bool any_rows = false) {
   using dtype = typename Model::compute;
@@ -182,7 +178,7 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
     if (entry.spec.cut.exists()) host = part_of(entry, std::move(host));
     return write();
   }
-  if (entry.spec.cut.exists()) {  // a rank reads only its shard
+  if (entry.spec.cut.exists()) {  // a rank reads its shard
     host.resize(entry.size());
     entry.spec.for_each_range(
         [&](std::size_t here, std::size_t whole, std::size_t count) { numbers.read(whole, std::span<dtype>(host).subspan(here, count)); });
@@ -206,8 +202,7 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
       [&](std::size_t first, std::span<const dtype> piece) { model.parameters().write(model.stream(), entry, first, piece); });
 }
 
-/// Loads tensors into their parameters, one after the other. The following ones are prefetched meanwhile, if this rank reads them
-/// in full.
+/// Loads tensors in order; prefetches the next ones if this rank reads them entirely.
 template <class Model, class Places, class AnyRows>
 void load_places(Model& model, const Places& places, const std::string& where, const AnyRows& any_rows) {
   constexpr std::size_t bytes_ahead = std::size_t{256} << 20;
@@ -227,24 +222,23 @@ void load_places(Model& model, const Places& places, const std::string& where, c
 
 namespace detail {
 
-/// A score for a sequence in place of logits: Hugging Face's models for sequence classification with one label.
+/// A score per sequence: Hugging Face's sequence classification with one label.
 template <class Model>
 inline constexpr bool has_score_head = requires { requires Model::has_score_head; };
 
 }  // namespace detail
 
-/// How files may differ from the model that they are loaded into.
+/// Allowed differences of files from the model.
 struct load_options {
-  /// The vocabulary sizes of model and files may differ. New rows are initialized to the mean of the old ones, in the embedding and in an
-  /// untied head; rows beyond the model's vocabulary are dropped.
+  /// Vocabulary sizes may differ: new rows of embedding and untied head are the mean of the old, extra rows are dropped.
   bool resize_vocabulary = false;
-  /// The files may have more layers than the model: those behind its last one are left out, as in transformers when num_hidden_layers is lowered.
+  /// Layers of files after the model's last are ignored, as in transformers with a lower num_hidden_layers.
   bool fewer_layers = false;
 };
 
 namespace detail {
 
-/// The name that the tensor of a layer behind the model's last one has in the first layer; empty: it is not of such a layer.
+/// First-layer name of a tensor of a layer after the model's last; empty for others.
 [[nodiscard]] inline std::string name_in_first_layer(const std::string& name, std::size_t num_layers) {
   for (std::size_t begin = 0; begin < name.size();) {
     const std::size_t end = std::min(name.find('.', begin), name.size());
@@ -262,7 +256,7 @@ namespace detail {
 
 namespace detail {
 
-/// The tensor that each parameter of the model is loaded from, except an adapter's.
+/// Tensors of all parameters except an adapter's.
 ///   throws  as load_weights
 template <class Model>
 [[nodiscard]] auto places_of(const Model& model, const tensor_source& weights, const std::string& where, const load_options& how) {
@@ -274,7 +268,7 @@ template <class Model>
   for (const auto& entry : model.parameters().entries()) {
     if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a separate folder
     const file_tensor* tensor = find_tensor(family, entry.spec.name, find);
-    if (tensor == nullptr)  // a file may hold the head alone, to which the embedding is tied
+    if (tensor == nullptr)  // a file may hold only the head, to which the embedding is tied
       for (const auto& [name, copy] : weights.tensors())
         if (model.copied_by(name) == entry.spec.name) tensor = copy;
     if (tensor == nullptr && (family.may_be_missing(entry.spec.name) || model.may_be_missing(entry.spec.name))) continue;  // keeps initial values
@@ -299,31 +293,30 @@ template <class Model>
 
 }  // namespace detail
 
-/// Whether load_weights finds what it needs: throws what it would throw. The model may be one of a dry run (make_dry_model).
+/// Throws what load_weights would; also for a dry model (make_dry_model).
 template <class Model>
 void require_weights(const Model& model, const tensor_source& weights, const std::string& where, const load_options& how = {}) {
   (void)detail::places_of(model, weights, where, how);
 }
 
-/// Loads every parameter of the model except an adapter's from any tensor source; `where` names it in errors.
-///   throws  config_error when a tensor is missing, has another shape, or does not belong to the model, or a tied head is not the embedding; file_error
+/// Loads all parameters except an adapter's; `where`: for errors.
+///   throws  config_error when a tensor is missing, has another shape or is no parameter, or a tied head is not the embedding; file_error
 template <class Model>
 void load_weights(Model& model, const tensor_source& weights, const std::string& where, const load_options& how = {}) {
   const auto any_rows = [&](const auto& entry) { return how.resize_vocabulary && model.has_row_per_token(entry.spec.name); };
   detail::load_places(model, detail::places_of(model, weights, where, how), where, any_rows);
-  model.parallel().weights_changed(model.stream(), model.parameters());  // weights gathered earlier by the ranks are stale
+  model.parallel().weights_changed(model.stream(), model.parameters());  // gathered weights are stale
   model.on_weights_loaded();
   model.parameters().note_merged_adapter(false);
 }
-/// The same from a folder or GGUF file: see weight_folder, meta_llama_folder and gguf_model for the supported files.
+/// From a folder or GGUF file: weight_folder, meta_llama_folder, gguf_model.
 template <class Model>
 void load_weights(Model& model, const std::string& folder, const load_options& how = {}) {
   load_weights(model, *open_weights(folder), folder, how);
 }
 
-/// A model with the given config and a folder's weights. Tensors are converted to the recipe's precision one after the other; the files
-/// are memory-mapped, not read into memory.
-///   throws  file_error, config_error when the weights do not match the config, memory_error
+/// A model with this config and a folder's weights, converted one by one; files are memory-mapped.
+///   throws  file_error, config_error for weights that do not match, memory_error
 template <class Model>
 [[nodiscard]] Model load_as(const std::string& folder, const typename Model::config_type& sizes,
                             const typename Model::context_type& on = typename Model::context_type{}, const typename Model::options& options = {},
@@ -334,7 +327,7 @@ template <class Model>
   return model;
 }
 
-/// A model from a Hugging Face folder, with the config of its config.json, or from a GGUF file.
+/// A model with config and weights of a folder or GGUF file.
 ///   throws  file_error, config_error, memory_error
 template <class Model>
 [[nodiscard]] Model load_pretrained(pretrained_tag<Model>, const std::string& folder,
@@ -344,7 +337,7 @@ template <class Model>
   return load_as<Model>(folder, sizes_of(config, Model::family_of(config)), on, options);
 }
 
-/// A model from one file of GGUF, llm.c or llama2.c, which also contain the model config.
+/// A model of a GGUF, llm.c or llama2.c file, with its config.
 ///   throws  file_error, config_error, memory_error
 template <class Model>
 [[nodiscard]] Model load_model_file(const std::string& path, const typename Model::context_type& on = typename Model::context_type{},
@@ -358,51 +351,47 @@ template <class Model>
   return model;
 }
 
-/// The settings that tell which family a folder contains. (load_model finds this by the tag.)
+/// Settings that tell a folder's family; found by tag from load_model.
 ///   throws  file_error, config_error
 template <class Any>
 [[nodiscard]] json_settings pretrained_settings(pretrained_tag<Any>, const std::string& folder) {
   return read_config(folder);
 }
 
-/// Options for writing a folder.
+/// Options of save_pretrained.
 struct save_options {
-  std::size_t shard_bytes = 5'000'000'000;  ///< maximum size of a weight file
-  /// Folder or file from which tokenizer files are copied. config.json and generation_config.json then get its begin, end and padding token:
-  /// align_special_tokens.
+  std::size_t shard_bytes = 5'000'000'000;  ///< maximum per file
+  /// Source of tokenizer files; begin, end and padding tokens in config.json and generation_config.json follow it: align_special_tokens.
   std::string tokenizer_from{};
-  /// Folder or name of the model that this one was trained from: the model card names it, and from a folder come the generation settings and
-  /// special tokens that config.json does not mention. Empty: generation settings come from the tokenizer's folder.
+  /// Folder or name of the original model, for the model card; a folder gives generation settings and decides absent special tokens. Empty: generation
+  /// settings come from the tokenizer's folder.
   std::string base_model{};
-  /// With several ranks, the first writes everything, and the others send it their parts. Otherwise each rank writes its own part if
-  /// all share a file system.
+  /// The first rank writes all, others send. false: ranks write their parts if they share a file system.
   bool one_writer = false;
 };
 
-/// Copies a tokenizer's files: all of a folder's, or the one given file (under the name that it has in folders), with those beside it that name
-/// its tokens; of a GGUF file those that its tokenizer, if it has one, stands for (write_gguf_tokenizer). What was copied is loaded as what it was copied from.
+/// Copies a folder's tokenizer files, or one file (renamed as in folders) with files next to it that name tokens, or files for a GGUF file's tokenizer
+/// (write_gguf_tokenizer). The copy loads as the original.
 void copy_tokenizer(const std::string& from, const std::string& to);
 
 namespace detail {
 
-/// Before a save writes anything: all tokens of the tokenizer whose files it copies are in the model's vocabulary, except added ones: models are published with
-/// a padding token beyond it (<pad> of LLaMA 2). Files that cannot be read are copied unseen: whoever loads the tokenizer refuses them.
+/// Before saving: the tokenizer's tokens are in the vocabulary, except added ones (LLaMA 2's <pad> is published beyond it). Unreadable files are copied
+/// unchecked.
 ///   throws  config_error
 void require_tokenizer_fits(const std::string& folder, const std::string& tokenizer_from, std::size_t vocab_size);
-/// Before a save writes a config.json: the folder's own, if it can be read, describes the same family.
-///   model_type   empty: what is saved is no whole model, and there must be no model
-///   throws  config_error
+/// Before saving: a readable config.json of the folder has the same family.
+///   model_type  empty: no entire model is saved, and none may be there
+///   throws      config_error
 void require_same_family(const std::string& folder, std::string_view model_type);
 
-/// The generation_config.json of a folder; empty if there is none, or it is malformed.
+/// generation_config.json; empty if missing or malformed.
 [[nodiscard]] json_settings generation_settings(const std::string& folder);
 
-/// Sets special tokens to the model's own, unless the folder's config.json has the same ones: what its generation_config.json says then stays,
-/// such as further tokens that end a text.
+/// Sets special tokens, unless the folder's config.json has the same: generation_config.json then stays, as with further stop tokens.
 void set_generation_token(json_settings& generation, const char* key, const std::vector<token>& own, const std::string& folder);
 
-/// The generation_config.json of a model: sampling settings (do_sample, temperature, ...) from the folder that it comes from, if any,
-/// and the model's special tokens.
+/// generation_config.json: sampling settings of the original folder, if any, and the model's special tokens.
 template <class Sizes>
 [[nodiscard]] std::string generation_text(const Sizes& sizes, const std::string& from) {
   json_settings generation = generation_settings(from);
@@ -413,16 +402,15 @@ template <class Sizes>
   return generation.text();
 }
 
-/// Makes the texts of a config.json and a generation_config.json agree with the tokenizer in a folder. Empty texts stay empty.
+/// Makes both texts agree with the folder's tokenizer. Empty texts stay empty.
 void align_texts(const std::string& folder, std::string& config, std::string& generation);
 
-/// Erases special tokens that are null, unless the folder's config.json has the key.
+/// Erases null special tokens unless the folder's config.json has the key.
 void leave_out_absent_tokens(json_settings& config, const std::string& folder);
 
 }  // namespace detail
 
-/// The config.json of a model. A special token that the model lacks is null, so that no reader uses a default; but where the folder it was trained
-/// from (`base_model`) does not have the key, it is left out here too.
+/// config.json. A missing special token is null, so that readers use no default; absent if the original folder (`base_model`) lacks the key.
 template <class Model>
 [[nodiscard]] std::string config_text(const Model& model, const std::string& base_model = {}) {
   const auto& family = model.family_info();
@@ -431,7 +419,7 @@ template <class Model>
   else config.set("architectures", std::vector<std::string>{family.architecture});
   config.set("model_type", family.model_type);
   family.write(model.config(), config);
-  if constexpr (detail::has_score_head<Model>) {  // of one label
+  if constexpr (detail::has_score_head<Model>) {  // with one label
     const auto names = config.new_object(), numbers = config.new_object();
     names->set("0", "LABEL_0");
     numbers->set("LABEL_0", std::size_t{0});
@@ -451,7 +439,7 @@ template <class Model>
 
 namespace detail {
 
-/// The Hub's pipeline tag of a model: known for models that generate.
+/// Hub tag, for generating models.
 template <class Model>
 [[nodiscard]] constexpr const char* pipeline_of() {
   return has_score_head<Model> ? "text-classification" : requires(const Model& model) { model.config().eos; } ? "text-generation" : "";
@@ -461,11 +449,11 @@ template <class Model>
 
 namespace detail {
 
-/// Whether a save goes to a GGUF file.
+/// Saves to a GGUF file.
 [[nodiscard]] inline bool is_gguf_path(std::string_view path) { return path.ends_with(".gguf"); }
 
-/// Saves a model or adapter as a GGUF file, with its own dtype.
-///   throws  config_error for a model that has no such files; what save_gguf throws
+/// Saves a model or adapter as GGUF in its dtype.
+///   throws  config_error for a model without such files; as save_gguf
 template <class Model>
 void save_to_gguf(const Model& model, const std::string& path, const std::string& tokenizer_from) {
   using dtype = typename Model::compute;
@@ -475,11 +463,9 @@ void save_to_gguf(const Model& model, const std::string& path, const std::string
 
 }  // namespace detail
 
-/// Writes a Hugging Face folder, or a GGUF file if the name ends in .gguf (save_gguf). A folder has config.json, weights, generation_config.json, tokenizer
-/// files, and a model card (README.md) if there is none. Every file is replaced by one rename, the weights last and all at once. To survive a kill at any
-/// instant use checkpoints, which are whole folders.
-///   throws  config_error when the folder holds a model of another family, or the tokenizer has tokens that the vocabulary lacks: nothing is written then;
-///           file_error
+/// Writes a Hugging Face folder, or a GGUF file for a name that ends in .gguf (save_gguf): config.json, weights, generation_config.json, tokenizer files, and
+/// README.md if missing. Each file is replaced by one rename, weights last and together. Checkpoints survive a kill at any instant; this does not.
+///   throws  config_error before writing when the folder has another family's model or the vocabulary lacks tokens; file_error
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Model& model, const std::string& folder,
                                                                         const save_options& options = {}) {
@@ -496,7 +482,7 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
   std::string config = config_text(model, options.base_model), generation;
-  if constexpr (requires { model.config().eos; } && !detail::has_score_head<Model>)  // generative models only
+  if constexpr (requires { model.config().eos; } && !detail::has_score_head<Model>)  // generating models
     generation = detail::generation_text(model.config(), options.base_model.empty() ? options.tokenizer_from : options.base_model);
   if (!options.tokenizer_from.empty()) detail::align_texts(folder, config, generation);
   if (!generation.empty()) write_file(folder + "/generation_config.json", generation);

@@ -1,4 +1,4 @@
-// Definitions of pretrained.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of pretrained.hpp.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Names of embeddings and of heads in files of the families that may tie them.
+/// Embeddings and heads in files of families that may tie them.
 inline constexpr std::array<std::string_view, 6> embedding_tensors{"model.embed_tokens.weight",
                                                                     "transformer.wte.weight",
                                                                     "transformer.word_embeddings.weight",
@@ -59,14 +59,14 @@ inline constexpr std::array<std::string_view, 6> embedding_tensors{"model.embed_
 inline constexpr std::array<std::string_view, 4> head_tensors{"lm_head.weight", "output.weight", "transformer.output_layer.weight",
                                                                "cls.predictions.decoder.weight"};
 
-/// Whether a folder's weights have a head that differs from the embedding. Weights that cannot be read have none: their reader says why.
+/// The head differs from the embedding; false if weights cannot be read, which their reader reports.
 [[nodiscard]] inline bool has_head_apart(const std::string& folder) {
   try {
     const weight_folder weights(folder);
     const auto first = [&](const auto& names) -> const file_tensor* {
       for (const std::string_view name : names) {
         if (const file_tensor* found = weights.find(name)) return found;
-        if (const std::size_t dot = name.find('.'); name.find('.', dot + 1) != std::string_view::npos)  // files of the base model alone
+        if (const std::size_t dot = name.find('.'); name.find('.', dot + 1) != std::string_view::npos)  // base model alone
           if (const file_tensor* found = weights.find(name.substr(dot + 1))) return found;
       }
       return nullptr;
@@ -100,13 +100,13 @@ XTRAIN_INLINE json_settings read_config(const std::string& folder) {
   json_settings config(read_json(path), path);
   if (const json& given = config.object(); !(given.contains("tie_word_embeddings") && given["tie_word_embeddings"] == false) && detail::has_head_apart(folder))
     config.set("tie_word_embeddings", false);
-  (void)generation_stop_tokens(folder);  // a file that cannot be read is found now, not when the trained model is saved
+  (void)generation_stop_tokens(folder);  // find an unreadable file now, not when saving
   return config;
 }
 
 namespace detail {
 
-/// The generation_config.json of a folder, as transformers reads it; empty if there is none.
+/// As transformers reads it; empty if missing.
 ///   throws  file_error if it is not JSON, config_error if it is no object
 [[nodiscard]] inline json_settings read_generation_settings(const std::string& folder) {
   const std::string path = folder + "/generation_config.json";
@@ -129,7 +129,7 @@ XTRAIN_INLINE std::shared_ptr<const tensor_source> open_weights(const std::strin
 
 namespace detail {
 
-/// Whether one letter was changed, left out, added, or swapped with the next.
+/// One letter changed, omitted, added, or swapped with the next.
 [[nodiscard]] inline bool is_misspelt(std::string_view given, std::string_view meant) {
   const auto same = std::mismatch(given.begin(), given.end(), meant.begin(), meant.end());
   const std::string_view a(same.first, given.end()), b(same.second, meant.end());
@@ -169,11 +169,11 @@ inline constexpr std::array<const char*, 9> tokenizer_files{
 
 namespace detail {
 
-/// The name that a folder's readers know a tokenizer's only file by, from its contents where its own name does not say it.
+/// Name of a single tokenizer file in folders, by contents if its name does not tell.
 [[nodiscard]] inline std::string name_in_folder(const std::string& name, std::string_view text) {
   if (name.ends_with(".model")) return "tokenizer.model";
   if (name.ends_with(".tiktoken")) return name;
-  if (text.size() > 2 && text[0] == '\n' && text[2] == '\n') return "tokenizer.model";  // SentencePiece: a list of pieces in protobuf
+  if (text.size() > 2 && text[0] == '\n' && text[2] == '\n') return "tokenizer.model";  // protobuf: a list of pieces
   if (const std::size_t first = text.find_first_not_of(" \t\r\n"); first != std::string_view::npos && text[first] == '{')
     return name.ends_with("vocab.json") ? name : "tokenizer.json";
   const std::string_view line = text.substr(0, std::min(text.find('\n'), text.size()));
@@ -186,8 +186,7 @@ namespace detail {
 
 namespace detail {
 
-/// Names the class in the tokenizer_config.json of a copied tokenizer if no file of the original does: otherwise the model_type of the config.json that lies
-/// beside the copy would decide which steps of tokenizer.json count.
+/// Names the class in the copy's tokenizer_config.json if no original file does: else the copy's config.json would decide the steps by model_type.
 inline void keep_tokenizer_class(const std::string& from, const std::string& to) {
   const std::string steps_path = to + "/tokenizer.json", path = to + "/tokenizer_config.json", model_path = from + "/config.json";
   if (!file_exists(steps_path)) return;
@@ -198,12 +197,12 @@ inline void keep_tokenizer_class(const std::string& from, const std::string& to)
   const json cut = member(steps, "pre_tokenizer");
   const bool bytes = member(cut, "type") == "ByteLevel" && member(cut, "add_prefix_space") != false;
   const bool bert = member(member(steps, "normalizer"), "type") == "BertNormalizer";
-  if (!bytes && !bert) return;  // the steps that a class changes
+  if (!bytes && !bert) return;  // steps that a class changes
   std::string name = member(model, "tokenizer_class").is_string() ? member(model, "tokenizer_class").get<std::string>() : std::string();
   if (const json type = member(model, "model_type"); name.empty() && type.is_string())
     if (const std::string_view own = class_of_model_type(type.get<std::string>()); !own.empty()) name = concat(own, "Tokenizer");
   config["tokenizer_class"] = name.empty() ? "PreTrainedTokenizerFast" : name;
-  if (name.empty() && bytes) config["add_prefix_space"] = true;  // as in transformers 4
+  if (name.empty() && bytes) config["add_prefix_space"] = true;  // as transformers 4
   write_file(path, config.dump(2) + "\n");
 }
 
@@ -234,21 +233,21 @@ XTRAIN_INLINE void copy_tokenizer(const std::string& from, const std::string& to
   }
   for (const char* name : tokenizer_files)
     if (file_exists(from + "/" + name)) copy(from + "/" + name, name);
-  // chat templates for tools and the like, which transformers writes beside chat_template.jinja
+  // further chat templates, which transformers writes next to chat_template.jinja
   if (const std::string more = "additional_chat_templates"; is_directory(concat(from, "/", more)))
     for (const std::string& name : names_in(concat(from, "/", more)))
       if (name.ends_with(".jinja")) {
-        fs::create_directories(concat(to, "/", more), same);  // a failure is that of the next line
+        fs::create_directories(concat(to, "/", more), same);  // the next line reports a failure
         copy(concat(from, "/", more, "/", name), concat(more, "/", name));
       }
-  for (const std::string& name : names_in(from))  // files of token ranks and SentencePiece models have varying names
+  for (const std::string& name : names_in(from))  // files of ranks and SentencePiece models have various names
     if (name.ends_with(".tiktoken") || (name.ends_with(".model") && name != "tokenizer.model")) copy(from + "/" + name, name);
   detail::keep_tokenizer_class(from, to);
 }
 
 namespace detail {
 
-/// One more than the greatest number of a token in a tokenizer's files; 0: not known.
+/// Greatest id + 1; 0: unknown.
 struct token_counts {
   std::size_t vocabulary = 0;  ///< without added tokens
   std::size_t all = 0;
@@ -264,7 +263,7 @@ struct token_counts {
     if (texts.is_object())
       for (const auto& one : texts.items()) add_number(one.value());
   };
-  const auto add_lines = [&](std::string_view text, bool ranks) {  // WordPiece: a token; token ranks: a token and its number
+  const auto add_lines = [&](std::string_view text, bool ranks) {  // WordPiece: a token; ranks: a token and its id
     for (std::size_t line = 0; !text.empty(); ++line) {
       const std::string_view one = text.substr(0, text.find('\n'));
       std::size_t id = line;
@@ -301,7 +300,7 @@ struct token_counts {
     } else if (const json& images = member(settings, "num_image_tokens"); kind == "tokenizer.model" && (images.is_null() || images == 0)) {
       try {
         if (const std::size_t pieces = read_sentencepiece(mapped_file(path).text(), path).pieces.size(); pieces > 0) add(pieces - 1);
-      } catch (const error&) {  // ranks of tokens, or damaged
+      } catch (const error&) {  // ranks, or damaged
         add_lines(mapped_file(path).text(), true);
       }
     }
@@ -312,7 +311,7 @@ struct token_counts {
     if (count == 0)
       for (const std::string& name : names_in(from))
         if (name.ends_with(".tiktoken") || name.ends_with(".model")) add_file(in_folder(name.c_str()), name.ends_with(".model") ? "tokenizer.model" : name);
-  } else if (from.ends_with("merges.txt")) {  // beside gpt2-merges.txt is gpt2-vocab.json
+  } else if (from.ends_with("merges.txt")) {  // gpt2-merges.txt has gpt2-vocab.json
     if (const std::string path = from.substr(0, from.size() - std::string_view("merges.txt").size()) + "vocab.json"; file_exists(path))
       add_file(path, "vocab.json");
   } else {
@@ -364,7 +363,7 @@ XTRAIN_INLINE json_settings generation_settings(const std::string& folder) {
   }
 }
 
-/// The config.json of a folder; null if there is none, or it is malformed: a save goes on without it.
+/// Null if missing or malformed: saving goes on.
 [[nodiscard]] inline json base_config(const std::string& folder) {
   const std::string path = folder + "/config.json";
   if (folder.empty() || !file_exists(path)) return {};

@@ -1,4 +1,4 @@
-// Definitions of quantized_weights.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of quantized_weights.hpp.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Whether the name has a block's index in it: "model.layers.0.mlp.up_proj.weight".
+/// With a block index, as "model.layers.0.mlp.up_proj.weight".
 [[nodiscard]] inline bool is_in_block(std::string_view name) {
   for (std::size_t dot = 0; dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
     const std::string_view part = name.substr(dot == 0 ? 0 : dot + 1);
@@ -31,7 +31,7 @@ namespace detail {
   return false;
 }
 
-/// Calls use(index of its first element, distance between its elements) for each group of a tensor's elements.
+/// use(index of the first element, stride) per group.
 template <class Use>
 void for_each_weight_group(const file_tensor& tensor, bool transposed, std::size_t group, Use&& use) {
   const std::size_t inputs = tensor.shape[transposed ? 0 : 1], outputs = tensor.shape[transposed ? 1 : 0];
@@ -43,7 +43,7 @@ template <class T>
 [[nodiscard]] std::vector<T> all_numbers(const file_tensor& tensor) {
   std::vector<T> values(tensor.size());
   read_numbers<T>(tensor, 0, values);
-  for (std::size_t i = 0; i < values.size(); ++i)  // an integer cannot tell that its weight was NaN
+  for (std::size_t i = 0; i < values.size(); ++i)  // an integer cannot represent NaN
     require<data_error>(std::isfinite(static_cast<accumulate_t<T>>(values[i])), "quantized weights: weights must be finite; '", tensor.name, "' has ",
                         static_cast<double>(static_cast<accumulate_t<T>>(values[i])), " at ", i);
   return values;
@@ -93,7 +93,7 @@ XTRAIN_INLINE std::vector<tensor_to_write> packed_in_four_bits(const file_tensor
   const std::size_t outputs = tensor.shape[0], inputs = tensor.shape[1], groups = inputs / how.group_size;
   require<config_error>(inputs % 8 == 0, "quantized weights: inputs of packed weights must be a multiple of 8; '", tensor.name, "' has ", inputs);
   const std::string module = tensor.name.substr(0, tensor.name.size() - std::string_view(".weight").size());
-  // calls use(first element, numbers of the group) for every group
+  // use(first element, numbers) per group
   const auto for_each_group = [&tensor, how](std::vector<float>& values, const auto& use) {
     detail::for_each_weight_group(tensor, false, how.group_size, [&](std::size_t first, std::size_t) {
       const auto [smallest, largest] = std::minmax_element(&values[first], &values[first] + how.group_size);

@@ -1,4 +1,4 @@
-// Definitions of rewrite.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of rewrite.hpp.
 #pragma once
 
 #include <algorithm>
@@ -21,10 +21,10 @@ namespace xtrain {
 
 namespace detail {
 
-/// Number of elements converted at a time.
+/// Elements converted at a time.
 inline constexpr std::size_t numbers_of_a_piece = std::size_t{1} << 16;
 
-/// Calls use(T{}) for the type of a dtype name: "BF16".
+/// use(T{}) for a dtype's name: "BF16".
 template <class Use>
 void with_number(std::string_view name, Use&& use) {
   if (name == "F32") return use(float{});
@@ -34,7 +34,7 @@ void with_number(std::string_view name, Use&& use) {
   fail<config_error>("dtype must be F64, F32, F16 or BF16 to be converted to; given ", name);
 }
 
-/// Calls use(first, count) for every piece of a tensor.
+/// use(first, count) per piece.
 template <class Use>
 void for_each_piece(const file_tensor& tensor, Use&& use) {
   const std::size_t all = tensor.size();

@@ -1,6 +1,6 @@
-// safetensors files: memory-mapped for reading, the header fully validated; written atomically.
+// safetensors files: memory-mapped and validated; written atomically.
 //
-// Layout: u64 length of the header, little-endian; the header, JSON; then the tensors' bytes, without gaps.
+// Layout: u64 header length, little-endian; header in JSON; tensors' bytes without gaps.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,6 @@ class safetensors_file {
 
   [[nodiscard]] const std::vector<file_tensor>& tensors() const { return tensors_; }
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// Null when there is no tensor of that name.
   [[nodiscard]] const file_tensor* find(std::string_view name) const;
   [[nodiscard]] const std::string& path() const { return file_.path(); }
 
@@ -49,15 +48,15 @@ class safetensors_file {
   std::map<std::string, std::string> metadata_;
 };
 
-/// A tensor to be written: its bytes are produced in pieces when they are needed.
+/// Bytes are produced in pieces when needed.
 struct tensor_to_write {
   std::string name{};
   std::string dtype{};
   std::vector<std::size_t> shape{};
   std::size_t bytes = 0;
-  /// Calls sink(data, size) with the bytes, in order.
+  /// sink(data, size), in order.
   std::function<void(const std::function<void(const void*, std::size_t)>& sink)> produce{};
-  /// For ranks that write a file together: calls sink(first byte, data, size) with the bytes of the tensor that this rank writes.
+  /// Ranks that write together: sink(first byte, data, size) for this rank's bytes.
   std::function<void(const std::function<void(std::size_t, const void*, std::size_t)>& sink)> produce_own{};
 };
 
@@ -66,26 +65,25 @@ namespace detail {
 /// Widest dtype first, then by name.
 void sort_as_written(std::vector<tensor_to_write>& tensors);
 
-/// Runs on a rank while another writes the file: takes part in gathering the tensors, one after the other.
+/// While another rank writes: helps gather tensors in order.
 void produce_for_another(std::vector<tensor_to_write> tensors);
 
 }  // namespace detail
 
 namespace detail {
 
-/// Everything before the tensors' bytes.
+/// All before the tensors' bytes.
 ///   throws  file_error
 [[nodiscard]] std::string safetensors_header(const std::string& path, const std::vector<tensor_to_write>& sorted,
                                                     const std::map<std::string, std::string>& metadata);
 
-/// Writes the tensors' bytes in order, then commits the file.
+/// Writes bytes in order, then commits.
 void write_tensors(atomic_file& file, const std::string& path, const std::vector<tensor_to_write>& sorted);
 
 }  // namespace detail
 
-/// Writes a file atomically. Tensors are ordered as by the format's reference implementation: widest dtype first, then by
-/// name.
-///   throws  file_error; the previous file of that name is then untouched
+/// Writes atomically, in the reference implementation's order: widest dtype first, then by name.
+///   throws  file_error; an existing file is then unchanged
 void write_safetensors(const std::string& path, std::vector<tensor_to_write> tensors,
                               const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 

@@ -1,4 +1,4 @@
-// Definitions of safetensors.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of safetensors.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Parameters as tensors of a file, and the ranks that write it together.
+// Parameters as tensors of a file that ranks write together.
 #pragma once
 
 #include <concepts>
@@ -20,7 +20,7 @@
 
 namespace xtrain::detail {
 
-/// A strategy of several ranks that tells what each rank stores, so they can write a file together.
+/// A strategy that tells what each rank stores: ranks can write together.
 template <class Strategy, class Store>
 concept tells_what_is_kept = requires(Strategy& state, const Store& store, const typename Store::entry& entry) {
   { state.kept(store, entry, std::size_t{}) } -> std::same_as<stored_range>;
@@ -63,7 +63,7 @@ template <class Model, class Entry>
   using strategy = std::remove_cvref_t<decltype(model.parallel())>;
   if constexpr (tells_what_is_kept<strategy, typename Model::store>)
     tensor.produce_own = [&model, &entry, produce = tensor.produce](const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
-      if (entry.spec.blocks_in_files) {  // small, with zeros that no rank stores: all ranks collect it, the first writes it
+      if (entry.spec.blocks_in_files) {  // small, with zeros that no rank stores: all ranks collect, the first writes
         std::vector<std::byte> all;
         produce([&](const void* data, std::size_t size) {
           const auto* bytes = static_cast<const std::byte*>(data);
@@ -81,8 +81,7 @@ template <class Model, class Entry>
   return tensor;
 }
 
-/// When several ranks train one model, the first creates the files; all write them, or the first writes and the others help
-/// gather. They continue when all have reached wait_for_all().
+/// The first rank creates files; all write, or help gather. They meet in wait_for_all().
 template <class Model>
 class saving_ranks {
  public:
@@ -95,7 +94,7 @@ class saving_ranks {
   [[nodiscard]] bool writes() const { return model_->parallel().everyone().rank() == 0; }
   /// Null: the first rank writes alone.
   [[nodiscard]] file_writers* together() const { return together_.get(); }
-  /// The last call of each rank, unless an exception was thrown before.
+  /// Last call of each rank, unless it threw.
   void wait_for_all() const { model_->parallel().everyone().barrier(); }
 
  private:

@@ -1,4 +1,4 @@
-// Values of described settings, written to JSON and read from it.
+// Described settings to and from JSON.
 #pragma once
 
 #include <string>
@@ -11,21 +11,21 @@
 
 namespace xtrain {
 
-/// Which settings are written: those that are compared on resume, or all.
+/// Settings compared on resume, or all.
 enum class written_settings : bool { compared, all };
 
-/// Writes settings by their full names. A full name that `to` has already is preceded by `axis` and an underscore: optimizer_epsilon.
+/// Writes settings by full name, or axis_name if `to` has the full name: optimizer_epsilon.
 void write_settings(json_settings& to, const std::vector<setting_entry>& settings, std::string_view axis, written_settings which = written_settings::compared);
 
-/// Sets members to what `given`, an object, has under their names; every name in it must be the name of a setting.
-///   where   names the object in errors
-///   throws  config_error for an unknown name, and for a value of another type or outside the setting's range
+/// Sets members from the object `given`; all its names must be settings.
+///   where   object, for errors
+///   throws  config_error for an unknown name, another type, or a value out of range
 void read_settings(const std::vector<setting_entry>& settings, const json& given, const std::string& where);
 
-/// The settings of a part of a run description.
+/// Settings of a part of a run description.
 [[nodiscard]] std::vector<setting_entry> settings_of_part(const std::vector<setting_entry>& settings, std::string_view part);
 
-/// What a number in the range is: "a positive number".
+/// Of the range: "a positive number".
 [[nodiscard]] const char* text_of_range(setting_range range, bool is_whole);
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Definitions of setting_values.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of setting_values.hpp.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +53,7 @@ inline void write_settings(json_settings& to, const std::vector<setting_entry>& 
     if (one.is_list || sharing > 1) to.set(key.c_str(), std::move(values));
     else to.set(key.c_str(), std::move(values[0]));
   }
-  for (const setting_entry& one : settings) {  // after the settings of this config, so that these have their full names
+  for (const setting_entry& one : settings) {  // after this config's settings, which get their full names
     if (one.type() != setting_type::config || !is_written(one)) continue;
     if (one.about.part.empty()) write_settings(to, one.inner, axis, which, concat(before, one.full_name(), one.about.full_name.empty() ? "_" : ""));
     else write_settings(to, one.inner, one.about.part, which, before);
@@ -78,7 +78,7 @@ XTRAIN_INLINE const char* text_of_range(setting_range range, bool is_whole) {
 
 namespace detail {
 
-/// `whole`: the value that `given` is part of.
+/// `given` is part of `whole`.
 inline void read_setting(const setting_entry& to, std::size_t i, const json& given, const json& whole, const std::string& where) {
   const auto must_be = [&](bool holds, const auto&... what) {
     require<config_error>(holds, where, ".", to.about.name, ": must be ", what..., "; given ", whole.dump(-1, ' ', false, json::error_handler_t::replace));

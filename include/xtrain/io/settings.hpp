@@ -1,4 +1,3 @@
-// Settings of a config.json, with type checks and aliases.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +14,17 @@
 
 namespace xtrain {
 
-/// What a reader of settings has asked for: every setting with all its aliases, and the same of nested objects.
+/// Settings asked for, with aliases, also in nested objects.
 struct asked_settings {
   std::vector<std::vector<std::string>> names{};
   std::map<std::string, std::shared_ptr<asked_settings>> inner{};
 };
 
-/// An object of named settings, to read from or write to. Several names are names of one setting: where more than one is present, the values
-/// must be equal (an empty object counts as missing beside another). null counts as missing.
+/// Named settings, read or written. Values under several names of a setting must be equal; null is missing, as is an empty object with another value.
 class json_settings final : public named_settings {
  public:
   json_settings();
-  /// `who` names the file in errors.
+  /// `who`: for errors.
   ///   throws  config_error unless `object` is an object
   json_settings(json object, std::string who);
   json_settings(const json_settings& from);
@@ -44,13 +42,13 @@ class json_settings final : public named_settings {
   [[nodiscard]] XTRAIN_HEADER_INLINE double number_or(double otherwise, names keys) const override;
   [[nodiscard]] XTRAIN_HEADER_INLINE bool flag_or(bool otherwise, names keys) const override;
   [[nodiscard]] XTRAIN_HEADER_INLINE std::string text_or(const std::string& otherwise, names keys) const override;
-  /// One token or a list of tokens; empty when missing.
+  /// One token or a list; empty when missing.
   [[nodiscard]] XTRAIN_HEADER_INLINE std::vector<token> tokens(names keys) const override;
-  /// A token, which may be negative; `otherwise` when missing, nullopt when it is null.
+  /// May be negative; `otherwise` when missing, nullopt for null.
   [[nodiscard]] XTRAIN_HEADER_INLINE std::optional<token> token_or(std::optional<token> otherwise, const char* key) const override;
-  /// A list of strings; empty when missing.
+  /// Empty when missing.
   [[nodiscard]] XTRAIN_HEADER_INLINE std::vector<std::string> texts(names keys) const override;
-  /// A nested object; empty when missing.
+  /// Nested object; empty when missing.
   [[nodiscard]] json_settings inner(names keys) const;
 
   [[nodiscard]] XTRAIN_HEADER_INLINE std::unique_ptr<named_settings> object_at(names keys) const override;
@@ -68,24 +66,23 @@ class json_settings final : public named_settings {
   [[nodiscard]] XTRAIN_HEADER_INLINE std::unique_ptr<named_settings> new_object() const override;
   XTRAIN_HEADER_INLINE void set_object(const char* key, const named_settings& object) override;
   XTRAIN_HEADER_INLINE void set_null(const char* key) override;
-  /// null where there is none, so that no reader uses a default
+  /// nullopt: null, so that readers use no default
   XTRAIN_HEADER_INLINE void set_token(const char* key, std::optional<token> value) override;
   XTRAIN_HEADER_INLINE void set_tokens(const char* key, const std::vector<token>& all) override;
   XTRAIN_HEADER_INLINE void erase(names keys) override;
 
   [[nodiscard]] XTRAIN_HEADER_INLINE const std::string& who() const override;
   [[nodiscard]] const json& object() const;
-  /// As a file holds it: JSON, indented.
+  /// Indented JSON.
   [[nodiscard]] std::string text() const;
 
-  /// From now on, appends the aliases of each setting that is read, here and in nested objects, to `asked`.
+  /// Records aliases of settings that are read, also in nested objects.
   void remember_names(std::shared_ptr<asked_settings> asked);
 
  private:
-  /// The first of them that is present and not null.
+  /// The first that is present and not null.
   [[nodiscard]] const json* find(names keys) const;
-  /// The value of one setting.
-  ///   throws  config_error when two of its names have different values
+  /// throws config_error when two names of the setting have different values
   [[nodiscard]] const json* value_of(names keys) const;
   [[nodiscard]] std::size_t as_size(const json& value, names keys) const;
 
@@ -94,7 +91,7 @@ class json_settings final : public named_settings {
   std::shared_ptr<asked_settings> asked_;
 };
 
-/// The settings in a JSON file.
+/// Of a JSON file.
 ///   throws  file_error, config_error unless it holds an object
 [[nodiscard]] json_settings read_settings(const std::string& path);
 

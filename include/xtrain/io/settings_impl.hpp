@@ -1,4 +1,4 @@
-// Definitions of settings.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of settings.hpp.
 #pragma once
 
 #include <algorithm>

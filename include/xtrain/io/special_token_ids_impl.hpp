@@ -1,4 +1,4 @@
-// Definitions of special_token_ids.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of special_token_ids.hpp.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// The numbers of texts in a tokenizer's files, each of which is read when it is needed.
+/// Ids of texts in tokenizer files, read when needed.
 class token_finder {
  public:
   ///   settings  tokenizer_config.json
@@ -49,7 +49,7 @@ class token_finder {
     if (const auto line = in_lines(text)) return line;
     return in_pieces(text);
   }
-  /// The text of a token as config files give it: a string, or an object with its content. Empty: neither.
+  /// A string, or an object's content; else empty.
   [[nodiscard]] static std::string text_of(const json& value) {
     if (value.is_string()) return value.get<std::string>();
     if (value.is_object() && value.contains("content") && value.at("content").is_string()) return value.at("content").get<std::string>();
@@ -57,7 +57,7 @@ class token_finder {
   }
 
  private:
-  /// Null: there is none, or it is not JSON.
+  /// Null if missing or not JSON.
   [[nodiscard]] json document(const char* name) const {
     const std::string path = concat(folder_, "/", name);
     return file_exists(path) ? lenient_json(mapped_file(path).text()) : json();
@@ -71,7 +71,7 @@ class token_finder {
     const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     return problem == std::errc{} && end == digits.data() + digits.size() && value >= 0 ? std::optional(value) : std::nullopt;
   }
-  /// Of BPE and WordPiece: {text: id}. Of Unigram: [[text, score]].
+  /// BPE, WordPiece: {text: id}; Unigram: [[text, score]].
   [[nodiscard]] static std::optional<token> in_vocabulary(const json& all, const std::string& text) {
     if (all.is_object() && all.contains(text)) return number(all.at(text));
     if (!all.is_array()) return {};
@@ -95,13 +95,13 @@ class token_finder {
   }
   [[nodiscard]] std::optional<token> in_pieces(const std::string& text) const {
     const std::string path = concat(folder_, "/tokenizer.model");
-    const auto before = settings_.find("num_image_tokens");  // ChatGLM: numbers before the pieces'
+    const auto before = settings_.find("num_image_tokens");  // ChatGLM: ids before the pieces
     if (!file_exists(path) || (before != settings_.end() && *before != 0)) return {};
     try {
       const sentencepiece_file model = read_sentencepiece(mapped_file(path).text(), path);
       for (std::size_t i = 0; i < model.pieces.size(); ++i)
         if (model.pieces[i].text == text) return static_cast<token>(i);
-    } catch (const error&) {  // ranks of tokens, or damaged
+    } catch (const error&) {  // ranks, or damaged
     }
     return {};
   }
@@ -110,7 +110,7 @@ class token_finder {
   const json& settings_;
 };
 
-/// The special tokens that a class of tokenizers has where its files do not mention them.
+/// A class's special tokens, where files have none.
 struct default_special_tokens {
   std::string_view name;  ///< without Tokenizer and Fast
   const char *bos, *eos, *pad;
@@ -124,11 +124,11 @@ inline constexpr std::array<default_special_tokens, 8> tokenizer_class_tokens{{{
                                                                                {"Gemma", "<bos>", "<eos>", "<pad>"},
                                                                                {"Cohere", "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<PAD>"}}};
 
-/// Whether a member of a config holds a token: the token itself, or a list of tokens.
+/// A config's member is the token, or a list with it.
 [[nodiscard]] inline bool holds_token(const json& value, token id) {
   return value.is_array() ? std::find(value.begin(), value.end(), json(id)) != value.end() : value == json(id);
 }
-/// A list that begins with a token; the others of a value follow.
+/// The token, then the value's others.
 [[nodiscard]] inline json with_token(token id, const json& others) {
   json all = json::array({id});
   for (const json& one : others.is_array() ? others : json::array({others}))

@@ -1,4 +1,3 @@
-// Tensors by name, independent of files and formats.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +17,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A tensor's name without the names of modules around a model or its parts: DistributedDataParallel's `module.` in front; anywhere torch.compile's
-/// `_orig_mod.`, and those of FSDP and of recomputation.
+/// Without wrappers' names: DistributedDataParallel's `module.` at the front; anywhere torch.compile's `_orig_mod.`, FSDP's and recomputation's.
 [[nodiscard]] inline std::string name_without_wrappers(std::string_view name) {
   std::string plain;
   for (bool first = true; !name.empty();) {
@@ -38,11 +36,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// The common interface of all formats. Names of wrappers around a model are left out (name_without_wrappers). The files stay mapped as long as the source
-/// exists; tensors are views of them, read in pieces with read_numbers.
+/// Interface of all formats. Names are without wrappers (name_without_wrappers). Tensors are views of files mapped while the source exists; see read_numbers.
 class tensor_source {
  public:
-  /// Null when there is no tensor of that name.
   [[nodiscard]] const file_tensor* find(std::string_view name) const {
     const auto at = tensors_.find(name);
     return at == tensors_.end() ? nullptr : at->second;
@@ -55,7 +51,6 @@ class tensor_source {
   tensor_source(tensor_source&&) = default;
   tensor_source& operator=(tensor_source&&) = default;
 
-  /// Opens a file of a format and keeps it open.
   template <class File>
   const File& keep(const std::string& path) {
     auto file = std::make_shared<const File>(path);
@@ -63,10 +58,10 @@ class tensor_source {
     files_.push_back(std::move(file));
     return kept;
   }
-  /// Keeps what tensors are views of.
+  /// Owner of viewed memory.
   void keep(std::shared_ptr<const void> kept) { files_.push_back(std::move(kept)); }
-  ///   where   the file or folder that holds it, for errors
-  ///   throws  file_error when there is one of that name
+  ///  where   its file or folder, for errors
+  ///   throws  file_error for a second tensor of that name
   void add(const file_tensor& tensor, const std::string& where) {
     const file_tensor* added = &tensor;
     if (std::string name = detail::name_without_wrappers(tensor.name); name != tensor.name) {
@@ -90,13 +85,13 @@ class tensor_source {
 
 namespace detail {
 
-/// What becomes of a checkpoint of DeepSpeed's ZeRO, whose weights are shared out among ranks.
+/// Advice for DeepSpeed ZeRO checkpoints, with weights sharded over ranks.
 inline constexpr std::string_view gather_zero =
     "DeepSpeed's ZeRO shares weights out among ranks; the checkpoint's own script gathers them: python zero_to_fp32.py CHECKPOINT OUTPUT";
 
 }  // namespace detail
 
-/// Refuses tensors without a number: DeepSpeed's ZeRO-3 saves such in place of weights that are on other ranks.
+/// Refuses empty tensors: DeepSpeed's ZeRO-3 saves them for other ranks' weights.
 ///   throws  file_error
 inline void require_numbers(const tensor_source& weights, const std::string& where) {
   std::size_t empty = 0;
@@ -110,7 +105,7 @@ inline void require_numbers(const tensor_source& weights, const std::string& whe
                    std::span<const std::size_t>(first->shape), ". ", detail::gather_zero);
 }
 
-/// Checks a tensor that is not loaded because the model has one parameter for it and another: a tied head that is stored beside the embedding.
+/// Checks a tied head that is stored with the embedding, its parameter.
 ///   throws  config_error
 inline void require_tied(const file_tensor& copy, const file_tensor& original, const std::string& where) {
   require<config_error>(same_values(copy, original), where, ": '", copy.name, "' must be equal to '", original.name,

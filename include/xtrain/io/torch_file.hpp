@@ -1,10 +1,10 @@
-// PyTorch files of tensors: .bin, .pt, .pth, as torch.save writes them now (a ZIP archive) and wrote them before 1.6.
+// PyTorch files: .bin, .pt, .pth of torch.save (a ZIP archive; before 1.6: legacy).
 //
-//   archive   <top>/data.pkl describes the tensors; <top>/data/<key> is a storage; <top>/byteorder, if it exists, says "little"
-//   legacy    five pickles (a magic number, a protocol version, system information, the tensors, the storages' keys), then, for each
-//             key in order, the number of elements in 8 bytes and the elements
+//   archive   <top>/data.pkl describes tensors; <top>/data/<key>: a storage; <top>/byteorder, if present: "little"
+//   legacy    five pickles (magic number, protocol version, system information, tensors, storage keys), then per key the number of elements in 8 bytes and
+//             the elements
 //
-// A tensor is a view of a storage: offset, shape, strides. Nothing that a pickle names is executed: see pickle.hpp.
+// A tensor is a view of a storage: offset, shape, strides. No code is executed: pickle.hpp.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A dtype with PyTorch's name and the name used in files.
+/// PyTorch's name and the file's.
 struct torch_dtype {
   std::string_view torch, file;
 };
@@ -46,7 +46,7 @@ inline constexpr std::array<torch_dtype, 13> torch_storages{{{"torch.FloatStorag
                                                               {"torch.ComplexFloatStorage", "C64"},
                                                               {"torch.UntypedStorage", "U8"},
                                                               {"torch.storage.UntypedStorage", "U8"}}};
-/// Dtypes of tensors in untyped storages, and other dtypes that a file of tensors may mention.
+/// Dtypes of untyped storages, and others that a file may mention.
 inline constexpr std::array<torch_dtype, 19> torch_types{{{"torch.float32", "F32"},
                                                            {"torch.float64", "F64"},
                                                            {"torch.float16", "F16"},
@@ -66,13 +66,13 @@ inline constexpr std::array<torch_dtype, 19> torch_types{{{"torch.float32", "F32
                                                            {"torch.float8_e8m0fnu", "F8_E8M0"},
                                                            {"torch.float8_e4m3fnuz", "F8_E4M3FNUZ"},
                                                            {"torch.float8_e5m2fnuz", "F8_E5M2FNUZ"}}};
-/// What rebuilds a tensor whose numbers are in the file.
+/// Rebuild tensors stored in the file.
 inline constexpr std::array<std::string_view, 7> torch_rebuilds{
     "torch._utils._rebuild_tensor",         "torch._utils._rebuild_tensor_v2",
     "torch._utils._rebuild_tensor_v3",      "torch._utils._rebuild_parameter",
     "torch._utils._rebuild_parameter_with_state", "torch._utils._rebuild_device_tensor_from_cpu_tensor",
     "torch._tensor._rebuild_from_type_v2"};
-/// What rebuilds other tensors, and why they cannot be read.
+/// Rebuild other tensors; why they cannot be read.
 struct torch_other_tensor {
   std::string_view function, why;
 };
@@ -82,13 +82,12 @@ inline constexpr std::array<torch_other_tensor, 5> torch_other_tensors{
      {"torch._utils._rebuild_qtensor", "it is quantized"},
      {"torch._utils._rebuild_wrapper_subclass", "it is of a subclass of torch.Tensor"},
      {"torch._utils._rebuild_device_tensor_from_numpy", "its numbers are numpy's"}}};
-/// What may stand beside tensors: what torch.load(weights_only=True) reads, and an empty bytes object, which it does not. Python 2's names of builtins are
-/// those of protocol 2.
+/// Allowed with tensors: as torch.load(weights_only=True), and an empty bytes object. Python 2's names of builtins are protocol 2's.
 inline constexpr std::array<std::string_view, 15> torch_values{
     "collections.OrderedDict", "collections.Counter",  "torch.Size",         "torch.device",     "torch.serialization._get_layout",
     "torch.Tensor",            "torch.nn.parameter.Parameter", "_codecs.encode",     "__builtin__.bytes", "__builtin__.bytearray",
     "__builtin__.set",         "__builtin__.complex",  "builtins.bytearray", "builtins.set",     "builtins.complex"};
-/// Dtypes, storages and schemes of quantization whose tensors cannot be read.
+/// Of tensors that cannot be read.
 inline constexpr std::array<std::string_view, 40> torch_unread_types{"torch.complex32",
                                                                       "torch.complex128",
                                                                       "torch.bcomplex32",
@@ -130,7 +129,7 @@ inline constexpr std::array<std::string_view, 40> torch_unread_types{"torch.comp
                                                                       "torch.QUInt2x4Storage",
                                                                       "torch.storage.TypedStorage"};
 
-/// All names that a file of tensors may mention.
+/// Allowed names.
 inline constexpr auto torch_names = [] {
   std::array<std::string_view, torch_rebuilds.size() + torch_other_tensors.size() + torch_values.size() + torch_unread_types.size() +
                                    torch_storages.size() + torch_types.size()>
@@ -147,17 +146,15 @@ inline constexpr auto torch_names = [] {
 
 }  // namespace detail
 
-/// The tensors of a PyTorch file; every tensor is within its storage and every storage within the file.
+/// Tensors of a PyTorch file, inside their storages, which are inside the file.
 ///
-/// Names. A tensor's name is the sequence of keys that lead to it, joined by dots; elements of lists and tuples by their index. If the
-/// outermost dictionary has a member 'state_dict', 'model_state_dict', 'model' or 'module' (tried in this order) that is a
-/// dictionary with tensors, the file's tensors are those in it, and the rest (such as optimizer state) is ignored. A file
-/// that is a single tensor names it 'tensor'.
+/// A name is the path of keys or indices, joined by dots. The first member 'state_dict', 'model_state_dict', 'model' or 'module' of the outermost dictionary
+/// that is a dictionary with tensors replaces the file; the rest (optimizer state) is ignored. A single tensor is 'tensor'.
 class torch_file {
  public:
   static constexpr std::size_t deepest = 64, longest_name = 1000, max_tensors = std::size_t{1} << 20;
 
-  /// Whether a file has a signature of torch.save.
+  /// Has a signature of torch.save.
   [[nodiscard]] static bool begins_as_one(std::string_view file) {
     return stored_zip::begins_as_one(file) || file.starts_with(legacy_magic);
   }
@@ -169,7 +166,6 @@ class torch_file {
   }
 
   [[nodiscard]] const std::vector<file_tensor>& tensors() const { return tensors_; }
-  /// Null when there is no tensor of that name.
   [[nodiscard]] const file_tensor* find(std::string_view name) const {
     const auto at = by_name_.find(name);
     return at == by_name_.end() ? nullptr : &tensors_[at->second];
@@ -183,20 +179,18 @@ class torch_file {
   /// PROTO 2, LONG1 of ten bytes: 0x1950a86a20f9469cfc6c, STOP.
   static constexpr std::string_view legacy_magic{"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15};
 
-  /// A storage as a reference in the pickle describes it.
+  /// As a pickle's reference describes it.
   struct storage {
     std::string_view key, dtype;
-    std::uint64_t count = 0;       ///< number of elements
-    std::string_view view_of{};    ///< legacy: the key of the storage that this is a view of
-    std::uint64_t view_begin = 0;  ///< legacy: the first element of the view in that storage
+    std::uint64_t count = 0;       ///< elements
+    std::string_view view_of{};    ///< legacy: key of the viewed storage
+    std::uint64_t view_begin = 0;  ///< legacy: first element in it
   };
 
   template <class... Parts>
   void check(bool holds, const Parts&... parts) const {
     require<file_error>(holds, file_.path(), ": not a PyTorch file of tensors: ", parts...);
   }
-
-  // Locating pickles and storages.
 
   void read_archive() {
     const stored_zip archive(file_);
@@ -279,9 +273,7 @@ class torch_file {
         check(machine[members.items[i + 1]].number == 1, "its numbers must be little-endian; they are not");
   }
 
-  // Storages and tensors.
-
-  /// ('storage', type, key, device, count), and in legacy files None or (key of the owning storage, begin, count).
+  /// ('storage', type, key, device, count); legacy also None or (key of the viewed storage, begin, count).
   [[nodiscard]] storage storage_of(const pickle& values, index at) const {
     const pickle_value& name = values[values[at].items.front()];
     const auto item = [&](std::size_t i) -> const pickle_value& { return values[name.items[i]]; };
@@ -304,7 +296,7 @@ class torch_file {
     return one;
   }
 
-  /// The value if it is a call of a function that rebuilds a tensor; null for every other value.
+  /// A call that rebuilds a tensor; else null.
   [[nodiscard]] static const pickle_value* tensor_call(const pickle& values, index at) {
     const pickle_value& value = values[at];
     if (value.is != kind::call) return nullptr;
@@ -313,7 +305,7 @@ class torch_file {
     return rebuilds ? &value : nullptr;
   }
 
-  /// A tensor that wraps another: a parameter, a tensor with attributes of Python's, one that was moved from its device.
+  /// Wrappers: a parameter, a tensor with Python attributes, one moved from its device.
   template <class BytesOf>
   [[nodiscard]] file_tensor make_tensor(const pickle& values, const pickle_value& call, const std::string& name, const BytesOf& bytes_of,
                                         std::size_t depth = 0) const {
@@ -343,14 +335,14 @@ class torch_file {
     return make_plain_tensor(values, function, arguments, name, bytes_of);
   }
 
-  /// The dtype in files of PyTorch's "torch.float32"; empty if tensors of it cannot be read.
+  /// The file's name of "torch.float32"; empty if unreadable.
   [[nodiscard]] static std::string_view dtype_named(std::string_view type) {
     for (const detail::torch_dtype& known : detail::torch_types)
       if (known.torch == type) return known.file;
     return {};
   }
 
-  /// _rebuild_tensor_v2(storage, offset, shape, strides, …); v3 has the dtype as its seventh argument.
+  /// _rebuild_tensor_v2(storage, offset, shape, strides, …); v3: dtype as seventh argument.
   template <class BytesOf>
   [[nodiscard]] file_tensor make_plain_tensor(const pickle& values, std::string_view function, const std::vector<index>& arguments,
                                               const std::string& name, const BytesOf& bytes_of) const {
@@ -376,7 +368,7 @@ class torch_file {
     return tensor;
   }
 
-  /// The elements of a tuple: a shape or strides.
+  /// A shape or strides.
   [[nodiscard]] std::vector<std::size_t> numbers_of(const pickle& values, index at, const std::string& name) const {
     check(values[at].is == kind::tuple, "'", name, "': shape and strides must be tuples");
     std::vector<std::size_t> numbers;
@@ -387,7 +379,7 @@ class torch_file {
     return numbers;
   }
 
-  /// The bytes of a storage: those stored under its key, or a part of them.
+  /// All bytes under its key, or a part.
   [[nodiscard]] std::span<const std::byte> part_of(const storage& from, std::string_view bytes) const {
     const std::uint64_t width = bits_of(from.dtype) / 8, all = bytes.size() / width;
     check(from.view_begin <= all && from.count <= all - from.view_begin, "storage '", from.key, "' must have ", from.count, " numbers of ",
@@ -395,7 +387,7 @@ class torch_file {
     return {reinterpret_cast<const std::byte*>(bytes.data()) + from.view_begin * width, static_cast<std::size_t>(from.count * width)};
   }
 
-  /// Sets the tensor's shape, and its bytes and layout within a storage.
+  /// Sets shape, bytes and layout in a storage.
   void place(file_tensor& tensor, std::vector<std::size_t> shape, const std::vector<std::size_t>& strides, std::uint64_t offset,
              std::span<const std::byte> storage_bytes) const {
     tensor.shape = std::move(shape);
@@ -403,12 +395,12 @@ class torch_file {
     check(given.size() == steps.size() && given.size() <= deepest, "'", tensor.name, "': must have a stride for every dim, and at most ",
           deepest, " dims; it has ", given.size(), " dims and ", steps.size(), " strides");
     const std::size_t width = bits_of(tensor.dtype) / 8, room = storage_bytes.size() / width;
-    std::size_t count = 1, last = 0;  // number of elements, and the index of the last one
+    std::size_t count = 1, last = 0;  // number of elements, index of the last
     bool in_order = true, overflow = false, empty = false;
     for (std::size_t d = given.size(); d-- > 0;) {
       in_order = in_order && (given[d] == 1 || steps[d] == count);
       empty = empty || given[d] == 0;
-      const std::size_t dim = std::max<std::size_t>(given[d], 1);  // the other dims of an empty tensor must be valid, too
+      const std::size_t dim = std::max<std::size_t>(given[d], 1);  // an empty tensor's other dims must be valid
       std::size_t reach = 0;
       overflow = overflow || __builtin_mul_overflow(dim - 1, steps[d], &reach) || __builtin_add_overflow(last, reach, &last) ||
                  __builtin_mul_overflow(count, dim, &count);
@@ -453,7 +445,7 @@ class torch_file {
     return {};
   }
 
-  /// Whether a value is a dictionary in which a key has another value than False.
+  /// A dictionary with a value other than False for the key.
   [[nodiscard]] static bool is_true(const pickle& values, index at, std::string_view key) {
     const std::optional<index> found = values[at].is == kind::dictionary ? member(values, at, key) : std::nullopt;
     return found && !(values[*found].is == kind::truth && values[*found].number == 0);
@@ -463,7 +455,7 @@ class torch_file {
     return value.is == kind::dictionary || value.is == kind::list || value.is == kind::tuple;
   }
 
-  /// Whether a value contains tensors, at any depth. Every value is visited once.
+  /// Contains tensors at any depth; visits values once.
   bool holds_tensors(const pickle& values, index at, std::size_t depth) {
     const pickle_value& value = values[at];
     if (!is_container(value)) return tensor_call(values, at) != nullptr;
@@ -478,7 +470,7 @@ class torch_file {
     return any;
   }
 
-  /// Adds the tensors of a value that contains some. `name` is the path to it, unchanged on return.
+  /// Adds tensors below a value; `name`: its path, unchanged on return.
   template <class BytesOf>
   void collect_below(const pickle& values, index at, std::string& name, const BytesOf& bytes_of) {
     const pickle_value& value = values[at];
@@ -512,7 +504,7 @@ class torch_file {
   mapped_file file_;
   std::vector<file_tensor> tensors_;
   std::map<std::string, std::size_t, std::less<>> by_name_;
-  std::vector<contents> contents_;  ///< of the pickle's values, while names are assigned
+  std::vector<contents> contents_;  ///< per value, while names are assigned
 };
 
 }  // namespace xtrain

@@ -1,4 +1,3 @@
-// Resizes embeddings and heads when a model's vocabulary size differs from the files'.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +23,12 @@ namespace xtrain {
 
 namespace detail {
 
-/// A tensor's elements for a parameter with `rows` rows. Rows missing in the file are the mean of its rows: a new token is as likely
-/// as an average one; other logits stay.  [Hewitt 2021, "Initializing new word embeddings for pretrained language models"]
+/// Elements for `rows` rows; new rows are the mean: a new token is as likely as an average one, other logits stay.
+/// [Hewitt 2021, "Initializing new word embeddings for pretrained language models"]
 template <dtype T>
 class resized_rows {
  public:
-  ///   throws  file_error when there is no row to average
+  /// throws file_error without a row
   resized_rows(const file_tensor& from, std::size_t rows) : from_(&from) {
     if (from.shape.empty() || rows <= from.shape[0]) return;
     require<file_error>(from.size() > 0, "tensor '", from.name, "': must have rows, so that new ones can be made; it is empty");

@@ -1,4 +1,3 @@
-// Weights that are loaded in the blocks of their file, without decoding.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +18,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Where the row begins that `first` is the first element of, in elements from the tensor's first byte; none: its elements are not one behind the other.
+/// Row of element `first`, in elements from the tensor's first byte; nullopt: not contiguous.
 [[nodiscard]] inline std::optional<std::size_t> row_in_file(const file_tensor& from, std::size_t first, std::size_t columns) {
   std::optional<std::size_t> begin;
   for_each_run(from, first, columns, [&](std::size_t where, std::size_t count, std::size_t stride) {
@@ -36,8 +35,8 @@ namespace detail {
   return tensor;
 }
 
-/// The blocks of a parameter's rows, in its order of rows.
-///   throws  config_error when the tensor's dtype is another, or its rows are not whole blocks
+/// Blocks of a parameter's rows in its order.
+///   throws  config_error for another dtype, or rows that are not entire blocks
 [[nodiscard]] inline std::vector<std::uint8_t> blocks_of_rows(const parameter_spec& spec, const file_tensor& tensor, const std::string& where) {
   const block_formats::description& format = block_formats::of(*spec.blocks);
   require<config_error>(tensor.dtype == format.name, where, ": '", tensor.name, "' must be in blocks of ", format.name,
@@ -58,8 +57,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// The matrices of a file that are in blocks: model_options::blocks of a model that is then loaded from it. Empty for files of other formats.
-///   weights   of a GGUF file: gguf_model, weight_file
+/// Matrices in blocks, for model_options::blocks; empty for formats without.
+///   weights  of a GGUF file: gguf_model, weight_file
 [[nodiscard]] inline weight_blocks blocks_in(const tensor_source& weights) {
   weight_blocks all;
   for (const auto& [name, tensor] : weights.tensors()) {

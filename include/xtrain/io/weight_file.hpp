@@ -1,4 +1,4 @@
-// One file of weights in any format, detected by its first bytes.
+// Weight files of any format.
 #pragma once
 
 #include <optional>
@@ -10,10 +10,9 @@
 
 namespace xtrain {
 
-/// Formats of weights in one file.
+/// Formats of weight files.
 enum class weight_format { safetensors, torch, llmc, llama2c, gguf };
 
-/// A readable name of a format.
 [[nodiscard]] constexpr std::string_view name_of(weight_format format) {
   switch (format) {
     case weight_format::safetensors:
@@ -29,17 +28,17 @@ enum class weight_format { safetensors, torch, llmc, llama2c, gguf };
   }
 }
 
-/// The format of a file that begins with these bytes; nullopt for an unknown format.
+/// By a file's first bytes; nullopt: unknown.
 [[nodiscard]] std::optional<weight_format> format_of(std::string_view file);
 
-/// The tensors of a file, and the model config if the format contains it.
+/// Tensors, and the config if the format has it.
 class weight_file : public tensor_source {
  public:
   /// throws file_error, config_error when the file is damaged or its format unknown
   explicit weight_file(const std::string& path);
 
   [[nodiscard]] weight_format format() const { return format_; }
-  /// The equivalent config.json of a GGUF, llm.c or llama2.c file.
+  /// Equivalent config.json of GGUF, llm.c, llama2.c.
   [[nodiscard]] const std::optional<json_settings>& config() const { return config_; }
 
  private:

@@ -1,4 +1,4 @@
-// Definitions of weight_file.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of weight_file.hpp.
 #pragma once
 
 #include <cstdint>

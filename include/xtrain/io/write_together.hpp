@@ -1,5 +1,5 @@
-// A safetensors file that ranks write together: the first rank creates it with its header and full length, each rank writes its own ranges,
-// and the file is renamed when all are done. If the ranks do not share a file system, the first rank writes all of it.
+// A safetensors file written by several ranks: the first creates header and full length, each writes its ranges, then a rename. Without a shared file system
+// the first writes all.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace xtrain {  // namespace detail
 
-/// Called by every rank with the same tensors; the first rank's file name is used. The bytes equal those of write_safetensors.
-/// To detect a shared file system, all ranks look for the file under its random temporary name.
-///   returns the number of ranks that wrote: all of them, or 1
-///   throws  file_error on every rank if one cannot write its part; the previous file of that name is then untouched
+/// Called by every rank with equal tensors; the first rank's name counts. Bytes as write_safetensors. Ranks look for the file's random temporary name to
+/// detect a shared file system.
+///   returns  ranks that wrote: all, or 1
+///   throws   file_error on every rank if one fails; an existing file is then unchanged
 std::size_t write_safetensors_together(file_writers& ranks, const std::string& path, std::vector<tensor_to_write> tensors,
                                               const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
 namespace detail {
 
-/// The same, or by the first rank alone if `together` is null.
+/// `together` null: by the first rank alone.
 std::size_t write_safetensors_with(file_writers* together, const std::string& path, std::vector<tensor_to_write> tensors);
-/// The counterpart on the other ranks.
+/// Counterpart on other ranks.
 std::size_t follow_safetensors_with(file_writers* together, std::vector<tensor_to_write> tensors);
 
 }  // namespace detail

@@ -1,4 +1,4 @@
-// Definitions of write_together.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of write_together.hpp.
 #pragma once
 
 #include <unistd.h>
@@ -23,8 +23,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Writes this rank's ranges of the file, whose data begin at `begin`. Some tensors are collected from all ranks, so a rank that cannot write goes through
-/// the rest, too.
+/// Writes this rank's ranges; data start at `begin`. A rank that cannot write still helps to collect tensors.
 inline void write_own_ranges(file_ranges& file, std::size_t begin, const std::vector<tensor_to_write>& sorted) {
   std::exception_ptr problem;
   for (const tensor_to_write& tensor : sorted) {

@@ -1,4 +1,4 @@
-// ZIP archives with uncompressed entries, as PyTorch writes them. Entries are views of the mapped file.
+// ZIP archives with uncompressed entries, as PyTorch's; entries are views of the mapped file.
 #pragma once
 
 #include <algorithm>
@@ -15,32 +15,28 @@
 
 namespace xtrain {
 
-/// The entries of an archive. Sizes beyond 32 bits (zip64) are understood; compressed and encrypted entries and
-/// entries that share bytes are rejected by name.
-/// Checksums are not compared: that would read every byte before the first is needed.
+/// Entries of an archive, also zip64; refuses compressed, encrypted and overlapping entries. Checksums are not compared, as this reads every byte.
 ///
-///   end record     searched from the end of the file; has the offset of the directory
-///   directory      one record per entry: name, size, offset of its header
-///   entry          a header with a name and an extra field, then the bytes
+///   end record   found from the end; offset of the directory
+///   directory    per entry: name, size, offset of its header
+///   entry        header with name and extra field, then bytes
 class stored_zip {
  public:
-  /// Whether a file has the signature of an archive.
+  /// Has the signature.
   [[nodiscard]] static bool begins_as_one(std::string_view file) { return file.starts_with("PK\3\4"); }
 
   /// `file` must outlive the archive.
-  ///   throws  file_error when the archive is damaged, or an entry cannot be viewed in place
+  ///   throws  file_error when the archive is damaged, or an entry is no view
   explicit stored_zip(const mapped_file& file) : path_(file.path()), file_(file.text()) { read_directory(); }
 
-  /// Contents by name.
   [[nodiscard]] const std::map<std::string_view, std::string_view>& entries() const { return entries_; }
-  /// Null when there is no entry of that name.
   [[nodiscard]] const std::string_view* find(std::string_view name) const {
     const auto at = entries_.find(name);
     return at == entries_.end() ? nullptr : &at->second;
   }
 
  private:
-  static constexpr std::uint32_t in_zip64 = 0xffffffffU;  ///< marks a size that is in the zip64 field
+  static constexpr std::uint32_t in_zip64 = 0xffffffffU;  ///< the size is in the zip64 field
 
   template <class... Parts>
   void check(bool holds, const Parts&... parts) const {
@@ -62,7 +58,7 @@ class stored_zip {
     return file_.substr(static_cast<std::size_t>(at), static_cast<std::size_t>(size));
   }
 
-  /// Where the end record begins: the last position whose comment reaches the end of the file.
+  /// The last position whose comment reaches the end of the file.
   [[nodiscard]] std::uint64_t end_record() const {
     constexpr std::size_t record = 22, longest_comment = 65535;
     for (std::size_t back = record; back <= std::min(file_.size(), record + longest_comment); ++back) {
@@ -85,7 +81,7 @@ class stored_zip {
     check_apart();
   }
 
-  /// Overlapping entries would make a small file claim more than it contains.
+  /// Overlapping entries claim more than a file contains.
   void check_apart() {
     std::sort(extents_.begin(), extents_.end(), [](const extent& a, const extent& b) { return a.begin < b.begin; });
     for (std::size_t i = 1; i < extents_.size(); ++i)
@@ -94,7 +90,7 @@ class stored_zip {
     extents_ = {};
   }
 
-  /// Returns where the next directory record begins.
+  /// Returns the next record's position.
   std::uint64_t read_entry(std::uint64_t at) {
     check(has_at(at, "PK\1\2"), "a directory record must be at byte ", at, "; there is none");
     const auto flags = number_at<std::uint16_t>(at + 8), method = number_at<std::uint16_t>(at + 10);
@@ -114,7 +110,7 @@ class stored_zip {
     return names_at + name_size + extra_size + comment_size;
   }
 
-  /// Reads the values that are in the entry's zip64 field.
+  /// Reads values of the zip64 field.
   void read_zip64(std::uint64_t at, std::uint64_t size, std::initializer_list<std::uint64_t*> values) const {
     const std::uint64_t end = at + size;
     while (end - at >= 4) {
@@ -135,7 +131,7 @@ class stored_zip {
     }
   }
 
-  /// The byte range of an entry, header included.
+  /// Bytes of an entry with header.
   struct extent {
     std::uint64_t begin, end;
     std::string_view name;
@@ -143,7 +139,7 @@ class stored_zip {
 
   std::string path_;
   std::string_view file_;
-  std::vector<extent> extents_;  ///< used while the directory is read
+  std::vector<extent> extents_;  ///< while the directory is read
   std::map<std::string_view, std::string_view> entries_;
 };
 

@@ -1,4 +1,4 @@
-// What one rendering may cost.
+// Cost limits of a rendering.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace xtrain::detail::jinja {
 
-/// The remaining budget of one rendering. Every step of the interpreter costs one; created values cost by size.
+/// Remaining steps; values cost by size.
 class allowance {
  public:
   explicit allowance(std::size_t steps) : left_(steps), all_(steps) {}
@@ -20,7 +20,7 @@ class allowance {
   }
   [[nodiscard]] std::size_t spent() const { return all_ - left_; }
 
-  /// Counts nested calls during its lifetime: the call stack is finite.
+  /// Counts nested calls: the stack is finite.
   class deeper {
    public:
     explicit deeper(allowance& of) : of_(of) {
@@ -36,12 +36,12 @@ class allowance {
     allowance& of_;
   };
 
-  /// Call before that many values are added to a list, or entries to a mapping: their memory costs more than one step.
+  /// Before adding list or mapping entries: more expensive than a step.
   void make_items(std::size_t count) { spend(count <= left_ / 8 ? 8 * count : left_ + 1); }
   void make_entries(std::size_t count) { make_items(count <= left_ ? 4 * count : count); }
-  /// Call before `bytes` of text are created.
+  /// Before creating `bytes` of text.
   void make_text(std::size_t bytes) { spend(1 + bytes / 16); }
-  /// `count` texts of `each` bytes; the product may overflow.
+  /// The product may overflow.
   void make_text(std::size_t count, std::size_t each) {
     spend(each == 0 || count <= (left_ + 1) * 16 / each ? 0 : left_ + 1);
     make_text(count * each);

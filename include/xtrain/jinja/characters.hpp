@@ -1,4 +1,4 @@
-// Text as in Python: a string of characters, not bytes; strings here are UTF-8.
+// Python's strings of characters, in UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace xtrain::detail::jinja {
 
-/// Length in bytes of the character at `at`. Invalid UTF-8 is read one byte at a time.
+/// In bytes; invalid UTF-8: 1.
 [[nodiscard]] inline std::size_t character_bytes(std::string_view text, std::size_t at) { return detail::character_at(text, at).bytes; }
 
-/// The code point at `at`; an invalid byte is its own value.
+/// Code point; an invalid byte's value.
 [[nodiscard]] inline char32_t character_at(std::string_view text, std::size_t at) {
   const std::int32_t code = detail::character_at(text, at).code;
   return code < 0 ? static_cast<unsigned char>(text[at]) : static_cast<char32_t>(code);
@@ -39,10 +39,10 @@ inline void append_character(std::string& to, char32_t c) { detail::append_chara
   return all;
 }
 
-/// Whether str.isspace holds.
+/// str.isspace.
 [[nodiscard]] inline bool is_space(char32_t c) { return is_python_space(static_cast<std::int32_t>(c)); }
 
-/// Where the character that ends at `end` begins.
+/// Begin of the character that ends at `end`.
 [[nodiscard]] inline std::size_t character_before(std::string_view text, std::size_t end) { return end - detail::character_before(text, end).bytes; }
 
 [[nodiscard]] inline std::size_t end_of_spaces(std::string_view text, std::size_t at) {
@@ -50,7 +50,7 @@ inline void append_character(std::string& to, char32_t c) { detail::append_chara
   return at;
 }
 
-/// Strips characters from the left, the right, or both ends: spaces, or those in `which`.
+/// Strips spaces, or characters in `which`.
 [[nodiscard]] inline std::string_view stripped(std::string_view text, bool left, bool right, const std::string_view* which = nullptr) {
   const auto goes = [&](std::size_t at, std::size_t bytes) {
     if (which == nullptr) return is_space(character_at(text, at));
@@ -69,13 +69,13 @@ inline void append_character(std::string& to, char32_t c) { detail::append_chara
   return text.substr(begin, end - begin);
 }
 
-/// Upper and lower case of ASCII letters; the others stay as they are. Those of strings are in letter_case.hpp.
+/// ASCII only; strings: letter_case.hpp.
 [[nodiscard]] inline char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; }
 [[nodiscard]] inline char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 [[nodiscard]] inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 [[nodiscard]] inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Bytes of the line break at `at`, one of str.splitlines; 0: none is there.
+/// Bytes of a line break of str.splitlines; 0: none.
 [[nodiscard]] inline std::size_t line_break_bytes(std::string_view text, std::size_t at) {
   const char c = text[at];
   if (c == '\r') return at + 1 < text.size() && text[at + 1] == '\n' ? 2 : 1;
@@ -85,7 +85,7 @@ inline void append_character(std::string& to, char32_t c) { detail::append_chara
   return rest.starts_with("\xE2\x80\xA8") || rest.starts_with("\xE2\x80\xA9") ? 3 : 0;  // U+2028, U+2029
 }
 
-/// Splits into lines at the line breaks of str.splitlines, without the breaks unless `keep_breaks`.
+/// str.splitlines.
 [[nodiscard]] inline std::vector<std::string_view> lines_of(std::string_view text, bool keep_breaks = false) {
   std::vector<std::string_view> lines;
   for (std::size_t begin = 0; begin < text.size();) {

@@ -1,4 +1,3 @@
-// Evaluates expressions.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +20,14 @@
 
 namespace xtrain::detail::jinja {
 
-/// Variables of a scope, and the scope around it.
+/// Variables, and the outer scope.
 struct scope {
   scope* parent = nullptr;
   std::map<std::string, value, std::less<>> names{};
-  bool is_kept = false;  ///< a macro was defined here and may be called after the scope ends
+  bool is_kept = false;  ///< a macro defined here may be called later
 };
 
-/// A template rejects its input: raise_exception.
+/// Thrown by raise_exception.
 struct refusal {
   std::string why;
 };
@@ -37,11 +36,11 @@ class evaluator {
  public:
   evaluator(std::size_t steps, std::time_t now) : cost_(steps), now_(now) {}
   virtual ~evaluator() {
-    for (const auto& space : spaces_) space->attributes = {};  // they may refer to one another
+    for (const auto& space : spaces_) space->attributes = {};  // they may form cycles
   }
   evaluator(const evaluator&) = delete;
   evaluator& operator=(const evaluator&) = delete;
-  /// Whether "tools", or "documents", was read.
+  /// "tools" or "documents" was read.
   [[nodiscard]] bool has_read(std::string_view input) const {
     return std::any_of(inputs_.begin(), inputs_.end(), [&](const auto& one) { return one.first == input && one.second; });
   }
@@ -95,7 +94,7 @@ class evaluator {
     return {};
   }
 
-  /// Applies a chain of filters, from a filter block or a set block, to `in`.
+  /// Applies filters of a filter or set block.
   [[nodiscard]] value through_filters(const expression* chain, value in) {
     if (chain == nullptr) return in;
     cost_.spend(1);
@@ -167,7 +166,7 @@ class evaluator {
     return all;
   }
 
-  /// v.name: a method takes precedence over a member of a mapping, as Python's attributes do.
+  /// v.name: a method before a mapping's member, as in Python.
   [[nodiscard]] value attribute_of(const value& v, const std::string& name) {
     require_defined(v);
     if (has_method(v, name)) return method_of(v, name);
@@ -197,7 +196,7 @@ class evaluator {
     if (name == "catch_kwargs") return macro.takes_more_named;
     return value::undefined("'", name, "' must be an attribute of a macro; it is none that templates may use");
   }
-  /// v[index]: a member takes precedence over a method.
+  /// v[index]: a member before a method.
   [[nodiscard]] value item(const expression& e) {
     const value of = evaluate(*e.parts[0]), place = evaluate(*e.parts[1]);
     require_defined(of);
@@ -265,7 +264,7 @@ class evaluator {
       const auto a = bound(given, name, {"message"});
       throw refusal{a[0] == nullptr ? std::string() : printed(*a[0], cost_)};
     }
-    mapping all;  // namespace, dict
+    mapping all;
     for (const value& from : given.placed) {
       if (from.as_mapping() == nullptr) break_off("'", name, "' must be given a mapping, or values by name; given ", from.type());
       cost_.make_entries(from.as_mapping()->size());
@@ -304,7 +303,7 @@ class evaluator {
 
   std::time_t now_;
   std::vector<std::shared_ptr<name_space>> spaces_;
-  std::array<std::pair<std::string_view, bool>, 2> inputs_{{{"tools", false}, {"documents", false}}};  // what comes with messages; whether it was read
+  std::array<std::pair<std::string_view, bool>, 2> inputs_{{{"tools", false}, {"documents", false}}};  // inputs other than messages; whether read
 };
 
 }  // namespace xtrain::detail::jinja

@@ -1,4 +1,4 @@
-// Filters: value | name(arguments). Those of single values; those of lists are in list_filters.hpp.
+// Filters of single values; lists: list_filters.hpp.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct filter_entry {
   value (*apply)(const value&, const arguments&, allowance&);
 };
 
-/// Parses a whole string as a number.
+/// Parses the entire string.
 template <class Number>
 [[nodiscard]] bool read_number(std::string_view text, Number& number) {
   text = stripped(text, true, true);
@@ -92,7 +92,7 @@ template <class Number>
   (void)bound(given, "capitalize", {});
   return text_like(in, capitalized(printed(in, cost)));
 }
-/// Title case: capitals at the beginning and after spaces, hyphens and opening brackets; not after an apostrophe.
+/// Capitals at the beginning and after spaces, hyphens, opening brackets; not apostrophes.
 [[nodiscard]] inline value title_filter(const value& in, const arguments& given, allowance& cost) {
   (void)bound(given, "title", {});
   const std::string text = printed(in, cost);
@@ -169,7 +169,7 @@ template <class Number>
   return std::string(left, ' ') + text + std::string(spaces - left, ' ');
 }
 
-/// Indents all lines after the first; empty ones only if `blank`, the first only if `first`.
+/// Lines after the first; empty ones if `blank`, the first if `first`.
 [[nodiscard]] inline value indent_filter(const value& in, const arguments& given, allowance& cost) {
   const auto a = bound(given, "indent", {"width", "first", "blank"});
   std::string before;

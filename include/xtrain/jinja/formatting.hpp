@@ -1,4 +1,4 @@
-// String formatting: 'a %s b' % value, 'a {} b'.format(value).
+// 'a %s b' % value, 'a {} b'.format(value).
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct arguments {
   return text;
 }
 
-/// Escapes HTML, as the filter `escape` does.
+/// Escapes HTML.
 [[nodiscard]] inline std::string escaped(std::string_view text, allowance& cost) {
   cost.make_text(text.size());
   std::string result;
@@ -43,7 +43,7 @@ struct arguments {
   return result;
 }
 
-/// Pads `text` to `width` characters: on the right with spaces if `left`, else on the left with `fill`; zeros go after the sign.
+/// To `width` characters: spaces on the right if `left`, else `fill` on the left; zeros after the sign.
 [[nodiscard]] inline std::string padded(std::string text, std::size_t width, bool left, char fill, allowance& cost) {
   const std::size_t count = character_count(text);
   if (count >= width) return text;
@@ -54,7 +54,7 @@ struct arguments {
   return has_sign ? text[0] + filling + text.substr(1) : filling + text;
 }
 
-/// Parses digits at `at` as a width in characters.
+/// A width in characters.
 [[nodiscard]] inline std::size_t read_width(std::string_view text, std::size_t& at) {
   std::size_t width = 0;
   for (; at < text.size() && is_digit(text[at]); ++at) {
@@ -64,7 +64,7 @@ struct arguments {
   return width;
 }
 
-/// One value formatted by %s, %r, %d, %i, %f, %x or %o.
+/// By %s, %r, %d, %i, %f, %x or %o.
 [[nodiscard]] inline std::string converted(char how, const value& v, bool has_precision, std::size_t precision, allowance& cost) {
   if (how == 's' || how == 'r') {
     std::string text = how == 's' ? printed(v, cost) : repr(v, cost);
@@ -92,7 +92,7 @@ struct arguments {
   return text;
 }
 
-/// The % operator of strings. Positional values come as a tuple, named values as a mapping.
+/// % of strings: a tuple by position, a mapping by name.
 [[nodiscard]] inline std::string percent_formatted(std::string_view form_text, const value& with, allowance& cost) {
   const sequence* tuple = with.as_sequence() != nullptr && with.as_sequence()->as == form::tuple ? with.as_sequence() : nullptr;
   std::size_t next = 0;
@@ -145,7 +145,7 @@ struct arguments {
   return result;
 }
 
-/// str.format with {}, {0} and {name}; format specs after a colon are rejected.
+/// {}, {0}, {name}; format specs are rejected.
 [[nodiscard]] inline std::string brace_formatted(std::string_view form_text, const arguments& with, allowance& cost) {
   std::string result;
   std::size_t next = 0;

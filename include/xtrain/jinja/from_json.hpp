@@ -1,4 +1,4 @@
-// Values for templates from JSON; members keep their order, in which tojson writes them. Component 'io'.
+// JSON to template values; members keep their order for tojson. Component 'io'.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace xtrain {
 
-/// The value of a JSON text. `who` names the text in errors, `first_line` is the number of its first line.
-///   throws  data_error, with the line, if the text is not JSON, repeats a key, nests too deep, or holds a number beyond 64 bits
+/// Value of a JSON text. `who`: for errors; `first_line`: number of its first line.
+///   throws  data_error with the line for invalid JSON, a duplicate key, deep nesting, or a number beyond 64 bits
 [[nodiscard]] jinja_value jinja_value_from_json(std::string_view text, std::string_view who, std::size_t first_line = 1);
 
 }  // namespace xtrain

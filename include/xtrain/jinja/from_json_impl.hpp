@@ -1,4 +1,4 @@
-// Definitions of from_json.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of from_json.hpp.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace xtrain {
 
 namespace detail::jinja {
 
-/// Builds a value while JSON is parsed; rejects what strict_json_builder rejects, and numbers that would lose precision.
+/// Rejects what strict_json_builder rejects, and numbers that lose precision.
 class value_builder {
  public:
   bool null() { return add({}); }

@@ -1,4 +1,4 @@
-// Upper, lower and title case of strings, as Python's str has them.       [Unicode Standard, chapter 3.13]
+// Case of Python's str. [Unicode Standard, chapter 3.13]
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,6 @@
 
 namespace xtrain::detail::jinja {
 
-/// The range that a character is in; null where it is in none.
 template <std::size_t Count>
 [[nodiscard]] const case_range* case_range_of(const case_range (&table)[Count], char32_t c) {
   const case_range* at = std::upper_bound(table, table + Count, c, [](char32_t code, const case_range& r) { return code < r.first; });
@@ -43,7 +42,7 @@ template <std::size_t Count>
   return case_range_of(case_ignorable_characters, c) != nullptr;
 }
 
-/// Whether the capital sigma at `at` ends a word: a letter precedes it and none follows, case-ignorable characters skipped.
+/// The sigma at `at` ends a word: a letter before, none after, ignoring case-ignorable characters.
 [[nodiscard]] inline bool ends_word(std::string_view text, std::size_t at) {
   std::size_t before = at;
   bool letter_before = false;
@@ -64,7 +63,7 @@ template <std::size_t Count>
 
 inline constexpr char32_t capital_sigma = 0x3A3U;
 
-/// Appends the character at `at` in lower, upper or title case. A broken byte stays.
+/// Lower, upper or title case; an invalid byte stays.
 inline void append_lower(std::string& to, std::string_view text, std::size_t at) {
   const std::size_t bytes = character_bytes(text, at);
   const char32_t c = character_at(text, at);
@@ -105,7 +104,7 @@ inline void append_title(std::string& to, std::string_view text, std::size_t at)
   for (std::size_t at = 0; at < text.size(); at += character_bytes(text, at)) append_lower(result, text, at);
   return result;
 }
-/// str.capitalize: the first character in title case, the others in lower case.
+/// str.capitalize: title case, then lower case.
 [[nodiscard]] inline std::string capitalized(std::string_view text) {
   std::string result;
   for (std::size_t at = 0; at < text.size(); at += character_bytes(text, at)) {
@@ -114,7 +113,7 @@ inline void append_title(std::string& to, std::string_view text, std::size_t at)
   }
   return result;
 }
-/// str.title: what stands behind a letter in lower case, the others in title case.
+/// str.title: lower case after a letter, else title case.
 [[nodiscard]] inline std::string titled(std::string_view text) {
   std::string result;
   bool inside = false;
@@ -136,7 +135,7 @@ inline void append_title(std::string& to, std::string_view text, std::size_t at)
   }
   return result;
 }
-/// str.isupper, str.islower: there are letters, and none of another case.
+/// str.isupper, str.islower: letters exist, all of one case.
 [[nodiscard]] inline bool all_cased(std::string_view text, bool large) {
   bool any = false;
   for (std::size_t at = 0; at < text.size(); at += character_bytes(text, at)) {

@@ -1,6 +1,5 @@
-// Splits a template into tokens. Blocks are trimmed as chat templates expect: the line break after a block is removed, and so are
-// spaces between the beginning of a line and a block (trim_blocks, lstrip_blocks); a minus in a tag removes all spaces on that side, a
-// plus keeps them.
+// Tokens of a template. As trim_blocks and lstrip_blocks: removes the line break after a block and spaces from line begin to block; minus removes all spaces on
+// its side, plus keeps them.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +17,7 @@
 
 namespace xtrain::detail::jinja {
 
-/// A syntax error in the template, and its line.
+/// Syntax error and line.
 struct misspelled {
   std::size_t line;
   std::string what;
@@ -28,7 +27,7 @@ enum class token_kind : std::uint8_t { data, block_begin, block_end, print_begin
 
 struct lexed {
   token_kind kind = token_kind::end;
-  std::string text{};  ///< as written; of a string, its value
+  std::string text{};  ///< as written; a string's value
   std::size_t line = 1;
   value number{};
 };
@@ -44,7 +43,7 @@ class lexer {
   }
 
  private:
-  /// Normalizes line breaks to one character and removes the last one.
+  /// Normalizes line breaks, removes the last.
   static std::string with_plain_line_breaks(std::string_view text) {
     std::string plain;
     for (std::size_t i = 0; i < text.size(); ++i) {
@@ -67,7 +66,7 @@ class lexer {
     at_ = to;
   }
 
-  /// The text before a tag, trimmed according to the tag's sign and kind.
+  /// Text before a tag, trimmed by the tag's sign and kind.
   [[nodiscard]] std::string_view trimmed(std::string_view text, char sign, bool is_print) const {
     if (sign == '-') return stripped(text, false, true);
     if (sign == '+' || is_print) return text;
@@ -76,7 +75,7 @@ class lexer {
     return whole_line && end_of_spaces(text, line_begin) == text.size() ? text.substr(0, line_begin) : text;
   }
 
-  /// Text up to the next tag, and the tag.
+  /// Text and the next tag.
   void data() {
     const std::size_t begin = at_;
     std::size_t open = source_.find('{', at_);
@@ -97,7 +96,7 @@ class lexer {
   }
   static bool is_tag(char c) { return c == '{' || c == '%' || c == '#'; }
 
-  /// Moves past the end of a tag at `close`; `sign`, if any, is the character before it.
+  /// Past a tag's end at `close`; `sign`: the character before, if any.
   void leave(std::size_t close, char sign, bool trims_line) {
     std::size_t behind = close + 2;
     if (sign == '-') behind = end_of_spaces(source_, behind);
@@ -112,7 +111,7 @@ class lexer {
     leave(close, close > at_ ? source_[close - 1] : ' ', true);
   }
 
-  /// {% raw %}: literal text up to {% endraw %}.
+  /// Literal text up to {% endraw %}.
   bool raw() {
     const std::size_t word = end_of_spaces(source_, at_);
     if (source_.compare(word, 3, "raw") != 0) return false;
@@ -138,7 +137,7 @@ class lexer {
     stop("'raw' must end with 'endraw'; it does not end");
   }
 
-  /// The content of a block or print tag. The end mark counts only outside brackets.
+  /// Content of a tag. The end mark counts outside brackets.
   void tag(token_kind begin, token_kind end, char mark) {
     add(begin, begin == token_kind::block_begin ? "{%" : "{{");
     std::string open;
@@ -171,7 +170,7 @@ class lexer {
     advance(end);
   }
 
-  /// Digits from `at` on; single underscores between them are skipped.
+  /// Digits; skips single underscores.
   [[nodiscard]] std::size_t digits(std::size_t at, std::string& to) const {
     while (at < source_.size() && (is_digit(source_[at]) || (source_[at] == '_' && !to.empty() && is_digit(to.back()) &&
                                                              at + 1 < source_.size() && is_digit(source_[at + 1])))) {
@@ -223,7 +222,7 @@ class lexer {
     advance(end + 1);
   }
 
-  /// The value of a string literal. Unknown escapes stay as they are, backslash included.
+  /// Unknown escapes keep the backslash.
   [[nodiscard]] std::string unescaped(std::string_view text) const {
     constexpr std::string_view letters = "abfnrtv\\'\"", meanings = "\a\b\f\n\r\t\v\\'\"";
     std::string result;

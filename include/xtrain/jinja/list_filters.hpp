@@ -1,4 +1,4 @@
-// Filters that split, select from or order a list (or anything a loop can iterate over); and the table of all filters.
+// Filters that split, select or order lists; table of all filters.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace xtrain::detail::jinja {
 
 [[nodiscard]] inline value filtered(std::string_view name, const value& in, const arguments& given, allowance& cost);
 
-/// The value at `path` (names and numbers separated by dots) inside `of`.
+/// `path`: names and numbers, separated by dots.
 [[nodiscard]] inline value at_path(value of, const value& path, allowance& cost) {
   if (path.is_whole()) return item_at(of, path);
   const std::string& text = need_text(&path, "attribute");
@@ -43,15 +43,15 @@ namespace xtrain::detail::jinja {
   return of;
 }
 
-/// Strings compare case-insensitively unless `exact`.
+/// Ignores case unless `exact`.
 [[nodiscard]] inline value without_case(const value& v, bool exact) { return v.is_text() && !exact ? value(lower(v.text())) : v; }
 
-/// The sort key: an attribute, or the item itself.
+/// An attribute, or the item.
 [[nodiscard]] inline value order_key(const value& item, const value* attribute, bool exact, allowance& cost) {
   return without_case(attribute == nullptr || attribute->is_none() ? item : at_path(item, *attribute, cost), exact);
 }
 
-/// The same for `sort`: several attributes may be separated by commas.
+/// For `sort`: attributes separated by commas.
 [[nodiscard]] inline value sort_key(const value& item, const value* attributes, bool exact, allowance& cost) {
   if (attributes == nullptr || attributes->is_none() || !attributes->is_text()) return order_key(item, attributes, exact, cost);
   std::vector<value> keys;
@@ -218,14 +218,14 @@ inline void put_in_order(std::vector<keyed>& all, bool reverse, allowance& cost)
   return {std::move(lines), form::generator};
 }
 
-/// The arguments after the first `count`.
+/// After the first `count`.
 [[nodiscard]] inline arguments behind(const arguments& given, std::size_t count) {
   arguments rest = given;
   rest.placed.erase(rest.placed.begin(), rest.placed.begin() + static_cast<std::ptrdiff_t>(std::min(count, rest.placed.size())));
   return rest;
 }
 
-/// A false value has no items: map, select and the like treat `none` as an empty list.
+/// False values are empty: map, select and the like accept `none`.
 [[nodiscard]] inline std::vector<value> items_to_choose(const value& in, allowance& cost) {
   return in.truth() ? items_of(in, cost) : std::vector<value>{};
 }
@@ -248,7 +248,7 @@ inline void put_in_order(std::vector<keyed>& all, bool reverse, allowance& cost)
   return {std::move(items), form::generator};
 }
 
-/// Items whose test result, or truth value, equals `wanted`; of an attribute if `by_attribute`.
+/// Items whose test, or truth, equals `wanted`; of an attribute if `by_attribute`.
 [[nodiscard]] inline value chosen(const value& in, const arguments& given, bool wanted, bool by_attribute, allowance& cost) {
   const std::size_t test = by_attribute ? 1 : 0;
   if (given.placed.size() < test) break_off("'selectattr' and 'rejectattr' must be given an attribute");

@@ -1,4 +1,3 @@
-// The `loop` variable inside a loop.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +13,12 @@
 
 namespace xtrain::detail::jinja {
 
-/// Iterates over items. The loop's condition on an item is evaluated as late as possible: it may depend on a namespace that the
-/// loop's body changes.
+/// Evaluates the loop's condition as late as possible: it may read a namespace that the body changes.
 class loop_state {
  public:
   loop_state(std::vector<value> items, std::function<bool(const value&)> keeps) : items_(std::move(items)), keeps_(std::move(keeps)) {}
 
-  /// Advances to the next item; false if there is none.
+  /// False: no more items.
   bool advance() {
     if (!look_ahead()) return false;
     if (index_ > 0) previous_ = std::move(current_);
@@ -31,7 +29,7 @@ class loop_state {
   }
   [[nodiscard]] const value& current() const { return current_; }
 
-  /// Ends the loop: releases everything it holds, the condition first.
+  /// Releases everything, the condition first.
   void finish() {
     keeps_ = nullptr;
     items_.clear();
@@ -59,14 +57,14 @@ class loop_state {
       if (given.placed.empty()) break_off("'loop.cycle' must be given values");
       return given.placed[(index_ - 1) % given.placed.size()];
     }
-    const value now(given.placed, form::tuple);  // changed: whether these values differ from those of the last call
+    const value now(given.placed, form::tuple);  // changed: these values differ from the last call's
     const bool differs = changed_.is_none() || !equal(changed_, now, cost);
     changed_ = now;
     return differs;
   }
 
  private:
-  /// Whether there is another item; then it is at at_.
+  /// The next item, if any, is at at_.
   bool look_ahead() {
     while (!looked_ && at_ < items_.size()) {
       looked_ = !keeps_ || keeps_(items_[at_]);

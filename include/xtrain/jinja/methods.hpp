@@ -1,4 +1,4 @@
-// Methods of strings, lists and mappings: value.name(arguments).
+// Methods of strings, lists, mappings.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 
 namespace xtrain::detail::jinja {
 
-/// Arguments in the order of `names`; null for those not given.
-///   breaks off  if there are more, or others
+/// Arguments in the order of `names`; null if omitted.
+///   breaks off for others
 [[nodiscard]] inline std::vector<const value*> bound(const arguments& given, std::string_view who,
                                                      std::initializer_list<std::string_view> names) {
   if (given.placed.size() > names.size())
@@ -49,7 +49,7 @@ namespace xtrain::detail::jinja {
   return v->whole();
 }
 
-/// Splits at every `separator`, or at whitespace if it is null; at most `most` times, from the right if `from_right`.
+/// At `separator`, or whitespace if null; at most `most` times; `from_right`: from the right.
 [[nodiscard]] inline std::vector<value> split(std::string_view text, const std::string* separator, std::int64_t most, bool from_right,
                                               allowance& cost) {
   if (separator != nullptr && separator->empty()) break_off("'split' must be given a separator of at least one character");
@@ -95,7 +95,7 @@ namespace xtrain::detail::jinja {
                                           allowance& cost) {
   std::string result;
   cost.make_text(text.size());
-  if (old.empty()) {  // between all characters, and at both ends
+  if (old.empty()) {  // between characters and at ends
     for (std::size_t at = 0; at <= text.size() && most != 0; --most) {
       cost.make_text(with.size());
       result += with;
@@ -129,7 +129,7 @@ namespace xtrain::detail::jinja {
   return all;
 }
 
-/// Whether the text begins (or ends) with one of the strings given: one, or a tuple of them.
+/// Begins (ends) with a string, or one of a tuple.
 [[nodiscard]] inline bool has_end(std::string_view text, const value* of, bool at_begin, std::string_view who) {
   const sequence* several = of == nullptr ? nullptr : of->as_sequence();
   if (several == nullptr || several->as != form::tuple) {
@@ -139,7 +139,7 @@ namespace xtrain::detail::jinja {
   return std::any_of(several->items.begin(), several->items.end(), [&](const value& one) { return has_end(text, &one, at_begin, who); });
 }
 
-/// Indices count characters.
+/// Indices in characters.
 [[nodiscard]] inline value found(std::string_view text, const arguments& given, std::string_view who, bool last) {
   const auto a = bound(given, who, {"sub", "start"});
   std::int64_t start = whole_or(a[1], 0, who);

@@ -1,4 +1,4 @@
-// Operators on values, and access to their parts: items, slices, attributes.
+// Operators, items, slices, attributes.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ inline void require_defined(const value& v) {
   if (v.is_undefined()) break_off(v.why());
 }
 
-/// The items that a loop over the value visits; a generator is consumed.
+/// Items of a loop; consumes a generator.
 [[nodiscard]] inline std::vector<value> items_of(const value& v, allowance& cost) {
   std::vector<value> items;
   if (sequence* s = v.as_sequence()) {
@@ -82,7 +82,6 @@ inline void require_defined(const value& v) {
   return a.as_callable() != nullptr && a.as_callable() == b.as_callable();
 }
 
-/// Whether a is less than b.
 [[nodiscard]] inline bool less(const value& a, const value& b, allowance& cost) {
   cost.spend(1);
   require_defined(a);
@@ -169,7 +168,6 @@ inline void require_defined(const value& v) {
   return how == "%" ? modulo : std::floor((a - modulo) / b + 0.5);
 }
 
-/// Repeats a string or a list.
 [[nodiscard]] inline value repeated(const value& what, std::int64_t times, allowance& cost) {
   const std::size_t count = times < 0 ? 0 : static_cast<std::size_t>(times);
   if (what.is_text()) {
@@ -212,7 +210,7 @@ inline void require_defined(const value& v) {
   break_off("'", how, "' must be given two values that go together; given ", a.type(), " and ", b.type());
 }
 
-/// Methods that a value has. Those that would modify a list or a mapping are left out: values are immutable.
+/// Without methods that modify: values are immutable.
 [[nodiscard]] inline bool has_method(const value& v, std::string_view name) {
   constexpr std::array<std::string_view, 29> of_text{
       "strip",   "lstrip",     "rstrip",  "split",   "rsplit",       "splitlines",   "startswith", "endswith", "upper",   "lower",
@@ -236,7 +234,7 @@ inline void require_defined(const value& v) {
   return bound;
 }
 
-/// An item of a list, a string or a mapping; undefined if there is none.
+/// Undefined if missing.
 [[nodiscard]] inline value item_at(const value& of, const value& place) {
   if (const mapping* m = of.as_mapping()) {
     const value* found = m->read(place);
@@ -257,7 +255,7 @@ inline void require_defined(const value& v) {
   return value::undefined("items of ", of.type(), " must be asked for where there are any; there are none");
 }
 
-/// of[begin:end:step], each null if omitted.
+/// of[begin:end:step]; null if omitted.
 [[nodiscard]] inline value sliced(const value& of, const value* begin, const value* end, const value* step, allowance& cost) {
   require_defined(of);
   const sequence* s = of.as_sequence();

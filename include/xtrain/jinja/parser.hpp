@@ -1,4 +1,3 @@
-// Parses tokens into expressions: the content of a tag.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +16,10 @@
 
 namespace xtrain::detail::jinja {
 
-/// Maximum nesting of expressions and blocks: parsing, running and freeing them is recursive.
+/// Nesting of expressions and blocks, whose code is recursive.
 inline constexpr std::size_t max_syntax_depth = 120;
 
-/// Which filters and tests exist, so that a template that uses another one is rejected when compiled.
+/// Known filters and tests: others are rejected when compiled.
 struct known_names {
   bool (*filter)(std::string_view);
   bool (*test)(std::string_view);
@@ -60,7 +59,6 @@ class expression_parser {
     return take().text;
   }
 
-  /// Counts the parser's depth during its lifetime.
   class level {
    public:
     explicit level(expression_parser& of) : of_(of) {
@@ -83,7 +81,7 @@ class expression_parser {
     (made->parts.push_back(std::move(parts)), ...);
     return measured(std::move(made));
   }
-  /// Sets the expression's depth: a long chain of operators is deep as well.
+  /// Sets the depth; long operator chains are deep.
   expression_ptr measured(expression_ptr made) const {
     std::size_t below = 0;
     for (const expression_ptr& part : made->parts) below = std::max(below, part ? part->depth : 0);
@@ -93,7 +91,7 @@ class expression_parser {
     return made;
   }
 
-  /// `a, b`: a tuple, or a single expression. `with_if` allows `x if y`: not after `in` of a loop.
+  /// `a, b` or a single expression. `with_if`: allows `x if y`; not after `in`.
   expression_ptr parse_tuple(bool with_if = true, bool may_be_empty = false) {
     const std::size_t line = now().line;
     std::vector<expression_ptr> parts;
@@ -202,7 +200,7 @@ class expression_parser {
     return measured(std::move(made));
   }
 
-  bool names_varargs_ = false, names_kwargs_ = false;  ///< since they were last reset: names used in a macro's body
+  bool names_varargs_ = false, names_kwargs_ = false;  ///< names used in a macro's body
 
   std::vector<argument> parse_arguments() {
     expect("(");
@@ -286,7 +284,7 @@ class expression_parser {
     return sign == "==" || sign == "!=" || sign == "<" || sign == "<=" || sign == ">" || sign == ">=";
   }
 
-  /// Left-associative operators of one precedence. `next` parses those that bind tighter.
+  /// Left-associative, one precedence; `next` parses tighter operators.
   expression_ptr parse_chain(std::initializer_list<std::string_view> signs, expression_ptr (expression_parser::*next)()) {
     expression_ptr left = (this->*next)();
     while (now().kind == token_kind::sign && std::find(signs.begin(), signs.end(), now().text) != signs.end()) {
@@ -375,7 +373,7 @@ class expression_parser {
     return measured(std::move(made));
   }
 
-  /// After '[': an item or a slice.
+  /// After '['.
   expression_ptr parse_subscript(expression_ptr of, std::size_t line) {
     std::array<expression_ptr, 3> bounds;
     if (!sees(":")) {

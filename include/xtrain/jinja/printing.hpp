@@ -1,4 +1,3 @@
-// Values as text: as print writes them, and as JSON.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +16,7 @@
 
 namespace xtrain::detail::jinja {
 
-/// A float as Python writes it: the fewest digits that round-trip, with an exponent below 1e-4 and from 1e16 on.
+/// As Python: shortest round trip; exponent below 1e-4 and from 1e16.
 [[nodiscard]] inline std::string real_text(double d, bool as_json = false) {
   if (std::isnan(d)) return as_json ? "NaN" : "nan";
   if (std::isinf(d)) return concat(d < 0 ? "-" : "", as_json ? "Infinity" : "inf");
@@ -43,7 +42,7 @@ namespace xtrain::detail::jinja {
   return text + digits.substr(0, before_point) + "." + digits.substr(before_point);
 }
 
-/// Characters that repr escapes: controls, spaces other than the space, formats, surrogates, private use.
+/// repr escapes: controls, spaces but U+0020, formats, surrogates, private use.
 [[nodiscard]] inline bool is_unprintable(char32_t c) {
   if (c < 0x7FU) return c < 0x20U;
   return c <= 0xA0U || c == 0xADU || (c >= 0x600U && c <= 0x605U) || c == 0x61CU || c == 0x6DDU || c == 0x70FU || c == 0x1680U ||
@@ -56,7 +55,7 @@ inline void append_hex(std::string& to, char32_t c, int digits) {
   for (int shift = (digits - 1) * 4; shift >= 0; shift -= 4) to.push_back("0123456789abcdef"[(c >> shift) & 0xFU]);
 }
 
-/// A quoted string: in single quotes, unless it contains those and no double quotes.
+/// In single quotes, or double if it contains only single ones.
 inline void append_repr(std::string& to, std::string_view text) {
   const bool doubled = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = doubled ? '"' : '\'';
@@ -98,7 +97,7 @@ inline void append_printed(std::string& to, const mapping& m, allowance& cost) {
   to += "}";
 }
 
-/// As str writes it; strings inside lists and mappings (`quoted`) as repr does.
+/// As str; `quoted` (in lists and mappings): as repr.
 inline void append_printed(std::string& to, const value& v, bool quoted, allowance& cost) {
   cost.spend(1);
   if (v.is_none()) to += "None";
@@ -119,7 +118,7 @@ inline void append_printed(std::string& to, const value& v, bool quoted, allowan
   } else if (const callable* c = v.as_callable(); c != nullptr && c->macro != nullptr) {
     to += c->name.empty() ? "<Macro anonymous>" : concat("<Macro '", c->name, "'>");
   } else {
-    to += concat("<", v.type(), ">");  // of a namespace too: it may contain itself
+    to += concat("<", v.type(), ">");  // a namespace may contain itself
   }
 }
 
@@ -161,7 +160,7 @@ inline void append_json(std::string& to, std::string_view text, bool ascii) {
   to.push_back('"');
 }
 
-/// A key in JSON: numbers, booleans and none become strings.
+/// Numbers, booleans and none become strings.
 [[nodiscard]] inline std::string json_key(const value& key) {
   if (key.is_text()) return key.text();
   if (key.is_none()) return "null";

@@ -1,4 +1,3 @@
-// Renders statements to text.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +28,9 @@ class renderer final : public evaluator {
   }
 
   [[nodiscard]] std::string& text() { return text_; }
-  /// The byte ranges of {% generation %} blocks.
+  /// Ranges of {% generation %} blocks.
   [[nodiscard]] std::vector<text_span>& generated() { return generated_; }
-  /// Whether the text of such a block was captured before it was written: then its range is unknown.
+  /// A block's text was captured first: its range is unknown.
   [[nodiscard]] bool lost_generation() const { return lost_generation_; }
   [[nodiscard]] std::size_t line() const { return line_; }
   [[nodiscard]] std::size_t steps() const { return cost_.spent(); }
@@ -39,7 +38,7 @@ class renderer final : public evaluator {
  private:
   enum class flow { on, leave, next };
 
-  /// A scope nested in the current one. It outlives its block if a macro was defined in it.
+  /// Outlives its block if it defines a macro.
   class inner_scope {
    public:
     inner_scope(renderer& of, scope* parent) : of_(of), own_(std::make_unique<scope>()), before_(of.scope_) {
@@ -66,7 +65,6 @@ class renderer final : public evaluator {
     out_->append(words);
   }
 
-  /// Renders a body to a string of its own.
   [[nodiscard]] std::string captured(const body& all) {
     std::string own;
     std::string* before = std::exchange(out_, &own);
@@ -157,7 +155,7 @@ class renderer final : public evaluator {
       loop_state& of;
       ~ending() { of.finish(); }
     } const at_the_end{*state};
-    bool ended_a_body = false;  // as in jinja2, `else` also follows a loop whose every item ended by break or continue
+    bool ended_a_body = false;  // as jinja2: `else` also if break or continue ended all bodies
     while (state->advance()) {
       cost_.spend(1);
       const inner_scope inside(*this, outside);
@@ -217,7 +215,7 @@ class renderer final : public evaluator {
     return goes;
   }
 
-  /// The macro, bound to where it stands: scopes around it are kept. What a call block calls has no name.
+  /// A macro with its scopes; a call block's has no name.
   [[nodiscard]] value bound_here(const macro_definition& macro, std::string name) {
     for (scope* s = scope_; s != nullptr && !s->is_kept; s = s->parent) s->is_kept = true;
     callable made;

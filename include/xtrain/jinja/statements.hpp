@@ -1,4 +1,3 @@
-// Parses tokens into statements: the tags of a template.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +25,7 @@ class statement_parser : public expression_parser {
   [[nodiscard]] bool has_generation() const { return has_generation_; }
 
  private:
-  /// Parses up to a tag with one of these names, which is not consumed; no names: up to the end of the template.
+  /// Up to a tag of these names, not consumed; no names: the end.
   body parse_until(std::initializer_list<std::string_view> ends) {
     const level deeper(*this);
     body all;
@@ -57,7 +56,7 @@ class statement_parser : public expression_parser {
     if (now().kind != kind) stop("'", kind == token_kind::block_end ? "%}" : "}}", "' is expected here; given '", now().text, "'");
     (void)take();
   }
-  /// Parses the rest of an opening tag, and its body up to one of the closing tags.
+  /// Rest of an opening tag, body, closing tag.
   body parse_body(std::initializer_list<std::string_view> ends) {
     (void)skip(":");
     end_of(token_kind::block_end);
@@ -147,7 +146,7 @@ class statement_parser : public expression_parser {
     return made;
   }
 
-  /// name, name.attribute (of a namespace, if allowed), or several with commas between them.
+  /// name, name.attribute (namespace, if allowed), or several.
   target parse_target(bool with_attribute) {
     const level deeper(*this);
     target all;
@@ -195,7 +194,7 @@ class statement_parser : public expression_parser {
     expect(")");
     return macro;
   }
-  /// Parses a macro's body: break and continue cannot refer to a loop around it. The names it uses show which arguments it takes.
+  /// break and continue cannot leave a macro. Used names show its arguments.
   void parse_macro_body(macro_definition& macro, std::string_view end) {
     const std::size_t loops = std::exchange(loops_, 0);
     const bool varargs = std::exchange(names_varargs_, false), kwargs = std::exchange(names_kwargs_, false);

@@ -1,4 +1,3 @@
-// The syntax tree of a template.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@ namespace xtrain::detail::jinja {
 struct expression;
 using expression_ptr = std::unique_ptr<expression>;
 
-/// How an argument is passed: by position, by name, or many at once (*list, **mapping).
+/// Position, name, *list, **mapping.
 enum class passing : std::uint8_t { placed, named, many_placed, many_named };
 
 struct argument {
@@ -23,7 +22,7 @@ struct argument {
   expression_ptr given{};
 };
 
-/// What an expression does with its operands (p0, p1, ...), its name and its arguments.
+/// Operands p0, p1, ..., name, arguments a0, a1, ....
 enum class operation : std::uint8_t {
   constant,     ///< literal
   variable,     ///< name
@@ -34,13 +33,13 @@ enum class operation : std::uint8_t {
   item,         ///< p0[p1]
   slice,        ///< p0[p1:p2:p3]; null if omitted
   call,         ///< p0(arguments)
-  filter,       ///< p0 | name(arguments); p0 is null at the head of a filter block
+  filter,       ///< p0 | name(arguments); p0 null: first of a filter block
   test,         ///< p0 is name(arguments)
   unary,        ///< name is -, + or not
   both,         ///< p0 and p1
   either,       ///< p0 or p1
-  conditional,  ///< p0 if p1 else p2, which may be null
-  comparison,   ///< p0 < a0 < a1 ...: the operators are the names of the arguments
+  conditional,  ///< p0 if p1 else p2; p2 may be null
+  comparison,   ///< p0 < a0 < a1 ...: operators are argument names
   binary,       ///< p0 name p1
   joining       ///< p0 ~ p1 ~ ...
 };
@@ -55,7 +54,7 @@ struct expression {
   std::vector<argument> arguments{};
 };
 
-/// An assignment target: a name, an attribute of a namespace, or several targets at once.
+/// A name, a namespace's attribute, or several.
 struct target {
   std::string name{};
   std::string attribute{};
@@ -75,15 +74,15 @@ struct macro_definition;
 enum class action : std::uint8_t {
   text,          ///< literal text
   print,         ///< given
-  branch,        ///< if: the first of bodies whose condition holds; one without a condition is else
-  loop,          ///< for into in given, if conditions[0]; bodies[0], or bodies[1] if there were no items
+  branch,        ///< if: the first body whose condition holds; else has none
+  loop,          ///< for into in given, if conditions[0]; bodies[0]; bodies[1] without items
   assign,        ///< set into = given
-  assign_block,  ///< set into: bodies[0], through given, a chain of filters, if any
+  assign_block,  ///< set into: bodies[0], through filters of given
   define,        ///< macro
-  call_block,    ///< given is the call; macro is what caller() runs
+  call_block,    ///< given: the call; macro: caller()
   filter_block,  ///< bodies[0] through given
-  with,          ///< assignments to names[i] of conditions[i], then bodies[0]
-  generation,    ///< bodies[0] is what the assistant says
+  with,          ///< conditions[i] assigned to names[i], then bodies[0]
+  generation,    ///< bodies[0]: the assistant's text
   leave,         ///< break
   next           ///< continue
 };

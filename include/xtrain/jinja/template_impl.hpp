@@ -1,4 +1,4 @@
-// Definitions of template.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of template.hpp.
 #pragma once
 
 #include <cstddef>

@@ -13,7 +13,7 @@
 
 namespace xtrain::detail::jinja {
 
-/// The operator for the name of a comparison; empty if it is none.
+/// A comparison's operator; or empty.
 [[nodiscard]] inline std::string_view comparison_of(std::string_view name) {
   if (name == "==" || name == "eq" || name == "equalto") return "==";
   if (name == "!=" || name == "ne") return "!=";
@@ -31,7 +31,7 @@ namespace xtrain::detail::jinja {
   return !comparison_of(name).empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Whether v % by equals `rest`, of numbers.
+/// v % by == rest.
 [[nodiscard]] inline bool is_divisible(const value& v, std::int64_t by, std::int64_t rest, allowance& cost) {
   return equal(calculated("%", v, by, cost), rest, cost);
 }

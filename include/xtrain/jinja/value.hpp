@@ -1,4 +1,4 @@
-// The values of templates: Python's, as far as templates can observe.
+// Template values: Python's, as far as templates observe.
 #pragma once
 
 #include <concepts>
@@ -17,7 +17,7 @@
 
 namespace xtrain::detail::jinja {
 
-/// A compile-time or run-time error of a template. The caller adds template name and line.
+/// Compile-time or run-time error; the caller adds name and line.
 struct fault {
   std::string what;
 };
@@ -33,17 +33,16 @@ struct name_space;
 struct callable;
 class loop_state;
 
-/// Maximum nesting of lists and mappings: printing and freeing them is recursive.
+/// Nesting of lists and mappings, whose code is recursive.
 inline constexpr std::size_t max_value_depth = 160;
 
-/// How a sequence behaves. A view is the result of items() and the like; a generator that of select and the like: it has no
-/// length, is always true, and is consumed by reading it.
+/// view: items() and the like. generator: select and the like; no length, true, consumed by reading.
 enum class form : std::uint8_t { list, tuple, range, view, generator };
 
-/// One value. Copies are cheap: strings, lists and mappings are shared and immutable.
+/// Cheap copies: strings, lists, mappings are shared and immutable.
 class value {
  public:
-  /// An undefined name; `why` is the error when it is used in other ways than testing whether it is defined.
+  /// An undefined name; `why`: error of uses other than a test for defined.
   struct missing {
     std::shared_ptr<const std::string> why;
   };
@@ -62,7 +61,7 @@ class value {
   value(callable what);
   value(std::shared_ptr<loop_state> loop) : held_(std::move(loop)) {}
 
-  /// Text exempt from escaping: text added to it becomes safe too, after being escaped.
+  /// Not escaped; text added to it is escaped and becomes safe.
   [[nodiscard]] static value safe(std::string text) {
     value result(std::move(text));
     result.safe_ = true;
@@ -81,7 +80,7 @@ class value {
   [[nodiscard]] bool is_real() const { return std::holds_alternative<double>(held_); }
   [[nodiscard]] bool is_text() const { return std::holds_alternative<std::shared_ptr<const std::string>>(held_); }
   [[nodiscard]] bool is_safe() const { return safe_; }
-  /// An integer, or a boolean, which counts as 0 or 1.
+  /// An integer, or a boolean (0, 1).
   [[nodiscard]] bool is_whole() const { return is_boolean() || std::holds_alternative<std::int64_t>(held_); }
   [[nodiscard]] bool is_number() const { return is_whole() || is_real(); }
 
@@ -91,18 +90,17 @@ class value {
   [[nodiscard]] const std::string& text() const { return *std::get<std::shared_ptr<const std::string>>(held_); }
   [[nodiscard]] const std::string& why() const { return *std::get<missing>(held_).why; }
 
-  /// Null unless the value has that type.
   [[nodiscard]] sequence* as_sequence() const { return pointer<std::shared_ptr<sequence>>(); }
   [[nodiscard]] const mapping* as_mapping() const { return pointer<std::shared_ptr<const mapping>>(); }
   [[nodiscard]] name_space* as_name_space() const { return pointer<std::shared_ptr<name_space>>(); }
   [[nodiscard]] const callable* as_callable() const { return pointer<std::shared_ptr<const callable>>(); }
   [[nodiscard]] loop_state* as_loop() const { return pointer<std::shared_ptr<loop_state>>(); }
 
-  /// Nesting depth of lists and mappings below this value.
+  /// Of lists and mappings below.
   [[nodiscard]] std::size_t depth() const;
-  /// The type's name in Python.
+  /// In Python.
   [[nodiscard]] std::string_view type() const;
-  /// Truth value, as in `if`.
+  /// As in `if`.
   [[nodiscard]] bool truth() const;
 
  private:
@@ -122,11 +120,10 @@ struct sequence {
   std::vector<value> items;
   form as = form::list;
   std::size_t depth = 1;
-  std::size_t taken = 0;  ///< of a generator: items that were read already
-  bool is_group = false;  ///< of groupby, a tuple: its two items are also called grouper and list
+  std::size_t taken = 0;  ///< items read from a generator
+  bool is_group = false;  ///< groupby's tuple: items are also grouper and list
 };
 
-/// Keys with values, in insertion order.
 class mapping {
  public:
   struct entry {
@@ -139,9 +136,9 @@ class mapping {
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
   [[nodiscard]] std::size_t depth() const { return depth_; }
 
-  /// Records from now on which entries a template reads. Copies share the record: only one rendering may use them.
+  /// Records reads from now on. Copies share the record: for one rendering only.
   void watch() { reads_ = std::make_shared<std::vector<reading>>(entries_.size(), reading{}); }
-  /// What a template does: as find, find_name and entries, and recorded.
+  /// For templates: find, find_name and entries, recorded.
   [[nodiscard]] const value* read(const value& key) const { return recorded(find(key)); }
   [[nodiscard]] const value* read_name(std::string_view name) const { return recorded(find_name(name)); }
   [[nodiscard]] const std::vector<entry>& read_all() const {
@@ -149,7 +146,7 @@ class mapping {
       for (reading& one : *reads_) one.listed = true;
     return entries_;
   }
-  /// Of a watched mapping: whether a template asked for an entry by its key, or went through all entries.
+  /// Read by key, or by iterating.
   struct reading {
     bool named = false, listed = false;
     [[nodiscard]] bool any() const { return named || listed; }
@@ -165,8 +162,7 @@ class mapping {
   std::shared_ptr<std::vector<reading>> reads_;  ///< null: not watched
 };
 
-/// The result of namespace(), the only mutable value. Its creator keeps it and empties it at the end, so that namespaces that
-/// refer to one another are freed.
+/// namespace(), the only mutable value. Its creator empties it at the end, as namespaces may form cycles.
 struct name_space {
   mapping attributes;
 };
@@ -174,7 +170,7 @@ struct name_space {
 struct macro_definition;
 struct scope;
 
-/// A callable: a function of the environment, a method bound to its value, or a macro bound to its defining scope.
+/// A function, a bound method, or a macro with its scope.
 struct callable {
   std::string name;
   value self{};  ///< of a method
@@ -183,17 +179,17 @@ struct callable {
   scope* where = nullptr;
 };
 
-/// The text, safe if `model` is.
+/// Safe if `model` is.
 [[nodiscard]] inline value text_like(const value& model, std::string text) {
   return model.is_safe() ? value::safe(std::move(text)) : value(std::move(text));
 }
 
-/// A text that is the same for equal keys and different for others: 1, 1.0 and true are one key.
+/// Equal for equal keys only: 1, 1.0 and true are one.
 [[nodiscard]] std::string key_text(const value& key);
 
-/// What groupby gives for each group.
+/// A group of groupby.
 [[nodiscard]] value group_of(value name, std::vector<value> members);
-/// The item `name` of a group; null if the value is not a group or has no such item.
+/// Null if there is none.
 [[nodiscard]] const value* of_group(const value& v, std::string_view name);
 
 }  // namespace xtrain::detail::jinja

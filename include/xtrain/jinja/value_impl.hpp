@@ -1,4 +1,4 @@
-// Definitions of value.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of value.hpp.
 #pragma once
 
 #include <algorithm>
@@ -70,7 +70,7 @@ XTRAIN_INLINE bool value::truth() const {
   return true;
 }
 
-/// Nested tuples may share elements, so that a key written out grows exponentially.
+/// Nested tuples may share elements: a written key grows exponentially.
 inline constexpr std::size_t longest_key = 65536;
 
 XTRAIN_INLINE std::string key_text(const value& key) {

@@ -1,5 +1,3 @@
-// Self-attention, causal unless the batch has an attention mask: one matmul computes queries, keys and values, positions may rotate them,
-// and query heads may share key/value heads (GQA).
 #pragma once
 
 #include <cmath>
@@ -20,7 +18,7 @@
 
 namespace xtrain {
 
-/// What an adapter prepends to the keys and values of every sequence: nothing if it has no on_attention.
+/// Keys and values that an adapter prepends to every sequence; nothing without on_attention.
 template <class Recipe>
 struct attention_adapter {
   struct type {
@@ -67,7 +65,6 @@ class causal_attention {
   }
 
   [[nodiscard]] bool needs_input() const { return qkv_.needs_input(); }
-  /// Key/value heads on this rank.
   [[nodiscard]] std::size_t kv_heads() const { return own_.kv_heads; }
 
   /// x [n, hidden_size] read, y [n, hidden_size] written or added to
@@ -117,7 +114,7 @@ class causal_attention {
  private:
   using sums = vector_view<accumulate_t<compute>, memory>;
 
-  /// Prefix tokens prepended to each sequence in this pass: 0 if a non-empty cache already contains them.
+  /// Prefix tokens to prepend in this pass; 0 if a non-empty cache has them.
   [[nodiscard]] std::size_t before(const pass<Recipe>& p) const {
     return p.internal.cache == nullptr || p.internal.cache->is_empty ? prefix_.length() : 0;
   }
@@ -131,7 +128,7 @@ class causal_attention {
                                                                           const ops::attention_shape& s) const {
     const double dropout = p.trains() ? dropout_ : 0.0;
     random_site random{};
-    if (dropout > 0.0) {  // the kernel indexes the elements itself, starting from the index of the batch's first sequence
+    if (dropout > 0.0) {  // the kernel indexes elements from the batch's first sequence
       random = p.random;
       random.site = site_;
       random.first = p.batch.first_sequence;
@@ -152,11 +149,11 @@ class causal_attention {
     return {p.workspace.template take<accumulate_t<compute>>(s.b * s.h * s.t), {s.b * s.h * s.t}};
   }
 
-  /// The index where each token's sample starts: none where there is a prefix.
+  /// Sample starts; none with a prefix.
   [[nodiscard]] vector_view<const token, memory> starts(const pass<Recipe>& p) const {
     return before(p) == 0 ? p.batch.starts_n : vector_view<const token, memory>{};
   }
-  /// throws config_error if the prefix would not be visible to every token equally
+  /// throws config_error if some token could not attend to the prefix
   static void require_prefix_fits(const pass<Recipe>& p, std::size_t before) {
     require<config_error>(!p.batch.is_packed,
                           "attention: a sequence must hold one sample if an adapter prepends a prefix; this one is packed; do not pack the dataset");
@@ -164,7 +161,7 @@ class causal_attention {
                           "attention: the mask must be causal if an adapter prepends a prefix, or that of ChatGLM-6B; this model's is neither");
   }
 
-  /// qkv written, queries and keys rotated; with the prefix prepended if there is one; of whole sequences under Ulysses context parallelism
+  /// qkv [tokens, heads] written, rotated, with the prefix; of whole sequences under Ulysses
   void project(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> qkv) const {
     const auto scope = p.scope();
     if (before(p) != 0) require_prefix_fits(p, before(p));
@@ -180,7 +177,7 @@ class causal_attention {
     if (before(p) != 0) prefix_.forward(p, own, qkv);
     if (exchange_.is_needed(p)) exchange_.to_whole_sequences(p, own, qkv);
   }
-  /// Queries, keys and values before the heads are normalized, and what the norm saved; none if they are not normalized.
+  /// Queries, keys and values before head normalization, with saved statistics; empty without it.
   struct heads_before_norm {
     matrix_view<const compute, memory> qkv{};
     sums rstd{};
@@ -192,12 +189,11 @@ class causal_attention {
     return {p.pop_saved(n, own_row()), rstd};
   }
   [[nodiscard]] std::size_t own_row() const { return (own_.heads + 2 * own_.kv_heads) * d_; }
-  /// y written or added to
   void output(pass<Recipe>& p, matrix_view<const compute, memory> own, matrix_view<compute, memory> y, ops::result how) const {
     const auto scope = p.scope();
     output_.forward(p, own, y, how);
   }
-  /// Attention outputs of this rank's tokens, all heads; temporary, or o itself.
+  /// Outputs of this rank's tokens, all heads; temporary, or o itself.
   [[nodiscard]] matrix_view<const compute, memory> own_outputs(pass<Recipe>& p, matrix_view<const compute, memory> o) const {
     if (before(p) == 0 && !exchange_.is_needed(p)) return o;
     const auto own = p.temporary(p.batch.n(), own_.heads * d_);
@@ -205,12 +201,12 @@ class causal_attention {
     prefix_.take_behind(p, o, own);
     return own;
   }
-  /// The same for the output projection's backward, which may not read the values.
+  /// For the output projection's backward; values are undefined where it does not read them.
   [[nodiscard]] matrix_view<const compute, memory> own_outputs_again(pass<Recipe>& p, matrix_view<const compute, memory> o) const {
     if (exchange_.is_needed(p) && !output_.needs_input()) return p.temporary(p.batch.n(), own_.heads * d_);
     return own_outputs(p, o);
   }
-  /// If that backward reads them, they are saved, so that they are exchanged only once.
+  /// Saved if the backward reads them: exchanged once.
   [[nodiscard]] bool saves_own_outputs(const pass<Recipe>& p) const { return exchange_.is_needed(p) && output_.needs_input(); }
   [[nodiscard]] matrix_view<compute, memory> exchanged(pass<Recipe>& p, matrix_view<const compute, memory> o,
                                                        matrix_view<compute, memory> own) const {
@@ -243,9 +239,7 @@ class causal_attention {
       if (exchange_.is_needed(p)) exchange_.reduce_scatter(p, dseen, dqkv);
       else prefix_.backward(p, dseen, dqkv);
     }
-    // forward: queries and keys rotated by their positions
     positions.turn(p, own_.heads + own_.kv_heads, dqkv, ops::turn::backward);
-    // forward: heads normalized
     if (head_norm_) head_norm_->backward(p, own_.heads, own_.kv_heads, raw.qkv, raw.rstd, dqkv);
     // forward: qkv = x · Wqkvᵀ
     qkv_.backward(p, x, dqkv, dx, how);
@@ -257,7 +251,7 @@ class causal_attention {
       if (ring_.is_needed(p)) return ring_.backward(p, s, settings(p, positions, s), qkv, o, lse, d_o, dqkv);
     ops::attention_backward(p, s, settings(p, positions, s), qkv, starts(p), o, lse, d_o, dqkv);
   }
-  /// d_o written; the attention outputs at prefix tokens are unused, so their gradient is 0
+  /// d_o written; 0 at prefix tokens, whose outputs are unused
   void output_backward(pass<Recipe>& p, matrix_view<const compute, memory> own, matrix_view<const compute, memory> dy,
                        matrix_view<compute, memory> d_o) const {
     if (before(p) == 0 && !exchange_.is_needed(p)) return output_.backward(p, own, dy, d_o);

@@ -1,4 +1,3 @@
-// The heads of an attention layer, and how tensor-parallel ranks shard them.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +17,18 @@ struct attention_options {
   std::size_t num_heads = 0;
   std::size_t num_kv_heads = 0;
   std::size_t head_dim = 0;
-  bool bias = false;  // of the query, key and value projections
+  bool bias = false;  // of queries, keys, values
   bool output_bias = false;
-  double dropout = 0.0;                  // of the attention weights
-  std::uint32_t site = 0;                // random site of that dropout
-  std::size_t layer = 0;                 // layer index, within a key/value cache
-  std::size_t sliding_window = 0;        // tokens that a query attends to, including itself; 0: all
+  double dropout = 0.0;                  // of attention weights
+  std::uint32_t site = 0;                // random site of dropout
+  std::size_t layer = 0;                 // index in a key/value cache
+  std::size_t sliding_window = 0;        // tokens attended to, including the query's; 0: all
   double query_pre_attn_scalar = 0.0;    // scores are divided by its square root; 0: head_dim
   double softcap = 0.0;                  // scores become softcap · tanh(score / softcap); 0: none
   std::vector<std::string> qkv_names{};  // one fused module, or three
-  file_order qkv_order{};                // row order of the fused module in files, where it differs
+  file_order qkv_order{};                // rows of the fused module in files
   std::string output_name{};
-  std::string query_norm_name{}, key_norm_name{};  // empty: heads are not normalized
+  std::string query_norm_name{}, key_norm_name{};  // empty: no normalization
   double norm_epsilon = 1e-6;
   initial_values initial{};
   initial_values output_initial{};
@@ -38,11 +37,11 @@ struct attention_options {
 
 /// The heads on this rank.
 struct attention_heads {
-  std::size_t first = 0;  ///< query head
+  std::size_t first = 0;  ///< of queries
   std::size_t heads = 0, kv_heads = 0;
   std::size_t first_kv = 0;
 
-  /// The key/value heads are those that this rank's queries use. With fewer key/value heads than ranks, adjacent ranks hold the same one.
+  /// Key/value heads of this rank's queries; with fewer of them than ranks, adjacent ranks hold the same head.
   ///   throws  config_error when heads are not divisible
   attention_heads(const attention_options& o, const tensor_shard& shard) {
     const row_range queries = shard.of(o.num_heads, "heads");
@@ -60,12 +59,12 @@ struct attention_heads {
     first_kv = shard.rank * o.num_kv_heads / shard.ranks;
     kv_heads = 1;
   }
-  /// Their outputs, the inputs of the output projection.
+  /// Inputs of the output projection.
   [[nodiscard]] input_part channels(const attention_options& o) const { return {{first * o.head_dim, heads * o.head_dim}, o.num_heads * o.head_dim}; }
 };
 
-/// The modules of the projection of queries, keys and values: this rank's heads.
-///   throws  config_error when a fused module would be on more ranks than it has key/value heads
+/// This rank's modules of the query, key and value projection.
+///   throws  config_error when a fused module has fewer key/value heads than ranks
 [[nodiscard]] inline std::vector<module_part> qkv_parts(const attention_options& o, const tensor_shard& shard) {
   const std::size_t d = o.head_dim, q = o.num_heads * d, kv = o.num_kv_heads * d;
   const bool fused = o.qkv_names.size() == 1;

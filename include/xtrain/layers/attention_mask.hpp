@@ -1,4 +1,3 @@
-// Attention masks, and positions computed from the tokens.
 #pragma once
 
 #include <algorithm>
@@ -12,34 +11,33 @@
 
 namespace xtrain {
 
-/// The attention mask: which tokens a token attends to besides itself.
+/// Which tokens a token attends to besides itself.
 struct attention_mask {
   enum class rule : std::uint8_t {
-    causal,        ///< the previous tokens
-    prefix,        ///< the previous tokens, and the context: all tokens before the begin token        [Du et al. 2022, section 2.1]
-    bidirectional  ///< the whole sample                                                               [Devlin et al. 2019, section 3]
+    causal,        ///< previous tokens
+    prefix,        ///< previous tokens and the context: all before the begin token [Du et al. 2022, section 2.1]
+    bidirectional  ///< the sample [Devlin et al. 2019, section 3]
   };
   rule kind = rule::causal;
-  token begin = -1;               ///< prefix: the token at which the generated span begins
-  token gap = -1, word_gap = -1;  ///< prefix: the mask token that the generated span replaces, and the fallback if there is none
-  std::size_t virtual_tokens = 0;  ///< prefix: keys and values that an adapter puts before every sequence; every token attends to them
+  token begin = -1;               ///< prefix: first token of the generated span
+  token gap = -1, word_gap = -1;  ///< prefix: the mask token that the span replaces, and its fallback
+  std::size_t virtual_tokens = 0;  ///< prefix: an adapter's keys and values before every sequence, visible to every token
 
   friend bool operator==(const attention_mask&, const attention_mask&) = default;
 
-  /// The two positions of a token, and one past the last token it attends to.
+  /// A token's two positions, and the end of what it attends to.
   struct place {
     std::size_t position = 0, within = 0, end = 0;
   };
-  /// Where a text's context ends, and the index of the gap (mask token) in it.
+  /// End of the context, and index of its gap (mask token).
   struct context_end {
     std::size_t begin = 0, gap = 0;
 
-    /// A token of the context has its own position; a generated one has the gap's, and a second position within the span, from 1.
-    ///                                                                      [Du et al. 2022, section 2.1.2]
+    /// Context tokens have their index; generated tokens the gap's, and a second position from 1. [Du et al. 2022, section 2.1.2]
     [[nodiscard]] place at(std::size_t i) const { return i < begin ? place{i, 0, begin} : place{gap, i - begin + 1, i + 1}; }
   };
 
-  /// A text without a begin token has no context: everything is generated. A context without a gap has it at its first token.
+  /// Without a begin token everything is generated. Without a gap it is at index 0.
   [[nodiscard]] context_end context_of(std::span<const token> text) const {
     const auto find = [](std::span<const token> in, token what) {
       return static_cast<std::size_t>(std::find(in.begin(), in.end(), what) - in.begin());
@@ -53,7 +51,7 @@ struct attention_mask {
   }
 };
 
-/// A model's attention mask: causal if it has no mask(), with which it has tokens_before().
+/// A model's mask() with its tokens_before(); causal without mask().
 template <class Model>
 [[nodiscard]] attention_mask attention_mask_of(const Model&) {
   return {};
@@ -66,7 +64,7 @@ requires requires(const Model& model) { model.mask(); }
   return mask;
 }
 
-/// Positions and masks of a mask kind that is not causal; memory is allocated once. Arrays that a kind does not have are empty.
+/// Positions and masks for a mask that is not causal; memory is allocated once. Arrays that the kind lacks are empty.
 class token_layout {
  public:
   token_layout(const attention_mask& rule, std::size_t num_tokens) : mask_(rule) {
@@ -75,16 +73,16 @@ class token_layout {
   }
 
   std::vector<token> positions;
-  std::vector<token> ends;               // of each sequence: its virtual tokens', then its tokens'
-  std::vector<token> withins;           // prefix
+  std::vector<token> ends;               // per sequence: virtual tokens, then tokens
+  std::vector<token> withins;
   std::vector<token> segments, labels;  // bidirectional: one segment, no label per sequence
   std::vector<token> firsts;            // bidirectional: index of each sequence's first token
 
-  /// Sequences of t tokens; `starts`: index in the sequence where each token's sample starts, or empty.
+  /// Sequences of t tokens; `starts`: index in the sequence where a token's sample starts, or empty.
   const token_layout& lay_out(std::span<const token> tokens, std::span<const token> starts, std::size_t t) {
     const std::size_t n = tokens.size();
     positions.resize(n);
-    ends.assign(n + n / t * mask_.virtual_tokens, 1);  // what virtual tokens attend to is not used
+    ends.assign(n + n / t * mask_.virtual_tokens, 1);  // virtual tokens' ends are unused
     if (mask_.kind == attention_mask::rule::prefix) {
       withins.resize(n);
     } else {
@@ -93,7 +91,7 @@ class token_layout {
       firsts.resize(n / t);
       for (std::size_t row = 0; row < n / t; ++row) firsts[row] = static_cast<token>(row * t);
     }
-    for (std::size_t first = 0, last = 0; first < n; first = last) {  // a sample: tokens of one sequence with the same start
+    for (std::size_t first = 0, last = 0; first < n; first = last) {  // a sample: tokens of a sequence with equal starts
       const std::size_t row = first / t * t;
       for (last = first + 1; last < row + t && (starts.empty() || starts[last] == starts[first]);) ++last;
       lay_out_sample(tokens.subspan(first, last - first), first, first - row, t);
@@ -102,7 +100,7 @@ class token_layout {
   }
 
  private:
-  /// A sample that begins at token `first` of all, and at `start` of its sequence.
+  /// A sample from token `first` of all and `start` of its sequence.
   void lay_out_sample(std::span<const token> sample, std::size_t first, std::size_t start, std::size_t t) {
     const std::size_t before = mask_.virtual_tokens, first_end = first + (first / t + 1) * before;
     const bool prefix = mask_.kind == attention_mask::rule::prefix;

@@ -1,4 +1,3 @@
-// Batches of token sequences on the device.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +18,7 @@
 
 namespace xtrain {
 
-/// b sequences of t tokens: tokens, labels and attention mask. Under context parallelism, t counts this rank's tokens, and the attention
-/// mask covers whole sequences.
+/// b sequences of t tokens. Under context parallelism t counts this rank's tokens; the mask covers unsharded sequences.
 template <class Device>
 struct device_batch {
   using memory = typename Device::memory;
@@ -28,25 +26,25 @@ struct device_batch {
   std::size_t b = 0;
   std::size_t t = 0;
   vector_view<const token, memory> tokens_n{};
-  vector_view<const token, memory> targets_n{};      // label of each token; negative: ignored; padding_target: of padding
-  vector_view<const token, memory> positions_n{};    // within the sample, counted from 0
-  vector_view<const token, memory> starts_n{};       // index in the sequence where each token's sample starts; none: 0
-  vector_view<const token, memory> withins_n{};      // second position of each token, for models with 2D positions
-  vector_view<const token, memory> ends_n{};         // one past the last token that each token attends to; none: the token itself
-  vector_view<const token, memory> segments_n{};     // segment (token type) of each token, for models that have segments
-  vector_view<const float, memory> weights_n{};      // weight of each token's loss; none: 1
-  vector_view<const token, memory> labels_b{};       // label of each sequence; negative: ignored
-  vector_view<const token, memory> firsts_b{};       // index of the first token of each sequence
-  std::size_t first_sequence = 0;                    // index of the first sequence within the global batch
-  bool is_packed = false;                            // some sequence holds more than one sample (padding does not count)
-  std::size_t whole_t = 0;                           // length of a whole sequence, where this rank has only a part of it
-  std::array<context_shard::range, 2> own_ranges{};  // that part: one range, or two
-  std::span<const token> host_starts{};              // starts on the host, while the batch there exists; none: 0
+  vector_view<const token, memory> targets_n{};      // labels; negative: ignored; padding_target: padding
+  vector_view<const token, memory> positions_n{};    // in the sample, from 0
+  vector_view<const token, memory> starts_n{};       // index in the sequence where a token's sample starts; none: 0
+  vector_view<const token, memory> withins_n{};      // second positions (2D)
+  vector_view<const token, memory> ends_n{};         // end of what a token attends to; none: itself
+  vector_view<const token, memory> segments_n{};     // segments (token types), for models with segments
+  vector_view<const float, memory> weights_n{};      // loss weights; none: 1
+  vector_view<const token, memory> labels_b{};       // labels of sequences; negative: ignored
+  vector_view<const token, memory> firsts_b{};       // first tokens of sequences
+  std::size_t first_sequence = 0;                    // index in the global batch
+  bool is_packed = false;                            // a sequence holds several samples (padding not counted)
+  std::size_t whole_t = 0;                           // length of an unsharded sequence, if this rank has a part
+  std::array<context_shard::range, 2> own_ranges{};  // the part: one range, or two
+  std::span<const token> host_starts{};              // starts, while the host batch exists; none: 0
 
   [[nodiscard]] std::size_t n() const { return b * t; }
   [[nodiscard]] bool is_part() const { return whole_t > t; }
   [[nodiscard]] std::size_t whole_seq_length() const { return is_part() ? whole_t : t; }
-  /// Tokens of a sequence without its padding, which begins a sample of its own.
+  /// Tokens without padding, which begins a sample.
   [[nodiscard]] std::size_t tokens_of(std::size_t sequence) const {
     const std::size_t length = whole_seq_length();
     if (host_starts.empty()) return length;
@@ -57,8 +55,8 @@ struct device_batch {
 
 namespace detail {
 
-/// The device reads host memory directly and computes before it returns, so batches need not be copied. A stream that runs host functions
-/// works later: by then a batch may have been overwritten. (The dry device behaves like the device it stands in for.)
+/// The device reads host memory and computes before it returns: no copy. A stream that runs host functions reads later, when the batch may have been
+/// overwritten. The dry device behaves as the device that it replaces.
 template <class Device>
 inline constexpr bool reads_host_batches = host_addressable<Device> && !clause::device_runs_host_functions<Device>;
 template <class Device>
@@ -66,27 +64,26 @@ inline constexpr bool reads_host_batches<dry<Device>> = reads_host_batches<Devic
 
 }  // namespace detail
 
-/// Non-owning view of a batch on the host, independent of its container: code that runs steps is compiled for this type only.
+/// View of a batch on the host, independent of its container: step code is compiled once.
 struct batch_view {
   std::size_t b = 0, t = 0;
   std::span<const token> tokens{}, targets{}, positions{}, starts{};
-  std::span<const token> ends{}, segments{}, labels{};  // fields that only some batches have
-  std::span<const float> token_weights{};               // of each token's loss; empty: all 1
-  std::span<const token> teacher_tokens{};              // of each token, the k most probable next tokens by a teacher; empty: not in the data
-  std::span<const float> teacher_log_probs{};           // and their log-probabilities
-  std::span<const double> reference_log_probs{};        // of each sequence, by a reference model; empty: not in the data
-  std::span<const double> advantages{};                 // of each sequence, for grpo; of each target, for ppo
-  std::span<const float> old_log_probs{};               // of each target, by the model that generated it; empty: not in the data
-  std::span<const float> reference_token_log_probs{};   // of each target, by a reference model; empty: not in the data
-  std::span<const float> old_values{}, returns{};       // of each target, for ppo_value
+  std::span<const token> ends{}, segments{}, labels{};
+  std::span<const float> token_weights{};               // loss weights; empty: 1
+  std::span<const token> teacher_tokens{};              // a teacher's k most probable next tokens per token; or empty
+  std::span<const float> teacher_log_probs{};           // their log-probabilities
+  std::span<const double> reference_log_probs{};        // per sequence, by a reference model; or empty
+  std::span<const double> advantages{};                 // per sequence (grpo) or target (ppo)
+  std::span<const float> old_log_probs{};               // per target, by the model that generated it; or empty
+  std::span<const float> reference_token_log_probs{};   // per target, by a reference model; or empty
+  std::span<const float> old_values{}, returns{};       // per target (ppo_value)
   std::size_t target_count = 0, token_count = 0, first_sequence = 0;
-  // of generation
-  bool is_laid_out = false;            // positions, withins and ends are as the model needs them; ends index the cache
+  bool is_laid_out = false;            // positions, withins and ends are final; ends index the cache
   bool cache_is_empty = false;
-  std::span<const token> withins{};    // second position of each token, if is_laid_out
+  std::span<const token> withins{};    // second positions, if is_laid_out
 
   batch_view() = default;
-  /// Of a batch with the fields of a host_batch. The arrays must outlive the view.
+  /// The arrays must outlive the view.
   template <class HostBatch>
   requires requires(const HostBatch& host) { host.returns; }
   batch_view(const HostBatch& host)  // NOLINT: a view
@@ -97,37 +94,37 @@ struct batch_view {
         target_count(host.target_count), token_count(host.token_count), first_sequence(host.first_sequence) {}
 };
 
-/// Pinned host memory for the batches of several steps, used in turn: batches are copied to the device while the host goes on.
+/// Pinned host memory for batches, used in turn: copies overlap with the host.
 template <class Device>
 class batch_staging {
  public:
-  /// `slots` batches of up to `num_tokens` tokens. A slot is written again after as many batches: its copy must be done by then.
+  /// `slots` batches of up to `num_tokens` tokens. A slot's copy must be done before its next turn.
   ///   mask  of the model
   batch_staging(const typename Device::context& on, std::size_t num_tokens, std::size_t slots, const attention_mask& mask = {})
       : slot_((arrays + mask.virtual_tokens) * num_tokens), slots_(slots), memory_(on, is_dry_run(on) ? 0 : bytes()) {}
 
-  /// What it takes; nothing if the device reads batches where they are. A dry run allocates nothing.
+  /// 0 if the device reads host batches. A dry run allocates nothing.
   [[nodiscard]] std::size_t bytes() const { return detail::reads_host_batches<Device> ? 0 : slot_ * slots_ * sizeof(token); }
   [[nodiscard]] bool exists() const { return memory_.bytes() > 0; }
   [[nodiscard]] std::span<token> next() {
     const std::size_t at = next_++ % slots_;
     return memory_.template as<token>().subspan(at * slot_, slot_);
   }
-  /// The next slot is the first of this half of them: a step that is replayed finds its batches where they were.
+  /// Next slot: the first of this half. A replayed step finds its batches where they were.
   void restart(std::size_t half) { next_ = half * (slots_ / 2); }
-  /// How many slots were asked for, and to be there again, as after a dry run.
+  /// Slots used; return_to() restores this after a dry run.
   [[nodiscard]] std::size_t position() const { return next_; }
   void return_to(std::size_t position) { next_ = position; }
 
  private:
-  static constexpr std::size_t arrays = 9;  // of a token or a sequence
+  static constexpr std::size_t arrays = 9;  // per token or sequence
 
   std::size_t slot_, slots_, next_ = 0;
   pinned_memory<Device> memory_;
 };
 
-/// Device memory for one batch of up to `num_tokens` tokens; none if the device reads host memory. Computes positions and attention masks from
-/// the tokens if the mask is not causal, and selects this rank's tokens under context parallelism.
+/// Device memory for a batch of up to `num_tokens` tokens; none if the device reads host memory. Computes positions and masks that are not causal; selects
+/// this rank's tokens under context parallelism.
 template <class Device>
 class batch_memory {
  public:
@@ -141,11 +138,10 @@ class batch_memory {
 
   [[nodiscard]] std::size_t num_tokens() const { return num_tokens_; }
 
-  /// The batch as the device sees it. Tokens, targets, positions and starts have b · t elements each, or none where they are not given. If the attention
-  /// mask is not causal, there may be ends and segments of b · t elements, and b labels. Without staging memory the arrays must not change until the pass
-  /// is done and the stream is synchronized, and the device must not have work in flight that uses this memory.
-  ///   throws  shape_error when the batch is larger than the memory, an array has another size, or the sequence length is not divisible
-  ///           among context-parallel ranks; data_error when a start or an end is invalid
+  /// Tokens, targets, positions and starts have b · t elements or none; for a mask that is not causal also ends and segments, and b labels. Without staging
+  /// the arrays must not change until the stream is synchronized, and no queued work may use this memory.
+  ///   throws  shape_error when the batch or an array does not fit, or the sequence length is not divisible by context-parallel ranks;
+  ///           data_error when a start or an end is invalid
   [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const batch_view& host, batch_staging<Device>* staging = nullptr) const {
     [[maybe_unused]] std::span<token> staged;
     if (staging != nullptr && !staging->exists()) staging = nullptr;
@@ -158,14 +154,13 @@ class batch_memory {
     return on_device;
   }
 
-  /// The same without the copy to the device, for work that was captured and copies from this slot of the staging memory.
+  /// Without the copy: captured work copies from this slot.
   [[nodiscard]] device_batch<Device> stage(typename Device::stream& stream, const batch_view& host, batch_staging<Device>& staging) const {
     std::size_t used = 0;
     return lay_out(stream, host, staging.next(), used);
   }
 
  private:
-  /// Into `staged`, or copied to the device at once.
   [[nodiscard]] device_batch<Device> lay_out(typename Device::stream& stream, const batch_view& host, [[maybe_unused]] std::span<token> staged,
                                              std::size_t& next) const {
     const std::size_t n = host.b * host.t;
@@ -198,7 +193,7 @@ class batch_memory {
     on_device.targets_n = put_own(host.targets);
     on_device.starts_n = put(host.starts, n);
     if (const auto weights = host.token_weights; !weights.empty()) {
-      // carried as tokens, which have the same size
+      // floats travel as tokens of equal size
       static_assert(sizeof(float) == sizeof(token));
       const auto bits = put_own({reinterpret_cast<const token*>(weights.data()), weights.size()});
       on_device.weights_n = {span_of<const float, memory>(reinterpret_cast<const float*>(bits.span().raw()), bits.shape(0)), {bits.shape(0)}};
@@ -228,7 +223,7 @@ class batch_memory {
     return on_device;
   }
 
-  /// Samples of a sequence are contiguous: every token's start is that of the previous token, or the token's own index.
+  /// Samples are contiguous: a token's start is the previous token's, or its index.
   static void require_starts(std::span<const token> starts, std::size_t t) {
     for (std::size_t i = 0; i < starts.size(); ++i) {
       const std::size_t at = i % t;
@@ -237,7 +232,7 @@ class batch_memory {
                           " has ", starts[i]);
     }
   }
-  /// Checks ends given by the caller before a kernel uses them.
+  /// Checks the caller's ends: kernels do not.
   void require_ends(std::span<const token> ends, const batch_view& host) const {
     if (ends.empty()) return;
     require<shape_error>(laid_out_ != nullptr, "batch: ends must not be given to a causal model");

@@ -1,4 +1,3 @@
-// How layers get their parameters: they declare them here, once, when the model is constructed.
 #pragma once
 
 #include <algorithm>
@@ -19,16 +18,14 @@
 
 namespace xtrain {
 
-/// What a matrix is used for: only the weight of a linear layer may be quantized.
+/// Only a linear layer's weight may be quantized.
 enum class matrix_use : std::uint8_t { linear_weight, table };
 
-/// Where a replicated parameter is used. In the sequence-parallel region, between sharded layers, each rank may have only some tokens, so it
-/// computes a partial gradient, and these are all-reduced. In the tensor-parallel region, within a sharded layer, each rank has all tokens and
-/// computes the whole gradient. In a sharded layer's own part, such as its heads, each rank has only those, so the gradient is partial also without
-/// sequence parallelism.
+/// Where a replicated parameter is used. sequence_parallel: ranks may have different tokens; gradients are partial and all-reduced. tensor_parallel: every
+/// rank has all tokens and the entire gradient. sharded_layer: a rank has some heads or channels; gradients are always partial.
 enum class region : std::uint8_t { tensor_parallel, sequence_parallel, sharded_layer };
 
-/// Declares parameters in a store. The adapter decides which modules are trained.
+/// Declares a model's parameters once, at construction. The adapter decides which modules are trained.
 template <class Recipe>
 class builder {
  public:
@@ -46,29 +43,29 @@ class builder {
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const adapter_config& adapter() const { return *adapter_; }
   [[nodiscard]] const tensor_shard& shard() const { return shard_; }
-  /// This rank's shard of every layer's experts.
+  /// Expert-parallel shard.
   [[nodiscard]] const tensor_shard& experts() const { return experts_; }
   [[nodiscard]] const context_shard& sequence_shard() const { return sequence_shard_; }
-  /// throws config_error if layers are sharded: `who` does not support tensor parallelism
+  /// throws config_error under tensor parallelism
   void require_whole_layers(std::string_view who) const {
     require<config_error>(!shard_.is_sharded(), "tensor: ", who, " cannot be sharded among tensor-parallel ranks; given ", shard_.ranks, " ranks");
   }
-  /// throws config_error if sequences are sharded: `who` does not support context parallelism
+  /// throws config_error under context parallelism
   void require_whole_sequences(std::string_view who) const {
     require<config_error>(!sequence_shard_.is_sharded(), "context: ", who,
                           " needs whole sequences, which context-parallel ranks shard; given ", sequence_shard_.ranks, " ranks");
   }
-  /// A module of a column parallel layer: this rank has an equal part of its outputs.
+  /// A module of a column parallel layer: an equal part of its outputs.
   ///   throws  config_error when they are not divisible
   [[nodiscard]] module_part column_part(const std::string& name, std::size_t outputs) const {
     if (!shard_.is_sharded()) return {name, outputs};
     const row_range mine = shard_.of(outputs, "outputs");
     return {name, mine.count, {}, outputs, {mine}};
   }
-  /// The inputs of a row parallel layer: the ones that column_part gives this rank.
+  /// Inputs of a row parallel layer: this rank's outputs of column_part.
   ///   throws  config_error when they are not divisible
   [[nodiscard]] input_part row_part(std::size_t inputs) const { return {shard_.of(inputs, "inputs"), inputs}; }
-  /// A module with one output per token of the vocabulary, of which this rank has a shard.
+  /// A module with one output per token of the vocabulary, sharded.
   [[nodiscard]] module_part vocabulary_part(const std::string& name, std::size_t vocabulary) const {
     if (!shard_.is_sharded()) return {name, vocabulary};
     const row_range mine = shard_.up_to(vocabulary);
@@ -77,7 +74,7 @@ class builder {
     return {name, mine.count, {}, vocabulary, {mine}};
   }
 
-  /// One matrix [outputs of all parts, inputs], stored as one parameter "<name>.weight" per part.
+  /// One matrix [outputs of all parts, inputs]; files have "<name>.weight" per part.
   parameter matrix(const std::vector<module_part>& parts, const input_part& inputs, initial_values initial, bool transposed_in_files = false,
                    matrix_use use = matrix_use::table, region where = region::sequence_parallel) {
     std::vector<parameter_spec> specs;
@@ -99,7 +96,7 @@ class builder {
     }
     return parameters_->declare(std::move(specs));
   }
-  /// One vector over all parts, stored as one parameter "<name>.<kind>" per part.
+  /// One vector over all parts; files have "<name>.<kind>" per part.
   parameter vector(const std::vector<module_part>& parts, const std::string& kind, double value, region where = region::sequence_parallel) {
     std::vector<parameter_spec> specs;
     for (const module_part& part : parts) {
@@ -116,23 +113,23 @@ class builder {
   [[nodiscard]] bool trains(const std::string& module) const { return adapter_->trains(module); }
 
  private:
-  /// Whether each part is in blocks and frozen.
+  /// Each part is in blocks and frozen.
   [[nodiscard]] bool stored_in_blocks(const std::vector<module_part>& parts, std::size_t columns) const {
     if (blocks_ == nullptr || blocks_->empty()) return false;
     return std::all_of(parts.begin(), parts.end(),
                        [&](const module_part& part) { return blocks_->of(part.name + ".weight", columns) && !trains(part.name); });
   }
-  /// An adapter whose config has weight_bits quantizes only if it says so.
+  /// With config.weight_bits, only if it is positive.
   [[nodiscard]] static bool quantizes_weights_of(const adapter_config& config) {
     if constexpr (has_hook<typename Recipe::adapter, hook::weight_bits>) return config.weight_bits > 0;
     else return quantizes_weights<typename Recipe::adapter>;
   }
-  /// The gradient of a sharded parameter is complete on its rank, since that rank has all tokens.
+  /// A sharded parameter's gradient is complete: its rank has all tokens.
   void mark(parameter_spec& spec, region where) const {
     if (spec.cut.exists() || !shard_.is_sharded()) return;
     if (where == region::sharded_layer || (where == region::sequence_parallel && shard_.has_sequence_parallel)) spec.gradients_are_parts = true;
   }
-  /// An adapter may train biases of modules that it does not train otherwise. (A linear module declares its weight first.)
+  /// An adapter may train biases alone. (A linear module declares its weight first.)
   [[nodiscard]] bool trains_bias(const std::string& module) const {
     if constexpr (has_hook<typename Recipe::adapter, hook::trains_bias>) {
       const auto* weight = parameters_->find(module + ".weight");

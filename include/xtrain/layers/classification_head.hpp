@@ -1,4 +1,3 @@
-// Classification: one of several labels per row of x.
 #pragma once
 
 #include <xtrain/layers/builder.hpp>
@@ -8,8 +7,7 @@
 
 namespace xtrain {
 
-/// logits = x · weightᵀ + bias, and their cross-entropy against the given targets. While training, the forward also computes the
-/// gradients: logits exist once, in chunks, and are never saved.
+/// logits = x · weightᵀ + bias and their cross-entropy. While training, the forward also computes gradients; logits exist in chunks and are never saved.
 template <class Recipe>
 class classification_head {
  public:
@@ -19,8 +17,7 @@ class classification_head {
 
   classification_head(parameter weight, parameter bias) : weight_(weight), bias_(bias) {}
 
-  /// x [n, hidden_size], target_n read; loss_n written, 0 where there is no target. While training: saves dx, adds to the gradients of
-  /// weight and bias, which are those of the losses times `gradient_scale`.
+  /// x [n, hidden_size], target_n read; loss_n written, 0 without a target. While training: saves dx, adds `gradient_scale` · gradients of weight and bias.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<const token, memory> target_n,
                kernel::scalar<memory> gradient_scale,
                vector_view<accumulate, memory> loss_n) const {
@@ -29,7 +26,7 @@ class classification_head {
                                             p.matrix_gradient(weight_), 0.0, p.vector(bias_), p.vector_gradient(bias_));
   }
 
-  /// dx [n, hidden_size], as computed by the forward
+  /// dx [n, hidden_size], from the forward
   [[nodiscard]] matrix_view<const compute, memory> backward(pass<Recipe>& p, std::size_t n, std::size_t width) const {
     return p.pop_saved(n, width);
   }

@@ -1,5 +1,4 @@
-// What layers and models are named by: the axes of a recipe that decide what is computed. Recipes that differ in name, optimizer or objective share
-// all layers and models; recipes whose strategies shard no layer share all layers.
+// Recipes that differ in name, optimizer or objective share layers and models; recipes whose strategies shard no layer share layers.
 #pragma once
 
 #include <string_view>
@@ -9,7 +8,7 @@
 
 namespace xtrain {
 
-/// The parallel strategy of layers that no strategy shards: what there is of ranks around them is the model's matter.
+/// The strategy of layers that are not sharded.
 struct unsharded {
   static constexpr std::string_view name = "unsharded";
 
@@ -25,7 +24,7 @@ struct unsharded {
 
 /// What a layer computes with.
 ///   Parallel          a strategy that shards layers, or unsharded
-///   ScoresSequences   the head gives each sequence a score, in place of logits: the objective wants that
+///   ScoresSequences   the head scores sequences, as the objective requires
 template <class Device, class Precision, class Parallel, class Recompute, class Adapter, bool ScoresSequences = false>
 struct computation {
   using device = Device;
@@ -36,7 +35,7 @@ struct computation {
   static constexpr bool scores_sequences = ScoresSequences;
 };
 
-/// What a model is made for: the recipe without name, optimizer and objective.
+/// The recipe without name, optimizer and objective.
 template <class Device, class Precision, class Parallel, class Recompute, class Offload, class Adapter, bool ScoresSequences = false>
 struct model_axes {
   using device = Device;
@@ -48,13 +47,13 @@ struct model_axes {
   static constexpr bool scores_sequences = ScoresSequences;
 };
 
-/// The head of these models gives scores in place of logits: the recipe's objective wants that.
+/// The head gives scores in place of logits, as the objective requires.
 template <class Recipe>
 concept scores_sequences = requires { requires Recipe::scores_sequences; } || has_hook<typename Recipe::objective, hook::scores_sequences>;
 
 namespace detail {
 
-/// The state of a strategy says which layers it shards; some strategies divide the backward of every layer.
+/// A strategy's state says which layers it shards; a strategy may split every backward.
 template <class Recipe>
 concept shards_layers = requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.layers(); } ||
     requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.sequence_shard(); } ||
@@ -82,16 +81,16 @@ struct computation_of_model<Model> {
 
 }  // namespace detail
 
-/// What the layers of a recipe compute with: its strategy is left out unless it shards layers.
+/// A recipe's layer computation, without its strategy unless it shards layers.
 template <class Recipe>
 using computation_of = computation<typename Recipe::device, typename Recipe::precision, typename detail::layer_strategy<Recipe>::type,
                                    typename Recipe::recompute, typename Recipe::adapter, scores_sequences<Recipe>>;
-/// What the models of a recipe are made for.
+/// A recipe's model axes.
 template <class Recipe>
 using model_axes_of = model_axes<typename Recipe::device, typename Recipe::precision, typename Recipe::parallel, typename Recipe::recompute,
                                  typename Recipe::offload, typename Recipe::adapter, scores_sequences<Recipe>>;
 
-/// What the passes of a model are made for: pass<model_computation<Model>>.
+/// What a model's passes are made for: pass<model_computation<Model>>.
 template <class Model>
 using model_computation = typename detail::computation_of_model<Model>::type;
 

@@ -1,5 +1,5 @@
-// Deferred weight gradients: a backward in two parts first computes the input gradient that the previous stage waits for (B), then the
-// weight gradients, which no other stage waits for (W).                      [Qi et al. 2023, zero bubble]
+// Deferred weight gradients: a split backward computes input gradients first (B), as the previous stage waits for them, then weight gradients (W).
+// [Qi et al. 2023, zero bubble]
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace xtrain {
 
-/// A strategy or a schedule may run backwards in two parts, if it declares so.
+/// A strategy or schedule may declare split backwards.
 template <class Strategy>
 inline constexpr bool splits_backwards_of = false;
 template <class Strategy>
@@ -25,33 +25,32 @@ inline constexpr bool splits_backwards_of<Strategy> = static_cast<bool>(Strategy
 template <class Recipe>
 inline constexpr bool splits_backwards = splits_backwards_of<typename Recipe::parallel>;
 
-/// The deferred products of one micro-batch, in backward order: from the last block to the first. Both factors are copied, because their
-/// memory is reused before the product is computed. If another block uses the gradient window until then, gradients that are computed
-/// immediately (norms, biases) are stored here too. Memory is measured by a dry run and allocated like a stash.
+/// Deferred products of a micro-batch, from the last block to the first. Both factors are copied: their memory is reused. Gradients computed at once
+/// (norms, biases) are stored here if blocks share the gradient window. A dry run measures the memory.
 template <class Device, class T, class G>
 class deferred_gradients {
  public:
   using memory = typename Device::memory;
 
-  /// `bytes` of device memory; not used in a dry run
+  /// `bytes` of device memory; none in a dry run
   deferred_gradients(const typename Device::context& on, std::size_t bytes, std::size_t entries) : copies_(on, bytes, memory_role::stash) {
     products_.reserve(entries);
     sums_.reserve(entries);
   }
 
   /// Defers dw += dyᵀ · x.
-  ///   dy_no, x_ni  read now (copied)
-  ///   dw_oi        stored; added to when the product is computed
-  ///   throws       memory_error when the memory that was measured does not suffice
+  ///   dy_no, x_ni  copied
+  ///   dw_oi        stored; added to later
+  ///   throws       memory_error when the measured memory does not suffice
   void defer(execution<Device>& on, std::size_t block, matrix_view<const T, memory> dy_no, matrix_view<const T, memory> x_ni,
                matrix_view<G, memory> dw_oi) {
     const auto dy = copy_of(on, dy_no), x = copy_of(on, x_ni);
     products_.push_back({block, dy, x, dw_oi});
   }
 
-  /// Memory to add to instead of a gradient: zero at first, the same memory whenever the block asks for it.
-  ///   gradient  stored; added to when the block's products are computed
-  ///   throws    memory_error when the memory that was measured does not suffice
+  /// Memory in place of a gradient: zero at first, the same for every call of the block.
+  ///   gradient  stored; added to with the block's products
+  ///   throws    memory_error when the measured memory does not suffice
   [[nodiscard]] device_span<G, memory> deferred_sum(typename Device::stream& on, std::size_t block, device_span<G, memory> gradient) {
     for (auto last = sums_.rbegin(); last != sums_.rend() && last->block == block; ++last)
       if (last->gradient.raw() == gradient.raw()) return last->deferred_sum;
@@ -60,7 +59,7 @@ class deferred_gradients {
     return sums_.back().deferred_sum;
   }
 
-  /// Computes the deferred products of a block. Blocks must come in the order in which they were deferred.
+  /// Computes a block's products; blocks in the order of deferral.
   void make(execution<Device>& on, std::size_t block) {
     for (; made_ < products_.size() && products_[made_].block == block; ++made_) {
       const product& next = products_[made_];
@@ -72,8 +71,6 @@ class deferred_gradients {
       ops::add(on, vector_view<const G, memory>(next.deferred_sum, {n}), vector_view<G, memory>(next.gradient, {n}));
     }
   }
-  /// Resets for the next micro-batch.
-  ///   throws  shape_error when a product was not computed
   void clear() {
     require<shape_error>(made_ == products_.size() && added_ == sums_.size(), "deferred weight gradients: every product must be computed; ", made_, " of ",
                          products_.size(), " were, and ", added_, " of ", sums_.size(), " sums added");

@@ -1,4 +1,3 @@
-// The end of a residual branch: y = x + dropout(branch).
 #pragma once
 
 #include <cstddef>
@@ -10,18 +9,16 @@
 
 namespace xtrain {
 
-/// Adds a branch to the residual stream, with dropout on the branch while training. Without dropout the branch's last matmul adds to y
-/// directly.
+/// Adds a branch to the residual stream. Without dropout the branch's last matmul adds to y.
 template <class Recipe>
 class residual {
  public:
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
 
-  /// `site` identifies this layer among all layers that draw random numbers.
   residual(double dropout, std::uint32_t site) : dropout_(dropout), site_(site) {}
 
-  /// y = x + dropout(branch); branch(y, how) computes it into y.
+  /// branch(y, how) computes the branch into y.
   template <class Branch>
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, Branch&& branch) const {
     ops::copy(p, x, y);
@@ -32,8 +29,7 @@ class residual {
     p.dropout(out, dropout_, site_, y, ops::result::is_added);
   }
 
-  /// branch_backward(dbranch), where dbranch is dy with the same elements dropped; dx = dy is left to the caller, which has one gradient
-  /// for the whole residual stream.
+  /// Calls branch_backward(dbranch), dbranch = dropped dy; dx = dy is the caller's, who has one gradient for the stream.
   template <class BranchBackward>
   void backward(pass<Recipe>& p, matrix_view<compute, memory> dy, BranchBackward&& branch_backward) const {
     if (!drops(p)) return branch_backward(dy);

@@ -1,4 +1,3 @@
-// A model's first layer: token embeddings, learned position embeddings, dropout.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace xtrain {
 
-/// y = dropout(token embedding (+ position embedding)), plus what an adapter adds to either, and noise before the dropout (neftune.hpp).
+/// y = dropout(token embedding (+ position embedding) + adapter + noise (neftune.hpp)).
 template <class Recipe>
 class token_embedding {
  public:
@@ -24,13 +23,13 @@ class token_embedding {
     std::size_t vocab_size = 0;
     std::size_t hidden_size = 0;
     std::string name{};
-    std::string position_name{};  // empty: no learned position embeddings
+    std::string position_name{};  // empty: none
     std::size_t positions = 0;
     double dropout = 0.0;
     std::uint32_t site = 0;
     initial_values initial{};
     token padding_idx = -1;  ///< see vocab_parallel_embedding
-    double scale = 1.0;      ///< of token embeddings
+    double scale = 1.0;
   };
 
   token_embedding(builder<Recipe>& build, const options& o)
@@ -42,7 +41,7 @@ class token_embedding {
     position_adapter_.declare(build, o.position_name, o.positions, o.hidden_size);
   }
 
-  /// y [n, hidden_size] written; under sequence parallelism, of this rank's tokens
+  /// y [n, hidden_size] written; under sequence parallelism, this rank's tokens
   void forward(pass<Recipe>& p, matrix_view<compute, memory> y) const {
     tokens_.forward(p, y);
     if (positions_.exists()) {
@@ -62,7 +61,7 @@ class token_embedding {
     position_adapter_.backward(p, p.batch.positions_n, dy);
   }
 
-  /// The table of the tokens, for tied embeddings.
+  /// The token table, for tied embeddings.
   [[nodiscard]] parameter table() const { return tokens_.table(); }
 
  private:

@@ -1,4 +1,4 @@
-// Dispatch of tokens to the ranks that own their experts, and the combine that returns the results.
+// Dispatch of tokens to ranks that own their experts, and combine of the results.
 #pragma once
 
 #include <algorithm>
@@ -18,25 +18,24 @@
 
 namespace xtrain {
 
-/// Number of tokens per expert.
+/// Tokens per expert.
 using expert_counts = std::array<std::size_t, max_experts>;
 
-/// For ranks that own equal parts of e experts. Outgoing rows (copies of tokens) are sorted by expert, so each expert's are one range;
-/// incoming rows are sorted by expert, then by source rank, so each expert's are one matrix again. No token is dropped.
+/// For ranks with equal parts of e experts. Outgoing rows (copies of tokens) are sorted by expert; incoming rows by expert, then source rank: an expert's
+/// rows are contiguous. No token is dropped.
 class expert_exchange {
  public:
-  /// Of nothing.
   expert_exchange(std::size_t ranks, std::size_t experts) : ranks_(ranks), experts_(experts), own_(experts / ranks) {}
-  /// Each rank tells every other how many rows it sends to each of its experts.
-  ///   leaving   this rank's rows, per expert (all experts)
-  ///   throws    comm_error when another rank sends an implausible count
+  /// Ranks exchange their counts.
+  ///   leaving   this rank's rows per expert (all experts)
+  ///   throws    comm_error when a rank sends an implausible count
   template <class Ranks>
   expert_exchange(Ranks& ranks, std::size_t experts, const expert_counts& leaving) : expert_exchange(ranks.size(), experts) {
     sent_ = leaving;
     std::array<std::uint64_t, max_experts> to_others{}, from_others{};
     std::copy_n(leaving.begin(), experts, to_others.begin());
     ranks.all_to_all(std::span<const std::uint64_t>(to_others.data(), experts), std::span<std::uint64_t>(from_others.data(), experts));
-    if (!ranks.network()->carries()) from_others = to_others;  // dry run: assume that the others send what this rank sends
+    if (!ranks.network()->carries()) from_others = to_others;  // dry run: as this rank
     for (std::size_t i = 0; i < experts; ++i) {
       require<comm_error>(from_others[i] < max_rows, "expert: rank ", i / own_, " must send fewer than ", max_rows, " tokens; it says ",
                           from_others[i]);
@@ -45,7 +44,7 @@ class expert_exchange {
     list_parts();
   }
 
-  /// Restores the state that the forward saved in the stash.
+  /// Restores the state that the forward saved.
   template <class Ranks, class Device>
   [[nodiscard]] static expert_exchange popped(Ranks& ranks, std::size_t experts, stash<Device>& from) {
     expert_exchange back(ranks.size(), experts);
@@ -64,12 +63,10 @@ class expert_exchange {
     }
   }
 
-  /// Rows received for all experts of this rank.
   [[nodiscard]] std::size_t rows() const { return rows_; }
-  /// Rows received per expert.
   [[nodiscard]] const expert_counts& counts() const { return counts_; }
 
-  /// The source ranks of the rows of this rank's i-th expert.
+  /// Source ranks of the i-th expert's rows.
   [[nodiscard]] dispatched_rows origin(std::size_t i, std::size_t rank) const {
     dispatched_rows from{.ranks = ranks_, .rank = rank};
     for (std::size_t r = 0; r < ranks_; ++r) from.counts[r] = received_[r * own_ + i];
@@ -81,29 +78,29 @@ class expert_exchange {
   void dispatch(Stream& stream, Ranks& ranks, matrix_view<const T, Memory> slots, matrix_view<T, Memory> there) const {
     ranks.exchange(stream, slots.span(), leaves(), there.span(), arrives(), slots.shape(1));
   }
-  /// Combine, the reverse direction: there read, slots written.
+  /// Combine: there read, slots written.
   template <class Stream, class Ranks, class T, class Memory>
   void combine(Stream& stream, Ranks& ranks, matrix_view<const T, Memory> there, matrix_view<T, Memory> slots) const {
     ranks.exchange(stream, there.span(), arrives(), slots.span(), leaves(), slots.shape(1));
   }
 
-  // ---- queued by a host that does not know the counts: `later` is filled when the stream gets there, and read by what is queued after that ----
+  // ---- for a host that does not know the counts: the stream fills `later`, queued work reads it ----
 
-  /// How the rows of this rank's experts are divided: each expert's into `chunks` ranges of at most `chunk` rows.
+  /// Ranges of rows: each expert's in `chunks` ranges of at most `chunk` rows.
   struct row_ranges {
     std::size_t chunk = 0, chunks = 0;
-    std::size_t most = 0;   ///< rows that there is memory for
+    std::size_t most = 0;   ///< rows with memory
     std::size_t layer = 0;  ///< for messages
   };
-  /// Queues what the constructor does.
-  ///   count_e     read      this rank's rows per expert (all experts)
-  ///   range_m2    written   first row and number of rows of every range, expert by expert; and last, of all rows
-  ///   throws      when the stream gets there: comm_error as the constructor; memory_error when more rows come than there is memory for
+  /// Queues the constructor's exchange.
+  ///   count_e     read: this rank's rows per expert (all experts)
+  ///   range_m2    written: first row and count of every range, by expert; last, all rows
+  ///   throws      in the stream: comm_error as the constructor; memory_error when more rows come than fit
   template <class Stream, class Ranks, class Memory>
   static void queue(Stream& stream, Ranks& ranks, expert_exchange& later, device_span<const token, Memory> count_e, device_span<token, Memory> range_m2,
                     const row_ranges& how) {
     detail::on_host(stream, ranks.staging(), count_e, range_m2, [&ranks, &later, how](std::span<const token> counts, std::span<token> ranges) {
-      std::fill(ranges.begin(), ranges.end(), token{0});  // no rows, if this throws
+      std::fill(ranges.begin(), ranges.end(), token{0});  // no rows if this throws
       expert_counts leaving{};
       for (std::size_t e = 0; e < counts.size(); ++e) leaving[e] = static_cast<std::size_t>(counts[e]);
       later = expert_exchange(ranks, counts.size(), leaving);
@@ -111,16 +108,15 @@ class expert_exchange {
                             ", which it has memory for; those of rank ", ranks.rank(), " are given ", later.rows(),
                             ". Make expert_capacity larger, or 0; see parallel/README.md");
       later.write_ranges(how, ranges);
-    }, true);  // kernels go on after an error, and must find ranges that are inside their arrays
+    }, true);  // kernels run after an error: ranges must be inside their arrays
   }
-  /// Queues dispatch(): slots read, there written, of which the rows that come are the first.
+  /// Queues dispatch(): slots read; the first rows of there written.
   template <class Stream, class Ranks, class T, class Memory>
   static void queue_dispatch(Stream& stream, Ranks& ranks, const expert_exchange& later, matrix_view<const T, Memory> slots, matrix_view<T, Memory> there) {
     detail::on_host(stream, ranks.staging(), slots.span(), there.span(), [&ranks, &later, c = slots.shape(1)](std::span<const T> from, std::span<T> to) {
       ranks.exchange(from, later.leaves(), to, later.arrives(), c);
     });
   }
-  /// Queues combine().
   template <class Stream, class Ranks, class T, class Memory>
   static void queue_combine(Stream& stream, Ranks& ranks, const expert_exchange& later, matrix_view<const T, Memory> there, matrix_view<T, Memory> slots) {
     detail::on_host(stream, ranks.staging(), there.span(), slots.span(), [&ranks, &later, c = slots.shape(1)](std::span<const T> from, std::span<T> to) {
@@ -129,7 +125,7 @@ class expert_exchange {
   }
 
  private:
-  static constexpr std::uint64_t max_rows = std::uint64_t{1} << 31;  // row indices are stored as tokens, which are 32-bit
+  static constexpr std::uint64_t max_rows = std::uint64_t{1} << 31;  // rows are indexed by 32-bit tokens
 
   [[nodiscard]] std::span<const message_part> leaves() const { return {leaves_.data(), experts_}; }
   [[nodiscard]] std::span<const message_part> arrives() const { return {arrives_.data(), experts_}; }
@@ -164,7 +160,7 @@ class expert_exchange {
   }
 
   std::size_t ranks_, experts_, own_, rows_ = 0;
-  expert_counts sent_{}, received_{};  // by expert; by source rank, then by this rank's experts
+  expert_counts sent_{}, received_{};  // by expert; by source rank, then this rank's expert
   expert_counts counts_{};
   std::array<message_part, max_experts> leaves_{}, arrives_{};
 };

@@ -1,4 +1,3 @@
-// The feed-forward layers of all experts of a mixture, on rows that are sorted by expert.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +19,7 @@
 
 namespace xtrain::detail {
 
-/// out = W2 · f(W1 · x) of every expert, each on its own range of rows. Which rows those are is known on the host, on the device alone, or once a stream
-/// has exchanged them (rows_of_experts).
+/// out = W2 · f(W1 · x) of every expert on its range of rows, which the host knows, the device, or the stream after an exchange (rows_of_experts).
 template <class Recipe, class Activation>
 class expert_layers {
  public:
@@ -31,17 +29,16 @@ class expert_layers {
   using matrix = matrix_view<compute, memory>;
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
-  /// Which rows each expert has.
   struct rows_of_experts {
-    std::size_t total = 0;                   // rows of all experts
-    expert_counts counts{};                  // known on the host, in the order of this rank's experts; or
-    matrix_view<token, memory> range_e2{};   // on the device alone
-    const expert_exchange* exchange = nullptr;  // what dispatched the rows, if they were: random numbers are those of the source rank
-    expert_exchange* later = nullptr;  // the same, if the stream does when it gets there; ranges are then:
+    std::size_t total = 0;                   // all experts
+    expert_counts counts{};                  // known on the host, this rank's experts; or
+    matrix_view<token, memory> range_e2{};   // known on the device
+    const expert_exchange* exchange = nullptr;  // which dispatched the rows: random numbers are the source rank's
+    expert_exchange* later = nullptr;  // filled by the stream; ranges are then `how`:
     expert_exchange::row_ranges how{};
   };
 
-  /// Rows of this rank's experts, one contiguous matrix per expert, with their activations.
+  /// Rows of this rank's experts, contiguous per expert, with activations.
   struct expert_rows {
     matrix x{};              // [rows, hidden_size]
     matrix u{};              // [rows, columns · inner]
@@ -67,8 +64,7 @@ class expert_layers {
       confines_ = confines_ && one.up.works_on_rows() && one.down.works_on_rows();
       up_needs_input_ = up_needs_input_ || one.up.needs_input();
       down_needs_input_ = down_needs_input_ || one.down.needs_input();
-      // which elements are dropped depends on how many rows before were routed to the expert, on all context-parallel ranks; and a pass knows
-      // the rows that an expert is given only while they are those of all ranks
+      // dropped elements depend on rows routed before, on all context-parallel ranks; an expert's rows are known only with those of all tensor-parallel ranks
       if (one.up.drops_input() || one.down.drops_input()) {
         drops_input_ = true;
         build.require_whole_sequences("dropout of an adapter inside an expert");
@@ -77,26 +73,25 @@ class expert_layers {
     }
   }
 
-  /// The experts of all ranks.
   [[nodiscard]] std::size_t size() const { return experts_.size(); }
   [[nodiscard]] const row_range& own() const { return own_; }
-  /// Columns of x · W1ᵀ, and of its activation.
+  /// Columns of x · W1ᵀ.
   [[nodiscard]] std::size_t up_columns() const { return activation_.columns * inner_; }
   [[nodiscard]] std::size_t inner() const { return inner_; }
   [[nodiscard]] bool up_needs_input() const { return up_needs_input_; }
   [[nodiscard]] bool down_needs_input() const { return down_needs_input_; }
   [[nodiscard]] bool drops_input() const { return drops_input_; }
-  /// Whether operations can be confined to rows that only the device knows.
+  /// Operations can be confined to rows that only the device knows.
   [[nodiscard]] bool confines() const { return confines_; }
   [[nodiscard]] bool saves_activation() const { return !recomputes && down_needs_input_; }
 
-  /// Rows of an expert if all have equally many.
+  /// Rows of an expert under a balanced load.
   [[nodiscard]] std::size_t balanced(std::size_t slots, std::size_t index) const {
     const std::size_t e = experts_.size();
     return slots * (index + 1) / e - slots * index / e;
   }
 
-  /// How many rows of an expert are computed at once: all that one rank may send.
+  /// Rows of an expert computed at once: the most that one rank sends.
   [[nodiscard]] static std::size_t rows_at_once(const pass<Recipe>& p, std::size_t n) { return std::max(n, p.internal.most_tokens); }
 
   /// x read; u, a, out written
@@ -109,22 +104,22 @@ class expert_layers {
     forward_of(p, n, all, &expert::down, at.a, at.out);
   }
 
-  /// out   on entry its gradient; on return that of x
+  /// out   on entry its gradient, on return x's
   /// u     read, overwritten
-  /// a     read; written first if it is recomputed
+  /// a     read; written first if recomputed
   /// da    written
-  /// input()  returns x, called only if it is needed
+  /// input()  returns x; called only if needed
   template <class Input>
   void backward(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, const expert_rows& at, Input&& input) const {
-    // an expert's row count depends on the routing, but the size of deferred products must not: defer nothing here
+    // row counts depend on routing, the size of deferred products must not: defer nothing
     const auto deferred = std::exchange(p.internal.deferred, nullptr);
     const bool any = at.u.shape(0) > 0;
     if (any && recomputes && down_needs_input_) in_all_rows(p, n, all, [&] { activation_.forward(p, at.u, at.a); });
     // forward: out = a · W2ᵀ
     backward_of(p, n, all, &expert::down, down_needs_input_, at.a, at.out, at.da);
-    // forward: a = f(u); the gradient overwrites u
+    // forward: a = f(u); du overwrites u
     if (any) in_all_rows(p, n, all, [&] { activation_.backward(p, at.u, at.da, at.u); });
-    // forward: u = x · W1ᵀ; the gradient of x overwrites that of out
+    // forward: u = x · W1ᵀ; dx overwrites dout
     matrix x{};
     if (up_needs_input_) x = input();
     backward_of(p, n, all, &expert::up, up_needs_input_, x, at.u, at.out);
@@ -150,7 +145,7 @@ class expert_layers {
       for (std::string& name : names) name = numbered(name, index);
       return names;
     }
-    /// The name with the expert's index in place of the '*'.
+    /// The expert's index replaces '*'.
     static std::string numbered(const std::string& name, std::size_t index) {
       const std::size_t star = name.find('*');
       require<config_error>(star != std::string::npos, "mixture of experts: '", name, "' must have a '*' for the index of the expert");
@@ -158,7 +153,7 @@ class expert_layers {
     }
   };
 
-  /// A layer of every expert, `expert::up` or `expert::down`: y = x · Wᵀ
+  /// y = x · Wᵀ of every expert; `layer`: expert::up or expert::down
   template <class Layer>
   void forward_of(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Layer expert::*layer, matrix x, matrix y) const {
     if constexpr (groups_products) {
@@ -186,8 +181,8 @@ class expert_layers {
       (one.*layer).backward(p, needs_input ? x.rows(first, rows) : x, dy.rows(first, rows), dx.rows(first, rows));
     });
   }
-  /// The weights of all experts, if the products with them can be one launch: only the device knows the rows, all experts are on this rank, they have
-  /// nothing but products, and the weights are at equal distances.
+  /// All experts' weights, if one launch can compute the products: only the device knows the rows, all experts are on this rank, layers are products, and
+  /// weights are equally spaced.
   template <class Layer>
   [[nodiscard]] tensor_view<const compute, 3, memory> values_of(pass<Recipe>& p, const rows_of_experts& all, Layer expert::*layer) const {
     if (!all.range_e2.exists() || all.later != nullptr) return {};
@@ -195,7 +190,7 @@ class expert_layers {
       if (!(one.*layer).is_product()) return {};
     return matrices_of<const compute>(layer, [&](parameter w) { return p.matrix(w); });
   }
-  /// of(weight) of every expert as one view, if all exist and are at equal distances.
+  /// of(weight) of all experts as one view, if they exist and are equally spaced.
   template <class T, class Layer, class Of>
   [[nodiscard]] tensor_view<T, 3, memory> matrices_of(Layer expert::*layer, Of&& of) const {
     const matrix_view<T, memory> first = of((experts_.front().*layer).weight());
@@ -214,8 +209,8 @@ class expert_layers {
                                               {experts_.size(), first.shape(0), first.shape(1)}, apart);
   }
 
-  /// work(), confined to a range of rows that have come from other ranks.
-  ///   expected  what a dry run assumes
+  /// work(), confined to received rows.
+  ///   expected  assumed by a dry run
   template <class Work>
   static void in_range(pass<Recipe>& p, const rows_of_experts& all, std::size_t index, std::size_t expected, Work&& work) {
     p.confined = {device_span<const token, memory>(all.range_e2.rows(index, 1).span()), all.total, expected};
@@ -227,16 +222,16 @@ class expert_layers {
     if (all.later == nullptr) return work();
     in_range(p, all, own_.count * all.how.chunks, std::min(all.total, n * choices_), work);
   }
-  /// Rows of an expert, up to n from `first` on, in a dry run.
+  /// Rows of an expert, up to n from `first`, in a dry run.
   [[nodiscard]] static std::size_t expected_rows(const pass<Recipe>& p, const rows_of_experts& all, std::size_t index, std::size_t first, std::size_t n) {
     if (counts_of(p.stream) == nullptr) return 0;
     const std::size_t count = all.later->counts()[index];
     return std::min(n, count - std::min(count, first));
   }
 
-  /// work(expert, first row, rows) for each of this rank's experts, confined to its rows. Where the host knows them: for each that has rows,
-  /// rows_at_once() at a time, so the workspace does not grow with the number of ranks. A dry run assumes evenly distributed rows; since any expert may get n
-  /// rows, it also measures the memory for that, without counting it as work.
+  /// work(expert, first row, rows) for each of this rank's experts, confined to its rows. If the host knows them: at most rows_at_once() at a time, so that
+  /// the workspace does not grow with ranks. A dry run assumes balanced rows; it measures memory for n rows, since an expert may get all, without counting
+  /// work.
   template <class Work>
   void each_expert(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Work&& work) const {
     if (all.later != nullptr) {
@@ -276,10 +271,10 @@ class expert_layers {
 
   [[no_unique_address]] Activation activation_;
   std::size_t inner_, choices_;
-  row_range own_{};  // this rank's experts
+  row_range own_{};
   std::vector<expert> experts_;
   bool up_needs_input_ = false, down_needs_input_ = false, drops_input_ = false;
-  bool confines_ = true;  // operations of experts can be confined to rows that only the device knows
+  bool confines_ = true;  // see confines()
 };
 
 }  // namespace xtrain::detail

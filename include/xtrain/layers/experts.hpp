@@ -1,4 +1,3 @@
-// Mixture of experts: a router sends each token to a few of many feed-forward layers and sums their outputs.
 #pragma once
 
 #include <algorithm>
@@ -18,17 +17,17 @@
 
 namespace xtrain {
 
-/// y = Σ over the chosen experts of weight · W2 · f(W1 · x). Dropless: an expert takes every token that is routed to it. Copies of tokens
-/// are sorted by expert, so each expert is a matmul over a contiguous range, and the saved size does not depend on the routing.
-/// How many tokens an expert has is known on the device alone: the products of all experts are one launch (kernel::grouped_matmul); where an expert has
-/// more than products, such as an adapter, its kernels are confined to its rows (execution::confined). Under
-/// expert parallelism, tokens are dispatched to the rank that owns their expert, and the results are combined back. The counts are the sizes of
-/// messages: on a device that is asynchronous, messages are made when its stream gets to them, and there is room for all rows that may come; where the
-/// device has computed when it returns, and where that much memory is not wanted, the host reads the counts, once per forward. It also waits where an
-/// adapter's operations cannot be confined. Under tensor
-/// parallelism, each rank has some intermediate channels of every expert and a replicated router, so all ranks route alike; partial outputs are
-/// summed over ranks after those of a token's experts are combined, so the reduced array is as large as for any other layer.
-///                                                        [Shazeer et al. 2017; Jiang et al. 2024; dropless: Gale et al. 2022]
+/// y = Σ over the chosen experts of weight · W2 · f(W1 · x), dropless: an expert takes every token routed to it. Copies of tokens are sorted by expert:
+/// each expert's rows are contiguous, and saved sizes do not depend on routing.
+/// [Shazeer et al. 2017; Jiang et al. 2024; dropless: Gale et al. 2022]
+///
+/// Only the device knows the counts: one launch computes all products (kernel::grouped_matmul); experts with more, such as an adapter, run kernels confined
+/// to their rows (execution::confined).
+/// Expert parallelism: tokens are dispatched to the rank of their expert and results combined. An asynchronous device sends in stream order, with memory for
+/// all rows that may come. The host reads the counts, once per forward, if the device is synchronous, that memory is not wanted, or an adapter's operations
+/// cannot be confined.
+/// Tensor parallelism: each rank has some intermediate channels of every expert, and a replicated router. A token's experts are summed before ranks are, so
+/// the reduced array is as large as for other layers.
 template <class Recipe, class Activation>
 class mixture_of_experts {
  public:
@@ -38,8 +37,7 @@ class mixture_of_experts {
   static constexpr bool has_experts = true;
   static constexpr bool queues_exchange = has_expert_parallel<Recipe> && detail::queues_messages<device>;
 
-  /// throws config_error if intermediate channels or experts are not divisible by the ranks, or an adapter has dropout under tensor or
-  /// context parallelism
+  /// throws config_error if intermediate channels or experts are not divisible by ranks, or an adapter has dropout under tensor or context parallelism
   mixture_of_experts(builder<Recipe>& build, const feed_forward_options& o)
       : choices_(o.num_experts_per_token), layer_(o.layer),
         router_(build, {{o.router_name, o.num_experts}}, o.hidden_size,
@@ -48,7 +46,7 @@ class mixture_of_experts {
 
   [[nodiscard]] bool needs_input() const { return router_.needs_input() || experts_.up_needs_input(); }
 
-  /// x [n, hidden_size] read, y [n, hidden_size] written or added to. Under sequence parallelism, both have this rank's tokens only.
+  /// x [n, hidden_size] read, y [n, hidden_size] written or added to; under sequence parallelism, this rank's tokens.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
     if constexpr (has_expert_parallel<Recipe>)
       if (p.internal.parallel.experts().size() > 1) return forward_over_ranks(p, x, y, how);
@@ -120,14 +118,14 @@ class mixture_of_experts {
     return {probability_ne, {choice.span(), {n, choices_}}, weight_nk, {slot.span(), {n, choices_}}, row};
   }
 
-  /// The routes of every token, and which rows each expert has: on the device if rows.range_e2 exists, otherwise on the host, which waits.
+  /// Routes of every token, and each expert's rows: on the device if rows.range_e2 exists, else on the host, which waits.
   void route(pass<Recipe>& p, matrix_view<const compute, memory> x, const routes_type& routes, rows_of_experts& rows) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), e = experts_.size();
     const auto logits = p.temporary(n, e);
     router_.forward(p, x, logits);
     const vector_view<token, memory> count_e{p.workspace.template take<token>(e), {e}};
-    // with a load-balancing loss, counts and probabilities without padding are retained until the backward of the whole model
+    // a load-balancing loss keeps counts and probabilities without padding until the model's backward
     vector_view<token, memory> counted_e{};
     vector_view<accumulate_t<compute>, memory> probability_e{};
     if (p.internal.load.exists()) {
@@ -145,11 +143,11 @@ class mixture_of_experts {
     const bool nothing_is_real = counts_of(p.stream) != nullptr;
     for (std::size_t i = 0; i < e; ++i) rows.counts[i] = nothing_is_real ? experts_.balanced(n * choices_, i) : static_cast<std::size_t>(host[i]);
   }
-  /// y = Σ weight · out, summed over the tensor-parallel ranks
+  /// y = Σ weight · out, summed over tensor-parallel ranks
   void combine(pass<Recipe>& p, const routes_type& routes, matrix out, matrix y, ops::result how) const {
     reduced(p, y, how, [&](matrix to, ops::result as) { ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, to, as); });
   }
-  // forward: y = Σ weight · out; the gradient overwrites out
+  // forward: y = Σ weight · out; dout overwrites out
   [[nodiscard]] sums combine_backward(pass<Recipe>& p, const routes_type& routes, matrix_view<const compute, memory> dy, matrix out) const {
     const shape_of_rank<2> shape = routes.weight_nk.shape();
     const sums dweight_nk{p.workspace.template take<accumulate_t<compute>>(shape[0] * shape[1]), shape};
@@ -157,11 +155,11 @@ class mixture_of_experts {
       const auto scope = p.scope();
       ops::expert_combine_backward(p, routes.slot_nk, routes.weight_nk, out, gather_from_sequence_parallel_region(p, dy), out, dweight_nk);
     }
-    // each rank has only the contribution of its intermediate channels
+    // each rank has its intermediate channels' contribution
     if constexpr (has_tensor_parallel<Recipe>) p.internal.parallel.tensor().all_reduce(p.stream, dweight_nk.span(), reduction::sum);
     return dweight_nk;
   }
-  /// x has all tokens
+  /// x: all tokens
   void routes_backward(pass<Recipe>& p, const routes_type& routes, matrix_view<const compute, memory> x, sums dweight_nk, matrix dx_s,
                        matrix dx, ops::result how) const {
     const std::size_t n = routes.weight_nk.shape(0);
@@ -171,13 +169,13 @@ class mixture_of_experts {
     reduced(p, dx, how, [&](matrix to, ops::result as) {
       // forward: x_s = rows of x
       ops::expert_combine(p, routes.slot_nk, {}, dx_s, to, as);
-      // the router is replicated and every rank computes the same gradient: one adds it
+      // the replicated router's gradient is equal on all ranks: one adds it
       if (p.internal.parallel.tensor().rank() == 0) return router_.backward(p, x, dlogits, to, ops::result::is_added);
       const auto scope = p.scope();
       router_.backward(p, x, dlogits, p.temporary(n, to.shape(1)));
     });
   }
-  /// y written or added to: the sum of make(to, how) over tensor-parallel ranks. The previous value of y is counted once.
+  /// y written or added to: make(to, how) summed over tensor-parallel ranks; the previous y counts once.
   template <class Make>
   static void reduced(pass<Recipe>& p, matrix y, ops::result how, Make&& make) {
     if (p.internal.has_sequence_parallel) {
@@ -190,7 +188,6 @@ class mixture_of_experts {
     p.internal.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }
 
-  /// forward() under expert parallelism.
   void forward_over_ranks(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix y, ops::result how) const {
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     const auto routes = save_routes(p, n);
@@ -255,8 +252,7 @@ class mixture_of_experts {
     exchange.combine(p.stream, ranks, read(here.out), out);
     routes_backward(p, routes, needs_input() ? gather_from_sequence_parallel_region(p, x) : x, dweight_nk, out, dx, how);
   }
-  /// Which memory of the strategy a layer uses from its forward to its backward: one of its own in each pass, or the same for all layers if blocks
-  /// are recomputed or there is no backward.
+  /// The strategy's memory for a layer from forward to backward: per pass and layer, or shared if blocks are recomputed or there is no backward.
   struct kept_place {
     std::size_t pass = 0, place = 0;
   };
@@ -264,7 +260,7 @@ class mixture_of_experts {
     if (!p.trains() || Recipe::recompute::drops_blocks) return {};
     return {p.internal.number, layer_};
   }
-  /// For rows whose number the host need not know when it queues the layer; without `later`, it waits for it.
+  /// For rows that the host need not count when it queues the layer; without `later` it waits.
   [[nodiscard]] rows_of_experts rows_to_come(pass<Recipe>& p, std::size_t n) const {
     if (!experts_.confines() || experts_.drops_input() || n == 0 || p.internal.most_tokens == 0) return {};
     auto& parallel = p.internal.parallel;
@@ -272,25 +268,24 @@ class mixture_of_experts {
     if (!most) return {};
     const auto [pass, place] = kept_at(p);
     const std::size_t chunk = experts_.rows_at_once(p, n);
-    // an expert is given each token at most once
+    // an expert gets each token at most once
     const std::size_t of_expert = std::min(*most, parallel.experts().size() * p.internal.most_tokens);
     return {.total = *most,
             .later = &parallel.queued_exchange(pass, place, experts_.size()),
             .how = {.chunk = chunk, .chunks = (of_expert + chunk - 1) / chunk, .most = *most, .layer = layer_}};
   }
-  /// Those of this rank's experts, and of all rows.
+  /// Ranges of this rank's experts, and of all rows.
   [[nodiscard]] std::size_t ranges_of(const rows_of_experts& rows) const { return experts_.own().count * rows.how.chunks + 1; }
   void queue_exchange(pass<Recipe>& p, std::size_t n, vector_view<token, memory> count_e, const rows_of_experts& rows) const {
     auto& ranks = p.internal.parallel.experts();
     if (counts_of(p.stream) == nullptr)
       return expert_exchange::queue(p.stream, ranks, *rows.later, device_span<const token, memory>(count_e.span()), rows.range_e2.span(), rows.how);
-    expert_counts leaving{};  // a dry run assumes that experts are balanced
+    expert_counts leaving{};  // a dry run assumes balanced experts
     for (std::size_t i = 0; i < experts_.size(); ++i) leaving[i] = experts_.balanced(n * choices_, i);
     *rows.later = expert_exchange(ranks, experts_.size(), leaving);
   }
 
-  /// Receive buffer for dispatched rows. Where their number is not known in advance and the host waits for it, the plan assumes balanced experts, and
-  /// the buffer grows when they are not. It is the same memory in the backward.
+  /// Receive buffer, the same in the backward. If the host waits for the row count, the plan assumes balanced experts and the buffer grows.
   [[nodiscard]] expert_rows rows_here(pass<Recipe>& p, const rows_of_experts& all, std::size_t c) const {
     const auto [pass, place] = kept_at(p);
     const auto& on = p.parameters.device();
@@ -306,7 +301,7 @@ class mixture_of_experts {
     constexpr std::size_t alignment = 64 / sizeof(compute);  // a cache line
     std::array<std::size_t, N + 1> begin{};
     for (std::size_t i = 0; i < N; ++i) begin[i + 1] = begin[i] + (rows * columns[i] + alignment - 1) / alignment * alignment;
-    // new memory, in the first step: work that uses the old may still be queued
+    // new memory in the first step: queued work may use the old
     if (all.later != nullptr && !memory_of.template has_room<compute>(begin[N])) p.stream.synchronize();
     const auto span = memory_of.template at_least<compute>(begin[N], all.later == nullptr);
     std::array<matrix, N> each{};

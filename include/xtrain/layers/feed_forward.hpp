@@ -1,4 +1,3 @@
-// Feed-forward layers: up projection, activation function, down projection.
 #pragma once
 
 #include <cstddef>
@@ -19,22 +18,22 @@ struct feed_forward_options {
   std::size_t hidden_size = 0;
   std::size_t intermediate_size = 0;
   bool bias = false;
-  std::vector<std::string> up_names{};  // one module; gate and up if the layer is gated
+  std::vector<std::string> up_names{};  // one module; gate and up if gated
   std::string down_name{};
   initial_values initial{};
   initial_values down_initial{};
   bool transposed_in_files = false;
-  // of a mixture of experts, whose names above contain a '*' for the expert's index
+  // mixture of experts: '*' in names is the expert's index
   std::size_t num_experts = 0;
   std::size_t num_experts_per_token = 0;
-  std::size_t layer = 0;  // layer index, within the load of all experts
+  std::size_t layer = 0;  // index in the load of experts
   std::string router_name{};
   activation_kind activation = activation_kind::swiglu;  // for a layer type that supports any
 };
 
 namespace detail {
 
-/// The activation function of a layer; a type that supports any is given the kind.
+/// A type that supports any activation is given the kind.
 template <class Activation>
 [[nodiscard]] Activation make_activation(const feed_forward_options& o) {
   if constexpr (std::is_constructible_v<Activation, activation_kind>) return Activation(o.activation);
@@ -43,7 +42,7 @@ template <class Activation>
 
 }  // namespace detail
 
-/// y = W2 · f(W1 · x). `Activation` is the activation function f: how many columns of W1 it takes per output, and its two kernels.
+/// y = W2 · f(W1 · x). `Activation`: columns of W1 per output, and f's kernels.
 template <class Recipe, class Activation>
 class feed_forward {
  public:
@@ -86,7 +85,7 @@ class feed_forward {
     // forward: y = a · W2ᵀ
     const auto da = p.temporary(n, inner_);
     down_.backward(p, a, dy, da);
-    // forward: a = f(u); the gradient overwrites u
+    // forward: a = f(u); du overwrites u
     activation_.backward(p, u, da, u);
     // forward: u = x · W1ᵀ
     up_.backward(p, x, u, dx, how);
@@ -101,7 +100,7 @@ class feed_forward {
   row_parallel_linear<Recipe> down_;
 };
 
-/// GELU, tanh approximation.                                 [Hendrycks & Gimpel 2016]
+/// GELU, tanh approximation. [Hendrycks & Gimpel 2016]
 struct gelu_activation {
   static constexpr std::size_t columns = 1;
   template <class Pass, class U, class A>
@@ -114,7 +113,7 @@ struct gelu_activation {
   }
 };
 
-/// Exact GELU, with the error function.                       [Hendrycks & Gimpel 2016]
+/// GELU with erf. [Hendrycks & Gimpel 2016]
 struct gelu_erf_activation {
   static constexpr std::size_t columns = 1;
   template <class Pass, class U, class A>
@@ -127,7 +126,7 @@ struct gelu_erf_activation {
   }
 };
 
-/// SwiGLU: silu(gate) · up, gate and up computed by one matmul. [Shazeer 2020]
+/// SwiGLU: silu(gate) · up, one matmul. [Shazeer 2020]
 struct swiglu_activation {
   static constexpr std::size_t columns = 2;
   template <class Pass, class U, class A>
@@ -140,7 +139,7 @@ struct swiglu_activation {
   }
 };
 
-/// GEGLU: gelu(gate) · up, tanh approximation, gate and up computed by one matmul. [Shazeer 2020]
+/// GEGLU: gelu(gate) · up, tanh approximation, one matmul. [Shazeer 2020]
 struct geglu_activation {
   static constexpr std::size_t columns = 2;
   template <class Pass, class U, class A>

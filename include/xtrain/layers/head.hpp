@@ -1,4 +1,3 @@
-// A decoder's head: logits of the next token, and their loss; with the weight's rows normalized or not.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +15,8 @@
 
 namespace xtrain {
 
-/// logits = x · weightᵀ, and their cross-entropy: see vocab_parallel_head. If `normalized`, every pass divides each row of the weight by
-/// its L2 norm first; the weight itself is not changed.                      [Yang et al. 2023, section 3.4, NormHead]
+/// logits = x · weightᵀ and cross-entropy: see vocab_parallel_head. `normalized`: every pass divides rows of the weight by their L2 norm; the weight is not
+/// changed. [Yang et al. 2023, section 3.4, NormHead]
 template <class Recipe>
 class language_head {
  public:
@@ -31,22 +30,21 @@ class language_head {
   struct options {
     bool normalized = false;
     double z_loss = 0.0;
-    double softcap = 0.0;        ///< logits become softcap · tanh(logits / softcap); 0: none
+    double softcap = 0.0;        ///< softcap · tanh(logits / softcap); 0: none
     tensor_shard shard{};        ///< of the vocabulary
     std::size_t vocab_size = 0;  ///< of all ranks
-    adapter_type adapter{};      ///< declared; none if `normalized`
+    adapter_type adapter{};      ///< declared; empty if `normalized`
   };
   language_head(const typename device::context& context, typename device::stream& stream, parameter weight, std::size_t width, const options& o)
       : head_(weight, {.shard = o.shard, .vocab_size = o.vocab_size, .z_loss = o.z_loss, .softcap = o.softcap, .adapter = o.adapter}),
         normalized_(o.normalized), scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
     if (!normalized_) return;
-    const std::vector<compute> scale(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width))));  // alive until copied
+    const std::vector<compute> scale(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width))));
     copy_to_device(stream, scale_c_.span(), scale);
     stream.synchronize();
   }
 
-  /// loss_n written, natural logarithm, 0 where there is no target; z_loss is added when training, not when evaluating.
-  /// While training: saves dx, adds to the weight's gradient.
+  /// loss_n written, natural logarithm, 0 without a target; z_loss only when training. While training: saves dx, adds to the weight's gradient.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, sums loss_n) const {
     if (!normalized_) return head_.forward(p, x, loss_n);
     const auto scope = p.scope();
@@ -55,7 +53,7 @@ class language_head {
     head_.forward_with(p, x, normalize(p).weight, {}, loss_n);
   }
 
-  /// dx, as computed by the forward
+  /// dx, from the forward
   [[nodiscard]] matrix_view<const compute, memory> backward(pass<Recipe>& p, std::size_t n, std::size_t width) const {
     return head_.backward(p, n, width);
   }
@@ -70,13 +68,13 @@ class language_head {
  private:
   using gradient_type = typename pass<Recipe>::gradient_type;
 
-  /// The weight with every row normalized to length 1: w / |w| is w / rms(w) · 1/√c.
+  /// Rows of length 1: w / |w| = w / rms(w) · 1/√c.
   struct unit_rows {
     matrix_view<compute, memory> weight;
     vector_view<accumulate_t<compute>, memory> rstd_v;
   };
   [[nodiscard]] vector_view<const compute, memory> scale() const { return scale_c_.view(); }
-  static constexpr double epsilon = 1e-24;  // added to the mean square: rows of zeros stay zeros
+  static constexpr double epsilon = 1e-24;  // added to the mean square: zero rows stay zero
   [[nodiscard]] unit_rows normalize(pass<Recipe>& p) const {
     const auto weight = p.matrix(head_.weight());
     const std::size_t v = weight.shape(0), c = weight.shape(1);
@@ -96,7 +94,7 @@ class language_head {
     const matrix_view<const gradient_type, memory> dy = drows;
     if constexpr (std::is_same_v<gradient_type, compute>) {
       ops::rms_norm_backward(p, weight, scale(), rstd, dy, dweight, vector_view<gradient_type, memory>{});
-    } else {  // some rows of the weight at a time, in the gradient dtype
+    } else {  // a range of rows at a time, in the gradient dtype
       const vector_view<gradient_type, memory> wide_scale{p.workspace.template take<gradient_type>(c), {c}};
       ops::cast(p, scale().span(), wide_scale.span());
       const std::size_t at_once = std::min(v, std::max<std::size_t>(16, (std::size_t{1} << 20) / c));

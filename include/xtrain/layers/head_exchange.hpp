@@ -1,4 +1,3 @@
-// Ulysses context parallelism: all-to-all before attention, from a shard of the tokens to a shard of the heads, and the reverse after it.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +9,10 @@
 
 namespace xtrain {
 
-/// From [own tokens, all heads] to [all tokens, own heads], and in reverse.           [Jacobs et al. 2023, "DeepSpeed Ulysses", section 3]
+/// From [own tokens, all heads] to [all tokens, own heads], and back. [Jacobs et al. 2023, "DeepSpeed Ulysses", section 3]
 ///
-/// Each of n ranks sends (n − 1)/n of its array in each of a layer's four exchanges: queries, keys and values; outputs;
-/// and the gradients of both. With k < n key/value heads, each is sent to n/k ranks, and its gradient is the sum of
-/// what they return, in rank order, rounded to compute at every addition.
+/// Each of n ranks sends (n − 1)/n of its array in a layer's four exchanges: queries, keys and values; outputs; both gradients. k < n key/value heads are
+/// each sent to n/k ranks; gradients are summed in rank order, rounded to compute at every addition.
 template <class Recipe>
 class head_exchange {
  public:
@@ -32,18 +30,18 @@ class head_exchange {
                           " context-parallel ranks must be a multiple of the key/value heads, or the key/value heads of the ranks; given ", kv_heads);
   }
 
-  /// This pass has a shard of the tokens. (A pass over whole sequences needs no exchange.)
+  /// The pass has a shard of the tokens; unsharded sequences need no exchange.
   [[nodiscard]] bool is_needed(const pass<Recipe>& p) const {
-    if constexpr (!has_context_parallel<Recipe>) return false;  // and none of this is compiled
+    if constexpr (!has_context_parallel<Recipe>) return false;
     else return shard_.is_sharded() && p.batch.is_part();
   }
 
-  // the shape of this rank's attention
+  // this rank's attention
   [[nodiscard]] std::size_t heads() const { return all_heads_ / shard_.ranks; }
   [[nodiscard]] std::size_t kv_heads() const { return all_kv_heads_ < shard_.ranks ? 1 : all_kv_heads_ / shard_.ranks; }
   [[nodiscard]] std::size_t first_head() const { return shard_.rank * heads(); }
 
-  /// Queries, keys and values, or an array as wide as the outputs.
+  /// Queries, keys and values, or an array as wide as outputs.
   ///   own [b·t, all heads] read; whole [b·sequence length, own heads] written
   void to_whole_sequences(pass<Recipe>& p, in_matrix own, matrix whole) const {
     const auto scope = p.scope();
@@ -52,14 +50,14 @@ class head_exchange {
     for_each_part(width, [&](const columns& part) {
       ops::copy_rows(p, own.columns(part.first, part.count), sent.rows(part.rank * num_tokens, num_tokens).columns(part.in_rank, part.count));
     });
-    const auto received = p.batch.b == 1 ? whole : p.temporary(shard_.ranks * num_tokens, width);  // the ranks' tokens, one rank after another
+    const auto received = p.batch.b == 1 ? whole : p.temporary(shard_.ranks * num_tokens, width);  // ranks' tokens, in rank order
     exchange(p, sent, received);
     if (p.batch.b == 1) return;
     for (std::size_t rank = 0; rank < shard_.ranks; ++rank)
       ops::copy_rows(p, by_rows(p, received.rows(rank * num_tokens, num_tokens)), tokens_of_rank(p, whole, rank));
   }
 
-  /// The reverse exchange.
+  /// Reverse of to_whole_sequences.
   ///   whole [b·sequence length, own heads] read; own [b·t, all heads] written
   void reduce_scatter(pass<Recipe>& p, in_matrix whole, matrix own) const {
     const auto scope = p.scope();
@@ -80,12 +78,12 @@ class head_exchange {
   }
 
  private:
-  /// Queries, keys or values of a rank's heads: columns of rows with all heads, and of rows with the rank's own heads.
+  /// Columns of queries, keys or values of a rank's heads, in rows with all heads and in the rank's rows.
   struct columns {
     std::size_t rank = 0, first = 0, in_rank = 0, count = 0;
-    bool is_copy = false;  // a previous rank has the same ones
+    bool is_copy = false;  // a previous rank has the same
   };
-  /// For each rank in turn: queries, keys and values, or only queries if the rows are no wider.
+  /// Per rank: queries, keys and values; only queries if rows are no wider.
   template <class Work>
   void for_each_part(std::size_t width, Work&& work) const {
     const std::size_t q = heads() * d_, kv = kv_heads() * d_, copies = all_kv_heads_ < shard_.ranks ? shard_.ranks / all_kv_heads_ : 1;
@@ -98,7 +96,7 @@ class head_exchange {
     }
   }
 
-  /// The tokens of one sequence as one row of the matrix.
+  /// A sequence as one row.
   template <class Matrix>
   [[nodiscard]] static Matrix by_rows(const pass<Recipe>& p, const Matrix& x) {
     return x.template reshaped<2>({p.batch.b, x.size() / p.batch.b});

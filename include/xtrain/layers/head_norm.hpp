@@ -1,4 +1,3 @@
-// Normalization of query and key heads (QK-norm).
 #pragma once
 
 #include <cstddef>
@@ -10,8 +9,8 @@
 
 namespace xtrain {
 
-/// Root-mean-square normalization of every query and key head before positions rotate them; one weight for all query heads, one for all key
-/// heads. Tensor-parallel ranks have some heads each.                                                              [Dehghani et al. 2023, section 2.1]
+/// Root-mean-square normalization of query and key heads before rotation; one weight for queries, one for keys. Tensor-parallel ranks have some heads.
+/// [Dehghani et al. 2023, section 2.1]
 template <class Recipe>
 class head_norm {
  public:
@@ -32,7 +31,7 @@ class head_norm {
   void backward(pass<Recipe>& p, std::size_t heads, std::size_t kv_heads, matrix_view<const compute, memory> x, sums rstd_nh,
                 matrix_view<compute, memory> d) const {
     auto dquery = p.vector_gradient(query_), dkey = p.vector_gradient(key_);
-    if (!dquery.exists() || !dkey.exists()) {  // an adapter may train one of them only
+    if (!dquery.exists() || !dkey.exists()) {  // an adapter may train only one
       require<config_error>(!dquery.exists() && !dkey.exists(), "head_norm: the weights of queries and keys must both be trained, or both be frozen");
       dquery = dkey = {};
     }

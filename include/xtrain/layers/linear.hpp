@@ -1,4 +1,4 @@
-// y = x · Wᵀ + b, plus what an adapter adds. Sharded versions: parallel_linear.hpp.
+// y = x · Wᵀ + b + adapter. Sharded: parallel_linear.hpp.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,7 @@ class column_parallel_linear;
 template <class Recipe>
 class row_parallel_linear;
 
-/// One weight matrix, one matmul, made of one or more modules with names of their own in files. Replicated on every rank, without
-/// communication: y has the tokens that x has.
+/// One weight matrix and matmul, of one or more modules in files. Replicated, without communication.
 template <class Recipe>
 class linear {
  public:
@@ -28,7 +27,7 @@ class linear {
     bool bias = false;
     initial_values initial = initial_values::normal(0.02);
     bool transposed_in_files = false;
-    region where = region::sequence_parallel;  ///< tensor_parallel: every rank has all tokens of x, also under sequence parallelism
+    region where = region::sequence_parallel;  ///< tensor_parallel: ranks have all tokens of x also under sequence parallelism
   };
 
   ///   throws  config_error when the parts or the inputs are sharded
@@ -40,21 +39,21 @@ class linear {
     trains_ = build.parameters().trains(weight_);
   }
 
-  /// Whether the backward reads x: callers that recompute or drop x check this.
+  /// The backward reads x; checked by callers that recompute or drop x.
   [[nodiscard]] bool needs_input() const { return trains_ || adapter_.needs_input(); }
-  /// Whether the adapter has dropout on x.
+  /// The adapter has dropout on x.
   [[nodiscard]] bool drops_input() const {
     if constexpr (has_hook<typename Recipe::adapter, hook::drops_input>) return adapter_.drops_input();
     else return false;
   }
 
-  /// Whether forward and backward can be confined to rows that only the device knows (execution::confined). An adapter says so.
+  /// Can be confined to rows that only the device knows (execution::confined); declared by the adapter.
   [[nodiscard]] bool works_on_rows() const {
     if constexpr (has_hook<typename Recipe::adapter, hook::works_on_rows>) return adapter_.works_on_rows();
     else return false;
   }
 
-  /// Whether forward and backward are the products with the weight alone: no bias, and an adapter that says so.
+  /// Only the product with the weight: no bias, and the adapter declares adds_nothing.
   [[nodiscard]] bool is_product() const {
     if constexpr (has_hook<typename Recipe::adapter, hook::adds_nothing>) return adapter_.adds_nothing() && !bias_.exists();
     else return false;
@@ -89,11 +88,11 @@ class linear {
  private:
   friend class row_parallel_linear<Recipe>;
   using adapter_type = typename Recipe::adapter::template on_linear<Recipe>;
-  /// The adapter decides what is multiplied: on_linear has quantizes, quantized_input, quantized_weight, input_backward, weight_backward; and quantized_outputs
-  /// if that is so for some of the layer's modules only.
+  /// The adapter decides what is multiplied: on_linear has quantizes, quantized_input, quantized_weight, input_backward, weight_backward; quantized_outputs
+  /// if only for some modules.
   static constexpr bool replaces_operands = has_hook<typename Recipe::adapter, hook::quantizes>;
 
-  /// Sharded parts would need a reduction over ranks, which this layer does not do.
+  /// This layer does not reduce over ranks.
   static void require_whole(const std::vector<module_part>& parts, const input_part& inputs) {
     for (const module_part& part : parts)
       require<config_error>(part.whole_outputs == 0 && inputs.whole == 0, "linear: '", part.name, "' must be whole on every rank; to shard outputs use "
@@ -121,7 +120,7 @@ class linear {
     add_adapter(p, x, y);
   }
 
-  /// The layers around have saved what they pop first, so that an adapter's own saved activations would be taken for theirs.
+  /// Saved activations of an adapter would be popped by surrounding layers.
   void add_adapter(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
     if (p.internal.without_adapter) return;
     const std::size_t saved = p.saved.entries();
@@ -155,7 +154,7 @@ class linear {
     });
   }
 
-  /// Calls work(first, count, rounds) for ranges of outputs, those of modules whose operands are rounded and of others.
+  /// work(first, count, rounds) for ranges of outputs: `rounds` if operands are rounded.
   template <class Work>
   void for_each_range(std::size_t outputs, Work&& work) const {
     if constexpr (has_hook<typename Recipe::adapter, hook::quantized_outputs>) {
@@ -165,7 +164,7 @@ class linear {
     }
   }
 
-  /// A quantized weight is dequantized only for the duration of `work`.
+  /// The weight, dequantized during `work`.
   template <class Work>
   void with_weight(pass<Recipe>& p, Work&& work) const {
     const auto scope = p.scope();

@@ -1,4 +1,3 @@
-// Masked language modeling head: predicts masked tokens.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace xtrain {
 
-/// logits = norm(gelu(x · Wᵀ + b)) · tableᵀ + bias: one layer more than a causal model's head.          [Devlin et al. 2019, section 3.1]
+/// logits = norm(gelu(x · Wᵀ + b)) · tableᵀ + bias. [Devlin et al. 2019, section 3.1]
 template <class Recipe>
 class masked_lm_head {
  public:
@@ -25,8 +24,8 @@ class masked_lm_head {
     std::size_t hidden_size = 0;
     std::size_t vocab_size = 0;
     double norm_epsilon = 1e-12;
-    std::string name{};  // of the module: "<name>.transform.dense", "<name>.bias"
-    parameter table{};   // the embedding table if tied; otherwise the head has "<name>.decoder", with the bias, as transformers reads such a head
+    std::string name{};  // module: "<name>.transform.dense", "<name>.bias"
+    parameter table{};   // the embedding table if tied; else "<name>.decoder" with the bias, as transformers reads it
     initial_values initial{};
   };
 
@@ -38,7 +37,7 @@ class masked_lm_head {
                   .vocab_size = o.vocab_size,
                   .bias = build.vector({build.vocabulary_part(o.table.exists() ? o.name : o.name + ".decoder", o.vocab_size)}, "bias", 0.0)}} {}
 
-  /// x [n, hidden_size] read, loss_n written, for the batch's targets
+  /// x [n, hidden_size] read, loss_n written
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);

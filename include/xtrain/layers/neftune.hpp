@@ -1,4 +1,4 @@
-// NEFTune: noise on the embeddings while training.       [Jain et al. 2023, "NEFTune: Noisy embeddings improve instruction finetuning", algorithm 1]
+// NEFTune: noise on embeddings in training. [Jain et al. 2023, "NEFTune: Noisy embeddings improve instruction finetuning", algorithm 1]
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,8 @@
 
 namespace xtrain::detail {
 
-/// y += alpha / sqrt(L · hidden_size) · u, u uniform in [−1, 1), on the L tokens of each sequence that are not padding: the paper's L. (The hook of
-/// transformers, which trl uses, has L = the length of the padded batch.) The number of an element is a function of (seed, step, sequence in the
-/// global batch, token, channel): the same on whichever rank and in whichever micro-batch the sequence is. The backward pass is the identity.
+/// y += alpha / sqrt(L · hidden_size) · u, u uniform in [−1, 1), L: a sequence's tokens without padding, as in the paper (transformers' hook: length of the
+/// padded batch). u is a function of (seed, step, sequence in the global batch, token, channel), not of rank or micro-batch. The backward is the identity.
 ///   y [this rank's tokens in the sequence-parallel region, hidden_size]   added to
 template <class Recipe>
 void add_neftune_noise(pass<Recipe>& p, matrix_view<typename pass<Recipe>::compute, typename pass<Recipe>::memory> y) {
@@ -24,7 +23,7 @@ void add_neftune_noise(pass<Recipe>& p, matrix_view<typename pass<Recipe>::compu
   const std::size_t c = y.shape(1), first = p.first_sequence_parallel_token(), last = first + y.shape(0);
   auto ranges = batch.own_ranges;
   if (!batch.is_part()) ranges = {context_shard::range{0, batch.t}, context_shard::range{}};
-  std::size_t begin = 0;  // of the range, among this rank's tokens
+  std::size_t begin = 0;  // in this rank's tokens
   for (std::size_t sequence = 0; sequence < batch.b; ++sequence) {
     const std::size_t length = batch.tokens_of(sequence);
     for (const auto& range : ranges) {
@@ -41,7 +40,7 @@ void add_neftune_noise(pass<Recipe>& p, matrix_view<typename pass<Recipe>::compu
   }
 }
 
-/// Whether the sequences that a batch has on the host are single samples with padding at most.
+/// Whether a host batch has a sequence with more than one sample, padding not counted.
 [[nodiscard]] inline bool has_packed_sequences(const batch_view& batch) {
   for (std::size_t i = 0; i < batch.starts.size(); ++i) {
     if (batch.starts[i] <= 0) continue;

@@ -1,4 +1,3 @@
-// Normalization layers: one interface, two formulas.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +9,8 @@
 
 namespace xtrain {
 
-/// Root-mean-square normalization, scaled per channel.               [Zhang & Sennrich 2019]
-/// Saves one value per row. zero_centered: the scale is 1 + weight, and weights are initialized to 0.
+/// Root-mean-square normalization, scaled per channel. [Zhang & Sennrich 2019]
+/// Saves a value per row. zero_centered: scale 1 + weight, weights start at 0.
 template <class Recipe>
 class rms_norm {
  public:
@@ -26,13 +25,13 @@ class rms_norm {
     ops::rms_norm(p, x, p.vector(weight_), epsilon_, y, p.save_sums(x.shape(0)), offset_);
   }
 
-  /// Computes y again without saving anything.
+  /// y without saving anything.
   void recompute(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
     ops::rms_norm(p, x, p.vector(weight_), epsilon_, y, {p.workspace.template take<accumulate_t<compute>>(x.shape(0)), {x.shape(0)}}, offset_);
   }
 
-  /// dx [n, c] added to: a norm is on a branch of the residual stream, whose own gradient is already in dx
+  /// dx [n, c] added to: it holds the residual stream's gradient
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx) const {
     const auto rstd_n = p.pop_saved_sums(x.shape(0));
@@ -44,13 +43,13 @@ class rms_norm {
   parameter weight_;
 };
 
-/// Used where other families have a norm and this one has none.
+/// For families without the norm.
 struct no_norm {
   template <class Builder>
   no_norm(Builder&, const std::string&, std::size_t, double) {}
 };
 
-/// Layer normalization, scaled and shifted per channel.              [Ba, Kiros & Hinton 2016]
+/// Layer normalization, scaled and shifted per channel. [Ba, Kiros & Hinton 2016]
 /// Saves two values per row.
 template <class Recipe>
 class layer_norm {

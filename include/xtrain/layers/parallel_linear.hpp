@@ -1,9 +1,8 @@
-// Tensor-parallel linear layers, with their communication: column parallel (outputs sharded) and row parallel (inputs
-// sharded).                                                                  [Shoeybi et al. 2019, "Megatron-LM", section 3]
+// Tensor-parallel linear layers with communication: column parallel (outputs sharded), row parallel (inputs sharded).
+// [Shoeybi et al. 2019, "Megatron-LM", section 3]
 //
-// A column parallel layer, an elementwise function, and a row parallel layer form a pair: x and y are replicated,
-// everything in between is sharded. Under sequence parallelism x and y have this rank's tokens only [Korthikanti et al. 2022, section
-// 4.2.2].
+// A column parallel layer, an elementwise function and a row parallel layer: x and y are replicated, the rest is sharded. Under sequence parallelism x and y
+// have this rank's tokens [Korthikanti et al. 2022, section 4.2.2].
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@
 
 namespace xtrain {
 
-/// Each rank has some rows of W, and computes some columns of y. Includes the reduction of dx over ranks.
+/// A rank has rows of W and computes columns of y. Reduces dx over ranks.
 template <class Recipe>
 class column_parallel_linear {
  public:
@@ -26,10 +25,10 @@ class column_parallel_linear {
     bool bias = false;
     initial_values initial = initial_values::normal(0.02);
     bool transposed_in_files = false;
-    bool communicates = true;  ///< false: the caller passes all tokens, and reduces dx
+    bool communicates = true;  ///< false: the caller passes all tokens and reduces dx
   };
 
-  /// `parts` as returned by builder::column_part, or with other row ranges.
+  /// `parts`: builder::column_part, or other row ranges.
   ///   throws  config_error when layers are sharded and a part is not
   column_parallel_linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& o)
       : communicates_(o.communicates),
@@ -42,7 +41,7 @@ class column_parallel_linear {
   [[nodiscard]] bool needs_input() const { return local_.needs_input(); }
   [[nodiscard]] bool drops_input() const { return local_.drops_input(); }
   [[nodiscard]] bool works_on_rows() const { return local_.works_on_rows(); }
-  /// Whether a layer that does not communicate is its product alone.
+  /// As linear; only without communication.
   [[nodiscard]] bool is_product() const { return local_.is_product(); }
   [[nodiscard]] parameter weight() const { return local_.weight(); }
 
@@ -65,7 +64,7 @@ class column_parallel_linear {
       local_.backward(p, needs_input() ? gather_from_sequence_parallel_region(p, x) : part, dy, part);
       return reduce_scatter_to_sequence_parallel_region(p, part, dx, how);
     }
-    // in a sum over ranks, the previous value must be counted once
+    // the previous dx counts once in the sum over ranks
     local_.backward(p, x, dy, dx, p.internal.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
     p.internal.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
   }
@@ -75,7 +74,7 @@ class column_parallel_linear {
   linear<Recipe> local_;
 };
 
-/// Each rank has some columns of W, and computes a partial sum of y. Includes the reduction of y over ranks; the bias is added once.
+/// A rank has columns of W and computes a partial sum of y. Reduces y over ranks; the bias is added once.
 template <class Recipe>
 class row_parallel_linear {
  public:
@@ -86,10 +85,10 @@ class row_parallel_linear {
     bool bias = false;
     initial_values initial = initial_values::normal(0.02);
     bool transposed_in_files = false;
-    bool communicates = true;  ///< false: the caller reduces y, and passes dy of all tokens
+    bool communicates = true;  ///< false: the caller reduces y and passes dy of all tokens
   };
 
-  /// `inputs` as returned by builder::row_part.
+  /// `inputs`: builder::row_part.
   ///   throws  config_error when layers are sharded and the inputs are not
   row_parallel_linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& o)
       : communicates_(o.communicates),
@@ -101,7 +100,7 @@ class row_parallel_linear {
   [[nodiscard]] bool needs_input() const { return local_.needs_input(); }
   [[nodiscard]] bool drops_input() const { return local_.drops_input(); }
   [[nodiscard]] bool works_on_rows() const { return local_.works_on_rows(); }
-  /// Whether a layer that does not communicate is its product alone.
+  /// As linear; only without communication.
   [[nodiscard]] bool is_product() const { return local_.is_product(); }
   [[nodiscard]] parameter weight() const { return local_.weight(); }
 
@@ -118,7 +117,7 @@ class row_parallel_linear {
       local_.multiply(p, x, part, ops::result::replaces, bias);
       return reduce_scatter_to_sequence_parallel_region(p, part, y, how);
     }
-    // in a sum over ranks, the previous value must be counted once
+    // the previous y counts once in the sum over ranks
     local_.multiply(p, x, y, first ? how : ops::result::replaces, bias);
     p.internal.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }

@@ -1,5 +1,3 @@
-// What a layer is given: one forward and backward pass of a batch. Stream, workspace, parameters and their gradients, saved activations,
-// random numbers.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +22,10 @@
 
 namespace xtrain {
 
-/// Training saves activations for the backward and applies dropout; evaluation does neither.
+/// Only training saves activations and applies dropout.
 enum class pass_mode : std::uint8_t { training, evaluation };
 
-/// One pass of a batch: a bundle of references, created for one forward and its backward.
+/// References for one forward and its backward.
 template <class Recipe>
 class pass : public execution<typename Recipe::device> {
  public:
@@ -47,31 +45,31 @@ class pass : public execution<typename Recipe::device> {
   device_batch<device> batch{};
   pass_mode mode = pass_mode::training;
   random_site random{};         // seed and step
-  kernel::scalar<memory> gradient_scale{};  // of each token's loss: 1 / targets in the global batch, times the loss scale on the device
-  double label_weight = 1.0;    // weight of a sequence's label, in targets
+  kernel::scalar<memory> gradient_scale{};  // per token's loss: loss scale / targets in the global batch; on the device
+  double label_weight = 1.0;    // of a sequence's label, in targets
   pass_internal<Recipe> internal;
 
   [[nodiscard]] bool trains() const { return mode == pass_mode::training; }
 
-  /// Temporary memory that is released at the end of the caller's scope.
+  /// Temporary memory is released at the end of the scope.
   [[nodiscard]] typename arena<device>::scope scope() { return typename arena<device>::scope(this->workspace); }
   [[nodiscard]] matrix_view<compute, memory> temporary(std::size_t rows, std::size_t columns) {
     return {this->workspace.template take<compute>(rows * columns), {rows, columns}};
   }
 
-  // Tokens in the sequence-parallel region: n, or if sharded, n/ranks consecutive tokens of the batch's sequences in order.
+  // Tokens in the sequence-parallel region: n, or n/ranks consecutive tokens if sharded.
   [[nodiscard]] std::size_t sequence_parallel_tokens() const {
     return internal.has_sequence_parallel ? batch.n() / internal.parallel.tensor().size() : batch.n();
   }
   [[nodiscard]] std::size_t first_sequence_parallel_token() const {
     return internal.has_sequence_parallel ? internal.parallel.tensor().rank() * sequence_parallel_tokens() : 0;
   }
-  /// The number of tokens within a tensor-parallel layer, given the number `own` in the sequence-parallel region.
+  /// Tokens in a tensor-parallel layer for `own` tokens in the sequence-parallel region.
   [[nodiscard]] std::size_t tokens_in_layer(std::size_t own) const {
     return internal.has_sequence_parallel ? own * internal.parallel.tensor().size() : own;
   }
 
-  /// Memory in the stash that this layer's backward will pop.
+  /// Stash memory, popped by this layer's backward.
   [[nodiscard]] matrix_view<compute, memory> save(std::size_t rows, std::size_t columns) {
     return {saved.template push<compute>(rows * columns), {rows, columns}};
   }
@@ -86,14 +84,14 @@ class pass : public execution<typename Recipe::device> {
     return {saved.template pop<accumulate_t<compute>>(n), {n}};
   }
   [[nodiscard]] vector_view<token, memory> pop_saved_tokens(std::size_t n) { return {saved.template pop<token>(n), {n}}; }
-  /// Saves an address that this layer's backward needs before it can pop the memory.
+  /// Saves an address that the backward needs before the memory is popped.
   void save_reference(matrix_view<compute, memory> what) { saved.push_reference(what.span()); }
   [[nodiscard]] matrix_view<compute, memory> saved_reference(std::size_t rows, std::size_t columns) {
     return {saved.template pop_reference<compute>(rows * columns), {rows, columns}};
   }
 
   [[nodiscard]] matrix_view<const compute, memory> matrix(parameter p) const { return {parameters.value(p), matrix_shape(p)}; }
-  /// The same for a matrix that may be quantized: it is dequantized into temporary memory.
+  /// A quantized matrix is dequantized into temporary memory.
   [[nodiscard]] matrix_view<const compute, memory> weight(parameter p) {
     if constexpr (quantizes_weights<typename Recipe::adapter> || stores_blocks<typename Recipe::adapter>) {
       if (parameters.is_quantized(p)) return dequantized(p);
@@ -116,7 +114,7 @@ class pass : public execution<typename Recipe::device> {
     return {span, {span.size()}};
   }
 
-  /// For a weight with forward y = x · Wᵀ: dw += dyᵀ · x, now, or deferred to the second part (W) of a split backward.
+  /// Forward y = x · Wᵀ: dw += dyᵀ · x, at once or in the second part (W) of a split backward.
   void add_weight_gradient(parameter weight, matrix_view<const compute, memory> dy, matrix_view<const compute, memory> x) {
     const auto gradient = parameters.gradient(weight);
     if (gradient.empty()) return;
@@ -127,17 +125,15 @@ class pass : public execution<typename Recipe::device> {
     ops::linear_backward_weight(*this, dy, x, dw);
   }
 
-  /// The random stream of a site in the model. Element i of a sequence is the same random element in whichever micro-batch and on
-  /// whichever rank the sequence is processed.
+  /// A site's random numbers: a function of the sequence and element, not of micro-batch or rank.
   [[nodiscard]] random_site random_at(std::uint32_t site, std::size_t elements_per_row) const {
     random_site at = random;
     at.site = site;
     at.first = batch.first_sequence * elements_per_row;
     return at;
   }
-  /// y = dropout(x), or y += dropout(x), at a site in the model; x and y [n, channels]. Element i of a token draws the same random number
-  /// wherever the token is processed.
-  ///   first_channel, whole_channels   where the channels are sharded: the first of x, and how many all ranks have; 0: x has them all
+  /// y = dropout(x), or y += dropout(x), at a site; x, y [n, channels]. Random numbers depend on token and element only.
+  ///   first_channel, whole_channels   sharded channels: first of x, number over all ranks; 0: x has all
   void dropout(matrix_view<const compute, memory> x, double probability, std::uint32_t site, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces, std::size_t first_channel = 0, std::size_t whole_channels = 0) {
     const std::size_t c = whole_channels == 0 ? x.shape(1) : whole_channels;
@@ -154,7 +150,7 @@ class pass : public execution<typename Recipe::device> {
 
  private:
   [[nodiscard]] std::size_t block_of(parameter p) const { return parameters.entries()[p.first()].block; }
-  /// Where the first part (B) of a backward adds gradients. If blocks share gradient windows, a block has one in the second part (W) only.
+  /// Where the first part (B) of a backward adds gradients. Shared gradient windows hold a block only in the second part (W).
   [[nodiscard]] device_span<gradient_type, memory> gradient_now(parameter p) const {
     const auto span = parameters.gradient(p);
     if constexpr (splits_backwards<Recipe>) {

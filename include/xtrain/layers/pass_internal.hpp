@@ -1,4 +1,3 @@
-// The part of a pass that only the library's own layers, models and strategies use.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +11,14 @@
 
 namespace xtrain {
 
-/// A tensor-parallel strategy may also have sequence parallelism: its state declares it.
+/// A tensor-parallel strategy may declare sequence parallelism.
 template <class State>
 inline constexpr bool has_sequence_parallel_of = false;
 template <class State>
 requires requires { State::has_sequence_parallel; }
 inline constexpr bool has_sequence_parallel_of<State> = State::has_sequence_parallel;
 
-/// The number of ranks that shard the sequence-parallel region.
+/// Ranks that shard the sequence-parallel region.
 template <class State>
 [[nodiscard]] std::size_t sequence_parallel_ranks([[maybe_unused]] State& state) {
   if constexpr (has_sequence_parallel_of<State>) return state.tensor().size();
@@ -31,22 +30,22 @@ class pass;
 template <class Recipe>
 class head_pass;
 
-/// What a head computes in place of the cross-entropy of the next token: an objective over whole sequences, or one with a teacher.
+/// Replaces next-token cross-entropy: an objective over sequences, or with a teacher.
 template <class Recipe>
 class pass_objective {
  public:
   virtual ~pass_objective() = default;
-  /// The losses of a batch, of which the step's loss is the sum; while training, also the gradients of head and hidden states.
+  /// loss_n, whose sum is the step's loss; while training, gradients of head and hidden states.
   virtual void compute(pass<Recipe>& p, const head_pass<Recipe>& head,
                        vector_view<accumulate_t<typename Recipe::precision::compute>, typename Recipe::device::memory> loss_n) = 0;
 };
 
-/// Changes of the cross-entropy of the next token.
+/// Changes of next-token cross-entropy.
 struct token_loss {
   double label_smoothing = 0.0, log_z_loss = 0.0;
 };
 
-/// The part of a pass that only the library's layers use.
+/// Only for the library's layers.
 template <class Recipe>
 struct pass_internal {
   using device = typename Recipe::device;
@@ -54,24 +53,24 @@ struct pass_internal {
   using parallel_state = typename Recipe::parallel::template state<device>;
 
   parallel_state& parallel;
-  /// In the sequence-parallel region, between tensor-parallel layers, each tensor-parallel rank has a shard of the tokens.
+  /// Between tensor-parallel layers, ranks have token shards.
   bool has_sequence_parallel = false;
-  bool rows_are_sequences = false;  ///< while a layer works on one row per sequence
-  std::size_t number = 0;           ///< index among the in-flight passes
-  std::size_t most_tokens = 0;      ///< in the local batch of any rank and pass; 0: not known
+  bool rows_are_sequences = false;  ///< while a layer has one row per sequence
+  std::size_t number = 0;           ///< index in the in-flight passes
+  std::size_t most_tokens = 0;      ///< maximum over local batches of ranks and passes; 0: not known
   const cache_view<device, compute>* cache = nullptr;
-  expert_load<device, compute> load{};  ///< if there is a load-balancing loss
-  double balance_factor = 1.0;          ///< of the load-balancing loss that every row with a target has
-  /// Takes the deferred products of a backward in two parts.
+  expert_load<device, compute> load{};  ///< with a load-balancing loss
+  double balance_factor = 1.0;          ///< factor of the load-balancing loss of each row with a target
+  /// Takes deferred products of a split backward.
   deferred_gradients<device, compute, typename Recipe::precision::gradient>* deferred = nullptr;
   token_loss loss{};
-  pass_objective<Recipe>* objective = nullptr;  ///< none: cross-entropy of the next token
+  pass_objective<Recipe>* objective = nullptr;  ///< none: next-token cross-entropy
   std::size_t micro_batch = 0;  ///< index in the step
-  device_span<double, typename device::memory> statistics{};  ///< sums that an objective adds to; empty: not wanted
-  double neftune_noise_alpha = 0.0;  ///< of noise on embeddings, see layers/neftune.hpp; 0: none
-  bool without_fake_quantization = false;  ///< linear layers compute with their weights as they are: the first steps of qat
-  bool without_adapter = false;  ///< linear layers and embeddings leave out their adapters
-  dispatched_rows origin{};  ///< while an expert works on rows dispatched by other ranks
+  device_span<double, typename device::memory> statistics{};  ///< an objective adds to these; empty: not wanted
+  double neftune_noise_alpha = 0.0;  ///< see layers/neftune.hpp; 0: none
+  bool without_fake_quantization = false;  ///< qat's first steps use weights as they are
+  bool without_adapter = false;  ///< linear layers and embeddings skip adapters
+  dispatched_rows origin{};  ///< while an expert works on dispatched rows
 };
 
 }  // namespace xtrain

@@ -1,4 +1,3 @@
-// Position encodings: learned embeddings (added to the token embedding), rotary embeddings of queries and keys, or linear biases (ALiBi).
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace xtrain {
 
-/// Attention without position encoding: positions are in the embedding.
+/// Positions are in the embedding.
 template <class Recipe>
 class no_positions {
  public:
@@ -25,8 +24,7 @@ class no_positions {
   [[nodiscard]] vector_view<const float, typename device::memory> slopes() const { return {}; }
 };
 
-/// Rotary position embedding (RoPE), half-rotated: element i of the rotated part of a head is paired with element i + rotated/2.
-///                                                                         [Su et al. 2021]
+/// Rotary position embedding (RoPE): element i of a head's rotated part is paired with i + rotated/2. [Su et al. 2021]
 template <class Recipe>
 class rotary_positions {
  public:
@@ -34,18 +32,18 @@ class rotary_positions {
 
   rotary_positions(const typename device::context& context, typename device::stream& stream, const position_options& o)
       : head_dim_(o.head_dim), cos_sin_pd_(context, {o.max_position_embeddings, o.turned()}, memory_role::weights) {
-    if (is_dry_run(context)) return;                 // a dry run does not read it
-    const std::vector<float> table = rope_table(o);  // alive until the copy is done
+    if (is_dry_run(context)) return;                 // not read
+    const std::vector<float> table = rope_table(o);
     copy_to_device(stream, cos_sin_pd_.span(), table);
     stream.synchronize();
   }
 
-  /// Rotates the first `heads` heads of every token by the token's position.
+  /// Rotates the first `heads` heads of every token.
   template <class Matrix>
   void turn(pass<Recipe>& p, std::size_t heads, const Matrix& x, ops::turn direction) const {
     turn_by(p, p.batch.positions_n, heads, head_dim_, x, direction);
   }
-  /// The same with given positions, for heads that are `head_dim` elements apart.
+  /// With given positions; heads are `head_dim` elements apart.
   template <class Matrix>
   void turn_by(pass<Recipe>& p, vector_view<const token, typename device::memory> position_n, std::size_t heads, std::size_t head_dim,
                const Matrix& x, ops::turn direction) const {
@@ -58,8 +56,8 @@ class rotary_positions {
   tensor<float, 2, device> cos_sin_pd_;
 };
 
-/// 2D rotary embedding, for tokens with two positions: the first half of every head is rotated by a token's position, the second by
-/// its position within the generated span.                                 [Du et al. 2022, section 2.1.2]
+/// 2D rotary embedding: the first half of a head is rotated by a token's position, the second by its position in the generated span.
+/// [Du et al. 2022, section 2.1.2]
 template <class Recipe>
 class rotary_positions_2d {
  public:
@@ -76,7 +74,7 @@ class rotary_positions_2d {
   [[nodiscard]] vector_view<const float, typename device::memory> slopes() const { return {}; }
 
  private:
-  /// One more position than tokens: positions in the generated span start at 1.
+  /// One more position: the span's start at 1.
   static position_options halved(position_options o) {
     require<config_error>(o.first == 0, "rotary_positions_2d: positions must start at 0, because they follow from where the generated span begins; "
                           "with the adapter they start at ", o.first);
@@ -89,7 +87,7 @@ class rotary_positions_2d {
   std::size_t half_dim_;
 };
 
-/// Attention with linear biases (ALiBi): scores decrease with distance, with a slope per head.  [Press et al. 2022]
+/// ALiBi: scores decrease with distance, with a slope per head. [Press et al. 2022]
 template <class Recipe>
 class alibi_positions {
  public:
@@ -97,7 +95,7 @@ class alibi_positions {
 
   alibi_positions(const typename device::context& context, typename device::stream& stream, const position_options& o)
       : slope_h_(context, {o.num_heads}, memory_role::weights) {
-    const std::vector<float> slopes = alibi_slopes(o.num_heads);  // alive until the copy is done
+    const std::vector<float> slopes = alibi_slopes(o.num_heads);
     copy_to_device(stream, slope_h_.span(), slopes);
     stream.synchronize();
   }
@@ -110,7 +108,7 @@ class alibi_positions {
   tensor<float, 1, device> slope_h_;
 };
 
-/// One or the other, chosen by the model config.
+/// Chosen by the model config.
 template <class Recipe>
 class rotary_or_alibi_positions {
  public:

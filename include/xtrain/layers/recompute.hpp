@@ -1,4 +1,4 @@
-// Activation recomputation: what the forward does not save, because the backward can compute it again.
+// Activation recomputation.
 #pragma once
 
 #include <concepts>
@@ -7,13 +7,11 @@
 
 namespace xtrain {
 
-// Pieces of a block that can be recomputed individually.
-
-/// Outputs of norms: recomputed from their inputs, which are saved anyway.
+/// Norm outputs, recomputed from saved inputs.
 struct norm_outputs {};
-/// Outputs of the feed-forward's activation function: recomputed from its inputs.
+/// Outputs of activation functions, recomputed from inputs.
 struct activation_outputs {};
-/// Attention's output and softmax statistics: recomputed from queries, keys and values.  [Korthikanti et al. 2022, selective]
+/// Attention outputs and softmax statistics, recomputed from queries, keys and values. [Korthikanti et al. 2022, selective]
 struct attention_outputs {};
 
 namespace clause {
@@ -27,7 +25,7 @@ concept recompute_has_a_name = requires {
   { R::name } -> std::convertible_to<std::string_view>;
 };
 
-/// drops_blocks: only block inputs are saved. drops<Piece>: the piece is not saved.
+/// drops_blocks: saves only block inputs. drops<Piece>: does not save the piece.
 template <class R>
 concept recompute_says_what_is_dropped = requires {
   { R::drops_blocks } -> std::convertible_to<bool>;
@@ -38,11 +36,11 @@ concept recompute_says_what_is_dropped = requires {
 
 }  // namespace clause
 
-/// A policy of the axis recompute.
+/// Policy of the axis recompute.
 template <class R>
 concept recompute_policy = clause::recompute_has_a_name<R> && clause::recompute_says_what_is_dropped<R>;
 
-/// Everything is saved: fastest, most memory.
+/// Saves everything: fastest, most memory.
 struct recompute_none {
   static constexpr std::string_view name = "none";
   static constexpr bool drops_blocks = false;
@@ -50,15 +48,15 @@ struct recompute_none {
   static constexpr bool drops = false;
 };
 
-/// Only block inputs are saved (checkpointed); the backward of a block begins with its forward.   [Chen et al. 2016]
+/// Saves only block inputs; a block's backward begins with its forward. [Chen et al. 2016]
 struct recompute_full {
   static constexpr std::string_view name = "full";
   static constexpr bool drops_blocks = true;
   template <class Piece>
-  static constexpr bool drops = false;  // while a block is recomputed, its pieces are saved
+  static constexpr bool drops = false;  // a recomputed block saves its pieces
 };
 
-/// The named pieces are recomputed, the rest is saved.
+/// Recomputes the named pieces.
 template <class... Pieces>
 struct recompute_selective {
   static_assert(

@@ -1,4 +1,3 @@
-// Ring attention for context parallelism: queries stay on their rank, keys and values circulate.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +12,14 @@
 
 namespace xtrain {
 
-/// In each of n turns, every rank computes attention of its queries over the keys and values it currently has and merges the result, while
-/// these are in flight to the next rank.                                    [Liu et al. 2023, "Ring attention with blockwise transformers"]
+/// In each of n turns, a rank computes attention of its queries over the keys and values that it has and merges the result, while keys and values travel to
+/// the next rank. [Liu et al. 2023, "Ring attention with blockwise transformers"]
 ///
-/// A sequence is split into 2n chunks, of which rank i has i and 2n − 1 − i: in every turn, two of the four pairs of its chunks with
-/// another rank's are visible under a causal mask, so the ranks are balanced.        [Brandon et al. 2023, "Striped attention", section 3;
-///                                                                                   Llama team 2024, section 3.3.2]
+/// A sequence has 2n chunks; rank i has i and 2n − 1 − i. Under a causal mask two of four pairs of chunks are visible in every turn: ranks are balanced.
+/// [Brandon et al. 2023, "Striped attention", section 3; Llama team 2024, section 3.3.2]
 ///
-/// A rank sends keys and values n − 1 times in the forward and n − 1 times in the backward, and their gradients n − 1 times; these follow
-/// one rank behind and end on their owner rank. They are in the accumulate dtype, so they are rounded once. Every transfer is overlapped
-/// with compute that does not depend on it.
+/// A rank sends keys and values n − 1 times in the forward and in the backward, and n − 1 times their gradients, which follow one rank behind, end on their
+/// owner, and are in the accumulate dtype: rounded once. Transfers overlap with independent compute.
 template <class Recipe>
 class ring_attention {
  public:
@@ -36,11 +33,11 @@ class ring_attention {
 
   explicit ring_attention(const context_shard& shard) : shard_(shard) {}
 
-  /// This pass has a shard of the tokens.
+  /// The pass has a shard of the tokens.
   [[nodiscard]] bool is_needed(const pass<Recipe>& p) const { return shard_.is_sharded() && p.batch.is_part(); }
 
-  /// s.t counts this rank's tokens.
-  ///   qkv [b·t, row] read, queries and keys rotated; o [b·t, h·d], lse [b·h·t] written
+  /// s.t: this rank's tokens.
+  ///   qkv [b·t, row] read, rotated; o [b·t, h·d], lse [b·h·t] written
   void forward(pass<Recipe>& p, ops::attention_shape s, const settings_type& settings, in_matrix qkv, matrix o, vector_view<sum, memory> lse) const {
     const auto scope = p.scope();
     s.t = p.batch.whole_t;
@@ -63,15 +60,15 @@ class ring_attention {
     const auto scope = p.scope();
     s.t = p.batch.whole_t;
     const std::size_t n = o.shape(0), width = 2 * s.k * s.d;
-    const auto dq = zeros(p, n, s.h * s.d), down = zeros(p, n, width);  // of queries; of this rank's keys from its own queries
+    const auto dq = zeros(p, n, s.h * s.d), down = zeros(p, n, width);  // of queries; of own keys by own queries
     travelling<compute> keys(p, n, width, 0);
     travelling<sum> gradients(p, n, width, 1);  // of other ranks' keys
-    const auto made = zeros(p, n, width);    // this rank's contribution to them
-    // forward: merged attention of this rank's queries over the keys
+    const auto made = zeros(p, n, width);    // this rank's part
+    // forward: attention over the keys, merged
     const auto merged_backward = [&](const ops::attention_blocks& blocks, matrix_view<sum, memory> dkv) {
       ops::attention_block_backward(p, s, blocks, settings, qkv, keys.here, p.batch.starts_n, o, lse, d_o, dq, dkv);
     };
-    // own queries with own keys: the diagonal blocks while the first keys are in flight, the rest while the last gradients are
+    // own keys: diagonal blocks while the first keys travel, the rest while the last gradients do
     const auto own_backward = [&](bool diagonal) {
       ops::copy_rows(p, qkv.columns(s.key_offset(), width), keys.here);
       if (diagonal) keys.begin(p);
@@ -85,7 +82,7 @@ class ring_attention {
       if (turn + 1 < shard_.ranks) keys.begin(p);
       if (turn > 1) fill_zero(p.stream, made.span());
       for_each_block(p, settings, turn, [&](const ops::attention_blocks& blocks, bool) { merged_backward(blocks, made); });
-      // forward: keys arrived from the previous rank; its contribution to their gradient arrives the same way
+      // forward: keys came from the previous rank; so does its part of their gradients
       if (turn > 1) {
         gradients.finish(p);
         ops::add(p, matrix_view<const sum, memory>(made), gradients.here);
@@ -96,20 +93,20 @@ class ring_attention {
       if (turn + 1 < shard_.ranks) keys.finish(p);
     }
     own_backward(false);
-    gradients.finish(p);  // from the last rank that had the keys to their owner
+    gradients.finish(p);  // from the keys' last rank to their owner
     ops::add(p, matrix_view<const sum, memory>(gradients.here), down);
     round(p, dq, dqkv.columns(0, s.h * s.d));
     round(p, down, dqkv.columns(s.key_offset(), width));
   }
 
  private:
-  /// What this rank currently has, and the receive buffer for the next.
+  /// What this rank has, and the receive buffer.
   template <class T>
   struct travelling {
     matrix_view<T, memory> here, coming;
     ring_shift<T, memory> shift;
 
-    /// `number`: arrays that travel at the same time have different ones
+    /// `number`: differs between arrays in flight
     travelling(pass<Recipe>& p, std::size_t rows, std::size_t columns, std::size_t number)
         : here(p.workspace.template take<T>(rows * columns), {rows, columns}), coming(p.workspace.template take<T>(rows * columns), {rows, columns}),
           shift(number) {}
@@ -123,8 +120,7 @@ class ring_attention {
     }
   };
 
-  /// work(blocks, first block of these queries?) for all pairs of this rank's query chunks and the key chunks it has in this turn, unless
-  /// fully masked.
+  /// work(blocks, first block of these queries?) for pairs of this rank's query chunks and the turn's key chunks, unless fully masked.
   template <class Work>
   void for_each_block(const pass<Recipe>& p, const settings_type& settings, std::size_t turn, Work&& work) const {
     context_shard owner = shard_;
@@ -151,7 +147,7 @@ class ring_attention {
     fill_zero(p.stream, made.span());
     return made;
   }
-  /// x itself, if compute is the accumulate dtype.
+  /// x itself if compute is the accumulate dtype.
   [[nodiscard]] static matrix_view<sum, memory> sums_of(pass<Recipe>& p, matrix x) {
     if constexpr (std::is_same_v<sum, compute>) return x;
     else return temporary_sums(p, x.shape(0), x.shape(1));

@@ -1,4 +1,4 @@
-// The tables of rotary embeddings, and the slopes of ALiBi: computed on the host.
+// Tables of rotary embeddings and slopes of ALiBi, computed on the host.
 #pragma once
 
 #include <cmath>
@@ -10,16 +10,16 @@
 
 namespace xtrain {
 
-/// How RoPE is scaled to longer sequences than the model was trained on.
+/// Scaling of RoPE to longer sequences.
 struct rope_scaling_config {
   enum class rule : std::uint8_t {
     none,
-    linear,  ///< every frequency divided by the factor                                    [Chen et al. 2023]
-    llama3   ///< low frequencies divided, high ones not, interpolated in between          [Llama team 2024]
+    linear,  ///< frequencies / factor [Chen et al. 2023]
+    llama3   ///< low frequencies / factor, high ones unchanged, interpolated between [Llama team 2024]
   };
   rule kind = rule::none;
   double factor = 1.0;
-  double low_frequency_factor = 1.0;  ///< llama3: wavelengths above original_context / this are low frequencies
+  double low_frequency_factor = 1.0;  ///< llama3: low are wavelengths above original_context / this
   double high_frequency_factor = 4.0;
   std::size_t original_context = 0;
 
@@ -41,19 +41,18 @@ struct position_options {
   std::size_t max_position_embeddings = 0;
   std::size_t num_heads = 0;
   std::size_t head_dim = 0;
-  std::size_t rotary_dim = 0;  // elements of a head that are rotated, from the first on; 0: all
+  std::size_t rotary_dim = 0;  // rotated elements from the first; 0: all
   double rope_theta = 10000.0;
   rope_scaling_config scaling{};
-  bool alibi = false;                          // ALiBi instead of RoPE, for families that have both
-  std::size_t first = 0;                       // position of a sequence's first token
+  bool alibi = false;                          // ALiBi, not RoPE, in families with both
+  std::size_t first = 0;                       // position of the first token
   position_kind kind = position_kind::rotary;  // for a layer type that supports any
 
   [[nodiscard]] std::size_t turned() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
 };
 
-/// Cosines and sines of every position from `first` on: [max_position_embeddings, rotated], rotated/2 cosines, then as many sines.
-/// The angles position · rope_theta^(−2i/rotated) are computed in fp32, as in the models' training code: weights expect the
-/// same rounding at large positions.                                      [Su et al. 2021, eq. 34]
+/// Per position from `first` on: rotated/2 cosines, then as many sines; [max_position_embeddings, rotated]. Angles position · rope_theta^(−2i/rotated) in
+/// fp32, as models are trained: the rounding counts at large positions. [Su et al. 2021, eq. 34]
 [[nodiscard]] inline std::vector<float> rope_table(const position_options& o) {
   const std::size_t rotated = o.turned(), half = rotated / 2;
   std::vector<float> table(o.max_position_embeddings * rotated);
@@ -69,8 +68,8 @@ struct position_options {
   return table;
 }
 
-/// 2^(−8i/h) for i = 1 … h if the number of heads h is a power of two; otherwise the slopes for the next lower power of two, and every
-/// second one for the next higher.                                          [Press et al. 2022, section 3 and its code]
+/// 2^(−8i/h), i = 1 … h, for a power of two h; else the slopes of the next lower power, then every second of the next higher.
+/// [Press et al. 2022, section 3 and its code]
 [[nodiscard]] inline std::vector<float> alibi_slopes(std::size_t heads) {
   std::size_t power = 1;
   while (2 * power <= heads) power *= 2;

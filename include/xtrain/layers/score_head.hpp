@@ -1,4 +1,3 @@
-// The head of a reward model: one score for a whole sequence, from its last token.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +16,8 @@
 
 namespace xtrain {
 
-/// score = x · weightᵀ, x the final hidden state of one token of each sequence; 'score.weight' of Hugging Face's models for sequence classification
-/// with one label. What the scores are used for, and which token they are of, is the objective's matter. Tensor-parallel ranks all compute it.
+/// score = x · weightᵀ, x: final hidden state of one token per sequence; Hugging Face's 'score.weight' with one label. The objective chooses the token and
+/// uses the score. All tensor-parallel ranks compute it.
 template <class Recipe>
 class score_head {
  public:
@@ -28,18 +27,18 @@ class score_head {
 
   static constexpr const char* name = "score";
 
-  /// throws config_error under context parallelism: the token may be on another rank
+  /// throws config_error under context parallelism, where another rank may have the token
   score_head(builder<Recipe>& build, std::size_t hidden_size, initial_values initial)
       : weight_(build.matrix({{name, 1}}, hidden_size, initial, false, matrix_use::table, region::tensor_parallel)) {
     build.require_whole_sequences("a score head");
   }
 
-  /// x [n, hidden_size] read; the objective writes loss_n, and while training it saves dx and adds to the weight's gradient
+  /// x [n, hidden_size] read; the objective writes loss_n; while training it saves dx and adds to the weight's gradient
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, sums loss_n) const {
     require<config_error>(p.internal.objective != nullptr, "score head: a pass must have an objective; the model predicts no tokens");
     p.internal.objective->compute(p, head_pass<Recipe>(*this, x), loss_n);
   }
-  /// dx, as computed by the forward
+  /// dx, from the forward
   [[nodiscard]] matrix_view<const compute, memory> backward(pass<Recipe>& p, std::size_t n, std::size_t width) const {
     return p.pop_saved(n, width);
   }
@@ -49,7 +48,7 @@ class score_head {
   parameter weight_;
 };
 
-/// One pass through a score head, as an objective sees it.
+/// One pass through a score head, for an objective.
 template <class Recipe>
 requires scores_sequences<Recipe>
 class head_pass<Recipe> {
@@ -62,18 +61,18 @@ class head_pass<Recipe> {
   ///   x [n or this rank's tokens, hidden_size]
   head_pass(const score_head<Recipe>& head, matrix_view<const compute, memory> x) : head_(&head), x_(x) {}
 
-  /// Memory for the gradient of x, which the head's backward returns: before anything else is saved in the pass.
+  /// Gradient of x, returned by the head's backward; call before other saves of the pass.
   [[nodiscard]] matrix_view<compute, memory> save_input_gradient(pass<Recipe>& p) const { return p.save(x_.shape(0), x_.shape(1)); }
 
-  /// The final hidden states of tokens of the batch, in the caller's scope; a negative index: zeros.
+  /// Final hidden states of tokens, in the caller's scope; negative index: zeros.
   [[nodiscard]] matrix_view<const compute, memory> hidden_states(pass<Recipe>& p, vector_view<const token, memory> token_b) const {
     const auto chosen = p.temporary(token_b.shape(0), x_.shape(1));
-    // under sequence parallelism one of the ranks has a token; all of them compute its score
+    // under sequence parallelism one rank has a token; all compute its score
     ops::embedding(p, token_b, x_, chosen, ops::result::replaces, p.first_sequence_parallel_token());
     sum_over_sequence_parallel_region(p, chosen);
     return chosen;
   }
-  /// score_b, count_b written: the scores of hidden states, and 1 where there is one. A negative token: 0 and 0.
+  /// score_b, count_b (1) written; 0 and 0 for a negative token.
   void scores(pass<Recipe>& p, matrix_view<const compute, memory> x_bc, vector_view<const token, memory> token_b, vector_view<double, memory> score_b,
               vector_view<double, memory> count_b) const {
     const auto scope = p.scope();
@@ -81,13 +80,13 @@ class head_pass<Recipe> {
     const auto values = [&] { return matrix_view<accumulate, memory>{p.workspace.template take<accumulate>(b), {b, 1}}; };
     const auto score = values(), negative = values();
     ops::linear(p, x_bc, p.matrix(head_->weight()), vector_view<const compute, memory>{}, score);
-    // sums over one token each, which are of −log p: with the sign changed
+    // sequence_sums sums −log p, over one token each: change the sign
     fill_zero(p.stream, negative.span());
     ops::add(p, matrix_view<const accumulate, memory>(score), negative, -1.0);
     ops::sequence_sums(p, negative.template reshaped<1>({b}), token_b, p.batch.n(), score_b, count_b);
   }
-  /// The gradients of a sum of losses with the derivatives dscore_b, times p.gradient_scale.
-  ///   dx   of save_input_gradient, written
+  /// Gradients for loss derivatives dscore_b, times p.gradient_scale.
+  ///   dx   from save_input_gradient, written
   void gradient(pass<Recipe>& p, matrix_view<const compute, memory> x_bc, vector_view<const token, memory> token_b,
                 vector_view<const double, memory> dscore_b, matrix_view<compute, memory> dx) const {
     const auto scope = p.scope();
@@ -97,12 +96,11 @@ class head_pass<Recipe> {
     // forward: score = x · weightᵀ
     ops::linear_backward_input(p, dscore, p.matrix(head_->weight()), dx_bc);
     if (const auto dweight = p.matrix_gradient(head_->weight()); dweight.exists()) ops::linear_backward_weight(p, dscore, x_bc, dweight);
-    // forward: x of some tokens
     fill_zero(p.stream, dx.span());
     ops::embedding_backward(p, token_b, dx_bc, dx, p.first_sequence_parallel_token());
   }
 
-  /// What a head over a vocabulary has.
+  /// Interface of heads over a vocabulary.
   ///   throws  config_error
   void cross_entropy(pass<Recipe>&, sums) const {
     fail<config_error>("a model with a score head predicts no tokens: it must not be the reference model of an objective over log-probabilities");

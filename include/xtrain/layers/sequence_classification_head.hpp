@@ -1,4 +1,3 @@
-// Sequence classification head: a label for each sequence, from its first token.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +14,8 @@
 
 namespace xtrain {
 
-/// logits = dropout(tanh(x · Wᵀ + b)) · Vᵀ + a, x the first token of each sequence. Tensor-parallel ranks all compute it.
-///                                                                                         [Devlin et al. 2019, section 3.1]
+/// logits = dropout(tanh(x · Wᵀ + b)) · Vᵀ + a, x: each sequence's first token. All tensor-parallel ranks compute it.
+/// [Devlin et al. 2019, section 3.1]
 template <class Recipe>
 class sequence_classification_head {
  public:
@@ -29,7 +28,7 @@ class sequence_classification_head {
     std::size_t labels = 0;
     std::string pooler_name{}, labels_name{};
     double dropout = 0.0;
-    std::uint32_t site = 0;  // random site of that dropout
+    std::uint32_t site = 0;  // random site of dropout
     initial_values initial{};
   };
 
@@ -39,8 +38,7 @@ class sequence_classification_head {
         labels_{build.matrix({{o.labels_name, o.labels}}, o.hidden_size, o.initial, false, matrix_use::table, region::tensor_parallel),
                 build.vector({{o.labels_name, o.labels}}, "bias", 0.0, region::tensor_parallel)} {}
 
-  /// x [n, hidden_size] read; loss_n added to: each sequence's loss times the label weight, at any index, since only the sum of loss_n is
-  /// used
+  /// x [n, hidden_size] read; loss_n added to, at any index (only its sum is used): sequence losses times the label weight
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
     const auto scope = p.scope();
     const std::size_t b = p.batch.b, c = x.shape(1);
@@ -86,7 +84,7 @@ class sequence_classification_head {
   [[nodiscard]] bool drops(const pass<Recipe>& p) const { return dropout_ > 0.0 && p.trains(); }
   void pool(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> first,
             matrix_view<compute, memory> pooled) const {
-    // under sequence parallelism one of the ranks has a sequence's first token; all of them compute its label
+    // under sequence parallelism one rank has the first token; all compute the label
     ops::embedding(p, p.batch.firsts_b, x, first, ops::result::replaces, p.first_sequence_parallel_token());
     sum_over_sequence_parallel_region(p, first);
     p.internal.rows_are_sequences = true;

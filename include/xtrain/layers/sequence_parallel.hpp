@@ -1,5 +1,5 @@
-// Sequence parallelism: between tensor-parallel layers each rank has a shard of the tokens. What the library's own layers and models do about
-// it; a layer made of them needs none of this.                        [Korthikanti et al. 2022, "Reducing activation recomputation", section 4.2.2]
+// Sequence parallelism of the library's layers and models: token shards between tensor-parallel layers.
+// [Korthikanti et al. 2022, "Reducing activation recomputation", section 4.2.2]
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace xtrain {
 
-/// Starts sequence parallelism for a pass, if the strategy has it. Called when the batch is known.
-///   throws  shape_error when the batch's tokens are not divisible by the ranks
+/// Starts sequence parallelism if the strategy has it; called with the batch known.
+///   throws  shape_error when tokens are not divisible by ranks
 template <class Recipe>
 void begin_sequence_parallel([[maybe_unused]] pass<Recipe>& p) {
   if constexpr (pass<Recipe>::may_be_sequence_parallel) {
@@ -25,7 +25,7 @@ void begin_sequence_parallel([[maybe_unused]] pass<Recipe>& p) {
   }
 }
 
-/// All-gather of the tokens of x over the tensor-parallel ranks under sequence parallelism; temporary, or x itself.
+/// All-gather of x's tokens over tensor-parallel ranks; temporary, or x itself.
 template <class Recipe>
 [[nodiscard]] matrix_view<const typename pass<Recipe>::compute, typename pass<Recipe>::memory> gather_from_sequence_parallel_region(
     [[maybe_unused]] pass<Recipe>& p, matrix_view<const typename pass<Recipe>::compute, typename pass<Recipe>::memory> x) {
@@ -39,7 +39,7 @@ template <class Recipe>
   }
 }
 
-/// Reduce-scatter of x, which has all tokens: y written or added to, with this rank's tokens of the sum over the tensor-parallel ranks.
+/// Reduce-scatter of x (all tokens): y (this rank's tokens) written or added to.
 template <class Recipe>
 void reduce_scatter_to_sequence_parallel_region([[maybe_unused]] pass<Recipe>& p,
                                                 [[maybe_unused]] matrix_view<const typename pass<Recipe>::compute, typename pass<Recipe>::memory> x,
@@ -53,7 +53,7 @@ void reduce_scatter_to_sequence_parallel_region([[maybe_unused]] pass<Recipe>& p
   }
 }
 
-/// Sums x over the ranks, each of which has the rows of its own tokens and zeros elsewhere. Nothing without sequence parallelism.
+/// Sums x over ranks; rows of other ranks' tokens are 0. Nothing without sequence parallelism.
 template <class Recipe>
 void sum_over_sequence_parallel_region([[maybe_unused]] pass<Recipe>& p,
                                        [[maybe_unused]] matrix_view<typename pass<Recipe>::compute, typename pass<Recipe>::memory> x) {
@@ -62,13 +62,13 @@ void sum_over_sequence_parallel_region([[maybe_unused]] pass<Recipe>& p,
   }
 }
 
-/// Which tokens of the batch an activation has, under sequence parallelism.
+/// Tokens of an activation under sequence parallelism.
 enum class token_layout_kind : std::uint8_t {
   sequence_sharded,  ///< this rank's: between tensor-parallel layers
-  whole,             ///< all: within tensor-parallel layers, from a column-parallel to a row-parallel one
+  whole,             ///< all: within tensor-parallel layers
 };
 
-/// Tensor-parallel layers check the layout of what they are given; a dry run does so before the first step.
+/// Checks the layout of a tensor-parallel layer's argument, in the dry run too.
 ///   throws  shape_error
 template <class Recipe>
 void require_layout(const pass<Recipe>& p, std::size_t rows, token_layout_kind layout, const char* what) {

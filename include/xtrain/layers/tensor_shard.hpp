@@ -1,5 +1,3 @@
-// How tensor-parallel ranks shard the weights of a layer: which rows and columns each of them has.
-//                                                                              [Shoeybi et al. 2019, "Megatron-LM", section 3]
 #pragma once
 
 #include <algorithm>
@@ -13,58 +11,58 @@
 
 namespace xtrain {
 
-/// This rank's shard of every layer under tensor parallelism.                           [Shoeybi et al. 2019, "Megatron-LM"]
+/// This rank's shard of every layer. [Shoeybi et al. 2019, "Megatron-LM", section 3]
 struct tensor_shard {
   std::size_t rank = 0, ranks = 1;
-  /// Sequence parallelism: in the regions between tensor-parallel layers, each rank has 1/ranks of the tokens, and computes norms, residual
-  /// additions and dropout for these only.                              [Korthikanti et al. 2022, "sequence parallelism"]
+  /// Between tensor-parallel layers a rank has 1/ranks of the tokens for norms, residual additions and dropout.
+  /// [Korthikanti et al. 2022, "sequence parallelism"]
   bool has_sequence_parallel = false;
 
   [[nodiscard]] bool is_sharded() const { return ranks > 1; }
-  /// This rank's equal part of n items.
+  /// An equal part of n items.
   ///   throws  config_error when n is not divisible
   [[nodiscard]] row_range of(std::size_t n, std::string_view things) const {
     require<config_error>(n % ranks == 0, "tensor: ", ranks, " tensor-parallel ranks must have equal shards of a layer; ", n, " ", things,
                           " are not divisible by ", ranks);
     return {rank * (n / ranks), n / ranks};
   }
-  /// This rank's part of n items, where the last ranks may have fewer.
+  /// A part of n items; the last ranks may have fewer.
   [[nodiscard]] row_range up_to(std::size_t n) const {
     const std::size_t most = (n + ranks - 1) / ranks, begin = std::min(n, rank * most);
     return {begin, std::min(most, n - begin)};
   }
 };
 
-/// The recipe's parallel strategy may shard layers (tensor parallelism): its state has layers().
+/// The strategy's state has layers(): tensor parallelism.
 template <class Recipe>
 inline constexpr bool has_tensor_parallel =
     requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.layers(); };
 
-/// The recipe's parallel strategy may shard experts over adjacent ranks (expert parallelism): its state has expert_shard().
+/// The strategy's state has expert_shard(): adjacent ranks shard experts.
 template <class Recipe>
 inline constexpr bool has_expert_parallel =
     requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.expert_shard(); };
 
-/// Outputs of a fused module that other models have as a module of their own.
+/// Outputs of a fused module that are a module in other models.
 struct fused_part {
   std::string name{};  // e.g. "q_proj" of "qkv_proj"
-  row_range whole{};   // rows of the whole weight
-  row_range mine{};    // those of them on this rank
+  row_range whole{};   // rows of the unsharded weight
+  row_range mine{};    // this rank's
 };
 
-/// One module of a fused matrix: e.g. "model.layers.0.self_attn.q_proj" computes the first 64 outputs.
+/// One module of a fused matrix: "model.layers.0.self_attn.q_proj" may be the first 64 outputs.
 struct module_part {
   std::string name{};
   std::size_t outputs = 0;  // on this rank
   file_order order{};
-  // if the outputs are sharded
-  std::size_t whole_outputs = 0;   // over all ranks; 0: this rank has them all
-  std::vector<row_range> rows{};   // this rank's outputs, as rows of the whole weight
-  std::size_t copies = 1;          // adjacent ranks that hold the same shard
-  std::vector<fused_part> fused{};  // in the order of the rows; empty: the module is one
+  // sharded outputs
+  std::size_t whole_outputs = 0;   // over all ranks; 0: not sharded
+  std::vector<row_range> rows{};   // this rank's, in the unsharded weight
+  std::size_t copies = 1;          // adjacent ranks with the same shard
+  std::vector<fused_part> fused{};  // in row order; empty: not fused
 };
 
-/// The inputs of a matrix: all, or this rank's shard.
+/// All inputs of a matrix, or this rank's shard.
 struct input_part {
   std::size_t count = 0;
   std::size_t first = 0;
@@ -76,7 +74,7 @@ struct input_part {
 
 namespace detail {
 
-/// Sets the shard spec of a parameter.
+/// Sets a parameter's shard spec.
 inline void cut(parameter_spec& spec, const module_part& part, const input_part& inputs) {
   if (part.whole_outputs == 0 && inputs.whole == 0) return;
   spec.cut.whole = spec.shape;
@@ -92,7 +90,7 @@ inline void cut(parameter_spec& spec, const module_part& part, const input_part&
   spec.gradients_are_parts = part.copies > 1;
 }
 
-/// The modules of a feed-forward layer's first weight: `columns` matrices of `inner` rows, of which each tensor-parallel rank has a shard.
+/// Modules of a feed-forward layer's first weight: `columns` matrices of `inner` rows, sharded.
 [[nodiscard]] inline std::vector<module_part> up_parts(const std::vector<std::string>& names, std::size_t columns, std::size_t inner,
                                                        const tensor_shard& shard) {
   std::vector<module_part> parts;

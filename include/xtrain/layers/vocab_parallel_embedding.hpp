@@ -1,5 +1,3 @@
-// The embedding table of a vocabulary, which tensor-parallel ranks may shard: each rank has some tokens' rows.
-//                                                                            [Shoeybi et al. 2019, "Megatron-LM", section 3]
 #pragma once
 
 #include <cstddef>
@@ -14,7 +12,7 @@
 
 namespace xtrain {
 
-/// What an adapter adds to an embedding table: nothing if it has no on_table.
+/// What an adapter adds to a table; nothing without on_table.
 template <class Recipe>
 struct table_adapter {
   struct type {
@@ -33,7 +31,8 @@ struct table_adapter<Recipe> {
   using type = typename Recipe::adapter::template on_table<Recipe>;
 };
 
-/// y = scale · table[tokens], plus what an adapter adds, which needs scale 1. Includes the reduction over ranks: one of them has the token's row.
+/// y = scale · table[tokens], plus the adapter's part, which needs scale 1; sharded by token over tensor-parallel ranks. Reduces over ranks: one has the
+/// token's row. [Shoeybi et al. 2019, "Megatron-LM", section 3]
 template <class Recipe>
 class vocab_parallel_embedding {
  public:
@@ -45,7 +44,7 @@ class vocab_parallel_embedding {
     std::size_t hidden_size = 0;
     std::string name{};
     initial_values initial{};
-    token padding_idx = -1;  ///< torch.nn.Embedding's padding_idx: row initialized to zeros and no gradient from here; negative: none
+    token padding_idx = -1;  ///< as torch.nn.Embedding: row starts at 0 and gets no gradient here; negative: none
     double scale = 1.0;
   };
 
@@ -58,7 +57,7 @@ class vocab_parallel_embedding {
                           "' is a target");
   }
 
-  /// y [n, hidden_size] written, of the batch's tokens; under sequence parallelism, of this rank's
+  /// y [n, hidden_size] written; under sequence parallelism, this rank's tokens
   void forward(pass<Recipe>& p, matrix_view<compute, memory> y) const {
     look_up(p, y);
     if (!p.internal.without_adapter) adapter_.forward(p, p.batch.tokens_n, y);
@@ -73,7 +72,6 @@ class vocab_parallel_embedding {
     adapter_.backward(p, p.batch.tokens_n, dy, padding_);
   }
 
-  /// The table, for tied embeddings.
   [[nodiscard]] parameter table() const { return table_; }
 
  private:
@@ -96,9 +94,9 @@ class vocab_parallel_embedding {
   }
 
   token padding_;
-  double scale_;  // rounded to the compute dtype, as in PyTorch
+  double scale_;  // rounded to compute, as in PyTorch
   tensor_shard shard_;
-  std::size_t first_;  // first token of this rank's shard of the table
+  std::size_t first_;  // first token of this rank's shard
   parameter table_;
   typename table_adapter<Recipe>::type adapter_;
 };

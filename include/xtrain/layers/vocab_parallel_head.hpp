@@ -1,5 +1,3 @@
-// Logits over a vocabulary and their cross-entropy; tensor-parallel ranks may shard the vocabulary.
-//                                                                            [Shoeybi et al. 2019, "Megatron-LM", section 3]
 #pragma once
 
 #include <algorithm>
@@ -22,7 +20,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// What an adapter adds to the logits of a head; for most adapters nothing.
+/// What an adapter adds to logits; usually nothing.
 template <class Recipe>
 struct no_head_adapter {
   template <class Builder, class Part, class Inputs>
@@ -43,9 +41,9 @@ struct head_adapter_of<Recipe> {
 
 }  // namespace detail
 
-/// logits = x · weightᵀ (+ bias, + what the adapter adds), or softcap · tanh of that / softcap, and their cross-entropy. While training, the forward also
-/// computes the gradients: logits exist once, in chunks, and are never saved. Includes all communication: of x under sequence parallelism, of the softmax, and
-/// of dx.
+/// logits = x · weightᵀ (+ bias + adapter), or softcap · tanh(logits / softcap), and cross-entropy; the vocabulary may be sharded. While training, the forward
+/// also computes gradients: logits exist in chunks and are never saved. Communicates x under sequence parallelism, softmax parts, and dx.
+/// [Shoeybi et al. 2019, "Megatron-LM", section 3]
 template <class Recipe>
 class vocab_parallel_head {
  public:
@@ -59,23 +57,23 @@ class vocab_parallel_head {
   struct options {
     tensor_shard shard{};        ///< of the vocabulary
     std::size_t vocab_size = 0;  ///< of all ranks
-    parameter bias{};            ///< [vocabulary], sharded as the weight; none: no bias
+    parameter bias{};            ///< [vocabulary], sharded as the weight; or none
     double z_loss = 0.0;
-    double softcap = 0.0;        ///< bound of the logits; 0: none
+    double softcap = 0.0;        ///< bound of logits; 0: none
     adapter_type adapter{};      ///< declared
   };
-  ///   weight   [vocabulary, hidden_size], sharded as builder::vocabulary_part says
+  ///  weight   [vocabulary, hidden_size], sharded by builder::vocabulary_part
   vocab_parallel_head(parameter weight, const options& o)
       : shard_(o.shard), vocabulary_(o.vocab_size), weight_(weight), bias_(o.bias), z_loss_(o.z_loss), softcap_(o.softcap), adapter_(o.adapter) {}
 
   [[nodiscard]] parameter weight() const { return weight_; }
 
-  /// x [n, hidden_size] read; loss_n written, natural logarithm, 0 where there is no target; z_loss is added when training, not when
-  /// evaluating. While training: saves dx, adds to the gradients of weight and bias.
+  /// x [n, hidden_size] read; loss_n written, natural logarithm, 0 without a target; z_loss only when training. While training: saves dx, adds to gradients of
+  /// weight and bias.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
     forward_with(p, x, p.matrix(weight_), p.trains() ? p.matrix_gradient(weight_) : matrix_view<gradient_type, memory>{}, loss_n);
   }
-  /// The same with values computed from the weight in its stead.
+  /// With values computed from the weight.
   ///   dweight   added to, or none
   void forward_with(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
                     matrix_view<gradient_type, memory> dweight, vector_view<accumulate, memory> loss_n) const {
@@ -87,7 +85,7 @@ class vocab_parallel_head {
                   loss_n);
   }
 
-  /// dx [n, hidden_size], as computed by the forward
+  /// dx [n, hidden_size], from the forward
   [[nodiscard]] matrix_view<const compute, memory> backward(pass<Recipe>& p, std::size_t n, std::size_t width) const {
     return p.pop_saved(n, width);
   }
@@ -108,11 +106,11 @@ class vocab_parallel_head {
  private:
   friend class head_pass<Recipe>;
 
-  /// Whether this pass adds an adapter's logits.
+  /// This pass adds an adapter's logits.
   [[nodiscard]] bool adapts(const pass<Recipe>& p) const { return adapter_.exists() && !p.internal.without_adapter; }
 
-  /// logits of this rank's shard of the vocabulary
-  ///   t  what the adapter makes of x; none: nothing is added
+  /// this rank's logits
+  ///   t  the adapter's projection of x; or none
   void own_logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
                   matrix_view<accumulate, memory> logits, matrix_view<const compute, memory> t = {}) const {
     ops::linear(p, x, weight, p.vector(bias_), logits);
@@ -120,7 +118,7 @@ class vocab_parallel_head {
       if (t.exists()) adapter_.forward(p, t, logits);
     if (softcap_ != 0.0) ops::softcap(p, logits, softcap_, logits);
   }
-  /// The same with the adapter, if this pass has it.
+  /// With the adapter, if this pass has it.
   void adapted_logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
                       matrix_view<accumulate, memory> logits) const {
     if constexpr (detail::adapts_heads<Recipe>) {
@@ -131,12 +129,12 @@ class vocab_parallel_head {
     }
     own_logits(p, x, weight, logits);
   }
-  /// dlogits becomes the gradient of the logits before the softcap
+  /// dlogits becomes the gradient before the softcap
   void softcap_backward(pass<Recipe>& p, matrix_view<const accumulate, memory> logits, matrix_view<compute, memory> dlogits) const {
     if (softcap_ != 0.0) ops::softcap_backward(p, logits, softcap_, dlogits);
   }
 
-  /// Operands of the cross-entropy.
+  /// Of cross-entropy.
   struct operands {
     matrix_view<const compute, memory> x{}, weight{};
     matrix_view<gradient_type, memory> dweight{};  // none: frozen
@@ -146,7 +144,7 @@ class vocab_parallel_head {
     double z_loss = 0.0;
   };
 
-  /// The batch's weights per token, in the accumulate dtype.
+  /// Token weights in the accumulate dtype.
   [[nodiscard]] static vector_view<const accumulate, memory> token_weights(pass<Recipe>& p) {
     if constexpr (std::is_same_v<accumulate, float>) {
       return p.batch.weights_n;
@@ -178,7 +176,7 @@ class vocab_parallel_head {
     ops::linear_cross_entropy_with_gradient(p, o.x, o.weight, p.batch.targets_n, p.gradient_scale, loss_n, o.dx, o.dweight, o.z_loss, p.vector(bias_),
                                             p.vector_gradient(bias_), o.token_weight_n, o.loss.label_smoothing, o.loss.log_z_loss, softcap_);
   }
-  /// What an adapter makes of all tokens, and the gradient of that; none without an adapter.
+  /// The adapter's projection of all tokens and its gradient; or none.
   struct projected {
     matrix_view<const compute, memory> t{};
     matrix_view<compute, memory> dt{};
@@ -192,9 +190,9 @@ class vocab_parallel_head {
     cross_entropy_in_chunks(p, o, loss_n, adapted);
     if (o.dx.exists()) adapter_.project_backward(p, o.x, adapted.dt, o.dx);
   }
-  /// Vocabulary-parallel cross-entropy: ranks exchange three or four values per token, never logits.     [Shoeybi et al. 2019, section 3]
+  /// Ranks exchange three or four values per token, never logits.
   void cross_entropy_sharded(pass<Recipe>& p, const operands& o, vector_view<accumulate, memory> loss_n) const {
-    operands all = o;  // of the tokens of all ranks
+    operands all = o;  // tokens of all ranks
     all.x = gather_from_sequence_parallel_region(p, o.x);
     if (o.dx.exists() && p.internal.has_sequence_parallel) all.dx = p.temporary(all.x.shape(0), all.x.shape(1));
     cross_entropy_in_chunks(p, all, loss_n);
@@ -202,7 +200,7 @@ class vocab_parallel_head {
     if (p.internal.has_sequence_parallel) reduce_scatter_to_sequence_parallel_region(p, all.dx, o.dx, ops::result::replaces);
     else p.internal.parallel.tensor().all_reduce(p.stream, o.dx.span(), reduction::sum);
   }
-  /// Cross-entropy a chunk of tokens at a time: logits of other tokens do not exist.
+  /// Logits exist for one chunk of tokens at a time.
   void cross_entropy_in_chunks(pass<Recipe>& p, const operands& o, vector_view<accumulate, memory> loss_n, const projected& adapted = {}) const {
     const bool trains = o.dx.exists();
     const std::size_t n = o.x.shape(0), v = o.weight.shape(0), first = shard_.up_to(vocabulary_).begin;
@@ -256,7 +254,7 @@ class vocab_parallel_head {
   adapter_type adapter_;
 };
 
-/// One pass through a head, as an objective sees it.
+/// One pass through a head, for an objective.
 template <class Recipe>
 class head_pass {
  public:
@@ -266,15 +264,15 @@ class head_pass {
   using memory = typename head_type::memory;
   using sums = vector_view<accumulate, memory>;
 
-  ///   x [n or this rank's tokens, hidden_size]; weight [vocabulary, hidden_size]; dweight added to, or none
+  ///  x [n or this rank's tokens, hidden_size]; weight [vocabulary, hidden_size]; dweight added to, or none
   head_pass(const head_type& head, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
             matrix_view<typename head_type::gradient_type, memory> dweight)
       : head_(&head), x_(x), weight_(weight), dweight_(dweight) {}
 
   [[nodiscard]] std::size_t vocab_size() const { return head_->vocabulary_; }
 
-  /// This head with logits divided by a temperature: of hidden states that are, in the caller's scope. Gradients are those of these hidden states.
-  ///   throws  config_error for logits that are bounded, or have a bias
+  /// The head on hidden states divided by a temperature, in the caller's scope. Gradients are of the divided hidden states.
+  ///   throws  config_error for bounded logits or a bias
   [[nodiscard]] head_pass with_temperature(pass<Recipe>& p, double temperature) const {
     if (temperature == 1.0) return *this;
     require<config_error>(head_->softcap_ == 0.0 && !p.vector(head_->bias_).exists(),
@@ -284,51 +282,48 @@ class head_pass {
     ops::add(p, x_, x, 1.0 / temperature);
     return head_pass(*head_, x, weight_, dweight_);
   }
-  /// loss_n = −log p(target) of every token, 0 where there is no target. No gradients.
+  /// loss_n = −log p(target), 0 without a target. No gradients.
   void cross_entropy(pass<Recipe>& p, sums loss_n) const {
     const auto scope = p.scope();
     head_->cross_entropy(p, {.x = x_, .weight = weight_}, loss_n);
   }
-  /// The final hidden states of all tokens, in the caller's scope.
+  /// Final hidden states of all tokens, in the caller's scope.
   [[nodiscard]] matrix_view<const compute, memory> hidden_states(pass<Recipe>& p) const { return gather_from_sequence_parallel_region(p, x_); }
-  /// What logits are computed from beside hidden states: this rank's shard of weight and bias.
+  /// This rank's shard of weight and bias.
   [[nodiscard]] matrix_view<const compute, memory> weight() const { return weight_; }
   [[nodiscard]] vector_view<const compute, memory> bias(pass<Recipe>& p) const { return p.vector(head_->bias_); }
-  /// Logits of some of these hidden states, in this rank's shard of the vocabulary.
+  /// Logits of hidden states.
   ///   x [n, hidden_size] read, logits_nv [n, vocabulary or this rank's shard] written
   void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_nv) const {
     head_->adapted_logits(p, x, weight_, logits_nv);
   }
-  /// The bound of logits; 0: none.
   [[nodiscard]] double softcap() const { return head_->softcap_; }
-  /// Whether logits are those of weight() and bias(): the weight is the model's own, not computed for this pass, and no adapter adds to them.
+  /// weight() and bias() determine the logits: the weight is the parameter, and no adapter adds to logits.
   [[nodiscard]] bool has_own_weight(pass<Recipe>& p) const { return p.matrix(head_->weight_).data().raw() == weight_.data().raw() && !head_->adapts(p); }
-  /// Of n tokens, how many have logits at the same time. Every chunk reads and writes the whole weight gradient, which is slow for chunks of
-  /// few tokens.
+  /// Tokens, of n, with logits at the same time. Each chunk reads and writes the weight gradient: small chunks are slow.
   [[nodiscard]] std::size_t tokens_at_once(std::size_t n) const { return head_type::tokens_at_once(n, weight_.shape(0)); }
-  /// Memory for the gradient of x, which the head's backward returns: before anything else is saved in the pass.
+  /// Gradient of x, returned by the head's backward; call before other saves of the pass.
   [[nodiscard]] matrix_view<compute, memory> save_input_gradient(pass<Recipe>& p) const { return p.save(x_.shape(0), x_.shape(1)); }
-  /// The gradients of Σ token_weight · −log p(target), times p.gradient_scale; once in a pass.
+  /// Gradients of Σ token_weight · −log p(target), times p.gradient_scale; once per pass.
   ///   token_weight_n   of any sign
   ///   loss_n           written: token_weight · −log p(target)
-  ///   dx               of save_input_gradient, written
+  ///   dx               from save_input_gradient, written
   void gradient(pass<Recipe>& p, vector_view<const accumulate, memory> token_weight_n, sums loss_n,
                 matrix_view<compute, memory> dx) const {
     const auto scope = p.scope();
     head_->cross_entropy(p, {.x = x_, .weight = weight_, .dweight = dweight_, .dx = dx, .token_weight_n = token_weight_n}, loss_n);
   }
 
-  /// A teacher's log-probabilities of some tokens, stored before; none: it gives logits.
+  /// A teacher's stored log-probabilities; none: it gives logits.
   struct stored_log_probs {
     matrix_view<const token, memory> id_nk{};
     matrix_view<const accumulate, memory> log_prob_nk{};
   };
-  /// cross_entropy_ratio · cross-entropy with the targets + the divergence from a teacher, and while training their gradients, a chunk of tokens
-  /// at a time, over the shards of the vocabulary.
-  ///   settings          of the divergence; its factor included
-  ///   teacher_logits(first token, logits_nv)   writes the teacher's logits, in this rank's shard of the vocabulary
+  /// cross_entropy_ratio · cross-entropy + divergence from a teacher; while training, gradients. Works in chunks of tokens, over vocabulary shards.
+  ///   settings          divergence, with its factor
+  ///   teacher_logits(first token, logits_nv)   writes this rank's shard
   ///   loss_n            written
-  ///   dx                of save_input_gradient, written; none: no gradients
+  ///   dx                from save_input_gradient, written; none: no gradients
   template <class TeacherLogits>
   void distil(pass<Recipe>& p, ops::distillation_settings settings, double cross_entropy_ratio, TeacherLogits&& teacher_logits,
               const stored_log_probs& stored, sums loss_n, matrix_view<compute, memory> dx) const;
@@ -358,7 +353,7 @@ void head_pass<Recipe>::distil(pass<Recipe>& p, ops::distillation_settings setti
   const auto values = [&](std::size_t rows, std::size_t columns) {
     return matrix_view<accumulate, memory>{p.workspace.template take<accumulate>(rows * columns), {rows, columns}};
   };
-  /// `each` values per token of this rank become those of all ranks
+  /// this rank's `each` values per token become all ranks'
   const auto of_all_ranks = [&](std::size_t each, std::size_t rows, auto&& write_own) {
     const auto parts = values(each * ranks, rows);
     const auto own = parts.rows(each * rank, each);

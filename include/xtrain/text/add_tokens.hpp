@@ -11,19 +11,17 @@
 
 namespace xtrain {
 
-/// The texts that are not tokens yet, in order, without duplicates.
+/// Texts that are no tokens, in order, without duplicates.
 ///   throws  config_error if one is empty
 [[nodiscard]] std::vector<std::string> texts_without_token(const tokenizer& of, std::span<const std::string> texts);  // namespace detail
 
-/// Adds texts as tokens to a folder's tokenizer: each is matched literally, anywhere in a text, and is ordinary text. Texts that are
-/// tokens already stay as they are; the others get the ids after the vocabulary. Files are replaced one by one; running it again changes
-/// nothing.
-///   returns how many were added
-///   throws  file_error, config_error
+/// Adds texts to a folder's tokenizer, matched literally as ordinary text, with ids after the vocabulary; texts that are tokens stay. Files are replaced one
+/// by one; a second run changes nothing.
+///   returns  how many were added
+///   throws   file_error, config_error
 std::size_t add_tokens(const std::string& folder, std::span<const std::string> texts);
 
-/// Names tokens of a folder's tokenizer as special ones, as transformers' add_special_tokens: in tokenizer_config.json, and in
-/// special_tokens_map.json if there is one; the tokens are marked as special where they are listed.
+/// Marks tokens of a folder's tokenizer as special, as transformers' add_special_tokens, in tokenizer_config.json and, if present, special_tokens_map.json.
 ///   names   an object, such as {"pad_token": "[PAD]"}
 ///   throws  file_error, config_error if a text is no token
 void name_special_tokens(const std::string& folder, const json& names);

@@ -1,4 +1,4 @@
-// Definitions of add_tokens.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of add_tokens.hpp.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ XTRAIN_INLINE std::vector<std::string> texts_without_token(const tokenizer& of, 
 
 XTRAIN_INLINE std::size_t add_tokens(const std::string& folder, std::span<const std::string> texts) {
   const tokenizer before = [&] {
-    const detail::special_tokens_to_come begin_and_end;  // tokenizer_config.json may name what is added here
+    const detail::special_tokens_to_come begin_and_end;  // the config may name tokens added here
     return load_tokenizer(folder);
   }();
   const std::vector<std::string> missing = texts_without_token(before, texts);
@@ -40,7 +40,7 @@ XTRAIN_INLINE std::size_t add_tokens(const std::string& folder, std::span<const 
   const std::string whole = folder + "/tokenizer.json", beside = folder + "/added_tokens.json", pieces = folder + "/tokenizer.model";
   const bool has_pieces =
       file_exists(pieces) && detail::form_of(std::string(mapped_file(pieces).text())) == detail::tokenizer_form::sentencepiece;
-  if (!file_exists(whole) && !has_pieces) before.save(folder);  // the description that can have tokens of its own
+  if (!file_exists(whole) && !has_pieces) before.save(folder);  // only tokenizer.json can list added tokens
   auto next = static_cast<token>(before.vocab_size());
   json list = json::array(), numbers = json::object();
   for (const std::string& text : missing) {
@@ -56,7 +56,7 @@ XTRAIN_INLINE std::size_t add_tokens(const std::string& folder, std::span<const 
     for (const json& one : list) added.push_back(one);
     detail::keep_numbers(document);
     write_file(whole, document.dump() + "\n");
-    const std::string settings_path = folder + "/tokenizer_config.json";  // if it lists tokens, it must list all of them
+    const std::string settings_path = folder + "/tokenizer_config.json";  // a list must be complete
     if (json settings = file_exists(settings_path) ? read_json(settings_path) : json::object();
         settings.is_object() && settings.contains("added_tokens_decoder") && settings["added_tokens_decoder"].is_object()) {
       for (const json& one : list) {
@@ -67,7 +67,7 @@ XTRAIN_INLINE std::size_t add_tokens(const std::string& folder, std::span<const 
       write_file(settings_path, settings.dump(2) + "\n");
     }
   }
-  if (has_pieces || !file_exists(whole)) {  // SentencePiece's tokens lie beside its model
+  if (has_pieces || !file_exists(whole)) {  // SentencePiece's are next to the model
     json document = file_exists(beside) ? read_json(beside) : json::object();
     require<config_error>(document.is_object(), beside, ": must be a JSON object; it is ", document.type_name());
     document.update(numbers);

@@ -1,4 +1,4 @@
-// Added tokens, which are matched literally in the text before it is split. Component 'text'.
+// Added tokens: matched literally before text is split. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -19,15 +19,15 @@
 
 namespace xtrain {
 
-/// A token of ordinary text, or a special one: begin of text, padding, a role in a conversation.
+/// Ordinary text, or special: begin of text, padding, a role.
 struct added_token {
   std::string content{};
   token id = -1;
-  bool single_word = false;  ///< only if no word character precedes or follows it
-  bool lstrip = false;       ///< includes the spaces before it
-  bool rstrip = false;       ///< includes the spaces after it
-  bool normalized = false;   ///< is matched in normalized text
-  bool special = false;      ///< not text: decoding may leave it out
+  bool single_word = false;  ///< no word character before or after
+  bool lstrip = false;       ///< includes spaces before
+  bool rstrip = false;       ///< includes spaces after
+  bool normalized = false;   ///< matched in normalized text
+  bool special = false;      ///< decoding may skip it
 };
 
 namespace detail {
@@ -35,7 +35,7 @@ namespace detail {
 class added_tokens {
  public:
   added_tokens() = default;
-  /// throws config_error if two tokens have the same id, or nothing is left of one by the normalizer
+  /// throws config_error for equal ids, or a token that the normalizer makes empty
   added_tokens(std::vector<added_token> all, const normalizer* normal, const std::string& who) : all_(std::move(all)) {
     std::vector<std::pair<std::string, std::int32_t>> as_written, as_normalized;
     decoded_.resize(all_.size());
@@ -54,7 +54,7 @@ class added_tokens {
       aligned_text content(one.content, 0);
       normal->apply(content);
       decoded_[i] = content.view();
-      // the tokenizers library finds nothing between all characters, and splits them
+      // the tokenizers library would match it between all characters
       require<config_error>(!content.view().empty(), who, ": an added token must not be empty when it is normalized; '", one.content,
                             "' is. Give it \"normalized\": false");
       as_normalized.emplace_back(std::string(content.view()), static_cast<std::int32_t>(i));
@@ -63,10 +63,10 @@ class added_tokens {
     as_normalized_ = byte_trie(std::move(as_normalized), who);
   }
 
-  /// visit(begin, end, id) for every added token in a text and for what lies between them, with a negative id. Where spaces behind a token
-  /// belong to it and are tokens themselves, both are visited, as the tokenizers library does.
-  ///   normalized     whether the text is normalized already: other tokens are looked for then
-  ///   find_special   whether special tokens are looked for at all
+  /// visit(begin, end, id) for added tokens and the text between (negative id). Spaces after a token may belong to it and be tokens: both are visited, as in
+  /// the tokenizers library.
+  ///   normalized     the text is normalized: other tokens are matched
+  ///   find_special   match special tokens
   template <class Visit>
   void for_each_part(std::string_view text, bool normalized, bool find_special, Visit&& visit) const {
     const byte_trie& trie = normalized ? as_normalized_ : as_written_;
@@ -76,7 +76,7 @@ class added_tokens {
         std::size_t length = 0;
         std::int32_t which = -1;
         if (trie.begins_with(text[at]))
-          trie.for_each_prefix(text, at, [&](std::size_t bytes, std::int32_t found) {  // the longest match at an offset
+          trie.for_each_prefix(text, at, [&](std::size_t bytes, std::int32_t found) {  // longest match
             length = bytes;
             which = found;
           });
@@ -97,21 +97,21 @@ class added_tokens {
         if (end <= begin) continue;
         if (begin > covered) visit(covered, begin, token{-1});
         visit(begin, end, one.id);
-        covered = end;  // a token that spaces were given to may reach over the next one, which is found all the same
+        covered = end;  // a token with spaces may overlap the next, which is found too
       }
     if (covered < text.size()) visit(covered, text.size(), token{-1});
   }
   [[nodiscard]] bool any_in_normalized_text() const { return !as_normalized_.empty(); }
 
   [[nodiscard]] const std::vector<added_token>& all() const { return all_; }
-  /// The added token with an id, or null.
+  /// Or null.
   [[nodiscard]] const added_token* find(token id) const {
     const auto at = by_id_.find(id);
     return at == by_id_.end() ? nullptr : &all_[at->second];
   }
-  /// The text a token decodes to: its content, normalized if it is matched in normalized text.
+  /// A token's decoded text, normalized if it is matched in normalized text.
   [[nodiscard]] const std::string& decoded(const added_token& one) const { return decoded_[static_cast<std::size_t>(&one - all_.data())]; }
-  /// Whether a text is that of a special token.
+  /// Is a special token.
   [[nodiscard]] bool is_special_text(const std::string& text) const {
     const added_token* one = find(find(text));
     return one != nullptr && one->special;

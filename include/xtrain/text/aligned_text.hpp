@@ -1,4 +1,4 @@
-// A text that maps each of its bytes to bytes of the original.
+// A text with a map of its bytes to the original's.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@ struct byte_range {
   std::uint32_t begin = 0, end = 0;
 };
 
-/// Part of an original text; copied only when something is rewritten.
+/// Part of a text; copied only when rewritten.
 class aligned_text {
  public:
-  /// `origin` is the part's offset in the original.
+  /// `origin`: offset in the original
   aligned_text(std::string_view part, std::size_t origin) : part_(part), origin_(static_cast<std::uint32_t>(origin)) {}
 
   [[nodiscard]] std::string_view view() const { return rewritten_ ? std::string_view(own_) : part_; }
-  /// The bytes of the original that bytes [begin, end) come from.
+  /// Bytes of the original for [begin, end).
   [[nodiscard]] byte_range place(std::size_t begin, std::size_t end) const {
     if (!rewritten_) return {origin_ + static_cast<std::uint32_t>(begin), origin_ + static_cast<std::uint32_t>(end)};
     if (begin == end) {
@@ -33,7 +33,7 @@ class aligned_text {
     }
     return {places_[begin].begin, places_[end - 1].end};
   }
-  /// Bytes [begin, end) as a separate text.
+  /// [begin, end) as a separate text.
   [[nodiscard]] aligned_text part(std::size_t begin, std::size_t end) const {
     aligned_text result(part_, origin_);
     if (!rewritten_) {
@@ -55,22 +55,20 @@ class aligned_text {
   std::uint32_t origin_;
   bool rewritten_ = false;
   std::string own_;
-  std::vector<byte_range> places_;  // of every byte of own_
+  std::vector<byte_range> places_;  // of bytes of own_
 };
 
-/// Rewrites a text from front to back and keeps the mapping to the original.
+/// Rewrites a text from front to back, keeping its map.
 class text_rewriter {
  public:
   explicit text_rewriter(aligned_text& text) : text_(&text), from_(text.view()) {}
 
-  /// Copies the bytes up to `until` unchanged.
   void keep(std::size_t until) {
     if (changed_)
       for (std::size_t i = at_; i < until; ++i) put(from_[i], text_->place(i, i + 1));
     at_ = until;
   }
-  /// Replaces the bytes up to `until` by `with`. If there are none, `with` is inserted before the next character and maps
-  /// to the same bytes.
+  /// Replaces bytes up to `until`; if none, inserts `with`, mapped to the next character.
   void replace(std::size_t until, std::string_view with) {
     if (!changed_) begin_change();
     const std::size_t next = at_ < from_.size() ? at_ + character_at(from_, at_).bytes : at_;
@@ -78,7 +76,6 @@ class text_rewriter {
     for (const char c : with) put(c, place);
     at_ = until;
   }
-  /// Copies the rest; afterwards the text is what was written.
   void finish() {
     keep(from_.size());
     if (!changed_) return;
@@ -108,7 +105,7 @@ class text_rewriter {
   std::vector<byte_range> places_;
 };
 
-/// A text split into pieces: ranges of its bytes, in order. Bytes outside all pieces have been removed.
+/// A text and pieces of it: ranges in order. Other bytes are removed.
 struct cut_text {
   explicit cut_text(aligned_text whole) : text(std::move(whole)) {
     if (!text.view().empty()) pieces.push_back({0, static_cast<std::uint32_t>(text.view().size())});

@@ -1,6 +1,4 @@
-// Byte-pair encoding: repeatedly merges the adjacent pair with the lowest merge rank in a word.
-//                                                                          [Sennrich et al. 2016; Radford et al. 2019]
-// Component 'text'.
+// Byte-pair encoding: merges the adjacent pair of lowest rank, repeatedly. [Sennrich et al. 2016; Radford et al. 2019] Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -24,20 +22,20 @@ namespace xtrain {
 struct bpe_options {
   std::vector<std::pair<std::string, token>> vocabulary{};
   std::vector<std::pair<std::string, std::string>> merges{};  ///< best first
-  bool merges_by_rank = false;                                ///< instead: join any two tokens that form a token, smallest new id first
-  bool bytes = false;               ///< words are bytes, written in the vocabulary with GPT-2's printable characters
-  bool ignore_merges = false;       ///< a word that is a token becomes that token without merging
-  bool byte_fallback = false;       ///< unknown characters become the tokens of their bytes, <0xNN>
-  std::string unknown{};            ///< token for unknown characters; if empty, they are dropped
-  bool fuse_unknown = false;        ///< consecutive unknown characters become one token
-  std::string continuing_prefix{};  ///< prefix of every character of a word but the first
-  std::string end_suffix{};         ///< suffix of the last character of a word
-  std::string who = "tokenizer";    ///< the source's name in errors
+  bool merges_by_rank = false;                                ///< or: join tokens that form a token, smallest id first
+  bool bytes = false;               ///< words are bytes, as GPT-2's printable characters
+  bool ignore_merges = false;       ///< a word in the vocabulary is not merged
+  bool byte_fallback = false;       ///< unknown characters become byte tokens, <0xNN>
+  std::string unknown{};            ///< for unknown characters; empty: dropped
+  bool fuse_unknown = false;        ///< adjacent unknown characters become one token
+  std::string continuing_prefix{};  ///< of characters after a word's first
+  std::string end_suffix{};         ///< of a word's last character
+  std::string who = "tokenizer";    ///< for errors
 };
 
 namespace detail {
 
-/// "<0xNN>", as vocabularies with byte fallback write a byte.
+/// "<0xNN>": a byte in vocabularies with byte fallback.
 [[nodiscard]] inline std::string byte_token_text(unsigned byte) {
   constexpr std::string_view digits = "0123456789ABCDEF";
   return {'<', '0', 'x', digits[byte >> 4], digits[byte & 0xFU], '>'};
@@ -88,7 +86,7 @@ class bpe final : public detail::word_model {
   }
   [[nodiscard]] const detail::vocabulary_table& vocabulary() const override { return vocabulary_; }
 
-  /// Words without spaces may be as long as the text. They are cut between characters that no token joins.
+  /// Words without spaces may be as long as the text: cut where no token joins two characters.
   [[nodiscard]] std::size_t part_end(std::string_view word, std::size_t begin) const override {
     if (!cuts_) return word.size();
     if (bytes_) {
@@ -127,7 +125,7 @@ class bpe final : public detail::word_model {
     }
     return table;
   }
-  /// Merges any two tokens whose concatenation is a token; its id is the rank.
+  /// Tokens merge if their concatenation is a token; its id is the rank.
   [[nodiscard]] static detail::merge_table joins_by_rank(const detail::vocabulary_table& vocabulary) {
     std::size_t count = 0;
     detail::for_each_split(vocabulary, [&](token, token, token) { ++count; });
@@ -138,7 +136,7 @@ class bpe final : public detail::word_model {
     return table;
   }
 
-  /// The word as the vocabulary writes it.
+  /// As in the vocabulary.
   [[nodiscard]] static std::string_view printable(std::string_view word, std::string& text) {
     text.clear();
     for (const char c : word) text += detail::printable_byte(static_cast<unsigned char>(c));
@@ -150,7 +148,7 @@ class bpe final : public detail::word_model {
     scratch.begins.push_back(static_cast<std::uint32_t>(begin));
     scratch.ends.push_back(static_cast<std::uint32_t>(end));
   }
-  /// Characters that are the unknown token, which is not a symbol yet: as in the tokenizers library, tokens of bytes that follow come before it.
+  /// Pending unknown characters: byte tokens that follow come first, as in the tokenizers library.
   struct place {
     std::size_t begin = 0, end = 0;
     [[nodiscard]] bool exists() const { return begin < end; }
@@ -193,7 +191,7 @@ class bpe final : public detail::word_model {
       }
     }
   }
-  /// A character that is no token, as the vocabulary would write it: the tokens of its bytes, or the unknown token.
+  /// A character that is no token: tokens of its bytes, or the unknown token.
   void begin_missing(std::string_view text, detail::word_scratch& scratch, place& unknown, place of) const {
     if (!std::all_of(text.begin(), text.end(), [&](char c) { return fallback_[static_cast<unsigned char>(c)] >= 0; })) {
       if (unknown_ < 0) return;
@@ -209,7 +207,7 @@ class bpe final : public detail::word_model {
   bool bytes_, ignore_merges_, fuse_unknown_, cuts_;
   std::string continuing_prefix_, end_suffix_;
   token unknown_ = -1;
-  std::array<token, 256> single_{}, fallback_{};  // of bytes: the token of the character, and <0xNN>
+  std::array<token, 256> single_{}, fallback_{};  // per byte: its character's token, and <0xNN>
   std::array<bool, 65536> byte_pairs_{};
   detail::merge_table merges_;
   detail::neighbour_table neighbours_;

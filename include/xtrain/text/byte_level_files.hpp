@@ -1,4 +1,4 @@
-// Original formats of byte-level vocabularies: vocab.json with merges.txt, and tiktoken ranks. Component 'text'.
+// Byte-level vocabularies: vocab.json with merges.txt, and tiktoken ranks. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// The settings of a byte-level BPE that splits text by a pattern.
+/// Settings of a byte-level BPE with a split pattern.
 [[nodiscard]] inline json byte_level_settings(const std::string& pattern, bool nfc, bool ignore_merges) {
   const std::string by_pattern =
       concat(R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": )", json(pattern).dump(),
@@ -43,14 +43,14 @@ namespace detail {
                     "tokenizer");
 }
 
-/// Without a rank for every single byte some text cannot be encoded; vocabularies trained on few characters lack some.
+/// A byte without a rank cannot be encoded; small vocabularies may lack some.
 inline void require_every_byte(const tokenizer_description& from) {
   const vocabulary_table table(from.vocabulary, from.who);
   for (unsigned byte = 0; byte < 256; ++byte)
     require<config_error>(table.find(printable_byte(byte)) >= 0, from.who, ": every byte must have a token; byte ", byte, " has none");
 }
 
-/// Calls visit(line, number) for every line of a text, without the line end.
+/// visit(line, number), without the line end.
 template <class Visit>
 void for_each_line(std::string_view text, Visit&& visit) {
   std::size_t number = 0;
@@ -65,8 +65,8 @@ void for_each_line(std::string_view text, Visit&& visit) {
 
 }  // namespace detail
 
-/// Loads GPT-2's original format, vocab.json and merges.txt. The class in tokenizer_config.json decides the pre-tokenizer (Qwen2's differs from
-/// GPT-2's) and the tokens around a text: RoBERTa's, or those that add_bos_token and add_eos_token ask for.
+/// Loads vocab.json and merges.txt. The class in tokenizer_config.json decides the pre-tokenizer (Qwen2's differs) and tokens around a text: RoBERTa's, or by
+/// add_bos_token and add_eos_token.
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_vocabulary_and_merges(const std::string& vocabulary_path, const std::string& merges_path) {
   const mapped_file vocabulary(vocabulary_path), merges(merges_path);
@@ -119,7 +119,7 @@ void for_each_line(std::string_view text, Visit&& visit) {
   } else {
     const bool listed = std::any_of(from.settings["added_tokens"].begin(), from.settings["added_tokens"].end(),
                                     [](const json& one) { return detail::token_text(one) == "<|endoftext|>"; });
-    if (const token id = detail::token_in(from, "<|endoftext|>"); !listed && id >= 0)  // GPT-2's own files do not mark it as special
+    if (const token id = detail::token_in(from, "<|endoftext|>"); !listed && id >= 0)  // GPT-2's files do not mark it as special
       from.settings["added_tokens"].push_back(detail::json_of({.content = "<|endoftext|>", .id = id, .special = true}));
     from.settings["post_processor"] = detail::tokens_of_keys(from, beside);
   }
@@ -136,16 +136,16 @@ void for_each_line(std::string_view text, Visit&& visit) {
                                   {{"vocab.json", std::string(vocabulary.text())}, {"merges.txt", std::string(merges.text())}}, beside, std::move(notes), true);
 }
 
-/// What a rank file does not contain: the split pattern and the special tokens.
+/// Not in a rank file: split pattern, special tokens.
 struct tiktoken_family {
   std::string_view name;
-  std::size_t ranks;  ///< number of ranks in the family's own file, by which it is recognized
+  std::size_t ranks;  ///< identifies the family's file
   const char* pattern;
   bool nfc = false;
-  std::string_view first = {};  ///< every text begins with it
+  std::string_view first = {};  ///< begins every text
 };
 
-/// The vocabularies of tiktoken that are known.
+/// Known tiktoken vocabularies.
 inline constexpr std::array<tiktoken_family, 6> tiktoken_families{{{"gpt2", 50256, gpt2_pattern},
                                                                    {"p50k_base", 50280, gpt2_pattern},
                                                                    {"cl100k_base", 100256, cl100k_pattern},
@@ -155,7 +155,7 @@ inline constexpr std::array<tiktoken_family, 6> tiktoken_families{{{"gpt2", 5025
 
 namespace detail {
 
-/// The special tokens of a family: with their own ids in the family's own file, after the ranks in any other file.
+/// A family's special tokens: with its ids in its file, after the ranks in others.
 [[nodiscard]] inline std::vector<added_token> special_tokens_of(const tiktoken_family& family, bool own_file, token ranks) {
   std::vector<added_token> all;
   const token behind = ranks;
@@ -185,7 +185,7 @@ namespace detail {
   return all;
 }
 
-/// Lines of a base64 token and its rank.
+/// Lines: base64 token, rank.
 [[nodiscard]] inline std::vector<std::pair<std::string, token>> read_ranks(std::string_view text, const std::string& path) {
   std::vector<std::pair<std::string, token>> ranks;
   for_each_line(text, [&](std::string_view line, std::size_t number) {
@@ -203,7 +203,7 @@ namespace detail {
   return ranks;
 }
 
-/// The requested family, or the one that matches the file by number of ranks or by name. LLaMA-3's files all have the same name.
+/// The family asked for, or recognized by ranks or file name. LLaMA-3's files share a name.
 [[nodiscard]] inline const tiktoken_family& family_of(std::string_view asked, std::size_t ranks, const std::string& path) {
   const std::string_view name = std::string_view(path).substr(path.find_last_of('/') + 1);
   for (const tiktoken_family& one : tiktoken_families)
@@ -220,14 +220,13 @@ namespace detail {
 
 }  // namespace detail
 
-/// Loads a rank file in tiktoken's format: OpenAI's, Qwen's, and LLaMA-3's tokenizer.model. Special tokens are those of the family,
-/// unless a tokenizer_config.json beside it names others.
-///   family  a name in tiktoken_families; if empty, detected from the number of ranks or the file name
+/// Loads tiktoken ranks: OpenAI's, Qwen's, LLaMA-3's tokenizer.model. Special tokens are the family's unless a tokenizer_config.json names others.
+///   family  a name in tiktoken_families; empty: recognized by ranks or file name
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_tiktoken(const std::string& path, std::string_view family = {}) {
   const mapped_file file(path);
   detail::companion_files beside(detail::parent_of(path));
-  if (!beside.names_class()) beside.forget_tokens_of_class();  // the family has its own
+  if (!beside.names_class()) beside.forget_tokens_of_class();  // the family has special tokens
   tokenizer_description from;
   from.who = path;
   from.vocabulary = detail::read_ranks(file.text(), path);
@@ -242,7 +241,7 @@ namespace detail {
   if (added.empty())
     for (const added_token& one : detail::special_tokens_of(kind, from.vocabulary.size() == kind.ranks, ranks))
       added.push_back(detail::json_of(one));
-  if (kind.nfc)  // normalize the whole text before added tokens are looked up
+  if (kind.nfc)  // normalize before added tokens are matched
     for (json& one : added) one["normalized"] = true;
   for (const json& one : added)
     if (!kind.first.empty() && detail::token_text(one) == kind.first && beside.adds_bos().value_or(true))

@@ -1,4 +1,4 @@
-// One token per byte: no files, any language, a vocabulary of 257.
+// One token per byte, without files; 257 tokens.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// GPT-2's printable character for each byte, as UTF-8, as byte-level vocabularies are written.
+/// GPT-2's printable character of a byte, as UTF-8.
 [[nodiscard]] std::string printable_byte(unsigned byte);
 
 class byte_model final : public tokenizer_model {
@@ -26,13 +26,13 @@ class byte_model final : public tokenizer_model {
   [[nodiscard]] XTRAIN_HEADER_INLINE std::string decode(std::span<const token> tokens) const override;
   [[nodiscard]] std::size_t vocab_size() const override { return 257; }
 
-  /// Saved as a byte-level BPE without merges, which other libraries load as the same tokenizer.
+  /// As a byte-level BPE without merges, equal in other libraries.
   XTRAIN_HEADER_INLINE void save(const std::string& folder) const override;
 };
 
 }  // namespace detail
 
-/// Each byte is its own token; 256 is the end-of-text token.
+/// A token per byte; 256: end of text.
 [[nodiscard]] tokenizer byte_tokenizer();
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Definitions of byte_tokenizer.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of byte_tokenizer.hpp.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace detail {
 XTRAIN_INLINE std::string printable_byte(unsigned byte) {
   const bool prints = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || (byte >= 174 && byte <= 255);
   unsigned code = byte;
-  if (!prints) {  // non-printable bytes map to 256 and up, in order: 0 … 32, 127 … 160, 173
+  if (!prints) {  // non-printable bytes are 256 and up: 0 … 32, 127 … 160, 173
     code = 256 + (byte <= 32 ? byte : byte <= 160 ? 33 + (byte - 127) : 67);
   }
   if (code < 0x80) return {static_cast<char>(code)};

@@ -1,4 +1,4 @@
-// A prefix trie: finds all texts that begin at an offset of another text in one walk.
+// Prefix trie: texts that begin at an offset, in one walk.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ namespace xtrain::detail {
 
 class byte_trie {
  public:
-  /// Maximum depth, so that a walk over a text takes at most its length times a constant, whatever the file.
+  /// Maximum depth: bounds the cost of a walk for any file.
   static constexpr std::size_t longest = 1024;
 
   byte_trie() = default;
-  /// Texts with one non-negative value each. Of duplicate texts the last value counts.
+  /// Texts with a non-negative value; of duplicates the last.
   ///   throws  config_error if a text is longer than `longest` bytes
   byte_trie(std::vector<std::pair<std::string, std::int32_t>> texts, const std::string& who) {
     for (const auto& [text, value] : texts)
@@ -39,7 +39,7 @@ class byte_trie {
       std::size_t begin, end, depth, node;
     };
     std::vector<range> todo{{0, texts.size(), 0, 0}};
-    for (std::size_t next = 0; next < todo.size(); ++next) {  // breadth first, so that a node's children are adjacent
+    for (std::size_t next = 0; next < todo.size(); ++next) {  // breadth first: children are adjacent
       const range r = todo[next];
       std::size_t i = r.begin;
       for (; i < r.end && text(i).size() == r.depth; ++i) nodes_[r.node].value = texts[order[i]].second;
@@ -66,10 +66,10 @@ class byte_trie {
   }
 
   [[nodiscard]] bool empty() const { return nodes_.size() < 2; }
-  /// Whether any text begins with this byte.
+  /// A text begins with this byte.
   [[nodiscard]] bool begins_with(char byte) const { return first_[static_cast<unsigned char>(byte)] != 0; }
 
-  /// Calls visit(length, value) for every text that begins at `at`, shortest first; the empty text is never visited.
+  /// visit(length, value) for texts at `at`, shortest first; not the empty text.
   template <class Visit>
   void for_each_prefix(std::string_view text, std::size_t at, Visit&& visit) const {
     if (at >= text.size()) return;
@@ -82,13 +82,13 @@ class byte_trie {
   }
 
  private:
-  static constexpr std::uint32_t few = 6;  // up to this many labels: linear search
+  static constexpr std::uint32_t few = 6;  // up to so many labels: linear search
 
   struct node {
     std::uint32_t children = 0, count = 0, label_set = 0;
     std::int32_t value = -1;
   };
-  /// The set of labels of a node's children, and the rank of a label in it.
+  /// Labels of a node's children, and a label's rank.
   struct label_set {
     std::array<std::uint64_t, 4> bits{};
     std::array<std::uint16_t, 4> before{};
@@ -113,7 +113,7 @@ class byte_trie {
   }
 
   std::vector<node> nodes_;
-  std::vector<unsigned char> labels_;  // label of the edge to each node
+  std::vector<unsigned char> labels_;  // of the edge to each node
   std::vector<label_set> sets_;
   std::array<std::uint32_t, 256> first_{};
 };

@@ -1,5 +1,4 @@
-// SentencePiece's replacement table in a tokenizer.json: a double-array trie and the texts it points to.
-// Component 'text'.
+// SentencePiece's replacements in a tokenizer.json: double-array trie and texts. Component 'text'.
 #pragma once
 
 #include <array>
@@ -38,7 +37,7 @@ namespace xtrain::detail {
 
 class charsmap {
  public:
-  /// Format: size of the trie in bytes (32 bits, little endian), the trie, the texts, each terminated by a zero byte.
+  /// Format: trie size in bytes (32 bits, little endian), trie, texts, each ending with a zero byte.
   ///   throws  config_error
   charsmap(std::string_view bytes, const std::string& who) {
     const std::size_t trie = bytes.size() >= 4 ? word_at(bytes, 0) : 0;
@@ -48,7 +47,7 @@ class charsmap {
     texts_ = bytes.substr(4 + trie);
   }
 
-  /// The replacement of the shortest prefix of `part` in the table.
+  /// Replacement of the shortest prefix of `part`.
   ///   returns  whether there is one
   [[nodiscard]] bool find(std::string_view part, std::string_view& replacement) const {
     bool found = false;
@@ -59,8 +58,8 @@ class charsmap {
     });
     return found;
   }
-  /// The replacement of the longest prefix.
-  ///   returns  the prefix's length in bytes; 0 if there is none
+  /// Replacement of the longest prefix.
+  ///   returns  the prefix's bytes; 0: none
   [[nodiscard]] std::size_t find_longest(std::string_view part, std::string_view& replacement) const {
     std::size_t longest = 0;
     for_each_prefix(part, [&](std::size_t bytes, std::string_view with) {
@@ -72,7 +71,7 @@ class charsmap {
   }
 
  private:
-  /// Calls visit(bytes, replacement) for every prefix in the table, shortest first, while it returns true.
+  /// visit(bytes, replacement) for prefixes, shortest first, while it returns true.
   template <class Visit>
   void for_each_prefix(std::string_view part, Visit&& visit) const {
     std::size_t at = offset_of(units_[0]);

@@ -1,6 +1,5 @@
-// ChatGLM's tokenizers beyond their SentencePiece model: tokens with ids after its pieces, pieces for whitespace, and special tokens
-// around a text. The model files do not contain these; the tokenizers' published code does. Component 'text'.
-//                       [Du et al. 2022, "GLM"; Zeng et al. 2024, "ChatGLM: A family of large language models"]
+// ChatGLM's tokens outside its SentencePiece model, as in the published code: tokens after the pieces, whitespace pieces, special tokens around a text.
+// Component 'text'. [Du et al. 2022, "GLM"; Zeng et al. 2024, "ChatGLM: A family of large language models"]
 #pragma once
 
 #include <cstddef>
@@ -16,9 +15,8 @@
 
 namespace xtrain::detail {
 
-/// The tokens of ChatGLM2 and 3 after their pieces. 'sop' and 'eop' could be words, so they are matched only where no word character is
-/// adjacent, and sop after [gMASK] and [sMASK].
-///   roles  whether to include ChatGLM3's
+/// Tokens of ChatGLM2 and 3 after their pieces. 'sop' and 'eop' could be words: matched only without adjacent word characters, sop after [gMASK], [sMASK].
+///   roles  include ChatGLM3's
 [[nodiscard]] inline std::vector<added_token> chatglm_tokens(token pieces, bool roles) {
   std::vector<added_token> all;
   for (const char* name : {"[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"}) {
@@ -28,8 +26,7 @@ namespace xtrain::detail {
   return all;
 }
 
-/// Configures a model as ChatGLM's, with the tokens that begin and end texts. ChatGLM-6B (pieces for line breaks): the text, [gMASK] <sop>.
-/// ChatGLM2 and 3: [gMASK] sop, the text.
+/// Configures ChatGLM. ChatGLM-6B (pieces for line breaks): text, [gMASK] <sop>; ChatGLM2 and 3: [gMASK] sop, text.
 ///   throws  config_error for shifted ids (num_image_tokens, in the first published files)
 inline void be_chatglm(sentencepiece_model& model, const companion_files& beside, special_tokens& special) {
   special.adds_bos = false;
@@ -38,7 +35,7 @@ inline void be_chatglm(sentencepiece_model& model, const companion_files& beside
                           beside.image_tokens());
     const token mask = model.find_token("[gMASK]"), sop = model.find_token("<sop>"), eop = model.find_token("<eop>");
     require<config_error>(mask >= 0 && sop >= 0 && eop >= 0, model.path(), ": ChatGLM-6B's pieces must have [gMASK], <sop> and <eop>");
-    std::vector<added_token> written;  // pieces that the model itself never matches in text
+    std::vector<added_token> written;  // pieces that the model does not match in text
     for (const char* name : {"[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<pad>"})
       if (const token id = model.find_token(name); id >= 0) written.push_back({.content = name, .id = id, .special = true});
     model.add(std::move(written));

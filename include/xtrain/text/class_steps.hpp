@@ -1,4 +1,4 @@
-// What a tokenizer's class changes of the steps in its tokenizer.json, and what versions of transformers read differently. Component 'text'.
+// Changes of a tokenizer.json's steps by its class, and differences between versions of transformers. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace xtrain::detail {
 
-/// The id of a token in a description, or -1.
+/// A token's id, or -1.
 [[nodiscard]] inline token token_in(const tokenizer_description& from, std::string_view text) {
   if (const json& list = member_or_null(from.settings, "added_tokens"); list.is_array())
     for (const json& one : list)
@@ -33,10 +33,10 @@ namespace xtrain::detail {
   return -1;
 }
 
-/// A special token of a template: its text and id.
+/// Text and id of a special token.
 using template_token = std::pair<std::string, token>;
 
-/// The post-processor that puts tokens around every text, also around each of a pair; null for no tokens.
+/// Post-processor with tokens around each text; null: no tokens.
 [[nodiscard]] inline json tokens_around(const std::optional<template_token>& begin, const std::optional<template_token>& end) {
   if (!begin && !end) return nullptr;
   json step = literal_json(R"({"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}})");
@@ -64,9 +64,9 @@ using template_token = std::pair<std::string, token>;
   return step;
 }
 
-/// The post-processor that add_bos_token and add_eos_token ask for.
-///   begins   whether texts begin with the begin token if add_bos_token is missing
-///   throws   config_error if the vocabulary does not have such a token
+/// Post-processor for add_bos_token and add_eos_token.
+///   begins  add_bos_token, if missing
+///   throws  config_error if the vocabulary lacks such a token
 [[nodiscard]] inline json tokens_of_keys(const tokenizer_description& from, const companion_files& beside, bool begins = false) {
   const auto wanted = [&](std::optional<bool> asked, const char* key, const char* name, std::string_view own,
                           bool none) -> std::optional<template_token> {
@@ -83,7 +83,6 @@ using template_token = std::pair<std::string, token>;
                        wanted(beside.adds_eos(), "add_eos_token", "eos_token", known ? kind.eos : "<|endoftext|>", false));
 }
 
-/// Calls change(step) for every ByteLevel step of a pre-tokenizer.
 template <class Change>
 void for_each_byte_level(json& step, Change&& change) {
   if (type_of(step) == "ByteLevel") change(step);
@@ -91,7 +90,7 @@ void for_each_byte_level(json& step, Change&& change) {
     for (json& one : step["pretokenizers"]) for_each_byte_level(one, change);
 }
 
-/// Leaves the space out that LLaMA's steps put before a text.
+/// Removes LLaMA's space before a text.
 inline void without_prefix_space(json& settings) {
   const auto drop = [](json& step, const char* list, const char* type) {
     if (type_of(step) == type) return step = nullptr, void();
@@ -109,19 +108,19 @@ inline void without_prefix_space(json& settings) {
   }
 }
 
-/// The step that cuts a text where a pattern matches.
+/// Splits at matches of a pattern.
 [[nodiscard]] inline json split_step(const std::string& pattern) {
   json step = literal_json(R"({"type": "Split", "pattern": {}, "behavior": "Isolated", "invert": false})");
   step["pattern"]["Regex"] = pattern;
   return step;
 }
 
-/// The pattern of Mistral's tokenizers since Tekken.
+/// Mistral's pattern since Tekken.
 inline constexpr const char* mistral_pattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
     R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-/// Replaces the first step, a pattern, of a large vocabulary's pre-tokenizer, as fix_mistral_regex asks for.
+/// fix_mistral_regex: replaces the first step, a pattern.
 ///   throws  config_error if there is no such step
 inline void fix_mistral_pattern(tokenizer_description& to) {
   if (to.vocabulary.size() <= 100000) return;
@@ -131,7 +130,7 @@ inline void fix_mistral_pattern(tokenizer_description& to) {
   cut["pretokenizers"][0] = split_step(mistral_pattern);
 }
 
-/// Changes the steps of a tokenizer.json as its class does.
+/// Changes steps as the class does.
 inline void follow_class(tokenizer_description& to, const companion_files& beside) {
   if (beside.fixes_mistral_pattern()) fix_mistral_pattern(to);
   json& settings = to.settings;
@@ -178,7 +177,7 @@ inline void follow_class(tokenizer_description& to, const companion_files& besid
   }
 }
 
-/// Whether a step does the same as another: members that have no effect on tokens are left out.
+/// Equal but for members without effect on tokens.
 [[nodiscard]] inline bool same_step(json one, json other) {
   for (json* step : {&one, &other}) {
     if (!step->is_object()) continue;
@@ -198,7 +197,7 @@ inline void follow_class(tokenizer_description& to, const companion_files& besid
   return one == other;
 }
 
-/// The normalizer and the pre-tokenizer that a class has in transformers 5.24 whatever its tokenizer.json says; nothing for other classes.
+/// Steps that transformers 5.24 takes from the class, not the file: normalizer and pre-tokenizer.
 [[nodiscard]] inline std::optional<std::pair<json, json>> steps_of_class(const companion_files& beside) {
   const bool space = beside.adds_prefix_space().value_or(false);
   const json nfc = literal_json(R"({"type": "NFC"})");
@@ -242,16 +241,16 @@ inline void follow_class(tokenizer_description& to, const companion_files& besid
   }
 }
 
-/// A member that is true or false; `otherwise` if it is missing, null, or of another type, which is refused later.
+/// A bool; `otherwise` if missing, null, or of another type (refused later).
 [[nodiscard]] inline bool flag_of(const json& step, const char* name, bool otherwise) {
   const json& value = member_or_null(step, name);
   return value.is_boolean() ? value.get<bool>() : otherwise;
 }
 
-/// What transformers 4.57.6 or 5.24 reads otherwise in the folder of a tokenizer.json, a sentence each.
-///   to        as follow_class() has left it
-///   written   the file's settings, before
-///   around    the special tokens before and behind a text
+/// Differences from transformers 4.57.6 or 5.24, a sentence each.
+///   to       after follow_class()
+///   written  the file's settings, before
+///   around   special tokens before and after a text
 [[nodiscard]] inline std::vector<std::string> notes_on_class(const tokenizer_description& to, const companion_files& beside, const json& written,
                                                              const std::pair<std::vector<token>, std::vector<token>>& around) {
   std::vector<std::string> notes;

@@ -1,4 +1,4 @@
-// Files beside a vocabulary: tokenizer_config.json, special_tokens_map.json, added_tokens.json. Component 'text'.
+// tokenizer_config.json, special_tokens_map.json, added_tokens.json. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 namespace xtrain::detail {
 
-/// While one lives, files read by its thread may name begin and end tokens that the vocabulary lacks: they are about to be added.
+/// While it exists, files read by its thread may name begin and end tokens that are about to be added.
 class special_tokens_to_come {
  public:
   special_tokens_to_come() { ++count(); }
@@ -38,10 +38,10 @@ class special_tokens_to_come {
   }
 };
 
-/// Reads the files beside a vocabulary. Keys that do not concern tokens are ignored: there are many.
+/// Reads these files; ignores keys that do not concern tokens.
 class companion_files {
  public:
-  ///   throws  file_error if an existing file is not JSON, config_error if its token settings are invalid
+  /// throws file_error if a file is not JSON, config_error for invalid token settings
   explicit companion_files(const std::string& folder) : where_(folder) {
     json config, map;
     for (const char* name : {"added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"}) {
@@ -54,7 +54,7 @@ class companion_files {
       if (std::string_view(name) == "added_tokens.json") read_added(document, path);
       else (std::string_view(name) == "tokenizer_config.json" ? config : map) = std::move(document);
     }
-    // as in transformers, what special_tokens_map.json says counts, unless tokenizer_config.json lists all added tokens
+    // as in transformers: special_tokens_map.json counts, unless tokenizer_config.json lists added tokens
     const bool map_counts = !config.is_object() || !config.contains("added_tokens_decoder");
     if (!map_counts && map.is_object())
       for (const auto& [key, one] : map.items())
@@ -66,7 +66,7 @@ class companion_files {
     read_model_config(folder + "/config.json");
     for (const auto& [key, one] : named_) add_special(one);
     named_specials_ = specials_.size();
-    const tokenizer_class& own = kind();  // its own tokens, unless a file names another, or null
+    const tokenizer_class& own = kind();  // the class's tokens, unless a file names another, or null
     for (const auto& [name, text] : {std::pair{"bos_token", own.bos}, {"eos_token", own.eos}, {"unk_token", own.unk}, {"pad_token", own.pad},
                                      {"cls_token", own.cls}, {"sep_token", own.sep}, {"mask_token", own.mask}})
       if (!text.empty() && named(name).empty() && !config.contains(name) && !map.contains(name)) {
@@ -77,7 +77,7 @@ class companion_files {
   }
 
   [[nodiscard]] const named_files& files() const { return files_; }
-  /// The files as they are saved, where config.json is not beside them: with the class that it tells.
+  /// As saved without config.json: with the class.
   [[nodiscard]] named_files files_with_class() const {
     named_files all = files_;
     if (names_class_ || class_.empty()) return all;
@@ -89,60 +89,59 @@ class companion_files {
     return all;
   }
   [[nodiscard]] const std::string& where() const { return where_; }
-  /// The class that tokenizer_config.json names, or else the model's config.json, by itself or by its model_type; empty if none does.
+  /// Class of tokenizer_config.json, or of config.json, by name or model_type; else empty.
   [[nodiscard]] const std::string& class_name() const { return class_; }
   [[nodiscard]] const tokenizer_class& kind() const { return tokenizer_class_of(class_); }
-  /// Takes a class back that only the model_type tells: the vocabulary is of another kind.
+  /// Forgets a class known only by model_type, for a vocabulary of another kind.
   void forget_class_of_model() {
     if (!is_of_model_) return;
     class_.clear();
     forget_tokens_of_class();
   }
-  /// Takes the tokens back that only the class has.
+  /// Forgets tokens known only by class.
   void forget_tokens_of_class() {
     specials_.erase(specials_.begin() + static_cast<std::ptrdiff_t>(named_specials_), specials_.end());
     own_bos_.clear();
     own_eos_.clear();
   }
-  /// Whether tokenizer_config.json names the class.
+  /// In tokenizer_config.json.
   [[nodiscard]] bool names_class() const { return names_class_; }
-  /// Whether there is a tokenizer_config.json.
+  /// There is a tokenizer_config.json.
   [[nodiscard]] bool describes() const { return describes_; }
   [[nodiscard]] const std::string& model_type() const { return model_type_; }
-  /// Keys of BERT's classes. strip_accents may be null, which is missing.
+  /// BERT's keys; strip_accents: null is missing.
   [[nodiscard]] std::optional<bool> lowercase() const { return lowercase_; }
   [[nodiscard]] std::optional<bool> strips_accents() const { return strips_accents_; }
   [[nodiscard]] std::optional<bool> separates_ideographs() const { return separates_ideographs_; }
-  /// LLaMA: whether a space is put before every part of a text that follows a special token.
+  /// LLaMA: a space before every part after a special token.
   [[nodiscard]] std::optional<bool> legacy() const { return legacy_; }
-  /// Special tokens that only special_tokens_map.json names, where it is not read.
+  /// Special tokens only in a special_tokens_map.json that is not read.
   [[nodiscard]] const std::vector<std::string>& unread() const { return unread_; }
-  /// Whether the pattern of Mistral's early tokenizer.json files is to be replaced: fix_mistral_regex, beside a model of Mistral's that transformers before 5
-  /// has saved.
+  /// Replace the pattern of Mistral's early files: fix_mistral_regex, and saved by transformers before 5.
   [[nodiscard]] bool fixes_mistral_pattern() const { return fixes_mistral_.value_or(false) && early_mistral_; }
-  /// The text of a token that is named, as "eos_token"; empty if it is not.
+  /// Text of a named token, as "eos_token"; or empty.
   [[nodiscard]] std::string named(std::string_view name) const {
     const auto at = std::find_if(named_.begin(), named_.end(), [&](const auto& one) { return one.first == name; });
     return at == named_.end() ? std::string() : at->second.content;
   }
-  /// The begin token's text, if one is named.
+  /// Or empty.
   [[nodiscard]] const std::string& bos() const { return bos_; }
   [[nodiscard]] std::optional<bool> adds_bos() const { return adds_bos_; }
   [[nodiscard]] std::optional<bool> adds_eos() const { return adds_eos_; }
-  /// Whether a space is put before a text, for byte-level vocabularies; a tokenizer.json says it itself.
+  /// Byte-level vocabularies: a space before a text; a tokenizer.json has it.
   [[nodiscard]] std::optional<bool> adds_prefix_space() const { return adds_prefix_space_; }
-  /// ChatGLM: the offset of its token ids, and whether its conversations name roles (ChatGLM3).
+  /// ChatGLM: offset of ids; ChatGLM3: conversations name roles.
   [[nodiscard]] std::uint64_t image_tokens() const { return image_tokens_; }
   [[nodiscard]] bool has_roles() const { return has_roles_; }
-  /// Tokens with explicit ids.
+  /// With explicit ids.
   [[nodiscard]] const std::vector<added_token>& added() const { return added_; }
-  /// Whether tokenizer_config.json says how an added token is matched.
+  /// tokenizer_config.json says how the token is matched.
   [[nodiscard]] bool has_flags_of(const std::string& content) const {
     return std::find(with_flags_.begin(), with_flags_.end(), content) != with_flags_.end();
   }
-  /// Tokens named as special, without ids: these are in the vocabulary.
+  /// Named as special, without ids; in the vocabulary.
   [[nodiscard]] const std::vector<added_token>& specials() const { return specials_; }
-  /// Whether a token is special because it is the bos_token or the like, where no list of added tokens says whether it is.
+  /// Special as bos_token or the like, without a list of added tokens.
   [[nodiscard]] bool makes_special(const std::string& content) const {
     return with_flags_.empty() && std::any_of(named_.begin(), named_.end(), [&](const auto& one) { return one.second.content == content; });
   }
@@ -150,13 +149,13 @@ class companion_files {
     return std::any_of(specials_.begin(), specials_.end(), [&](const added_token& one) { return one.content == content; });
   }
 
-  /// Whether there is no begin token: the files say null, or name none where the tokenizer's class has none of its own.
+  /// No begin token: null in files, or in neither files nor class.
   [[nodiscard]] bool bos_is_none() const {
     return bos_.empty() && (null_bos_ || class_ == "PreTrainedTokenizerFast" || class_ == "TokenizersBackend" || class_.starts_with("Qwen2Tokenizer"));
   }
 
-  /// Sets bos and eos as far as the files name them; `find` returns the token of a text, or a negative value.
-  ///   throws  config_error for a text that is no token: other tokens would begin and end texts than those the files ask for
+  /// Sets bos and eos named by files; `find` returns a text's token, or a negative value.
+  ///   throws  config_error for a text that is no token
   template <class Find>
   void read_special(special_tokens& special, const Find& find) const {
     const auto read = [&](const char* name, const std::string& text, token& to) {
@@ -172,7 +171,7 @@ class companion_files {
     for (const auto& [text, to] : {std::pair{&own_bos_, &special.bos}, {&own_eos_, &special.eos}})
       if (const token id = text->empty() ? -1 : find(*text); id >= 0) *to = id;
   }
-  /// Sets adds_bos if the files say it. Not for a tokenizer.json: its post-processor says it, as in transformers 5.
+  /// Sets adds_bos from files. For a tokenizer.json its post-processor decides, as in transformers 5.
   void read_adds_bos(special_tokens& special) const {
     if (adds_bos_) special.adds_bos = *adds_bos_ && special.bos >= 0;
   }
@@ -195,7 +194,7 @@ class companion_files {
     flag("tokenize_chinese_chars", separates_ideographs_);
     flag("legacy", legacy_);
     flag("fix_mistral_regex", fixes_mistral_);
-    std::optional<bool> splits;  // would encode special tokens written in a text as ordinary text, always
+    std::optional<bool> splits;  // would always encode special tokens in text as ordinary text
     flag("split_special_tokens", splits);
     require<config_error>(!splits.value_or(false), path, ": 'split_special_tokens' must be false; given true");
     if (document.contains("num_image_tokens") && document["num_image_tokens"].is_number_unsigned())
@@ -224,8 +223,8 @@ class companion_files {
     null_bos_ = null_bos_ || (document.contains("bos_token") && document["bos_token"].is_null());
     named("eos_token", &eos_);
     for (const char* name : {"unk_token", "pad_token", "cls_token", "sep_token", "mask_token"}) named(name, nullptr);
-    for (const char* name : {"additional_special_tokens", "extra_special_tokens"})  // the name before and since transformers 5
-      if (document.contains(name) && (document[name].is_array() || document[name].is_object()))  // a list, or names and tokens
+    for (const char* name : {"additional_special_tokens", "extra_special_tokens"})  // before and since transformers 5
+      if (document.contains(name) && (document[name].is_array() || document[name].is_object()))  // a list, or an object by name
         for (const auto& [key, one] : document[name].items())
           if (const added_token token = special_of(one, in_map); !token.content.empty()) add_special(token);
     if (!document.contains("added_tokens_decoder") || !document["added_tokens_decoder"].is_object()) return;
@@ -238,7 +237,7 @@ class companion_files {
       }
     }
   }
-  /// The class of a folder whose tokenizer_config.json names none, as transformers finds it.
+  /// Without a class in tokenizer_config.json: as transformers finds it.
   void read_model_config(const std::string& path) {
     if (!file_exists(path)) return;
     const json config = read_json(path);
@@ -257,7 +256,7 @@ class companion_files {
         is_of_model_ = true;
       }
   }
-  /// A special token as config files give it: a string, or an object with its content and how it is matched.
+  /// A string, or an object with content and flags.
   [[nodiscard]] static added_token special_of(const json& value, bool in_map) {
     const auto flag = [&](const char* name, bool otherwise) {
       return value.is_object() && value.contains(name) && value[name].is_boolean() ? value[name].get<bool>() : otherwise;
@@ -288,12 +287,12 @@ class companion_files {
   std::string where_;
   named_files files_;
   std::string class_, model_type_, bos_, eos_;
-  std::string own_bos_, own_eos_;  // the class's, if the files do not mention them
+  std::string own_bos_, own_eos_;  // the class's, if files have none
   std::optional<bool> adds_bos_, adds_eos_, adds_prefix_space_, lowercase_, strips_accents_, separates_ideographs_, legacy_, fixes_mistral_;
   std::uint64_t image_tokens_ = 0;
   bool has_roles_ = false, null_bos_ = false, describes_ = false, names_class_ = false, early_mistral_ = false, is_of_model_ = false;
   std::vector<added_token> added_, specials_;
-  std::size_t named_specials_ = 0;  // specials_ that files name; the class's follow
+  std::size_t named_specials_ = 0;  // named by files; then the class's
   std::vector<std::pair<std::string, added_token>> named_;  // bos_token and the like
   std::vector<std::string> with_flags_, unread_;
 };
@@ -310,8 +309,7 @@ class companion_files {
   return result;
 }
 
-/// Adds the tokens of the companion files to a description: tokens with explicit ids, and vocabulary tokens
-/// named as special.
+/// Adds tokens with explicit ids, and marks vocabulary tokens as special.
 inline void describe_added_tokens(tokenizer_description& to, const companion_files& beside) {
   json& list = to.settings["added_tokens"];
   if (list.is_null()) list = json::array();
@@ -329,24 +327,23 @@ inline void describe_added_tokens(tokenizer_description& to, const companion_fil
     if (const token id = table.find(one.content); id >= 0) add({.content = one.content, .id = id, .normalized = false, .special = true});
 }
 
-/// Adds what the tokenizer.json of a description lacks of the tokens of its companion files, as transformers does: added tokens, and vocabulary tokens
-/// named as special. How a token is matched, tokenizer_config.json says if it lists it.
+/// Adds missing tokens as transformers does; flags of tokenizer_config.json count if it lists the token.
 inline void complete_added_tokens(tokenizer_description& to, const companion_files& beside) {
   json& list = to.settings["added_tokens"];
   if (list.is_null()) list = json::array();
-  if (!list.is_array()) return;  // which is refused later
+  if (!list.is_array()) return;  // refused later
   std::unordered_map<std::string, std::size_t> places;
   std::unordered_set<token> taken;
   for (std::size_t i = 0; i < list.size(); ++i) {
-    if (!list[i].is_object()) return;  // which is refused later
+    if (!list[i].is_object()) return;  // refused later
     places.emplace(token_text(list[i]), i);
     if (const auto id = list[i].find("id"); id != list[i].end() && id->is_number_unsigned()) taken.insert(id->get<token>());
   }
-  std::unordered_map<std::string, token> numbers;  // of tokens that are missing, in the vocabulary
+  std::unordered_map<std::string, token> numbers;  // missing tokens that the vocabulary has
   std::vector<added_token> missing;
   for (added_token one : beside.added()) {
     one.special = one.special || beside.names_special(one.content);
-    if (!beside.has_flags_of(one.content)) one.normalized = !one.special;  // of added_tokens.json
+    if (!beside.has_flags_of(one.content)) one.normalized = !one.special;  // from added_tokens.json
     const auto there = places.find(one.content);
     if (there == places.end()) {
       missing.push_back(one);
@@ -371,12 +368,12 @@ inline void complete_added_tokens(tokenizer_description& to, const companion_fil
   for (std::size_t i = 0; i < to.pieces.size(); ++i) number(to.pieces[i].first, static_cast<token>(i));
   for (added_token& one : missing) {
     one.id = numbers.at(one.content);
-    if (one.id < 0 || taken.contains(one.id)) continue;  // in transformers a token behind the vocabulary, which a model does not have
+    if (one.id < 0 || taken.contains(one.id)) continue;  // transformers would add it after the vocabulary: the model has no such token
     if (places.emplace(one.content, list.size()).second) list.push_back(json_of(one));
   }
 }
 
-/// Says which special tokens are not read.
+/// Notes special tokens that are not read.
 inline void note_unread(std::vector<std::string>& notes, const companion_files& beside) {
   if (beside.unread().empty()) return;
   std::string names;
@@ -385,9 +382,8 @@ inline void note_unread(std::vector<std::string>& notes, const companion_files& 
                          "added_tokens_decoder"));
 }
 
-/// Builds the tokenizer of a description with bos and eos from the companion files, or else from the description,
-/// or else by their usual names, unless the files say that bos is none.
-///   saves_class   whether save() names the class, which config.json tells
+/// Builds a tokenizer; bos and eos: of the files, else the description, else by usual names; unless the files say that bos is none.
+///   saves_class  save() names the class from config.json
 [[nodiscard]] inline tokenizer finish_tokenizer(tokenizer_description from, named_files files, const companion_files& beside,
                                                 std::vector<std::string> notes = {}, bool saves_class = false) {
   const bool is_whole = !files.empty() && files.front().first == "tokenizer.json";
@@ -398,7 +394,7 @@ inline void note_unread(std::vector<std::string>& notes, const companion_files& 
   if (!before.empty()) special = {.bos = before.front(), .eos = -1, .adds_bos = true};
   if (!after.empty()) special.eos = after.back();
   beside.read_special(special, [&](const std::string& text) { return model->find_token(text); });
-  // the files may name another bos than the post-processor adds: texts and prompts begin with what it adds, as in transformers
+  // as in transformers, texts begin with the post-processor's tokens, whatever bos the files name
   special.adds_bos = special.adds_bos && before == std::vector<token>{special.bos};
   if (!is_whole) beside.read_adds_bos(special);
   const auto first_of = [&](std::initializer_list<const char*> names) {

@@ -18,13 +18,13 @@
 
 namespace xtrain {
 
-/// The tokens of every text, in the order of the texts. The result does not depend on the number of threads.
-///   threads  0: one per processor; fewer if the system cannot start that many
-///   throws   what encoding throws, for the first text that fails
+/// Tokens of every text, in order; independent of the number of threads.
+///   threads  0: one per processor; fewer if the system cannot start so many
+///   throws   as encode, for the first text that fails
 template <class Text>
 [[nodiscard]] std::vector<std::vector<token>> encode_batch(const tokenizer& with, std::span<const Text> texts, std::size_t threads = 0) {
   if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
-  constexpr std::size_t share = 16;  // texts that a thread takes at a time
+  constexpr std::size_t share = 16;  // texts per turn of a thread
   threads = std::min(threads, (texts.size() + share - 1) / share);
   std::vector<std::vector<token>> results(texts.size());
   std::atomic<std::size_t> next = 0;
@@ -49,7 +49,7 @@ template <class Text>
   workers.reserve(threads);
   try {
     for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);
-  } catch (const std::system_error&) {  // continue with the threads that did start
+  } catch (const std::system_error&) {  // continue with started threads
   }
   work();
   for (std::thread& worker : workers) worker.join();

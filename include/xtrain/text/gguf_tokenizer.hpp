@@ -1,4 +1,4 @@
-// The tokenizer in a GGUF file. Component 'text'.
+// A GGUF file's tokenizer. Component 'text'.
 #pragma once
 
 #include <string>
@@ -7,12 +7,10 @@
 
 namespace xtrain {
 
-/// Loads the tokenizer of a GGUF file. Texts have llama.cpp's tokens: none is normalized.
-///
+/// Loads a GGUF file's tokenizer, with llama.cpp's tokens: no normalization.
 ///   tokenizer.ggml.model   'llama' (SentencePiece, by score) or 'gpt2' (byte-level BPE)
-///   tokenizer.ggml.pre     of 'gpt2', the split: gpt-2, llama-bpe, qwen2, gpt-4o, starcoder, deepseek-coder, bloom, default, and names of the same splits
-///
-///   throws  config_error for another model or split, or a vocabulary that contradicts itself; file_error
+///   tokenizer.ggml.pre     'gpt2' only: gpt-2, llama-bpe, qwen2, gpt-4o, starcoder, deepseek-coder, bloom, default, and names of equal splits
+///   throws                 config_error for another model or split, or an inconsistent vocabulary; file_error
 [[nodiscard]] tokenizer load_gguf_tokenizer(const std::string& path);
 
 }  // namespace xtrain

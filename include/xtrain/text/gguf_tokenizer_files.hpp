@@ -1,4 +1,4 @@
-// The tokenizer in a GGUF file as the files of a folder. Component 'io'.
+// A GGUF file's tokenizer as files of a folder. Component 'io'.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace xtrain {
 
-/// Writes the tokenizer of a GGUF file into a folder: tokenizer.model or tokenizer.json, and a tokenizer_config.json that holds the chat template.
-///   throws  config_error for a tokenizer that is not supported (load_gguf_tokenizer), or contradicts itself; file_error
+/// Writes tokenizer.model or tokenizer.json, and tokenizer_config.json with the chat template.
+///   throws  config_error for an unsupported (load_gguf_tokenizer) or inconsistent tokenizer; file_error
 void write_gguf_tokenizer(const std::string& path, const std::string& folder);
 
 namespace detail {
 
-/// Whether the tokenizer is a SentencePiece model; else it is a byte-level BPE.
-///   throws  config_error if it is neither
+/// SentencePiece, else byte-level BPE.
+///   throws  config_error for others
 [[nodiscard]] bool gguf_has_sentencepiece(const gguf_file& file);
 /// A tokenizer.model.
 [[nodiscard]] std::string gguf_sentencepiece_bytes(const gguf_file& file);

@@ -1,4 +1,4 @@
-// Definitions of gguf_tokenizer_files.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of gguf_tokenizer_files.hpp.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// The lists of a vocabulary in a GGUF file. Types are those of SentencePiece's pieces.
+/// A GGUF file's vocabulary; types are SentencePiece's.
 struct gguf_vocabulary {
   std::vector<std::string_view> tokens{};
   std::vector<piece_kind> kinds{};
@@ -65,11 +65,11 @@ struct gguf_vocabulary {
   [[nodiscard]] std::string text(token id) const { return id < 0 ? std::string() : std::string(tokens[static_cast<std::size_t>(id)]); }
 };
 
-/// How a byte-level vocabulary splits text: patterns, one after the other.
+/// A byte-level split: patterns in order.
 struct gguf_split {
   std::vector<std::string> patterns{};
-  bool ignores_merges = false;  ///< a word that is a token is that token
-  bool begins = false;          ///< texts begin with the begin token, unless the file says otherwise
+  bool ignores_merges = false;  ///< a word in the vocabulary is not merged
+  bool begins = false;          ///< with the begin token, unless the file says otherwise
 };
 
 [[nodiscard]] inline gguf_split gguf_split_of(std::string_view name, const std::string& who) {
@@ -88,7 +88,7 @@ struct gguf_split {
                      "'");
 }
 
-/// Fields of a protocol buffer.
+/// Protocol buffer fields.
 [[nodiscard]] inline std::string proto_varint(std::uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7) bytes.push_back(static_cast<char>((value & 0x7F) | 0x80));
@@ -105,7 +105,7 @@ struct gguf_split {
   return bytes;
 }
 
-/// The post-processor that puts tokens around every text; null: none.
+/// Post-processor with tokens around a text; null: none.
 [[nodiscard]] inline json gguf_tokens_around(const gguf_vocabulary& all, token begin, token end) {
   const auto of = [&](token id) { return id < 0 ? std::optional<template_token>() : template_token{all.text(id), id}; };
   return tokens_around(of(begin), of(end));
@@ -153,8 +153,8 @@ XTRAIN_INLINE json gguf_tokenizer_json(const gguf_file& file) {
 
 XTRAIN_INLINE std::string gguf_sentencepiece_bytes(const gguf_file& file) {
   gguf_vocabulary all(file);
-  if (std::find(all.kinds.begin(), all.kinds.end(), piece_kind::unknown) == all.kinds.end()) {  // converters may write it as a control token
-    const token unknown = file.has("tokenizer.ggml.unknown_token_id") ? all.id(file, "unknown") : 0;  // 0 as in llama.cpp
+  if (std::find(all.kinds.begin(), all.kinds.end(), piece_kind::unknown) == all.kinds.end()) {  // some converters write it as control
+    const token unknown = file.has("tokenizer.ggml.unknown_token_id") ? all.id(file, "unknown") : 0;  // llama.cpp's default: 0
     if (unknown >= 0) all.kinds[static_cast<std::size_t>(unknown)] = piece_kind::unknown;
   }
   require<config_error>(!all.scores.empty(), file.path(), ": must have tokenizer.ggml.scores, by which tokens of the model 'llama' are merged");

@@ -1,4 +1,4 @@
-// Definitions of gguf_tokenizer.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of gguf_tokenizer.hpp.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The tokenizer of a folder as metadata of a GGUF file. Component 'io'.
+// A folder's tokenizer as GGUF metadata. Component 'io'.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,20 @@
 
 namespace xtrain {
 
-/// What a model says of its tokens.
+/// A model's tokens.
 struct gguf_model_tokens {
-  std::size_t vocab_size = 0;  ///< rows of the embedding; those without a token are written as unused
+  std::size_t vocab_size = 0;  ///< rows of the embedding; rows without a token are written as unused
   token bos = -1;              ///< negative: none
-  std::vector<token> eos{};    ///< a second one is written as eot
+  std::vector<token> eos{};    ///< the second is written as eot
   token pad = -1;              ///< negative: none
 };
 
-/// Adds tokenizer.ggml.* and the chat template as llama.cpp's converter writes them.
+/// Adds tokenizer.ggml.* and the chat template as llama.cpp's converter.
 ///
-///   from    folder with tokenizer.model (SentencePiece BPE with bytes) or tokenizer.json or vocab.json and merges.txt (byte-level BPE), or one of these
-///           files; a GGUF file, whose entries are copied; empty: no vocabulary, but the model's special tokens
-///   throws  config_error, with the reason, for a tokenizer that llama.cpp would not apply in the same way: another model, split or normalization, or tokens
-///           beyond the vocabulary; file_error
+///   from     folder or file: tokenizer.model (SentencePiece BPE with bytes), tokenizer.json, or vocab.json and merges.txt (byte-level BPE); a GGUF file, whose
+///            entries are copied; empty: no vocabulary, only the model's special tokens
+///   throws   config_error with the reason where llama.cpp would tokenize differently: another model, split or normalization, or tokens beyond the vocabulary;
+///            file_error
 void add_gguf_tokenizer(gguf_writer& to, const std::string& from, const gguf_model_tokens& model);
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Definitions of gguf_tokenizer_writer.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of gguf_tokenizer_writer.hpp.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace detail {
 
 inline constexpr std::string_view or_without_it = ". Without tokenizer_from the file is written without a tokenizer";
 
-/// The vocabulary of a GGUF file to be written.
+/// A vocabulary to be written.
 class gguf_token_list {
  public:
   gguf_token_list(std::size_t count, std::string who) : who_(std::move(who)), tokens_(count), kinds_(count, piece_kind::unused), scores_(count, -10000.0f) {
@@ -44,7 +44,7 @@ class gguf_token_list {
     kinds_[id] = kind;
     scores_[id] = score;
   }
-  /// A token that was added to the vocabulary.
+  /// An added token.
   void set_added(std::size_t id, std::string text, bool special) {
     const bool in_bars = (text.starts_with("<|") && text.ends_with("|>")) || (text.starts_with("<\uFF5C") && text.ends_with("\uFF5C>"));
     const bool looks_special = in_bars || text == "<pad>" || text == "<mask>" || text == "<2mass>" || text == "[@BOS@]" ||
@@ -87,7 +87,7 @@ class gguf_token_list {
   const json& value = gguf_member(object, name);
   return value.is_boolean() ? value.get<bool>() : otherwise;
 }
-/// A token in a tokenizer_config.json: its text, or an object with it.
+/// A string, or an object with the text.
 [[nodiscard]] inline std::string gguf_token_text(const json& settings, const char* name) {
   const json& value = gguf_member(settings, name);
   return value.is_object() ? gguf_member_text(value, "content") : gguf_member_text(settings, name);
@@ -96,14 +96,14 @@ class gguf_token_list {
   return file_exists(path) ? parse_json(mapped_file(path).text(), path) : json(nullptr);
 }
 
-/// The steps of a pre-tokenizer or post-processor, without the sequences around them.
+/// Steps without sequences around them.
 inline void gguf_flatten(const json& step, const char* list, std::vector<json>& steps) {
   if (step.is_null()) return;
   if (gguf_member_text(step, "type") != "Sequence") return steps.push_back(step);
   for (const json& one : gguf_member(step, list)) gguf_flatten(one, list, steps);
 }
 
-/// The name in tokenizer.ggml.pre of a tokenizer.json's split.
+/// tokenizer.ggml.pre of a split.
 ///   throws  config_error when llama.cpp has no such split
 [[nodiscard]] inline std::string gguf_split_name(const json& document, const std::string& who) {
   std::vector<json> steps;
@@ -123,7 +123,7 @@ inline void gguf_flatten(const json& step, const char* list, std::vector<json>& 
       require<config_error>(type == "Split" && gguf_member_text(step, "behavior") == "Isolated" && !gguf_member_flag(step, "invert", false), who,
                             ": the pre-tokenizer must have Split (isolated), Digits and ByteLevel only to be in a GGUF file; it has ", type);
       std::string pattern = gguf_member_text(gguf_member(step, "pattern"), "Regex");
-      if (pattern == " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+") pattern = gguf_split_of("bloom", who).patterns[0];  // the same set
+      if (pattern == " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+") pattern = gguf_split_of("bloom", who).patterns[0];  // an equal set
       patterns.push_back(std::move(pattern));
     }
   }
@@ -137,7 +137,7 @@ inline void gguf_flatten(const json& step, const char* list, std::vector<json>& 
                      "to be in a GGUF file; it is another, or ignore_merges differs");
 }
 
-/// Tokens that a tokenizer.json puts around a text: before and after.
+/// Tokens before and after a text in tokenizer.json.
 struct gguf_surroundings {
   std::vector<std::string> before{}, after{};
   bool described = false;
@@ -157,7 +157,7 @@ struct gguf_surroundings {
   return around;
 }
 
-/// Adds ids of special tokens, what is put around texts, and the chat template.
+/// Adds special ids, tokens around texts, and the chat template.
 inline void add_gguf_special_tokens(gguf_writer& to, const gguf_token_list& tokens, const json& settings, const json& document, const gguf_model_tokens& model,
                                     const std::string& folder, bool sentencepiece, const std::string& who) {
   const auto id_of = [&](const char* name) { return tokens.find(gguf_token_text(settings, name)); };
@@ -209,7 +209,7 @@ inline void add_gguf_special_tokens(gguf_writer& to, const gguf_token_list& toke
   }
 }
 
-/// Added tokens in the files beside a vocabulary, and in a tokenizer.json.
+/// Added tokens of companion files and tokenizer.json.
 inline void set_gguf_added_tokens(gguf_token_list& tokens, const json& added, const json& settings, const json& document, const std::string& who) {
   const auto number = [&](const json& id) {
     require<config_error>(id.is_number_unsigned() && id.get<std::uint64_t>() < (1U << 24), who, ": ids of added tokens must be whole numbers below 2^24");
@@ -244,7 +244,7 @@ inline void add_gguf_sentencepiece(gguf_writer& to, const std::string& path, con
   for (std::size_t i = 0; i < pieces.pieces.size(); ++i) {
     const sentence_piece& piece = pieces.pieces[i];
     std::string text = piece.text;
-    if (text == std::string_view("\0", 1)) text = "\U0001F409";  // llama.cpp's strings end at a zero byte: its converter's choice
+    if (text == std::string_view("\0", 1)) text = "\U0001F409";  // llama.cpp's strings end at a zero byte; its converter's replacement
     tokens.set(i, std::move(text), piece.kind, piece.score);
   }
   set_gguf_added_tokens(tokens, beside("added_tokens.json"), settings, document, path);
@@ -260,7 +260,7 @@ inline void add_gguf_sentencepiece(gguf_writer& to, const std::string& path, con
   add_gguf_special_tokens(to, tokens, named, json(nullptr), model, folder, true, path);
 }
 
-/// A byte-level BPE: a tokenizer.json, or the equivalent of vocab.json and merges.txt.
+/// tokenizer.json, or one made of vocab.json and merges.txt.
 inline void add_gguf_byte_level(gguf_writer& to, const json& document, const std::string& path, const std::string& folder, const gguf_model_tokens& model) {
   const auto beside = [&](const char* name) { return read_json_if_there(folder.empty() ? name : concat(folder, "/", name)); };
   const json settings = beside("tokenizer_config.json"), &bpe = gguf_member(document, "model");
@@ -303,7 +303,7 @@ inline void add_gguf_byte_level(gguf_writer& to, const json& document, const std
   add_gguf_special_tokens(to, tokens, settings, document, model, folder, false, path);
 }
 
-/// The tokenizer.json that vocab.json and merges.txt of GPT-2 or Qwen 2 stand for.
+/// A tokenizer.json for GPT-2's or Qwen 2's vocab.json and merges.txt.
 [[nodiscard]] inline json gguf_document_of(const std::string& vocabulary, const std::string& merges, const std::string& folder) {
   const json settings = read_json_if_there(folder.empty() ? "tokenizer_config.json" : folder + "/tokenizer_config.json");
   const std::string kind = gguf_member_text(settings, "tokenizer_class");
@@ -328,7 +328,7 @@ inline void add_gguf_byte_level(gguf_writer& to, const json& document, const std
   bytes["use_regex"] = !is_qwen;
   steps.push_back(std::move(bytes));
   json words = parse_json(mapped_file(vocabulary).text(), vocabulary);
-  const char* const end = "<|endoftext|>";  // GPT-2's own, which no file lists
+  const char* const end = "<|endoftext|>";  // in no file of GPT-2
   if (const json& id = gguf_member(words, end); !is_qwen && id.is_number_unsigned()) {
     json one = literal_json(R"({"special": true})");
     one["id"] = id;
@@ -340,7 +340,7 @@ inline void add_gguf_byte_level(gguf_writer& to, const json& document, const std
   return whole;
 }
 
-/// Copies the tokenizer of another GGUF file.
+/// Copies a GGUF file's tokenizer.
 inline void copy_gguf_tokenizer(gguf_writer& to, const std::string& from, const gguf_model_tokens& model) {
   const gguf_file file(from);
   const std::size_t tokens = file.texts("tokenizer.ggml.tokens").size();
@@ -348,7 +348,7 @@ inline void copy_gguf_tokenizer(gguf_writer& to, const std::string& from, const 
   std::vector<std::pair<const char*, std::string_view>> order;
   for (const auto& [key, value] : file.metadata())
     if (key.starts_with("tokenizer.")) order.emplace_back(key.data(), key);
-  std::sort(order.begin(), order.end());  // as in the file
+  std::sort(order.begin(), order.end());  // the file's order
   for (const auto& [place, key] : order) to.add(key, *file.find(key));
 }
 
@@ -365,7 +365,7 @@ XTRAIN_INLINE void add_gguf_tokenizer(gguf_writer& to, const std::string& from, 
   if (const std::string path = given("tokenizer.model"); !path.empty()) return detail::add_gguf_sentencepiece(to, path, folder, model);
   if (const std::string path = given("tokenizer.json"); !path.empty())
     return detail::add_gguf_byte_level(to, parse_json(mapped_file(path).text(), path), path, folder, model);
-  if (const std::string path = given("vocab.json"); !path.empty()) {  // beside gpt2-vocab.json is gpt2-merges.txt
+  if (const std::string path = given("vocab.json"); !path.empty()) {  // gpt2-vocab.json has gpt2-merges.txt
     const std::string merges = path.substr(0, path.size() - std::string_view("vocab.json").size()) + "merges.txt";
     if (file_exists(merges)) return detail::add_gguf_byte_level(to, detail::gguf_document_of(path, merges, folder), path, folder, model);
   }

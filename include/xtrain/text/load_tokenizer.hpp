@@ -1,4 +1,4 @@
-// Loads a tokenizer from its original files. Component 'text'.
+// Loads tokenizers from their files. Component 'text'.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,25 @@
 namespace xtrain {
 
 /// Loads a tokenizer.json.
-///   throws  file_error if the file is not JSON, config_error if it is unsupported or contradicts itself
+///   throws  file_error if it is not JSON, config_error if it is unsupported or inconsistent
 [[nodiscard]] tokenizer load_tokenizer_json(const std::string& path);
 
-/// Loads a SentencePiece model. Texts begin with bos, as LLaMA's do, unless a tokenizer_config.json beside it says otherwise; for ChatGLM,
-/// the tokens of its published code begin or end the texts.
+/// Loads a SentencePiece model. Texts begin with bos unless tokenizer_config.json says otherwise; ChatGLM: with its published code's tokens.
 ///   throws  file_error, config_error
 [[nodiscard]] tokenizer load_sentencepiece(const std::string& path);
 
 namespace detail {
 
-/// File formats of tokenizers.
+/// Tokenizer formats.
 enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ranks, sentencepiece, word_piece };
 
-/// Detects a file's format from its contents.
+/// A file's format, from its contents.
 [[nodiscard]] tokenizer_form form_of(std::string_view text);
 
 }  // namespace detail
 
-/// Loads a tokenizer from "byte", a folder of tokenizer files, or one such file: tokenizer.json, a SentencePiece *.model, vocab.json (with
-/// merges.txt beside it), tiktoken ranks (*.tiktoken, LLaMA-3's tokenizer.model), BERT's vocab.txt, or a GGUF file. The contents tell the format.
+/// Loads "byte", a folder, or a file, whose contents tell the format: tokenizer.json, SentencePiece *.model, vocab.json (with merges.txt), tiktoken ranks
+/// (*.tiktoken, LLaMA-3's tokenizer.model), BERT's vocab.txt, GGUF.
 ///   throws  file_error, config_error
 [[nodiscard]] tokenizer load_tokenizer(const std::string& path);
 

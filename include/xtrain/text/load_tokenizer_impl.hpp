@@ -1,4 +1,4 @@
-// Definitions of load_tokenizer.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of load_tokenizer.hpp.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ XTRAIN_INLINE tokenizer load_tokenizer_json(const std::string& path) {
 
 XTRAIN_INLINE tokenizer load_sentencepiece(const std::string& path) {
   detail::companion_files beside(detail::parent_of(path));
-  if (!beside.describes()) beside.forget_tokens_of_class();  // beside a model alone, text is what the library sentencepiece makes of it
+  if (!beside.describes()) beside.forget_tokens_of_class();  // without a config: as the sentencepiece library
   const std::string& kind = beside.class_name();
   const bool chatglm = kind == "ChatGLMTokenizer";
   sentencepiece_options options{.added = beside.added(), .beside = beside.files()};
@@ -86,7 +86,7 @@ XTRAIN_INLINE tokenizer load_sentencepiece(const std::string& path) {
   if (special.adds_bos) around.before = {special.bos};
   if (special.eos >= 0 && (beside.adds_eos().value_or(false) || kind.starts_with("T5Tokenizer"))) around.after = {special.eos};
   around.after_second = around.after;
-  if (!kind.starts_with("InternLM")) {  // InternLM joins a pair into one text
+  if (!kind.starts_with("InternLM")) {  // InternLM joins a pair
     around.after_first = around.after;
     around.before_second = around.before;
   }
@@ -111,7 +111,7 @@ XTRAIN_INLINE tokenizer_form form_of(std::string_view text) {
   if (text.size() > 2 && text[0] == '\n' && text[2] == '\n') return tokenizer_form::sentencepiece;  // protobuf: a list of pieces
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) return tokenizer_form::unknown;
-  if (text[first] == '{') {  // a vocabulary has only numbers as values; a tokenizer.json has none at the top level
+  if (text[first] == '{') {  // a vocabulary has only numbers; a tokenizer.json has none at the top level
     const std::size_t colon = text.find("\":");
     const std::size_t value = colon == std::string_view::npos ? colon : text.find_first_not_of(" \t\r\n", colon + 2);
     const bool number = value != std::string_view::npos && text[value] >= '0' && text[value] <= '9';
@@ -129,7 +129,7 @@ XTRAIN_INLINE tokenizer_form form_of(std::string_view text) {
   return has_unknown ? tokenizer_form::word_piece : tokenizer_form::unknown;
 }
 
-/// The path of the file beside `path` with `part` of its name replaced by `other`.
+/// `path` with `part` of its file name replaced.
 [[nodiscard]] inline std::string beside(const std::string& path, const std::string& part, const std::string& other) {
   const std::size_t at = path.rfind(part);
   require<file_error>(at != std::string::npos, path, ": must have '", part, "' in its name, so that the file with '", other,
@@ -166,7 +166,7 @@ XTRAIN_INLINE tokenizer_form form_of(std::string_view text) {
                    "BERT's vocab.txt, or a GGUF file; it is none of them");
 }
 
-/// The only file of a folder whose name ends in `ending`; empty if there is none or more than one.
+/// A folder's only file with this ending; or empty.
 [[nodiscard]] inline std::string only_file(const std::string& folder, std::string_view ending) {
   std::string found;
   for (const std::string& name : try_names_in(folder).value_or(std::vector<std::string>{})) {
@@ -190,7 +190,7 @@ XTRAIN_INLINE tokenizer load_tokenizer(const std::string& path) {
     if (!file_exists(model)) return load_tokenizer_json(in("tokenizer.json"));
     try {
       return load_tokenizer_json(in("tokenizer.json"));
-    } catch (const config_error&) {  // unsupported tokenizer.json; fall back to the model it was converted from
+    } catch (const config_error&) {  // unsupported tokenizer.json: load the model that it was converted from
       return detail::load_tokenizer_file(model);
     }
   }

@@ -1,4 +1,4 @@
-// Shared parts of byte-pair encodings: the table of merges, and merging. Component 'text'.
+// Merge table and merging of byte-pair encodings. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace xtrain::detail {
 
-/// Pairs of tokens that merge: their rank, and the resulting token.
+/// Pairs that merge: rank and resulting token.
 class merge_table {
  public:
   struct merge {
@@ -34,7 +34,7 @@ class merge_table {
     shift_ = 64;
     for (std::size_t s = slots; s > 1; s /= 2) --shift_;
   }
-  /// Of duplicate pairs the last one counts.
+  /// Of duplicates the last.
   void put(token left, token right, merge value) { slots_[slot_of(key_of(left, right))] = {key_of(left, right), value}; }
   [[nodiscard]] merge find(token left, token right) const { return slots_[slot_of(key_of(left, right))].value; }
 
@@ -43,7 +43,7 @@ class merge_table {
     std::uint64_t key = empty;
     merge value;
   };
-  static constexpr std::uint64_t empty = std::numeric_limits<std::uint64_t>::max();  // not a pair: tokens are not negative
+  static constexpr std::uint64_t empty = std::numeric_limits<std::uint64_t>::max();  // not a pair: tokens are non-negative
   [[nodiscard]] static std::uint64_t key_of(token left, token right) {
     return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
   }
@@ -56,7 +56,7 @@ class merge_table {
   int shift_ = 0;
 };
 
-/// Pairs of adjacent characters that occur inside some token. No merge crosses any other pair, so a word may be cut there.
+/// Adjacent characters inside tokens: a word may be cut between others.
 class neighbour_table {
  public:
   void add(std::string_view text) {
@@ -98,7 +98,7 @@ class neighbour_table {
   std::vector<std::uint64_t> pairs_;
 };
 
-/// Calls visit(left, right, both) for every way to split a token into two others, in the order of the tokens `both`.
+/// visit(left, right, both) for every split of a token into two, in order of `both`.
 template <class Visit>
 void for_each_split(const vocabulary_table& vocabulary, Visit&& visit) {
   for (token both = 0; static_cast<std::size_t>(both) < vocabulary.size(); ++both) {
@@ -116,7 +116,7 @@ void for_each_split(const vocabulary_table& vocabulary, Visit&& visit) {
 
 inline constexpr std::size_t few_symbols = 40;
 
-/// For few symbols: linear search for the best pair.
+/// Few symbols: linear search.
 inline void join_few(const merge_table& merges, word_scratch& scratch) {
   token* ids = scratch.ids.data();
   std::uint32_t *begins = scratch.begins.data(), *ends = scratch.ends.data();
@@ -143,9 +143,8 @@ inline void join_few(const merge_table& merges, word_scratch& scratch) {
   for (std::size_t i = 0; i < n; ++i) scratch.tokens.push_back({ids[i], begins[i], ends[i]});
 }
 
-/// For many symbols: candidate pairs in a heap, O(n log n) for n symbols.
-///   seen(left, right, result)  called for every pair that can merge, when the two become adjacent: indices into scratch.ids, and
-///                              the resulting token
+/// Many symbols: a heap, O(n log n).
+///   seen(left, right, result)  called when a pair that can merge becomes adjacent: indices into scratch.ids, resulting token
 template <class Seen>
 void join_many(const merge_table& merges, word_scratch& scratch, Seen&& seen) {
   constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
@@ -161,7 +160,7 @@ void join_many(const merge_table& merges, word_scratch& scratch, Seen&& seen) {
     const merge_table::merge found = merges.find(ids[left], ids[next[left]]);
     if (found.rank == merge_table::none) return;
     seen(left, next[left], found.result);
-    heap.push_back(static_cast<std::uint64_t>(found.rank) << 32 | left);  // at equal ranks the leftmost first
+    heap.push_back(static_cast<std::uint64_t>(found.rank) << 32 | left);  // equal ranks: leftmost first
     std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -173,7 +172,7 @@ void join_many(const merge_table& merges, word_scratch& scratch, Seen&& seen) {
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());
     const auto rank = static_cast<std::uint32_t>(heap.back() >> 32), left = static_cast<std::uint32_t>(heap.back());
     heap.pop_back();
-    if (ids[left] < 0 || next[left] == nowhere) continue;  // merged in the meantime
+    if (ids[left] < 0 || next[left] == nowhere) continue;  // merged meanwhile
     const std::uint32_t right = next[left];
     const merge_table::merge found = merges.find(ids[left], ids[right]);
     if (found.rank != rank) continue;
@@ -189,8 +188,7 @@ void join_many(const merge_table& merges, word_scratch& scratch, Seen&& seen) {
     scratch.tokens.push_back({ids[i], scratch.begins[i], scratch.ends[i]});
 }
 
-/// Merges the symbols in scratch.ids, .begins and .ends, the pair with the lowest rank first and among equal ranks the leftmost, until
-/// no adjacent pair can merge; appends the result to scratch.tokens.
+/// Merges scratch.ids, .begins, .ends by lowest rank, then leftmost, until no pair merges; appends to scratch.tokens.
 inline void join_symbols(const merge_table& merges, word_scratch& scratch) {
   if (scratch.ids.size() <= few_symbols) join_few(merges, scratch);
   else join_many(merges, scratch, [](std::uint32_t, std::uint32_t, token) {});

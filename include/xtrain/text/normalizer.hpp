@@ -1,4 +1,4 @@
-// Rewrites text before it is split: the normalizers of a tokenizer.json. Component 'text'.
+// Normalizers of a tokenizer.json. Component 'text'.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,8 @@ class normalizer {
   virtual void apply(aligned_text& text) const = 0;
 };
 
-/// Rewrites each character by itself.
-///   put(code, to)  appends the replacement; an empty replacement removes the character
-///   returns        whether the character stays unchanged
+/// Rewrites each character.
+///   put(code, to)  appends the replacement, which may be empty; returns whether the character is unchanged
 template <class Put>
 void rewrite_characters(aligned_text& text, Put&& put) {
   const std::string_view view = text.view();
@@ -73,7 +72,6 @@ class strip_accents_normalizer final : public normalizer {
   }
 };
 
-/// Removes spaces at the ends.
 class strip_normalizer final : public normalizer {
  public:
   strip_normalizer(bool left, bool right) : left_(left), right_(right) {}
@@ -111,7 +109,7 @@ class replace_normalizer final : public normalizer {
   std::string content_;
 };
 
-/// Puts a string in front of a text that is not empty.
+/// Prepends a string to non-empty text.
 class prepend_normalizer final : public normalizer {
  public:
   explicit prepend_normalizer(std::string text) : text_(std::move(text)) {}
@@ -126,7 +124,7 @@ class prepend_normalizer final : public normalizer {
   std::string text_;
 };
 
-/// Removes control characters and maps every kind of space to one, as in machine translation.
+/// Removes control characters; every space becomes U+0020.
 class nmt_normalizer final : public normalizer {
  public:
   void apply(aligned_text& text) const override {
@@ -143,7 +141,7 @@ class nmt_normalizer final : public normalizer {
   }
 };
 
-/// BERT's cleaning: removes control characters, unifies spaces, puts spaces around ideographs, strips accents, lowercases.
+/// BERT: removes control characters, unifies spaces, separates ideographs, strips accents, lowercases.
 class bert_normalizer final : public normalizer {
  public:
   struct options {
@@ -181,7 +179,7 @@ class bert_normalizer final : public normalizer {
   options options_;
 };
 
-/// SentencePiece's replacements: of whole graphemes if they are short, else of characters.
+/// SentencePiece's replacements: of short graphemes, else characters.
 class charsmap_normalizer final : public normalizer {
  public:
   explicit charsmap_normalizer(charsmap map) : map_(std::move(map)) {}
@@ -224,7 +222,7 @@ class charsmap_normalizer final : public normalizer {
   charsmap map_;
 };
 
-/// Replaces every byte by its printable character.
+/// Bytes become printable characters.
 class byte_normalizer final : public normalizer {
  public:
   void apply(aligned_text& text) const override {
@@ -251,7 +249,7 @@ class normalizer_sequence final : public normalizer {
   std::vector<std::unique_ptr<normalizer>> steps_;
 };
 
-/// The normalizer of a tokenizer.json; null for null.
+/// Null for null.
 ///   throws  config_error for what is unsupported
 [[nodiscard]] inline std::unique_ptr<normalizer> read_normalizer(const json& step, const std::string& who) {
   if (step.is_null()) return nullptr;

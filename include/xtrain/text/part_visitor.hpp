@@ -1,4 +1,4 @@
-// A non-owning callback for every part of a text, so that the code that walks the text is compiled once.
+// A non-owning callback: code that walks text is compiled once.
 #pragma once
 
 #include <concepts>
@@ -8,12 +8,12 @@
 
 namespace xtrain::detail {
 
-/// visit(begin, end, matches) for bytes [begin, end) of a text, and whether they match the pattern.
+/// visit(begin, end, matches) for bytes [begin, end).
 class part_visitor {
  public:
   template <class Visit>
   requires(!std::same_as<std::remove_cvref_t<Visit>, part_visitor>)
-      part_visitor(Visit&& visit)  // the callback is only valid during the call
+      part_visitor(Visit&& visit)  // valid only during the call
       : visit_(const_cast<void*>(static_cast<const void*>(std::addressof(visit)))),
         call_([](void* to, std::size_t begin, std::size_t end, bool matches) {
           (*static_cast<std::remove_reference_t<Visit>*>(to))(begin, end, matches);

@@ -1,4 +1,4 @@
-// Adds special tokens around one text or two: the post-processors of a tokenizer.json. Component 'text'.
+// Post-processors of a tokenizer.json: special tokens around one or two texts. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ class post_processor {
   /// throws config_error for what is unsupported
   explicit post_processor(const json& step = nullptr, const std::string& who = "tokenizer") { read(step, who); }
 
-  /// The model's input for a text, or for a pair if `both`.
-  ///   text_of(token)  the token's string in the vocabulary
+  /// Input of a text, or of a pair if `both`.
+  ///   text_of(token)  its string in the vocabulary
   template <class TextOf>
   [[nodiscard]] encoding apply(std::vector<placed_token> first, std::vector<placed_token> second, bool both, TextOf&& text_of) const {
     if (trims_)
@@ -40,7 +40,7 @@ class post_processor {
     }
     return result;
   }
-  /// The special tokens that a text begins with.
+  /// Special tokens before a text.
   [[nodiscard]] std::vector<token> before_text() const {
     std::vector<token> tokens;
     for (const piece& p : single_) {
@@ -49,7 +49,7 @@ class post_processor {
     }
     return tokens;
   }
-  /// The special tokens that a text ends with.
+  /// Special tokens after a text.
   [[nodiscard]] std::vector<token> after_text() const {
     std::vector<token> tokens;
     for (const piece& p : single_) {
@@ -68,7 +68,7 @@ class post_processor {
 
  private:
   struct piece {
-    int text = -1;  // 0: the first text, 1: the second, negative: special tokens
+    int text = -1;  // 0, 1: first, second text; negative: special tokens
     std::vector<token> special{};
     std::int32_t type = 0;
   };
@@ -158,9 +158,9 @@ class post_processor {
     return ids;
   }
 
-  /// Excludes spaces at a token's ends from its byte offsets.
+  /// Offsets without spaces at a token's ends.
   void trim(placed_token& t, std::size_t index, std::string_view text) const {
-    const auto spaces = [](std::int32_t code) { return code == 0x120 || is_space(code); };  // 0x120 stands for a space
+    const auto spaces = [](std::int32_t code) { return code == 0x120 || is_space(code); };  // 0x120: a space
     std::size_t leading = 0, trailing = 0;
     for (std::size_t at = 0; at < text.size() && spaces(character_at(text, at).code); at += character_at(text, at).bytes) ++leading;
     for (std::size_t end = text.size(); end > 0 && spaces(character_before(text, end).code); end -= character_before(text, end).bytes)

@@ -1,4 +1,4 @@
-// Splits text before the model encodes it: the pre-tokenizers of a tokenizer.json. Component 'text'.
+// Pre-tokenizers of a tokenizer.json: split text before the model. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -22,15 +22,15 @@
 
 namespace xtrain::detail {
 
-/// What happens to the matches that text is split at.
+/// Use of matches that split text.
 enum class cut_behavior : std::uint8_t { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// Builds pieces from ranges that match and ranges that do not.
+/// Pieces from matching and other ranges.
 class piece_collector {
  public:
   piece_collector(std::vector<byte_range>& to, cut_behavior behavior) : to_(&to), behavior_(behavior) {}
 
-  /// Call for all parts of a text, in order.
+  /// For all parts in order.
   void add(std::size_t begin, std::size_t end, bool matches) {
     const byte_range range{static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)};
     switch (behavior_) {
@@ -82,7 +82,7 @@ class pre_tokenizer {
   virtual void apply(cut_text& text) const = 0;
 };
 
-/// Splits every piece at the matches that `cut(view, visit)` reports.
+/// Splits pieces at matches that `cut(view, visit)` reports.
 template <class Cut>
 void cut_pieces(cut_text& text, cut_behavior behavior, Cut&& cut) {
   const std::string_view view = text.text.view();
@@ -97,8 +97,7 @@ void cut_pieces(cut_text& text, cut_behavior behavior, Cut&& cut) {
   text.pieces.swap(pieces);
 }
 
-/// Rewrites every piece.
-///   rewrite(view, rewriter, piece)  must keep or replace exactly the bytes of the piece
+/// Rewrites pieces; rewrite(view, rewriter, piece) keeps or replaces exactly the piece's bytes.
 template <class Rewrite>
 void rewrite_pieces(cut_text& text, Rewrite&& rewrite) {
   const std::string_view view = text.text.view();
@@ -114,7 +113,7 @@ void rewrite_pieces(cut_text& text, Rewrite&& rewrite) {
   rewriter.finish();
 }
 
-/// Splits at matches of a pattern.
+/// Splits at a pattern's matches.
 class split final : public pre_tokenizer {
  public:
   split(text_pattern pattern, cut_behavior behavior, bool invert) : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
@@ -130,7 +129,7 @@ class split final : public pre_tokenizer {
   bool invert_;
 };
 
-/// Splits at characters of a kind: each is a separate match.
+/// Splits at each character of a kind.
 template <class Kind>
 class split_at final : public pre_tokenizer {
  public:
@@ -156,7 +155,7 @@ class split_at final : public pre_tokenizer {
   cut_behavior behavior_;
 };
 
-/// Splits into words and runs of punctuation; spaces are removed.
+/// Words and runs of punctuation; removes spaces.
 class whitespace_split final : public pre_tokenizer {
  public:
   void apply(cut_text& text) const override {
@@ -175,7 +174,7 @@ class whitespace_split final : public pre_tokenizer {
   }
 };
 
-/// Splits where the script changes. Spaces and unassigned characters belong to the piece before them; in front of a text they are removed.
+/// Splits where the script changes. Spaces and unassigned characters go with the piece before; before all text they are removed.
 class script_split final : public pre_tokenizer {
  public:
   void apply(cut_text& text) const override {
@@ -197,7 +196,7 @@ class script_split final : public pre_tokenizer {
   }
 };
 
-/// Pieces of a fixed number of characters.
+/// Pieces of equal length in characters.
 class fixed_length final : public pre_tokenizer {
  public:
   explicit fixed_length(std::size_t length) : length_(length) {}
@@ -214,7 +213,7 @@ class fixed_length final : public pre_tokenizer {
   std::size_t length_;
 };
 
-/// Replaces spaces by a visible character that begins each word.                          [Kudo & Richardson 2018]
+/// Spaces become a visible character that begins words. [Kudo & Richardson 2018]
 class metaspace final : public pre_tokenizer {
  public:
   enum class prepend : std::uint8_t { always, first, never };
@@ -247,8 +246,7 @@ class metaspace final : public pre_tokenizer {
   bool split_;
 };
 
-/// GPT-2's split, with printable characters for bytes. If no step follows but BPE, bytes stay raw
-/// and BPE reads them directly.
+/// GPT-2's split, bytes as printable characters. Before BPE alone bytes stay raw.
 class byte_level final : public pre_tokenizer {
  public:
   byte_level(bool add_prefix_space, bool use_regex, bool rewrite) : prefix_space_(add_prefix_space), rewrite_(rewrite) {
@@ -297,7 +295,7 @@ class pre_tokenizer_sequence final : public pre_tokenizer {
   return cut_behavior::contiguous;
 }
 
-/// How a Metaspace step, pre-tokenizer or decoder, treats the beginning of a text. Old files have add_prefix_space instead.
+/// How Metaspace treats the beginning of a text. Old files: add_prefix_space.
 [[nodiscard]] inline metaspace::prepend read_prepend_scheme(const settings_reader& read) {
   if (!read.has("prepend_scheme")) return read.flag("add_prefix_space", true) ? metaspace::prepend::always : metaspace::prepend::never;
   const std::string scheme = read.text("prepend_scheme");
@@ -312,8 +310,8 @@ template <class Kind>
   return std::make_unique<split_at<Kind>>(std::move(kind), behavior);
 }
 
-/// The pre-tokenizer of a tokenizer.json; null for null.
-///   bytes_at_end  whether ByteLevel as the last step leaves bytes raw
+/// Null for null.
+///   bytes_at_end  a last ByteLevel leaves bytes raw
 ///   throws        config_error for what is unsupported
 [[nodiscard]] inline std::unique_ptr<pre_tokenizer> read_pre_tokenizer(const json& step, const std::string& who, bool bytes_at_end) {
   if (step.is_null()) return nullptr;
@@ -331,7 +329,7 @@ template <class Kind>
   }
   if (type == "ByteLevel") {
     read.allow({"add_prefix_space", "trim_offsets", "use_regex"});
-    (void)read.flag("trim_offsets", true);  // concerns offsets, not splitting
+    (void)read.flag("trim_offsets", true);  // for offsets only
     return std::make_unique<byte_level>(read.flag("add_prefix_space", true), read.flag("use_regex", true), !bytes_at_end);
   }
   if (type == "Split") {

@@ -1,5 +1,4 @@
-// Reads a SentencePiece model file: a protocol buffer (ModelProto) with pieces, training settings and normalization settings.
-// Component 'text'.
+// A SentencePiece model file: protocol buffer ModelProto with pieces and settings. Component 'text'.
 #pragma once
 
 #include <cmath>
@@ -16,12 +15,12 @@
 
 namespace xtrain::detail {
 
-/// Reads the fields of a protocol buffer's message one by one. The input is untrusted.
+/// Reads fields of a message. The input is untrusted.
 class message_reader {
  public:
   message_reader(std::string_view message, const std::string& who) : left_(message), who_(&who) {}
 
-  /// Advances to the next field, if any: its number, and its value in `value` (integers; the bits of fixed-width ones) or `bytes`.
+  /// Next field: number, and `value` (integers, fixed-width bits) or `bytes`.
   ///   throws  file_error if the message is truncated or invalid
   [[nodiscard]] bool next() {
     if (left_.empty()) return false;
@@ -87,13 +86,13 @@ struct sentence_piece {
   float score = 0.0F;
   piece_kind kind = piece_kind::normal;
 
-  /// Whether the piece can occur in text. Other pieces have a namespace of their own: one of each may have the same text.
+  /// Can occur in text. Other pieces have a separate namespace: a text may be in both.
   [[nodiscard]] bool is_text() const {
     return kind == piece_kind::normal || kind == piece_kind::user_defined || kind == piece_kind::unused;
   }
 };
 
-/// Normalization before segmentation (NormalizerSpec).
+/// NormalizerSpec.
 struct sentencepiece_normalization {
   std::string charsmap{};
   bool add_dummy_prefix = true;
@@ -106,7 +105,7 @@ struct sentencepiece_file {
   piece_model model = piece_model::unigram;
   bool byte_fallback = false;
   bool whitespace_as_suffix = false;
-  std::string unknown_surface = " \xE2\x81\x87 ";  ///< what an unknown token is decoded to
+  std::string unknown_surface = " \xE2\x81\x87 ";  ///< decoded unknown token
   std::string bos_piece = "<s>", eos_piece = "</s>";
   sentencepiece_normalization normalization{}, denormalization{};
   token unknown = -1;
@@ -148,7 +147,7 @@ inline void read_training(std::string_view bytes, const std::string& who, senten
   return piece;
 }
 
-/// The byte of "<0xNN>"; negative for other texts.
+/// Byte of "<0xNN>"; negative for others.
 [[nodiscard]] inline int byte_of_piece(std::string_view text) {
   constexpr std::string_view digits = "0123456789ABCDEF";
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
@@ -156,9 +155,8 @@ inline void read_training(std::string_view bytes, const std::string& who, senten
   return high == std::string_view::npos || low == std::string_view::npos ? -1 : static_cast<int>(16 * high + low);
 }
 
-/// Reads a model and checks what the format guarantees: every piece has a text and a finite score, exactly one piece is the unknown
-/// piece, and with byte fallback there is a piece for every byte.
-///   who     names the file in errors
+/// Checks what the format guarantees: pieces have a text and a finite score, one is unknown, byte fallback has all bytes.
+///   who     file, for errors
 ///   throws  file_error
 [[nodiscard]] inline sentencepiece_file read_sentencepiece(std::string_view bytes, const std::string& who) {
   sentencepiece_file file;

@@ -1,6 +1,6 @@
-// SentencePiece's segmentation of normalized text.                        [Kudo & Richardson 2018; Kudo 2018; Sennrich et al. 2016]
-// These models segment whole texts and sum scores in float, to match the library's results, ties and rounding included; a tokenizer.json's
-// models (unigram.hpp, bpe.hpp) segment words, in double. Component 'text'.
+// SentencePiece's segmentation of normalized text. [Kudo & Richardson 2018; Kudo 2018; Sennrich et al. 2016]
+// Segments whole texts and sums scores in float: equal to the library, with ties and rounding. A tokenizer.json's models (unigram.hpp, bpe.hpp) segment words
+// in double. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -28,10 +28,10 @@
 
 namespace xtrain::detail {
 
-/// Maps texts to tokens.
+/// Tokens by text.
 class piece_numbers {
  public:
-  /// throws file_error if two pieces of the same namespace have the same text
+  /// throws file_error if pieces of a namespace have equal texts
   piece_numbers(const sentencepiece_file& file, const std::string& who) : text_(texts_of(file, true), who), apart_(texts_of(file, false), who) {
     for (std::size_t i = 0; i < file.pieces.size(); ++i) {
       const bool is_text = file.pieces[i].is_text();
@@ -45,12 +45,12 @@ class piece_numbers {
     unknown_ = file.unknown;
   }
 
-  /// The token of part of a text: the unknown token if there is no such piece, or if it cannot occur in text (control, byte, unused).
+  /// The unknown token for no piece, or one that cannot occur in text (control, byte, unused).
   [[nodiscard]] token in_text(std::string_view text) const {
     const token place = text_.find(text);
     return place >= 0 && !unused_[static_cast<std::size_t>(place)] ? text_ids_[static_cast<std::size_t>(place)] : unknown_;
   }
-  /// The token with this text; pieces that cannot occur in text take precedence. The unknown token if there is none.
+  /// Pieces that cannot occur in text come first; else the unknown token.
   [[nodiscard]] token find(std::string_view text) const {
     if (const token place = apart_.find(text); place >= 0) return apart_ids_[static_cast<std::size_t>(place)];
     const token place = text_.find(text);
@@ -65,7 +65,7 @@ class piece_numbers {
     return texts;
   }
 
-  vocabulary_table text_, apart_;  // map each text to an index into the token lists
+  vocabulary_table text_, apart_;  // text to index in token lists
   std::vector<token> text_ids_, apart_ids_;
   std::vector<bool> unused_;
   token unknown_ = -1;
@@ -74,11 +74,11 @@ class piece_numbers {
 class piece_cutter {
  public:
   virtual ~piece_cutter() = default;
-  /// Segments a text into consecutive pieces and appends them. Text without a piece becomes unknown tokens of one character or more.
+  /// Appends consecutive pieces. Text without a piece becomes unknown tokens of one or more characters.
   virtual void cut(std::string_view text, word_memory& memory, std::vector<word_token>& pieces) const = 0;
 };
 
-/// The segmentation with the highest sum of scores; among equal ones the one with the longest last pieces.
+/// Highest sum of scores; ties: longest last pieces.
 class unigram_cutter final : public piece_cutter {
  public:
   unigram_cutter(const sentencepiece_file& file, const std::string& who) : unknown_(file.unknown) {
@@ -86,7 +86,7 @@ class unigram_cutter final : public piece_cutter {
     float lowest = std::numeric_limits<float>::max();
     for (std::size_t i = 0; i < file.pieces.size(); ++i) {
       const sentence_piece& one = file.pieces[i];
-      const bool user_defined = one.kind == piece_kind::user_defined;  // better than pieces that are learned, the longer the better
+      const bool user_defined = one.kind == piece_kind::user_defined;  // better than learned pieces; longer is better
       scores_.push_back(user_defined ? static_cast<float>(0.1 * static_cast<double>(one.text.size() - 1)) : one.score);
       if (one.kind == piece_kind::normal) lowest = std::min(lowest, one.score);
       if (one.is_text() && one.kind != piece_kind::unused) texts.emplace_back(one.text, static_cast<std::int32_t>(i));
@@ -126,9 +126,9 @@ class unigram_cutter final : public piece_cutter {
   }
 
  private:
-  static constexpr double largest_sum = 100000.0;  // beyond it a float would no longer tell pieces apart
+  static constexpr double largest_sum = 100000.0;  // larger sums in float cannot distinguish pieces
 
-  /// Subtracts the score of the path to `at` from its own score and from those of all paths that lead beyond it.
+  /// Subtracts the score of `at` from its path and paths beyond it.
   static void count_from_zero(std::vector<path_step>& path, std::size_t at, std::size_t furthest) {
     const auto sum = static_cast<float>(path[at].score);
     for (std::size_t i = at; i <= furthest; ++i)
@@ -141,8 +141,8 @@ class unigram_cutter final : public piece_cutter {
   token unknown_;
 };
 
-/// Merges adjacent symbols whose concatenation is a piece, highest score first. User-defined pieces are matched first and
-/// never merged. A resulting unused piece is split again.
+/// Merges adjacent symbols that form a piece, highest score first. User-defined pieces are matched first and never merged; a resulting unused piece is
+/// split again.
 class bpe_cutter final : public piece_cutter {
  public:
   bpe_cutter(const sentencepiece_file& file, const byte_trie& user_defined, const piece_numbers& numbers, const std::string& who)
@@ -173,7 +173,7 @@ class bpe_cutter final : public piece_cutter {
           continue;
         }
       const std::int32_t code = character_at(text, at).code;
-      if (at > begin && !words_.together(before, code)) cut_until(at);  // no piece contains both side by side
+      if (at > begin && !words_.together(before, code)) cut_until(at);  // in no piece together
       before = code;
       at += promised_bytes(text, at);
     }
@@ -181,7 +181,7 @@ class bpe_cutter final : public piece_cutter {
   }
 
  private:
-  /// The longest user-defined piece at an offset: its length in bytes and token; 0 bytes if there is none.
+  /// Longest user-defined piece at an offset: bytes (0: none) and token.
   [[nodiscard]] static std::pair<std::size_t, token> user_defined_at(const byte_trie& pieces, const std::vector<token>& numbers,
                                                                      std::string_view text, std::size_t at) {
     std::pair<std::size_t, token> found{0, -1};
@@ -190,7 +190,7 @@ class bpe_cutter final : public piece_cutter {
     return found;
   }
 
-  /// A word: text that does not merge with its surroundings.
+  /// Text that does not merge with its surroundings.
   class words final : public word_model {
    public:
     words(const sentencepiece_file& file, const piece_numbers& numbers, const std::string& who)
@@ -216,11 +216,11 @@ class bpe_cutter final : public piece_cutter {
     }
     [[nodiscard]] const vocabulary_table& vocabulary() const override { return symbols_; }
 
-    /// Segments the whole text at once: an unused piece is split into the last pair that was seen to form it, anywhere in the text.
+    /// The whole text at once: an unused piece splits into the last pair that formed it, anywhere in the text.
     void cut_with_unused(std::string_view text, const byte_trie& user_defined, const std::vector<token>& user_numbers, word_scratch& scratch,
                          std::vector<word_token>& pieces) const {
       begin(scratch);
-      const token frozen = static_cast<token>(symbols_.size()) + 1;  // symbols that never merge: frozen + id for user-defined pieces
+      const token frozen = static_cast<token>(symbols_.size()) + 1;  // frozen + id: user-defined pieces, which never merge
       for (std::size_t at = 0; at < text.size();) {
         const auto [bytes, id] = user_defined_at(user_defined, user_numbers, text, at);
         if (bytes > 0) {
@@ -261,14 +261,14 @@ class bpe_cutter final : public piece_cutter {
     }
 
    private:
-    /// The pieces made by merging, in their order.
+    /// Pieces made by merging, in order.
     [[nodiscard]] static std::vector<std::size_t> pieces_of(const sentencepiece_file& file) {
       std::vector<std::size_t> pieces;
       for (std::size_t i = 0; i < file.pieces.size(); ++i)
         if (file.pieces[i].is_text() && file.pieces[i].kind != piece_kind::user_defined) pieces.push_back(i);
       return pieces;
     }
-    /// Their texts, followed by the single characters that occur in them but are not pieces themselves.
+    /// Their texts, then single characters in them that are no pieces.
     [[nodiscard]] static std::vector<std::pair<std::string, token>> symbols_of(const sentencepiece_file& file) {
       std::vector<std::pair<std::string, token>> symbols;
       std::vector<std::string> characters, known;
@@ -292,7 +292,7 @@ class bpe_cutter final : public piece_cutter {
         if (!std::binary_search(known.begin(), known.end(), text)) symbols.emplace_back(text, static_cast<token>(symbols.size()));
       return symbols;
     }
-    /// Every two symbols whose concatenation is a piece. Pieces with the same score have the same rank and merge from the left.
+    /// Symbols whose concatenation is a piece; equal scores have equal rank and merge from the left.
     [[nodiscard]] merge_table merges_of(const sentencepiece_file& file) const {
       std::vector<float> scores;
       for (const std::size_t i : pieces_) scores.push_back(file.pieces[i].score);
@@ -311,7 +311,7 @@ class bpe_cutter final : public piece_cutter {
     }
     [[nodiscard]] token symbol_of(std::string_view text) const {
       const token id = symbols_.find(text);
-      return id >= 0 ? id : static_cast<token>(symbols_.size());  // not a piece: never merges
+      return id >= 0 ? id : static_cast<token>(symbols_.size());  // no piece: never merges
     }
     [[nodiscard]] token number_of(token symbol) const {
       return static_cast<std::size_t>(symbol) < numbers_.size() ? numbers_[static_cast<std::size_t>(symbol)] : unknown_;
@@ -334,7 +334,7 @@ class bpe_cutter final : public piece_cutter {
     std::vector<std::size_t> pieces_;
     merge_table merges_;
     neighbour_table neighbours_;
-    std::vector<token> numbers_;  // final token of each symbol
+    std::vector<token> numbers_;  // final token of a symbol
     std::vector<bool> unused_;
     std::array<token, 128> single_{};
     token unknown_;
@@ -346,7 +346,7 @@ class bpe_cutter final : public piece_cutter {
   words words_;
 };
 
-/// Every character, and every user-defined piece, is a piece.
+/// Pieces: characters and user-defined pieces.
 class character_cutter final : public piece_cutter {
  public:
   character_cutter(const byte_trie& user_defined, const piece_numbers& numbers) : user_defined_(&user_defined), numbers_(&numbers) {}
@@ -363,7 +363,7 @@ class character_cutter final : public piece_cutter {
   const piece_numbers* numbers_;
 };
 
-/// Every word is a piece, with the space before it.
+/// Pieces: words with the space before.
 class word_piece_cutter final : public piece_cutter {
  public:
   explicit word_piece_cutter(const piece_numbers& numbers) : numbers_(&numbers) {}
@@ -378,7 +378,7 @@ class word_piece_cutter final : public piece_cutter {
   const piece_numbers* numbers_;
 };
 
-/// The model that a file describes. The arguments must outlive it.
+/// The arguments must outlive it.
 [[nodiscard]] inline std::unique_ptr<piece_cutter> make_piece_cutter(const sentencepiece_file& file, const byte_trie& user_defined,
                                                                      const piece_numbers& numbers, const std::string& who) {
   switch (file.model) {

@@ -1,5 +1,4 @@
-// SentencePiece's normalization, with a map from each byte to its byte in the original text.   [Kudo & Richardson 2018]
-// Component 'text'.
+// SentencePiece's normalization, with a map of bytes to the original's. [Kudo & Richardson 2018] Component 'text'.
 #pragma once
 
 #include <array>
@@ -18,24 +17,24 @@
 
 namespace xtrain::detail {
 
-/// The visible space, U+2581.
+/// U+2581.
 inline constexpr std::string_view visible_space = "\xE2\x96\x81";
 
-/// Length of a character according to its first UTF-8 byte, at most what is left; a continuation byte counts as one.
+/// Length by the first UTF-8 byte, at most the rest; 1 for a continuation byte.
 [[nodiscard]] inline std::size_t promised_bytes(std::string_view text, std::size_t at) {
   constexpr std::array<std::uint8_t, 16> of_high_bits{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4};
   const std::size_t promised = of_high_bits[static_cast<unsigned char>(text[at]) >> 4];
   return promised < text.size() - at ? promised : text.size() - at;
 }
 
-/// The user-defined pieces, which are matched wherever they occur, longest first.
+/// Matched anywhere, longest first.
 [[nodiscard]] inline byte_trie user_defined_pieces(const sentencepiece_file& file, const std::string& who) {
   std::vector<std::pair<std::string, std::int32_t>> texts;
   for (std::size_t i = 0; i < file.pieces.size(); ++i)
     if (file.pieces[i].kind == piece_kind::user_defined) texts.emplace_back(file.pieces[i].text, static_cast<std::int32_t>(i));
   return {std::move(texts), who};
 }
-/// Length in bytes of the longest match at an offset; 0 if there is none.
+/// Bytes of the longest match; 0: none.
 [[nodiscard]] inline std::size_t longest_prefix(const byte_trie& of, std::string_view text, std::size_t at) {
   std::size_t longest = 0;
   if (of.begins_with(text[at])) of.for_each_prefix(text, at, [&](std::size_t bytes, std::int32_t) { longest = bytes; });
@@ -44,9 +43,9 @@ inline constexpr std::string_view visible_space = "\xE2\x96\x81";
 
 class sentencepiece_normalizer {
  public:
-  ///   kept           texts that are not normalized
-  ///   space_behind   add_dummy_prefix appends its space to the text instead of prepending it
-  ///   throws         config_error for an invalid replacement table
+  ///  kept          texts that are not normalized
+  ///   space_behind  add_dummy_prefix appends the space
+  ///   throws        config_error for an invalid replacement table
   sentencepiece_normalizer(const sentencepiece_normalization& o, const byte_trie* kept, bool space_behind, const std::string& who)
       : options_(o), kept_(kept), space_behind_(space_behind) {
     if (!options_.charsmap.empty()) map_.emplace(options_.charsmap, who);
@@ -54,10 +53,10 @@ class sentencepiece_normalizer {
     for (unsigned char c = 0; c < 128; ++c) plain_[c] = c != ' ' && stays(static_cast<char>(c));
   }
 
-  ///   to       written: the normalized text
-  ///   origins  written: for every byte of `to`, and for its end, the offset in `text`
+  ///  to       written: the normalized text
+  ///   origins  written: offset in `text` for every byte of `to` and its end
   void apply(std::string_view text, std::string& to, std::vector<std::uint32_t>& origins) const { apply(text, options_.add_dummy_prefix, to, origins); }
-  ///   prefix   whether a space is added to the text, whatever the model says
+  ///  prefix  adds a space, whatever the model says
   void apply(std::string_view text, bool prefix, std::string& to, std::vector<std::uint32_t>& origins) const {
     to.clear();
     origins.clear();
@@ -114,7 +113,7 @@ class sentencepiece_normalizer {
     std::size_t bytes;
   };
 
-  /// Whether an ASCII character stays unchanged if another one follows.
+  /// An ASCII character unchanged before another.
   [[nodiscard]] bool stays(char c) const {
     if (kept_ != nullptr && kept_->begins_with(c)) return false;
     std::string_view with;
@@ -130,7 +129,7 @@ class sentencepiece_normalizer {
     return c < 128 && plain_[c] && at + 1 < text.size() && static_cast<unsigned char>(text[at + 1]) < 128;
   }
 
-  /// The result for the next characters: unchanged, their replacement, or U+FFFD for an invalid byte.
+  /// Next characters: unchanged, replaced, or U+FFFD for an invalid byte.
   [[nodiscard]] rewritten rewrite(std::string_view text, std::size_t at) const {
     if (kept_ != nullptr)
       if (const std::size_t bytes = longest_prefix(*kept_, text, at); bytes > 0) return {text.substr(at, bytes), bytes};

@@ -1,5 +1,4 @@
-// SentencePiece models (tokenizer.model, *.model).                        [Kudo & Richardson 2018]
-// Component 'text'.
+// SentencePiece models (*.model). [Kudo & Richardson 2018] Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -30,12 +29,12 @@ namespace xtrain {
 
 /// Special tokens around texts.
 struct text_surroundings {
-  std::vector<token> before{}, after{};                                  ///< a single text; `before` also before the first of a pair
-  std::vector<token> after_first{}, before_second{}, after_second{};     ///< a pair of texts
-  std::vector<token> prompt_beginning{}, prompt_ending{};                ///< a prompt to be continued
+  std::vector<token> before{}, after{};                                  ///< a text; `before` also for the first of a pair
+  std::vector<token> after_first{}, before_second{}, after_second{};     ///< a pair
+  std::vector<token> prompt_beginning{}, prompt_ending{};                ///< a prompt
 };
 
-/// A token that is matched directly after certain others, whatever follows it.
+/// Matched only directly after certain tokens.
 struct following_token {
   std::vector<token> behind{};
   std::string content{};
@@ -45,7 +44,7 @@ struct following_token {
 namespace detail {
 
 /// Writes line breaks, tabs and runs of spaces as ChatGLM-6B's pieces: <n>, <|tab|>, <|blank_2|> to <|blank_80|>.
-///   origins  written: for every byte of the result, and for its end, the offset in `text`
+///   origins  written: offset in `text` for every byte and the end
 [[nodiscard]] inline std::string spaces_as_pieces(std::string_view text, std::vector<std::uint32_t>& origins) {
   std::string result;
   origins.clear();
@@ -62,7 +61,7 @@ namespace detail {
   origins.push_back(static_cast<std::uint32_t>(text.size()));
   return result;
 }
-/// Replaces such pieces by the text they stand for.
+/// Reverse of spaces_as_pieces.
 [[nodiscard]] inline std::string pieces_as_spaces(std::string text) {
   replace_all(text, "<n>", "\n");
   replace_all(text, "<|tab|>", "\t");
@@ -72,7 +71,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// Where a space is put in front of text. The parts of a text lie between the tokens that are matched in it.
+/// Where a space is added. A text's parts lie between tokens matched in it.
 enum class space_before : std::uint8_t {
   as_model,       ///< every part, if the model says so
   text_of_model,  ///< the text, if the model says so
@@ -83,20 +82,20 @@ enum class space_before : std::uint8_t {
 
 /// Settings of a model.
 struct sentencepiece_options {
-  std::vector<added_token> added{};  ///< tokens beyond the model's own, matched literally in the text
-  bool finds_special = false;        ///< control and unknown pieces are matched in the text, as transformers does; else only the model splits it
-  std::vector<added_token> named{};  ///< further pieces to match: those that files name as special
+  std::vector<added_token> added{};  ///< beyond the model's; matched literally
+  bool finds_special = false;        ///< matches control and unknown pieces in text, as transformers; else only the model splits
+  std::vector<added_token> named{};  ///< further pieces to match: named as special in files
   space_before prefix = space_before::as_model;
-  bool normalizes = true;  ///< as the model says; else only spaces are made visible, and user-defined pieces are matched too
-  named_files beside{};              ///< files that save() writes besides the model
+  bool normalizes = true;  ///< false: only makes spaces visible, and matches user-defined pieces
+  named_files beside{};              ///< saved with the model
 };
 
 /// A SentencePiece model.
 class sentencepiece_model final : public tokenizer_model {
  public:
-  ///   throws   file_error if the file is missing or not a SentencePiece model, config_error for invalid added tokens
+  /// throws file_error if the file is not a SentencePiece model, config_error for invalid added tokens
   explicit sentencepiece_model(const std::string& path, sentencepiece_options o = {}) : sentencepiece_model(contents_of(path), path, std::move(o)) {}
-  /// The same of a file's bytes; `path` names them in errors.
+  /// From a file's bytes; `path` for errors.
   sentencepiece_model(std::string bytes, const std::string& path, sentencepiece_options o)
       : path_(path), bytes_(std::move(bytes)), file_(read(bytes_, path, o.normalizes)), numbers_(file_, path),
         user_defined_(detail::user_defined_pieces(file_, path)),
@@ -108,7 +107,7 @@ class sentencepiece_model final : public tokenizer_model {
         byte_pieces_[static_cast<std::size_t>(detail::byte_of_piece(file_.pieces[i].text))] = static_cast<token>(i);
     pieces_ = static_cast<token>(file_.pieces.size());
     vocabulary_ = file_.pieces.size();
-    std::vector<added_token> matched;  // others are pieces, which the model itself matches
+    std::vector<added_token> matched;  // the model matches other pieces
     for (added_token& one : o.added)
       if (one.id >= pieces_ || (o.finds_special && one.id >= 0 && piece(one.id).text == one.content)) matched.push_back(std::move(one));
     if (o.finds_special) {
@@ -125,11 +124,11 @@ class sentencepiece_model final : public tokenizer_model {
     }
     add(std::move(matched));
   }
-  sentencepiece_model(const sentencepiece_model&) = delete;  // its parts refer to one another
+  sentencepiece_model(const sentencepiece_model&) = delete;  // parts refer to one another
   sentencepiece_model& operator=(const sentencepiece_model&) = delete;
 
-  /// Adds tokens that are matched literally in the text.
-  ///   throws  config_error for ids that are taken, or far beyond the pieces
+  /// Adds tokens that are matched literally.
+  ///   throws  config_error for ids that are taken or far beyond the pieces
   void add(std::vector<added_token> more) {
     std::vector<added_token> all = added_.all();
     for (added_token& one : more) {
@@ -143,10 +142,10 @@ class sentencepiece_model final : public tokenizer_model {
   }
   void surround(text_surroundings with) { around_ = std::move(with); }
   void add(following_token one) { following_ = std::move(one); }
-  /// Encodes line breaks, tabs and runs of spaces as pieces of their own, as ChatGLM-6B does.
+  /// ChatGLM-6B: line breaks, tabs and runs of spaces are pieces.
   void write_spaces_as_pieces() { spaces_are_pieces_ = true; }
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// How many pieces the model has: the id of the first token that can be added.
+  /// First id of an added token.
   [[nodiscard]] token pieces() const { return pieces_; }
 
   ///   throws  data_error for texts of 2 GiB and more
@@ -177,7 +176,7 @@ class sentencepiece_model final : public tokenizer_model {
   [[nodiscard]] std::vector<token> prompt_beginning() const override { return around_.prompt_beginning; }
   [[nodiscard]] std::vector<token> prompt_ending() const override { return around_.prompt_ending; }
 
-  /// Bytes of incomplete characters become U+FFFD, as in the library.
+  /// Incomplete characters become U+FFFD, as in the library.
   [[nodiscard]] std::string decode(std::span<const token> tokens) const override {
     std::string text;
     for (std::size_t begin = 0, end = 0; begin < tokens.size(); begin = end + 1) {
@@ -203,11 +202,11 @@ class sentencepiece_model final : public tokenizer_model {
   }
   [[nodiscard]] token find_token(const std::string& text) const override {
     if (const token id = added_.find(text); id >= 0) return id;
-    const token id = numbers_.find(text);  // the unknown token's id if there is no such piece
+    const token id = numbers_.find(text);  // the unknown token's id without such a piece
     return piece(id).text == text ? id : -1;
   }
 
-  /// Negative if the model has none.
+  /// Negative: none.
   [[nodiscard]] token bos() const { return control(file_.bos_piece); }
   [[nodiscard]] token eos() const { return control(file_.eos_piece); }
 
@@ -263,13 +262,13 @@ class sentencepiece_model final : public tokenizer_model {
     return !behind.empty() && !tokens.empty() && tokens.back().end == begin && text.substr(begin).starts_with(following_.content) &&
            std::find(behind.begin(), behind.end(), tokens.back().id) != behind.end();
   }
-  /// Unknown pieces become byte pieces, or one unknown token per run of adjacent unknown pieces.
+  /// Unknown pieces become byte pieces, or an unknown token per run.
   void add_tokens(const detail::word_scratch& work, std::size_t offset, std::vector<placed_token>& tokens) const {
     bool behind_unknown = false;
     for (const detail::word_token& one : work.pieces) {
       const std::size_t begin = offset + work.origins[one.begin], end = offset + work.origins[one.end];
       const bool unknown = one.id == file_.unknown;
-      if (unknown && file_.byte_fallback) {  // the last byte maps to the whole character, the others to nothing
+      if (unknown && file_.byte_fallback) {  // the last byte maps to the character, others to nothing
         for (std::uint32_t i = one.begin; i < one.end; ++i)
           tokens.push_back({byte_pieces_[static_cast<unsigned char>(work.text[i])], begin, i + 1 < one.end ? begin : end});
       } else if (unknown && behind_unknown) {
@@ -281,7 +280,7 @@ class sentencepiece_model final : public tokenizer_model {
     }
   }
 
-  /// Whether a space is put in front of a part of a text.
+  /// Before a part of a text.
   [[nodiscard]] bool adds_space(std::string_view part, bool first) const {
     const bool by_model = file_.normalization.add_dummy_prefix;
     if (prefix_ == space_before::as_model) return by_model;
@@ -289,12 +288,12 @@ class sentencepiece_model final : public tokenizer_model {
     if (!first || (prefix_ == space_before::text_of_model && !by_model)) return false;
     return file_.normalization.remove_extra_whitespaces || !(part.starts_with(' ') || part.starts_with(detail::visible_space));
   }
-  /// Whether decoding takes a space away in front of the tokens of a part.
+  /// Decoding drops a space before a part.
   [[nodiscard]] bool takes_space(bool first) const {
     return file_.normalization.remove_extra_whitespaces || adds_space("a", first);
   }
-  /// Pieces without text (control) and invalid ids decode to nothing.
-  ///   takes_space  whether a space in front of them is no text
+  /// Control pieces and invalid ids have no text.
+  ///   takes_space  drop the space before them
   [[nodiscard]] std::string decode_pieces(std::span<const token> tokens, bool takes_space) const {
     std::string text, bytes;
     bool at_begin = true, space_taken = false;

@@ -1,4 +1,4 @@
-// Reads objects of a tokenizer.json: members are type-checked, and unknown members rejected. Component 'text'.
+// Objects of a tokenizer.json: checks types of members, rejects unknown members. Component 'text'.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace xtrain::detail {
 
-/// The name of a step: its "type".
+/// A step's "type".
 [[nodiscard]] inline std::string type_of(const json& step) {
   if (!step.is_object()) return {};
   const auto at = step.find("type");
@@ -23,7 +23,7 @@ namespace xtrain::detail {
 /// One object of a tokenizer.json.
 class settings_reader {
  public:
-  /// `who` is the file, `role` what the object is in it.
+  /// `who`: the file; `role`: the object's.
   ///   throws  config_error if it is not an object
   settings_reader(const json& object, std::string_view who, std::string_view role) : object_(&object) {
     const std::string type = type_of(object);
@@ -31,7 +31,7 @@ class settings_reader {
     require<config_error>(object.is_object(), who_, ": must be an object; it is ", object.type_name());
   }
 
-  /// throws config_error if the object has any other member: nothing is silently ignored.
+  /// throws config_error for any other member
   void allow(std::initializer_list<std::string_view> names) const {
     for (const auto& [name, value] : object_->items()) {
       bool known = name == "type" || value.is_null();

@@ -1,4 +1,4 @@
-// What a step searches for in a text: a string or a regular expression. Component 'text'.
+// A step's pattern: string or regular expression. Component 'text'.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace xtrain::detail {
 
 class text_pattern {
  public:
-  /// {"String": "..."}, {"Regex": "..."}, or in old files just the string
+  /// {"String": "..."}, {"Regex": "..."}, or a string (old files)
   ///   throws  config_error
   text_pattern(const json& pattern, const std::string& who) {
     if (pattern.is_string()) {

@@ -1,4 +1,4 @@
-// Joins the texts of tokens to text: the decoders of a tokenizer.json. Component 'text'.
+// Decoders of a tokenizer.json: texts of tokens to text. Component 'text'.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace xtrain::detail {
 
-/// Transforms a list of token texts, which are concatenated at the end.
+/// Transforms texts of tokens, which are concatenated at the end.
 class token_decoder {
  public:
   virtual ~token_decoder() = default;
@@ -39,7 +39,7 @@ inline void replace_all(std::string& text, std::string_view what, std::string_vi
   text.swap(result);
 }
 
-/// Maps printable characters back to bytes; a text with any other character stays as it is.
+/// Printable characters to bytes; text with any other character is unchanged.
 [[nodiscard]] inline std::string bytes_of_printable(std::string_view text) {
   static const auto byte_of = [] {
     std::array<std::int16_t, 512> table{};
@@ -58,7 +58,7 @@ inline void replace_all(std::string& text, std::string_view what, std::string_vi
   return bytes;
 }
 
-/// Makes one text of all, which is what further decoders see.
+/// Joins all texts to one for further decoders.
 class byte_level_decoder final : public token_decoder {
  public:
   void apply(std::vector<std::string>& texts) const override {
@@ -68,7 +68,7 @@ class byte_level_decoder final : public token_decoder {
   }
 };
 
-/// Replaces <0xNN> by the byte.
+/// <0xNN> becomes the byte.
 class byte_fallback_decoder final : public token_decoder {
  public:
   void apply(std::vector<std::string>& texts) const override {
@@ -90,7 +90,7 @@ class fuse_decoder final : public token_decoder {
   }
 };
 
-/// Removes up to a given number of a character from each end of every text.
+/// Strips up to a number of a character from each end.
 class strip_decoder final : public token_decoder {
  public:
   strip_decoder(std::string content, std::size_t start, std::size_t stop) : content_(std::move(content)), start_(start), stop_(stop) {}
@@ -120,7 +120,7 @@ class replace_decoder final : public token_decoder {
   std::string content_;
 };
 
-/// Replaces the visible character by a space; the one in front of the text is dropped.
+/// Visible spaces become spaces; the first is dropped.
 class metaspace_decoder final : public token_decoder {
  public:
   metaspace_decoder(std::string sign, metaspace::prepend scheme) : sign_(std::move(sign)), scheme_(scheme) {}
@@ -137,7 +137,7 @@ class metaspace_decoder final : public token_decoder {
   metaspace::prepend scheme_;
 };
 
-/// Cleans up English: removes spaces before punctuation and contractions.
+/// Removes English spaces before punctuation and contractions.
 [[nodiscard]] inline std::string cleaned_up(std::string text) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 11> written{{{" .", "."},
                                                                                    {" ?", "?"},
@@ -173,7 +173,7 @@ class word_piece_decoder final : public token_decoder {
   bool cleanup_;
 };
 
-/// Replaces the end-of-word suffix by a space.
+/// An end-of-word suffix becomes a space.
 class suffix_decoder final : public token_decoder {
  public:
   explicit suffix_decoder(std::string suffix) : suffix_(std::move(suffix)) {}
@@ -185,7 +185,7 @@ class suffix_decoder final : public token_decoder {
   std::string suffix_;
 };
 
-/// CTC, for speech models: collapses repeated tokens and drops padding.
+/// CTC (speech): collapses repetitions, drops padding.
 class ctc_decoder final : public token_decoder {
  public:
   ctc_decoder(std::string pad, std::string delimiter, bool cleanup)
@@ -221,7 +221,7 @@ class decoder_sequence final : public token_decoder {
   std::vector<std::unique_ptr<token_decoder>> steps_;
 };
 
-/// The decoder of a tokenizer.json; null for null.
+/// Null for null.
 ///   throws  config_error for what is unsupported
 [[nodiscard]] inline std::unique_ptr<token_decoder> read_token_decoder(const json& step, const std::string& who) {
   if (step.is_null()) return nullptr;

@@ -1,4 +1,4 @@
-// The ids of added tokens in a tokenizer.json. Component 'text'.
+// Ids of added tokens in a tokenizer.json. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,7 @@
 
 namespace xtrain::detail {
 
-/// Moves added tokens into a description's vocabulary if another library would assign them other ids: for tokens outside the vocabulary it
-/// counts on from the vocabulary's size, whatever the file says.
+/// Adds to the vocabulary the added tokens that another library would renumber: it numbers tokens outside from the vocabulary's size on.
 inline void keep_numbers(json& document) {
   json& model = document["model"];
   if (!model.is_object() || !model.contains("vocab") || !model["vocab"].is_object()) return;

@@ -1,4 +1,4 @@
-// Text to tokens and back. A tokenizer is a handle: copies share the vocabulary.
+// Text to tokens and back.
 #pragma once
 
 #include <cstddef>
@@ -16,93 +16,92 @@
 
 namespace xtrain {
 
-/// A token and the bytes of the text it came from.
+/// A token and its bytes in the text.
 struct placed_token {
   token id = 0;
   std::size_t begin = 0, end = 0;
 };
 
-/// What a model takes as input: the tokens of one text or of a pair, with the special tokens that the tokenizer adds.
+/// A model's input: tokens of a text or a pair, with added special tokens.
 struct encoding {
-  std::vector<placed_token> tokens{};  ///< added special tokens come from no bytes: 0 to 0
-  std::vector<std::int32_t> types{};   ///< token type ids: 0, or what marks the second text
-  std::vector<std::int8_t> parts{};    ///< of each token: 0 first text, 1 second text, -1 added
+  std::vector<placed_token> tokens{};  ///< added tokens: bytes 0 to 0
+  std::vector<std::int32_t> types{};   ///< token type ids
+  std::vector<std::int8_t> parts{};    ///< per token: 0 first text, 1 second, -1 added
 
   [[nodiscard]] std::vector<token> ids() const;
 };
 
-/// Interface of a tokenizer model: the first functions must be implemented, the others may be.
+/// Interface; pure functions are required.
 class tokenizer_model {
  public:
   virtual ~tokenizer_model() = default;
-  /// Appends the tokens of `text` with their byte offsets; no begin- or end-of-text tokens.
+  /// Appends tokens with byte offsets, without begin or end of text.
   virtual void encode(std::string_view text, std::vector<placed_token>& tokens) const = 0;
-  /// The bytes that the tokens stand for. Tokens that are no text (begin of text) decode to nothing.
+  /// The tokens' bytes; nothing for tokens without text.
   [[nodiscard]] virtual std::string decode(std::span<const token> tokens) const = 0;
   [[nodiscard]] virtual std::size_t vocab_size() const = 0;
-  /// Writes the files that recreate this tokenizer, as a Hugging Face folder.
+  /// Writes a Hugging Face folder of this tokenizer.
   virtual void save(const std::string& folder) const = 0;
 
-  /// The tokens of one text or a pair with the special tokens around them; by default there are none.
+  /// A text or a pair with special tokens; default: none.
   [[nodiscard]] XTRAIN_HEADER_INLINE virtual encoding encode_whole(std::string_view text, const std::string_view* second) const;
-  /// Appends the tokens of `text`, special tokens written in it encoded as ordinary text: untrusted text cannot end a text.
+  /// Special tokens written in `text` are ordinary text: for untrusted text.
   virtual void encode_as_text(std::string_view text, std::vector<placed_token>& tokens) const { encode(text, tokens); }
-  /// Whether decoding may skip this token because it is a special token.
+  /// Decoding may skip it.
   [[nodiscard]] virtual bool is_special(token) const { return false; }
-  /// The tokens before a prompt, in place of a begin token, and the tokens after it.
+  /// Tokens before a prompt, in place of bos, and after it.
   [[nodiscard]] virtual std::vector<token> prompt_beginning() const { return {}; }
   [[nodiscard]] virtual std::vector<token> prompt_ending() const { return {}; }
-  /// The token's string in the vocabulary, and the token of a string: empty and -1 if the model does not know.
+  /// A token's string and its inverse; empty and -1 if unknown.
   [[nodiscard]] virtual std::string token_text(token) const { return {}; }
   [[nodiscard]] virtual token find_token(const std::string&) const { return -1; }
 };
 
-/// Whether decoding includes the text of special tokens.
+/// Text of special tokens when decoding.
 enum class special_text : std::uint8_t { kept, left_out };
 
 /// Begin- and end-of-text tokens.
 struct special_tokens {
   token bos = -1;         ///< begin of text; negative: none
   token eos = -1;         ///< end of text; negative: none
-  bool adds_bos = false;  ///< every text begins with bos
-  token usual_bos = -1;   ///< where the tokenizer's files say that bos is none ("bos_token": null): the vocabulary's begin token by its usual name
+  bool adds_bos = false;  ///< bos begins every text
+  token usual_bos = -1;   ///< if files say "bos_token": null: the vocabulary's begin token by its usual name
 
-  /// What begins a text that must begin with a token: bos, or else the vocabulary's usual begin token, or else eos.
+  /// For texts that must begin with a token.
   [[nodiscard]] token first() const { return bos >= 0 ? bos : usual_bos >= 0 ? usual_bos : eos; }
 };
 
-/// Text to tokens and back: a model, and the special tokens around it.
+/// A model and its special tokens; copies share the vocabulary.
 class tokenizer {
  public:
   tokenizer(std::shared_ptr<const tokenizer_model> model, special_tokens special, std::vector<std::string> notes = {})
       : model_(std::move(model)), special_(special), notes_(std::move(notes)) {}
 
-  /// The tokens of the text alone, without added special tokens.
+  /// Without added special tokens.
   [[nodiscard]] std::vector<token> encode(std::string_view text) const;
-  /// As encode, but special tokens written in the text are encoded as ordinary text.
+  /// Special tokens written in the text are ordinary text.
   [[nodiscard]] std::vector<token> encode_as_text(std::string_view text) const;
-  /// As encode, with the byte offsets of each token.
+  /// With byte offsets.
   [[nodiscard]] std::vector<placed_token> encode_placed(std::string_view text) const;
-  /// The tokens every text begins with: bos if adds_bos is set, or what the family uses instead (ChatGLM2: [gMASK] sop).
+  /// Begins every text: bos if adds_bos, or the family's tokens (ChatGLM2: [gMASK] sop).
   [[nodiscard]] std::vector<token> beginning() const;
-  /// The tokens between a prompt and its continuation; empty except for ChatGLM-6B: [gMASK] <sop>.
+  /// Between a prompt and its continuation: ChatGLM-6B's [gMASK] <sop>; else empty.
   [[nodiscard]] std::vector<token> prompt_ending() const { return model_->prompt_ending(); }
-  /// The tokens of a prompt that the model is to continue, with what the model expects before and after it. An empty text is special().first()
-  /// alone.
+  /// A prompt with the tokens that the model expects. Empty text: special().first() alone.
   [[nodiscard]] std::vector<token> encode_prompt(std::string_view text) const;
-  /// The tokens with the special tokens that the model expects around them: [CLS] and [SEP], begin of text.
+  /// With special tokens, as [CLS] and [SEP].
   [[nodiscard]] encoding encode_whole(std::string_view text) const { return model_->encode_whole(text, nullptr); }
   [[nodiscard]] encoding encode_whole(std::string_view text, std::string_view second) const { return model_->encode_whole(text, &second); }
 
   [[nodiscard]] std::string decode(std::span<const token> tokens, special_text special = special_text::kept) const;
 
-  /// A token's string in the vocabulary; the token of such a string, or -1.
+  /// A token's string; its inverse, or -1.
   [[nodiscard]] std::string token_text(token id) const { return model_->token_text(id); }
   [[nodiscard]] token find_token(const std::string& text) const { return model_->find_token(text); }
 
   [[nodiscard]] std::size_t vocab_size() const { return model_->vocab_size(); }
   [[nodiscard]] const special_tokens& special() const { return special_; }
-  /// What other versions of transformers read otherwise in this tokenizer's folder, a sentence each. Programs warn of it.
+  /// Differences from versions of transformers, a sentence each; programs warn of them.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   void save(const std::string& folder) const { model_->save(folder); }
 
@@ -112,15 +111,15 @@ class tokenizer {
   std::vector<std::string> notes_;
 };
 
-/// Decodes tokens to text as they arrive and never emits part of a character.
+/// Decodes tokens as they arrive; never emits part of a character.
 class streaming_decoder {
  public:
-  /// `before`: the tokens that came before (the prompt), so that the space between them and the new text is right.
+  /// `before`: the prompt, for the space after it.
   streaming_decoder(tokenizer with, std::span<const token> before);
 
-  /// The text that this token completes; empty while a character is incomplete.
+  /// Completed text; empty while a character is incomplete.
   [[nodiscard]] std::string push(token next);
-  /// The remaining text, incomplete characters included.
+  /// The rest, with incomplete characters.
   [[nodiscard]] std::string finish() { return take(true); }
 
  private:

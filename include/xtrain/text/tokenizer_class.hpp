@@ -1,4 +1,4 @@
-// Classes of tokenizers: the `tokenizer_class` of a tokenizer_config.json.
+// `tokenizer_class` of a tokenizer_config.json.
 #pragma once
 
 #include <algorithm>
@@ -9,29 +9,29 @@
 
 namespace xtrain::detail {
 
-/// What a class does beside the files of its folder.
+/// A class's changes beyond its files.
 enum class class_kind : std::uint8_t {
-  as_written,  ///< nothing: generic classes, and unknown ones
-  bert,        ///< its keys decide lower case, accents and ideographs
-  mpnet,       ///< the same, but ideographs only if a key names them
-  byte_level,  ///< add_prefix_space, by default false, for a ByteLevel step
-  blenderbot,  ///< the same if the key is given
-  roberta,     ///< byte_level; vocab.json has <s> text </s>
-  gpt_neox,    ///< byte_level; add_bos_token and add_eos_token decide what is around a text
-  qwen2,       ///< byte_level, also inside a Sequence
+  as_written,  ///< generic and unknown classes
+  bert,        ///< keys for lower case, accents, ideographs
+  mpnet,       ///< as bert; ideographs only with the key
+  byte_level,  ///< add_prefix_space (default false) for a ByteLevel step
+  blenderbot,  ///< as byte_level, only with the key
+  roberta,     ///< byte_level; vocab.json: <s> text </s>
+  gpt_neox,    ///< byte_level; add_bos_token and add_eos_token around a text
+  qwen2,       ///< byte_level, also in a Sequence
   cohere,      ///< add_prefix_space, if true, for every ByteLevel step
-  llama,       ///< add_prefix_space, if false; legacy, for a SentencePiece model
-  code_llama,  ///< transformers 5 has its own steps
+  llama,       ///< add_prefix_space, if false; legacy, for SentencePiece
+  code_llama,  ///< transformers 5 replaces its steps
   gemma,       ///< no space before a text
 };
 
 struct tokenizer_class {
   std::string_view name;  ///< without Tokenizer and Fast; empty: unknown
   class_kind kind = class_kind::as_written;
-  std::string_view bos{}, eos{}, unk{}, pad{}, cls{}, sep{}, mask{};  ///< special tokens that the class has by itself; empty: none
+  std::string_view bos{}, eos{}, unk{}, pad{}, cls{}, sep{}, mask{};  ///< the class's special tokens; empty: none
 };
 
-/// The classes that are known.                                    [transformers 4, models/*/tokenization_*.py]
+/// Known classes. [transformers 4, models/*/tokenization_*.py]
 inline constexpr std::array tokenizer_classes{
     tokenizer_class{"PreTrained"},
     tokenizer_class{"TokenizersBackend"},
@@ -72,7 +72,7 @@ inline constexpr std::array tokenizer_classes{
     tokenizer_class{""},
 };
 
-/// The class of a name such as GPT2TokenizerFast.
+/// By name, such as GPT2TokenizerFast.
 [[nodiscard]] constexpr const tokenizer_class& tokenizer_class_of(std::string_view name) {
   for (const std::string_view ending : {"Fast", "Tokenizer"})
     if (name.ends_with(ending)) name.remove_suffix(ending.size());
@@ -80,7 +80,7 @@ inline constexpr std::array tokenizer_classes{
   return *known;
 }
 
-/// The class that transformers takes for a model_type if no file names one; empty if the type is unknown.
+/// transformers' class of a model_type; empty if unknown.
 [[nodiscard]] constexpr std::string_view class_of_model_type(std::string_view type) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 61> known{{
       {"llama", "Llama"}, {"mistral", "Llama"}, {"mixtral", "Llama"}, {"phi3", "Llama"}, {"code_llama", "CodeLlama"},
@@ -104,7 +104,7 @@ inline constexpr std::array tokenizer_classes{
   return {};
 }
 
-/// Whether transformers 5.24 loads a model's tokenizer.json as it is written, whatever its class.
+/// transformers 5.24 loads tokenizer.json as written, whatever the class.
 [[nodiscard]] constexpr bool is_loaded_as_written(std::string_view model_type) {
   constexpr std::array<std::string_view, 11> types{"mistral",  "mixtral", "phi3",        "internlm2", "internlm3", "stablelm",
                                                    "olmo2",    "granite", "gpt_bigcode", "glm",       "glm4"};

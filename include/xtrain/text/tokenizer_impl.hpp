@@ -1,4 +1,4 @@
-// Definitions of tokenizer.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of tokenizer.hpp.
 #pragma once
 
 #include <cstddef>
@@ -93,7 +93,7 @@ XTRAIN_INLINE std::string streaming_decoder::take(bool all) {
   if (!all && ends_inside_a_character(text)) return {};
   std::string fresh = text.substr(given_);
   given_ = text.size();
-  if (window_.size() > longest_window) {  // tokens far back no longer change how the next token is decoded
+  if (window_.size() > longest_window) {  // distant tokens do not affect the next
     window_.erase(window_.begin(), window_.end() - static_cast<std::ptrdiff_t>(longest_window / 2));
     given_ = tokenizer_.decode(window_).size();
   }
@@ -101,7 +101,7 @@ XTRAIN_INLINE std::string streaming_decoder::take(bool all) {
 }
 
 XTRAIN_INLINE bool streaming_decoder::ends_inside_a_character(std::string_view text) {
-  constexpr std::string_view replacement = "\xEF\xBF\xBD";  // what some vocabularies decode part of a character to
+  constexpr std::string_view replacement = "\xEF\xBF\xBD";  // part of a character in some vocabularies
   if (text.size() >= 3 && text.substr(text.size() - 3) == replacement) return true;
   for (std::size_t back = 1; back <= 4 && back <= text.size(); ++back) {
     const auto c = static_cast<unsigned char>(text[text.size() - back]);

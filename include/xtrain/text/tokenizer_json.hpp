@@ -1,4 +1,4 @@
-// Reads tokenizer.json; anything unsupported is rejected by name. Component 'text'.
+// Reads tokenizer.json; rejects by name what is unsupported. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -24,14 +24,14 @@
 
 namespace xtrain {
 
-/// A tokenizer.json in two parts: the large lists, and everything else as in the file.
+/// A tokenizer.json: large lists, and the rest as in the file.
 struct tokenizer_description {
-  json settings = json::object();  ///< the document; its model without vocabulary and merges
+  json settings = json::object();  ///< without vocabulary and merges
   std::vector<std::pair<std::string, token>> vocabulary{};
   std::vector<std::pair<std::string, std::string>> merges{};
-  std::vector<std::pair<std::string, double>> pieces{};  ///< of a unigram model, instead of the vocabulary
-  bool merges_by_rank = false;                           ///< merge any two tokens whose concatenation is a token, smallest new id first
-  std::string who = "tokenizer";                         ///< the source's name in errors
+  std::vector<std::pair<std::string, double>> pieces{};  ///< of a unigram model, in place of the vocabulary
+  bool merges_by_rank = false;                           ///< join tokens that form a token, smallest id first
+  std::string who = "tokenizer";                         ///< for errors
 };
 
 namespace detail {
@@ -42,14 +42,14 @@ namespace detail {
   return at == object.end() ? nothing : *at;
 }
 
-/// A token's text as config files give it: a string, or an object with a "content" member.
+/// A string, or an object's "content".
 [[nodiscard]] inline std::string token_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_object() && value.contains("content") && value["content"].is_string()) return value["content"].get<std::string>();
   return {};
 }
 
-/// The vocabulary of a JSON object, sorted by token id.
+/// Sorted by id.
 [[nodiscard]] inline std::vector<std::pair<std::string, token>> read_vocabulary(const json& object, const std::string& who) {
   require<config_error>(object.is_object() && !object.empty(), who, ": the vocabulary must be an object of tokens; it is ",
                         object.is_object() ? "empty" : object.type_name());
@@ -62,7 +62,7 @@ namespace detail {
   return all;
 }
 
-/// A merge is "a b", or ["a", "b"] in newer files.
+/// "a b", or ["a", "b"] in newer files.
 [[nodiscard]] inline std::pair<std::string, std::string> read_merge(const json& value, std::size_t index, const std::string& who) {
   if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string())
     return {value[0].get<std::string>(), value[1].get<std::string>()};
@@ -73,8 +73,7 @@ namespace detail {
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
-/// A score as the tokenizers library parses it: the digits as an integer divided by a power of ten; a number of more than 16 digits may
-/// be off by one in the last digit. Such differences decide between segmentations with equal scores.
+/// As the tokenizers library parses: digits as an integer / power of ten; above 16 digits the last may be off by one. This decides between equal scores.
 [[nodiscard]] inline double score_as_written(double score) {
   char text[40];
   const char* const end = std::to_chars(text, text + sizeof text, score, std::chars_format::scientific).ptr;
@@ -90,7 +89,7 @@ namespace detail {
     }
     behind_point = behind_point || *at == '.';
   }
-  if (exponent < -22 || exponent > 22) return score;  // larger powers of ten are not exact
+  if (exponent < -22 || exponent > 22) return score;  // larger powers are not exact
   double power = 1.0;
   for (int i = 0; i < std::abs(exponent); ++i) power *= 10.0;
   const auto whole = static_cast<double>(digits);
@@ -128,7 +127,7 @@ namespace detail {
   return all;
 }
 
-/// The model's type; old files do not name it.
+/// Old files lack it.
 [[nodiscard]] inline std::string model_type(const json& model) {
   if (const std::string type = type_of(model); !type.empty()) return type;
   if (model.contains("merges")) return "BPE";
@@ -136,14 +135,14 @@ namespace detail {
   return model.contains("max_input_chars_per_word") ? "WordPiece" : "WordLevel";
 }
 
-/// Whether ByteLevel is the last step: then BPE reads raw bytes.
+/// ByteLevel is last: BPE reads raw bytes.
 [[nodiscard]] inline bool ends_with_bytes(const json& pre_tokenizer) {
   if (type_of(pre_tokenizer) == "ByteLevel") return true;
   const json& steps = pre_tokenizer.is_object() ? member_or_null(pre_tokenizer, "pretokenizers") : pre_tokenizer;
   return type_of(pre_tokenizer) == "Sequence" && steps.is_array() && !steps.empty() && ends_with_bytes(steps.back());
 }
 
-/// Whether BPE writes a prefix or suffix to some characters of a word: then it reads the printable characters of bytes.
+/// BPE adds a prefix or suffix to characters: it reads printable characters.
 [[nodiscard]] inline bool decorates_characters(const json& model) {
   const auto given = [&](const char* name) { return member_or_null(model, name).is_string() && member_or_null(model, name) != ""; };
   return given("continuing_subword_prefix") || given("end_of_word_suffix");
@@ -198,7 +197,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// The document with its large lists moved out of it.
+/// Moves large lists out of the document.
 ///   throws  config_error
 [[nodiscard]] inline tokenizer_description describe_tokenizer(json document, const std::string& who) {
   require<config_error>(document.is_object(), who, ": must be a JSON object");
@@ -225,7 +224,7 @@ namespace detail {
   return result;
 }
 
-/// The description as a tokenizer.json that other libraries can read.
+/// Readable by other libraries.
 [[nodiscard]] inline std::string tokenizer_json_text(const tokenizer_description& from) {
   json document = from.settings;
   json& model = document["model"];
@@ -239,7 +238,7 @@ namespace detail {
   if (model["type"] == "BPE") {
     json& merges = model["merges"] = json::array();
     if (from.merges_by_rank) {
-      // rank files may skip ids; other libraries keep an added token's id only if it is in the vocabulary
+      // rank files may skip ids; other libraries keep an added token's id only if the vocabulary has it
       for (const json& one : document["added_tokens"]) vocabulary[detail::token_text(one)] = one["id"];
       const detail::vocabulary_table table(from.vocabulary, from.who);
       detail::for_each_split(table, [&](token left, token right, token) {
@@ -252,12 +251,12 @@ namespace detail {
   return document.dump() + "\n";
 }
 
-/// Builds the tokenizer of a description.
-///   files   what save() writes; if no tokenizer.json is among them, it generates one as well
-///   throws  config_error for what is unsupported or contradicts itself
+/// Builds a description's tokenizer.
+///   files   written by save(); a missing tokenizer.json is generated
+///   throws  config_error for what is unsupported or inconsistent
 [[nodiscard]] inline std::shared_ptr<const tokenizer_pipeline> make_tokenizer(tokenizer_description from, named_files files) {
   const json& settings = from.settings;
-  // truncation and padding concern batches, not single texts: the dataset sets the sequence length
+  // truncation and padding are for batches: the dataset sets the length
   detail::settings_reader(settings, from.who, "tokenizer")
       .allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
   const json& cut = detail::member_or_null(settings, "pre_tokenizer");

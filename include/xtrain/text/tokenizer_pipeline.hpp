@@ -1,4 +1,4 @@
-// A tokenizer made of steps: added tokens, normalizer, pre-tokenizer, model, post-processor, decoder. Component 'text'.
+// A tokenizer of steps: added tokens, normalizer, pre-tokenizer, model, post-processor, decoder. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 
 namespace xtrain {
 
-/// The steps of a tokenizer. Missing steps do nothing.
+/// Missing steps do nothing.
 struct tokenizer_steps {
   std::unique_ptr<detail::normalizer> normalizer{};
   std::unique_ptr<detail::pre_tokenizer> pre_tokenizer{};
@@ -35,19 +35,19 @@ struct tokenizer_steps {
   std::vector<added_token> added{};
 };
 
-/// Files that recreate a tokenizer: name and contents.
+/// Name and contents of files.
 using named_files = std::vector<std::pair<std::string, std::string>>;
 
-/// What save() writes: the original files, and a tokenizer.json generated on demand if there was none.
+/// Original files; a missing tokenizer.json is generated on demand.
 struct saved_tokenizer {
   named_files files{};
   std::function<std::string()> tokenizer_json{};
 };
 
-/// A tokenizer's model made of the steps of a tokenizer.json.
+/// The steps of a tokenizer.json.
 class tokenizer_pipeline final : public tokenizer_model {
  public:
-  ///   throws  config_error if the steps contradict each other
+  /// throws config_error if steps contradict each other
   tokenizer_pipeline(tokenizer_steps steps, saved_tokenizer saved, const std::string& who)
       : steps_(std::move(steps)), saved_(std::move(saved)), added_(std::move(steps_.added), steps_.normalizer.get(), who) {
     vocabulary_ = steps_.model->vocabulary().size();
@@ -63,7 +63,7 @@ class tokenizer_pipeline final : public tokenizer_model {
                           "; the post-processor names ", largest);
   }
 
-  ///   throws  data_error for texts of 2 GiB and more, and if the model has no token for unknown text
+  /// throws data_error for 2 GiB and more, or unknown text without a token for it
   void encode(std::string_view text, std::vector<placed_token>& tokens) const override { encode_parts(text, true, tokens); }
   void encode_as_text(std::string_view text, std::vector<placed_token>& tokens) const override { encode_parts(text, false, tokens); }
 
@@ -75,7 +75,7 @@ class tokenizer_pipeline final : public tokenizer_model {
                                        [&](token id) { return text_of(id); });
   }
 
-  /// Bytes of incomplete characters are decoded as they are.
+  /// Incomplete characters' bytes are unchanged.
   [[nodiscard]] std::string decode(std::span<const token> tokens) const override {
     std::vector<std::string> texts;
     texts.reserve(tokens.size());
@@ -107,10 +107,8 @@ class tokenizer_pipeline final : public tokenizer_model {
     if (saved_.tokenizer_json) write_file(folder + "/tokenizer.json", saved_.tokenizer_json());
   }
 
-  /// The special tokens that a text begins with.
   [[nodiscard]] std::vector<token> before_text() const { return steps_.post_processor.before_text(); }
   [[nodiscard]] std::vector<token> prompt_beginning() const override { return before_text(); }
-  /// The special tokens that a text ends with.
   [[nodiscard]] std::vector<token> after_text() const { return steps_.post_processor.after_text(); }
 
  private:

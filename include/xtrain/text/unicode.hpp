@@ -1,5 +1,4 @@
-// Unicode properties of characters. The only header that uses utf8proc.
-// Component 'text'.
+// Unicode properties; the only header with utf8proc. Component 'text'.
 #pragma once
 
 #if !__has_include(<utf8proc.h>)
@@ -18,14 +17,13 @@
 
 namespace xtrain::detail {
 
-/// Groups of Unicode's general categories, by their first letters.
+/// First letters of general categories.
 enum class category_group : std::uint8_t { other, letter, mark, number, punctuation, symbol, separator };
 
 [[nodiscard]] inline utf8proc_category_t category_of(std::int32_t code) {
   return code < 0 ? UTF8PROC_CATEGORY_CN : utf8proc_category(code);
 }
 
-/// The group of a category by its first letter.
 [[nodiscard]] inline category_group group_of_letter(char letter) {
   switch (letter) {
     case 'L':
@@ -44,7 +42,7 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
 }
 [[nodiscard]] inline category_group group_of(std::int32_t code) {
   const utf8proc_category_t c = category_of(code);
-  if (c == UTF8PROC_CATEGORY_CN) {  // except characters newer than the library's version
+  if (c == UTF8PROC_CATEGORY_CN) {  // but for characters newer than the library
     const late_characters* late = range_of(characters_since_unicode_15, code);
     return late == nullptr ? category_group::other : group_of_letter(late->category[0]);
   }
@@ -57,42 +55,42 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
   return category_group::other;
 }
 
-/// Unicode's White_Space.
+/// White_Space.
 [[nodiscard]] inline bool is_space(std::int32_t code) {
   if (code < 0x80) return code == ' ' || (code >= '\t' && code <= '\r');
   return code == 0x85 || group_of(code) == category_group::separator;
 }
-/// Numbers, including those of Unicode 17, as the Digits step knows them.
+/// Numbers up to Unicode 17, as the Digits step.
 [[nodiscard]] inline bool is_number(std::int32_t code) {
   return group_of(code) == category_group::number || (code >= 0x11DE0 && code <= 0x11DE9) || (code >= 0x16FF4 && code <= 0x16FF6);
 }
 
-// The following functions match the early version of Unicode in the tokenizers library's BERT steps.
+// Below: the early Unicode of the tokenizers library's BERT steps.
 [[nodiscard]] inline bool came_late(std::int32_t code) { return range_of(characters_since_unicode_9, code) != nullptr; }
 
-/// Marks, as StripAccents removes them.
+/// As StripAccents removes them.
 [[nodiscard]] inline bool is_mark(std::int32_t code) {
-  return (group_of(code) == category_group::mark && !came_late(code)) || code == 0x1CF2 || code == 0x1CF3;  // those were marks
+  return (group_of(code) == category_group::mark && !came_late(code)) || code == 0x1CF2 || code == 0x1CF3;  // formerly marks
 }
-/// Nonspacing marks, as BertNormalizer removes them.
+/// As BertNormalizer removes them.
 [[nodiscard]] inline bool is_nonspacing_mark(std::int32_t code) {
   return (category_of(code) == UTF8PROC_CATEGORY_MN && !came_late(code) && range_of(marks_of_unicode_9, code) == nullptr) || code == 0x1734;
 }
 
-/// Control characters, formats and private use.
+/// Control, format and private use.
 [[nodiscard]] inline bool is_control(std::int32_t code) {
   const utf8proc_category_t c = category_of(code);
   return (c == UTF8PROC_CATEGORY_CC || c == UTF8PROC_CATEGORY_CF || c == UTF8PROC_CATEGORY_CO) && !came_late(code);
 }
 
-/// Punctuation: Unicode's, and all ASCII punctuation and symbols.
+/// Unicode's, and all ASCII punctuation and symbols.
 [[nodiscard]] inline bool is_punctuation(std::int32_t code) {
   if (code >= 0 && code < 0x80)
     return (code >= '!' && code <= '/') || (code >= ':' && code <= '@') || (code >= '[' && code <= '`') || (code >= '{' && code <= '~');
-  return (group_of(code) == category_group::punctuation && !came_late(code)) || code == 0x166D || code == 0x111C9;  // those were too
+  return (group_of(code) == category_group::punctuation && !came_late(code)) || code == 0x166D || code == 0x111C9;  // formerly punctuation
 }
 
-/// Word characters, \w: letters, marks, digits, letter numbers, connectors, joiners.
+/// \w: letters, marks, digits, letter numbers, connectors, joiners.
 [[nodiscard]] inline bool is_word(std::int32_t code) {
   if (code >= 0 && code < 0x80)
     return (code >= '0' && code <= '9') || (code >= 'A' && code <= 'Z') || code == '_' || (code >= 'a' && code <= 'z');
@@ -117,35 +115,35 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
       break;
   }
   return code == 0x200C || code == 0x200D || (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
-         (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189);  // letters in circles and squares
+         (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189);  // enclosed letters
 }
 
-/// Ideographs, which BERT puts spaces around.
+/// BERT separates them.
 [[nodiscard]] inline bool is_ideograph(std::int32_t code) {
   return (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) || (code >= 0x20000 && code <= 0x2A6DF) ||
          (code >= 0x2A700 && code <= 0x2B81F) || (code >= 0x2B920 && code <= 0x2CEAF) || (code >= 0xF900 && code <= 0xFAFF) ||
          (code >= 0x2F800 && code <= 0x2FA1F);
 }
 
-/// Appends the lowercase of a character, as UTF-8.
+/// As UTF-8.
 inline void append_lowercase(std::string& to, std::int32_t code) {
-  if (code == 0x130) to += "i\xCC\x87";  // the one letter whose lowercase is two characters
+  if (code == 0x130) to += "i\xCC\x87";  // the only letter with a lowercase of two characters
   else if (const late_capitals* late = range_of(capitals_since_unicode_15, code); late != nullptr) append_character(to, code + late->offset);
   else append_character(to, utf8proc_tolower(code));
 }
 
-/// Whether a grapheme boundary lies between `before` and `code`. `state` is 0 at the beginning of a text.
+/// Grapheme boundary between `before` and `code`; `state`: 0 at the beginning.
 [[nodiscard]] inline bool breaks_grapheme(std::int32_t before, std::int32_t code, std::int32_t& state) {
   return utf8proc_grapheme_break_stateful(before, code, &state);
 }
 
-/// The order in which marks stand behind a letter; 0 for what begins a new composition.
+/// Order of marks after a letter; 0: begins a composition.
 [[nodiscard]] inline int combining_class(std::int32_t code) {
   const int order = utf8proc_get_property(code)->combining_class;
   return order != 0 && range_of(marks_since_unicode_10, code) != nullptr ? 0 : order;
 }
 
-/// The decomposition of a character in Unicode's order: canonical, or with compatibility forms replaced too.
+/// Decomposition in Unicode's order, canonical or of compatibility.
 ///   parts    written: at most 32 (no character has more than 18)
 ///   returns  their number
 [[nodiscard]] inline std::size_t decompose(std::int32_t code, bool compatibility, std::int32_t (&parts)[32]) {
@@ -161,7 +159,7 @@ inline void append_lowercase(std::string& to, std::int32_t code) {
   return 1;
 }
 
-/// The composition of two characters; negative if there is none.
+/// Negative: none.
 [[nodiscard]] inline std::int32_t compose(std::int32_t first, std::int32_t second) {
   std::int32_t both[3] = {first, second, 0};
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);

@@ -1,5 +1,4 @@
-// Unicode's normalization forms: NFC, NFD, NFKC, NFKD.                     [Unicode Standard Annex 15]
-// Component 'text'.
+// NFC, NFD, NFKC, NFKD. [Unicode Standard Annex 15] Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +13,7 @@
 
 namespace xtrain::detail {
 
-/// Normalizes text. Only ranges that change are rewritten; bytes that are not UTF-8 stay.
+/// Rewrites only ranges that change; bytes that are not UTF-8 stay.
 class unicode_form {
  public:
   unicode_form(bool composed, bool compatibility) : composed_(composed), compatibility_(compatibility) {}
@@ -31,7 +30,7 @@ class unicode_form {
       }
       std::size_t begin = at, end = at + first.bytes;
       if (at > 0 && static_cast<unsigned char>(view[at - 1]) < 0x80U && !begins_alone(first.code)) --begin;  // a mark on an ASCII letter
-      while (end < view.size()) {  // up to the next character that no preceding one affects
+      while (end < view.size()) {  // up to a character that is independent of preceding ones
         const character c = character_at(view, end);
         if (c.code < 0 || begins_alone(c.code)) break;
         end += c.bytes;
@@ -49,18 +48,18 @@ class unicode_form {
     std::size_t begin, end;  // bytes of the text
   };
 
-  /// Characters that neither compose with the preceding character nor are reordered before it.
+  /// Neither composes with the preceding character nor moves before it.
   [[nodiscard]] static bool begins_alone(std::int32_t code) {
     if (code < 0x300) return true;
     if (combining_class(code) != 0) return false;
     const auto between = [&](std::int32_t first, std::int32_t last) { return code >= first && code <= last; };
-    // common scripts without characters that compose with the preceding one
+    // common scripts without such characters
     return between(0x370, 0x482) || between(0x48A, 0x52F) || between(0x5D0, 0x5EA) || between(0x620, 0x64A) || between(0x671, 0x6D3) ||
            between(0x904, 0x939) || between(0xE01, 0xE30) || between(0x1E00, 0x1FFF) || between(0x2010, 0x2BFF) ||
            between(0x3001, 0x3029) || between(0x3041, 0x3096) || between(0x30A1, 0x30FA) || between(0x4E00, 0x9FFF) ||
            between(0xAC00, 0xD7A3) || between(0xFF00, 0xFF9D) || between(0x1F300, 0x1FAFF);
   }
-  /// Common characters that are unchanged by the form: a fast path for most text.
+  /// Common unchanged characters: fast path.
   [[nodiscard]] bool stays(std::int32_t code) const {
     const auto between = [&](std::int32_t first, std::int32_t last) { return code >= first && code <= last; };
     if (between(0x4E00, 0x9FFF)) return true;
@@ -85,7 +84,7 @@ class unicode_form {
     write(view, begin, end, parts, rewriter);
   }
 
-  /// Sorts marks by combining class, stably.
+  /// By combining class, stably.
   static void put_in_order(std::vector<part>& parts) {
     for (auto begin = parts.begin(); begin != parts.end();) {
       if (begin->order == 0) {
@@ -98,11 +97,10 @@ class unicode_form {
     }
   }
 
-  /// Composes each mark with the last starter, unless a mark of the same or a higher class stands
-  /// between them.
+  /// Composes marks with the last starter, unless a mark of the same or a higher class is between.
   static void join(std::vector<part>& parts) {
     std::size_t kept = 0, starter = parts.size();
-    int last_order = -1;  // combining class of the character between the starter and the next part; -1: none
+    int last_order = -1;  // class of the character between starter and next part; -1: none
     for (const part p : parts) {
       if (starter < kept && (last_order < 0 || (last_order != 0 && last_order < p.order))) {
         const std::int32_t both = compose(parts[starter].code, p.code);
@@ -131,7 +129,7 @@ class unicode_form {
     rewriter.keep(begin);
     std::size_t until = begin;
     text.clear();
-    for (std::size_t i = 0; i < parts.size(); ++i) {  // parts with overlapping or reordered source bytes are replaced together
+    for (std::size_t i = 0; i < parts.size(); ++i) {  // parts with overlapping or reordered bytes are replaced together
       until = std::max(until, parts[i].end);
       append_character(text, parts[i].code);
       const bool apart = i + 1 == parts.size() || parts[i + 1].begin >= until;

@@ -1,4 +1,4 @@
-// Scripts of characters, for the pre-tokenizer UnicodeScripts. Component 'text'.
+// Scripts, for UnicodeScripts. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 
 namespace xtrain::detail {
 
-/// The number of a character's script; 0 for a negative code.
+/// Script number; 0 for a negative code.
 [[nodiscard]] inline std::int32_t script_of(std::int32_t code) {
-  static const std::vector<std::pair<std::int32_t, std::int32_t>> begins = [] {  // first character and script of every run
+  static const std::vector<std::pair<std::int32_t, std::int32_t>> begins = [] {  // first character and script of runs
     constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     std::vector<std::pair<std::int32_t, std::int32_t>> all;
     std::size_t at = 0;

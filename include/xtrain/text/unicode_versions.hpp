@@ -1,5 +1,4 @@
-// Unicode properties depend on Unicode's version, and libraries ship different versions. These tables make tokenization independent of
-// the versions of the libraries used here. Component 'text'.
+// Tables that make tokenization independent of Unicode versions of libraries. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 
 namespace xtrain::detail {
 
-/// Characters with a category since Unicode 15 or 16, which the tokenizers library's regular expressions know.
+/// Categories since Unicode 15 or 16, known to the tokenizers library's regular expressions.
 struct late_characters {
   std::int32_t first, last;
   char category[3];
@@ -44,8 +43,8 @@ inline constexpr late_characters characters_since_unicode_15[] = {
     {0x31350, 0x323AF, "Lo"},
 };
 
-/// Marks, punctuation and formats added after Unicode 8, or changed since: the tokenizers library's BERT steps (BertNormalizer,
-/// BertPreTokenizer, Punctuation, StripAccents) use tables of that time, which have no category for them.
+/// Marks, punctuation and formats added or changed after Unicode 8: without a category in the tokenizers library's BERT steps (BertNormalizer,
+/// BertPreTokenizer, Punctuation, StripAccents).
 struct code_range {
   std::int32_t first, last;
 };
@@ -71,7 +70,7 @@ inline constexpr code_range characters_since_unicode_9[] = {
     {0x1E5FF, 0x1E5FF}, {0x1E95E, 0x1E95F},
 };
 
-/// Marks of Unicode 9, which StripAccents knows but the BERT steps do not.
+/// Known to StripAccents, not to BERT steps.
 inline constexpr code_range marks_of_unicode_9[] = {
     {0x8D4, 0x8E1}, {0x1885, 0x1886}, {0x1DFB, 0x1DFB}, {0xA8C5, 0xA8C5}, {0xA9BD, 0xA9BD}, {0x1123E, 0x1123E}, {0x11438, 0x1143F},
     {0x11442, 0x11444}, {0x11446, 0x11446}, {0x11C30, 0x11C36}, {0x11C38, 0x11C3D}, {0x11C3F, 0x11C3F}, {0x11C92, 0x11CA7},
@@ -79,7 +78,7 @@ inline constexpr code_range marks_of_unicode_9[] = {
     {0x1E023, 0x1E024}, {0x1E026, 0x1E02A}, {0x1E944, 0x1E94A},
 };
 
-/// Uppercase letters since Unicode 15, and the offset to their lowercase.
+/// Uppercase letters since Unicode 15, with offset to lowercase.
 struct late_capitals {
   std::int32_t first, last, offset;
 };
@@ -88,13 +87,13 @@ inline constexpr late_capitals capitals_since_unicode_15[] = {
     {0xA7DA, 0xA7DA, 1}, {0xA7DC, 0xA7DC, 0x19B - 0xA7DC}, {0x10D50, 0x10D65, 32}, {0x16EA0, 0x16EB8, 27},
 };
 
-/// Characters with a decomposition since Unicode 10, which the library's normalization leaves unchanged.
+/// The library's normalization leaves these unchanged.
 inline constexpr code_range decompositions_since_unicode_10[] = {
     {0x32FF, 0x32FF}, {0xA7F2, 0xA7F4}, {0xAB69, 0xAB69}, {0x10781, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA},
     {0x11938, 0x11938}, {0x1E030, 0x1E06D}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
 };
 
-/// Marks since Unicode 10, which the library's normal forms leave where they stand.
+/// The library's normal forms do not move these.
 inline constexpr code_range marks_since_unicode_10[] = {
     {0x7FD, 0x7FD}, {0x897, 0x89F}, {0x8CA, 0x8D3}, {0x9FE, 0x9FE}, {0xC3C, 0xC3C}, {0xD3B, 0xD3C}, {0xEBA, 0xEBA}, {0x1715, 0x1715},
     {0x1ABF, 0x1ADD}, {0x1AE0, 0x1AEB}, {0x1DF6, 0x1DFA}, {0xA82C, 0xA82C}, {0x10D24, 0x10D27}, {0x10D69, 0x10D6D}, {0x10EAB, 0x10EAC},
@@ -105,14 +104,14 @@ inline constexpr code_range marks_since_unicode_10[] = {
     {0x1E6E6, 0x1E6E6}, {0x1E6EE, 0x1E6EF}, {0x1E6F5, 0x1E6F5},
 };
 
-/// The range of a sorted table that a character is in, or nothing.
+/// The range with a character, or null; the table is sorted.
 template <class Range, std::size_t Count>
 [[nodiscard]] const Range* range_of(const Range (&table)[Count], std::int32_t code) {
   const Range* at = std::upper_bound(table, table + Count, code, [](std::int32_t c, const Range& r) { return c < r.first; });
   return at != table && code <= (at - 1)->last ? at - 1 : nullptr;
 }
 
-/// The ranges of a category ("Nd") or of all categories with a prefix ("N"), as members of a regular expression's set.
+/// Ranges of a category ("Nd") or prefix ("N"), as members of a regular expression's set.
 [[nodiscard]] inline std::string late_members(std::string_view category) {
   constexpr std::string_view digits = "0123456789ABCDEF";
   std::string members;

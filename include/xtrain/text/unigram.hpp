@@ -1,5 +1,4 @@
-// The unigram language model: the most likely segmentation of a word into pieces.           [Kudo 2018]
-// Component 'text'.
+// Unigram language model: most likely segmentation of a word. [Kudo 2018] Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -23,9 +22,9 @@ namespace xtrain {
 
 /// Settings of a unigram model.
 struct unigram_options {
-  std::vector<std::pair<std::string, double>> pieces{};  ///< with log probabilities; the index is the token id
+  std::vector<std::pair<std::string, double>> pieces{};  ///< log probabilities; the index is the id
   token unknown = -1;                                    ///< negative: none
-  bool byte_fallback = false;                            ///< unknown characters become the tokens of their bytes, <0xNN>
+  bool byte_fallback = false;                            ///< unknown characters become byte tokens, <0xNN>
   std::string who = "tokenizer";
 };
 
@@ -48,8 +47,8 @@ class unigram final : public detail::word_model {
     for (unsigned byte = 0; byte < 256; ++byte) fallback_[byte] = o.byte_fallback ? vocabulary_.find(detail::byte_token_text(byte)) : -1;
   }
 
-  /// The best path to each byte is computed from those to earlier bytes. [Viterbi 1967]
-  ///   throws  data_error if a character is not a piece and the model has no unknown token
+  /// The best path to each byte from paths to earlier bytes. [Viterbi 1967]
+  ///   throws  data_error for a character that is no piece, without an unknown token
   void encode(std::string_view word, detail::word_scratch& scratch) const override {
     constexpr std::uint32_t unreached = std::numeric_limits<std::uint32_t>::max();
     auto& path = scratch.path;
@@ -82,7 +81,7 @@ class unigram final : public detail::word_model {
     return texts;
   }
 
-  /// From the end to the beginning; adjacent unknown pieces are merged into one.
+  /// Backwards; merges adjacent unknown pieces.
   void trace_back(std::string_view word, detail::word_scratch& scratch) const {
     const std::size_t first = scratch.tokens.size();
     const auto add = [&](token id, std::uint32_t begin, std::uint32_t end) { scratch.tokens.push_back({id, begin, end}); };

@@ -1,4 +1,4 @@
-// Maps tokens to texts, and texts to tokens.
+// Tokens to texts and back.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace xtrain::detail {
 
-/// Hashes bytes, eight at a time.
+/// Eight bytes at a time.
 [[nodiscard]] inline std::uint64_t hash_of(std::string_view text) {
   constexpr std::uint64_t odd = 0x9E3779B97F4A7C15U;
   std::uint64_t hash = text.size() * odd;
@@ -46,8 +46,8 @@ class vocabulary_table {
  public:
   static constexpr token largest = 1 << 24;
 
-  /// Texts and their tokens. A token cannot have two texts; a duplicate text maps to the later token.
-  ///   throws  config_error; also if token ids have gaps so large that a small file would need much memory
+  /// A token has one text; a duplicate text maps to the later token.
+  ///   throws  config_error; also for gaps in ids that would need much memory
   vocabulary_table(const std::vector<std::pair<std::string, token>>& all, std::string who) : who_(std::move(who)) {
     const std::size_t most = 65536 + 16 * all.size();
     std::size_t highest = 0, slots = 256;
@@ -65,14 +65,14 @@ class vocabulary_table {
 
   /// One more than the largest token.
   [[nodiscard]] std::size_t size() const { return texts_.size(); }
-  /// The text of a token; empty for an id that is not a token.
+  /// Empty for an unused id.
   [[nodiscard]] std::string_view text(token id) const {
     return has(id) ? std::string_view(texts_[static_cast<std::size_t>(id)].text) : std::string_view{};
   }
   [[nodiscard]] bool has(token id) const {
     return id >= 0 && static_cast<std::size_t>(id) < texts_.size() && texts_[static_cast<std::size_t>(id)].known;
   }
-  /// The token of a text; negative if there is none.
+  /// Negative: none.
   [[nodiscard]] token find(std::string_view text) const {
     for (std::size_t i = hash_of(text) & (slots_.size() - 1);; i = (i + 1) & (slots_.size() - 1)) {
       const token id = slots_[i];
@@ -103,7 +103,7 @@ class vocabulary_table {
 
   std::string who_;
   std::vector<entry> texts_;  // by token
-  std::vector<token> slots_;  // hash table by text; a power of two in size, at most half full
+  std::vector<token> slots_;  // hash table; size a power of two, at most half full
 };
 
 }  // namespace xtrain::detail

@@ -1,5 +1,4 @@
-// Splits text into words before merging: hand-written matchers for known patterns, PCRE2 for any other.
-// Component 'text'.
+// Splits text into words: known patterns by hand, others by PCRE2. Component 'text'.
 #pragma once
 
 #include <array>
@@ -18,7 +17,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// The character classes of the patterns above.
+/// Character classes of split patterns.
 enum class word_class : std::uint8_t { letter, number, space, sign };
 
 [[nodiscard]] inline word_class word_class_of(std::int32_t code) {
@@ -47,12 +46,12 @@ enum class word_class : std::uint8_t { letter, number, space, sign };
   }
 }
 
-/// The words of a text of whole characters, in order.
+/// Words of a text without partial characters.
 class word_walk {
  public:
   explicit word_walk(std::string_view text) : text_(text) {}
 
-  /// The end of the word that begins at `at`, by gpt2_pattern.
+  /// End of the word at `at`, by gpt2_pattern.
   [[nodiscard]] std::size_t gpt2_end(std::size_t at) const {
     const char first = text_[at];
     if (first == '\'')
@@ -62,7 +61,7 @@ class word_walk {
     return spaces_end(at, run_end(at, word_class::space));
   }
 
-  /// The same by cl100k_pattern, with at most `digits` digits in a word.
+  /// By cl100k_pattern, with at most `digits` digits.
   [[nodiscard]] std::size_t cl100k_end(std::size_t at, std::size_t digits) const {
     const char first = text_[at];
     if (first == '\'')
@@ -76,7 +75,7 @@ class word_walk {
       return end;
     }
     const std::size_t next = at + c.bytes;
-    if (first != '\r' && first != '\n' && next < text_.size()) {  // one non-letter character may begin a word
+    if (first != '\r' && first != '\n' && next < text_.size()) {  // a non-letter may begin a word
       const word_class following = class_at(next);
       if (following == word_class::letter) return run_end(next, following);
       if (first == ' ' && following == word_class::sign) return breaks_end(run_end(next, following));
@@ -111,13 +110,13 @@ class word_walk {
     while (at < text_.size() && (text_[at] == '\r' || text_[at] == '\n')) ++at;
     return at;
   }
-  /// Of the spaces [at, end) the last one belongs to the following word, if any.
+  /// The last of the spaces [at, end) belongs to a following word.
   [[nodiscard]] std::size_t spaces_end(std::size_t at, std::size_t end) const {
     if (end == text_.size()) return end;
     const std::size_t last = end - character_before(text_, end).bytes;
     return last > at ? last : end;
   }
-  /// The end of a contraction 's, 'd, 'm, 't, 'll, 've, 're at `at`; `at` itself if there is none.
+  /// End of 's, 'd, 'm, 't, 'll, 've, 're at `at`, or `at`.
   [[nodiscard]] std::size_t contraction_end(std::size_t at, bool any_case) const {
     const auto letter = [&](std::size_t i) {
       if (i >= text_.size()) return '\0';
@@ -126,7 +125,7 @@ class word_walk {
     };
     const char one = letter(at + 1);
     if (one == 's' || one == 'd' || one == 'm' || one == 't') return at + 2;
-    if (any_case && text_.substr(at + 1, 2) == "\xC5\xBF") return at + 3;  // the long s: Unicode folds it to s
+    if (any_case && text_.substr(at + 1, 2) == "\xC5\xBF") return at + 3;  // the long s folds to s
     const char two = letter(at + 2);
     if ((one == 'l' && two == 'l') || (one == 'v' && two == 'e') || (one == 'r' && two == 'e')) return at + 3;
     return at;
@@ -135,10 +134,10 @@ class word_walk {
   std::string_view text_;
 };
 
-/// Splits text into the matches of a pattern and the text between them.
+/// Splits text into matches and text between.
 class word_cutter {
  public:
-  /// throws config_error if the pattern is invalid
+  /// throws config_error for an invalid pattern
   explicit word_cutter(const std::string& pattern, const std::string& who) : kind_(kind_of(pattern)) {
     if (kind_ == kind::any) pattern_ = std::make_unique<word_pattern>(pattern, who);
   }
@@ -160,7 +159,7 @@ class word_cutter {
  private:
   enum class kind : std::uint8_t { any, gpt2, cl100k, qwen };
 
-  /// Files spell the same patterns in several ways.
+  /// Files spell equal patterns differently.
   [[nodiscard]] static kind kind_of(std::string_view pattern) {
     constexpr std::string_view gpt2_spelled = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
     if (pattern == gpt2_pattern || pattern == gpt2_spelled) return kind::gpt2;

@@ -1,4 +1,4 @@
-// The model that turns a word into tokens, and a cache of encoded words.
+// Words to tokens, with a cache.
 #pragma once
 
 #include <array>
@@ -17,20 +17,20 @@
 
 namespace xtrain::detail {
 
-/// A token and the bytes of its word that it covers.
+/// A token and its bytes in the word.
 struct word_token {
   token id = 0;
   std::uint32_t begin = 0, end = 0;
 };
 
-/// The best segmentation of a text up to a byte: its score and last piece.
+/// Best segmentation up to a byte: score, last piece.
 struct path_step {
   double score = 0.0;
   token id = -1;
   std::uint32_t begin = 0;
 };
 
-/// A model's scratch memory, reused from word to word.
+/// Scratch memory of a model.
 struct word_scratch {
   std::vector<word_token> tokens;
   std::vector<token> ids;
@@ -38,31 +38,30 @@ struct word_scratch {
   std::vector<std::uint64_t> heap;
   std::vector<path_step> path;
   std::string text;
-  std::vector<std::uint32_t> origins;  // of the bytes of `text`
+  std::vector<std::uint32_t> origins;  // per byte of `text`
   std::vector<word_token> pieces;      // of `text`
 };
 
-/// Encodes words: pieces of text that no token crosses.
+/// Encodes words: no token crosses their ends.
 class word_model {
  public:
   virtual ~word_model() = default;
-  /// Appends the word's tokens to scratch.tokens.
+  /// Appends to scratch.tokens.
   virtual void encode(std::string_view word, word_scratch& scratch) const = 0;
   [[nodiscard]] virtual const vocabulary_table& vocabulary() const = 0;
-  /// Where the part of a long word that begins at `begin` may end, so that its tokens do not depend on what follows.
+  /// Where a part of a long word may end: its tokens do not depend on the rest.
   [[nodiscard]] virtual std::size_t part_end(std::string_view word, std::size_t begin) const {
     (void)begin;
     return word.size();
   }
 };
 
-/// Cache of encoded words: a table of fixed size; a new word replaces an old one in its slot.
+/// Fixed size; a new word replaces the old in its slot.
 class word_memory {
  public:
   word_memory() : slots_(count) {}
 
-  /// Appends the tokens of a word.
-  ///   emit(token, begin, end)  called for each, with its bytes in the word
+  /// emit(token, begin, end) with bytes in the word.
   template <class Emit>
   void encode(const word_model& model, std::string_view word, Emit&& emit) {
     if (word.size() > longest) {
@@ -86,7 +85,7 @@ class word_memory {
       begin = s.ends[i];
     }
   }
-  /// Scratch memory for words that are not cached.
+  /// For words that are not cached.
   [[nodiscard]] word_scratch& scratch() { return scratch_; }
 
  private:
@@ -100,7 +99,7 @@ class word_memory {
     std::array<token, max_tokens> ids{};
   };
 
-  /// Caches words of few tokens that follow one another without gaps.
+  /// Caches words of few adjacent tokens.
   bool remember(slot& s, std::string_view word) {
     if (scratch_.tokens.size() > max_tokens) return false;
     std::uint32_t end = 0;
@@ -122,7 +121,7 @@ class word_memory {
   word_scratch scratch_;
 };
 
-/// Word caches, each lent to one thread at a time: as many as threads ever encoded at once.
+/// A cache per thread at a time; as many as concurrent threads.
 class word_memories {
  public:
   class lent {

@@ -1,4 +1,4 @@
-// Regular expressions by PCRE2, for splitting text; the only header that uses it. Component 'text'.
+// Regular expressions by PCRE2; the only header with it. Component 'text'.
 #pragma once
 
 #if !__has_include(<pcre2.h>)
@@ -23,8 +23,8 @@
 
 namespace xtrain::detail {
 
-/// Parses the braced property at `at` (after the p) of `pattern` and advances `at`: its name, and whether it is negated (\p{^N}).
-///   returns  an empty name if there is no property
+/// Parses the braced property at `at` (after p) and advances `at`: name, and whether negated (\p{^N}).
+///   returns  an empty name: no property
 [[nodiscard]] inline std::pair<std::string_view, bool> property_at(std::string_view pattern, std::size_t& at) {
   if (at >= pattern.size()) return {};
   if (pattern[at] != '{') return {pattern.substr(at++, 1), false};
@@ -37,7 +37,7 @@ namespace xtrain::detail {
   return {name, negated};
 }
 
-/// Whether a property is the name of a script in PCRE2.
+/// A script in PCRE2.
 [[nodiscard]] inline bool is_script(std::string_view name) {
   for (const std::string_view one : {"Arabic", "Armenian", "Bengali", "Bopomofo", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek", "Gujarati",
                                      "Gurmukhi", "Hangul", "Hebrew", "Hiragana", "Kannada", "Katakana", "Khmer", "Lao", "Latin", "Malayalam",
@@ -46,8 +46,8 @@ namespace xtrain::detail {
   return false;
 }
 
-/// Translates patterns, which tokenizer files write for Oniguruma, where PCRE2 gives the same syntax another meaning.
-///   throws  config_error for what PCRE2 does not express, or not in the same way: negated sets in sets, intersections of sets, \X
+/// Translates Oniguruma syntax that PCRE2 reads differently.
+///   throws  config_error for what PCRE2 lacks or does differently: negated sets in sets, intersections, \X
 [[nodiscard]] inline std::string pattern_for_pcre2(std::string_view pattern, const std::string& who) {
   constexpr std::string_view space = R"(\t-\r\x{85}\p{Z})";
   static const std::string word_in_set = late_members("L") + late_members("M") + late_members("Nd") + late_members("Nl") + late_members("Pc") +
@@ -59,19 +59,18 @@ namespace xtrain::detail {
   static const std::string digit = "\\p{Nd}" + late_members("Nd");
   std::string result;
   bool in_set = false, set_is_negated = false;
-  std::size_t depth = 0;          // of sets inside that set: a union, so that their brackets are left out
-  enum class place { begins, behind_character, in_range, behind_range, behind_class, behind_set } here = place::begins;  // in that set
-  std::size_t members_begin = 0;  // in the result, of the set that is being read
-  std::vector<std::string> but;   // members of that set: all characters but these
-  std::vector<std::size_t> options{0};  // of every open group, and of the pattern: groups that isolated options, as (?i), have opened in it
+  std::size_t depth = 0;          // of nested sets: a union, without brackets
+  enum class place { begins, behind_character, in_range, behind_range, behind_class, behind_set } here = place::begins;  // in the set
+  std::size_t members_begin = 0;  // in the result, of the set
+  std::vector<std::string> but;   // members: all characters but these
+  std::vector<std::size_t> options{0};  // per open group and the pattern: groups opened by isolated options, as (?i)
   const auto close_set = [&] {
     in_set = false;
-    // first in a set these would negate it, or be read as [.x.], [:x:] or [=x=]
+    // at the front these would negate the set, or be read as [.x.], [:x:], [=x=]
     if (result.size() > members_begin && std::string_view("^.:=").find(result[members_begin]) != std::string_view::npos) result.insert(members_begin, 1, '\\');
     result += ']';
     if (but.empty()) return;
-    // a union with complements, which a set of PCRE2 cannot have: one of the alternatives, or none of them; atomic, since each takes
-    // one character and trying the others for it again only costs time
+    // a union with complements is no set in PCRE2: alternatives; atomic, as each takes one character and retrying only costs time
     const std::string members = result.substr(members_begin, result.size() - 1 - members_begin);
     result.resize(members_begin - (set_is_negated ? 2 : 1));
     result += set_is_negated ? "(?:" : "(?>";
@@ -83,7 +82,7 @@ namespace xtrain::detail {
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     const place was = here;
-    if ((c & 0xC0) != 0x80) here = was == place::in_range ? place::behind_range : place::behind_character;  // a character has several bytes
+    if ((c & 0xC0) != 0x80) here = was == place::in_range ? place::behind_range : place::behind_character;  // a character of several bytes
     if (c == '\\' && i + 1 < pattern.size()) {
       const char name = pattern[++i];
       const char small = static_cast<char>(name | 0x20);
@@ -108,7 +107,7 @@ namespace xtrain::detail {
       if (small == 'p') {
         std::size_t behind = i + 1;
         const auto [called, other_way] = property_at(pattern, behind);
-        // a category plus recent characters; `sc:` is the script itself, without script extensions
+        // a category plus recent characters; `sc:`: without script extensions
         if (called.size() == 1 || called.size() == 2) property = concat("\\p{", called, "}") + late_members(called);
         else if (called == "Han") property = R"(\p{sc:Han}\x{2B739}\x{2EBF0}-\x{2EE5D}\x{31350}-\x{323AF})";
         else if (is_script(called)) property = concat("\\p{sc:", called, "}");
@@ -186,7 +185,7 @@ namespace xtrain::detail {
         const std::string_view interval = pattern.substr(i + 1, end - i - 1), behind = pattern.substr(end + 1, 1);
         const std::size_t comma = interval.find(',');
         const std::string least = comma == 0 ? "0" : std::string(interval.substr(0, comma));
-        // a + repeats the interval, where PCRE2 would not give back what it took; a ? makes {n} optional
+        // + repeats the interval, where PCRE2 is possessive; ? makes {n} optional
         const bool repeats = behind == "+";
         require<config_error>((!repeats || least == "0" || least == "1" || interval.back() == ',') && (behind != "?" || comma != std::string_view::npos), who,
                               ": the pattern must have no {", interval, "}", behind, "; given '", pattern, "'");
@@ -194,7 +193,7 @@ namespace xtrain::detail {
         i = repeats ? end + 1 : end;
         continue;
       }
-    } else if (pattern.substr(i, 3) == "(?#") {  // a comment, where \) does not end it
+    } else if (pattern.substr(i, 3) == "(?#") {  // a comment; \) does not end it
       for (i += 3; i < pattern.size() && pattern[i] != ')'; ++i)
         if (pattern[i] == '\\') ++i;
       result += i < pattern.size() ? "(?#)" : "(?#";
@@ -203,7 +202,7 @@ namespace xtrain::detail {
       const std::size_t end = pattern.find_first_not_of("imsx-", i + 2);
       require<config_error>(pattern.substr(i + 2, end == std::string_view::npos ? end : end - i - 2).find('m') == std::string_view::npos, who,
                             ": the pattern must have no option m; given '", pattern, "'");
-      if (end != std::string_view::npos && end > i + 2 && pattern[end] == ')') {  // a(?i)b|c is a(?i:b|c), where PCRE2 reads (?:a(?i)b)|(?i)c
+      if (end != std::string_view::npos && end > i + 2 && pattern[end] == ')') {  // a(?i)b|c is a(?i:b|c); PCRE2 reads (?:a(?i)b)|(?i)c
         result += concat(pattern.substr(i, end - i), ":");
         ++options.back();
         i = end;
@@ -222,10 +221,10 @@ namespace xtrain::detail {
   return result;
 }
 
-/// Finds a pattern in text. Bytes that are not UTF-8 match nothing.
+/// Bytes that are not UTF-8 match nothing.
 class word_pattern {
  public:
-  /// throws config_error if the pattern is invalid
+  /// throws config_error for an invalid pattern
   explicit word_pattern(const std::string& pattern, const std::string& who = "tokenizer") : who_(who) {
     const std::string translated = pattern_for_pcre2(pattern, who);
     int problem = 0;
@@ -237,12 +236,11 @@ class word_pattern {
                                 &where, context.get()));
     require<config_error>(code_ != nullptr, who, ": the pattern that cuts words must be a regular expression; '", pattern,
                           "' is not, at position ", where);
-    ::pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // if it fails, matching is only slower
+    ::pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // on failure matching is slower
   }
 
-  /// Calls visit(begin, end, matches) for every match and every range between matches: together they cover the text. A match
-  /// may be empty, but not directly after another.
-  ///   throws  data_error if matching exceeds its limits
+  /// visit(begin, end, matches) for matches and ranges between, which cover the text. A match may be empty, but not directly after another.
+  ///   throws  data_error if limits are exceeded
   void for_each_match(std::string_view text, const part_visitor& visit) const {
     const std::unique_ptr<pcre2_match_data, deleter> match(::pcre2_match_data_create_from_pattern(code_.get(), nullptr));
     const std::unique_ptr<pcre2_match_context, deleter> limits(::pcre2_match_context_create(nullptr));
@@ -254,13 +252,13 @@ class word_pattern {
     std::size_t covered = 0, at = 0, last_end = std::string_view::npos;
     while (at <= text.size()) {
       int found = search(at, 0);
-      if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(at, PCRE2_NO_JIT);  // slower, but with room for long matches
+      if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(at, PCRE2_NO_JIT);  // slower, with room for long matches
       if (found == PCRE2_ERROR_NOMATCH) break;
       require<data_error>(found >= 0, who_, ": the pattern must match within the library's limits; it gave up at byte ", at,
                           " of a text of ", text.size(), " (PCRE2 error ", found, ")");
       const PCRE2_SIZE* place = ::pcre2_get_ovector_pointer(match.get());
       const std::size_t begin = place[0] > covered ? place[0] : covered, end = place[1] > begin ? place[1] : begin;
-      if (begin == end && end == last_end) {  // search again one character further on
+      if (begin == end && end == last_end) {  // one character further
         at += at < text.size() ? character_at(text, at).bytes : 1;
         continue;
       }

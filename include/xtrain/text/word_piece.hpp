@@ -1,5 +1,4 @@
-// WordPiece: greedy longest match first, as in BERT; and word-level models.           [Schuster & Nakajima 2012]
-// Component 'text'.
+// WordPiece: greedy longest match, as BERT; and word-level models. [Schuster & Nakajima 2012] Component 'text'.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +19,8 @@ namespace xtrain {
 struct word_piece_options {
   std::vector<std::pair<std::string, token>> vocabulary{};
   std::string unknown = "[UNK]";
-  std::string continuing_prefix = "##";  ///< of pieces that do not begin a word
-  std::size_t longest_word = 100;        ///< in characters; a longer word is unknown
+  std::string continuing_prefix = "##";  ///< of pieces after a word's first
+  std::size_t longest_word = 100;        ///< characters; longer words are unknown
   std::string who = "tokenizer";
 };
 
@@ -39,7 +38,7 @@ class word_piece final : public detail::word_model {
     inside_ = detail::byte_trie(std::move(inside), o.who);
   }
 
-  ///   throws  data_error if a word is unknown and the vocabulary has no unknown token
+  /// throws data_error for an unknown word without an unknown token
   void encode(std::string_view word, detail::word_scratch& scratch) const override {
     const std::size_t before = scratch.tokens.size();
     std::size_t characters = 0;
@@ -71,13 +70,13 @@ class word_piece final : public detail::word_model {
   std::string who_;
 };
 
-/// Each word is one token if it is in the vocabulary, else the unknown token.
+/// A word is a token, or unknown.
 class word_level final : public detail::word_model {
  public:
   explicit word_level(const word_piece_options& o) : vocabulary_(o.vocabulary, o.who), unknown_(vocabulary_.find(o.unknown)), who_(o.who) {
     require<config_error>(!o.vocabulary.empty(), o.who, ": the vocabulary must have tokens; it is empty");
   }
-  ///   throws  data_error if a word is unknown and the vocabulary has no unknown token
+  /// throws data_error for an unknown word without an unknown token
   void encode(std::string_view word, detail::word_scratch& scratch) const override {
     token id = vocabulary_.find(word);
     if (id < 0) id = unknown_;

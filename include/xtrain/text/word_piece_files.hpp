@@ -1,4 +1,4 @@
-// BERT's vocab.txt: one token per line. Component 'text'.
+// BERT's vocab.txt: a token per line. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// BERT's steps around a WordPiece model: [CLS] text [SEP], or [CLS] text [SEP] second [SEP].
+/// BERT's steps: [CLS] text [SEP], or [CLS] text [SEP] second [SEP].
 [[nodiscard]] inline json bert_settings(bool lowercase, const json& strips_accents, bool ideographs, token begin, token end) {
   const std::string around = concat(
       R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
@@ -42,8 +42,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Loads a vocab.txt. do_lower_case, strip_accents and tokenize_chinese_chars of tokenizer_config.json count; a missing do_lower_case is true. Without a file
-/// that names a class, text is lowercased if no token other than those in brackets has an uppercase letter.
+/// Loads a vocab.txt with do_lower_case (default true), strip_accents and tokenize_chinese_chars of tokenizer_config.json. Without a class in files, text is
+/// lowercased if only tokens in brackets have uppercase letters.
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_word_piece(const std::string& path) {
   const mapped_file file(path);
