@@ -9,12 +9,12 @@
 
 namespace xtrain {
 
-/// Losses, learning rates and gradient norms of every step; as_xtensor(history.losses()) is an xtensor expression.
+/// Values of every step; as_xtensor(history.losses()) is an xtensor expression.
 class history final : public observer {
  public:
   using observer::on;
   void on(const run_began& run) override {
-    const std::size_t steps = run.max_steps > run.first_step ? run.max_steps - run.first_step : 0;  // none: the run was resumed behind its end
+    const std::size_t steps = run.max_steps > run.first_step ? run.max_steps - run.first_step : 0;  // 0: resumed after its end
     for (std::vector<double>* values : {&losses_, &rates_, &norms_}) values->reserve(values->size() + steps);
   }
   void on(const step_done& done) override {

@@ -1,4 +1,4 @@
-// A progress line in a terminal; writes nothing if the output is not a terminal.
+// A progress line in a terminal.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Measures a rank's step times until the first rank collects them.
+// Measures a rank's step times until the first rank gathers them.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace xtrain::detail {
 
 class rank_stopwatch {
  public:
-  /// What ranks send to the first one: seconds and waiting time of a step, its tokens, peak memory so far.
+  /// Seconds and waiting time of a step, its tokens, peak memory so far.
   using figures = std::array<double, 4>;
 
   void begin() {
     began_ = clock::now();
     waited_ = time_waited();
   }
-  /// The end of a step; observers' time is not included.
+  /// Ends a step; observers' time is not included.
   void end(std::size_t tokens) {
     seconds_ += clock::now() - began_;
     waiting_ += time_waited() - waited_;

@@ -40,8 +40,7 @@ void append_text(std::string& to, unsigned field, std::string_view text);
 /// Writes "events.out.tfevents.<time>.<host>.<process>.0" into an existing folder.
 class tensorboard_record final : public observer {
  public:
-  ///   report  given what is wrong when the file cannot be written any more, e.g. because the disk is full: the run goes on, and the record ends there.
-  ///           None: it is a file_error, which ends the run
+  ///   report  gets a write error, such as a full disk: the run continues, the record ends. Empty: file_error ends the run
   ///   throws  file_error when the folder cannot be written to
   explicit tensorboard_record(const std::string& folder, std::function<void(const std::string&)> report = {});
 
@@ -64,7 +63,7 @@ class tensorboard_record final : public observer {
   };
   std::string path_;
   std::function<void(const std::string&)> report_;
-  std::unique_ptr<std::FILE, closer> file_;  // none: it could not be written
+  std::unique_ptr<std::FILE, closer> file_;  // null after a write error
   std::string event_, value_, summary_, record_;  // members, so that a step allocates nothing
 };
 
