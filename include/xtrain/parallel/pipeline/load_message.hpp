@@ -1,4 +1,4 @@
-// Load statistics of balanced experts in flight from stage to stage: the load-balancing loss covers all layers together.
+// Load statistics of balanced experts, sent from stage to stage: the load-balancing loss covers all layers together.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace xtrain {
 
-/// Forward: the token count of each expert in the layers so far, and their probabilities. Backward: the last stage's gradient of each
-/// expert's probability, over all layers. These few values are sent from host memory, in the order of the stream.
+/// Forward: each expert's token count and probabilities in the layers so far. Backward: the last stage's gradient of each expert's probability, over all
+/// layers. Sent from host memory, in the order of the stream.
 template <class Device, class T>
 class load_message {
  public:
@@ -88,7 +88,6 @@ class load_message {
         on, [&between, to, flight = in_flight_, all = numbers_.values] { *flight = between.begin_send(to, std::span<const double>(all)); },
         numbers_.memory);
   }
-  /// Receives as many values as the other stage sends.
   void receive(stream& on, group& between, std::size_t from, std::size_t numbers) {
     numbers_ = staging_.template take<double>(on, 0, numbers);
     in_flight_ = std::make_shared<pending_message>();

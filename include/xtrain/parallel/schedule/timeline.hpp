@@ -9,8 +9,8 @@
 
 namespace xtrain {
 
-/// start, end   since the beginning of the step, in seconds or any other unit. A buffered send ends when its message arrives; a receive
-///                lasts from when the rank is ready for it until the message is there.
+/// start, end   since the beginning of the step, in any unit. A buffered send ends when its message arrives; a receive begins when the rank is
+///                ready for it.
 struct timed_action {
   pipeline_action action;
   double start = 0, end = 0;
@@ -28,7 +28,7 @@ struct pipeline_timeline {
     return last;
   }
 
-  /// The time a rank spends in forwards and backwards.
+  /// The time of a rank's forwards and backwards.
   [[nodiscard]] double work_time(std::size_t rank) const {
     double sum = 0;
     for (const timed_action& timed : ranks[rank])
@@ -36,13 +36,13 @@ struct pipeline_timeline {
     return sum;
   }
 
-  /// The fraction of the step in which a rank is idle (the bubble).
+  /// The idle fraction of a rank's step (the bubble).
   [[nodiscard]] double bubble(std::size_t rank) const {
     const double step = step_time();
     return step > 0 ? 1 - work_time(rank) / step : 0;
   }
 
-  /// The same over all ranks together.
+  /// Over all ranks.
   [[nodiscard]] double bubble() const {
     double work = 0;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) work += work_time(rank);
