@@ -1,4 +1,4 @@
-// What the parts of the translation of a pretraining script have: its flags, and the run that they become.
+// Shared by the parts of the translation of a pretraining script: flags and run.
 #pragma once
 
 #include <string>

@@ -26,7 +26,6 @@
 
 namespace xtrain::detail {
 
-/// Translates a pretraining script's flags, part by part.
 class megatron_pretraining {
  public:
   megatron_pretraining(megatron_arguments& flags, const megatron_script& script, bool by_deepspeed)
