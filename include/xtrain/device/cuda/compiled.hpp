@@ -1,5 +1,5 @@
-// Kernels compiled by nvcc, in a library: the program that launches them is compiled by any C++ compiler. The CMake function xtrain_add_cuda_kernels
-// builds the library and defines XTRAIN_CUDA_KERNELS for targets that link it. nvcc itself reads this header too.
+// Kernels compiled by nvcc, in a library: any C++ compiler compiles the program that launches them. The CMake function xtrain_add_cuda_kernels builds the
+// library and defines XTRAIN_CUDA_KERNELS for targets that link it. nvcc also reads this header.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class cuda_stream;
 
 namespace cuda_kernels {
 
-/// Declared here for every listed kernel; launch.cuh defines it, for the library's cmake/cuda_kernels.cu or for a program in one .cu file.
+/// Declared here for every listed kernel; launch.cuh defines it, in the library's cmake/cuda_kernels.cu or in a program of one .cu file.
 template <class Kernel>
 struct compiled {
   static void run(cuda_stream& stream, const Kernel& kernel, scratch_span<cuda_memory> scratch);
