@@ -394,7 +394,7 @@ class cuda_stream {
     host_functions_->queue(raw_, std::function<void()>(std::move(f)), number);
   }
 
-  /// Pinned: 1 after a host function of this stream, or of a stream that it has waited for, has thrown. GPU work after the mark runs with invalid inputs.
+  /// Pinned: 1 after a host function of this stream, or of a stream that it has waited for, has thrown. Later GPU work finds the 1.
   [[nodiscard]] const double* host_failure() const { return problem_->failure(); }
 
   /// Another library queues work on raw() next.
