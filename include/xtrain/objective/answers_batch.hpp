@@ -1,4 +1,3 @@
-// Checks of batches of generated answers, for reinforcement learning.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,3 @@
-// What an objective is: a policy, its config, the number of losses of a batch, and what a head computes.
 #pragma once
 
 #include <array>
@@ -18,7 +17,7 @@ namespace xtrain {
 /// Maximum batch sizes.
 struct objective_sizes {
   std::size_t num_tokens = 0;     ///< of a micro-batch, on this rank
-  std::size_t sequences = 0;      ///< of a micro-batch
+  std::size_t sequences = 0;
   std::size_t micro_batches = 1;  ///< of a step
 };
 
@@ -69,7 +68,6 @@ concept objective_names_its_statistics = requires {
   { O::statistics.size() } -> std::convertible_to<std::size_t>;
 };
 
-/// hooks: the optional members.
 template <class O>
 concept objective_lists_its_hooks = policy_lists_its_hooks<O>;
 
@@ -154,7 +152,6 @@ consteval bool objective_hooks_are_members() {
   static_assert(O::statistics.size() <= kernel::max_statistics, "xtrain recipe: the objective must have at most four statistics; see objective/README.md");
   return true;
 }
-/// The check that needs the model.
 template <class O, class Model>
 consteval bool objective_checks_this_model() {
   static_assert(has_hook<O, hook::require_model> == clause::objective_checks_models<O, Model>,

@@ -1,4 +1,3 @@
-// Knowledge distillation: a student learns a teacher's distribution over the vocabulary.
 #pragma once
 
 #include <algorithm>
@@ -112,7 +111,7 @@ struct distillation {
         if (teacher_ != nullptr) teacher_->begin(stream, batch, micro_batch);
         return;
       }
-      if (batch.teacher_tokens.empty()) return;  // a dry run
+      if (batch.teacher_tokens.empty()) return;
       const std::size_t n = batch.teacher_tokens.size(), slot = staged_++ % (2 * micro_batches_) * values_;
       const auto ids = staged_ids_.template as<token>().subspan(slot, n);
       const auto log_probs = staged_log_probs_.template as<accumulate>().subspan(slot, n);

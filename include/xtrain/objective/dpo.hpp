@@ -1,4 +1,4 @@
-// Direct preference optimization: pairs of a chosen and a rejected answer, without a reward model.
+// Direct preference optimization.
 #pragma once
 
 #include <array>
@@ -56,7 +56,6 @@ struct dpo {
 
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return count_groups(batch, group_size); }
-  /// throws data_error when sequences are not pairs
   static void require_batch(const config& settings, const batch_view& batch) {
     require_config(settings);
     require_pairs(name, "chosen and rejected in turn", batch);

@@ -1,4 +1,4 @@
-// Group relative policy optimization: generated answers with advantages from their rewards.
+// Group relative policy optimization.
 #pragma once
 
 #include <algorithm>
@@ -103,10 +103,9 @@ struct grpo {
       p.internal.objective = this;
       p.internal.micro_batch = micro_batch;
     }
-    /// Queues copies of a micro-batch's advantages and log-probabilities, before its pass.
     template <class Stream>
     void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
-      if (batch.advantages.empty()) return;  // a dry run
+      if (batch.advantages.empty()) return;
       advantages_.upload(stream, batch.advantages, micro_batch * sequences_);
       has_old_[micro_batch] = !batch.old_log_probs.empty();
       if (has_old_[micro_batch]) old_.upload(stream, batch.old_log_probs, micro_batch * num_tokens_);

@@ -43,7 +43,7 @@ struct kto {
 
   struct config {
     kto_kind kind = kto_kind::kto;
-    double beta = 0.1;  ///< strength of the pull to the reference model
+    double beta = 0.1;
     double desirable_weight = 1.0, undesirable_weight = 1.0;
 
     template <class Self, class Visit>

@@ -29,7 +29,6 @@ class log_prob_source {
   [[nodiscard]] virtual channel_origin channels() const { return {}; }
   /// Memory, for the plan of the run.
   [[nodiscard]] virtual planned_memory plan() const { return {}; }
-  /// For references to this object.
   [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
 
  private:
@@ -48,7 +47,6 @@ concept source_has_a_plan = requires(const Source& source) {
 
 namespace detail {
 
-/// Empty for a source without a plan().
 template <class Source>
 [[nodiscard]] planned_memory plan_of([[maybe_unused]] const Source& source) {
   if constexpr (clause::source_has_a_plan<Source>) return source.plan();

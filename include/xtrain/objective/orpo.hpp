@@ -1,4 +1,4 @@
-// Odds ratio preference optimization: supervised fine-tuning and preferences at once, without a reference model.
+// Odds ratio preference optimization: no reference model.
 #pragma once
 
 #include <array>

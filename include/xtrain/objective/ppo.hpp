@@ -1,4 +1,4 @@
-// Proximal policy optimization, the policy: generated answers with an advantage per token.
+// Proximal policy optimization, the policy.
 #pragma once
 
 #include <algorithm>
@@ -81,7 +81,7 @@ struct ppo {
     }
     template <class Stream>
     void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
-      if (batch.advantages.empty()) return;  // a dry run
+      if (batch.advantages.empty()) return;
       advantages_.upload(stream, batch.advantages, micro_batch * num_tokens_);
       old_.upload(stream, batch.old_log_probs, micro_batch * num_tokens_);
     }

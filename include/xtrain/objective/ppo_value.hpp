@@ -1,4 +1,4 @@
-// Proximal policy optimization, the value function: a score per token that predicts future rewards.
+// Proximal policy optimization, the value function.
 #pragma once
 
 #include <algorithm>

@@ -93,7 +93,6 @@ struct reward {
       p.internal.objective = this;
       p.internal.micro_batch = micro_batch;
     }
-    /// Queues the copy of a micro-batch's scored tokens, before its pass.
     template <class Stream>
     void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
       if (is_dry_run_) return;

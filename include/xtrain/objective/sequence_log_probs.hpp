@@ -1,4 +1,3 @@
-// Log-probabilities of whole sequences, from a pass without gradients.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +35,6 @@ class log_prob_collector final : public pass_objective<Recipe> {
   ///   temperature   divides logits
   explicit log_prob_collector(double temperature = 1.0) : temperature_(temperature) {}
 
-  /// Destination of the next batch.
   void write_to(vector_view<double, memory> logp_b, vector_view<double, memory> count_b) {
     logp_b_ = logp_b;
     count_b_ = count_b;

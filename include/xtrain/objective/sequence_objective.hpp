@@ -1,4 +1,3 @@
-// Shared by objectives over whole sequences: a loss per group of sequences, from their log-probabilities.
 #pragma once
 
 #include <algorithm>
@@ -102,10 +101,9 @@ class sequence_objective final : public pass_objective<Recipe> {
   [[nodiscard]] vector_view<double, memory> reference_b(std::size_t micro_batch, std::size_t b) const requires has_hook<Objective, hook::reference_b> {
     return reference_of(micro_batch, b);
   }
-  /// Queues the copy of a micro-batch's labels, before its pass.
   template <class Stream>
   void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) requires has_labels {
-    if (batch.labels.empty()) return;  // a dry run
+    if (batch.labels.empty()) return;
     const auto staged = staged_labels_.template as<token>().subspan(staged_++ % (2 * micro_batches_) * sequences_, batch.b);
     std::copy(batch.labels.begin(), batch.labels.end(), staged.begin());
     copy_to_device(stream, labels_.template as<token>().subspan(micro_batch * sequences_, batch.b), staged);

@@ -1,4 +1,4 @@
-// Simple preference optimization: pairs of a chosen and a rejected answer by their mean log-probabilities, without a reference model.
+// Simple preference optimization: no reference model.
 #pragma once
 
 #include <array>

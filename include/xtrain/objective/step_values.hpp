@@ -1,4 +1,3 @@
-// Per-step numbers that an objective needs on the device, besides tokens and targets.
 #pragma once
 
 #include <algorithm>

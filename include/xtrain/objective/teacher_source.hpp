@@ -30,7 +30,6 @@ class teacher_source {
   [[nodiscard]] virtual channel_origin channels() const { return {}; }
   /// Memory, for the plan of the run.
   [[nodiscard]] virtual planned_memory plan() const { return {}; }
-  /// For references to this object.
   [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
 
  private:

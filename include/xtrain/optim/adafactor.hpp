@@ -145,13 +145,11 @@ struct adafactor {
               .count = entry.is_here ? n : 0};
     }
 
-    /// Σ w² of a piece, with scale_parameter.
     void weight_squares(execution<Device>& on, const store_type& store, const decay_run& run, device_span<double, memory> to) const {
       if (!settings_.scale_parameter || run.size() == 0) return;
       if constexpr (has_master_copy<Precision>) ops::sum_of_squares(on, master_.of(run), to);
       else ops::sum_of_squares(on, store.values_of(run), to);
     }
-    /// The kernel for elements offset … offset + n - 1 of a piece.
     [[nodiscard]] adafactor_kernel kernel_of(const store_type& store, const optimizer_step<Device>& how, const decay_run& run,
                                              const entry_type& entry, std::size_t offset, std::size_t n, device_span<double, memory> squares_2) const {
       adafactor_kernel kernel{.n = n,
@@ -246,7 +244,7 @@ struct adafactor {
                      const parameter_piece& piece, const entry_type& entry) {
       const decay_run& run = piece.run;
       const typename arena<Device>::scope scope(on.workspace);
-      const auto squares = on.workspace.template take<double>(2);  // Σ w², Σ u²
+      const auto squares = on.workspace.template take<double>(2);
       const auto v = v_.template as<factor>().subspan(begin_[piece.entry], run.size());
       fill_zero(on.stream, squares);
       weight_squares(on, store, run, squares.subspan(0, 1));

@@ -1,4 +1,3 @@
-// The corrections of Adam's moments, in device memory.
 #pragma once
 
 #include <xtrain/ops/optimizer.hpp>

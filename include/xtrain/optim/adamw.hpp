@@ -74,7 +74,6 @@ struct adamw {
       }
     }
 
-    /// Arrays of a checkpoint.
     template <class Visit>
     void visit(Visit&& visit) const {
       if constexpr (has_master_copy<Precision>) visit("master", master_.span());

@@ -135,7 +135,6 @@ struct adamw_8bit {
    private:
     static constexpr std::uint32_t rounding_site = 0xffff0000U;
 
-    /// This rank's piece of adjacent parameters.
     struct piece {
       decay_run run{};
       std::uint32_t group = 0;
@@ -153,7 +152,6 @@ struct adamw_8bit {
       return store;
     }
 
-    /// The group of adjacent parameters, as one vector.
     [[nodiscard]] entry group_of(const entry& e) const {
       const auto& all = store_->entries();
       entry group = all[e.group];

@@ -1,4 +1,3 @@
-// What an optimizer is: a policy, its config, and its state.
 #pragma once
 
 #include <concepts>
@@ -34,7 +33,6 @@ concept optimizer_has_a_name = requires {
 template <class O>
 concept optimizer_config_is_default_initializable = std::default_initializable<typename O::config>;
 
-/// hooks: the optional members.
 template <class O>
 concept optimizer_lists_its_hooks = policy_lists_its_hooks<O>;
 

@@ -63,7 +63,6 @@ struct lion {
       }
     }
 
-    /// Arrays of a checkpoint.
     template <class Visit>
     void visit(Visit&& visit) const {
       if constexpr (has_master_copy<Precision>) visit("master", master_.span());

@@ -98,8 +98,8 @@ struct muon {
     double momentum = 0.95;
     bool nesterov = true;
     double weight_decay = 0.1;                                      ///< of matrices of hidden layers
-    std::array<double, 3> coefficients = {3.4445, -4.7750, 2.0315};  ///< of Newton-Schulz
-    std::size_t steps = 5;                                          ///< of Newton-Schulz
+    std::array<double, 3> coefficients = {3.4445, -4.7750, 2.0315};  ///< of Newton-Schulz, as steps
+    std::size_t steps = 5;
     double epsilon = 1e-7;                                          ///< minimum divisor of a matrix
     muon_rate adjust_learning_rate = muon_rate::match_rms_adamw;
     double learning_rate_ratio = 1;  ///< learning rate of matrices of hidden layers, as a multiple of the trainer's

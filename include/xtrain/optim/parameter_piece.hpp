@@ -1,4 +1,3 @@
-// What a rank steps of each parameter.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Learning rate schedules.
 #pragma once
 
 #include <algorithm>
@@ -154,7 +153,6 @@ class learning_rate_schedule {
       : learning_rate_schedule(lr_schedule_settings{
             .kind = shape, .peak = peak, .warmup = static_cast<double>(warmup), .decay_steps = total, .min_lr_ratio = min_lr_ratio}) {}
 
-  /// `step` counts from 0.
   [[nodiscard]] double at(std::size_t step) const {
     const auto& s = settings_;
     const double end = static_cast<double>(s.decay_steps);

@@ -1,4 +1,3 @@
-// A parameter's part of an optimizer array that does not have one element per stepped weight.
 #pragma once
 
 #include <cstddef>

@@ -35,7 +35,6 @@ concept strategy_opens = requires(const typename P::config& sizes) {
   strategy_state<P, Device>(sizes);
 };
 
-/// Layer outputs are reduced in device memory, in the compute dtype.
 template <class C, class Device, class Number>
 concept communicator_on =
     communicator<C> && communicator_moves_device_memory<C, typename Device::stream, device_span<Number, typename Device::memory>,
@@ -50,7 +49,7 @@ concept strategy_has_communicators = requires(strategy_state<P, Device>& state) 
   requires communicator_on<std::remove_cvref_t<decltype(state.tensor())>, Device, Number>;
 };
 
-/// Sharding of the parameter store; asked before it allocates.
+/// Asked before the store allocates.
 template <class P, class Device>
 concept strategy_divides_the_store = requires(const strategy_state<P, Device>& state) {
   { state.sharding() } -> std::same_as<shard_spec>;
@@ -96,7 +95,6 @@ concept strategy_has_stages = requires(State& state, std::span<double> sums) {
   state.add_up(sums);
 };
 
-/// The config holds a transport.
 template <class Config>
 concept strategy_config_has_ranks = requires(const Config& config) {
   config.ranks->size();
@@ -128,7 +126,7 @@ concept strategy_runs_steps = requires {
 
 namespace detail {
 
-/// Shares numbers of the last stage with all stages. Collective.
+/// Shares the last stage's numbers. Collective.
 template <class State>
 void add_up_stages([[maybe_unused]] State& strategy, [[maybe_unused]] std::span<double> sums) {
   if constexpr (clause::strategy_has_stages<State>) strategy.add_up(sums);
@@ -136,7 +134,6 @@ void add_up_stages([[maybe_unused]] State& strategy, [[maybe_unused]] std::span<
 
 }  // namespace detail
 
-/// Device-independent requirements; `parallel_strategy_for` checks device and store.
 template <class P>
 concept parallel_strategy = clause::strategy_has_a_name<P> && clause::strategy_is_sized_at_run_time<P>;
 

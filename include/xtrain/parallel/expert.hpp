@@ -60,7 +60,7 @@ class expert_state : public zero_state<Device, Stage, Axes> {
   bool waits_;
   std::map<std::pair<std::size_t, std::size_t>, growing_memory<Device>> kept_rows_;  // by pass and layer
   std::optional<growing_memory<Device>> temporary_rows_;
-  std::map<std::pair<std::size_t, std::size_t>, expert_exchange> exchanges_;  // by pass and layer
+  std::map<std::pair<std::size_t, std::size_t>, expert_exchange> exchanges_;
 };
 
 template <class Device, zero_stage Stage, sharded_axes Axes>
@@ -71,8 +71,8 @@ struct state_of<Device, Stage, Axes> {
 
 }  // namespace detail
 
-/// Each rank holds some experts of every layer, and all other parameters. With tensor or context parallelism
-/// (parallel<zero<1>, tensor_parallel, expert_parallel>), experts are sharded over the ranks with the same shard of the layers.
+/// Each rank holds some experts of every layer, and all other parameters. With tensor or context parallelism, experts are sharded over the ranks with the same
+/// shard of the layers.
 struct expert_parallel {
   static constexpr std::string_view name = "expert";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;

@@ -32,7 +32,6 @@ struct rank_layout {
 
 namespace detail {
 
-/// Axes that a strategy shards besides the batch.
 struct sharded_axes {
   bool tensor = false, sequence = false, context = false;
   bool ring = false;  // with `context`: ring attention

@@ -1,4 +1,3 @@
-// What a rank sends in a step, by purpose.
 #pragma once
 
 #include <array>
@@ -46,7 +45,6 @@ struct step_traffic {
     for (const traffic& one : sent) all += one;
     return all;
   }
-  /// Sent since `before`.
   [[nodiscard]] step_traffic since(const step_traffic& before) const {
     step_traffic more = *this;
     for (std::size_t r = 0; r < traffic_roles; ++r) more.sent[r] = sent[r].since(before.sent[r]);

@@ -1,4 +1,3 @@
-// Runs passes through an undivided model: the default runner of strategies.
 #pragma once
 
 #include <cstddef>

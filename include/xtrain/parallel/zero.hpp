@@ -90,7 +90,6 @@ struct expert_parallel;
 
 namespace detail {
 
-/// The state without expert parallelism; expert.hpp specializes it.
 template <class Device, zero_stage Stage, sharded_axes Axes>
 struct state_of {
   using type = zero_state<Device, Stage, Axes>;

@@ -32,7 +32,6 @@ namespace xtrain::detail {
 
 enum class zero_stage : std::uint8_t { replicated, optimizer_state, gradients, parameters };
 
-/// Communication of a block in flight.
 struct begun_work {
   std::size_t until = 0;  // side-stream items that must be done
   bool adds = false;      // add the result to this rank's stored gradients
@@ -66,7 +65,6 @@ class zero_state {
   [[nodiscard]] auto sequence_shard() const requires (Axes.context) {
     return std::conditional_t<Axes.ring, ring_shard, context_shard>{context_.rank(), context_.size()};
   }
-  /// Expert-parallel ranks: the same shard of every layer, different experts.
   [[nodiscard]] group& experts() requires (Axes.expert) { return experts_; }
   [[nodiscard]] tensor_shard expert_shard() const requires (Axes.expert) { return {experts_.rank(), experts_.size()}; }
   [[nodiscard]] shard_spec sharding() const {
@@ -211,7 +209,7 @@ class zero_state {
     return entry.is_here && tensor_.rank() == 0 && same.rank() == 0 && (entry.spec.owner || owners_.rank() == 0);
   }
 
-  /// Values of a parameter that this rank stores in an array of `array_size` elements, sharded like the weights or the optimizer state.
+  /// Values of a parameter in an array of `array_size` elements, sharded like the weights or the optimizer state.
   template <class Store, class Entry>
   [[nodiscard]] stored_range kept(const Store& store, const Entry& entry, std::size_t array_size) const {
     if (!entry.is_here) return {};
@@ -224,7 +222,6 @@ class zero_state {
                   : stored_range{0, entry.offset, entry.size(), copies, copy};
   }
 
-  /// Queued steps whose work may not be done.
   void steps_are_queued(std::size_t count) { queued_ = count; }
   /// What this rank has sent, gathers in flight included.
   ///   throws  config_error while steps are queued: the stream counts their messages
@@ -264,7 +261,6 @@ class zero_state {
       if (tensor_.rank() == 0) collect_pieces(stream, store, entry, array, whole, at);
       return;
     }
-    // the first tensor-parallel rank assembles the shards
     std::vector<Number> part(entry.size());
     collect_pieces(stream, store, entry, array, std::span<Number>(part), at);
     if (gradients_.rank() != 0) return;
@@ -311,7 +307,6 @@ class zero_state {
       if (const auto theirs = store.piece_of(entry, part); theirs.count != 0) host_.receive(part, whole.subspan(theirs.first, theirs.count));
   }
 
-  /// Gathers ranges of an array from all ranks with a shard of the optimizer state.
   template <class Store, class T, class Number>
   void collect_ranges(stream_type& stream, const Store& store, std::size_t first, device_span<T, typename Device::memory> own, std::span<Number> whole) {
     copy_in_pieces<Device>(store.device(), stream, whole.subspan(first, own.size()), own);
@@ -328,7 +323,6 @@ class zero_state {
     }
   }
 
-  /// Tensor-parallel ranks with the same copy of a parameter.
   template <class Entry>
   [[nodiscard]] std::size_t copies_of(const Entry& entry) const {
     return entry.spec.copies == 0 ? tensor_.size() : entry.spec.copies;
@@ -347,7 +341,6 @@ class zero_state {
       });
     }
   }
-  /// For the side stream.
   [[nodiscard]] group& group_of_copies(std::size_t copies) {
     const auto found = copies_.find(copies);
     if (found != copies_.end()) return found->second;
@@ -390,7 +383,6 @@ class zero_state {
     return pending_[block];
   }
 
-  /// Waits for the reduction of a block's gradients, and adds the result to the stored gradients.
   template <class Store>
   void settle(stream_type& stream, Store& store, std::size_t block) {
     begun_work& work = pending(block);
@@ -413,7 +405,6 @@ class zero_state {
                vector_view<dtype, memory>(kept, {kept.size()}));
     }
   }
-  /// Zeroes the block's gradient window, once its contents have been reduced.
   template <class Store>
   void open_window(stream_type& stream, Store& store, std::size_t block) {
     if (!store.sharding().gradients) return;
@@ -435,7 +426,7 @@ class zero_state {
     using const_span = device_span<const typename Store::parameter_type, typename Device::memory>;
     later(stream, store, [this, values](stream_type& on) { weights_.all_gather(on, const_span(values.part), values.whole); });
   }
-  /// Gathers a block's weights into its window, unless present or in flight. Returns the items to wait for.
+  /// Returns the items to wait for.
   template <class Store>
   std::size_t fetch(stream_type& stream, Store& store, std::size_t block) {
     there_.resize(store.blocks());
@@ -455,14 +446,14 @@ class zero_state {
   group everyone_, data_, host_, tensor_, context_, experts_, losses_, owners_, pieces_, tensor_shards_;
   group gradients_, shards_, replicas_, weights_, spread_;              // for the side stream
   std::map<std::size_t, group> copies_;                                 // for the side stream
-  std::vector<message_part> own_pieces_, their_pieces_;                 // of one parameter
+  std::vector<message_part> own_pieces_, their_pieces_;
   std::optional<arena<Device>> for_adding_;            // scratch memory of sums
   std::optional<buffer<Device>> planned_for_adding_;  // for a dry run, where arenas have no size
-  std::vector<begun_work> pending_;       // by block
+  std::vector<begun_work> pending_;
   std::vector<bool> there_;               // blocks whose weights are in their windows, or in flight
   std::vector<std::size_t> fetched_;      // by block: items to wait for
   std::vector<std::size_t> arriving_;     // by block: items of the gather after a step; 0: none
-  std::size_t queued_ = 0;                // steps
+  std::size_t queued_ = 0;
   mutable side_stream<Device> behind_;    // last: destroyed before what its work uses
 };
 

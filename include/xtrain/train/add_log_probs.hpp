@@ -54,7 +54,6 @@ struct token_run {
   std::size_t tokens = 0;             // of the dataset, non-inputs included
 };
 
-/// The runs of a dataset, several at a time.
 class token_runs {
  public:
   ///   throws  data_error when a sample is too long and when_too_long is refuse
@@ -89,7 +88,6 @@ class token_runs {
   std::size_t seq_length_;
 };
 
-/// One run per sequence; the rest is padding.
 inline void fill_batch(const dataset& data, std::span<const token_run> runs, std::size_t b, std::size_t t, host_batch& batch) {
   batch.b = b;
   batch.t = t;
@@ -233,7 +231,7 @@ class top_k_collector final : public pass_objective<Recipe> {
   std::span<double> values_{};
 };
 
-}  // namespace detail
+}
 
 /// Runs a model over a dataset once and replaces the dataset's log-probabilities. All ranks of the model call it with the same data; each gets all values.
 ///   throws  config_error unless samples are separate sequences; data_error when samples do not fit the model
@@ -263,8 +261,8 @@ void add_reference_log_probs(Model& model, dataset& data, const reference_log_pr
   data.set_reference_log_probs(std::move(all), over.seq_length());
 }
 
-/// Runs a teacher over a dataset once and stores, for every token, the teacher's top_k most probable next tokens: 8 · top_k bytes per token, which spill
-/// to a file. Packed samples are processed one by one, as in training.
+/// Runs a teacher over a dataset once and stores, for every token, its top_k most probable next tokens: 8 · top_k bytes per token, which spill
+/// to a file. Packed samples are processed one by one.
 ///   throws  config_error for a top_k of 0 or beyond the vocabulary, tensor or context parallelism, a head with normalized weights; data_error as above
 template <class Model>
 void add_teacher_log_probs(Model& model, dataset& data, const teacher_log_prob_options& options) {

@@ -1,4 +1,3 @@
-// Steps whose work is captured once and replayed.
 #pragma once
 
 #include <algorithm>
@@ -49,9 +48,9 @@ class captured_steps {
  public:
   using stream = typename Device::stream;
 
-  /// Stages the batches of a step, and captures its work if their layout is new.
+  /// Stages a step's batches; captures its work if their layout is new.
   ///   slot            of this step: 0 or 1
-  ///   queue(batches, number)   queues the whole step; number: for random numbers. Called for each capture
+  ///   queue(batches, number)   queues the whole step for a capture; number: for random numbers
   ///   throws  config_error when two steps would queue different work; nothing has run then
   template <class Queue>
   void prepare(stream& on, const batch_memory<Device>& memory, batch_staging<Device>& staging, std::size_t slot, std::span<const batch_view> batches,
@@ -109,7 +108,6 @@ class captured_steps {
     graph work;
   };
 
-  /// Dry run of work(), which queues on the stream.
   template <class Work>
   void find_kernels(stream& on, Work&& work) {
     auto dry = Device::context::for_dry_run(on.device().properties());
@@ -124,7 +122,7 @@ class captured_steps {
     }
     std::swap(on, beside);
   }
-  /// Everything of a batch that the host knows when it queues kernels.
+  /// All that the host knows when it queues kernels.
   void add(const device_batch<Device>& batch) {
     const std::array<std::size_t, 5> sizes{batch.b, batch.t, batch.first_sequence, batch.whole_t, std::size_t{batch.is_packed}};
     layout_.insert(layout_.end(), sizes.begin(), sizes.end());

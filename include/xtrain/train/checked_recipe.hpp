@@ -11,7 +11,6 @@
 
 namespace xtrain::detail {
 
-/// The recipe of a trained model.
 template <class Model>
 struct checked_recipe {
   using recipe = typename Model::recipe;

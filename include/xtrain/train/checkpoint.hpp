@@ -53,7 +53,7 @@ struct checkpoint_options {
   std::function<void(const std::string& folder)> write_more{};
 };
 
-/// Saves checkpoints during training, and resumes from them. Attach it to the trainer: fit() refuses one with save_steps that is not attached.
+/// Saves checkpoints during training, and resumes from them. fit() refuses an unattached folder with save_steps.
 template <class Trainer>
 class checkpoint_folder final : public observer {
  public:
@@ -92,7 +92,7 @@ class checkpoint_folder final : public observer {
   }
 
   /// Waits for a checkpoint that is being written, then tells observers.
-  ///   throws  file_error when it could not be made durable; the checkpoint does not appear
+  ///   throws  file_error when it is not durable; it does not appear
   void finish() {
     if (!behind_.valid()) return;
     trainer_life_.require_there("checkpoint_folder", "its trainer");
@@ -143,7 +143,6 @@ class checkpoint_folder final : public observer {
     resume_from(found.back().second);
     return true;
   }
-  /// Resumes from a given checkpoint.
   void resume_from(const std::string& checkpoint) {
     trainer_life_.require_there("checkpoint_folder", "its trainer");
     finish();
@@ -180,7 +179,6 @@ class checkpoint_folder final : public observer {
   }
 
   [[nodiscard]] auto& everyone() const { return trainer_->model().parallel().everyone(); }
-  /// The first rank creates the folder's files and renames it.
   [[nodiscard]] bool writes() const { return everyone().rank() == 0; }
   static void remove(const std::string& path) {
     std::error_code ignored;
@@ -213,7 +211,7 @@ class checkpoint_folder final : public observer {
     return state;
   }
 
-  /// Adds checksums to the state, makes the checkpoint durable and renames it, now or in the background. Every rank's part is written.
+  /// Adds checksums, makes the checkpoint durable and renames it, now or in the background.
   void publish(unsynced_files files, const std::string& part, const std::string& whole, checkpoint_state state) {
     // the trainer and its model may be destroyed before this ends
     auto work = [this, ranks = all_ranks(everyone()), files = std::move(files), part, whole, state = std::move(state)]() mutable {
@@ -244,7 +242,6 @@ class checkpoint_folder final : public observer {
       if constexpr (has_network) network_ = all.network();
     }
     [[nodiscard]] bool is_first() const { return is_first_; }
-    /// Every rank runs work(is_first); if one fails, all throw.
     template <class Work>
     void run(const std::string& path, Work&& work) const {
       if constexpr (has_network) {
@@ -290,7 +287,7 @@ class checkpoint_folder final : public observer {
   std::string base_weights_;  // fingerprint of the initial frozen weights, on the rank that writes
   checkpoint_written written_{};
   std::vector<std::string> changes_;
-  std::future<void> behind_;  // a checkpoint that is being written
+  std::future<void> behind_;
 };
 
 }  // namespace xtrain

@@ -41,7 +41,7 @@ void write_checkpoint_state(const std::string& folder, const checkpoint_state& s
 ///   throws  file_error
 [[nodiscard]] json_settings read_checkpoint_state(const std::string& path);
 
-/// Compares the files of a folder with the checksums in its state. States without checksums are accepted.
+/// Checks files against the checksums in their state, if it has any.
 ///   throws  file_error, config_error
 void require_undamaged(const std::string& folder, const json_settings& state);
 
@@ -49,7 +49,7 @@ void require_undamaged(const std::string& folder, const json_settings& state);
 ///   throws  config_error when the state is malformed, or `now` is a different run
 [[nodiscard]] training_progress resumed_progress(const json_settings& saved, const checkpoint_state& now);
 
-/// Refuses a checkpoint whose model differs in family, size or arithmetic. States without a model are accepted.
+/// Refuses a model that differs in family, size or arithmetic. States without a model are accepted.
 ///   throws  config_error
 void require_same_model(const json_settings& saved, const json_settings& now);
 
@@ -60,7 +60,6 @@ void require_same_model(const json_settings& saved, const json_settings& now);
 ///   throws  config_error
 void require_same_base(const json_settings& saved, const checkpoint_state& now, const std::string& base_model);
 
-/// Settings that differ from those saved, as sentences.
 [[nodiscard]] std::vector<std::string> changed_settings(const json_settings& saved, const json_settings& now);
 /// Also lists settings of the model that require_same_model() lets change.
 [[nodiscard]] std::vector<std::string> changed_settings(const json_settings& saved, const checkpoint_state& now);

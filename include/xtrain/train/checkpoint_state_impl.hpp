@@ -74,7 +74,7 @@ XTRAIN_INLINE void remove_unfinished_files(const std::string& folder) {
   }
 }
 
-/// Checksums of every tensor file, by name. The files are still in the page cache.
+/// The files are still in the page cache.
 [[nodiscard]] inline json checksums(const std::string& folder) {
   json all = json::object();
   for (const std::string& name : names_in(folder))
@@ -209,7 +209,7 @@ struct changed_setting {
   std::string name;
   json before, now;
 };
-/// Model settings that differ from a checkpoint; null where a side lacks the setting. Empty for older states.
+/// null where a side lacks the setting. Empty for older states.
 [[nodiscard]] inline std::vector<changed_setting> changes_of_model(const json_settings& saved, const json_settings& now) {
   std::vector<changed_setting> all;
   const auto at = saved.object().find("model");

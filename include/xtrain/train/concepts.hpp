@@ -1,4 +1,3 @@
-// What a trainer exposes to other folders.
 #pragma once
 
 #include <concepts>
@@ -57,7 +56,7 @@ struct dry_run : planned_memory {
     for (const planned_beside& one : beside) all += one.memory.host + (one.memory.is_on_host ? one.memory.total_in_files() : 0);
     return all;
   }
-  /// Adds a further consumer, or replaces the one with this name.
+  /// Adds a consumer, or replaces one of this name.
   void set_beside(std::string_view name, const planned_memory& memory) {
     for (planned_beside& one : beside)
       if (one.name == name) {

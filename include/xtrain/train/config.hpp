@@ -1,4 +1,3 @@
-// The settings of a training run.
 #pragma once
 
 #include <cstddef>
@@ -46,8 +45,8 @@ struct training_config {
   std::size_t max_steps_per_epoch = 0;  ///< ends an epoch early; the next epoch has a new order; 0: no limit
   std::size_t micro_batch_size = 8;                         ///< sequences
   std::size_t gradient_accumulation_steps = 1;              ///< micro-batches per step
-  /// The global batch grows to micro_batch_size x gradient_accumulation_steps x data-parallel ranks, as with Megatron-LM's --rampup-batch-size: early steps
-  /// have fewer micro-batches. For the objective next_token, and data with samples for the whole run (gpt_dataset).
+  /// Ramp-up as Megatron-LM's --rampup-batch-size: early steps have fewer micro-batches. For the objective next_token, and data with samples for the
+  /// whole run (gpt_dataset).
   batch_size_rampup rampup_batch_size = {};
   std::size_t seq_length = 0;                               ///< maximum length in tokens; 0: the model's
   double learning_rate = 1e-3;                              ///< peak
@@ -83,7 +82,7 @@ struct training_config {
   /// these (0 without targets), as in Megatron, and in transformers' Trainer before 4.46; for the objectives next_token, distillation, ppo and ppo_value.
   /// Applies to reported losses; evaluations are means over all targets.
   loss_average average_loss = loss_average::step;
-  balance_average average_balance = balance_average::targets;  ///< load-balancing loss of experts
+  balance_average average_balance = balance_average::targets;
   double max_grad_norm = 1.0;                               ///< clipping threshold; 0: no clipping
   /// Gradients are not cleared: a step starts from the sum of all earlier gradients, clipped to max_grad_norm, and adds to it; its update is not clipped. Same
   /// result as a PyTorch program that calls clip_grad_norm_ before backward() and never zero_grad(). For `single` and `data_parallel`. Checkpoints

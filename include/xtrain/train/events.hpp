@@ -17,7 +17,7 @@ namespace xtrain {
 /// A run begins.
 struct run_began {
   std::size_t first_step = 0;  ///< 0, or where a resumed run continues
-  std::size_t max_steps = 0;   ///< of the run
+  std::size_t max_steps = 0;
   std::size_t steps_per_epoch = 0;
   std::size_t parameters = 0;  ///< of the model
   std::size_t trained = 0;     ///< trainable parameters
@@ -27,7 +27,7 @@ struct run_began {
   memory_count memory{};
   batch_size_rampup rampup{};
   global_batch_sizes batch_sizes{};  ///< sequences per step, with a ramp-up
-  unused_samples unused{};           ///< samples without effect on training
+  unused_samples unused{};
 
   /// Sequences of all steps before `step`, counted from 0.
   [[nodiscard]] std::size_t sequences_before(std::size_t step) const { return rampup ? batch_sizes.before(step) : step * sequences_per_step; }
@@ -36,14 +36,14 @@ struct run_began {
 /// An optimizer step is done.
 struct step_done {
   std::size_t step = 0;   ///< counted from 1
-  std::size_t steps = 0;  ///< of the run
+  std::size_t steps = 0;
   double epoch = 0;       ///< passes over the data
   double loss = 0;        ///< mean over the step's targets, natural logarithm; NaN without targets, as in PyTorch
   double learning_rate = 0;
   double gradient_norm = 0;  ///< before clipping
   std::size_t tokens = 0;    ///< without padding
   std::size_t targets = 0;   ///< number of losses in the mean: targets, or pairs; with token weights their rounded sum
-  double seconds = 0;     ///< duration
+  double seconds = 0;
   double operations = 0;  ///< FLOPs
   double loss_scale = 1;
   std::array<double, 4> statistics{};  ///< of the objective; mean over its losses; NaN without losses
@@ -53,19 +53,19 @@ struct step_done {
   [[nodiscard]] double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
-/// Mean step times of one rank since the last measurement. Only the first rank gets these events: one per rank, in rank order.
+/// Mean step times of one rank since the last measurement, for the first rank only: one event per rank, in rank order.
 struct rank_measured {
-  std::size_t step = 0;  ///< counted from 1
+  std::size_t step = 0;
   std::size_t rank = 0, ranks = 1;
   double seconds = 0;  ///< per step, data loading and communication included
   double waiting = 0;  ///< of these, waiting for messages
   double tokens = 0;   ///< per step, of this rank, without padding
-  std::size_t peak_memory = 0;  ///< of its device, in bytes
+  std::size_t peak_memory = 0;
 };
 
 /// A step was skipped: loss or gradients were not finite.
 struct step_skipped {
-  std::size_t step = 0;   ///< counted from 1
+  std::size_t step = 0;
   std::string reason{};   ///< tensor and block
   bool overflow = false;  ///< expected occasionally with loss scaling
   std::size_t in_a_row = 0;

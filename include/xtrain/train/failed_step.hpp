@@ -25,7 +25,6 @@ class failed_step {
     require<error>(left_ != remains::half_a_step, "training: weights must be those of whole steps; the last failed while the optimizer changed "
                    "them. Load the last checkpoint");
   }
-  /// A checkpoint has been loaded.
   void restore() {
     require_ranks_together();
     left_ = remains::nothing;

@@ -52,7 +52,6 @@ class forward_only {
         needs_(needs_beside(model, settings_, rounds)),
         memory_(model, settings_, needs_.passes) {}
 
-  /// Memory of this and its model.
   struct needs {
     pass_sizes passes{};
     planned_memory memory{};
@@ -73,9 +72,7 @@ class forward_only {
     return *model_;
   }
   [[nodiscard]] const config& settings() const { return settings_; }
-  /// For references to this object.
   [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
-  /// Maximum tokens of a batch on this rank.
   [[nodiscard]] std::size_t num_tokens() const { return memory_.local_tokens_of(model()); }
 
   /// The model's workspace for work on another stream of the device: that stream and the model's stream must wait for each other.
@@ -98,7 +95,7 @@ class forward_only {
     run(memory_, instead, batch, rounds_);
   }
   /// Runs a batch with an objective that writes its cross-entropy, and waits for it.
-  ///   returns   log p(target) of every token of the batch; this rank, or the last stage of its pipeline, must have all tokens
+  ///   returns   log p(target) of every token; this rank, or the last stage of its pipeline, must have all tokens
   [[nodiscard]] std::vector<float> log_probs_of(const batch_view& batch, pass_objective<computation>& cross_entropy) {
     model_life_.require_model(who_);
     fill_zero(model_->stream(), memory_.losses_of(batch.b * batch.t).span());  // in a pipeline only the last stage writes them

@@ -1,4 +1,3 @@
-// Losses, learning rates and gradient norms of a run, stored in memory.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +8,7 @@
 
 namespace xtrain {
 
-/// Values of every step; as_xtensor(history.losses()) is an xtensor expression.
+/// Losses, learning rates and gradient norms of every step; as_xtensor(history.losses()) is an xtensor expression.
 class history final : public observer {
  public:
   using observer::on;

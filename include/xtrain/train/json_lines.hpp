@@ -39,7 +39,6 @@ class json_lines_record final : public observer {
   XTRAIN_HEADER_INLINE void on(const run_ended& ended) override;
 
  private:
-  // Lines are built in preallocated memory: a step allocates nothing.
   void begin(const char* event);
   void put(const char* key, std::size_t value) { write(", \"%s\": %zu", key, value); }
   void put(const char* key, double value);

@@ -145,7 +145,6 @@ XTRAIN_INLINE void json_lines_record::put(const char* key, std::string_view text
   write("\"");
 }
 
-/// Bytes of every role with memory.
 XTRAIN_INLINE void json_lines_record::put(const char* key, const std::array<std::size_t, memory_roles>& bytes) {
   write(", \"%s\": {", key);
   const char* between = "";

@@ -1,4 +1,3 @@
-// Memory by role, at the start and the end of a run.
 #pragma once
 
 #include <cstddef>

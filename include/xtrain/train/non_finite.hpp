@@ -1,4 +1,3 @@
-// Finds non-finite values in weights and gradients, and names their tensor.
 #pragma once
 
 #include <algorithm>

@@ -67,7 +67,6 @@ void collect_optimizer_state(Model& model, std::size_t first, Span own, const En
   }
 }
 
-/// One parameter's part of one optimizer array, to be written.
 template <class Model, class Span, class Entry>
 [[nodiscard]] tensor_to_write optimizer_array_to_write(Model& model, std::string name, Span span, const Entry& entry,
                                                        std::optional<std::size_t> at = std::nullopt) {

@@ -1,4 +1,3 @@
-// A progress line in a terminal.
 #pragma once
 
 #include <chrono>

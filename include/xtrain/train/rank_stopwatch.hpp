@@ -28,7 +28,6 @@ class rank_stopwatch {
     tokens_ += tokens;
     ++steps_;
   }
-  /// Means over the steps since the last call.
   [[nodiscard]] figures take(std::size_t peak_memory) {
     const auto steps = static_cast<double>(std::max<std::size_t>(steps_, 1));
     const figures taken{seconds_.count() / steps, waiting_.count() / steps, static_cast<double>(tokens_) / steps, static_cast<double>(peak_memory)};

@@ -1,4 +1,3 @@
-// A second, frozen model as the reference of an objective.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,6 @@
 
 namespace xtrain::detail {
 
-/// Suffix of the old folder during replacement without atomic exchange.
 inline constexpr std::string_view replaced_folder = ".replaced";
 
 [[nodiscard]] int exchange_names(const char* one, const char* other);

@@ -1,4 +1,3 @@
-// Refuses a run that does not fit the memory before anything is allocated.
 #pragma once
 
 #include <algorithm>

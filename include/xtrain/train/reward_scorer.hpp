@@ -1,4 +1,4 @@
-// Scores of sequences by a frozen reward model: for evaluation, choice among answers, and reinforcement learning.
+// Scores of sequences by a frozen reward model.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,6 @@ class reward_scorer {
         scores_(model.context(), 2 * size() * sizeof(double), memory_role::batch),
         host_(model.context(), size() * (sizeof(double) + sizeof(token))), drain_(model.stream(), detail::watched(model)) {}
 
-  /// Memory of the model and its passes. Allocates nothing.
   [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
                                               const typename device::properties& properties) {
     return with_scores(forward_only<Model>::run_dry(sizes, options, settings, properties));

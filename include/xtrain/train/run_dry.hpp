@@ -1,4 +1,3 @@
-// Dry run of one training step: what a run needs, before it is allocated.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +19,6 @@
 
 namespace xtrain::detail {
 
-/// One step on full sequences, of a model for dry runs.
-///   c   completed
 template <class Model, class Optimizer, class Objective>
 [[nodiscard]] dry_run run_dry_step(Model& model, const training_config<Optimizer, Objective>& c) {
   using recipe = typename Model::recipe;

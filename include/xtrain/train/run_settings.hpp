@@ -1,4 +1,3 @@
-// Completes and checks the settings of a run for a model; derives settings of loaders and lr schedule.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +23,6 @@
 
 namespace xtrain::detail {
 
-/// Ranks that shard a sequence: context-parallel x sequence-parallel.
 template <class Strategy>
 [[nodiscard]] std::size_t ranks_sharding_sequences(Strategy& parallel) {
   return context_shard_of(parallel).ranks * sequence_parallel_ranks(parallel);
@@ -145,7 +143,6 @@ void set_parameter_settings(Store& parameters, const training_config<Optimizer, 
                                 "with learning rates of their own (loraplus_lr_ratio)");
 }
 
-/// Sequences per micro-batch, if the strategy has unequal ones.
 template <class Model, class Optimizer, class Objective>
 [[nodiscard]] std::vector<std::size_t> unequal_micro_batches([[maybe_unused]] const Model& model,
                                                              [[maybe_unused]] const training_config<Optimizer, Objective>& c) {

@@ -14,12 +14,10 @@
 
 namespace xtrain::detail {
 
-/// Counts good, skipped and bad steps in a run's progress.
 class step_guard {
  public:
   explicit step_guard(std::size_t max_bad_steps) : max_bad_steps_(max_bad_steps) {}
 
-  /// Counts a step that the device has finished.
   static void count(training_progress& progress, const kernel::step_report& report) {
     if (report.is_skipped == 0) {
       ++progress.updates;

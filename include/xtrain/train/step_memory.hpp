@@ -59,9 +59,7 @@ struct step_memory {
   }
 
   [[nodiscard]] std::size_t local_tokens_of(const Model& of) const { return runner.num_tokens() / context_shard_of(of.parallel()).ranks; }
-  // Scalars of the step, on the device.
   [[nodiscard]] device_span<double, memory> loss_1() const { return value<double>(offsetof(step_values, losses)); }
-  /// Sum of the losses, then sums of the statistics.
   [[nodiscard]] device_span<double, memory> losses_and_statistics(std::size_t statistics) const {
     return span_of<double, memory>(loss_1().raw(), 1 + statistics);
   }
@@ -88,18 +86,16 @@ struct step_memory {
     most.workspace = passes.high_water().workspace;
     return most;
   }
-  /// Resets after a pass that threw, on one rank.
   void forget() {
     passes.forget();
     runner.forget();
   }
-  /// Bytes of all stashes, given the sizes of one pass.
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return runner.stash_bytes(each); }
 
  private:
   struct step_values {
     std::array<double, 1 + kernel::max_statistics> losses;  // sums: losses, then statistics
-    double squares;                                 // sum
+    double squares;
     kernel::step_state state;
     kernel::step_scalars scalars;
     kernel::step_report report;

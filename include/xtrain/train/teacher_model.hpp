@@ -1,4 +1,3 @@
-// A second, frozen model as the teacher of distillation.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +45,6 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   teacher_model(const teacher_model&) = delete;  // trainers store its address
   teacher_model& operator=(const teacher_model&) = delete;
 
-  /// Memory of the model, its passes, and a step's hidden states. Allocates nothing.
   [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
                                               const typename device::properties& properties) {
     return with_hidden_states(forward_only<Model>::run_dry(sizes, options, settings, properties, false), sizes.hidden_size);

@@ -25,7 +25,6 @@ namespace detail {
 /// CRC-32C (Castagnoli), reflected polynomial 0x82F63B78.
 [[nodiscard]] std::uint32_t crc32c(std::string_view data);
 
-/// Masked CRC, as used in event files.
 [[nodiscard]] inline std::uint32_t masked_crc32c(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xA282EAD8U; }
 
 template <class T>
@@ -49,7 +48,6 @@ class tensorboard_record final : public observer {
   XTRAIN_HEADER_INLINE void on(const evaluation_done& done) override;
   XTRAIN_HEADER_INLINE void on(const run_ended&) override;
 
-  /// One point of one curve.
   void scalar(std::string_view tag, double value, std::size_t step);
 
  private:

@@ -1,4 +1,3 @@
-// The training loop.
 #pragma once
 
 #include <algorithm>
@@ -86,7 +85,6 @@ class trainer {
   /// For an observer that must be attached: fit() refuses to run without it.
   ///   what   its name, for the message
   void expect_attached(observer& watcher, std::string what) { expected_.push_back({{&watcher, detail::watched(watcher)}, std::move(what)}); }
-  /// Reports an event to all observers, which may call this too.
   template <class Event>
   void tell(const Event& event) {
     for (std::size_t i = 0; i < observers_.size(); ++i)  // an observer may attach another
@@ -128,8 +126,9 @@ class trainer {
   step_done step(const Batch& batch, double learning_rate) requires requires { batch_view(batch); } {
     return step(std::span(&batch, 1), learning_rate);
   }
-  /// step() in two parts. At most two steps may be queued: the device has work while the host reads the first result. Weights, and all that a step's result
-  /// does not contain, are after all queued steps.
+  /// step() in two parts. At most two steps may be queued: the device works while the host reads a result. Weights, and all that a step's result does not
+  /// contain,
+  /// are after all queued steps.
   template <class Batch>
   void queue_step(std::span<const Batch> batches, double learning_rate) {
     static_assert(std::constructible_from<batch_view, const Batch&>,
@@ -149,7 +148,6 @@ class trainer {
   }
   /// Where the data continues after the last step, rows.state(); stored in checkpoints. For custom loops: fit() does it.
   void set_data_state(const loader_state& after) { progress_.data = after; }
-  /// Waits for the oldest queued step, and counts it in progress().
   step_done finish_step();
   [[nodiscard]] std::size_t queued_steps() const { return step_->pending(); }
 
@@ -183,7 +181,6 @@ class trainer {
     require_model();
     return *model_;
   }
-  /// For references to this trainer.
   [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
   /// What the run needs, second models included.
   [[nodiscard]] const dry_run& plan() const { return plan_; }
@@ -216,7 +213,6 @@ class trainer {
     restored_ = true;
     restore_device();
   }
-  /// Calls visit(name, span) for every array of the optimizer's state.
   template <class Visit>
   void visit_optimizer(Visit&& visit) {
     step_->visit_optimizer(visit);
@@ -280,7 +276,6 @@ class trainer {
   // ---- a step ----
 
   void queue_step_of(std::span<const batch_view> batches, double learning_rate);
-  /// A step whose loss or gradients were not finite has changed no weights.
   void tell_of_skipped(const detail::step_result& result);
   void restore_device() {
     const dynamic_loss_scale::memory& scale = progress_.loss_scale;
@@ -418,7 +413,7 @@ class trainer {
   };
   std::vector<attached_observer> observers_;
   std::vector<std::pair<attached_observer, std::string>> expected_;
-  std::vector<batch_view> views_;  // of the current step
+  std::vector<batch_view> views_;
   struct queued_data {
     loader_state after{};    // of the next step
     std::size_t tokens = 0;  // of this rank

@@ -1,4 +1,3 @@
-// Load statistics of balanced experts, sent from stage to stage: the load-balancing loss covers all layers together.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,6 @@ class load_message {
   using stream = typename Device::stream;
   using load = expert_load<Device, T>;
 
-  /// Of the first `layers` layers.
   void take_counts(stream& on, const load& of, std::size_t layers) {
     const std::size_t n = layers * of.count_le.shape(1);
     const auto counts = staging_.template take<token>(on, 1, n);

@@ -1,4 +1,3 @@
-// Executes one rank's action list: micro-batches forward and backward through its stages.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +59,7 @@ struct pipeline_memory {
 /// Merges B and W into a whole backward where they are adjacent, or only receives are between them: no rank waits for B alone.
 [[nodiscard]] inline std::vector<pipeline_action> with_whole_backwards(const std::vector<pipeline_action>& list) {
   std::vector<pipeline_action> whole;
-  std::size_t input = 0;  // index of the last backward_input
+  std::size_t input = 0;
   for (const pipeline_action& action : list) {
     const bool joins = action.kind == action_kind::backward_weight && input < whole.size() && whole[input].kind == action_kind::backward_input &&
                        whole[input].micro_batch == action.micro_batch && whole[input].chunk == action.chunk &&
@@ -128,19 +127,16 @@ class pipeline_runner {
     for (const batch_view& batch : batches)
       require<shape_error>(batch.b * batch.t <= num_tokens_, "batch: must have at most ", num_tokens_, " tokens; given ", batch.b, " sequences of ", batch.t);
   }
-  /// Resets this rank after a step that threw: nothing is deferred or in flight afterwards.
+  /// Nothing is deferred or in flight afterwards.
   void forget() {
     for (in_flight& f : in_flight_) end_micro_batch(f);
   }
 
   /// Of the latest step.
   [[nodiscard]] const pipeline_schedule& schedule() const { return *proved_; }
-  /// Model chunks of this rank.
   [[nodiscard]] std::size_t chunks() const { return schedule().chunks; }
-  /// Tokens of the largest micro-batch.
   [[nodiscard]] std::size_t num_tokens() const { return num_tokens_; }
 
-  /// Maximum memory of any micro-batch.
   [[nodiscard]] pass_sizes high_water() const {
     pass_sizes most;
     for (const in_flight& f : in_flight_) {
@@ -155,7 +151,6 @@ class pipeline_runner {
     }
     return most;
   }
-  /// Total memory for all micro-batch slots of size `each`.
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return in_flight_.size() * each.stash() + deferred_.size() * each.deferred; }
 
   /// Runs a step's micro-batches (checked by require_batches) forward and backward; adds to the gradients and finishes them. Only the last stage has losses.
@@ -328,7 +323,6 @@ class pipeline_runner {
     return batch.b * context_shard_of(strategy()).count_of(batch.t) / sequence_parallel_ranks(strategy());
   }
 
-  /// Takes a free receive buffer and begins the receive from the previous stage.
   void await_input(stream& on, const pipeline_action& action, std::size_t n) {
     const auto free = std::find_if(receive_buffers_.begin(), receive_buffers_.end(), [](const receive_buffer& a) { return a.is_free; });
     require<shape_error>(free != receive_buffers_.end(), schedule().name,
@@ -353,7 +347,7 @@ class pipeline_runner {
     a.load.give_counts(on, f.going->internal.load);
   }
 
-  /// A stage's input: what has been received, or memory for the embedding's output.
+  /// Received input, or memory for the embedding's output.
   [[nodiscard]] matrix input_of(stream& on, const pipeline_action& action, in_flight& f) {
     const std::size_t n = f.going->sequence_parallel_tokens(), c = model_->config().hidden_size;
     if (strategy().is_first(action.chunk)) return {f.layer_inputs.template push<compute>(n * c), {n, c}};
@@ -403,7 +397,6 @@ class pipeline_runner {
     }
     end_micro_batch(f);
   }
-  /// Counts the micro-batch; returns whether it was the step's last backward on this chunk.
   [[nodiscard]] bool ends_step(const pipeline_action& action) { return ++ended_[action.chunk] == schedule().micro_batches(); }
 
   [[nodiscard]] deferred& begin_deferring(const pipeline_action& action) {

@@ -1,4 +1,3 @@
-// A cache of checked schedules, for planning many ranks of the same pipelines.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +11,8 @@
 
 namespace xtrain {
 
-/// A schedule depends only on policy and sizes, and covers all ranks. Not thread-safe. Cleared when it would exceed its limit.
+/// A cache of checked schedules, for planning many ranks. A schedule depends only on policy and sizes, and covers all ranks. Not thread-safe. Cleared when it
+/// would exceed its limit.
 class schedule_cache {
  public:
   /// Returns the result of the first make() with these sizes. Different kinds of lists need different Kinds.

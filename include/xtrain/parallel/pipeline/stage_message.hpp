@@ -1,4 +1,3 @@
-// A matrix in flight from one stage to another.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@
 
 namespace xtrain {
 
-/// One message at a time, begun where the action list says, waited for where needed; its memory must not change in between. Native messages use a side
+/// A matrix between stages: begun where the action list says, waited for where needed; its memory must not change in between. Native messages use a side
 /// stream. Otherwise, if the host cannot access device memory, a host copy is sent in the order of the stream; the host does not wait.
 template <class Device, class T>
 class stage_message {

@@ -1,4 +1,3 @@
-// The blocks of each rank of a pipeline, and communication besides the messages between stages.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +31,7 @@ struct pipeline_ranks {
   std::shared_ptr<transport> ranks{};            ///< null: one rank
   std::size_t data_parallel_size = 1;            ///< pipelines with the same weights and different sequences
   std::size_t tensor_parallel_size = 1;          ///< ranks per stage
-  std::size_t context_parallel_size = 1;         ///< ranks per stage
+  std::size_t context_parallel_size = 1;
   std::size_t expert_parallel_size = 1;          ///< adjacent among the ranks with the same shard of a stage's layers
   std::size_t shards = 0;                        ///< ranks per sharded copy (zero<Stage>); 0: all
   double expert_capacity = 0;                    ///< as in rank_layout
@@ -57,7 +56,6 @@ class pipeline_state {
 
   // ---- members of every strategy ----
 
-  /// Data-parallel ranks with the same blocks.
   [[nodiscard]] auto& data() { return beside_.data(); }
   [[nodiscard]] auto& tensor() { return beside_.tensor(); }
   [[nodiscard]] group& everyone() { return everyone_; }
@@ -187,7 +185,6 @@ class pipeline_state {
   [[nodiscard]] bool is_last(std::size_t chunk) const { return chunk + 1 == chunks() && position() + 1 == depth(); }
   [[nodiscard]] group& between() { return between_; }
   [[nodiscard]] const std::shared_ptr<schedule_cache>& cache() const { return cache_; }
-  /// Sums over the stages: only the last one has losses.
   void add_up(std::span<double> sums) {
     if (depth() > 1) numbers_.all_reduce(sums, reduction::sum);
   }
@@ -207,7 +204,6 @@ class pipeline_state {
     return micro_batch_sizes_;
   }
 
-  /// Queued steps whose work may not be done.
   void steps_are_queued(std::size_t count) {
     beside_.steps_are_queued(count);
   }
@@ -255,7 +251,6 @@ class pipeline_state {
                           " stages; given chunks ", config.chunks);
     return config.ranks ? config.ranks : one_rank();
   }
-  /// Ranks with the same blocks.
   static std::size_t ranks_beside(const pipeline_ranks& config) {
     return config.data_parallel_size * config.tensor_parallel_size * config.context_parallel_size;
   }

@@ -1,4 +1,3 @@
-// Checks that a schedule is complete, correctly ordered and free of deadlock. A checked list runs without further checks.
 #pragma once
 
 #include <algorithm>
@@ -158,7 +157,7 @@ class rank_check {
   std::size_t rank_, index_ = 0;
   const pipeline_action* action_ = nullptr;
   std::vector<unsigned> happened_;  // events of each micro-batch on each chunk
-  std::vector<std::size_t> ended_;  // finished micro-batches of each chunk
+  std::vector<std::size_t> ended_;
   std::vector<bool> reduced_;
   std::size_t kept_ = 0, rows_ = 0;  // saved at present
 };
@@ -178,7 +177,6 @@ class rank_check {
          send.micro_batch == receive.micro_batch && send.chunk == receive.peer_chunk && send.peer_chunk == receive.chunk;
 }
 
-/// Every receive must match its send. Both ends have every message once, so the counts are equal.
 inline void check_channel(const pipeline_schedule& schedule, std::size_t from, std::size_t to) {
   const auto sends = messages_between(schedule, from, to, true), receives = messages_between(schedule, to, from, false);
   for (std::size_t i = 0; i < std::min(sends.size(), receives.size()); ++i) {
@@ -190,7 +188,6 @@ inline void check_channel(const pipeline_schedule& schedule, std::size_t from, s
   }
 }
 
-/// Checks each list, and the two ends of every message.
 [[nodiscard]] inline schedule_report check_lists(const pipeline_schedule& schedule) {
   const std::size_t ranks = schedule.ranks();
   require_schedule_sizes(schedule.name, ranks, schedule.chunks, schedule.rows);

@@ -1,4 +1,3 @@
-// Several short stages per rank: the pipeline fills and drains faster.
 #pragma once
 
 #include <algorithm>

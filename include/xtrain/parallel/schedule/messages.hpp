@@ -1,4 +1,3 @@
-// Adds sends, receives and reduces to a schedule that lists only work.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +32,6 @@ class work_places {
     }
   }
 
-  /// The index of the work that needs this message.
   [[nodiscard]] std::size_t user_of(std::size_t rank, const pipeline_action& receive) const {
     const auto& places = receive.kind == action_kind::receive_forward ? forward_ : backward_;
     return places[at(rank, receive.chunk, receive.micro_batch)];
@@ -98,7 +96,7 @@ class work_places {
   const auto receives = detail::receives_of(work);
   for (std::size_t rank = 0; rank < work.ranks(); ++rank) {
     std::vector<pipeline_action> list;
-    std::vector<std::size_t> ended(work.chunks);  // micro-batches
+    std::vector<std::size_t> ended(work.chunks);
     auto next = receives[rank].begin();
     for (std::size_t i = 0; i < work.actions[rank].size(); ++i) {
       const pipeline_action& action = work.actions[rank][i];

@@ -1,4 +1,3 @@
-// Draws a simulated or measured timeline as SVG.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Simulates a schedule from the durations of its parts.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// The begin and end of every action of a step, simulated or measured.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +19,6 @@ struct timed_action {
 struct pipeline_timeline {
   std::vector<std::vector<timed_action>> ranks;
 
-  /// The end of the last action.
   [[nodiscard]] double step_time() const {
     double last = 0;
     for (const auto& rank : ranks)
@@ -28,7 +26,6 @@ struct pipeline_timeline {
     return last;
   }
 
-  /// The time of a rank's forwards and backwards.
   [[nodiscard]] double work_time(std::size_t rank) const {
     double sum = 0;
     for (const timed_action& timed : ranks[rank])
@@ -42,7 +39,6 @@ struct pipeline_timeline {
     return step > 0 ? 1 - work_time(rank) / step : 0;
   }
 
-  /// Over all ranks.
   [[nodiscard]] double bubble() const {
     double work = 0;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) work += work_time(rank);

@@ -1,4 +1,3 @@
-// Finds an order in which the ranks can execute a schedule.
 #pragma once
 
 #include <cstddef>
