@@ -70,14 +70,12 @@ class deepspeed_object {
   }
   void note(const std::string& text) { run_.notes.push_back(concat(file_, ": ", path_.empty() ? "" : path_ + ": ", text)); }
 
-  /// Keys that may have any value.
   void without_effect(std::initializer_list<const char*> names, const char* why) {
     std::string given;
     for (const char* name : names)
       if (has(name)) given += concat(given.empty() ? "" : ", ", name_of(name));
     if (!given.empty()) run_.notes.push_back(concat(file_, ": ", given, ": ", why));
   }
-  /// Keys that must be false, 0, null, empty or missing, or objects whose "enabled" is.
   void must_be_off(std::initializer_list<const char*> names, const char* why) {
     for (const char* name : names) {
       const json* value = find(name);
@@ -89,7 +87,6 @@ class deepspeed_object {
       wrong(name, concat("off: ", why));
     }
   }
-  /// Keys that must be true or missing.
   void must_be_on(std::initializer_list<const char*> names, const char* why) {
     for (const char* name : names)
       if (!get(name, true)) wrong(name, concat("true: ", why));
@@ -290,7 +287,6 @@ class deepspeed_reader {
     zero.without_effect({"ignore_unused_parameters"}, "every parameter has a gradient here");
     zero.finish();
   }
-  /// The device, "" if off. Files: run_.offload_folder.
   [[nodiscard]] std::string offload(deepspeed_object& zero, const char* name) {
     deepspeed_object object = zero.part(name);
     std::string device = object.get<std::string>("device", "");

@@ -1,4 +1,3 @@
-// Flags of the Trainer that change no result, or must keep their default.
 #pragma once
 
 #include <string>

@@ -69,11 +69,9 @@ class hugging_face_chatglm : hugging_face_part {
   }
   /// Whether the command is a call of `generate` instead of a run.
   [[nodiscard]] bool predicts() const { return predicts_; }
-  /// Arguments of `generate`.
   [[nodiscard]] const std::vector<std::string>& prediction() const { return prediction_; }
 
  private:
-  /// Common to training and predicting.
   void check_chatglm() {
     if (!config_.empty()) {
       const auto type = config_.find("model_type");
@@ -86,7 +84,6 @@ class hugging_face_chatglm : hugging_face_part {
     flags_.without_effect({"overwrite_cache", "preprocessing_num_workers"}, "tokens are not cached in files", run_.notes);
     flags_.without_effect({"use_fast_tokenizer", "use_auth_token"}, "nothing is downloaded", run_.notes);
   }
-  /// 0: off.
   [[nodiscard]] std::size_t quantization_bit() {
     const std::string bits = flags_.text("quantization_bit", "0");
     if (bits == "0" || bits == "None") return 0;
@@ -94,7 +91,7 @@ class hugging_face_chatglm : hugging_face_part {
     return bits == "4" ? 4 : 8;
   }
 
-  /// The call of `generate` equivalent to --do_predict.
+  /// Equivalent to --do_predict.
   void predict() {
     predicts_ = true;
     if (flags_.is_true("do_train")) flags_.wrong("do_predict", "left out with --do_train: predict with a second command, as evaluate.sh does");

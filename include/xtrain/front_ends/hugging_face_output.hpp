@@ -58,7 +58,7 @@ class hugging_face_output : hugging_face_part {
     const interval checkpoints = in_steps(every("save_steps", 500, saving, true));
     o.save_steps = checkpoints.steps;
     o.save_ratio = checkpoints.ratio;
-    if (saving == "steps" && checkpoints.steps == 0 && checkpoints.ratio == 0.0) o.save_steps = never;  // only at the end
+    if (saving == "steps" && checkpoints.steps == 0 && checkpoints.ratio == 0.0) o.save_steps = never;
     if (saving != "steps" && flags_.has("save_steps")) run_.notes.push_back(concat("--save_steps: is used with --save_strategy steps; it is ", saving));
     o.save_epochs = saving == "epoch";
     o.save_total_limit = flags_.whole<std::size_t>("save_total_limit", 0);

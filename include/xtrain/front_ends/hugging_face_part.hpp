@@ -1,4 +1,3 @@
-// Shared by the parts of the translation of a Trainer's command line: flags, the model's config, and the run.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,3 @@
-// The scripts of Megatron-LM and AscendSpeed, and the flags and values of a command line.
 #pragma once
 
 #include <algorithm>
@@ -151,7 +150,6 @@ class megatron_arguments {
     if (!parsed(one->values.front(), number)) wrong(name, "a non-negative integer");
     return number;
   }
-  /// Whole numbers, a word each.
   [[nodiscard]] std::vector<std::size_t> sizes(const std::string& name) {
     const value* const one = find(name);
     std::vector<std::size_t> all(one == nullptr ? 0 : one->values.size());
@@ -182,7 +180,6 @@ class megatron_arguments {
     wrong(name, "one of " + names);
   }
 
-  /// The flag as given.
   [[nodiscard]] std::string typed(const std::string& name) {
     const value* const one = find(name);
     return one == nullptr ? "--" + name : one->typed;
@@ -207,7 +204,6 @@ class megatron_arguments {
   void finish(std::string_view program) const {
     for (const auto& [name, one] : given_) require<config_error>(one.is_read, one.typed, ": is not a flag of ", program);
   }
-  /// Flags that this program accepts and does not read.
   void ignore(std::initializer_list<const char*> names, const std::string& why) {
     std::string given;
     for (const char* name : names)

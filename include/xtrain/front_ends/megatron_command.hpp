@@ -1,4 +1,3 @@
-// A translated command line of Megatron-LM or AscendSpeed.
 #pragma once
 
 #include <string>

@@ -8,7 +8,7 @@
 namespace xtrain::detail {
 
 enum class megatron_flag_use : std::uint8_t {
-  read,       ///< translated
+  read,
   no_effect,  ///< accepted: changes no result, for the reason given
   refused     ///< for the reason given
 };

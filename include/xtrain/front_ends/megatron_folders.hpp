@@ -16,7 +16,7 @@
 
 namespace xtrain::detail {
 
-/// The newest checkpoint of a run in a folder; empty without checkpoints.
+/// Empty without checkpoints.
 [[nodiscard]] inline std::string newest_checkpoint(const std::string& folder) {
   std::string newest;
   std::size_t of = 0;
@@ -32,7 +32,6 @@ namespace xtrain::detail {
   return newest;
 }
 
-/// The folders of a run: initial model or checkpoint, and output.
 class megatron_folders : megatron_part {
  public:
   using megatron_part::megatron_part;
@@ -63,7 +62,7 @@ class megatron_folders : megatron_part {
                           " has checkpoints of a run, which is resumed with all that it has");
       out.resume = "latest";
     } else if (file_exists(load + "/trainer_state.json") && !weights_only) {
-      out.resume = load;  // a checkpoint itself
+      out.resume = load;
     } else if (has_model) {
       flags_.require_that(newest.empty() || weights_only, "load", load,
                           " holds a model and checkpoints of its run; give --finetune for the model, or the folder of a checkpoint, ",

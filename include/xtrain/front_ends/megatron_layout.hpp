@@ -21,14 +21,12 @@
 
 namespace xtrain::detail {
 
-/// DeepSpeed's part of a pretraining script.
 struct megatron_deepspeed {
   bool launcher = false;         ///< the program 'deepspeed' starts the script
   std::optional<json> config{};  ///< of --deepspeed_config, with --deepspeed
   std::string path{};
 };
 
-/// Division of a step: ranks, micro-batches, pipeline stages.
 class megatron_layout : megatron_part {
  public:
   megatron_layout(megatron_arguments& flags, const megatron_script& script, run_description& run, const megatron_deepspeed& deepspeed)

@@ -17,7 +17,6 @@
 
 namespace xtrain::detail {
 
-/// The adapter of a run, with the modules of the model's family.
 class megatron_lora : megatron_part {
  public:
   using megatron_part::megatron_part;

@@ -16,7 +16,6 @@
 
 namespace xtrain::detail {
 
-/// The family that the flags describe, its sizes and its dropout.
 class megatron_model : megatron_part {
  public:
   using megatron_part::megatron_part;

@@ -1,4 +1,3 @@
-// Shared by the parts of the translation of a pretraining script: flags and run.
 #pragma once
 
 #include <string>

@@ -1,4 +1,3 @@
-// Pretraining scripts of Megatron-LM and AscendSpeed: their flags as a run description.
 #pragma once
 
 #include <algorithm>

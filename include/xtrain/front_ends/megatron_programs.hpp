@@ -1,4 +1,4 @@
-// Scripts of Megatron-LM and AscendSpeed without training (inference, evaluation, conversion, preprocessing), as calls of other programs.
+// Scripts of Megatron-LM and AscendSpeed without training, as calls of other programs.
 #pragma once
 
 #include <algorithm>

@@ -60,7 +60,6 @@ namespace detail {
   return result;
 }
 
-/// The files of a split: names that contain the split's name.
 [[nodiscard]] inline std::vector<std::string> files_of_split(const std::string& folder, std::initializer_list<std::string_view> names) {
   std::vector<std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {

@@ -1,4 +1,3 @@
-// The flags of a Python program that uses argparse or HfArgumentParser. Component 'recipes'.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +19,9 @@
 
 namespace xtrain {
 
-/// Flags by name: `--name value`, `--name=value`, `--name` alone for true. Dashes inside names are underscores; the last of repeated flags counts.
-/// finish() refuses flags that were not read. Every error names the flag, what must hold, and what was given.
+/// Flags of a Python program that uses argparse or HfArgumentParser: `--name value`, `--name=value`, `--name` alone for true. Dashes inside names are
+/// underscores; the last of repeated flags counts. finish() refuses flags that were not read. Every error names the flag, what must hold, and what was given.
+/// Component 'recipes'.
 class program_flags {
  public:
   enum class use : std::uint8_t { read, no_effect, must_be_off };
@@ -59,7 +59,6 @@ class program_flags {
     const flag* const one = find(name);
     return one == nullptr ? otherwise : value_of(*one);
   }
-  /// All values, separated by spaces.
   [[nodiscard]] std::string words(std::string_view name, const std::string& otherwise = {}) {
     const flag* const one = find(name);
     if (one == nullptr) return otherwise;
@@ -99,7 +98,6 @@ class program_flags {
     if (value < 0.0) wrong(name, "non-negative");
     return value;
   }
-  /// A whole number of at least `least`.
   template <class Whole = std::size_t>
   [[nodiscard]] Whole whole(std::string_view name, Whole otherwise, Whole least = 0) {
     const flag* const one = find(name);
@@ -120,7 +118,7 @@ class program_flags {
     wrong(name, concat("one of ", list), near.empty() ? "" : concat("; did you mean '", near, "'?"));
   }
 
-  /// Flags that may have any value. `notes` gets one line for the given flags.
+  /// Flags that may have any value. `notes` gets a line for them.
   void without_effect(std::initializer_list<const char*> names, const char* why, std::vector<std::string>& notes) {
     without_effect(std::vector<std::string>(names.begin(), names.end()), why, notes);
   }
@@ -197,7 +195,7 @@ class program_flags {
 
   std::vector<flag> given_{};
   std::vector<std::string> known_{};
-  std::map<std::string, std::pair<use, std::string>> uses_{};  // of flags that are not read
+  std::map<std::string, std::pair<use, std::string>> uses_{};
 };
 
 namespace detail {
@@ -263,7 +261,7 @@ inline constexpr const char* torchrun_without_effect = "ranks are threads of one
 struct launched_script {
   std::size_t ranks = 1;
   std::string script{};              ///< train.py; empty: not given
-  std::vector<std::string> flags{};  ///< of the script
+  std::vector<std::string> flags{};
   std::vector<std::string> notes{};
 };
 

@@ -1,4 +1,3 @@
-// Arguments and result of `tune run`.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,6 @@
 
 namespace xtrain::detail {
 
-/// A tokenizer's layout of messages.
 enum class tune_layout : unsigned char {
   plain,   ///< Llama 2, Mistral, Gemma: only texts; a turn of user and assistant begins with bos and ends with eos
   llama3,  ///< a header before each message, <|eot_id|> after it

@@ -138,7 +138,7 @@ struct tune_model {
   std::size_t vocab_size, layers, heads, kv_heads, hidden, intermediate;  ///< vocab_size 0: the config gives the sizes
   bool adapts_output = true;  ///< the builder with LoRA has apply_lora_to_output: not with tied embeddings
 
-  [[nodiscard]] constexpr bool scores() const { return types == "REWARD"; }  ///< a score head in place of logits
+  [[nodiscard]] constexpr bool scores() const { return types == "REWARD"; }
 };
 
 /// A size argument of builders, and its member in config.json.
@@ -287,7 +287,6 @@ struct tune_model_use {
           {"num_key_value_heads", model.kv_heads}, {"hidden_size", model.hidden},       {"intermediate_size", model.intermediate}};
 }
 
-/// Words separated by spaces.
 [[nodiscard]] inline std::vector<std::string> tune_words(std::string_view text) {
   std::vector<std::string> words;
   while (!text.empty()) {

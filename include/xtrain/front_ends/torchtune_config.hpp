@@ -1,4 +1,3 @@
-// A config of `tune`.
 #pragma once
 
 #include <string>

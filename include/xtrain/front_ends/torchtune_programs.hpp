@@ -96,7 +96,6 @@ class tune_programs : tune_reader {
     return call;
   }
 
-  /// The recipe quantize: weights in four bits.
   [[nodiscard]] torchtune_call convert() {
     torchtune_call call;
     call.program = "convert";
@@ -138,7 +137,6 @@ class tune_programs : tune_reader {
   }
 
  private:
-  // Common to generate and evaluate.
   [[nodiscard]] torchtune_call program(const std::string& name) {
     torchtune_call call;
     call.program = name;

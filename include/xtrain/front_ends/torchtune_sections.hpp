@@ -1,4 +1,4 @@
-// Read by all translations of a torchtune config: components with arguments, model, checkpointer, tokenizer.
+// Read by all translations of a torchtune config.
 #pragma once
 
 #include <algorithm>
@@ -68,7 +68,6 @@ inline void check_components(const yaml_value& root, const std::string& file, bo
   }
 }
 
-/// The layout and the prompt of a tokenizer.
 [[nodiscard]] inline std::pair<tune_layout, tune_prompt> tune_conversation(tune_section& tokenizer, const std::string& component) {
   const auto ends = [&](std::string_view with) { return component.ends_with(with); };
   const tune_layout layout = ends("llama3_tokenizer")                              ? tune_layout::llama3
@@ -126,7 +125,6 @@ inline void check_components(const yaml_value& root, const std::string& file, bo
   return {layout, prompt};
 }
 
-/// A config for one recipe.
 class tune_reader {
  public:
   tune_reader(const yaml_value& root, const std::string& file, const torchtune_recipe& recipe, const torchtune_launch& launch)
@@ -141,7 +139,6 @@ class tune_reader {
   [[nodiscard]] bool is_qat() const { return name_is("qat_distributed") || name_is("qat_lora_finetune_distributed"); }
   [[nodiscard]] bool wants_lora() const { return name_has("lora_") || is_distillation(); }
 
-  /// For a key that changes no result.
   void note(const std::string& key, const std::string& why) { notes_.push_back(concat(key, ": ", why)); }
   void ignore(const std::string& key, const std::string& why) {
     const yaml_value* found = top_.get(key);

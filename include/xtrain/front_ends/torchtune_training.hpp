@@ -117,7 +117,6 @@ class tune_training : tune_reader {
     return call;
   }
 
-  /// The recipe of PPO.
   [[nodiscard]] torchtune_call reinforce() {
     run_description run;
     rollouts_description& rollouts = run.rollouts;
@@ -221,7 +220,6 @@ class tune_training : tune_reader {
     if (!top_.has(key)) top_.wrong(key, "must be given, a number");
     return top_.number(key, 0.0);
   }
-  /// The prompts of PPO.
   void prompts(run_description& run) {
     const yaml_value* all = top_.get("dataset");
     if (all == nullptr) top_.wrong("dataset", "must be given");

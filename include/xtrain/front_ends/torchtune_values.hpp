@@ -1,4 +1,3 @@
-// The values of a torchtune config: interpolation, overrides, and sections that record which keys were read.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +21,6 @@ namespace xtrain::detail {
   fail<config_error>(path, ": ", must);  // from the command line
 }
 
-/// Replaces interpolations by values.
 class tune_interpolation {
  public:
   tune_interpolation(const yaml_value& root, const std::string& file) : root_(root), file_(file) {}
@@ -148,7 +146,7 @@ inline void tune_set(yaml_value& root, const std::string& key, yaml_value value,
       return *at->find(own);
     };
     at = &within();
-    for (std::size_t open = bracket; open != std::string::npos && open < name.size();) {  // key[0]
+    for (std::size_t open = bracket; open != std::string::npos && open < name.size();) {
       const std::size_t close = name.find(']', open);
       require<config_error>(name[open] == '[' && close != std::string::npos, argument, ": an index must be [number]");
       own = name.substr(open + 1, close - open - 1);

@@ -17,9 +17,9 @@ struct yaml_value {
 
   kind type = kind::null;
   std::string text{};               ///< of a scalar: as written, without quotes
-  bool truth = false;               ///< of a boolean
-  std::int64_t whole = 0;           ///< of an integer
-  double real = 0.0;                ///< of a number or an integer
+  bool truth = false;
+  std::int64_t whole = 0;
+  double real = 0.0;                ///< also of an integer
   std::vector<std::string> keys{};  ///< of a map, in the order of the document
   std::vector<yaml_value> items{};  ///< of a list, or the values of a map
   std::size_t line = 0;             ///< in the document, from 1; 0: not from a document

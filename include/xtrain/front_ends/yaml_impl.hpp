@@ -92,7 +92,6 @@ inline void resolve_plain(yaml_value& scalar) {
   scalar.real = negative ? -real : real;
 }
 
-/// Builds values from the parser's events.
 class yaml_builder final : public YAML::EventHandler {
  public:
   yaml_builder(const std::string& who, const yaml_limits& limits) : who_(who), limits_(limits) {}
@@ -157,7 +156,6 @@ class yaml_builder final : public YAML::EventHandler {
   [[nodiscard]] static std::size_t size_of(const yaml_value& value) {
     return std::accumulate(value.items.begin(), value.items.end(), std::size_t{1}, [](std::size_t sum, const yaml_value& one) { return sum + size_of(one); });
   }
-  /// Of texts and keys.
   [[nodiscard]] static std::size_t bytes_of(const yaml_value& value) {
     std::size_t sum = value.text.size();
     for (const std::string& key : value.keys) sum += key.size();

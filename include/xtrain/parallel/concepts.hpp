@@ -134,6 +134,7 @@ void add_up_stages([[maybe_unused]] State& strategy, [[maybe_unused]] std::span<
 
 }  // namespace detail
 
+/// Device-independent requirements; `parallel_strategy_for` checks device and store.
 template <class P>
 concept parallel_strategy = clause::strategy_has_a_name<P> && clause::strategy_is_sized_at_run_time<P>;
 

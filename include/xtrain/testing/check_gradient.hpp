@@ -47,7 +47,7 @@ struct gradient_check {
 
 /// Result of a check.
 struct gradient_report {
-  std::size_t checked = 0;   // derivatives
+  std::size_t checked = 0;
   double largest_error = 0;  // relative to 1 + |derivative|
   std::string problem{};     // the first wrong derivative; empty: passed
 

@@ -33,7 +33,6 @@ using recipe_of = typename std::remove_cvref_t<Builder>::recipe;
 
 namespace detail {
 
-/// Results of a layer, assembled from all ranks.
 struct layer_results {
   std::vector<double> y{}, dx{};
   struct gradient {

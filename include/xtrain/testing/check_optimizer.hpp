@@ -31,7 +31,6 @@ struct policy_report {
 
 namespace detail {
 
-/// A matrix, a vector and a frozen vector, and an optimizer that steps them.
 template <class O, class Precision>
 class optimizer_bench {
  public:
@@ -57,7 +56,6 @@ class optimizer_bench {
     state_.emplace_back(settings, where_, store_);
   }
 
-  /// One step with gradients of this number, times a factor.
   void step(std::uint32_t number_of_step, const kernel::step_scalars& scalars, double factor = 1.0) {
     for (const auto& entry : store_.entries()) {
       if (!entry.spec.trainable) continue;
@@ -80,7 +78,6 @@ class optimizer_bench {
         for (const auto value : store_.value(entry).host()) all.push_back(static_cast<double>(value));
     return all;
   }
-  /// Every array of a checkpoint.
   [[nodiscard]] std::vector<std::vector<std::byte>> arrays() {
     std::vector<std::vector<std::byte>> all;
     state_[0].visit([&](std::string_view, const auto& span, const auto&...) {

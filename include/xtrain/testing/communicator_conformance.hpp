@@ -217,7 +217,6 @@ class communicator_check {
     ranks_->broadcast(main_, span, ranks_->size() - 1);
     same("several in a row", got(span), expected);
   }
-  /// Another stream waits for an event that is recorded after a collective.
   void seen_by_another_stream(std::size_t n) {
     const buffer<Device> values(on_, n * sizeof(T), memory_role::other);
     const auto span = values.template as<T>();

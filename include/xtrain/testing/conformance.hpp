@@ -72,7 +72,6 @@ class conformance {
     check<double>();
   }
 
-  /// Every kernel for one dtype.
   template <dtype T>
   void check() {
     detail::check_products<T>(*this);
@@ -96,7 +95,6 @@ class conformance {
     detail::check_rows<T>(*this);
     detail::check_sampling<T>(*this);
   }
-  /// Copies, fills and events.
   void check_stream() {
     detail::stream_checks<Device> checks(context_);
     const auto one = [&](const char* what, auto&& check) {
@@ -125,7 +123,6 @@ class conformance {
   [[nodiscard]] bool passed() const {
     return !results_.empty() && std::all_of(results_.begin(), results_.end(), [](const auto& r) { return r.passed(); });
   }
-  /// The report, one line per kernel and dtype.
   [[nodiscard]] std::string text() const {
     std::string all = concat("conformance of device ", Device::name, " with ", Truth::name, "\n");
     std::size_t good = 0, bad = 0, missing = 0;
@@ -183,7 +180,7 @@ class conformance {
       run_truth(kernel);
 
       ++result.cases;
-      std::string problem;  // the first
+      std::string problem;
       const auto report = [&](const auto&... parts) {
         if (problem.empty()) problem = concat(parts...);
       };
@@ -285,12 +282,11 @@ class conformance {
       return std::all_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(before_), whole) &&
              std::all_of(all.begin() + static_cast<std::ptrdiff_t>(before_ + bytes_), all.end(), whole);
     }
-    /// Bytes before the first element.
     [[nodiscard]] std::size_t before() const { return before_; }
 
    private:
     static constexpr std::byte sentinel{0xA5};
-    static constexpr std::size_t guard = 64;  // bytes
+    static constexpr std::size_t guard = 64;
     std::size_t before_, bytes_;
     buffer<Device> memory_;
   };

@@ -87,7 +87,7 @@ class delayed_rank {
 ///   throws  config_error when the schedule is invalid, or its sends would deadlock
 [[nodiscard]] inline pipeline_timeline run_on_delays(const pipeline_schedule& schedule, const pipeline_costs& costs,
                                                      send_mode mode = send_mode::buffered) {
-  (void)simulate_schedule(schedule, costs, mode);  // throws if the schedule cannot be executed
+  (void)simulate_schedule(schedule, costs, mode);
   pipeline_timeline timeline;
   timeline.ranks.resize(schedule.ranks());
   run_ranks(schedule.ranks(), [&](const std::shared_ptr<transport>& network) {

@@ -21,7 +21,6 @@
 
 namespace xtrain::testing {
 
-/// An algorithm for products.
 struct fake_algorithm {
   double milliseconds = 0.5;
   std::uint32_t reduction = cublaslt_reduction::none;

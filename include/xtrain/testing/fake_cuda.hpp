@@ -32,7 +32,6 @@
 
 namespace xtrain::testing {
 
-/// Properties of the fake.
 struct fake_cuda_config {
   int devices = 1;
   std::size_t memory = std::size_t{256} << 20;  ///< bytes of each device
@@ -86,7 +85,6 @@ class fake_cuda {
     const std::lock_guard lock(mutex_);
     return works_;
   }
-  /// Calls of an entry, by the runtime's name.
   [[nodiscard]] std::size_t calls_of(const std::string& name) const {
     const std::lock_guard lock(mutex_);
     for (const auto& [entry, count] : counts_)
@@ -235,7 +233,7 @@ class fake_cuda {
     bool is_advancing = false;  // queues may wait for each other
     std::deque<work> items{};
     std::size_t queued = 0, done = 0;
-    double clock = 0;  // milliseconds
+    double clock = 0;
     bool is_capturing = false, is_invalid = false;
     std::thread::id capturer{};
     std::vector<work> captured{};
@@ -343,7 +341,6 @@ class fake_cuda {
     ++q.done;
     return true;
   }
-  /// The host waits until the queue has done `number` works.
   int wait_for(std::unique_lock<std::mutex>& lock, const std::shared_ptr<queue>& q, std::size_t number) {
     auto since = std::chrono::steady_clock::now();
     while (q->done < number) {
@@ -461,8 +458,6 @@ class fake_cuda {
   void note_load(const void* code, int device, bool is_captured) {
     if (loaded_.emplace(code, device).second && is_captured) ++loads_in_captures_;
   }
-
-  // shared by the table's entries
 
   /// f(fake) under the lock, unless the call fails.
   template <class F>

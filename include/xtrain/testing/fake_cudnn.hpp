@@ -19,7 +19,6 @@
 
 namespace xtrain::testing {
 
-/// A plan for attention.
 struct fake_attention_plan {
   double milliseconds = 0.5;
   std::size_t workspace_bytes = 256;
@@ -93,7 +92,6 @@ class fake_cudnn {
     violations_ += concat(what, "\n");
     return what;
   }
-  /// f(fake) under the lock of the GPU, unless the call fails.
   template <class F>
   static std::string call(const char* name, F&& f) {
     fake_cudnn& all = *self();

@@ -111,7 +111,7 @@ class fake_nccl {
     meeting what{};
     const void* from = nullptr;
     void* to = nullptr;
-    std::size_t reads = 0, writes = 0;  // bytes
+    std::size_t reads = 0, writes = 0;
     int peer = -1;
     bool is_send = false;
   };
@@ -219,7 +219,6 @@ class fake_nccl {
       return all.queue_together(one);
     });
   }
-  /// Grouped calls.
   template <class Calls>
   int queue_together(const Calls& calls) {
     std::map<std::pair<communicator*, cuda_queue_handle>, std::vector<std::pair<std::shared_ptr<meeting>, std::size_t>>> by_queue;
@@ -350,7 +349,7 @@ class fake_nccl {
       const int device = fake_cuda::current_device();
       return enter("ncclCommInitRankConfig", [&](fake_nccl& all) { return all.join(made, ranks, id, rank, *config, device); });
     };
-    t.comm_get_async_error = [](nccl_handle handle, int* status) {  // does not count
+    t.comm_get_async_error = [](nccl_handle handle, int* status) {
       fake_nccl& all = *self();
       return all.gpus_.locked([&] {
         const auto found = all.live_.find(handle);

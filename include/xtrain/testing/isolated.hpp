@@ -73,7 +73,7 @@ struct kernel_preparation {
 /// When an isolated device does its work.
 struct isolated_timing {
   bool is_late = true;                      ///< only when waited for; otherwise as soon as possible
-  std::chrono::microseconds launch{0};      ///< host time to queue a kernel
+  std::chrono::microseconds launch{0};
   std::chrono::microseconds kernel{0};      ///< device time of a kernel, in addition to computing
 };
 
@@ -281,7 +281,6 @@ struct isolated {
       return {host_->synchronizations, host_->event_waits, host_->drains, host_->blocking_copies, host_->launches, host_->host_functions,
               host_->replays, 1e-9 * static_cast<double>(host_->kernel_nanoseconds)};
     }
-    /// Kernels that streams have prepared and captured.
     [[nodiscard]] kernel_preparation prepared() const { return host_->prepared(); }
     [[nodiscard]] const std::shared_ptr<detail::isolated_host>& host() const { return host_; }
 
@@ -295,7 +294,6 @@ struct isolated {
      public:
       event(std::shared_ptr<detail::isolated_host> host, std::shared_ptr<detail::late_worker> worker, std::size_t number)
           : host_(std::move(host)), worker_(std::move(worker)), number_(number) {}
-      /// The host waits.
       void synchronize() const {
         ++host_->event_waits;
         if (number_ >= worker_->queued()) ++host_->drains;
@@ -435,7 +433,6 @@ struct isolated {
       void (*run)(const void*, typename Device::stream&, device_span<std::byte, typename Device::memory>);
       device_span<std::byte, typename Device::memory> scratch;
 
-      /// Takes the time of the device's timing.
       void operator()(typename Device::stream& inner) const {
         const auto begin = std::chrono::steady_clock::now();
         run(kernel.get(), inner, scratch);
@@ -476,7 +473,6 @@ struct isolated {
       if (!host_->is_pinned(host, bytes)) refuse_in_capture("a copy from or to host memory that is not pinned");
       capture(memory_work{what, to, from, bytes}, std::move(work));
     }
-    /// Ends the capture.
     void refuse_in_capture(const char* why) {
       if (!capturing_) return;
       capturing_.reset();

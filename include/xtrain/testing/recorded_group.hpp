@@ -75,7 +75,7 @@ class call_ledger {
   };
   mutable std::mutex mutex_;
   std::vector<first_call> calls_;
-  std::vector<std::size_t> made_;  // by rank
+  std::vector<std::size_t> made_;
 };
 
 /// Runs collectives through a group; records calls when they are queued.
@@ -112,7 +112,6 @@ class recorded_group {
     inner_.broadcast(stream, values, root);
   }
 
-  /// Grouped messages.
   template <class Stream, class T, class Memory>
   void all_to_all(Stream& stream, device_span<const T, Memory> from, device_span<T, Memory> to) {
     const std::size_t part = from.size() / size();

@@ -123,7 +123,7 @@ class recorded_collectives : public native_collectives {
 
   std::shared_ptr<call_ledgers> ledgers_;
   recorded_group inner_;
-  void* last_ = nullptr;  // stream of the group's calls
+  void* last_ = nullptr;
 };
 
 /// Messages of the host use `network`.

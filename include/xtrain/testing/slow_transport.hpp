@@ -50,7 +50,6 @@ class slow_transport final : public transport {
  private:
   using clock = std::chrono::steady_clock;
 
-  /// Messages of a channel take turns.
   struct channel_order {
     std::mutex mutex;
     std::condition_variable changed;

@@ -52,6 +52,7 @@ class forward_only {
         needs_(needs_beside(model, settings_, rounds)),
         memory_(model, settings_, needs_.passes) {}
 
+  /// Memory of the passes and the model.
   struct needs {
     pass_sizes passes{};
     planned_memory memory{};

@@ -1,5 +1,4 @@
-// One optimizer step: forward and backward passes of micro-batches, whose gradients are summed; gradient norm; clipping; optimizer. Evaluation uses the
-// same memory for forward passes.
+// One optimizer step: forward and backward passes of micro-batches, gradient norm, clipping, optimizer. Evaluation uses the same memory.
 #pragma once
 
 #include <algorithm>
@@ -87,7 +86,7 @@ concept optimizer_combines = has_hook<typename Recipe::optimizer, hook::steps_wi
     clause::optimizer_state_steps_with<typename Recipe::optimizer::template state<typename Recipe::device, typename Recipe::precision>,
                                        typename Recipe::device, typename Model::store, typename Recipe::parallel::template state<typename Recipe::device>>;
 
-/// A step of a model, with its memory and optimizer state.
+/// With its memory and optimizer state.
 template <class Model>
 class training_step {
  public:
@@ -119,9 +118,7 @@ class training_step {
     memory_->forget();
     has_kept_gradients_ = false;
   }
-  /// Pinned host memory for batches.
   [[nodiscard]] std::size_t staging_bytes() const { return memory_->staging.bytes(); }
-  /// Calls visit(name, span) for every array of the optimizer's state.
   template <class Visit>
   void visit_optimizer(Visit&& visit) {
     optimizer_->visit(visit);
@@ -136,7 +133,6 @@ class training_step {
     model_->parameters().note_change();
     note_restored_optimizer();
   }
-  /// The optimizer's state belongs to the current weights.
   void note_restored_optimizer() { changes_ = model_->parameters().changes(); }
 
   /// Checks the batches of a step, before it begins.
@@ -160,7 +156,7 @@ class training_step {
   /// The device's state after all queued steps.
   void restore(const kernel::step_state& state);
 
-  /// This rank's part of the sum of a batch's losses, from a forward pass.
+  /// This rank's part.
   ///   label_weight   weight of a sequence's label, in targets
   [[nodiscard]] double evaluate(const batch_view& batch, double label_weight = 1.0);
   /// log p(target) of every token of a batch, 0 without a target; forward pass without dropout. All stages of a pipeline get it.
@@ -189,7 +185,6 @@ class training_step {
   }
 
  private:
-  /// The denominators of means over all ranks.
   struct mean_over {
     double targets = 0, labels = 0;
   };
@@ -208,10 +203,8 @@ class training_step {
     const double own = mean_of_micro_batch(batch).targets;
     return own > 0 ? over.targets / own : 1.0;
   }
-  /// Queues the start of the gradients' sum: zero, or kept gradients.
   void begin_gradients();
   void queue_gradients(std::span<const batch_view> batches, std::uint32_t step_number, const mean_over& counts);
-  /// slot: of the report
   void queue_update(double learning_rate, std::uint32_t step_number, std::size_t slot);
   /// The strategy refuses to report traffic while steps are queued.
   void set_pending(std::size_t steps) {
@@ -228,7 +221,7 @@ class training_step {
   }
   [[nodiscard]] std::size_t slot() const { return begun_ % results_.size(); }
 
-  /// Queues the sum over several spans, in order.
+  /// In order.
   template <class T>
   void squares_of(std::span<const device_span<T, memory>> all, device_span<double, memory> sum_1) {
     auto on = memory_->passes.execution_on();
@@ -243,7 +236,6 @@ class training_step {
   /// An objective's values for every token of a batch, from a forward pass without dropout, on every rank that shares the batch.
   template <class Prepare>
   [[nodiscard]] std::vector<float> token_outputs(std::string_view who, const batch_view& batch, Prepare&& prepare);
-  /// Queues the reference log-probabilities of a micro-batch, if needed.
   void refer(const batch_view& batch, std::size_t micro_batch);
   /// Before every pass that the objective sees.
   void prepare(pass<computation>& p, std::size_t micro_batch) {
@@ -256,7 +248,6 @@ class training_step {
                             ": prepare(pass, micro_batch) of the objective's state must set pass.internal.objective; it has not, and the pass would train "
                             "the cross-entropy of the next token; see objective/README.md");
   }
-  /// Queues the sum of a micro-batch's losses, times a factor; accumulates.
   void add_scaled_losses(std::size_t n, double factor) {
     auto on = memory_->passes.execution_on();
     const typename arena<device>::scope scope(on.workspace);
@@ -266,7 +257,6 @@ class training_step {
     ops::sum(on, scaled_n.span(), memory_->loss_1());
   }
   void zero_losses() { fill_zero(model_->stream(), memory_->losses_and_statistics(statistics())); }
-  /// Queues the sum of a micro-batch's losses; accumulates.
   void add_losses(std::size_t n) {
     auto on = memory_->passes.execution_on();
     ops::sum(on, memory_->losses_of(n).span(), memory_->loss_1());
@@ -327,7 +317,7 @@ class training_step {
   balance_average average_balance_;
   bool keeps_gradients_;
   bool has_kept_gradients_ = false;  // of an earlier step
-  double kept_norm_ = 0;             // their norm
+  double kept_norm_ = 0;
   std::uint64_t seed_;
   double neftune_noise_alpha_;
   std::size_t fake_quantizes_from_ = 0;  // first step with fake quantization
@@ -336,8 +326,8 @@ class training_step {
   bool captures_;
   bool has_prepared_ = false;  // kernels of uncaptured steps
   [[no_unique_address]] typename captured_steps_of<device>::type captured_{};
-  step_result current_{};                      // of the step that is being queued
-  std::array<step_result, 2> results_{};       // of pending steps
+  step_result current_{};
+  std::array<step_result, 2> results_{};
   std::array<std::optional<event>, 2> done_{};
   std::size_t begun_ = 0, pending_ = 0;
   typename objective::config objective_settings_;

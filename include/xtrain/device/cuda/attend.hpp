@@ -1,4 +1,3 @@
-// Attention on this device: by a library on the GPU, or by the kernels of device/simt/.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,3 @@
-// Attention by another library: the device stream's interface.
 #pragma once
 
 #include <bit>
@@ -37,7 +36,7 @@ struct cuda_attention {
   cuda_attention_shape shape{};
   const void *qkv = nullptr, *d_o = nullptr;  ///< d_o, dqkv: of the backward pass, which reads o and lse
   void *o = nullptr, *lse = nullptr, *dqkv = nullptr;
-  void* own_scratch = nullptr;  ///< of our kernel
+  void* own_scratch = nullptr;
   void (*own)(cuda_stream& stream, const cuda_attention& attention) = nullptr;  ///< launches our kernel
 };
 

@@ -22,11 +22,9 @@ struct compiled {
   [[nodiscard]] static std::size_t scratch_bytes(const cuda_properties& device, const Kernel& kernel);
 };
 
-/// Whether the kernel is in the list.
 template <class Kernel>
 inline constexpr bool listed = false;
 
-// X(kernel type): kernels on some rows
 #define XTRAIN_CUDA_KERNELS_IN_ROWS(X, M, T)              \
   X(kernel::in_rows<kernel::matmul<M, T, T>, M>)          \
   X(kernel::in_rows<kernel::column_sum<M, T, T>, M>)      \
@@ -42,7 +40,6 @@ inline constexpr bool listed = false;
 #define XTRAIN_CUDA_KERNELS_IN_ROWS_OF_16_BITS(X, M, T) \
   XTRAIN_CUDA_KERNELS_IN_ROWS(X, M, T)                  \
   X(kernel::in_rows<kernel::matmul<M, T, float>, M>)
-// the library's kernels, their forms on some rows, and a step's scalars
 #define XTRAIN_CUDA_KERNEL_LIST(X)                                              \
   XTRAIN_KERNEL_LIST(X, cuda_memory)                                            \
   XTRAIN_CUDA_KERNELS_IN_ROWS(X, cuda_memory, float)                            \

@@ -1,4 +1,4 @@
-// An opened NVIDIA GPU: its memory, pinned host memory, and reused events.
+// An opened NVIDIA GPU.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ struct cuda_config {
   const cublaslt_library* cublaslt = nullptr;  ///< null: the library of the toolkit runtime's version, if installed
   std::string product_cache{};                 ///< folder of choices among timed products and attention; empty: the user's cache
   std::size_t product_workspace = std::size_t{32} << 20;  ///< scratch bytes for cuBLASLt, as it recommends on Hopper
-  cuda_product_choice attention = cuda_product_choice::timed;  ///< choice between cuDNN's attention and ours
+  cuda_product_choice attention = cuda_product_choice::timed;
   const cudnn_library* cudnn = nullptr;                        ///< null: with the toolkit's runtime, this program's, if linked with xtrain::cudnn
   std::size_t attention_workspace = std::size_t{256} << 20;    ///< scratch bytes for cuDNN; larger shapes use our kernel
 };
@@ -158,9 +158,7 @@ class cuda_state {
 
   [[nodiscard]] const cuda_runtime& runtime() const { return *runtime_; }
   [[nodiscard]] const gpu_vendor& vendor() const { return runtime_ == nullptr ? nvidia : *runtime_->vendor; }
-  /// "sm_90"
   [[nodiscard]] std::string architecture() const { return concat(vendor().architecture, properties_.architecture); }
-  /// Why work cannot be captured; empty: it can.
   [[nodiscard]] const std::string& why_no_graphs() const { return why_no_graphs_; }
   [[nodiscard]] int ordinal() const { return ordinal_; }
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -446,7 +444,6 @@ class cuda_context {
   ///   throws  config_error when there is no driver, the driver is too old, or there is no GPU, not this GPU, or no kernels for it
   explicit cuda_context(const cuda_config& settings) : state_(std::make_shared<detail::cuda_state>(settings)) {}
   cuda_context() : cuda_context(cuda_config{}) {}
-  /// Needs no GPU.
   [[nodiscard]] static cuda_context for_dry_run(const cuda_properties& like) { return cuda_context(std::make_shared<detail::cuda_state>(like)); }
   [[nodiscard]] bool is_dry_run() const { return state_->is_dry_run(); }
   [[nodiscard]] dry_record& record() const { return state_->record(); }
@@ -468,21 +465,19 @@ class cuda_context {
   [[nodiscard]] std::size_t memory_limit() const { return state_->limit(); }
   [[nodiscard]] cuda_properties properties() const { return state_->properties(); }
   [[nodiscard]] int ordinal() const { return state_->ordinal(); }
-  /// "cuda, NVIDIA H200, device 0, sm_90, 132 multiprocessors"
   [[nodiscard]] std::string description() const {
     return concat(state_->vendor().device, ", ", state_->name(), ", device ", ordinal(), ", ", state_->architecture(), ", ",
                   properties().multiprocessors, " multiprocessors");
   }
   /// Why work of this GPU cannot be captured; empty: it can.
   [[nodiscard]] const std::string& why_no_captures() const { return state_->why_no_graphs(); }
-  /// What computes products, and the choice for each product, a line each.
+  /// What computes products or attention, and the choice for each shape, a line each.
   [[nodiscard]] std::string products_text() const {
     if (const cuda_products* const products = state_->products()) return products->text();
     const std::string& why = state_->why_own_products();
     if (!why.empty()) return concat("products are our kernels': ", why, "\n");
     return is_dry_run() ? "" : "products are not known yet: none was queued\n";
   }
-  /// What computes attention, and the choice for each shape, a line each.
   [[nodiscard]] std::string attention_text() const {
     if (const cuda_attentions* const attentions = state_->attentions()) return attentions->text();
     const std::string& why = state_->why_own_attention();

@@ -84,14 +84,12 @@ template <class Kernel>
   const std::size_t bytes = library_scratch_bytes(device, kernel);
   return bytes == 0 ? 0 : bytes + 255;
 }
-/// Whether the library is available.
 template <class Kernel>
 [[nodiscard]] bool has_library(cuda_stream& stream) {
   if constexpr (xtrain::detail::attention_elsewhere<Kernel>::is_possible) return xtrain::detail::attentions_of(stream) != nullptr;
   else return xtrain::detail::products_of(stream) != nullptr;
 }
 
-/// The launches of a kernel.
 template <class Kernel>
 void launch(cuda_stream& stream, const Kernel& kernel, scratch_span<cuda_memory> scratch) {
   if constexpr (multiplies<Kernel> || xtrain::detail::attention_elsewhere<Kernel>::is_possible) {

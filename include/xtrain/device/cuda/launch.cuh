@@ -41,7 +41,6 @@ requires(Kernel::blocks_at_once > 0) inline constexpr int blocks_at_once<Kernel>
 #define XTRAIN_GRID_CONSTANT __grid_constant__
 #endif
 
-/// The only function that a GPU runs.
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::threads, blocks_at_once<Kernel>) entry(const XTRAIN_GRID_CONSTANT Kernel kernel) {
   extern __shared__ __align__(128) unsigned char shared[];

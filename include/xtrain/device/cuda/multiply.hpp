@@ -1,4 +1,3 @@
-// Matrix products on this device: by a library on the GPU, or by the kernel of device/simt/.
 #pragma once
 
 #include <type_traits>

@@ -1,4 +1,3 @@
-// Matrix products by another library: the device stream's interface.
 #pragma once
 
 #include <bit>
@@ -18,7 +17,7 @@ class cuda_stream;
 enum class cuda_product_choice : std::uint8_t {
   timed,       ///< before captures the fastest of cuBLASLt's kernels and ours, timed on this GPU; else as `proposed`
   proposed,    ///< cuBLASLt's first proposal
-  own_kernels  ///< ours
+  own_kernels
 };
 
 enum class cuda_number : std::uint8_t { fp32, bf16, fp16 };

@@ -52,9 +52,8 @@ struct gpu_vendor {
 };
 inline constexpr gpu_vendor nvidia{};
 
-/// A launch of a kernel of the dialect.
 struct cuda_launch {
-  std::string_view kernel;      ///< of the library, for messages
+  std::string_view kernel;
   const void* entry;            ///< toolkit: address of a __global__ function; fake: of a host_entry
   simt::grid_size grid;
   int threads;                  ///< of a block

@@ -95,7 +95,6 @@ class cuda_problem : public std::enable_shared_from_this<cuda_problem> {
   }
 
  private:
-  /// Records a stream, with the latest number.
   template <class Pointer>
   static void note(std::vector<std::pair<Pointer, std::uint32_t>>& all, const Pointer& other, std::uint32_t functions) {
     for (auto& [known, count] : all)
@@ -229,10 +228,8 @@ class cuda_host_functions {
 /// synchronize() of the stream, of its later events, and of streams that wait for these rethrows. Earlier GPU work still runs.
 class cuda_stream {
  public:
-  /// Copyable.
   class event {
    public:
-    /// The host waits.
     void synchronize() const {
       if (!raw_) return;
       state_->enter();
@@ -444,7 +441,7 @@ class cuda_stream {
     std::shared_ptr<void> end = with.replayed ? with.replayed : detail::shared_event(state_);
     check(state_->runtime().launch_graph(with.executable, raw_), "cudaGraphLaunch");
     check(state_->runtime().record_event(end.get(), raw_), "cudaEventRecord");
-    with.replayed = std::move(end);  // a recorded event
+    with.replayed = std::move(end);
   }
 
   /// A kernel of the library follows, in one or several launches on this stream.
@@ -461,8 +458,6 @@ class cuda_stream {
     last_kernel_ = Kernel::name;
     return true;
   }
-  /// One launch of it.
-  ///   throws  cuda_error with the kernel's name
   void launch(const cuda_launch& what) {
     if (is_preparing_) return check(state_->runtime().load_kernel(what), "cudaFuncGetAttributes");
     check(state_->runtime().launch(what, raw_), "cudaLaunchKernel");
@@ -484,7 +479,6 @@ class cuda_stream {
     return by != nullptr && by->attend(*this, attention, workspace_, is_preparing_);
   }
   [[nodiscard]] bool is_capturing() const { return capturing_.has_value(); }
-  /// The kernel of the library that was launched last.
   [[nodiscard]] std::string_view last_kernel() const { return last_kernel_; }
 
  private:
@@ -510,13 +504,11 @@ class cuda_stream {
     if (capturing_) capturing_->records_.emplace_back(name, memory_work{to, from, bytes});
     check(state_->runtime().copy(to, from, bytes, raw_), "cudaMemcpyAsync");
   }
-  /// Ends the capture.
   void refuse_in_capture(const char* why) {
     if (!capturing_) return;
     cancel_capture();
     throw config_error(concat(vendor().device, ": captured work must be such that it can be replayed; ", why));
   }
-  /// A failed call ends the capture.
   void check(int status, std::string_view call) {
     if (status == cuda_status::success) [[likely]] return;
     cancel_capture();

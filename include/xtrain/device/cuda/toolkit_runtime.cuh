@@ -14,7 +14,6 @@ namespace xtrain::cuda_kernels {
 
 namespace detail {
 
-/// Tells whether the kernels have code for a GPU.
 template <int>
 __global__ void probed() {}
 

@@ -150,7 +150,6 @@ inline void wait_a_little(cuda_stream& stream) {
   const auto now = stream.record();
   while (!now.is_done() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
-/// The shortest of some times, in milliseconds.
 template <class Run>
 [[nodiscard]] double timed_on_gpu(cuda_state& state, cuda_stream& beside, Run&& run) {
   const cuda_runtime& runtime = state.runtime();

@@ -167,7 +167,6 @@ class cublaslt_trial {
   void fill(cuda_stream& stream, std::span<std::byte> pinned) {
     fill_trial(stream, memory_, static_cast<std::size_t>(static_cast<std::byte*>(workspace_.memory) - memory_), pinned);
   }
-  /// Restores c.
   void refill_c(cuda_stream& stream) {
     const std::size_t all = static_cast<std::size_t>(static_cast<std::byte*>(workspace_.memory) - memory_) - inputs_;
     for (std::size_t done = 0; done < all; done += std::min(inputs_, all - done))

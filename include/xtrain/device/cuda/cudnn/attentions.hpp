@@ -31,7 +31,6 @@ struct cudnn_refusal {
   std::string why;
 };
 
-/// Memory for timing attention, and its results.
 class cudnn_trial {
  public:
   /// `memory` has bytes() bytes, at a multiple of 256.
@@ -64,7 +63,6 @@ class cudnn_trial {
     forward.shape.is_backward = false;
     forward.own(stream, forward);
   }
-  /// Clears an earlier candidate's results.
   void clear_results(cuda_stream& stream) {
     const std::size_t rows = what_.shape.b * what_.shape.t, element = bytes_of(what_.shape.number);
     if (what_.shape.is_backward) return stream.fill_zero(what_.dqkv, rows * what_.shape.row() * element);
