@@ -9,8 +9,10 @@
 // says: xtrain recipe: 'reference_b(micro_batch, sequences)' must be both
 // says: xtrain recipe: 'use_teacher(source)', with has_teacher() and teach(stream, batch, micro_batch), must be both
 // says: xtrain recipe: the objective must have at most four statistics
+// says: xtrain recipe: 'has_reference' and 'has_labels' must be the tags 'reference_b' and 'upload'
 #include <xtrain/models/llama.hpp>
 #include <xtrain/objective/next_token.hpp>
+#include <xtrain/objective/orpo.hpp>
 #include <xtrain/train/trainer.hpp>
 
 struct my_objective : xtrain::next_token {
@@ -63,3 +65,10 @@ struct recipe : xtrain::defaults {
   using objective = my_objective;
 };
 std::size_t size() { return sizeof(xtrain::trainer<xtrain::llama<recipe>>); }
+
+struct my_pairs : xtrain::orpo {
+#ifdef MISTAKE
+  static constexpr bool has_reference = false, has_labels = true;
+#endif
+};
+std::size_t size_of_state() { return sizeof(xtrain::sequence_objective<xtrain::computation_of<recipe>, my_pairs>); }

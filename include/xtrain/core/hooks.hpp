@@ -15,6 +15,7 @@ struct hooks {
   static constexpr bool all_among = (hooks<Known...>::template has<Tags> && ...);
 };
 
+/// Whether a policy lists the tag in its hooks.
 template <class Policy, class Tag>
 concept has_hook = Policy::hooks::template has<Tag>;
 

@@ -56,8 +56,10 @@ class read_watch {
   explicit read_watch(const read_lifetime& of) : place_(of.place_), then_(&of) {}
 
   /// The object stays while the result is held.
-  ///   throws  config_error when it is no longer where it was
+  ///   throws  config_error when it is no longer where it was; error when `who` was moved from
   [[nodiscard]] std::shared_lock<std::shared_mutex> hold(std::string_view who, std::string_view what) const {
+    if (place_ == nullptr) [[unlikely]]
+      fail<error>(who, ": must not be used after it was moved from; use the ", who, " that it was moved to");
     std::shared_lock held(place_->mutex);
     if (place_->now != then_) [[unlikely]]
       fail<config_error>(who, ": its ", what, " must stay where it was when the ", who, " was made; the ", what, " has been ",

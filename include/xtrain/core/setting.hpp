@@ -9,6 +9,7 @@ namespace xtrain {
 /// Values that a number may have. share: from 0 to 1.
 enum class setting_range : std::uint8_t { any, non_negative, positive, share, share_below_one };
 
+/// NaN is in no range.
 [[nodiscard]] constexpr bool is_in_range(setting_range range, double value) {
   switch (range) {
     case setting_range::non_negative: return value >= 0;

@@ -60,8 +60,6 @@ class text_part {
   template <class T>
   explicit text_part(const T& value) : value_(&value), append_(append_value<T>) {}
   explicit text_part(const char* text) : value_(text), append_(append_characters) {}
-  template <std::size_t N>
-  explicit text_part(const char (&text)[N]) : value_(text), append_(append_characters) {}
 
   void append_to(std::string& to) const { append_(to, value_); }
 

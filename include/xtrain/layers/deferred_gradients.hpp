@@ -21,6 +21,7 @@ inline constexpr bool splits_backwards_of = false;
 template <class Strategy>
 requires requires { Strategy::splits_backwards; }
 inline constexpr bool splits_backwards_of<Strategy> = static_cast<bool>(Strategy::splits_backwards);
+/// Whether the strategy of a recipe does.
 template <class Recipe>
 inline constexpr bool splits_backwards = splits_backwards_of<typename Recipe::parallel>;
 

@@ -70,9 +70,12 @@ struct family_info {
 
 namespace detail {
 
-/// A decoder's names have the head's. Other families have has_row_per_token(parameter).
+/// A decoder's names have the head's.
 template <class Family>
 concept names_a_head = requires { Family::names().head; };
+/// Otherwise embedding and head have a row per token of the vocabulary.
+template <class Family>
+concept says_row_per_token = requires(std::string_view parameter) { Family::has_row_per_token(parameter); };
 
 template <class Family, class Config>
 [[nodiscard]] constexpr family_info<Config> make_family_info() {
@@ -103,8 +106,8 @@ template <class Family, class Config>
     else return std::string{};
   };
   info.has_row_per_token = [](std::string_view parameter) {
-    if constexpr (names_a_head<Family>) return parameter == Family::names().embedding + ".weight" || parameter == Family::names().head + ".weight";
-    else return Family::has_row_per_token(parameter);
+    if constexpr (says_row_per_token<Family>) return Family::has_row_per_token(parameter);
+    else return parameter == Family::names().embedding + ".weight" || parameter == Family::names().head + ".weight";
   };
   return info;
 }

@@ -79,6 +79,9 @@ class sequence_objective final : public pass_objective<Recipe> {
   using memory = typename device::memory;
   using config = typename Objective::config;
   using accumulate = accumulate_t<typename pass<Recipe>::compute>;
+  static_assert(!requires { Objective::has_reference; } && !requires { Objective::has_labels; },
+                "xtrain recipe: 'has_reference' and 'has_labels' must be the tags 'reference_b' and 'upload' in the objective's hooks, not members; see "
+                "objective/README.md");
   static constexpr bool has_labels = has_hook<Objective, hook::upload>;
 
   template <class Context>

@@ -30,8 +30,10 @@ struct ascend_topology {
   friend bool operator==(const ascend_topology&, const ascend_topology&) = default;
 };
 
-/// Bytes per second in one direction. HCCS: a link of an Atlas 900 A2's module, 56 GB/s in both directions. PCIe 4.0 x16 is assumed for all else.
-inline constexpr double hccs_link_bandwidth = 28e9, pcie_link_bandwidth = 32e9;
+/// Bytes per second in one direction: a link of an Atlas 900 A2's module, 56 GB/s in both directions.
+inline constexpr double hccs_link_bandwidth = 28e9;
+/// Assumed for all else: PCIe 4.0 x16.
+inline constexpr double pcie_link_bandwidth = 32e9;
 
 ///   who     names the text in errors
 ///   throws  data_error, with the line

@@ -174,6 +174,7 @@ class npu_questions {
 
 }  // namespace detail
 
+/// Asks all questions, each whatever the others say.
 [[nodiscard]] inline std::vector<npu_answer> probe_npu(const npu_context& on) { return detail::npu_questions(on).ask_all(); }
 
 /// "pass  question", or "FAIL  question: why", a line each.

@@ -212,10 +212,10 @@ template <class Model, class Config>
 
 /// Whether steps of this data have few layouts. Steps of separate samples are as long as their longest sample: capturing each length takes longer than
 /// launching its kernels.
-[[nodiscard]] inline bool has_few_layouts(const dataset& data) { return data.layout() != sequence_layout::separate; }
 template <class Data>
-[[nodiscard]] bool has_few_layouts(const Data&) {
-  return true;
+[[nodiscard]] bool has_few_layouts([[maybe_unused]] const Data& data) {
+  if constexpr (std::derived_from<Data, dataset>) return data.layout() != sequence_layout::separate;
+  else return true;
 }
 
 }  // namespace xtrain

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstddef>
 #include <string_view>
+#include <type_traits>
 
 #include <xtrain/comm/channel_origin.hpp>
 #include <xtrain/core/error.hpp>
@@ -33,7 +34,10 @@ void require_second_model(std::string_view who, const Source& source, const Mode
   if constexpr (requires { { source.parameters() } -> std::convertible_to<const void*>; })
     require<config_error>(static_cast<const void*>(source.parameters()) != static_cast<const void*>(&trained.parameters()), who,
                           " must be a second model, which is not trained; given is the trained one");
-  if constexpr (requires { { source.channels() } -> std::convertible_to<channel_origin>; }) require_own_channels(who, source.channels(), trained);
+  if constexpr (requires { source.channels(); }) {
+    static_assert(std::is_convertible_v<decltype(source.channels()), channel_origin>, "xtrain: channels() of a second model must return a channel_origin");
+    require_own_channels(who, source.channels(), trained);
+  }
   if constexpr (requires { { source.vocab_size() } -> std::convertible_to<std::size_t>; })
     require<config_error>(source.vocab_size() == 0 || source.vocab_size() == trained.config().vocab_size, who,
                           ": its vocabulary must be that of the trained model, ", trained.config().vocab_size, "; it is ", source.vocab_size());

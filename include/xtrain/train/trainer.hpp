@@ -343,10 +343,10 @@ class trainer {
     if (held_out_rows && !evaluated && !stopped_) evaluate_and_tell(*held_out_rows);
     tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->context().memory()});
   }
-  [[nodiscard]] static unused_samples unused_of(const loader& rows) { return rows.unused(); }
   template <class Rows>
-  [[nodiscard]] static unused_samples unused_of(const Rows&) {
-    return {};
+  [[nodiscard]] static unused_samples unused_of([[maybe_unused]] const Rows& rows) {
+    if constexpr (std::derived_from<Rows, loader>) return rows.unused();
+    else return {};
   }
   template <class Rows>
   void finish_and_tell(std::size_t steps, const Rows& rows) {

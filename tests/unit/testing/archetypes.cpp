@@ -84,6 +84,7 @@ static_assert(communicator<host_communicator> && !clause::communicator_on<host_c
 
 struct without_state {
   [[maybe_unused]] static constexpr std::string_view name = "x";
+  using hooks = xtrain::hooks<>;
   struct config {};
 };
 static_assert(optimizer<without_state> && !optimizer_for<without_state, bare_device, bare_precision>);

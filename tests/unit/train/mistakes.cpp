@@ -201,7 +201,9 @@ TEST_CASE("a dataset that is moved or destroyed while a loader reads it") {
   told<config_error>([&] { others.fill({}, batches); }, "destroyed or assigned to");
 
   std::optional<sentence_dataset> of_sentences = sentences();
-  sentence_loader pairs(*of_sentences, how);
+  sentence_loader first(*of_sentences, how);
+  sentence_loader pairs = std::move(first);
+  told<error>([&] { (void)first.next(); }, "use the sentence_loader that it was moved to");  // NOLINT(bugprone-use-after-move)
   (void)pairs.next();
   const sentence_dataset elsewhere = std::move(*of_sentences);
   told<config_error>([&] { (void)pairs.next(); }, "sentence_loader: its dataset must stay where it was");

@@ -124,7 +124,7 @@ requires cuda_kernels::available<Kernel>
 #ifdef XTRAIN_CUDA_COMPILED
   return more + cuda_kernels::compiled<Kernel>::scratch_bytes(device, kernel);
 #else
-  return more + scratch_bytes(cuda_launcher::properties{device}, kernel);
+  return more + scratch_bytes(cuda_launcher::properties{}, kernel);
 #endif
 }
 

@@ -77,9 +77,9 @@ void compiled<Kernel>::run(cuda_stream& stream, const Kernel& kernel, scratch_sp
   run_kernel(launcher, kernel, scratch);
 }
 template <class Kernel>
-std::size_t compiled<Kernel>::scratch_bytes(const cuda_properties& device, const Kernel& kernel) {
+std::size_t compiled<Kernel>::scratch_bytes(const cuda_properties&, const Kernel& kernel) {
   using xtrain::scratch_bytes;
-  return scratch_bytes(cuda_launcher::properties{device}, kernel);
+  return scratch_bytes(cuda_launcher::properties{}, kernel);
 }
 
 }  // namespace cuda_kernels

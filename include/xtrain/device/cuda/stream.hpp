@@ -544,7 +544,7 @@ class cuda_stream {
 class cuda_launcher {
  public:
   static constexpr bool launches_simt = true;
-  struct properties : cuda_properties {
+  struct properties {
     static constexpr bool is_simt = true;
   };
   explicit cuda_launcher(cuda_stream& stream) : stream_(&stream) {}

@@ -15,7 +15,9 @@
 
 namespace xtrain {
 
+/// A call of MUSA has failed.
 using musa_error = cuda_error;
+/// How a GPU is opened; runtime: MUSA's table if null.
 using musa_config = cuda_config;
 
 namespace detail {

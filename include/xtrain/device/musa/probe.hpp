@@ -14,6 +14,7 @@
 
 namespace xtrain {
 
+/// One assumption, and what the card shows.
 struct musa_probe_point {
   std::string assumed{}, found{};
   bool holds = false;

@@ -17,6 +17,7 @@
 
 namespace xtrain {
 
+/// What messages about MUSA say.
 inline constexpr gpu_vendor moore_threads{.device = "musa",
                                           .toolkit = "MUSA",
                                           .driver_calls = "mu",
