@@ -1,5 +1,5 @@
 // A communicator with the requirements of NCCL, MCCL and HCCL, without their hardware: calls are queued on a stream; all ranks make the same calls in the same
-// order; sends and receives that wait for each other are grouped. Where those libraries hang or corrupt memory, this reports the differing call.
+// order; sends and receives that wait for each other are grouped. Where these libraries hang or corrupt memory, this reports the differing call.
 #pragma once
 
 #include <cstddef>

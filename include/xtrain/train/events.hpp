@@ -97,7 +97,7 @@ struct run_ended {
   memory_count memory{};
 };
 
-/// Receives a run's events; override those you need. A destroyed observer is detached.
+/// Receives a run's events; override what you need. A destroyed observer is detached.
 class observer {
  public:
   virtual ~observer() = default;
