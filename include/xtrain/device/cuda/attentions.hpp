@@ -40,8 +40,8 @@ struct cuda_attention {
   void (*own)(cuda_stream& stream, const cuda_attention& attention) = nullptr;  ///< launches our kernel
 };
 
-/// Maximum scratch bytes of cuDNN's plans for a shape, as in versions 9.19 and 9.26. Before sm_100, a deterministic backward pass needs a 16-bit time x time
-/// matrix per head and sequence; with grouped heads also each query head's key and value gradients.
+/// Maximum scratch bytes of cuDNN's plans for a shape, as in versions 9.19 and 9.26. With grouped heads, a backward pass needs the key and value gradients of
+/// each query head; before sm_100, a deterministic one also a 16-bit matrix of time x time per head and sequence.
 ///   architecture   10 · major + minor
 [[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(const cuda_attention_shape& shape, int architecture) {
   constexpr std::size_t least = 1024;
