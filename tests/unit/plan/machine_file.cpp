@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include <xtrain/core/file.hpp>
 #include <xtrain/plan/ascend_topology.hpp>
 #include <xtrain/plan/machine_file.hpp>
 #include <xtrain/plan/machines.hpp>
