@@ -20,7 +20,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// One object of a DeepSpeed config. Keys are asked for by name; finish() refuses those that nobody asked for.
+/// One object of a DeepSpeed config. finish() refuses keys that were not read.
 class deepspeed_object {
  public:
   deepspeed_object(const json& values, std::string path, std::string file, run_description& run)
@@ -34,7 +34,7 @@ class deepspeed_object {
     const json* const value = find(name);
     return value != nullptr && value->is_string() && value->get_ref<const std::string&>() == "auto";
   }
-  /// The value, or `otherwise` without the key or with null.
+  /// `otherwise`: for a missing key or null.
   template <class T>
   [[nodiscard]] T get(const char* name, T otherwise) {
     const json* const value = find(name);
@@ -70,14 +70,12 @@ class deepspeed_object {
   }
   void note(const std::string& text) { run_.notes.push_back(concat(file_, ": ", path_.empty() ? "" : path_ + ": ", text)); }
 
-  /// Keys that may have any value.
   void without_effect(std::initializer_list<const char*> names, const char* why) {
     std::string given;
     for (const char* name : names)
       if (has(name)) given += concat(given.empty() ? "" : ", ", name_of(name));
     if (!given.empty()) run_.notes.push_back(concat(file_, ": ", given, ": ", why));
   }
-  /// Keys that must be false, 0, null, empty or missing, or objects whose "enabled" is.
   void must_be_off(std::initializer_list<const char*> names, const char* why) {
     for (const char* name : names) {
       const json* value = find(name);
@@ -89,7 +87,6 @@ class deepspeed_object {
       wrong(name, concat("off: ", why));
     }
   }
-  /// Keys that must be true or missing.
   void must_be_on(std::initializer_list<const char*> names, const char* why) {
     for (const char* name : names)
       if (!get(name, true)) wrong(name, concat("true: ", why));
@@ -125,7 +122,6 @@ class deepspeed_object {
   std::vector<std::string> known_{};
 };
 
-/// A whole config, part by part.
 class deepspeed_reader {
  public:
   deepspeed_reader(run_description& run, const json& config, const std::string& file, const deepspeed_context& context)
@@ -144,7 +140,7 @@ class deepspeed_reader {
   }
 
  private:
-  /// The value of a key that the run has, too: "auto" is the run's.
+  /// The value of a key that the run also has: "auto" is the run's.
   template <class T>
   [[nodiscard]] T agreed(deepspeed_object& object, const char* name, T of_run, const std::string& flag, bool must_agree) {
     if (object.is_auto(name)) {
@@ -291,7 +287,6 @@ class deepspeed_reader {
     zero.without_effect({"ignore_unused_parameters"}, "every parameter has a gradient here");
     zero.finish();
   }
-  /// The device, "" for none. Files: run_.offload_folder.
   [[nodiscard]] std::string offload(deepspeed_object& zero, const char* name) {
     deepspeed_object object = zero.part(name);
     std::string device = object.get<std::string>("device", "");
@@ -332,7 +327,7 @@ class deepspeed_reader {
       object.wrong("type", concat("the only optimizer: --optim asks for ", run_.optimizer.kind));
     deepspeed_object params = object.part("params");
     json& settings = run_.optimizer.settings;
-    // a key that is left out is not filled by transformers: the optimizer has DeepSpeed's default
+    // transformers does not fill missing keys: DeepSpeed's default applies
     const auto same_without = [&](const char* key, const json& of_run, const json& theirs, const std::string& flag) {
       require<config_error>(!context_.must_agree || !context_.fills_auto || params.has(key) || of_run == theirs, file_, ": ", params.name_of(key),
                             R"(: must be given, as "auto" or )", of_run.dump(), ": without it, DeepSpeed takes ", theirs.dump(), ", not ", flag);
@@ -382,7 +377,7 @@ class deepspeed_reader {
     schedule_description made{.learning_rate = schedule.learning_rate, .from_zero = true};
     made.kind = type == "WarmupLR" ? "constant" : type == "WarmupDecayLR" ? "linear" : "cosine";
     made.settings = {{"as_deepspeed", true}, {"log_warmup", params.get<std::string>("warmup_type", "log") == "log"}};
-    if (run_.precision == "fp16_mixed") made.settings["counts_updates"] = true;  // nor does a step that overflows advance DeepSpeed's
+    if (run_.precision == "fp16_mixed") made.settings["counts_updates"] = true;  // overflow steps do not advance DeepSpeed's scheduler
     if (const std::string shape = params.get<std::string>("warmup_type", "log"); shape != "log" && shape != "linear")
       params.wrong("warmup_type", "log or linear");
 
@@ -436,7 +431,7 @@ class deepspeed_reader {
     schedule = made;
   }
 
-  /// Without the key: 1.0 from DeepSpeed 0.19.3 on; before, nothing was clipped.            [DeepSpeed 0.19.8, runtime/constants.py: GRADIENT_CLIPPING_DEFAULT]
+  /// Default: 1.0 from DeepSpeed 0.19.3 on; earlier, no clipping.            [DeepSpeed 0.19.8, runtime/constants.py: GRADIENT_CLIPPING_DEFAULT]
   void clipping() {
     double& of_run = run_.optimizer.max_grad_norm;
     const bool given = all_.has("gradient_clipping");

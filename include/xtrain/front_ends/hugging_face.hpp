@@ -1,4 +1,4 @@
-// Command lines of programs that train with Hugging Face's Trainer, as run descriptions: Stanford Alpaca's train.py, and P-tuning of ChatGLM-6B.
+// Command lines of programs based on Hugging Face's Trainer, as run descriptions: Stanford Alpaca's train.py, and P-tuning of ChatGLM-6B.
 // Component 'recipes'.
 #pragma once
 
@@ -16,36 +16,34 @@ namespace xtrain {
 //   torchrun --nproc_per_node=8 --master_port=29001 train.py --model_name_or_path DIR --data_path alpaca_data.json --bf16 True ...
 //   deepspeed --num_gpus=4 main.py --do_train --train_file train.json --prompt_column content --response_column summary --pre_seq_len 128 ...
 //
-// with or without the launcher and the script before the flags. --data_path says that it is Alpaca's train.py, --train_file that it is ChatGLM-6B's
-// ptuning/main.py. Flags are TrainingArguments' of transformers 4.28 to 5.24, with their defaults: learning rate 5e-5, batch size 8, 3 epochs, a
-// linear schedule, AdamW, clipping at 1.0, seed 42, a checkpoint and a line of the log every 500 steps. What is theirs where this library would
-// do otherwise:
-//   schedule   the first step has the learning rate 0, and the step after the last one would have the smallest; a ratio of warm-up steps is rounded up
-//   loss       Alpaca: the sum over all targets of a step, of all ranks, divided once (transformers 4.46 and later); with --loss_average
+// with or without launcher and script. --data_path selects Alpaca's train.py, --train_file ChatGLM-6B's ptuning/main.py. Flags are TrainingArguments of
+// transformers 4.28 to 5.24, with their defaults: learning rate 5e-5, batch size 8, 3 epochs, a linear schedule, AdamW, clipping at 1.0, seed 42, a
+// checkpoint and a log line every 500 steps. Differences to this library's defaults:
+//   schedule   the first step has the learning rate 0, the step after the last the minimum; a ratio of warm-up steps is rounded up
+//   loss       Alpaca: sum over all targets of a step, of all ranks, divided once (transformers 4.46 and later); with --loss_average
 //              micro_batch the mean of the micro-batches' means (before). ChatGLM-6B: always the latter
-//   epochs     the last step of an epoch may be smaller than the others
-//   decay      matrices decay, norms and biases do not; with an optimizer in the DeepSpeed config, everything does
-//   samples    a sample has at most model_max_length tokens, of which the last one is no input
+//   epochs     the last step of an epoch may be smaller
+//   decay      matrices decay, norms and biases do not; with an optimizer in the DeepSpeed config, everything decays
+//   samples    at most model_max_length tokens, of which the last is no input
 // The order of samples follows from the seed, but is not torch's.
-// throws config_error: an unknown flag, with the nearest known one; a value that the flag cannot have; flags that contradict each other; what the
-// library does not have. Reads the DeepSpeed config and the FSDP config, and config.json and tokenizer_config.json of the model's folder where it
-// exists; nothing else is opened
+// throws config_error: an unknown flag, with the nearest known flag; an invalid value; contradicting flags; an unsupported feature. Reads only the DeepSpeed
+// config, the FSDP config, and config.json and tokenizer_config.json of the model's folder, if it exists
 
-/// A command line, translated.
+/// A translated command line.
 struct hugging_face_command {
-  bool trains = true;  ///< `run` is to be done; else `program`, one of this library's: --do_predict
+  bool trains = true;  ///< execute `run`; else `program`, of this library: --do_predict
   run_description run{};
   std::string program{};
   std::vector<std::string> arguments{};
-  std::vector<std::string> notes{};  ///< what was given and has no effect here, each with the reason
+  std::vector<std::string> notes{};  ///< given without effect, each with the reason
 };
-/// As from_hugging_face, for command lines that predict, too.
+/// As from_hugging_face, but also for command lines that predict.
 [[nodiscard]] hugging_face_command read_hugging_face(const std::vector<std::string>& words);
 
-/// The flags that a command line such as this one may have, each with what becomes of it.
+/// The known flags of such a command line, and their use.
 [[nodiscard]] std::vector<program_flags::known_flag> known_hugging_face_flags(const std::vector<std::string>& words);
 
-/// The layer class that --fsdp_transformer_layer_cls_to_wrap must name for a config.json: Qwen2DecoderLayer, LlamaDecoderLayer, ...; empty: not known.
+/// The layer class that --fsdp_transformer_layer_cls_to_wrap must name for a config.json: Qwen2DecoderLayer, LlamaDecoderLayer, ...; empty: unknown.
 [[nodiscard]] std::string transformers_layer_class(const json& config);
 
 }  // namespace xtrain

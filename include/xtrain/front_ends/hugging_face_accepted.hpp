@@ -1,4 +1,3 @@
-// Flags of the Trainer that change no result, and those that must be left as they are.
 #pragma once
 
 #include <string>
@@ -11,12 +10,10 @@
 
 namespace xtrain::detail {
 
-/// The flags that are accepted as they are.
 class hugging_face_accepted : hugging_face_part {
  public:
   using hugging_face_part::hugging_face_part;
 
-  /// What changes no result.
   void read(bool predicts) {
     flags_.without_effect(
         {"cache_dir", "use_fast", "trust_remote_code", "model_revision", "hub_model_id", "hub_token", "hub_strategy", "hub_private_repo",

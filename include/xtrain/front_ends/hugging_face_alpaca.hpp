@@ -1,4 +1,4 @@
-// Stanford Alpaca's train.py: its data and the special tokens that it adds.
+// Stanford Alpaca's train.py: its data and added special tokens.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,6 @@
 
 namespace xtrain::detail {
 
-/// The data of train.py.
 class hugging_face_alpaca : hugging_face_part {
  public:
   using hugging_face_part::hugging_face_part;
@@ -44,8 +43,7 @@ class hugging_face_alpaca : hugging_face_part {
   }
 
  private:
-  /// Alpaca's train.py adds the special tokens that are None, of which [PAD] is the usual one. One that the files do not mention is what the class of
-  /// the tokenizer has by itself, which for the generic classes is None too.
+  /// train.py adds special tokens that are None, usually [PAD]. Tokens missing in the files are the tokenizer class's default; None for generic classes.
   void missing_special_tokens() {
     require<config_error>(!gguf_file::is_one(run_.model.folder), "--model_name_or_path: must be a folder for train.py, which adds special tokens that its ",
                           "tokenizer's files lack; given the GGUF file ", run_.model.folder, ". Convert it to a folder first");
@@ -59,7 +57,7 @@ class hugging_face_alpaca : hugging_face_part {
         for (const auto& one : named.items())
           if (!one.value().is_null()) settings[one.key()] = one.value();
     const tokenizer_class& own = class_of(settings);
-    const bool other = own.name.empty();  // such as a class of the folder's own: taken to have all but padding
+    const bool other = own.name.empty();  // e.g. a class in the folder: assumed to lack only padding
     const auto none = [&](const char* name, bool has_by_itself) { return settings.contains(name) ? settings.at(name).is_null() : !has_by_itself; };
     require<config_error>(!none("eos_token", other || !own.eos.empty()), "--model_name_or_path: must have an end-of-text token; eos_token is ",
                           settings.contains("eos_token") ? "null" : "missing", " in ", file_exists(file) ? file : run_.model.folder);

@@ -1,4 +1,4 @@
-// ChatGLM-6B's ptuning/main.py: training, or a call of `generate` that does what --do_predict does.
+// ChatGLM-6B's ptuning/main.py: training, or a call of `generate` equivalent to --do_predict.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,6 @@
 
 namespace xtrain::detail {
 
-/// The data and the prefix of main.py, or its predictions.
 class hugging_face_chatglm : hugging_face_part {
  public:
   using hugging_face_part::hugging_face_part;
@@ -38,7 +37,7 @@ class hugging_face_chatglm : hugging_face_part {
     data.learns_prompt_ending = true;
     data.max_prompt_tokens = flags_.whole<std::size_t>("max_source_length", 1024, 2) - 1;
     data.max_answer_tokens = flags_.whole<std::size_t>("max_target_length", 128, 3) - 2;
-    run_.seq_length = data.max_prompt_tokens + data.max_answer_tokens + 3 - 1;  // of [gMASK] <sop> <eop>; the last one is no input
+    run_.seq_length = data.max_prompt_tokens + data.max_answer_tokens + 3 - 1;  // of [gMASK] <sop> <eop>; the last token is no input
     require_positions("--max_source_length and --max_target_length: must together be", run_.seq_length + 1,
                       concat(data.max_prompt_tokens + 1, " and ", data.max_answer_tokens + 2));
     run_.data.push_back(data);
@@ -48,7 +47,7 @@ class hugging_face_chatglm : hugging_face_part {
                            "generation_num_beams", "max_eval_samples", "max_predict_samples", "sortish_sampler"},
                           "only --do_eval and --do_predict read it", run_.notes);
     flags_.without_effect({"pad_to_max_length"}, "the loss does not count padding", run_.notes);
-    run_.objective.average = "micro_batch";  // the model's own loss is a mean
+    run_.objective.average = "micro_batch";  // the model's loss is a mean
     run_.model.adapter = flags_.text("ptuning_checkpoint");
     if (const auto length = flags_.whole<std::size_t>("pre_seq_len", 0); length > 0) {
       run_.adapter.kind = "prefix";
@@ -68,13 +67,11 @@ class hugging_face_chatglm : hugging_face_part {
       flags_.must_be_off({"quantization_bit"}, "needs --pre_seq_len: weights that are trained are not integers");
     }
   }
-  /// Whether the command predicts: then it is no run, but a call of `generate`.
+  /// Whether the command is a call of `generate` instead of a run.
   [[nodiscard]] bool predicts() const { return predicts_; }
-  /// What `generate` is given.
   [[nodiscard]] const std::vector<std::string>& prediction() const { return prediction_; }
 
  private:
-  /// What training and predicting have in common.
   void check_chatglm() {
     if (!config_.empty()) {
       const auto type = config_.find("model_type");
@@ -87,7 +84,6 @@ class hugging_face_chatglm : hugging_face_part {
     flags_.without_effect({"overwrite_cache", "preprocessing_num_workers"}, "tokens are not cached in files", run_.notes);
     flags_.without_effect({"use_fast_tokenizer", "use_auth_token"}, "nothing is downloaded", run_.notes);
   }
-  /// 0: none.
   [[nodiscard]] std::size_t quantization_bit() {
     const std::string bits = flags_.text("quantization_bit", "0");
     if (bits == "0" || bits == "None") return 0;
@@ -95,7 +91,7 @@ class hugging_face_chatglm : hugging_face_part {
     return bits == "4" ? 4 : 8;
   }
 
-  /// The call of `generate` that does what --do_predict does.
+  /// Equivalent to --do_predict.
   void predict() {
     predicts_ = true;
     if (flags_.is_true("do_train")) flags_.wrong("do_predict", "left out with --do_train: predict with a second command, as evaluate.sh does");
@@ -125,14 +121,14 @@ class hugging_face_chatglm : hugging_face_part {
       if (!prefix.empty()) flags_.wrong("ptuning_checkpoint", "left out without --pre_seq_len, the length of its prefix");
       flags_.must_be_off({"quantization_bit"}, "needs --pre_seq_len: integers are supported beside a prefix");
     }
-    (void)flags_.is_true("prefix_projection");  // the prefix that it has made is read
+    (void)flags_.is_true("prefix_projection");  // its result, the saved prefix, is read
     pass("--prompts", flags_.text("test_file"));
     for (const auto& [flag, to] : {std::pair{"prompt_column", "--prompt-field"}, {"response_column", "--answer-field"}}) {
       require<config_error>(flags_.has(flag), "--", flag, ": must be given: a field of the records");
       pass(to, flags_.text(flag));
     }
     if (const std::string before = flags_.text("source_prefix"); !before.empty())
-      prediction_.push_back(concat("--prompt-prefix=", before));  // which may begin with a dash
+      prediction_.push_back(concat("--prompt-prefix=", before));  // may begin with a dash
     const auto source = flags_.whole<std::size_t>("max_source_length", 1024, 3), target = flags_.whole<std::size_t>("max_target_length", 128, 3);
     pass("--max-prompt-tokens", concat(source));
     pass("--max-answer-tokens", concat(flags_.whole<std::size_t>("val_max_target_length", target, 3)));

@@ -36,7 +36,7 @@ XTRAIN_INLINE std::string transformers_layer_class(const json& config) {
     return config.contains(name) && config.at(name).is_string() ? config.at(name).get<std::string>() : std::string{};
   };
   const std::string type = text("model_type");
-  if (type == "baichuan") {  // the files of 7B and 13B have classes of their own
+  if (type == "baichuan") {  // 7B and 13B have different classes
     const auto layers = config.find("num_hidden_layers");
     return layers != config.end() && layers->is_number() && layers->get<double>() > 32.0 ? "BaichuanLayer" : "DecoderLayer";
   }
@@ -67,7 +67,7 @@ XTRAIN_INLINE std::string transformers_layer_class(const json& config) {
 
 namespace detail {
 
-/// What the parts of the translation read and write.
+/// Shared by the parts of the translation.
 struct hugging_face_state {
   explicit hugging_face_state(const std::vector<std::string>& words) : launched(read_launcher(words)), flags(launched.flags) {}
 
@@ -77,7 +77,6 @@ struct hugging_face_state {
   json config = json::object();
 };
 
-/// Translates one command line.
 class hugging_face_reader : hugging_face_state, hugging_face_part {
  public:
   explicit hugging_face_reader(const std::vector<std::string>& words) : hugging_face_state(words), hugging_face_part(flags, run, config) {
@@ -139,11 +138,11 @@ class hugging_face_reader : hugging_face_state, hugging_face_part {
   }
 
   void batches() {
-    const bool old_name = flags_.has("per_gpu_train_batch_size") && flags_.text("per_gpu_train_batch_size") != "None";  // where given, it is used
+    const bool old_name = flags_.has("per_gpu_train_batch_size") && flags_.text("per_gpu_train_batch_size") != "None";  // takes precedence
     (void)flags_.has("per_device_train_batch_size");
     run_.micro_batch_size = flags_.whole<std::size_t>(old_name ? "per_gpu_train_batch_size" : "per_device_train_batch_size", 8, 1);
     run_.gradient_accumulation_steps = flags_.whole<std::size_t>("gradient_accumulation_steps", 1, 1);
-    // the last micro-batch of an epoch may be smaller; without accumulation it is a step of its own
+    // the last micro-batch of an epoch may be smaller; without accumulation it is a separate step
     run_.drop_last = run_.objective.average == "micro_batch" && (run_.gradient_accumulation_steps > 1 || run_.parallel.ranks > 1);
     if (flags_.is_true("dataloader_drop_last")) {
       if (run_.gradient_accumulation_steps > 1)
@@ -168,7 +167,7 @@ class hugging_face_reader : hugging_face_state, hugging_face_part {
       if (smoothing >= 1.0) flags_.wrong("label_smoothing_factor", "below 1");
       run_.objective.settings["label_smoothing"] = smoothing;
     }
-    // the Trainer adds the model's load-balancing loss once for each micro-batch; its label smoother computes the loss from the logits alone
+    // the Trainer adds the model's load-balancing loss per micro-batch; its label smoother computes the loss from logits alone
     if (const auto balances = config_.find("output_router_logits"); balances != config_.end() && *balances == true)
       run_.objective.balance = run_.objective.settings.contains("label_smoothing") ? "none" : "micro_batches";
     if (flags_.is_true("gradient_checkpointing") || flags_.is_true("activation_checkpointing")) run_.recompute = "full";
@@ -194,7 +193,7 @@ class hugging_face_reader : hugging_face_state, hugging_face_part {
                                   "transformers 4; with transformers 5 it would train them as they are"));
       break;
     }
-    // torch's GradScaler, which has no smallest scale
+    // torch's GradScaler has no minimum scale
     if (fp16) run_.loss_scale = {{"initial", 65536.0}, {"min", 1e-30}, {"window", 2000}, {"hysteresis", 1}};
     for (const char* name : {"fp16_backend", "half_precision_backend"})
       (void)flags_.one_of(name, "auto", {"auto", "amp", "cuda_amp", "cpu_amp"});
@@ -247,7 +246,7 @@ class hugging_face_reader : hugging_face_state, hugging_face_part {
   void schedule() {
     schedule_description& s = run_.schedule;
     s.from_zero = true;
-    if (run_.precision == "fp16_mixed") s.settings["counts_updates"] = true;  // a step that the scaler skips does not advance the scheduler
+    if (run_.precision == "fp16_mixed") s.settings["counts_updates"] = true;  // steps skipped by the scaler do not advance the scheduler
     s.learning_rate = flags_.not_negative("learning_rate", 5e-5);
     const std::string kind = flags_.one_of("lr_scheduler_type", "linear",
                                            {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup",

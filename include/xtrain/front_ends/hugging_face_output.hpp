@@ -1,4 +1,4 @@
-// What a Trainer writes and when: logs, evaluations, checkpoints.
+// A Trainer's output: logs, evaluations, checkpoints.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,6 @@
 
 namespace xtrain::detail {
 
-/// The output of a run.
 class hugging_face_output : hugging_face_part {
  public:
   using hugging_face_part::hugging_face_part;
@@ -30,7 +29,7 @@ class hugging_face_output : hugging_face_part {
     const auto strategy = [&](const char* name, const char* other, const std::string& otherwise) {
       return flags_.one_of(flags_.has(name) ? name : other, otherwise, {"no", "steps", "epoch"});
     };
-    // a number of steps, or below 1 a fraction of all steps, which is rounded up; read where the strategy is steps
+    // a number of steps, or below 1 a fraction of all steps, rounded up; read if the strategy is steps
     struct interval {
       std::size_t steps = 0;
       double ratio = 0.0;
@@ -48,7 +47,7 @@ class hugging_face_output : hugging_face_part {
       return of;
     };
     const std::string logging = strategy("logging_strategy", "logging_strategy", "steps");
-    const double log_steps = flags_.number("logging_steps", 500);  // of evaluations, too, whatever the strategy of logging is
+    const double log_steps = flags_.number("logging_steps", 500);  // also used for evaluations, whatever the logging strategy
     const interval lines = in_steps(every("logging_steps", 500, logging));
     o.log_steps = logging == "no" ? never : std::max<std::size_t>(lines.steps, 1);
     o.log_ratio = lines.ratio;
@@ -59,7 +58,7 @@ class hugging_face_output : hugging_face_part {
     const interval checkpoints = in_steps(every("save_steps", 500, saving, true));
     o.save_steps = checkpoints.steps;
     o.save_ratio = checkpoints.ratio;
-    if (saving == "steps" && checkpoints.steps == 0 && checkpoints.ratio == 0.0) o.save_steps = never;  // one at the end alone
+    if (saving == "steps" && checkpoints.steps == 0 && checkpoints.ratio == 0.0) o.save_steps = never;
     if (saving != "steps" && flags_.has("save_steps")) run_.notes.push_back(concat("--save_steps: is used with --save_strategy steps; it is ", saving));
     o.save_epochs = saving == "epoch";
     o.save_total_limit = flags_.whole<std::size_t>("save_total_limit", 0);

@@ -1,4 +1,3 @@
-// What the parts of the translation of a Trainer's command line have: its flags, the model's config, and the run that they become.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +17,14 @@ namespace xtrain::detail {
 /// A part of the translation: reads some of the flags into some of the run.
 class hugging_face_part {
  public:
-  /// `config` is the model's config.json, or an empty object.
+  /// `config`: the model's config.json, or an empty object.
   hugging_face_part(program_flags& flags, run_description& run, const json& config) : flags_(flags), run_(run), config_(config) {}
 
  protected:
   [[nodiscard]] std::string in_model(const char* file) const {
     return concat(run_.model.folder, run_.model.folder.ends_with('/') ? "" : "/", file);
   }
-  /// Refuses samples that are longer than the model's config allows, in the words of the command line. The last token of a sample is no input.
+  /// Refuses samples longer than the model's config allows, naming the flag. The last token of a sample is no input.
   void require_positions(const char* flag_must, std::size_t length, const std::string& given) const {
     for (const char* key : {"n_positions", "max_position_embeddings", "max_sequence_length", "seq_length"}) {  // the last two are ChatGLM's
       const auto at = config_.find(key);
@@ -37,7 +36,7 @@ class hugging_face_part {
     }
   }
   [[nodiscard]] static json unscaled() { return {{"initial", 1.0}, {"min", 1.0}, {"window", std::size_t{1} << 50U}, {"hysteresis", 1}}; }
-  /// As Python's json.load reads a text: of a key that an object has twice, the last value counts.
+  /// As Python's json.load: the last value of a repeated key counts.
   [[nodiscard]] json python_json(std::string_view text, const std::string& who) {
     std::vector<std::string> twice;
     json all = parse_python_json<config_error>(text, who, twice);

@@ -1,4 +1,4 @@
-// How a Trainer's weights are divided: --fsdp, --fsdp_config, --deepspeed.
+// Sharding of a Trainer's weights: --fsdp, --fsdp_config, --deepspeed.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// The ranks' shares of the weights. It is read after the precision, which DeepSpeed's config may change.
+/// Read after the precision, which DeepSpeed's config may change.
 class hugging_face_sharding : hugging_face_part {
  public:
   using hugging_face_part::hugging_face_part;
@@ -64,7 +64,7 @@ class hugging_face_sharding : hugging_face_part {
     if (has_fsdp) flags_.wrong("deepspeed", "left out with --fsdp");
     if (run_.precision == "fp16_mixed") run_.loss_scale = json::object();
     const bool made_fp16 = run_.adapter.kind == "prefix" && !flags_.is_true("fp16");
-    if (made_fp16) run_.precision = "fp32";  // the config alone says what DeepSpeed does
+    if (made_fp16) run_.precision = "fp32";  // only the config decides DeepSpeed's precision
     apply_deepspeed(run_, file.starts_with("{") ? json_of("deepspeed") : python_json(file), file.starts_with("{") ? "--deepspeed" : file,
                     {.data_parallel_ranks = run_.parallel.ranks});
     if (made_fp16 && run_.precision == "fp32") {

@@ -9,27 +9,28 @@
 
 namespace xtrain {
 
-/// The scripts whose names read_megatron() knows:
+/// Scripts that read_megatron() knows:
 ///   pretrain_gpt, pretrain_llama, pretrain_llama2, pretrain_bloom, pretrain_baichuan, pretrain_internlm, pretrain_intern, pretrain_aquila
 ///   preprocess_data, convert_weights_from_huggingface, convert_weights_when_tp_pp_change
 ///   inference_*, generate_* of the families, inference_alpaca; evaluation, evaluation_llama, evaluation_bloom; Megatron-LM's tasks/main
-/// A name may have a folder before it and .py behind it.
+/// with or without a folder and .py.
 [[nodiscard]] bool is_megatron_program(std::string_view name);
 
 /// Translates the words of a command line:
 ///   pretrain_llama --num-layers 32 ...
 ///   python -m torch.distributed.launch --nproc_per_node 8 pretrain_llama.py --num-layers 32 ...
 ///   torchrun --nproc_per_node 8 pretrain_gpt.py ...           deepspeed --num_gpus 8 pretrain_llama.py ...
-/// A launcher's flags stand before the script's name, or among the script's own; its ranks become threads of one process. Flags have one or two dashes as
-/// there, '_' and '-' are the same, and `--flag value` is `--flag=value`.
+/// A launcher's flags stand before the script's name, or among the script's flags; its ranks become threads of one process. Flags have one or two dashes, '_'
+/// and
+/// '-' are equal, `--flag value` is `--flag=value`.
 ///
-/// Where Megatron-LM and AscendSpeed define a value otherwise than this library, it is theirs: defaults of flags, a loss that is the mean of the micro-batches'
-/// means, a learning rate that begins at 0 and counts samples, weight decay of matrices only, the vocabulary padded to a multiple of
-/// --make-vocab-size-divisible-by times the tensor-parallel ranks, seed 1234.
+/// Values follow Megatron-LM and AscendSpeed: defaults of flags, a loss that is the mean of the micro-batches' means, a learning rate that begins at 0 and
+/// counts
+/// samples, weight decay of matrices only, the vocabulary padded to a multiple of --make-vocab-size-divisible-by times the tensor-parallel ranks, seed 1234.
 ///
-///   program  where the words have no script's name: how this program was called
-///   throws   config_error: an unknown flag, with the nearest known one; a value that the flag cannot have; flags that contradict each other; what the library
-///            does not have. Reads --deepspeed_config and looks into the folder of --load; nothing else is opened
+///   program  name of this program, if the words contain no script
+///   throws   config_error: an unknown flag, with the nearest known flag; an invalid value; contradicting flags; an unsupported feature. Reads only
+///            --deepspeed_config and the folder of --load
 [[nodiscard]] megatron_command read_megatron(const std::string& program, const std::vector<std::string>& words);
 
 }  // namespace xtrain

@@ -1,4 +1,3 @@
-// The scripts of Megatron-LM and AscendSpeed, and the words of a command line as their flags and values.
 #pragma once
 
 #include <algorithm>
@@ -68,7 +67,7 @@ inline constexpr auto megatron_scripts = [] {
                                          {"tasks/main", task, ""}});
 }();
 
-/// "tools/preprocess_data.py" is preprocess_data. Of Megatron-LM's main programs only that of its tasks is known.
+/// "tools/preprocess_data.py" is preprocess_data. Of Megatron-LM's main programs only tasks/main is known.
 [[nodiscard]] inline std::string script_name(std::string_view word) {
   if (word == "tasks/main.py" || word.ends_with("/tasks/main.py")) return "tasks/main";
   word = word.substr(word.rfind('/') == std::string_view::npos ? 0 : word.rfind('/') + 1);
@@ -82,12 +81,12 @@ inline constexpr auto megatron_scripts = [] {
   return at == megatron_scripts.end() ? nullptr : &*at;
 }
 
-/// argparse: a word that begins with a dash is a flag, unless it is a negative number.
+/// As argparse: a word that begins with a dash is a flag, unless it is a negative number.
 [[nodiscard]] inline bool is_flag(std::string_view word) {
   return word.size() > 1 && word[0] == '-' && std::isdigit(static_cast<unsigned char>(word[1])) == 0 && word[1] != '.';
 }
 
-/// "--DDP_impl=local": its name, "ddp-impl".
+/// "--DDP_impl=local" is "ddp-impl".
 [[nodiscard]] inline std::string flag_name(std::string_view word) {
   word = word.substr(0, word.find('='));
   std::string name(word.substr(std::min(word.find_first_not_of('-'), word.size())));
@@ -95,10 +94,9 @@ inline constexpr auto megatron_scripts = [] {
   return name;
 }
 
-/// The flags of a command line and their values.
 class megatron_arguments {
  public:
-  /// throws  config_error: a flag that is not known, not supported, or has another number of values
+  /// throws  config_error: a flag that is unknown, unsupported, or has a wrong number of values
   template <class Flags>
   void read(const std::vector<std::string>& words, const Flags& flags) {
     for (std::size_t i = 0; i < words.size();) {
@@ -152,7 +150,6 @@ class megatron_arguments {
     if (!parsed(one->values.front(), number)) wrong(name, "a non-negative integer");
     return number;
   }
-  /// Whole numbers, a word each.
   [[nodiscard]] std::vector<std::size_t> sizes(const std::string& name) {
     const value* const one = find(name);
     std::vector<std::size_t> all(one == nullptr ? 0 : one->values.size());
@@ -183,7 +180,6 @@ class megatron_arguments {
     wrong(name, "one of " + names);
   }
 
-  /// The flag as it was given.
   [[nodiscard]] std::string typed(const std::string& name) {
     const value* const one = find(name);
     return one == nullptr ? "--" + name : one->typed;
@@ -193,7 +189,7 @@ class megatron_arguments {
     for (const std::string& one : list(name)) values += concat(values.empty() ? "" : " ", one);
     fail<config_error>(typed(name), ": must be ", must, values.empty() ? "" : "; given " + values);
   }
-  /// A flag that needs another one, or excludes it.
+  /// A flag that needs or excludes another.
   template <class... Parts>
   void require_that(bool holds, const std::string& name, const Parts&... must) {
     require<config_error>(holds, typed(name), ": ", must...);
@@ -204,11 +200,10 @@ class megatron_arguments {
     for (const std::string& reason : reasons_) all.push_back(concat(without_effect_.at(reason), ": ", reason));
     return all;
   }
-  /// throws  config_error when a flag was given that this program does not read
+  /// throws  config_error for a given flag that this program does not read
   void finish(std::string_view program) const {
     for (const auto& [name, one] : given_) require<config_error>(one.is_read, one.typed, ": is not a flag of ", program);
   }
-  /// Flags that this program accepts and does not read.
   void ignore(std::initializer_list<const char*> names, const std::string& why) {
     std::string given;
     for (const char* name : names)
@@ -230,7 +225,7 @@ class megatron_arguments {
     at->second.is_read = true;
     return &at->second;
   }
-  /// As Python reads numbers: 220_000_000; 1e-5, also for whole numbers that are written 1000.0.
+  /// As Python reads numbers: 220_000_000; 1e-5; whole numbers may be written 1000.0.
   template <class Number>
   [[nodiscard]] static bool parsed(std::string text, Number& to) {
     text.erase(std::remove(text.begin(), text.end(), '_'), text.end());

@@ -1,4 +1,3 @@
-// A command line of Megatron-LM or AscendSpeed, translated.
 #pragma once
 
 #include <string>
@@ -8,7 +7,7 @@
 
 namespace xtrain {
 
-/// A command line, translated.
+/// A translated command line.
 struct megatron_command {
   /// One of this library's programs, with its flags.
   struct call {
@@ -18,10 +17,10 @@ struct megatron_command {
   };
 
   std::string program{};  ///< the script's name: pretrain_llama, evaluation, ...
-  bool trains = false;    ///< `run` is to be done; else `calls`, one after the other
+  bool trains = false;    ///< execute `run`; else `calls`, in order
   run_description run{};
   std::vector<call> calls{};
-  std::vector<std::string> notes{};  ///< what was given and has no effect here, each with the reason
+  std::vector<std::string> notes{};  ///< given without effect, each with the reason
 };
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// The flags of Megatron-LM, AscendSpeed and their launchers: how many values each has, and what becomes of it.
+// The flags of Megatron-LM, AscendSpeed and their launchers: number of values, and use.
 #pragma once
 
 #include <array>
@@ -8,14 +8,14 @@
 namespace xtrain::detail {
 
 enum class megatron_flag_use : std::uint8_t {
-  read,       ///< it is translated
-  no_effect,  ///< it is accepted: it changes no result here, for the reason given
+  read,
+  no_effect,  ///< accepted: changes no result, for the reason given
   refused     ///< for the reason given
 };
 
 struct megatron_flag {
-  std::string_view name;  ///< without dashes in front, '-' for '_'
-  char values;            ///< '0' none, '1' one, '+' one or more, '*' any number
+  std::string_view name;  ///< without leading dashes, '-' for '_'
+  char values;            ///< '0', '1', '+' one or more, '*' any number
   megatron_flag_use use = megatron_flag_use::read;
   std::string_view why = {};
 };
@@ -40,7 +40,7 @@ inline constexpr std::string_view other_arithmetic = "this arithmetic is not sup
 
 }  // namespace megatron_reason
 
-/// Every flag that is known; others are errors.
+/// All known flags; others are errors.
 inline constexpr auto megatron_flags = [] {
   using enum megatron_flag_use;
   namespace why = megatron_reason;
@@ -57,7 +57,7 @@ inline constexpr auto megatron_flags = [] {
       {"redirects", '1', no_effect, why::logging}, {"log-dir", '1', no_effect, why::logging},
       {"hostfile", '1', refused, "several hosts are started by mpirun or srun, with a trainer built with MPI"},
       {"include", '1', refused, "give --num_gpus: the number of ranks"}, {"exclude", '1', refused, "give --num_gpus: the number of ranks"},
-      // this library's own
+      // this library's flags
       {"device", '1'}, {"prompt", '1'},
       // sizes
       {"num-layers", '1'}, {"hidden-size", '1'}, {"ffn-hidden-size", '1'}, {"num-attention-heads", '1'}, {"kv-channels", '1'},

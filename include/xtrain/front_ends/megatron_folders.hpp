@@ -1,4 +1,4 @@
-// --load and --save of pretraining scripts: what a run begins with, and what it writes.
+// --load and --save of pretraining scripts.
 #pragma once
 
 #include <charconv>
@@ -16,7 +16,7 @@
 
 namespace xtrain::detail {
 
-/// The newest checkpoint of a run in a folder; empty if it has none.
+/// Empty without checkpoints.
 [[nodiscard]] inline std::string newest_checkpoint(const std::string& folder) {
   std::string newest;
   std::size_t of = 0;
@@ -32,7 +32,6 @@ namespace xtrain::detail {
   return newest;
 }
 
-/// The folders of a run: a model or a checkpoint that it begins with, and its output.
 class megatron_folders : megatron_part {
  public:
   using megatron_part::megatron_part;
@@ -41,7 +40,7 @@ class megatron_folders : megatron_part {
     output_description& out = run_.output;
     out.folder = flags_.text("save");
     out.save_steps = flags_.size("save-interval", 0);
-    if (out.save_steps == 0) out.save_steps = run_.max_steps;  // Megatron saves at the end, too
+    if (out.save_steps == 0) out.save_steps = run_.max_steps;  // Megatron also saves at the end
     if (out.folder.empty()) {
       out.folder = std::string(script_.name) + "_output";
       out.save_steps = 0;
@@ -63,7 +62,7 @@ class megatron_folders : megatron_part {
                           " has checkpoints of a run, which is resumed with all that it has");
       out.resume = "latest";
     } else if (file_exists(load + "/trainer_state.json") && !weights_only) {
-      out.resume = load;  // a checkpoint itself
+      out.resume = load;
     } else if (has_model) {
       flags_.require_that(newest.empty() || weights_only, "load", load,
                           " holds a model and checkpoints of its run; give --finetune for the model, or the folder of a checkpoint, ",
@@ -78,7 +77,7 @@ class megatron_folders : megatron_part {
                           " has checkpoints of a run");
       out.resume = newest;
     }
-    // what the flags do not say (epsilon, a tied head, a vocabulary that is not padded) is as in the run that goes on
+    // settings without flags (epsilon, a tied head, an unpadded vocabulary) are the resumed run's
     const std::string checkpoint = out.resume == "latest" ? newest : out.resume;
     if (!checkpoint.empty() && file_exists(checkpoint + "/config.json")) run_.model.folder = checkpoint;
     if (flags_.has("exit-on-missing-checkpoint"))

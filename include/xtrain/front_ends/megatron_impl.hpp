@@ -27,7 +27,7 @@ XTRAIN_INLINE megatron_command read_megatron(const std::string& program, const s
   std::vector<std::string> flags;
   bool by_deepspeed = detail::script_name(program) == "deepspeed";
   std::string line = detail::script_name(program);
-  // the words before a script's name are a launcher's, and so may be the first ones: python -m torch.distributed.launch
+  // words before a script's name are a launcher's: python -m torch.distributed.launch
   bool has_script = false;
   std::vector<std::string> assigned;
   for (std::size_t i = 0; i < words.size(); ++i) {

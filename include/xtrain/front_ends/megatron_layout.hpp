@@ -21,14 +21,12 @@
 
 namespace xtrain::detail {
 
-/// What a pretraining script has from DeepSpeed.
 struct megatron_deepspeed {
   bool launcher = false;         ///< the program 'deepspeed' starts the script
   std::optional<json> config{};  ///< of --deepspeed_config, with --deepspeed
   std::string path{};
 };
 
-/// How a step is divided: over ranks, into micro-batches, over pipeline stages.
 class megatron_layout : megatron_part {
  public:
   megatron_layout(megatron_arguments& flags, const megatron_script& script, run_description& run, const megatron_deepspeed& deepspeed)
@@ -72,7 +70,7 @@ class megatron_layout : megatron_part {
     if (stage && !deepspeed_.config) flags_.ignore({"zero-stage"}, "without --deepspeed it is not read; ZeRO-1 is --use-distributed-optimizer");
   }
   [[nodiscard]] std::size_t ranks(std::size_t model_ranks) {
-    const bool is_one = flags_.text("nnodes") == "1:1";  // torchrun's smallest and largest number
+    const bool is_one = flags_.text("nnodes") == "1:1";  // torchrun's minimum and maximum
     const std::size_t hosts = std::max(is_one ? 1 : flags_.positive("nnodes", 1), flags_.positive("num-nodes", 1));
     const bool given = flags_.has_any({"nproc-per-node", "num-gpus"});
     const launched_process process = launched();
@@ -85,13 +83,13 @@ class megatron_layout : megatron_part {
                           hosts * std::max<std::size_t>(1, on_host()), " or srun, with a trainer built with MPI; given ", hosts);
     if (given) return on_host();
     if (deepspeed_.launcher) {
-      // deepspeed without --num_gpus: as many as there are; the config's batch size says how many were meant
+      // deepspeed without --num_gpus uses all GPUs; the config's batch size tells how many
       const auto of = [&](const char* key) {
         return deepspeed_.config && deepspeed_.config->contains(key) && (*deepspeed_.config)[key].is_number_unsigned()
                    ? (*deepspeed_.config)[key].get<std::size_t>()
                    : 0;
       };
-      // without gradient_accumulation_steps, DeepSpeed computes them from the others and the ranks; here the ranks follow, with one micro-batch per step
+      // without gradient_accumulation_steps, DeepSpeed derives them from the ranks; here the ranks follow, with one micro-batch per step
       const std::size_t micro_batches = deepspeed_.config && deepspeed_.config->contains("gradient_accumulation_steps") ? of("gradient_accumulation_steps") : 1;
       const std::size_t one_step = of("train_micro_batch_size_per_gpu") * micro_batches, all = of("train_batch_size");
       if (one_step > 0 && all % one_step == 0 && all > 0) {
@@ -177,7 +175,7 @@ class megatron_layout : megatron_part {
       flags_.require_that(p.virtual_stages == 1, "use-manual-layer-allocation", "must not be given with virtual pipeline stages");
     } else {
       flags_.ignore({"manual-layers"}, "--use-manual-layer-allocation is not given");
-      // DeepSpeed's stages need not be equal; nor are they here
+      // DeepSpeed's stages need not be equal
       require<config_error>(deepspeed_.config || layers % p.pipeline == 0, "--num-layers: must be divisible by --pipeline-model-parallel-size ",
                             p.pipeline, ", or --manual-layers given; given ", layers);
     }
@@ -223,7 +221,7 @@ class megatron_layout : megatron_part {
                         "must be --global-batch-size ", global_batch_, " / data-parallel ranks ", data_parallel_, " / --micro-batch-size ",
                         run_.micro_batch_size, " = ", steps, " numbers with the sum ", global_batch_ / data_parallel_, "; given ",
                         p.micro_batch_sizes.size(), " with the sum ", sum);
-    run_.objective.average = "step";  // means of micro-batches of different sizes would weigh their tokens differently
+    run_.objective.average = "step";  // means of unequal micro-batches would weigh tokens differently
   }
 
   const megatron_deepspeed& deepspeed_;

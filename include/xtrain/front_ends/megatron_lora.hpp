@@ -1,4 +1,4 @@
-// AscendSpeed's LoRA: --lora-target-modules and the flags beside it.
+// AscendSpeed's LoRA: --lora-target-modules and related flags.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,6 @@
 
 namespace xtrain::detail {
 
-/// The adapter of a run, with the modules of the model's family.
 class megatron_lora : megatron_part {
  public:
   using megatron_part::megatron_part;
@@ -58,7 +57,7 @@ class megatron_lora : megatron_part {
   }
 
  private:
-  /// Their modules, by ours. A module that is several of ours becomes all of them.
+  /// AscendSpeed's modules as this library's; a module may become several.
   [[nodiscard]] std::vector<std::string> modules_of(const std::string& flag, const std::string& name) {
     const std::string& family = run_.model.family;
     const bool gpt2 = family == "gpt2", bloom = family == "bloom", mixtral = family == "mixtral";

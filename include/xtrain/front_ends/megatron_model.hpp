@@ -16,7 +16,6 @@
 
 namespace xtrain::detail {
 
-/// The family that the flags describe, its sizes and its dropout.
 class megatron_model : megatron_part {
  public:
   using megatron_part::megatron_part;
@@ -57,7 +56,7 @@ class megatron_model : megatron_part {
 
   [[nodiscard]] bool is_gpt() const { return script_.family == "gpt"; }
 
-  /// The number of experts; 0: none.
+  /// 0: no experts.
   [[nodiscard]] std::size_t experts() {
     const std::vector<std::string> all = flags_.list("num-experts");
     if (all.size() > 1) flags_.wrong("num-experts", "one number: every layer has as many");
@@ -180,7 +179,7 @@ class megatron_model : megatron_part {
       flags_.ignore({"moe-router-topk", "moe-ffn-hidden-size", "moe-aux-loss-coeff", "moe-router-load-balancing-type"},
                     "--num-experts is not given");
 
-    // what config.json calls the values below
+    // names in config.json of the values below
     json& rest = has_folder ? run_.model.override_config : config;
     const auto set = [&](const char* key, bool is_given, const json& value) {
       if (is_given || !has_folder) rest[key] = value;
@@ -216,7 +215,7 @@ class megatron_model : megatron_part {
     const std::size_t multiple = flags_.positive("make-vocab-size-divisible-by", 128) * run_.parallel.tensor;
     const std::size_t tokens = flags_.positive("vocab-size", 0);
     if (tokens > 0 && given == 0) {
-      const bool has_end = flags_.text("tokenizer-type") == "NullTokenizer";  // whose end-of-document token comes behind the others
+      const bool has_end = flags_.text("tokenizer-type") == "NullTokenizer";  // its end-of-document token follows the others
       given = (tokens + (has_end ? 1 : 0) + multiple - 1) / multiple * multiple;
     }
     if (!run_.model.folder.empty()) {
@@ -270,7 +269,7 @@ class megatron_model : megatron_part {
                             "--hidden-dropout: must be given as 0 for a model with RMSNorm and SwiGLU, which has none; it is ", hidden,
                             flags_.has("hidden-dropout") ? "" : ", Megatron's default");
       rest["attention_dropout"] = attention;
-    } else {  // AscendSpeed's own models have no dropout, whatever the defaults of its flags
+    } else {  // AscendSpeed's models have no dropout, whatever its flags' defaults
       flags_.require_that(!flags_.has("hidden-dropout") || hidden == 0.0, "hidden-dropout", "must be 0 for ", script_.name,
                           ", whose model has none; given ", hidden);
       if (flags_.has("attention-dropout")) rest["attention_dropout"] = attention;

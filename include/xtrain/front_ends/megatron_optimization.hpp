@@ -15,12 +15,11 @@
 
 namespace xtrain::detail {
 
-/// How weights are trained: in which precision, by which optimizer, with which learning rates, and what is computed again.
 class megatron_optimization : megatron_part {
  public:
   using megatron_part::megatron_part;
 
-  /// global_batch  the sequences of a step
+  /// global_batch  sequences of a step
   void read(std::size_t global_batch) {
     precision();
     optimizer();
@@ -109,7 +108,7 @@ class megatron_optimization : megatron_part {
     s.settings["round_warmup"] = false;
     const bool by_samples = flags_.has("train-samples");
     if (by_samples) s.counts = "sequences";
-    s.settings["counts_updates"] = true;  // an iteration that is skipped does not advance OptimizerParamScheduler
+    s.settings["counts_updates"] = true;  // a skipped iteration does not advance OptimizerParamScheduler
     for (const char* flag : {"lr-decay-iters", "lr-warmup-iters"})
       flags_.require_that(!by_samples || flags_.size(flag, 0) == 0, flag, "must not be given with --train-samples");
     for (const char* flag : {"lr-decay-samples", "lr-warmup-samples"})

@@ -1,4 +1,3 @@
-// What the parts of the translation of a pretraining script have: its flags, and the run that they become.
 #pragma once
 
 #include <string>

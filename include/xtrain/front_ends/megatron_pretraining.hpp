@@ -1,4 +1,3 @@
-// Pretraining scripts of Megatron-LM and AscendSpeed: their flags as a run description.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +25,6 @@
 
 namespace xtrain::detail {
 
-/// Translates a pretraining script's flags, part by part.
 class megatron_pretraining {
  public:
   megatron_pretraining(megatron_arguments& flags, const megatron_script& script, bool by_deepspeed)

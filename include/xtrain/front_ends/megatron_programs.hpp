@@ -1,4 +1,4 @@
-// Scripts of Megatron-LM and AscendSpeed that train nothing (inference, evaluation, conversion, preprocessing): their flags as calls of other programs.
+// Scripts of Megatron-LM and AscendSpeed without training, as calls of other programs.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace xtrain::detail {
 
-/// Flags that describe a model and a mesh, where a program takes both from the model's folder.
+/// Flags that describe model and mesh, for programs that take both from the model's folder.
 inline void ignore_model_and_mesh(megatron_arguments& flags) {
   const std::string model = "the model is that of the folder of --load";
   flags.ignore({"num-layers",
@@ -85,7 +85,7 @@ inline void ignore_model_and_mesh(megatron_arguments& flags) {
   return load;
 }
 
-/// The program that runs on the device of --device, which is added to its arguments: "evaluate_cuda".
+/// The program for --device, which is added to its arguments: "evaluate_cuda".
 [[nodiscard]] inline std::string program_on_device(megatron_arguments& flags, const std::string& name, std::vector<std::string>& arguments) {
   const std::string device = flags.one_of("device", {"cpu", "cuda"}, "cpu");
   if (device == "cpu") return name;
@@ -139,7 +139,7 @@ inline void read_inference(megatron_command& to, megatron_arguments& flags, cons
   }
 }
 
-/// Their task, our task or group, and what the folder of its data is called.
+/// AscendSpeed's task, this library's task or group, and names of its data folder.
 struct megatron_task {
   const char* theirs;
   const char* ours;
@@ -190,7 +190,7 @@ inline void read_evaluation(megatron_command& to, megatron_arguments& flags) {
     const auto task =
         std::find_if(megatron_tasks.begin(), megatron_tasks.end(), [&](const megatron_task& one) { return name == one.theirs; });
     if (task == megatron_tasks.end()) flags.wrong("task", "of boolq, mmlu, gsm8k, ceval, bbh, agieval, human_eval");
-    // a path with the task's name in it, as in AscendSpeed; or the only one
+    // a path with the task's name in it, as in AscendSpeed; or the only path
     std::string path = paths.size() == 1 ? paths.front() : "";
     for (const std::string& one : paths)
       for (const char* folder : task->folders)
@@ -205,7 +205,7 @@ inline void read_evaluation(megatron_command& to, megatron_arguments& flags) {
   (void)flags.has("max-new-tokens");
 }
 
-/// Megatron-LM's tasks/main.py, of which models that generate have LAMBADA and WIKITEXT103.
+/// Megatron-LM's tasks/main.py: LAMBADA and WIKITEXT103, for models that generate.
 inline void read_task(megatron_command& to, megatron_arguments& flags) {
   ignore_model_and_mesh(flags);
   std::vector<std::string> all = {"--model", model_folder_of(flags)};
@@ -308,7 +308,7 @@ inline void read_conversion(megatron_command& to, megatron_arguments& flags, boo
     flags.require_that(said == there, flag, "says ", said, " ", what, "; ", from, " has ", there);
   };
   if (!reshards) {
-    // 7B is the default of a command that says no size
+    // default without a size: 7B
     const std::string type = flags.text("type", flags.has_any({"num-layers", "hidden-size", "num-heads"}) ? "" : "7B");
     const bool is_bloom = family == "bloom";
     const auto known = std::find_if(megatron_model_sizes.begin(), megatron_model_sizes.end(),
@@ -346,7 +346,7 @@ inline void read_conversion(megatron_command& to, megatron_arguments& flags, boo
   to.calls.push_back({"convert", {"--from", from, "--to", into, "--format", "hf"}});
 }
 
-/// Its flags are those of the program preprocess_data; datasets' parameters become files.
+/// Same flags as preprocess_data; datasets' parameters become files.
 inline void read_preprocessing(megatron_command& to, std::vector<std::string> words) {
   std::vector<std::string> all;
   std::string parameters;

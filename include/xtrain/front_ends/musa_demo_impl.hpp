@@ -35,7 +35,7 @@ namespace detail {
   return value.type() == other.type();
 }
 
-/// What the demo does with override_config.json: settings that are replaced, and its lines. Settings that config.json does not have are the family's to know.
+/// Replaced settings of override_config.json, and the demo's lines. Settings missing in config.json are left to the family.
 [[nodiscard]] inline json musa_overrides(const json& given, const json& config, std::vector<std::string>& lines) {
   json result = json::object();
   require<config_error>(given.is_object(), "override_config.json: must be an object; given ", given.dump());
@@ -45,7 +45,7 @@ namespace detail {
       lines.push_back(concat("WARNING: config ", key, " is set None and skip override it"));
       continue;
     }
-    if (key == "torch_dtype") {  // the weights are read as fp32 whatever it is
+    if (key == "torch_dtype") {  // weights are always read as fp32
       constexpr std::array<std::string_view, 10> dtypes{"float16", "bfloat16", "float32", "float64", "int8",
                                                         "int16",   "int32",    "int64",   "uint8",   "bool"};
       require<config_error>(value.is_string() && std::find(dtypes.begin(), dtypes.end(), value.get<std::string>()) != dtypes.end(),
@@ -60,7 +60,6 @@ namespace detail {
   return result;
 }
 
-/// The files of a split: those of a folder whose names have its name in them.
 [[nodiscard]] inline std::vector<std::string> files_of_split(const std::string& folder, std::initializer_list<std::string_view> names) {
   std::vector<std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -77,7 +76,7 @@ namespace detail {
 
 namespace detail {
 
-/// tokenizer.model_max_length of a model's folder; 0: the folder does not say, and transformers has a huge number.
+/// tokenizer.model_max_length of a model's folder; 0: unknown, a huge number in transformers.
 [[nodiscard]] inline double model_max_length(const std::string& folder) {
   const std::string file = concat(folder, folder.ends_with('/') ? "" : "/", "tokenizer_config.json");
   if (!file_exists(file)) return 0.0;
@@ -109,7 +108,7 @@ XTRAIN_INLINE musa_demo_run read_musa_demo(const std::vector<std::string>& words
   run.micro_batch_size = flags.whole<std::size_t>("batch_size", 2, 1);
   run.epochs = flags.whole<std::size_t>("epochs", 100, 1);
   run.output.folder = flags.text("output_dir", "main_hf");  // the demo saves nothing; a run here does
-  run.device = flags.one_of("device", "cpu", {"cpu", "cuda", "npu", "musa"});  // what the demo's users change in its source
+  run.device = flags.one_of("device", "cpu", {"cpu", "cuda", "npu", "musa"});  // the demo's users edit its source
   flags.finish();
 
   std::error_code problem;
@@ -129,7 +128,7 @@ XTRAIN_INLINE musa_demo_run read_musa_demo(const std::vector<std::string>& words
   data.group_texts = 1000;
   data.group_workers = 16;
   if (!musa_demo_texts_are_long(run.model.folder)) data.block_size = static_cast<std::size_t>(detail::model_max_length(run.model.folder));
-  run.seq_length = data.block_size - 1;  // of a block, the last token is no input
+  run.seq_length = data.block_size - 1;  // the last token of a block is no input
 
   data_description test = data;
   if (std::filesystem::is_directory(dataset, problem)) {

@@ -1,4 +1,3 @@
-// The flags of a Python program that reads them with argparse or HfArgumentParser. Component 'recipes'.
 #pragma once
 
 #include <algorithm>
@@ -20,13 +19,13 @@
 
 namespace xtrain {
 
-/// Flags by their names: `--name value`, `--name=value`, `--name` alone for true. Dashes inside names are underscores; of a flag that is given
-/// twice, the last one counts. A program asks for the flags that it knows, and finish() refuses the others. Every error names the flag, what must
-/// hold, and what was given.
+/// Flags of a Python program that uses argparse or HfArgumentParser: `--name value`, `--name=value`, `--name` alone for true. Dashes inside names are
+/// underscores; the last of repeated flags counts. finish() refuses flags that were not read. Every error names the flag, what must hold, and what was given.
+/// Component 'recipes'.
 class program_flags {
  public:
   enum class use : std::uint8_t { read, no_effect, must_be_off };
-  /// What becomes of a flag that the program knows.
+  /// The use of a known flag.
   struct known_flag {
     std::string name{};
     program_flags::use use = program_flags::use::read;
@@ -60,7 +59,6 @@ class program_flags {
     const flag* const one = find(name);
     return one == nullptr ? otherwise : value_of(*one);
   }
-  /// All values, separated by spaces.
   [[nodiscard]] std::string words(std::string_view name, const std::string& otherwise = {}) {
     const flag* const one = find(name);
     if (one == nullptr) return otherwise;
@@ -68,7 +66,7 @@ class program_flags {
     for (const std::string& value : one->values) all += concat(all.empty() ? "" : " ", value);
     return all;
   }
-  /// As HfArgumentParser reads it: yes, true, t, y, 1 and their opposites; the flag alone is true, and --no_name false.
+  /// As HfArgumentParser: yes, true, t, y, 1 and their opposites; the flag alone is true, --no_name false.
   [[nodiscard]] bool is_true(std::string_view name, bool otherwise = false) {
     if (const flag* const negated = find(concat("no_", name))) {
       if (!negated->values.empty()) wrong(negated->name, "given without a value");
@@ -100,7 +98,6 @@ class program_flags {
     if (value < 0.0) wrong(name, "non-negative");
     return value;
   }
-  /// A whole number of at least `least`.
   template <class Whole = std::size_t>
   [[nodiscard]] Whole whole(std::string_view name, Whole otherwise, Whole least = 0) {
     const flag* const one = find(name);
@@ -121,7 +118,7 @@ class program_flags {
     wrong(name, concat("one of ", list), near.empty() ? "" : concat("; did you mean '", near, "'?"));
   }
 
-  /// Flags that may have any value. `notes` gets one line for those that were given.
+  /// Flags that may have any value. `notes` gets a line for them.
   void without_effect(std::initializer_list<const char*> names, const char* why, std::vector<std::string>& notes) {
     without_effect(std::vector<std::string>(names.begin(), names.end()), why, notes);
   }
@@ -154,8 +151,8 @@ class program_flags {
                                              : concat("'", words(name), "'"),
                        advice);
   }
-  /// Call when all flags were asked for.
-  ///   of_others  flags of other programs, and what is wrong with them here
+  /// Call after reading all flags.
+  ///   of_others  flags of other programs; why: the reason to refuse them
   ///   throws     config_error with the nearest known name
   void finish(std::initializer_list<std::string_view> of_others = {}, std::string_view why = {}) const {
     for (const flag& one : given_) {
@@ -167,7 +164,7 @@ class program_flags {
     }
   }
 
-  /// The flags that were asked for so far, without --no_name of another one.
+  /// Flags read so far, without --no_name of another flag.
   [[nodiscard]] std::vector<known_flag> known() const {
     std::vector<known_flag> all;
     for (const std::string& name : known_) {
@@ -198,7 +195,7 @@ class program_flags {
 
   std::vector<flag> given_{};
   std::vector<std::string> known_{};
-  std::map<std::string, std::pair<use, std::string>> uses_{};  // of the flags that are not read
+  std::map<std::string, std::pair<use, std::string>> uses_{};
 };
 
 namespace detail {
@@ -211,8 +208,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// torchrun's flags that say how processes start, find each other, are watched and print. Ranks that are threads of one process, or processes that mpirun or
-/// srun has connected, need none of them.
+/// torchrun's flags for starting, connecting, watching and printing processes: no effect here, because ranks are threads of one process, or connected by
+/// mpirun or srun.
 struct torchrun_flag {
   std::string_view name;  ///< with underscores
   bool has_value = true;
@@ -246,7 +243,7 @@ inline constexpr std::array<torchrun_flag, 27> torchrun_flags_without_effect{{{"
                                                                               {"duplicate_stderr_filters"}}};
 inline constexpr const char* torchrun_without_effect = "ranks are threads of one process, which find each other without it";
 
-/// The name of a launcher's flag, as it is listed: node_rank for --node-rank=0 and --node_rank, tee for -t; empty for what is no flag.
+/// The listed name of a launcher's flag: node_rank for --node-rank=0 and --node_rank, tee for -t; empty if not a flag.
 [[nodiscard]] inline std::string launcher_flag_name(const std::string& word) {
   if (word == "-r" || word == "-t") return word == "-r" ? "redirects" : "tee";
   if (!program_flags::is_flag(word)) return {};
@@ -260,19 +257,17 @@ inline constexpr const char* torchrun_without_effect = "ranks are threads of one
   return at == torchrun_flags_without_effect.end() ? nullptr : &*at;
 }
 
-/// What stands before a program's own flags: a launcher with its flags, and the script. All ranks that torchrun would start as processes of one
-/// host are threads here.
+/// The words before a program's flags: a launcher with its flags, and the script. torchrun's processes of one host are threads here.
 struct launched_script {
   std::size_t ranks = 1;
-  std::string script{};              ///< train.py; empty: none was named
-  std::vector<std::string> flags{};  ///< of the script
+  std::string script{};              ///< train.py; empty: not given
+  std::vector<std::string> flags{};
   std::vector<std::string> notes{};
 };
 
 /// Reads `torchrun --nproc_per_node=8 --master_port=29001 train.py --flag ...`, the same without the first word, `python -m torch.distributed.run ...`,
 /// `python train.py ...`, and DeepSpeed's `deepspeed --num_gpus=8 train.py ...`.
-///   throws  config_error: several nodes, whose processes mpirun or srun must start; a number of processes that is not a number; a launcher's flag behind
-///           the script's
+///   throws  config_error: several nodes (use mpirun or srun); an invalid number of processes; a launcher's flag after the script
 [[nodiscard]] inline launched_script read_launcher(const std::vector<std::string>& words) {
   launched_script result;
   std::size_t end = 0;

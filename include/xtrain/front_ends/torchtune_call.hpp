@@ -1,4 +1,3 @@
-// What `tune run` is asked for: a recipe and its ranks; and what that comes to.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +13,18 @@ namespace xtrain {
 struct torchtune_recipe {
   std::string name{};
   bool is_distributed = false;
-  std::string refusal{};  ///< why there is no such recipe here; empty: there is one
+  std::string refusal{};  ///< why it is unsupported; empty: supported
   std::string logged{};   ///< its name in torchtune's log: FullFinetuneRecipeSingleDevice
 };
 
 /// How `tune run` was started.
 struct torchtune_launch {
   std::size_t ranks = 1;        ///< --nproc_per_node x --nnodes
-  bool is_distributed = false;  ///< whether one of torchrun's flags was given
+  bool is_distributed = false;  ///< whether a flag of torchrun was given
   std::string log_name = "log.txt";  ///< of a DiskLogger without a filename
 };
 
-/// What a recipe comes to.
+/// The translation of a recipe and its config.
 struct torchtune_call {
   std::string program = "train";         ///< train, generate, generate_bf16, evaluate or convert; generate_cuda, evaluate_cuda
   std::optional<run_description> run{};  ///< of train
@@ -33,7 +32,7 @@ struct torchtune_call {
   std::string weights{};                 ///< of the others: the folder of weights, and the files that the config names there
   std::vector<std::string> weight_files{};
   std::string device = "cpu", dtype = "fp32";
-  std::vector<std::string> notes{};      ///< keys without an effect here, with the reason
+  std::vector<std::string> notes{};      ///< keys without effect, with the reason
 };
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Conversations as torchtune's tokenizers write them, as chat templates.                                  [torchtune 0.6.1, models/*/_tokenizer.py]
+// Chat templates equivalent to torchtune's tokenizers.                                  [torchtune 0.6.1, models/*/_tokenizer.py]
 #pragma once
 
 #include <array>
@@ -9,24 +9,23 @@
 
 namespace xtrain::detail {
 
-/// How a tokenizer of torchtune lays out messages.
 enum class tune_layout : unsigned char {
-  plain,   ///< Llama 2, Mistral, Gemma: the messages' texts; a turn of user and assistant begins with bos and ends with eos
+  plain,   ///< Llama 2, Mistral, Gemma: only texts; a turn of user and assistant begins with bos and ends with eos
   llama3,  ///< a header before each message, <|eot_id|> after it
   qwen,    ///< <|im_start|>role, <|im_end|>; the last answer ends with <|im_end|> alone
   phi3,    ///< <|user|> ... <|end|>
   phi4     ///< <|im_start|>role<|im_sep|>, <|im_end|>
 };
 
-/// What a prompt template of torchtune writes around the text of a role.
+/// A prompt template: text before and after each role's message.
 struct tune_prompt {
   std::array<std::string, 2> system{}, user{}, assistant{};
-  bool system_in_user = false;   ///< Llama 2: the system message stands in every message of the user
+  bool system_in_user = false;   ///< Llama 2: every user message contains the system message
   bool refuses_system = false;   ///< Mistral
   bool drops_spaces = false;     ///< Gemma, whose SentencePiece puts no space before a text
 };
 
-/// A string of the Jinja language.
+/// A string literal of the Jinja language.
 [[nodiscard]] inline std::string jinja_text(std::string_view text) {
   std::string quoted = "'";
   for (const char c : text) {
@@ -38,9 +37,9 @@ struct tune_prompt {
   return quoted + "'";
 }
 
-/// Of tune_layout::plain. torchtune tokenizes each part of a message by itself: its words, and what the prompt template writes before and after them. Spaces
-/// at the end of a part are cut, and SentencePiece puts one before each part of the first message of a turn, and of a message that follows a space: hence
-/// two spaces before [/INST], and that before the answer is a target.
+/// For tune_layout::plain. torchtune tokenizes each part of a message separately: its words, and the prompt template's text before and after. Spaces at the
+/// end of a part are cut; SentencePiece puts a space before each part of a turn's first message, and of a message that follows a space: hence two spaces before
+/// [/INST], and the space before the answer is a target.
 [[nodiscard]] inline std::string tune_plain_chat_template(const tune_prompt& prompt) {
   const auto parts = [](const std::array<std::string, 2>& around, const std::string& before_content = "") {
     return concat("[", jinja_text(around[0]), "]", before_content, " + [m.content, ", jinja_text(around[1]), "]");
@@ -70,16 +69,16 @@ struct tune_prompt {
   return text;
 }
 
-/// The template. Answers are marked as torchtune masks them: an answer with its header and what ends it is a target. Departures: torchtune tokenizes every
-/// message by itself; Llama 3's <|end_of_text|> after a conversation, which it masks, is left out; a phi-4 answer ends with <|im_end|>, which torchtune
-/// leaves out.
+/// Answers are masked as in torchtune: an answer with its header and end is a target.
+///   departs from  torchtune, which tokenizes every message separately; writes (and masks) Llama 3's <|end_of_text|> after a conversation, omitted here; and
+///                 omits <|im_end|> after a phi-4 answer
 [[nodiscard]] inline std::string tune_chat_template(tune_layout layout, const tune_prompt& prompt) {
   if (layout == tune_layout::plain) return tune_plain_chat_template(prompt);
   const bool strips = layout == tune_layout::llama3, ends_spaces = layout == tune_layout::phi3 || layout == tune_layout::phi4;
   const auto cut = [&](const std::string& value) {
     return strips ? concat("(", value, ") | trim") : ends_spaces ? concat("(", value, ").rstrip(' ')") : value;
   };
-  /// The words of a message with what is around them, each cut as the tokenizer does.
+  /// The words of a message with the text around them, each cut as the tokenizer does.
   const auto words = [&](const std::array<std::string, 2>& around, const std::string& before_content = "") {
     std::string all;
     const auto add = [&](const std::string& part) { all += (all.empty() ? "" : " + ") + concat("(", cut(part), ")"); };

@@ -1,4 +1,4 @@
-// The components that torchtune's configs name: their arguments, and the sizes of its models.               [torchtune 0.6.1]
+// The components that torchtune's configs name: arguments, and sizes of models.               [torchtune 0.6.1]
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,14 @@
 
 namespace xtrain::detail {
 
-/// What a component is, as far as a config can ask for it.
 enum class tune_kind : std::uint8_t { model, tokenizer, data, optimizer, loss, schedule, checkpointer, logger, profiler, quantizer, plan, function, none };
 
-/// A component: its name behind the module's, and its arguments.
+/// Its name without the module, and its arguments.
 struct tune_component {
   std::string_view name;
   tune_kind kind;
   std::string_view arguments;    ///< separated by spaces; "*": any others, too
-  std::string_view refusal{};    ///< why no run can have it; empty: some can
+  std::string_view refusal{};    ///< why no run supports it; empty: supported
 };
 
 inline constexpr std::string_view tune_data_arguments =
@@ -130,22 +129,22 @@ inline constexpr std::array<tune_component, 67> tune_components{{
     {"torchtune.data.padded_collate_sft", tune_kind::function, ""},
 }};
 
-/// The sizes of a model, as its builder has them: what a folder's config.json must agree with.
+/// The sizes of a model, as in its builder: a folder's config.json must agree.
 struct tune_model {
   std::string_view module;   ///< llama2 of torchtune.models.llama2.llama2_7b
   std::string_view builder;
   std::string_view family;   ///< config.json's model_type
   std::string_view types;    ///< the checkpointer's model_type
   std::size_t vocab_size, layers, heads, kv_heads, hidden, intermediate;  ///< vocab_size 0: the config gives the sizes
-  bool adapts_output = true;  ///< whether the builder with LoRA has apply_lora_to_output: not with tied embeddings
+  bool adapts_output = true;  ///< the builder with LoRA has apply_lora_to_output: not with tied embeddings
 
-  [[nodiscard]] constexpr bool scores() const { return types == "REWARD"; }  ///< a score head in place of logits
+  [[nodiscard]] constexpr bool scores() const { return types == "REWARD"; }
 };
 
-/// An argument of the builders that take sizes, and the member of a config.json that it is.
+/// A size argument of builders, and its member in config.json.
 struct tune_size {
-  std::string_view argument, member;  ///< without a member: it limits lengths, and changes no result
-  bool is_real = false;               ///< a number that need not be whole
+  std::string_view argument, member;  ///< empty member: limits lengths, changes no result
+  bool is_real = false;               ///< need not be whole
 };
 inline constexpr std::array<tune_size, 15> tune_sizes{{
     {"vocab_size", "vocab_size"},
@@ -166,7 +165,7 @@ inline constexpr std::array<tune_size, 15> tune_sizes{{
 }};
 inline constexpr std::string_view tune_size_arguments =
     "vocab_size num_layers num_heads num_kv_heads embed_dim intermediate_dim max_seq_len attn_dropout norm_eps rope_base";
-/// And those that the builders of a module have besides.
+/// Further size arguments of a module's builders.
 [[nodiscard]] constexpr std::string_view tune_more_size_arguments(std::string_view module) {
   if (module == "gemma") return "head_dim";
   if (module == "gemma2") return "head_dim hidden_capping_value final_capping_value sliding_window_size query_pre_attn_scalar";
@@ -175,7 +174,7 @@ inline constexpr std::string_view tune_size_arguments =
   return module.starts_with("qwen2") ? "tie_word_embeddings" : "";
 }
 
-/// What Meta's files do not contain: the longest sequence of a module's builders. 0: how positions are scaled is not there, either.
+/// Maximum sequence length of a module's builders, absent in Meta's files. 0: the scaling of positions is absent too.
 [[nodiscard]] constexpr std::size_t tune_longest_sequence(std::string_view module) {
   return module == "llama2" ? 4096 : module == "llama3" ? 8192 : module == "code_llama2" ? 16384 : 0;
 }
@@ -242,7 +241,7 @@ inline constexpr std::string_view tune_tied_lora_arguments = "lora_attn_modules 
 /// A model that a config names.
 struct tune_model_use {
   const tune_model* model = nullptr;
-  bool lora = false, qlora = false;  ///< qlora: lora, too, with quantize_base
+  bool lora = false, qlora = false;  ///< qlora: lora with quantize_base
 
   [[nodiscard]] std::string arguments() const {
     const std::string sizes = model->vocab_size == 0 ? concat(tune_size_arguments, " ", tune_more_size_arguments(model->module))
@@ -252,7 +251,7 @@ struct tune_model_use {
   }
 };
 
-/// Null model: no builder of a language model has the name.
+/// Null model: not a builder of a language model.
 [[nodiscard]] inline tune_model_use tune_model_named(std::string_view name) {
   constexpr std::string_view before = "torchtune.models.";
   if (!name.starts_with(before)) return {};
@@ -272,7 +271,7 @@ struct tune_model_use {
   return at == tune_components.end() ? nullptr : &*at;
 }
 
-/// The most similar name of a component; empty: none is.
+/// The most similar name of a component; empty: not similar.
 [[nodiscard]] inline std::string tune_component_near(std::string_view name) {
   std::vector<std::string> known;
   for (const tune_component& one : tune_components) known.emplace_back(one.name);
@@ -282,13 +281,12 @@ struct tune_model_use {
   return nearest_name(name, known);
 }
 
-/// The sizes of a builder that has them, as members of a config.json.
+/// A builder's sizes, as members of a config.json.
 [[nodiscard]] inline json sizes_of(const tune_model& model) {
   return {{"vocab_size", model.vocab_size},        {"num_hidden_layers", model.layers}, {"num_attention_heads", model.heads},
           {"num_key_value_heads", model.kv_heads}, {"hidden_size", model.hidden},       {"intermediate_size", model.intermediate}};
 }
 
-/// Words separated by spaces.
 [[nodiscard]] inline std::vector<std::string> tune_words(std::string_view text) {
   std::vector<std::string> words;
   while (!text.empty()) {

@@ -1,11 +1,10 @@
-// A config of `tune`.
 #pragma once
 
 #include <string>
 
 namespace xtrain {
 
-/// A config of ours, under a name that torchtune has, with its values.
+/// A config of this library under torchtune's name, with torchtune's values.
 struct torchtune_config {
   std::string name{};
   std::string recipe{};

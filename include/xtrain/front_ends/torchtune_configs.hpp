@@ -1,4 +1,4 @@
-// Configs under torchtune's names, with its values, made of a table: what `tune ls`, `tune cp` and `tune cat` have.
+// Configs with torchtune's names and values, from a table: for `tune ls`, `tune cp` and `tune cat`.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace xtrain::detail {
 
-/// A training config. What is not here is the same in all of them.
+/// A training config; other values are equal in all configs.
 struct tune_config_row {
   std::string_view name, recipe, output;  ///< output: of /tmp/torchtune/
   std::string_view model, tokenizer;      ///< components of torchtune.models.
@@ -22,9 +22,9 @@ struct tune_config_row {
   bool binaries;                          ///< pytorch_model-00001-of-0000N.bin
   std::string_view dataset;
   std::size_t batch_size, accumulation;
-  std::string_view optimizer, rate, decay;  ///< decay: empty: the optimizer's
+  std::string_view optimizer, rate, decay;  ///< decay empty: the optimizer's
   std::size_t warmup;                       ///< 0: no schedule
-  std::size_t rank, alpha;                  ///< of LoRA; 0: none
+  std::size_t rank, alpha;                  ///< of LoRA; 0: off
   bool recomputes, in_backward;
 };
 

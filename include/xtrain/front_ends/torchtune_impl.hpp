@@ -74,7 +74,7 @@ XTRAIN_INLINE yaml_value torchtune_values(const std::string& file, const std::ve
 XTRAIN_INLINE void validate_torchtune(const std::string& file, const std::vector<std::string>& overrides) {
   const yaml_value root = torchtune_values(file, overrides);
   detail::check_components(root, file, false);
-  // keys of any recipe: torchtune itself would not look at others
+  // keys of any recipe: torchtune ignores others
   detail::tune_section top(root, file, "");
   top.asks_for({"output_dir",
                 "model",

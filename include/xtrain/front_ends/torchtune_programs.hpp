@@ -1,4 +1,4 @@
-// A torchtune config of a recipe that does not train, as a call of another program: generate, evaluate, convert.
+// A torchtune config without training, as a call of another program: generate, evaluate, convert.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace xtrain::detail {
 
-/// Translates a config of a recipe that another program carries out; one of its functions, once.
+/// Call one of its functions, once.
 class tune_programs : tune_reader {
  public:
   using tune_reader::tune_reader;
@@ -96,7 +96,6 @@ class tune_programs : tune_reader {
     return call;
   }
 
-  /// The recipe quantize: weights in four bits.
   [[nodiscard]] torchtune_call convert() {
     torchtune_call call;
     call.program = "convert";
@@ -138,7 +137,6 @@ class tune_programs : tune_reader {
   }
 
  private:
-  // What generate and evaluate have in common.
   [[nodiscard]] torchtune_call program(const std::string& name) {
     torchtune_call call;
     call.program = name;

@@ -1,4 +1,4 @@
-// What all translations of a torchtune config read: components with their arguments, the model, its checkpointer, the tokenizer.
+// Read by all translations of a torchtune config.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@
 
 namespace xtrain::detail {
 
-/// The component of a section, with arguments that it has.
-///   for_run  refuses components that no run can have
+/// The component of a section; checks its arguments.
+///   for_run  refuses components that no run supports
 inline const tune_component& checked_component(const yaml_value& section, const std::string& file, const std::string& path, bool for_run) {
   static const tune_component model{"", tune_kind::model, ""};
   const yaml_value* name = section.find("_component_");
@@ -56,7 +56,7 @@ inline const tune_component& checked_component(const yaml_value& section, const 
   return *component;
 }
 
-/// Sections with a _component_, at the top of a config and in its lists.
+/// Checks sections with a _component_, at the top of a config and in its lists.
 inline void check_components(const yaml_value& root, const std::string& file, bool for_run) {
   const auto check = [&](const yaml_value& one, const std::string& path) {
     if (one.find("_component_") != nullptr) (void)checked_component(one, file, path, for_run);
@@ -68,7 +68,6 @@ inline void check_components(const yaml_value& root, const std::string& file, bo
   }
 }
 
-/// The layout and the prompt of a tokenizer.
 [[nodiscard]] inline std::pair<tune_layout, tune_prompt> tune_conversation(tune_section& tokenizer, const std::string& component) {
   const auto ends = [&](std::string_view with) { return component.ends_with(with); };
   const tune_layout layout = ends("llama3_tokenizer")                              ? tune_layout::llama3
@@ -126,7 +125,6 @@ inline void check_components(const yaml_value& root, const std::string& file, bo
   return {layout, prompt};
 }
 
-/// A config for one recipe.
 class tune_reader {
  public:
   tune_reader(const yaml_value& root, const std::string& file, const torchtune_recipe& recipe, const torchtune_launch& launch)
@@ -141,7 +139,6 @@ class tune_reader {
   [[nodiscard]] bool is_qat() const { return name_is("qat_distributed") || name_is("qat_lora_finetune_distributed"); }
   [[nodiscard]] bool wants_lora() const { return name_has("lora_") || is_distillation(); }
 
-  /// A key that changes no result, when its value is not the plain one.
   void note(const std::string& key, const std::string& why) { notes_.push_back(concat(key, ": ", why)); }
   void ignore(const std::string& key, const std::string& why) {
     const yaml_value* found = top_.get(key);
@@ -164,7 +161,7 @@ class tune_reader {
                                              : "must be a model that predicts tokens; those with a score head are reward_and_value_model, for PPO");
     return {use, name};
   }
-  /// What a folder's config.json must agree with: sizes alone, or all that the config gives a builder.
+  /// For comparison with a folder's config.json: sizes, or all arguments of a builder in the config.
   [[nodiscard]] json sizes_at(const std::string& key, const tune_model& model) {
     if (model.vocab_size > 0) return sizes_of(model);
     tune_section section = top_.section(key);

@@ -25,7 +25,7 @@
 
 namespace xtrain::detail {
 
-/// Translates a config of a training recipe; train() once.
+/// Call train() once.
 class tune_training : tune_reader {
  public:
   using tune_reader::tune_reader;
@@ -117,7 +117,6 @@ class tune_training : tune_reader {
     return call;
   }
 
-  /// The recipe of PPO.
   [[nodiscard]] torchtune_call reinforce() {
     run_description run;
     rollouts_description& rollouts = run.rollouts;
@@ -221,7 +220,6 @@ class tune_training : tune_reader {
     if (!top_.has(key)) top_.wrong(key, "must be given, a number");
     return top_.number(key, 0.0);
   }
-  /// What the policy answers.
   void prompts(run_description& run) {
     const yaml_value* all = top_.get("dataset");
     if (all == nullptr) top_.wrong("dataset", "must be given");
@@ -307,7 +305,7 @@ class tune_training : tune_reader {
     model.finish();
   }
 
-  /// The files of a dataset: `data_files`, or those of a folder.
+  /// The files of a dataset: `data_files`, or a folder's.
   [[nodiscard]] std::vector<std::string> files_of(tune_section& data, const std::string& default_source) {
     const std::string source = data.text("source", default_source);
     std::vector<std::string> files = data.texts("data_files");
@@ -342,12 +340,12 @@ class tune_training : tune_reader {
       if (!file.ends_with(".json") && !file.ends_with(".jsonl")) data.wrong("data_files", concat("must be .json or .jsonl; ", file, " is neither"));
     return files;
   }
-  /// An empty map is none, as in Python's `if column_map`.
+  /// An empty map does not count, as in Python's `if column_map`.
   [[nodiscard]] static bool maps_columns(tune_section& data) {
     const yaml_value* map = data.get("column_map");
     return map != nullptr && !(map->is_map() && map->keys.empty());
   }
-  /// Our columns' names in the files, as far as column_map gives them: one that equals ours is there too, since it is not the same as one left out.
+  /// Column names in the files, as far as column_map gives them, default names included: a given default differs from a missing entry.
   [[nodiscard]] json columns_of(tune_section& data, std::initializer_list<std::pair<const char*, const char*>> known, bool needs_all = false) {
     json columns = json::object();
     if (!maps_columns(data)) return columns;
@@ -422,7 +420,7 @@ class tune_training : tune_reader {
       one.add_eos = data.flag("add_eos", true);
       if (!one.add_eos) data.wrong("add_eos", "must be True: every document ends with the end-of-text token");
       if (const std::string tokenizer = top_.section("tokenizer").text("_component_"); tokenizer.ends_with("llama3_tokenizer"))
-        one.end_token = "<|end_of_text|>";  // which is not the end-of-text token of the folders of Instruct models
+        one.end_token = "<|end_of_text|>";  // differs from the end-of-text token in folders of Instruct models
       else if (tokenizer.ends_with("qwen2_tokenizer") || tokenizer.ends_with("qwen2_5_tokenizer")) one.end_token = "<|im_end|>";
       const bool splits = data.flag("split_across_pack", true);
       if (one.packed && splits && !wiki && !cnn) data.wrong("split_across_pack", "must be False with packed: a document is not split between sequences");
@@ -463,7 +461,7 @@ class tune_training : tune_reader {
     if (run.data.front().packed) {
       if (run.tokenizer.max_length == 0) top_.wrong("dataset", "packed needs tokenizer.max_seq_len, the length of the packs");
       run.seq_length = run.tokenizer.max_length;
-      // a sample takes as many positions of a pack as it has tokens, with the last one; Llama 3's have one more there, <|end_of_text|>
+      // a sample's positions in a pack include its last token; Llama 3's also <|end_of_text|>
       const bool has_end = top_.section("tokenizer").text("_component_").ends_with("llama3_tokenizer");
       for (data_description& one : run.data) one.pack_gap = has_end && one.kind == "chat" ? 2 : 1;
     }
@@ -661,7 +659,7 @@ class tune_training : tune_reader {
     if (top_.flag("fsdp_cpu_offload", false)) {
       if (run.device == "npu") {
         note("fsdp_cpu_offload", "optimizer state stays on the NPU, sharded among the ranks: its operators cannot address host memory");
-      } else if (run.device != "cpu") {  // the cpu's own memory is host memory
+      } else if (run.device != "cpu") {  // the cpu's memory is host memory
         run.offload = "optimizer";
         note("fsdp_cpu_offload", "optimizer state is in pinned memory of the host; weights stay on the device, sharded among the ranks");
       }

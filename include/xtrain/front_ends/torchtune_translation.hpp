@@ -1,4 +1,4 @@
-// A torchtune config for one recipe: the run description or the call that it comes to.
+// A torchtune config for one recipe, as a run description or a call.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ namespace xtrain::detail {
   return tune_training(root, file, recipe, launch).train();
 }
 
-/// The recipe for one device that a config's components are for.
+/// The single-device recipe for a config's components.
 [[nodiscard]] inline std::string recipe_for(const yaml_value& root) {
   const auto component = [&](const char* key) -> std::string {
     const yaml_value* section = root.find(key);

@@ -1,4 +1,3 @@
-// The values of a torchtune config: interpolation, overrides, and sections that remember which keys were asked for.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +21,6 @@ namespace xtrain::detail {
   fail<config_error>(path, ": ", must);  // from the command line
 }
 
-/// Puts the values in place of their names.
 class tune_interpolation {
  public:
   tune_interpolation(const yaml_value& root, const std::string& file) : root_(root), file_(file) {}
@@ -78,7 +76,7 @@ class tune_interpolation {
       if (end == std::string::npos || name.empty() || name.find("${") != std::string::npos)
         tune_wrong(file_, value, path, concat("an interpolation must be ${key}, not nested; given ", value.shown()));
       yaml_value found = named(name, value, path);
-      if (begin == 0 && end + 1 == text.size()) {  // the value itself, of its own type
+      if (begin == 0 && end + 1 == text.size()) {  // the whole text: keeps the value's type
         found.line = value.line;
         --depth_;
         return found;
@@ -125,7 +123,7 @@ class tune_interpolation {
   std::vector<std::string> named_{};  // by interpolations
 };
 
-/// The last part of a name with dots is set; maps on the way are made.
+/// Sets the last part of a dotted name; creates missing maps.
 inline void tune_set(yaml_value& root, const std::string& key, yaml_value value, const std::string& argument) {
   yaml_value* at = &root;
   std::string_view rest = key;
@@ -148,7 +146,7 @@ inline void tune_set(yaml_value& root, const std::string& key, yaml_value value,
       return *at->find(own);
     };
     at = &within();
-    for (std::size_t open = bracket; open != std::string::npos && open < name.size();) {  // key[0]
+    for (std::size_t open = bracket; open != std::string::npos && open < name.size();) {
       const std::size_t close = name.find(']', open);
       require<config_error>(name[open] == '[' && close != std::string::npos, argument, ": an index must be [number]");
       own = name.substr(open + 1, close - open - 1);
@@ -197,19 +195,19 @@ inline void tune_override(yaml_value& root, const std::string& argument) {
   tune_set(root, key, std::move(value), argument);
 }
 
-/// A map of a config: remembers which keys were asked for.
+/// A map of a config: records which keys were read.
 class tune_section {
  public:
   tune_section(const yaml_value& values, const std::string& file, std::string path) : values_(&values), file_(&file), path_(std::move(path)) {
     if (!values.is_map()) tune_wrong(file, values, path_, concat("must be a map; given ", values.shown()));
   }
 
-  /// Null: there is no such key.
+  /// Null: missing key.
   [[nodiscard]] const yaml_value* any(const std::string& key) {
     if (std::find(asked_.begin(), asked_.end(), key) == asked_.end()) asked_.push_back(key);
     return values_->find(key);
   }
-  /// Null: there is no such key, or it is null.
+  /// Null: missing or null key.
   [[nodiscard]] const yaml_value* get(const std::string& key) {
     const yaml_value* found = any(key);
     return found == nullptr || found->is_null() ? nullptr : found;
@@ -280,7 +278,7 @@ class tune_section {
     if (found == nullptr) wrong(key, "must be given");
     return {*found, *file_, path_of(key)};
   }
-  /// Refuses every other value of a key than `only`, which may be missing.
+  /// Refuses every value of a key except `value`; the key may be missing.
   void only(const std::string& key, bool value, const std::string& why) {
     if (flag(key, value) != value) wrong(key, concat("must be ", value ? "True" : "False", ": ", why));
   }
@@ -290,7 +288,7 @@ class tune_section {
   void asks_for(std::initializer_list<const char*> keys) {
     for (const char* key : keys) (void)any(key);
   }
-  /// Refuses keys that were not asked for. Outside of components, whose arguments they would be, a config may have keys that only its interpolations read.
+  /// Refuses keys that were not read. Outside of components, whose arguments they would be, keys may be read by interpolations only.
   void finish() const {
     for (const std::string& key : values_->keys) {
       if (values_->find(key)->is_named && values_->find("_component_") == nullptr) continue;

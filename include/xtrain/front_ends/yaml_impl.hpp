@@ -74,7 +74,7 @@ inline void resolve_plain(yaml_value& scalar) {
   const char *begin = digits.data(), *end = begin + digits.size();
   const bool hexadecimal = digits.starts_with("0x");
   const bool octal = digits.size() > 1 && digits[0] == '0' && std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-  if (octal) return;  // 00030 of a file name, which YAML 1.1 would read as an octal number
+  if (octal) return;  // 00030 of a file name; octal in YAML 1.1
   std::uint64_t whole = 0;
   const auto read = std::from_chars(begin + (hexadecimal ? 2 : 0), end, whole, hexadecimal ? 16 : 10);
   constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
@@ -92,7 +92,6 @@ inline void resolve_plain(yaml_value& scalar) {
   scalar.real = negative ? -real : real;
 }
 
-/// Builds the values of a document from the parser's events.
 class yaml_builder final : public YAML::EventHandler {
  public:
   yaml_builder(const std::string& who, const yaml_limits& limits) : who_(who), limits_(limits) {}
@@ -142,7 +141,7 @@ class yaml_builder final : public YAML::EventHandler {
     YAML::anchor_t anchor;
     std::string key{};
     bool has_key = false;
-    std::vector<yaml_value> merged{};  ///< the maps of a merge key (<<), those that count first behind the others
+    std::vector<yaml_value> merged{};  ///< maps of a merge key (<<), in ascending precedence
   };
 
   template <class... Parts>
@@ -157,7 +156,6 @@ class yaml_builder final : public YAML::EventHandler {
   [[nodiscard]] static std::size_t size_of(const yaml_value& value) {
     return std::accumulate(value.items.begin(), value.items.end(), std::size_t{1}, [](std::size_t sum, const yaml_value& one) { return sum + size_of(one); });
   }
-  /// Of its texts and keys.
   [[nodiscard]] static std::size_t bytes_of(const yaml_value& value) {
     std::size_t sum = value.text.size();
     for (const std::string& key : value.keys) sum += key.size();
@@ -188,7 +186,7 @@ class yaml_builder final : public YAML::EventHandler {
     if (!done.merged.empty()) merge(done);
     append(std::move(done.value), YAML::Mark::null_mark(), done.anchor);  // counted when it began
   }
-  /// As PyYAML does: keys of the merged maps come first, and the map's own values replace theirs.
+  /// As PyYAML: keys of merged maps come first; the map's values replace theirs.
   static void merge(part& done) {
     yaml_value whole = done.value;
     whole.keys.clear(), whole.items.clear();
@@ -204,7 +202,7 @@ class yaml_builder final : public YAML::EventHandler {
     const bool right = value.is_map() || (is_list && std::all_of(value.items.begin(), value.items.end(), [](const yaml_value& one) { return one.is_map(); }));
     require<config_error>(right, who_, ":", mark.line < 0 ? value.line : static_cast<std::size_t>(mark.line + 1), ": <<: must be a map, or a list of maps");
     if (!is_list) return in.merged.push_back(std::move(value));
-    for (auto at = value.items.rbegin(); at != value.items.rend(); ++at) in.merged.push_back(std::move(*at));  // the first of a list counts
+    for (auto at = value.items.rbegin(); at != value.items.rend(); ++at) in.merged.push_back(std::move(*at));  // the first of a list has precedence
   }
   void add(yaml_value value, const YAML::Mark& mark, YAML::anchor_t anchor) {
     count(1, mark);
@@ -221,7 +219,7 @@ class yaml_builder final : public YAML::EventHandler {
       in.value.items.push_back(std::move(value));
     } else if (!in.has_key) {
       must(!value.is_list() && !value.is_map(), mark, "a key must be a scalar");
-      // PyYAML's versions differ in which of two merge keys counts
+      // PyYAML's versions differ in the precedence of two merge keys
       must(in.value.find(value.text) == nullptr && (value.text != "<<" || in.merged.empty()), mark, value.text, ": occurs twice in its map");
       in.key = std::move(value.text);
       in.has_key = true;
@@ -238,10 +236,10 @@ class yaml_builder final : public YAML::EventHandler {
   yaml_value result_{};
   std::vector<part> open_{};
   std::map<YAML::anchor_t, yaml_value> anchors_{};
-  std::size_t count_ = 0, repeated_ = 0;  // values; bytes of texts that aliases repeat
+  std::size_t count_ = 0, repeated_ = 0;  // values; bytes of texts repeated by aliases
 };
 
-/// A scalar as a document has it: quoted, if it would be read as something else.
+/// A scalar in a document: quoted, if it would otherwise be read differently.
 [[nodiscard]] inline std::string yaml_scalar(const yaml_value& value) {
   if (value.is_null()) return "null";
   if (value.type == yaml_value::kind::boolean) return value.truth ? "true" : "false";
@@ -364,7 +362,7 @@ XTRAIN_INLINE yaml_value parse_yaml(std::string_view text, const std::string& wh
   const std::size_t whole = detail::whole_characters_end(text, 0);
   require<config_error>(whole == text.size(), who, ":", 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(whole), '\n'),
                         ": must be UTF-8; byte ", whole + 1, " of the file is not");
-  // with a mark at its end, where yaml-cpp refuses a quotation that goes on; it accepts one at the end of a file
+  // the end mark: yaml-cpp accepts an unfinished quotation at the end of a file, but not before a mark
   std::istringstream stream(concat(text, text.ends_with('\n') ? "" : "\n", "...\n"));
   detail::yaml_builder builder(who, limits);
   try {

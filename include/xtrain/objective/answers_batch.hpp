@@ -1,4 +1,3 @@
-// Checks of batches of generated answers, for the objectives of reinforcement learning.
 #pragma once
 
 #include <cmath>
@@ -11,7 +10,7 @@
 
 namespace xtrain::detail {
 
-/// One answer per sequence, and no values that the objective `who` does not read.
+/// One answer per sequence, and no values that the objective `who` ignores.
 ///   throws  data_error
 inline void require_answers(std::string_view who, const batch_view& batch) {
   const std::size_t n = batch.b * batch.t;
@@ -24,8 +23,8 @@ inline void require_answers(std::string_view who, const batch_view& batch) {
                         " holds a second one at token ", i % batch.t, ". Do not pack answers");
 }
 
-/// A finite value for every token that is a target.
-///   from    what makes them: a dataset has none
+/// A finite value for every target.
+///   from    what makes the values
 ///   throws  data_error
 template <class T>
 void require_token_values(std::string_view who, std::string_view what, std::string_view from, const batch_view& batch, std::span<const T> values) {

@@ -1,4 +1,3 @@
-// What an objective is: what training minimizes. A policy, its config, how many losses a batch has, and what a head computes.
 #pragma once
 
 #include <array>
@@ -15,14 +14,14 @@
 
 namespace xtrain {
 
-/// The largest batches that an objective will see.
+/// Maximum batch sizes.
 struct objective_sizes {
   std::size_t num_tokens = 0;     ///< of a micro-batch, on this rank
-  std::size_t sequences = 0;      ///< of a micro-batch
+  std::size_t sequences = 0;
   std::size_t micro_batches = 1;  ///< of a step
 };
 
-/// Log-probabilities of sequences by a reference model, for the micro-batches of a step; none where an objective needs none.
+/// Whether an objective needs log-probabilities of sequences by a reference model.
 enum class reference_use : bool { none, sequence_log_probs };
 
 namespace clause {
@@ -35,7 +34,7 @@ concept objective_has_a_name = requires {
 template <class O>
 concept objective_config_is_default_initializable = std::default_initializable<typename O::config>;
 
-/// count_losses(batch), or count_losses(config, batch): the denominator of the mean loss, a sum over the batches of all ranks: targets, or pairs.
+/// count_losses(batch), or count_losses(config, batch): denominator of the mean loss, summed over all ranks' batches: targets, or pairs.
 template <class O>
 concept objective_counts_losses_by_its_config = requires(const typename O::config& config, const batch_view& batch) {
   { O::count_losses(config, batch) } -> std::same_as<double>;
@@ -45,7 +44,7 @@ concept objective_counts_losses = objective_counts_losses_by_its_config<O> || re
   { O::count_losses(batch) } -> std::same_as<double>;
 };
 
-/// require_batch(config, batch): throws when a batch does not have what the objective needs.
+/// require_batch(config, batch): throws when a batch lacks what the objective needs.
 template <class O>
 concept objective_checks_batches = requires(const typename O::config& config, const batch_view& batch) {
   O::require_batch(config, batch);
@@ -57,19 +56,18 @@ concept objective_says_what_it_refers_to = requires(const typename O::config& co
   { O::reference(config) } -> std::same_as<reference_use>;
 };
 
-/// group_size: how many consecutive samples of a dataset an objective compares; 2 for pairs.
+/// group_size: consecutive samples of a dataset that are compared; 2 for pairs.
 template <class O>
 concept objective_says_what_it_compares = requires {
   { O::group_size } -> std::convertible_to<std::size_t>;
 };
 
-/// statistics: names of at most four numbers that are summed over losses beside the loss, for metrics.
+/// statistics: names of at most four numbers that are summed over losses, for metrics.
 template <class O>
 concept objective_names_its_statistics = requires {
   { O::statistics.size() } -> std::convertible_to<std::size_t>;
 };
 
-/// hooks: the optional members.
 template <class O>
 concept objective_lists_its_hooks = policy_lists_its_hooks<O>;
 
@@ -121,7 +119,7 @@ concept state_takes_teacher = requires(State& state, Stream& stream, const batch
 
 namespace detail {
 
-/// An optional member that is not listed, or listed and missing, does not compile. A function, since clang++ stops at the first such member in a class.
+/// Optional members must be listed, and listed hooks must be members. A function: clang++ reports only the first error in a class.
 template <class O, class Recipe>
 consteval bool objective_hooks_are_members() {
   using state = typename O::template state<Recipe>;
@@ -154,7 +152,6 @@ consteval bool objective_hooks_are_members() {
   static_assert(O::statistics.size() <= kernel::max_statistics, "xtrain recipe: the objective must have at most four statistics; see objective/README.md");
   return true;
 }
-/// The same for what needs the model.
 template <class O, class Model>
 consteval bool objective_checks_this_model() {
   static_assert(has_hook<O, hook::require_model> == clause::objective_checks_models<O, Model>,
@@ -164,7 +161,7 @@ consteval bool objective_checks_this_model() {
 
 }  // namespace detail
 
-/// An objective policy. Whether it supports a recipe is checked by objective_for.
+/// An objective policy; objective_for checks whether it supports a recipe.
 template <class O>
 concept objective = clause::objective_has_a_name<O> && clause::objective_config_is_default_initializable<O> && clause::objective_counts_losses<O> &&
     clause::objective_checks_batches<O> && clause::objective_says_what_it_refers_to<O> && clause::objective_says_what_it_compares<O> &&
@@ -174,15 +171,15 @@ concept objective = clause::objective_has_a_name<O> && clause::objective_config_
 template <class O, class Recipe>
 concept objective_for = objective<O> && clause::objective_state_prepares_passes<O, Recipe>;
 
-/// Whether a load-balancing loss of experts, which is one per target, can be added to the objective's: not where that compares sequences, or weighs tokens by
-/// advantages or returns. An objective of single samples for which it cannot says so: its hook `balances_experts` is false.
+/// Whether experts' load-balancing loss (one per target) can be added: not if the objective compares sequences, or weighs tokens by advantages or returns.
+/// Objectives of single samples exclude it by the hook `balances_experts` = false.
 template <objective O>
 [[nodiscard]] consteval bool goes_with_balanced_experts() {
   if constexpr (has_hook<O, hook::balances_experts>) return O::balances_experts;
   else return O::group_size == 1;
 }
 
-/// The denominator of the mean loss: this batch's part of it.
+/// This batch's part of the denominator of the mean loss.
 template <objective O>
 [[nodiscard]] double count_losses(const typename O::config& config, const batch_view& batch) {
   if constexpr (clause::objective_counts_losses_by_its_config<O>) return O::count_losses(config, batch);

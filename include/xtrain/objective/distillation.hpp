@@ -1,4 +1,3 @@
-// Knowledge distillation: a student learns a teacher's distribution over the vocabulary.
 #pragma once
 
 #include <algorithm>
@@ -32,11 +31,10 @@ struct kind_names<kernel::divergence_kind> {
       {{"forward", kernel::divergence_kind::forward}, {"reverse", kernel::divergence_kind::reverse}}};
 };
 
-/// (1 − ratio) · cross-entropy + ratio · temperature² · KL, the mean over targets. The divergence is that of the distributions at the
-/// temperature: forward, KL(teacher ‖ student), or reverse, KL(student ‖ teacher).        [Hinton et al. 2015, section 2; Gu et al. 2024, eq. 1]
-/// The teacher is a model given to the trainer (teacher_model), or its top-k log-probabilities per token in the batch, computed before: then
-/// the divergence is forward, over these k tokens. torchtune's losses leave out the teacher's entropy and temperature²: gradients at
-/// temperature 1 are equal.
+/// (1 − ratio) · cross-entropy + ratio · temperature² · KL, the mean over targets. KL of the distributions at the temperature: forward, KL(teacher ‖ student),
+/// or reverse, KL(student ‖ teacher).        [Hinton et al. 2015, section 2; Gu et al. 2024, eq. 1]
+/// The teacher is a model (teacher_model), or its top-k log-probabilities per token in the batch: then KL is forward, over these k tokens.
+/// torchtune omits the teacher's entropy and temperature²: gradients at temperature 1 are equal.
 struct distillation {
   static constexpr std::string_view name = "distillation";
   static constexpr std::size_t group_size = 1;
@@ -45,9 +43,9 @@ struct distillation {
 
   struct config {
     divergence_kind kind = divergence_kind::forward;
-    double ratio = 0.5;        ///< of the divergence in the loss; the rest is cross-entropy with the labels
+    double ratio = 0.5;        ///< weight of the divergence; the rest is cross-entropy with the labels
     double temperature = 1.0;  ///< of student and teacher
-    bool renormalize = false;  ///< top-k: the stored probabilities are divided by their sum
+    bool renormalize = false;  ///< top-k: divide stored probabilities by their sum
     std::size_t top_k = 0;     ///< log-probabilities per token in the batches; 0: a model is the teacher
 
     template <class Self, class Visit>
@@ -61,7 +59,7 @@ struct distillation {
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return next_token::count_losses(batch); }
-  /// throws data_error when a batch does not have the teacher's log-probabilities, or tokens that are no tokens
+  /// throws data_error when a batch lacks the teacher's log-probabilities, or has invalid tokens
   static void require_batch(const config& settings, const batch_view& batch) {
     next_token::require_weights(batch);
     const std::size_t k = settings.top_k, values = batch.b * batch.t * k;
@@ -106,14 +104,14 @@ struct distillation {
 
     void use_teacher(teacher* source) { teacher_ = source; }
     [[nodiscard]] bool has_teacher() const { return settings_.top_k > 0 || teacher_ != nullptr; }
-    /// What the teacher says of a micro-batch, before the student's pass.
+    /// Queues the teacher's results for a micro-batch, before the student's pass.
     template <class Stream>
     void teach(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
       if (settings_.top_k == 0) {
         if (teacher_ != nullptr) teacher_->begin(stream, batch, micro_batch);
         return;
       }
-      if (batch.teacher_tokens.empty()) return;  // a dry run
+      if (batch.teacher_tokens.empty()) return;
       const std::size_t n = batch.teacher_tokens.size(), slot = staged_++ % (2 * micro_batches_) * values_;
       const auto ids = staged_ids_.template as<token>().subspan(slot, n);
       const auto log_probs = staged_log_probs_.template as<accumulate>().subspan(slot, n);
@@ -136,7 +134,7 @@ struct distillation {
       head.distil(
           p, settings, 1.0 - settings_.ratio,
           [&](std::size_t first, matrix_view<accumulate, memory> logits_nv) {
-            // a dry run measures memory before there is a teacher
+            // a dry run has no teacher
             if (teacher_ != nullptr) teacher_->logits(p, slot, first, logits_nv);
           },
           stored(slot), loss_n, dx);

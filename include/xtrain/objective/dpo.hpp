@@ -1,4 +1,4 @@
-// Direct preference optimization: pairs of a chosen and a rejected answer, without a reward model.
+// Direct preference optimization.
 #pragma once
 
 #include <array>
@@ -20,18 +20,18 @@ using kernel::preference_kind;
 
 template <>
 struct kind_names<kernel::preference_kind> {
-  static constexpr named_kinds<kernel::preference_kind, 4> all{{{"sigmoid", kernel::preference_kind::sigmoid},  // those of dpo
+  static constexpr named_kinds<kernel::preference_kind, 4> all{{{"sigmoid", kernel::preference_kind::sigmoid},  // names used by dpo
                                                                 {"robust", kernel::preference_kind::robust},
                                                                 {"hinge", kernel::preference_kind::hinge},
                                                                 {"ipo", kernel::preference_kind::ipo}}};
 };
 
-/// Sequences 2i (chosen) and 2i + 1 (rejected) of a micro-batch are a pair. The loss of a pair is −log σ(beta · Δ), where Δ is how much more the
-/// model prefers the chosen sequence than the reference model does; the loss of a step is the mean over its pairs.
+/// Sequences 2i (chosen) and 2i + 1 (rejected) of a micro-batch are a pair. Loss of a pair: −log σ(beta · Δ), Δ the model's log-ratio of chosen to rejected
+/// minus the reference model's; loss of a step: mean over pairs.
 ///                                                                                         [Rafailov et al. 2023, eq. 7]
-/// `kind`, label_smoothing and reference_free select its variants: ipo, conservative and robust DPO, hinge; kernel::preference_loss has the
-/// formulas. The head runs twice: for log-probabilities, and for gradients.
-/// The reference: log-probabilities in the batch, a model given to the trainer, or the model itself with its adapter switched off.
+/// `kind`, label_smoothing and reference_free select variants: ipo, conservative and robust DPO, hinge; formulas: kernel::preference_loss. The head runs
+/// twice: for log-probabilities, and for gradients.
+/// Reference: log-probabilities in the batch, a model given to the trainer, or the model with its adapter switched off.
 struct dpo {
   static constexpr std::string_view name = "dpo";
   static constexpr std::size_t group_size = 2;
@@ -41,8 +41,8 @@ struct dpo {
   struct config {
     preference_kind kind = preference_kind::sigmoid;
     double beta = 0.1;             ///< strength of the pull to the reference model; ipo: the paper's τ
-    double label_smoothing = 0.0;  ///< sigmoid, robust: probability that a pair is labeled the wrong way round
-    bool reference_free = false;   ///< the reference gives every sequence the same probability
+    double label_smoothing = 0.0;  ///< sigmoid, robust: probability of a swapped label
+    bool reference_free = false;   ///< the reference is uniform
 
     template <class Self, class Visit>
     static constexpr void members(Self& c, Visit&& visit) {
@@ -56,7 +56,6 @@ struct dpo {
 
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return count_groups(batch, group_size); }
-  /// throws data_error when sequences are not pairs
   static void require_batch(const config& settings, const batch_view& batch) {
     require_config(settings);
     require_pairs(name, "chosen and rejected in turn", batch);
@@ -69,7 +68,7 @@ struct dpo {
 
   template <class Device, class Memory>
   static void losses(execution<Device>& on, const config& c, const sequence_losses<Memory>& of) {
-    // as trl, which averages the log-probabilities of ipo over tokens
+    // as in trl, ipo averages log-probabilities over tokens
     const ops::preference_settings settings{
         .kind = c.kind, .beta = c.beta, .label_smoothing = c.label_smoothing, .average_log_probs = c.kind == preference_kind::ipo};
     ops::preference_loss<Device>(on, settings, of.logp_b, of.count_b, of.reference_b, of.loss_g, of.dlogp_b, of.statistics_4g);

@@ -1,4 +1,4 @@
-// Group relative policy optimization: answers that the model has generated, with advantages computed from their rewards.
+// Group relative policy optimization.
 #pragma once
 
 #include <algorithm>
@@ -36,22 +36,22 @@ struct kind_names<kernel::grpo_kind> {
 
 /// The clipped policy gradient of answers with advantages, plus beta times their divergence from a reference model.
 ///                                                                                         [Shao et al. 2024, "DeepSeekMath", eq. 3]
-/// A batch has one answer per sequence, whose tokens are its targets, and its advantage; kernel::grpo_loss has the formulas. `rollouts` (rl/)
-/// makes such batches. The head runs twice: for log-probabilities, and for gradients.
+/// One answer per sequence, whose tokens are its targets, with its advantage; formulas: kernel::grpo_loss. `rollouts` (rl/) makes such batches. The head
+/// runs twice: for log-probabilities, and for gradients.
 struct grpo {
   static constexpr std::string_view name = "grpo";
-  static constexpr std::size_t group_size = 1;  // a group's answers are compared before they are batches
+  static constexpr std::size_t group_size = 1;  // groups are compared before batches are made
   static constexpr bool balances_experts = false;
   using hooks = xtrain::hooks<hook::balances_experts, hook::upload>;
   static constexpr std::array<std::string_view, 3> statistics{"kl", "clip_ratio/low_mean", "clip_ratio/high_mean"};
 
   struct config {
-    grpo_kind kind = grpo_kind::dapo;       ///< how losses of tokens become one; trl's bnpo is the same mean over tokens, of each micro-batch
-    double beta = 0.0;                      ///< of the divergence; batches have reference_token_log_probs if it is positive
+    grpo_kind kind = grpo_kind::dapo;       ///< mean over tokens or sequences; trl's bnpo is dapo's mean over tokens, per micro-batch
+    double beta = 0.0;                      ///< weight of the divergence; if positive, batches need reference_token_log_probs
     double epsilon_low = 0.2;               ///< the ratio of probabilities is clipped to [1 − epsilon_low, 1 + epsilon_high]
     double epsilon_high = 0.2;
     bool sequence_ratio = false;            ///< one ratio per sequence (GSPO): trl's importance_sampling_level 'sequence'
-    std::size_t max_completion_length = 0;  ///< dr_grpo: what a sequence's sum over tokens is divided by
+    std::size_t max_completion_length = 0;  ///< dr_grpo: divisor of a sequence's sum over tokens
 
     template <class Self, class Visit>
     static constexpr void members(Self& c, Visit&& visit) {
@@ -74,14 +74,14 @@ struct grpo {
     }
     return sequences;
   }
-  /// throws config_error for a setting out of range; data_error when a batch does not have what the settings need
+  /// throws config_error for a setting out of range; data_error when a batch lacks what the settings need
   static void require_batch(const config& settings, const batch_view& batch);
   static void require_config(const config& c) {
     require_ranges("grpo", c);
     require<config_error>((c.max_completion_length > 0) == (c.kind == grpo_kind::dr_grpo),
                           "grpo: max_completion_length must be given for the kind dr_grpo, and for no other; given ", c.max_completion_length);
   }
-  /// Its log-probabilities are in the batches.
+  /// Batches contain its log-probabilities.
   [[nodiscard]] static reference_use reference(const config&) { return reference_use::none; }
 
   template <class Recipe>
@@ -103,10 +103,9 @@ struct grpo {
       p.internal.objective = this;
       p.internal.micro_batch = micro_batch;
     }
-    /// Queues the copies of a micro-batch's advantages and log-probabilities, before its pass.
     template <class Stream>
     void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
-      if (batch.advantages.empty()) return;  // a dry run
+      if (batch.advantages.empty()) return;
       advantages_.upload(stream, batch.advantages, micro_batch * sequences_);
       has_old_[micro_batch] = !batch.old_log_probs.empty();
       if (has_old_[micro_batch]) old_.upload(stream, batch.old_log_probs, micro_batch * num_tokens_);

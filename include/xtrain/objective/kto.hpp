@@ -21,7 +21,7 @@ namespace xtrain {
 /// The loss of an answer; r is its log-probability minus the reference model's.
 enum class kto_kind : std::uint8_t {
   kto,       ///< desirable: 1 − σ(beta · (r − z)), undesirable: 1 − σ(beta · (z − r))     [Ethayarajh et al. 2024, eq. 8]
-  apo_zero,  ///< the same with z = 0: trl's 'apo_zero_unpaired'                           [D'Oosterlinck et al. 2024]
+  apo_zero,  ///< z = 0: trl's 'apo_zero_unpaired'                           [D'Oosterlinck et al. 2024]
 };
 
 template <>
@@ -29,13 +29,12 @@ struct kind_names<kto_kind> {
   static constexpr named_kinds<kto_kind, 2> all{{{"kto", kto_kind::kto}, {"apo_zero_unpaired", kto_kind::apo_zero}}};
 };
 
-/// Sequence 2i of a micro-batch is a prompt with its own answer, and 2i + 1 the same prompt with another record's answer. `labels` of a batch has
-/// for each sequence 1 (desirable) or 0 (undesirable), those of sequences 2i + 1 are not used. z estimates the KL divergence from the
-/// reference model: max(0, mean of r over the sequences 2i + 1), without a gradient. The loss of a step is the mean over answers.
-/// z is that of a micro-batch on one data-parallel rank. trl's KTOTrainer takes the mean over the micro-batches of all ranks at that time: here, a
-/// step does not depend on how many ranks its micro-batches are spread over.
-/// Sequences 2i + 1 take part in the backward pass, with gradients of 0; with apo_zero they may be padding.
-/// The reference: as for dpo. trl logs rewards as means over desirable and undesirable answers, and so does this.
+/// Sequence 2i of a micro-batch is a prompt with its answer, 2i + 1 the same prompt with another record's answer. `labels` has 1 (desirable) or 0
+/// (undesirable) per sequence, ignored for 2i + 1. z estimates the KL divergence from the reference model: max(0, mean of r over sequences 2i + 1), without
+/// a gradient, per micro-batch of one data-parallel rank. Loss of a step: mean over answers.
+///   departs from  trl's KTOTrainer, whose z is a mean over all ranks' simultaneous micro-batches: here, a step does not depend on the number of ranks
+/// Sequences 2i + 1 have gradients of 0 in the backward pass; with apo_zero they may be padding. Reference: as for dpo. Reported rewards are means over
+/// desirable and undesirable answers, as in trl.
 struct kto {
   static constexpr std::string_view name = "kto";
   static constexpr std::size_t group_size = 2;
@@ -44,7 +43,7 @@ struct kto {
 
   struct config {
     kto_kind kind = kto_kind::kto;
-    double beta = 0.1;  ///< strength of the pull to the reference model
+    double beta = 0.1;
     double desirable_weight = 1.0, undesirable_weight = 1.0;
 
     template <class Self, class Visit>
@@ -62,7 +61,7 @@ struct kto {
     for (std::size_t i = 0; i + 1 < batch.b; i += 2) answers += has_target(batch, i) ? 1 : 0;
     return answers;
   }
-  /// throws data_error when sequences are not an answer and another record's in turn, or labels are missing
+  /// throws data_error unless answers and other records' answers alternate, with labels
   static void require_batch(const config& settings, const batch_view& batch) {
     require_config(settings);
     require_pairs(name, "an answer and another record's answer in turn", batch);
@@ -83,7 +82,7 @@ struct kto {
                                      .estimates_kl = c.kind == kto_kind::kto};
     ops::kto_loss<Device>(on, settings, of.logp_b, of.count_b, of.reference_b, of.label_b, of.loss_g, of.dlogp_b, of.statistics_4g);
   }
-  /// From sums over answers, each divided by the number of answers: rewards of desirable ones, of others, z, and how many are desirable.
+  /// From sums over answers / number of answers: rewards of desirable and undesirable answers, z, fraction of desirable ones.
   [[nodiscard]] static std::array<double, 4> reported(const std::array<double, 4>& means) {
     const double desirable = means[3], undesirable = 1.0 - desirable;
     const double chosen = desirable > 0.0 ? means[0] / desirable : 0.0, rejected = undesirable > 0.0 ? means[1] / undesirable : 0.0;

@@ -11,25 +11,24 @@
 
 namespace xtrain {
 
-/// Something that knows log-probabilities of sequences: a reference model of any type.
+/// A source of log-probabilities of sequences, such as a reference model of any type.
 template <class Device>
 class log_prob_source {
  public:
   virtual ~log_prob_source() = default;
   /// Queues on the stream: logp_b written, the sum over the targets of each sequence of the batch.
   ///   micro_batch   its index in the step
-  ///   throws        shape_error when the batch is larger than announced, or a step has more micro-batches
+  ///   throws        shape_error when the batch is too large, or a step has too many micro-batches
   virtual void compute(typename Device::stream& stream, const batch_view& batch, std::size_t micro_batch,
                        vector_view<double, typename Device::memory> logp_b) = 0;
-  /// The parameters that it computes with, by which models are told apart; null: it has none.
+  /// Identifies the model; null: no parameters.
   [[nodiscard]] virtual const void* parameters() const { return nullptr; }
-  /// 0: not known.
+  /// 0: unknown.
   [[nodiscard]] virtual std::size_t vocab_size() const { return 0; }
-  /// Where its ranks send; by default it has one rank, or shares no channels.
+  /// Channels of its ranks; default: one rank, or no shared channels.
   [[nodiscard]] virtual channel_origin channels() const { return {}; }
-  /// The memory that it takes, for the plan of the run.
+  /// Memory, for the plan of the run.
   [[nodiscard]] virtual planned_memory plan() const { return {}; }
-  /// For those who refer to it: whether it is still here.
   [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
 
  private:
@@ -38,7 +37,7 @@ class log_prob_source {
 
 namespace clause {
 
-/// plan(): the memory that a second model takes.
+/// plan(): the memory of a second model.
 template <class Source>
 concept source_has_a_plan = requires(const Source& source) {
   { source.plan() } -> std::convertible_to<planned_memory>;
@@ -48,7 +47,6 @@ concept source_has_a_plan = requires(const Source& source) {
 
 namespace detail {
 
-/// Nothing of a source without a plan().
 template <class Source>
 [[nodiscard]] planned_memory plan_of([[maybe_unused]] const Source& source) {
   if constexpr (clause::source_has_a_plan<Source>) return source.plan();

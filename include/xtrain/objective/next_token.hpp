@@ -14,8 +14,7 @@
 
 namespace xtrain {
 
-/// The mean of −log p(target) over all targets of a step, or the weighted mean if batches have weights per token:
-/// Σ weight · loss / Σ weight.
+/// Mean of −log p(target) over all targets of a step; with weights per token Σ weight · loss / Σ weight.
 struct next_token {
   static constexpr std::string_view name = "next_token";
   static constexpr std::size_t group_size = 1;
@@ -24,7 +23,7 @@ struct next_token {
 
   struct config {
     double label_smoothing = 0.0;  ///< ε: (1 − ε) · loss + ε · mean over the vocabulary of −log p   [Szegedy et al. 2016, section 7]
-    double z_loss = 0.0;           ///< added: z_loss · (log of the softmax's denominator)², which stays near 1   [Chowdhery et al. 2022, section 5]
+    double z_loss = 0.0;           ///< added: z_loss · (log of the softmax's denominator)²   [Chowdhery et al. 2022, section 5]
 
     template <class Self, class Visit>
     static constexpr void members(Self& c, Visit&& visit) {
@@ -40,13 +39,13 @@ struct next_token {
       if (batch.targets[i] >= 0) sum += static_cast<double>(batch.token_weights[i]);
     return sum;
   }
-  /// throws config_error for a setting out of range, data_error for weights that are not finite or negative, or too few, or a wrong target_count
+  /// throws config_error for a setting out of range, data_error for non-finite, negative or too few weights, or a wrong target_count
   static void require_batch(const config& settings, const batch_view& batch) {
     require_config(settings);
     require_weights(batch);
   }
   static void require_weights(const batch_view& batch) {
-    if (batch.token_weights.empty()) {  // the mean of the losses is over so many, of a batch that a program makes too
+    if (batch.token_weights.empty()) {  // target_count is the mean's denominator, in a program's batch too
       const auto targets = static_cast<std::size_t>(std::count_if(batch.targets.begin(), batch.targets.end(), [](token t) { return t >= 0; }));
       return require<data_error>(targets == batch.target_count, "next_token: target_count must be how many targets are not negative, ", targets,
                                  "; given ", batch.target_count);
@@ -62,7 +61,7 @@ struct next_token {
   template <class Recipe>
   class state {
    public:
-    /// prepare() installs no objective: the head's own cross-entropy is meant.
+    /// prepare() installs no objective: the head computes cross-entropy.
     static constexpr bool is_cross_entropy = true;
 
     template <class Context>
@@ -70,7 +69,7 @@ struct next_token {
       require_config(settings);
     }
     void prepare(pass<Recipe>& p, std::size_t) {
-      if (!p.trains()) return;  // an evaluation is of the loss itself
+      if (!p.trains()) return;  // evaluations use the plain loss
       p.internal.loss = {.label_smoothing = settings_.label_smoothing, .log_z_loss = settings_.z_loss};
     }
 

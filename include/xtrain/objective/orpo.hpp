@@ -1,4 +1,4 @@
-// Odds ratio preference optimization: supervised fine-tuning and preferences at once, without a reference model.
+// Odds ratio preference optimization: no reference model.
 #pragma once
 
 #include <array>
@@ -16,10 +16,11 @@
 namespace xtrain {
 
 /// Sequences 2i (chosen) and 2i + 1 (rejected) of a micro-batch are a pair. With mean log-probabilities per target, x and y, and
-/// log-odds(x) = x − log(1 − exp(x)), the loss of a pair is −x − beta · log σ(log-odds(x) − log-odds(y)); that of a step is the mean over its pairs.
+/// log-odds(x) = x − log(1 − exp(x)), the loss of a pair is −x − beta · log σ(log-odds(x) − log-odds(y)); loss of a step: mean over pairs.
 ///                                                                                         [Hong et al. 2024, eq. 6 and 7]
-/// trl's ORPOTrainer takes the first term over prompt and answer, a mean over all tokens of a micro-batch; here it is over the targets, usually
-/// the answer, as in LLaMA-Factory. rewards are beta · x and beta · y, as in both.
+///   departs from  trl's ORPOTrainer, whose first term is a mean over all tokens of a micro-batch, prompts included; here over targets, usually the answer,
+///                 as in LLaMA-Factory
+/// Rewards are beta · x and beta · y, as in both.
 struct orpo {
   static constexpr std::string_view name = "orpo";
   static constexpr std::size_t group_size = 2;
@@ -36,7 +37,7 @@ struct orpo {
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return count_groups(batch, group_size); }
-  /// throws data_error when sequences are not pairs, or one of a pair has no target
+  /// throws data_error when sequences are not pairs, or only one of a pair has targets
   static void require_batch(const config& settings, const batch_view& batch) {
     require_config(settings);
     require_pairs(name, "chosen and rejected in turn", batch);

@@ -1,4 +1,4 @@
-// Proximal policy optimization: the policy's part, answers that the model has generated with an advantage for each of their tokens.
+// Proximal policy optimization, the policy.
 #pragma once
 
 #include <algorithm>
@@ -25,10 +25,10 @@
 
 namespace xtrain {
 
-/// loss of a token = −min(ratio · A, clip(ratio, 1 − epsilon_low, 1 + epsilon_high) · A), ratio = p(token) / p_old(token), A its advantage; the loss of
-/// a step is the mean over all its tokens.                                                         [Schulman et al. 2017, eq. 7; trl, torchtune]
-/// It is grpo's kernel with sequences of one token. `ppo_rollouts` (rl/) makes the batches, and trains the value model (ppo_value) beside. The divergence
-/// from a reference model is part of the rewards there. The head runs twice: for log-probabilities, and for gradients.
+/// Loss of a token = −min(ratio · A, clip(ratio, 1 − epsilon_low, 1 + epsilon_high) · A), ratio = p(token) / p_old(token), A its advantage; loss of a step:
+/// mean over tokens.                                                         [Schulman et al. 2017, eq. 7; trl, torchtune]
+/// Uses grpo's kernel with sequences of one token. `ppo_rollouts` (rl/) makes the batches and trains the value model (ppo_value); its rewards include the
+/// divergence from a reference model. The head runs twice: for log-probabilities, and for gradients.
 struct ppo {
   static constexpr std::string_view name = "ppo";
   static constexpr std::size_t group_size = 1;
@@ -39,7 +39,7 @@ struct ppo {
   struct config {
     double epsilon_low = 0.2;  ///< the ratio of probabilities is clipped to [1 − epsilon_low, 1 + epsilon_high]: trl's cliprange
     double epsilon_high = 0.2;
-    double temperature = 1.0;  ///< log-probabilities are those of logits divided by it: the temperature that answers are sampled with, as torchtune has it
+    double temperature = 1.0;  ///< divides logits: the sampling temperature, as in torchtune
 
     template <class Self, class Visit>
     static constexpr void members(Self& c, Visit&& visit) {
@@ -52,7 +52,7 @@ struct ppo {
   [[nodiscard]] static double count_losses(const batch_view& batch) {
     return static_cast<double>(std::count_if(batch.targets.begin(), batch.targets.end(), [](token t) { return t >= 0; }));
   }
-  /// throws config_error for a setting out of range; data_error when a batch does not have what it needs
+  /// throws config_error for a setting out of range; data_error when a batch lacks what it needs
   static void require_batch(const config& settings, const batch_view& batch);
   static void require_config(const config& c) {
     require_ranges("ppo", c);
@@ -81,7 +81,7 @@ struct ppo {
     }
     template <class Stream>
     void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
-      if (batch.advantages.empty()) return;  // a dry run
+      if (batch.advantages.empty()) return;
       advantages_.upload(stream, batch.advantages, micro_batch * num_tokens_);
       old_.upload(stream, batch.old_log_probs, micro_batch * num_tokens_);
     }

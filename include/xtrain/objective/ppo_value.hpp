@@ -1,4 +1,4 @@
-// Proximal policy optimization: the value function's part, a score per token that predicts the rewards still to come.
+// Proximal policy optimization, the value function.
 #pragma once
 
 #include <algorithm>
@@ -27,9 +27,9 @@
 
 namespace xtrain {
 
-/// Decoders of a recipe with this objective have a score head, as reward models. The value of a token with a target is the score of its hidden state, which
-/// has seen the prompt and the answer before the target. loss = ½ · max((v − return)², (clip(v, old ± clip_range) − return)²), and that of a step is the mean
-/// over its tokens: kernel::value_loss.                                                                         [Schulman et al. 2017; trl, torchtune]
+/// Decoders of a recipe with this objective have a score head, as reward models. A target's value is the score of the hidden state before it (prompt and
+/// earlier answer). Loss = ½ · max((v − return)², (clip(v, old ± clip_range) − return)²); loss of a step: mean over tokens. Formulas: kernel::value_loss.
+///                                                                                         [Schulman et al. 2017; trl, torchtune]
 struct ppo_value {
   static constexpr std::string_view name = "ppo_value";
   static constexpr std::size_t group_size = 1;
@@ -39,7 +39,7 @@ struct ppo_value {
 
   struct config {
     double clip_range = 0.2;   ///< trl's cliprange_value, torchtune's value_clip_range
-    double coefficient = 1.0;  ///< gradients are those of coefficient · loss; the loss that is reported is without: trl's vf_coef, torchtune's value_coeff
+    double coefficient = 1.0;  ///< scales gradients, not the reported loss: trl's vf_coef, torchtune's value_coeff
 
     template <class Self, class Visit>
     static constexpr void members(Self& c, Visit&& visit) {
@@ -49,7 +49,7 @@ struct ppo_value {
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return ppo::count_losses(batch); }
-  /// throws config_error for a setting out of range; data_error when a batch does not have what it needs
+  /// throws config_error for a setting out of range; data_error when a batch lacks what it needs
   static void require_batch(const config& settings, const batch_view& batch) {
     require_config(settings);
     detail::require_answers(name, batch);

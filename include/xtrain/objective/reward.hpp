@@ -23,13 +23,13 @@
 
 namespace xtrain {
 
-/// Decoders of a recipe with this objective have a score head, 'score.weight', in place of logits: Hugging Face's models for sequence classification
-/// with one label. Sequences 2i (chosen) and 2i + 1 (rejected) of a micro-batch are a pair; with their scores x and y the loss of a pair is
-/// −log σ(x − y − margin) + center_rewards_coefficient · (x + y)², and that of a step is the mean over its pairs.
+/// Decoders of a recipe with this objective have a score head, 'score.weight', in place of logits, as Hugging Face's models for sequence classification with
+/// one label. Sequences 2i (chosen) and 2i + 1 (rejected) of a micro-batch are a pair with scores x and y. Loss of a pair:
+/// −log σ(x − y − margin) + center_rewards_coefficient · (x + y)²; loss of a step: mean over pairs.
 ///                                                        [Bradley and Terry 1952; Ouyang et al. 2022, eq. 1; Eisenstein et al. 2023; trl's RewardTrainer]
-/// The score of a sequence is that of its last token with a target; which token that target is does not matter. A dataset's last token is a target
-/// only: to score an end-of-text token as transformers does, samples have one more token (preference_options::scores_last_token).
-/// trl also logs the mean reward, that of both kinds of answers. Its margins are per pair, of the data; this is one number.
+/// A sequence's score is taken at its last token with a target; the target's value does not matter. A dataset's last token is only a target: to score an
+/// end-of-text token as transformers does, samples have one more token (preference_options::scores_last_token).
+///   departs from  trl, which also logs the mean reward of both kinds of answers, and has margins per pair
 struct reward {
   static constexpr std::string_view name = "reward";
   static constexpr std::size_t group_size = 2;
@@ -37,7 +37,7 @@ struct reward {
   using hooks = xtrain::hooks<hook::scores_sequences, hook::require_model, hook::upload>;
 
   struct config {
-    double margin = 0.0;                      ///< by which the chosen answer's score should be higher
+    double margin = 0.0;                      ///< desired difference of scores
     double center_rewards_coefficient = 0.0;  ///< pulls scores to a mean of 0; trl's documentation recommends 0.01
 
     template <class Self, class Visit>
@@ -48,7 +48,7 @@ struct reward {
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return count_groups(batch, group_size); }
-  /// throws data_error when sequences are not pairs, or one of a pair has no target
+  /// throws data_error when sequences are not pairs, or only one of a pair has targets
   static void require_batch(const config& settings, const batch_view& batch) {
     require_config(settings);
     require_pairs(name, "chosen and rejected in turn", batch);
@@ -65,7 +65,7 @@ struct reward {
   }
   [[nodiscard]] static reference_use reference(const config&) { return reference_use::none; }
 
-  /// last_b written: for each sequence, the index in the batch of its last token with a target; -1: none
+  /// last_b written: for each sequence, the index in the batch of its last token with a target; -1 without targets
   static void last_tokens(const batch_view& batch, std::span<token> last_b) {
     for (std::size_t i = 0; i < batch.b; ++i) {
       last_b[i] = -1;
@@ -93,7 +93,6 @@ struct reward {
       p.internal.objective = this;
       p.internal.micro_batch = micro_batch;
     }
-    /// Queues the copy of which tokens of a micro-batch have scores, before its pass.
     template <class Stream>
     void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
       if (is_dry_run_) return;

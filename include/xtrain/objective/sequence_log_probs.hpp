@@ -1,4 +1,3 @@
-// Log-probabilities of whole sequences, from a pass without gradients.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace xtrain {
 
-/// Sums over the targets of every sequence of a batch, on every rank that has the head: log-probabilities, and numbers of targets.
+/// Sums over the targets of every sequence, on every rank with the head: log-probabilities, and numbers of targets.
 ///   loss_n   memory for the batch's cross-entropy
 ///   logp_b, count_b   written
 template <class Recipe>
@@ -27,16 +26,15 @@ void sequence_log_probs(pass<Recipe>& p, const head_pass<Recipe>& head, typename
   }
 }
 
-/// Computes nothing else: for a reference model.
+/// Computes only these: for a reference model.
 template <class Recipe>
 class log_prob_collector final : public pass_objective<Recipe> {
  public:
   using memory = typename pass<Recipe>::memory;
 
-  ///   temperature   that logits are divided by
+  ///   temperature   divides logits
   explicit log_prob_collector(double temperature = 1.0) : temperature_(temperature) {}
 
-  /// Where the next batch's results go.
   void write_to(vector_view<double, memory> logp_b, vector_view<double, memory> count_b) {
     logp_b_ = logp_b;
     count_b_ = count_b;
@@ -52,11 +50,11 @@ class log_prob_collector final : public pass_objective<Recipe> {
   vector_view<double, memory> logp_b_{}, count_b_{};
 };
 
-/// Computes −log p(target) of every token and nothing else, also in a model whose objective is another.
+/// Computes only −log p(target) of every token, for any objective of the model.
 template <class Recipe>
 class token_loss_collector final : public pass_objective<Recipe> {
  public:
-  ///   temperature   that logits are divided by
+  ///   temperature   divides logits
   explicit token_loss_collector(double temperature = 1.0) : temperature_(temperature) {}
 
   void compute(pass<Recipe>& p, const head_pass<Recipe>& head, typename head_pass<Recipe>::sums loss_n) override {

@@ -1,4 +1,3 @@
-// What objectives over whole sequences share: a loss per group of sequences, as a function of their log-probabilities.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +21,8 @@ namespace xtrain {
 /// Operands of a loss over the b sequences of a batch, in g groups.
 template <class Memory>
 struct sequence_losses {
-  vector_view<double, Memory> logp_b{}, count_b{}, reference_b{};  // read; reference_b: none if the objective has no reference model
-  vector_view<const token, Memory> label_b{};                      // read; none if the objective has no labels
+  vector_view<double, Memory> logp_b{}, count_b{}, reference_b{};  // read; reference_b: empty without a reference model
+  vector_view<const token, Memory> label_b{};                      // read; empty without labels
   vector_view<double, Memory> loss_g{}, dlogp_b{};                 // written; loss_g: one per group
   matrix_view<double, Memory> statistics_4g{};                     // written
 };
@@ -60,7 +59,7 @@ inline void require_pairs(std::string_view who, std::string_view what, const bat
                         " holds a second one at token ", i % batch.t, ". Do not pack samples");
 }
 
-/// Mean log-probabilities per target need targets: both sequences of a pair have some, or neither has.
+/// Means per target need targets: in both sequences of a pair, or in neither.
 ///   throws  data_error
 inline void require_targets_of_both(std::string_view who, const batch_view& batch) {
   for (std::size_t i = 0; i + 1 < batch.b; i += 2)
@@ -68,10 +67,10 @@ inline void require_targets_of_both(std::string_view who, const batch_view& batc
                         has_target(batch, i) ? i + 1 : i, " has none");
 }
 
-/// The state of an objective over sequences, which has beside the members of every objective
+/// The state of an objective over sequences. The objective also has
 ///   losses(on, config, sequence_losses)   a loss per group and its derivatives by log-probabilities
-///   require_config(config)                throws config_error for a setting out of range; so does every rank, not only those with a head
-///   hooks                                 with reference_b if it may have a reference model, with upload if it reads batch.labels
+///   require_config(config)                throws config_error for a setting out of range, on every rank, with or without a head
+///   hooks                                 reference_b if it may have a reference model, upload if it reads batch.labels
 /// The head runs twice: for log-probabilities, and for gradients.
 template <class Recipe, class Objective>
 class sequence_objective final : public pass_objective<Recipe> {
@@ -101,14 +100,13 @@ class sequence_objective final : public pass_objective<Recipe> {
     p.internal.objective = this;
     p.internal.micro_batch = micro_batch;
   }
-  /// Where the reference model's log-probabilities of a micro-batch are; none in a reference-free run.
+  /// The reference model's log-probabilities of a micro-batch; empty in a reference-free run.
   [[nodiscard]] vector_view<double, memory> reference_b(std::size_t micro_batch, std::size_t b) const requires has_hook<Objective, hook::reference_b> {
     return reference_of(micro_batch, b);
   }
-  /// Queues the copy of a micro-batch's labels, before its pass.
   template <class Stream>
   void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) requires has_labels {
-    if (batch.labels.empty()) return;  // a dry run
+    if (batch.labels.empty()) return;
     const auto staged = staged_labels_.template as<token>().subspan(staged_++ % (2 * micro_batches_) * sequences_, batch.b);
     std::copy(batch.labels.begin(), batch.labels.end(), staged.begin());
     copy_to_device(stream, labels_.template as<token>().subspan(micro_batch * sequences_, batch.b), staged);
@@ -134,7 +132,7 @@ class sequence_objective final : public pass_objective<Recipe> {
       ops::sequence_weights(p, p.batch.targets_n, head.vocab_size(), of.dlogp_b, weight_n);
       head.gradient(p, weight_n, loss_n, saved);
     }
-    // context-parallel ranks have parts of the same sequences: one of them has their losses
+    // context-parallel ranks share sequences: only the first counts their losses
     bool counts = true;
     if constexpr (has_context_parallel<Recipe>) counts = p.internal.parallel.context().rank() == 0;
     ops::sequence_losses(p, counts ? of.loss_g : vector_view<double, memory>{}, b, loss_n);

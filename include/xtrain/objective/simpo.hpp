@@ -1,4 +1,4 @@
-// Simple preference optimization: pairs of a chosen and a rejected answer by their mean log-probabilities, without a reference model.
+// Simple preference optimization: no reference model.
 #pragma once
 
 #include <array>
@@ -16,9 +16,9 @@
 namespace xtrain {
 
 /// Sequences 2i (chosen) and 2i + 1 (rejected) of a micro-batch are a pair. With mean log-probabilities per target, x and y, the loss of a pair is
-/// −log σ(beta · (x − y) − gamma) − nll_weight · x; that of a step is the mean over its pairs.         [Meng et al. 2024, eq. 6]
-/// The last term and label_smoothing are of trl's CPOTrainer with loss_type 'simpo' (cpo_alpha, whose default there is 1). trl takes that term as
-/// a mean over all targets of a micro-batch; this is a mean over pairs.
+/// −log σ(beta · (x − y) − gamma) − nll_weight · x; loss of a step: mean over pairs.         [Meng et al. 2024, eq. 6]
+/// The last term and label_smoothing are from trl's CPOTrainer with loss_type 'simpo' (cpo_alpha, default 1).
+///   departs from  trl, whose last term is a mean over all targets of a micro-batch; here over pairs
 struct simpo {
   static constexpr std::string_view name = "simpo";
   static constexpr std::size_t group_size = 2;
@@ -27,9 +27,9 @@ struct simpo {
 
   struct config {
     double beta = 2.0;             ///< scale of the rewards
-    double gamma = 0.5;            ///< margin between them, which is not scaled
-    double nll_weight = 0.0;       ///< of the chosen answer's negative log-likelihood per target
-    double label_smoothing = 0.0;  ///< probability that a pair is labeled the wrong way round
+    double gamma = 0.5;            ///< margin, not scaled by beta
+    double nll_weight = 0.0;       ///< weight of the chosen answer's negative log-likelihood per target
+    double label_smoothing = 0.0;  ///< probability of a swapped label
 
     template <class Self, class Visit>
     static constexpr void members(Self& c, Visit&& visit) {
@@ -42,7 +42,7 @@ struct simpo {
   };
 
   [[nodiscard]] static double count_losses(const batch_view& batch) { return count_groups(batch, group_size); }
-  /// throws data_error when sequences are not pairs, or one of a pair has no target
+  /// throws data_error when sequences are not pairs, or only one of a pair has targets
   static void require_batch(const config& settings, const batch_view& batch) {
     require_config(settings);
     require_pairs(name, "chosen and rejected in turn", batch);

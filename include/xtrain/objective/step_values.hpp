@@ -1,4 +1,3 @@
-// Numbers of a step's batches that an objective needs on the device, beside tokens and targets.
 #pragma once
 
 #include <algorithm>
@@ -11,17 +10,17 @@
 
 namespace xtrain::detail {
 
-/// Values of a step's micro-batches on the device, and pinned host memory for those of two steps.
+/// A step's values on the device, and pinned host memory for two steps.
 template <class Device, class T>
 class step_values {
  public:
   template <class Context>
   step_values(const Context& on, std::size_t size, bool is_dry)
       : size_(size), on_device_(on, size * sizeof(T), memory_role::batch), staged_(on, is_dry ? 0 : 2 * size * sizeof(T)) {}
-  /// Queues the copy of a micro-batch's values; `at`: where they begin, later than those of the micro-batches before it.
+  /// Queues the copy of a micro-batch's values; `at`: their index, ascending in a step.
   template <class Stream, class Given>
   void upload(Stream& stream, std::span<const Given> given, std::size_t at) {
-    // a step's slots follow those of the step before it, which may still be in flight
+    // the previous step may be in flight: alternate halves
     if (at <= last_) half_ = 1 - half_;
     last_ = at;
     const auto staged = staged_.template as<T>().subspan(half_ * size_ + at, given.size());

@@ -20,27 +20,25 @@
 
 namespace xtrain {
 
-/// The second moment of a matrix is the product of a factor per row and a factor per column; a vector has one second moment per element. The
-/// root mean square of an update is clipped, matrix by matrix. It is Adafactor of transformers, with its names, and with the defaults of its
-/// Trainer (`optim="adafactor"`): steps of the learning rate, parameters not scaled.
+/// A matrix's second moment is a row factor times a column factor; a vector has a second moment per element. An update's root mean square is clipped per
+/// matrix. Names are transformers' Adafactor, defaults its Trainer's (`optim="adafactor"`): steps of the learning rate, no parameter scaling.
 ///   departs from  transformers: weight decay applies to matrices only; sums over a matrix are in double; factors are in the accumulate dtype
-///   torch.optim.Adafactor is the same with scale_parameter, relative_step and at_most_learning_rate, without weight decay, as long as no
-///   second moment is as small as its eps1²
+///   torch.optim.Adafactor is equal with scale_parameter, relative_step and at_most_learning_rate, without weight decay, while second moments are above its
+///   eps1²
 ///
-/// Ranks that shard a matrix sum rows, columns and norms over their pieces: the result is that of one rank up to the rounding of these sums
-/// in double.
+/// Ranks that shard a matrix sum rows, columns and norms over their pieces: equal to one rank up to rounding of these sums in double.
 struct adafactor {
   static constexpr std::string_view name = "adafactor";
   using hooks = xtrain::hooks<hook::has_learning_rate_factors, hook::steps_with_strategy>;
 
   struct config {
     bool scale_parameter = false;        ///< multiplies the learning rate by the parameter's root mean square, at least epsilon2
-    bool relative_step = false;          ///< steps of min(1e-2, 1/sqrt(update)); the trainer's learning rate is not used
+    bool relative_step = false;          ///< steps of min(1e-2, 1/sqrt(update)), without the trainer's learning rate
     bool warmup_init = false;            ///< with relative_step: min(1e-6·update, 1/sqrt(update))
     bool at_most_learning_rate = false;  ///< with relative_step: min(learning rate, 1/sqrt(update)), as in PyTorch
     double clip_threshold = 1.0;         ///< largest root mean square of an update
     double decay_rate = -0.8;            ///< beta2 = 1 − update^decay_rate
-    double beta1 = 0;                    ///< of a first moment; 0: none
+    double beta1 = 0;                    ///< first moment; 0: off
     double epsilon1 = 1e-30;             ///< added to squares of gradients
     double epsilon2 = 1e-3;
     double weight_decay = 0;
@@ -100,7 +98,7 @@ struct adafactor {
       }
     }
 
-    /// The arrays that a checkpoint must contain: factors of matrices, second moments of vectors, first moments of all if there are any.
+    /// Arrays of a checkpoint: factors of matrices, second moments of vectors, first moments if used.
     template <class Visit>
     void visit(Visit&& visit) const {
       if constexpr (has_master_copy<Precision>) visit("master", master_.span());
@@ -127,7 +125,7 @@ struct adafactor {
     [[nodiscard]] static bool is_matrix(const entry_type& entry) { return entry.spec.shape.size() == 2; }
     [[nodiscard]] std::size_t index_of(const entry_type& entry) const { return static_cast<std::size_t>(&entry - store_->entries().data()); }
 
-    /// Where the factors of each matrix begin, or the second moments of each vector; returns how many there are.
+    /// Assigns indices to factors of matrices, or second moments of vectors; returns their number.
     [[nodiscard]] std::size_t place(bool matrices) {
       std::size_t n = 0;
       for (const parameter_piece& piece : pieces_) {
@@ -147,13 +145,11 @@ struct adafactor {
               .count = entry.is_here ? n : 0};
     }
 
-    /// Σ w² of a piece: with scaled parameters only.
     void weight_squares(execution<Device>& on, const store_type& store, const decay_run& run, device_span<double, memory> to) const {
       if (!settings_.scale_parameter || run.size() == 0) return;
       if constexpr (has_master_copy<Precision>) ops::sum_of_squares(on, master_.of(run), to);
       else ops::sum_of_squares(on, store.values_of(run), to);
     }
-    /// The kernel for elements offset … offset + n - 1 of a piece.
     [[nodiscard]] adafactor_kernel kernel_of(const store_type& store, const optimizer_step<Device>& how, const decay_run& run,
                                              const entry_type& entry, std::size_t offset, std::size_t n, device_span<double, memory> squares_2) const {
       adafactor_kernel kernel{.n = n,
@@ -248,7 +244,7 @@ struct adafactor {
                      const parameter_piece& piece, const entry_type& entry) {
       const decay_run& run = piece.run;
       const typename arena<Device>::scope scope(on.workspace);
-      const auto squares = on.workspace.template take<double>(2);  // Σ w², Σ u²
+      const auto squares = on.workspace.template take<double>(2);
       const auto v = v_.template as<factor>().subspan(begin_[piece.entry], run.size());
       fill_zero(on.stream, squares);
       weight_squares(on, store, run, squares.subspan(0, 1));
@@ -268,7 +264,7 @@ struct adafactor {
       ops::adafactor(on, kernel);
     }
 
-    /// Sums over all ranks that have other elements of the parameter.
+    /// Sums over all ranks with different elements of the parameter.
     template <class Strategy>
     static void add_up(execution<Device>& on, const store_type& store, Strategy& strategy, const entry_type& entry,
                        device_span<double, memory> sums) {
@@ -280,7 +276,7 @@ struct adafactor {
     const store_type* store_;
     master_copy<Device, Precision> master_;
     std::vector<parameter_piece> pieces_;
-    std::vector<std::size_t> begin_;  // by parameter: where its factors begin in factors_, or its piece in v_
+    std::vector<std::size_t> begin_;  // by parameter: index of its factors in factors_, or of its piece in v_
     buffer<Device> factors_, v_, m_;
   };
 };

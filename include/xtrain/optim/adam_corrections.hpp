@@ -1,4 +1,3 @@
-// The corrections of Adam's moments, in device memory.
 #pragma once
 
 #include <xtrain/ops/optimizer.hpp>
@@ -6,7 +5,7 @@
 
 namespace xtrain::detail {
 
-/// Computes both corrections of a step, once for all parameters, in workspace that the caller's scope releases.
+/// Both corrections of a step, computed once for all parameters, in workspace released by the caller's scope.
 template <class Device>
 [[nodiscard]] device_span<const double, typename Device::memory> adam_corrections(execution<Device>& on, double beta1, double beta2,
                                                                                   const optimizer_step<Device>& step) {

@@ -14,7 +14,7 @@
 
 namespace xtrain {
 
-/// Two moment estimates per weight. Weight decay applies to matrices only, unless all decay; norms and biases are not decayed.
+/// Two moment estimates per weight. By default, weight decay applies to matrices only, not to norms and biases.
 struct adamw {
   static constexpr std::string_view name = "adamw";
   using hooks = xtrain::hooks<hook::has_learning_rate_factors>;
@@ -74,7 +74,6 @@ struct adamw {
       }
     }
 
-    /// The arrays that a checkpoint must contain.
     template <class Visit>
     void visit(Visit&& visit) const {
       if constexpr (has_master_copy<Precision>) visit("master", master_.span());

@@ -1,4 +1,4 @@
-// AdamW with moments of eight bits each.       [Dettmers et al. 2022, "8-bit optimizers via block-wise quantization"; bitsandbytes' AdamW8bit]
+// AdamW with 8-bit moments.       [Dettmers et al. 2022, "8-bit optimizers via block-wise quantization"; bitsandbytes' AdamW8bit]
 #pragma once
 
 #include <algorithm>
@@ -20,16 +20,15 @@
 
 namespace xtrain {
 
-/// Both moments are codes of eight bits, relative to a scale per block of 256 weights: 2 + 8 / 256 bytes per weight instead of adamw's 8. Blocks
-/// begin with each parameter; parameters that are adjacent in memory and used as one matrix (queries, keys and values) count as one. A
-/// parameter with fewer than `min_8bit_size` elements has moments of 32 bits. Weight decay applies to matrices only.
+/// Moments are 8-bit codes with a scale per block of 256 weights: 2 + 8 / 256 bytes per weight instead of adamw's 8. Blocks begin with each parameter; adjacent
+/// parameters used as one matrix (queries, keys and values) count as one. Parameters with fewer than `min_8bit_size` elements have 32-bit moments. Weight
+/// decay applies to matrices only.
 ///
-/// Parameters and shards begin at multiples of 256 elements (shard_spec::alignment), so that ranks with shards have the codes of one rank with
-/// everything, bit for bit.
+/// Parameters and shards begin at multiples of 256 elements (shard_spec::alignment): shards have the same bits as a single rank.
 struct adamw_8bit {
   static constexpr std::string_view name = "adamw_8bit";
   using hooks = xtrain::hooks<hook::has_learning_rate_factors, hook::layout_alignment>;
-  static constexpr std::size_t layout_alignment = dynamic_code::block;  ///< of parameters and shards: models lay them out for it
+  static constexpr std::size_t layout_alignment = dynamic_code::block;  ///< alignment of parameters and shards in a model's layout
 
   struct config {
     double beta1 = 0.9;
@@ -54,11 +53,12 @@ struct adamw_8bit {
    public:
     using store_type = parameter_store<Device, Precision>;
     using entry = typename store_type::entry;
-    using wide = accumulate_t<typename Precision::master>;  ///< dtype of the moments of small parameters
+    using wide = accumulate_t<typename Precision::master>;  ///< moments of small parameters
 
     /// `store` must outlive the state.
-    ///   throws  config_error when this rank has tensor-parallel shards of parameters, whose blocks would be others than those of whole
-    ///           parameters, when the store is not laid out for blocks, or when a setting is outside its range
+    ///   throws  config_error when this rank has tensor-parallel shards (their blocks differ from whole parameters'), when the store is not laid out for
+    ///           blocks,
+    ///           or when a setting is outside its range
     state(const config& settings, execution<Device>& on, const store_type& store)
         : settings_(require_ranges(name, settings)), store_(&checked(store)), master_(on, store), pieces_(pieces_of_this_rank()),
           m_code_(zeros<std::uint8_t>(on, store.stepped())), v_code_(zeros<std::uint8_t>(on, store.stepped())),
@@ -113,7 +113,7 @@ struct adamw_8bit {
       }
     }
 
-    /// The arrays that a checkpoint must contain: codes per weight and scales per block of large parameters, moments of small ones.
+    /// Arrays of a checkpoint: codes per weight and scales per block of large parameters, moments of small ones.
     template <class Visit>
     void visit(Visit&& visit) const {
       if constexpr (has_master_copy<Precision>) visit("master", master_.span());
@@ -135,12 +135,11 @@ struct adamw_8bit {
    private:
     static constexpr std::uint32_t rounding_site = 0xffff0000U;
 
-    /// What this rank steps of adjacent parameters.
     struct piece {
       decay_run run{};
       std::uint32_t group = 0;
       bool has_codes = true;
-      std::size_t small = 0;  // without codes: where its moments begin
+      std::size_t small = 0;  // without codes: index of its moments
     };
 
     [[nodiscard]] static const store_type& checked(const store_type& store) {
@@ -153,7 +152,6 @@ struct adamw_8bit {
       return store;
     }
 
-    /// The parameters that are adjacent in memory with this one, as one vector.
     [[nodiscard]] entry group_of(const entry& e) const {
       const auto& all = store_->entries();
       entry group = all[e.group];
@@ -164,7 +162,7 @@ struct adamw_8bit {
     }
     [[nodiscard]] bool has_codes(const entry& group) const { return group.size() >= settings_.min_8bit_size; }
 
-    /// Sets the number of weights with moments of 32 bits.
+    /// Sets the number of weights with 32-bit moments.
     [[nodiscard]] std::vector<piece> pieces_of_this_rank() {
       std::vector<piece> pieces;
       const auto& all = store_->entries();
@@ -184,7 +182,7 @@ struct adamw_8bit {
       return pieces;
     }
 
-    /// One scale per block, under the name of the first of adjacent parameters.
+    /// One scale per block, under the name of a group's first parameter.
     [[nodiscard]] state_part scales_of(const entry& e) const {
       const entry group = group_of(e);
       if (group.spec.name != e.spec.name || !has_codes(group)) return {};

@@ -1,4 +1,3 @@
-// What an optimizer is: a policy, its config, and its state.
 #pragma once
 
 #include <concepts>
@@ -34,7 +33,6 @@ concept optimizer_has_a_name = requires {
 template <class O>
 concept optimizer_config_is_default_initializable = std::default_initializable<typename O::config>;
 
-/// hooks: the optional members.
 template <class O>
 concept optimizer_lists_its_hooks = policy_lists_its_hooks<O>;
 
@@ -61,8 +59,8 @@ struct any_visitor {
   void operator()(std::string_view, Span, const PartOf&...) const {}
 };
 
-/// visit(f) calls f(name, span) for every array that a checkpoint must contain and that has one element per weight that this rank steps, and
-/// f(name, span, part_of) for every other array: see state_part.
+/// visit(f) calls f(name, span) for every checkpoint array with one element per weight that this rank steps, and f(name, span, part_of) for other arrays: see
+/// state_part.
 template <class O, class Device, class Precision>
 concept optimizer_state_shows_its_arrays = requires(state_of<O, Device, Precision>& state, any_visitor visitor) {
   state.visit(visitor);
@@ -84,7 +82,7 @@ concept optimizer_has_flag_as_member = requires { O::has_learning_rate_factors; 
 
 namespace detail {
 
-/// An optional member that is not listed, or listed and missing, does not compile. A function, since clang++ stops at the first such member in a class.
+/// Optional members must be listed, and listed hooks must be members. A function: clang++ reports only the first error in a class.
 template <class O, class Device, class Precision>
 consteval bool optimizer_hooks_are_members() {
   static_assert(O::hooks::template all_among<hook::layout_alignment, hook::has_learning_rate_factors, hook::steps_with_strategy>,
@@ -102,7 +100,7 @@ consteval bool optimizer_hooks_are_members() {
 
 }  // namespace detail
 
-/// An optimizer policy. Whether it supports a device and a precision is checked by optimizer_for.
+/// An optimizer policy; optimizer_for checks device and precision.
 template <class O>
 concept optimizer = clause::optimizer_has_a_name<O> && clause::optimizer_config_is_default_initializable<O> && clause::optimizer_lists_its_hooks<O>;
 

@@ -13,9 +13,8 @@
 
 namespace xtrain {
 
-/// One momentum per weight; every weight changes by plus or minus the learning rate, so the paper takes a learning rate 3 to 10 times smaller
-/// than AdamW's, and a weight decay larger by the same factor (section 5). Weight decay applies to matrices only. The defaults are those of the
-/// published code (google/automl, lion_pytorch.py).
+/// One momentum per weight; every weight changes by ± the learning rate: the paper takes a learning rate 3 to 10 times smaller than AdamW's, and a weight decay
+/// larger by the same factor (section 5). Weight decay applies to matrices only. Defaults: the published code (google/automl, lion_pytorch.py).
 struct lion {
   static constexpr std::string_view name = "lion";
   using hooks = xtrain::hooks<hook::has_learning_rate_factors>;
@@ -64,7 +63,6 @@ struct lion {
       }
     }
 
-    /// The arrays that a checkpoint must contain.
     template <class Visit>
     void visit(Visit&& visit) const {
       if constexpr (has_master_copy<Precision>) visit("master", master_.span());

@@ -1,4 +1,4 @@
-// Keeps gradients in the range of a narrow exponent by scaling the loss.             [Micikevicius et al. 2018, section 3.2]
+// Loss scaling keeps gradients in the range of a narrow exponent.             [Micikevicius et al. 2018, section 3.2]
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace xtrain {
 
-/// The scale halves when gradients overflow and doubles after enough steps without overflow. It is on the device, where it changes
-/// without the host: kernel::loss_scale_rule has the rule, kernel::step_state the state.
+/// The scale halves when gradients overflow and doubles after enough steps without overflow, on the device, without the host: rule in
+/// kernel::loss_scale_rule, state in kernel::step_state.
 struct dynamic_loss_scale {
   struct config {
     double start = 65536.0;
     std::size_t growth_window = 1000;  ///< consecutive good steps before the scale doubles
     std::size_t hysteresis = 2;        ///< overflows before the scale halves; doubling resets the count
-    double min_scale = 1.0;            ///< the minimum scale
+    double min_scale = 1.0;
 
     template <class Self, class Visit>
     static constexpr void members(Self& c, Visit&& visit) {
@@ -45,7 +45,7 @@ struct dynamic_loss_scale {
             .min_scale = settings.min_scale};
   }
 
-  /// The state that a checkpoint must contain.
+  /// State of a checkpoint.
   struct memory {
     double scale = 0;
     std::size_t good = 0;

@@ -1,4 +1,3 @@
-// The optimizer's master weights, if the precision has them.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@
 
 namespace xtrain {
 
-/// Master weights, in a wider dtype than the weights that layers read; empty when the precision has none.
+/// Master weights, in a wider dtype than the layers' weights; empty when the precision has no master copy.
 template <class Device, class Precision>
 class master_copy {
  public:
@@ -25,7 +24,7 @@ class master_copy {
   }
 
   [[nodiscard]] device_span<master, memory> span() const { return buffer_.template as<master>(); }
-  /// The slice of a run of the trained parameters; empty when there are no master weights.
+  /// The slice of a run of trained parameters; empty without master weights.
   [[nodiscard]] device_span<master, memory> of(const decay_run& run) const {
     return exists ? span().subspan(run.kept, run.size()) : device_span<master, memory>{};
   }

@@ -30,7 +30,7 @@
 
 namespace xtrain {
 
-/// By what the learning rate of a matrix [out, in] is multiplied.
+/// Factor of the learning rate of a matrix [out, in].
 ///   original           sqrt(max(1, out/in))          [Jordan et al. 2024]; PyTorch's default
 ///   match_rms_adamw    0.2·sqrt(max(out, in)): updates as large as AdamW's, so that its learning rate and weight decay fit both
 ///                                                    [Liu et al. 2025, "Muon is scalable for LLM training", equation 4]
@@ -39,19 +39,19 @@ enum class muon_rate : std::uint8_t { original, match_rms_adamw, spectral };
 
 namespace detail {
 
-/// The other matrix of the iteration is scratch.
+/// A matrix of the iteration, and scratch.
 template <class T, class Memory>
 struct two_matrices {
   device_span<T, Memory> x{}, y{};
 };
 
-/// Newton-Schulz: `steps` times x = a·x + (b·(x·xᵀ) + c·(x·xᵀ)²)·x, which takes singular values in (0, 1] to about 1.
+/// Newton-Schulz: `steps` times x = a·x + (b·(x·xᵀ) + c·(x·xᵀ)²)·x, which moves singular values in (0, 1] to about 1.
 ///                                                                             [Jordan et al. 2024; torch.optim.Muon]
 ///   x         read      [r, c], Frobenius norm at most 1
 ///   y         scratch   of the same size
-///   returns   x or y: the one with the result
+///   returns   x or y, which holds the result
 ///   rounding  every product and every sum is rounded to T
-///   departs from  PyTorch, which runs it in bf16 always; and where r > c, it has xᵀ·x on the right in place of transposing x
+///   departs from  PyTorch, which always uses bf16; where r > c, xᵀ·x on the right replaces transposing x
 template <class Device, class T>
 [[nodiscard]] device_span<T, typename Device::memory> orthogonalise(execution<Device>& on, two_matrices<T, typename Device::memory> of, std::size_t r,
                                                                     std::size_t c, const std::array<double, 3>& abc, std::size_t steps) {
@@ -86,11 +86,10 @@ struct kind_names<muon_rate> {
       {{"original", muon_rate::original}, {"match_rms_adamw", muon_rate::match_rms_adamw}, {"spectral", muon_rate::spectral}}};
 };
 
-/// Matrices of hidden layers (two dims, in all blocks but the first and the last) are moved by their momentum, orthogonalized. Everything else,
-/// that is embeddings, the head, norms and biases, is stepped by AdamW. Both read the trainer's learning rate.
+/// Matrices of hidden layers (two dims, in all blocks but the first and the last) move by their orthogonalized momentum. AdamW steps all other parameters:
+/// embeddings, head, norms, biases. Both read the trainer's learning rate.
 ///
-/// Ranks that shard a matrix gather its momentum and each orthogonalizes all of it: the result has the bits of one rank, at the cost of
-/// repeating the products on every rank.
+/// Ranks that shard a matrix gather its momentum, and each orthogonalizes the whole matrix: same bits as one rank, but every rank repeats the products.
 struct muon {
   static constexpr std::string_view name = "muon";
   using hooks = xtrain::hooks<hook::has_learning_rate_factors, hook::steps_with_strategy>;
@@ -99,12 +98,12 @@ struct muon {
     double momentum = 0.95;
     bool nesterov = true;
     double weight_decay = 0.1;                                      ///< of matrices of hidden layers
-    std::array<double, 3> coefficients = {3.4445, -4.7750, 2.0315};  ///< of Newton-Schulz
-    std::size_t steps = 5;                                          ///< of Newton-Schulz
-    double epsilon = 1e-7;                                          ///< smallest norm to divide a matrix by
+    std::array<double, 3> coefficients = {3.4445, -4.7750, 2.0315};  ///< of Newton-Schulz, as steps
+    std::size_t steps = 5;
+    double epsilon = 1e-7;                                          ///< minimum divisor of a matrix
     muon_rate adjust_learning_rate = muon_rate::match_rms_adamw;
     double learning_rate_ratio = 1;  ///< learning rate of matrices of hidden layers, as a multiple of the trainer's
-    xtrain::adamw::config adamw = {};  ///< for everything else
+    xtrain::adamw::config adamw = {};  ///< for all other parameters
 
     template <class Self, class Visit>
     static constexpr void members(Self& c, Visit&& visit) {
@@ -157,7 +156,7 @@ struct muon {
       }
     }
 
-    /// The arrays that a checkpoint must contain: momentum or first moment, and second moments where AdamW steps.
+    /// Arrays of a checkpoint: momentum or first moment; second moments of AdamW.
     template <class Visit>
     void visit(Visit&& visit) const {
       if constexpr (has_master_copy<Precision>) visit("master", master_.span());
@@ -168,7 +167,6 @@ struct muon {
       });
     }
 
-    /// Whether the parameter is a matrix of a hidden layer.
     [[nodiscard]] static bool is_hidden(const store_type& store, const typename store_type::entry& entry) {
       return entry.spec.shape.size() == 2 && entry.block != 0 && entry.block + 1 != store.blocks();
     }
@@ -183,7 +181,7 @@ struct muon {
     [[nodiscard]] static std::size_t index_of(const store_type& store, const typename store_type::entry& entry) {
       return static_cast<std::size_t>(&entry - store.entries().data());
     }
-    /// Where each parameter's second moments begin; returns how many there are.
+    /// Assigns indices to second moments; returns their number.
     [[nodiscard]] std::size_t place_second_moments() {
       std::size_t n = 0;
       for (const parameter_piece& piece : pieces_) {
@@ -234,7 +232,7 @@ struct muon {
       whole_update(on, store, how, strategy, piece, entry, x);
       auto update = detail::orthogonalise<Device, compute>(on, {x, y}, r, c, settings_.coefficients, settings_.steps);
       if (entry.spec.cut.exists()) {
-        const auto shard = update.raw() == x.raw() ? y : x;  // it has at least as many elements
+        const auto shard = update.raw() == x.raw() ? y : x;  // large enough
         for_each_row_range(entry.spec, 0, entry.size(), [&](std::size_t offset, std::size_t n, std::size_t row, std::size_t) {
           copy_shard_rows(on, entry.spec, update, row, shard.subspan(offset, n), false);
         });
@@ -253,7 +251,7 @@ struct muon {
                         .parameter_n = store.values_of(run)});
     }
 
-    /// The momentum of the whole matrix, of all ranks, divided by its norm.
+    /// The momentum of the whole matrix, over all ranks, divided by its norm.
     template <class Strategy>
     void whole_update(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy,
                       const parameter_piece& piece, const typename store_type::entry& entry, device_span<compute, memory> x) {
@@ -302,7 +300,7 @@ struct muon {
     const store_type* store_;
     master_copy<Device, Precision> master_;
     std::vector<parameter_piece> pieces_;
-    std::vector<std::size_t> v_begin_;  // by parameter: where its piece begins in v_
+    std::vector<std::size_t> v_begin_;  // by parameter: index of its piece in v_
     buffer<Device> m_, v_;
   };
 };

@@ -1,4 +1,3 @@
-// What a rank steps of each parameter, for optimizers that visit parameters one after the other.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +9,14 @@
 
 namespace xtrain {
 
-/// The elements of one trained parameter that this rank steps; with sharded optimizer state there may be none.
+/// The elements of one trained parameter that this rank steps; may be empty with sharded optimizer state.
 struct parameter_piece {
   std::size_t entry = 0;  ///< index in store.entries()
   std::size_t first = 0;  ///< index of its first element in this rank's (tensor-parallel) shard of the parameter
   decay_run run{};
 };
 
-/// Of all trained parameters that this rank has, in the order in which they are declared: the same on all ranks with the same parameters.
+/// Pieces of all trained parameters on this rank, in declaration order: equal on all ranks with the same parameters.
 template <class Store>
 [[nodiscard]] std::vector<parameter_piece> pieces_of(const Store& store) {
   std::vector<parameter_piece> pieces;
@@ -29,7 +28,7 @@ template <class Store>
     if (own.count > 0) {
       run.begin = entry.offset + own.first;
       run.end = run.begin + own.count;
-      // no run ends within a parameter
+      // a run ends only between parameters
       const auto& runs = store.decay_runs();
       const auto found = std::find_if(runs.begin(), runs.end(), [&](const decay_run& r) { return r.begin <= run.begin && run.end <= r.end; });
       require<config_error>(found != runs.end(), "optimizer: parameter '", entry.spec.name, "' must be in one run of the store");
@@ -42,8 +41,8 @@ template <class Store>
   return pieces;
 }
 
-/// Calls visit(offset, n, row, first) for the part of a piece in each row range of the shard: `n` elements from element `offset` of the piece
-/// on, which begin in row `row` of the whole matrix, at element `first` of this rank's columns.
+/// Calls visit(offset, n, row, first) for the part of a piece in each row range of the shard: elements offset … offset + n - 1 of the piece, which
+/// begin in row `row` of the whole matrix, at element `first` of this rank's columns.
 template <class Visit>
 void for_each_row_range(const parameter_spec& spec, std::size_t piece_first, std::size_t piece_count, Visit&& visit) {
   const std::size_t columns = spec.shape[1];

@@ -1,4 +1,3 @@
-// Learning rate schedules.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +13,7 @@
 
 namespace xtrain {
 
-/// The shape of the lr schedule after the warmup. Names are those of transformers' get_scheduler; inverse_square_root is Megatron's.
+/// The shape of the lr schedule after the warmup. Names are from transformers' get_scheduler; inverse_square_root is Megatron's.
 enum class lr_schedule_kind : std::uint8_t {
   constant,
   linear,
@@ -26,7 +25,7 @@ enum class lr_schedule_kind : std::uint8_t {
   warmup_stable_decay,
   cosine_warmup_with_min_lr
 };
-/// The shape of a rise or fall, with the progress x from 0 to 1: x; (1 - cos(pi x)) / 2; 1 - sqrt(1 - x). A fall is the rise of 1 - x.
+/// A rise with the progress x from 0 to 1: x; (1 - cos(pi x)) / 2; 1 - sqrt(1 - x). A fall is the rise of 1 - x.
 enum class lr_shape : std::uint8_t { linear, cosine, one_minus_sqrt };
 
 namespace detail {
@@ -63,7 +62,7 @@ struct kind_names<lr_schedule_kind> {
   return detail::lr_schedule_names[static_cast<std::size_t>(shape)].second;
 }
 
-/// Two more names of transformers are kinds with other settings: constant_with_warmup is constant, and cosine_with_min_lr is cosine.
+/// Also accepts transformers' constant_with_warmup (constant) and cosine_with_min_lr (cosine).
 ///   throws  config_error when `name` is not a schedule
 [[nodiscard]] inline lr_schedule_kind lr_schedule_named(std::string_view name) {
   for (const auto& [kind, known] : detail::lr_schedule_names)
@@ -74,28 +73,27 @@ struct kind_names<lr_schedule_kind> {
                      "inverse_sqrt, inverse_square_root, warmup_stable_decay or cosine_warmup_with_min_lr; given '", name, "'");
 }
 
-/// What a schedule is made of. Below, s is a step, counted from 0, W the warmup, T the decay steps.
+/// Settings of a schedule. Below: s a step, counted from 0; W the warmup; T the decay steps.
 struct lr_schedule_settings {
   lr_schedule_kind kind = lr_schedule_kind::cosine;
   double peak = 1e-3;
-  double warmup = 0;            ///< in steps; need not be a whole number
-  std::size_t decay_steps = 1;  ///< where the decay ends, counted from the first step of the run; later steps have the minimum
+  double warmup = 0;            ///< in steps; may be a fraction
+  std::size_t decay_steps = 1;  ///< end of the decay, from the first step of the run; later steps have the minimum
   double min_lr_ratio = 0;      ///< the minimum, as a fraction of the peak
   double min_lr = 0;            ///< the minimum; takes precedence over the ratio if positive
   double warmup_init = 0;       ///< where the warmup begins
-  /// false: the first step is the first one above warmup_init, and the last step is the end of the decay: the warmup is (s + 1) / W, and the
-  /// progress of the decay (s - W) / (T - W - 1). true: the first step is at warmup_init, and the step after the last one would be the end:
-  /// s / W and (s - W) / (T - W), as in transformers, torchtune and Megatron.
+  /// false: warmup (s + 1) / W, progress of the decay (s - W) / (T - W - 1): the first step is above warmup_init, the last step at the end of the decay.
+  /// true: s / W and (s - W) / (T - W), as in transformers, torchtune and Megatron: the first step is at warmup_init, the step after the last at the end.
   bool from_zero = false;
-  /// As DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR count, with from_zero: each step has the learning rate that is due at the step before
-  /// it, so that the first two steps are both at warmup_init; a cosine's decay is not late. W is at least 2.
+  /// DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR, with from_zero: each step has the previous step's learning rate, so the first two steps are at
+  /// warmup_init; a cosine's decay is not late. W is at least 2.
   bool as_deepspeed = false;
-  bool log_warmup = false;  ///< the warmup is log(s + 1) / log(W), with from_zero: DeepSpeed's warmup_type log
-  bool continues = false;   ///< a cosine goes on after the end, as in transformers, and rises again; false: later steps have the minimum
-  double num_cycles = 0;  ///< of cosine, in whole waves; 0: 0.5, from peak to minimum. Of cosine_with_restarts; 0: 1
+  bool log_warmup = false;  ///< warmup log(s + 1) / log(W), with from_zero: DeepSpeed's warmup_type log
+  bool continues = false;   ///< a cosine rises again after the end, as in transformers; false: later steps have the minimum
+  double num_cycles = 0;  ///< cosine: waves; 0: 0.5, from peak to minimum. cosine_with_restarts; 0: 1
   double power = 1;       ///< of polynomial
-  /// Of inverse_sqrt, in steps; 0: the warmup, or 10,000 if there is none. Of inverse_square_root: the smallest number of steps that is not
-  /// replaced by this one; 0: one step. Megatron counts samples and replaces 0 by one of them: 1 / (global batch size) steps.
+  /// inverse_sqrt: in steps; 0: the warmup, or 10,000 without warmup. inverse_square_root: minimum of the steps in the formula; 0: one step. Megatron counts
+  /// samples, and its minimum is one sample: 1 / (global batch size) steps.
   double timescale = 0;
   lr_shape warmup_shape = lr_shape::linear, decay_shape = lr_shape::cosine;  ///< of warmup_stable_decay
   double final_steps = 0;    ///< of warmup_stable_decay: steps of the decay
@@ -105,24 +103,23 @@ struct lr_schedule_settings {
 /// The learning rate of every step of a run.
 class learning_rate_schedule {
  public:
-  /// Rises linearly to the peak during the warmup, then falls from the peak to the minimum, with the progress x of the decay from 0 to 1, by
+  /// Rises linearly to the peak during the warmup, then falls from peak to minimum, with the progress x of the decay from 0 to 1:
   ///   constant              1: no decay, no end
   ///   linear                1 - x
   ///   cosine                (1 + cos(2 pi num_cycles x)) / 2                         [Loshchilov & Hutter 2017, eq. 5]
   ///   cosine_with_restarts  (1 + cos(pi (num_cycles x mod 1))) / 2
   ///   polynomial            (1 - x)^power
-  /// or, not between peak and minimum, has the learning rate
+  /// as a learning rate:
   ///   inverse_sqrt          peak · sqrt(timescale / (timescale + s - W)): no minimum, no end
-  ///   inverse_square_root   peak · sqrt(W / s), at least the minimum, which it is after the end
-  /// or
+  ///   inverse_square_root   peak · sqrt(W / s), at least the minimum, which also follows the end
+  /// in stages:
   ///   warmup_stable_decay        with from_zero: rises from the minimum (warmup_shape), stays at the peak, falls to the minimum (decay_shape; a cosine by
-  ///                              num_cycles), which later steps have
-  ///   cosine_warmup_with_min_lr  a cosine of which every step has the rate that is due at the step behind it. With from_zero the warmup is
-  ///                              s / (W - 1), from warmup_init; otherwise (s + 1) / W
-  /// With from_zero these are the formulas of transformers 5 (optimization.py, get_scheduler), of torchtune (get_cosine_schedule_with_warmup) and
-  /// of Megatron-LM (OptimizerParamScheduler.get_lr), which counts samples: with a constant global batch size that is the same. Departs from
-  /// transformers in that a cosine stays at the minimum after the end, unless it `continues`. With as_deepspeed they are those of DeepSpeed 0.19
-  /// (runtime/lr_schedules.py).
+  ///                              num_cycles); later steps have the minimum
+  ///   cosine_warmup_with_min_lr  a cosine in which every step has the next step's rate. Warmup with from_zero: s / (W - 1), from warmup_init; otherwise
+  ///                              (s + 1) / W
+  /// With from_zero: formulas of transformers 5 (optimization.py, get_scheduler), torchtune (get_cosine_schedule_with_warmup) and Megatron-LM
+  /// (OptimizerParamScheduler.get_lr; counts samples, equal with a constant global batch size). With as_deepspeed: DeepSpeed 0.19 (runtime/lr_schedules.py).
+  ///   departs from  transformers: a cosine stays at the minimum after the end, unless it `continues`
   ///   throws  config_error when a setting is out of range
   explicit learning_rate_schedule(const lr_schedule_settings& settings) : settings_(settings) {
     const auto not_negative = [](const char* name, double given) {
@@ -156,7 +153,6 @@ class learning_rate_schedule {
       : learning_rate_schedule(lr_schedule_settings{
             .kind = shape, .peak = peak, .warmup = static_cast<double>(warmup), .decay_steps = total, .min_lr_ratio = min_lr_ratio}) {}
 
-  /// `step` counts from 0.
   [[nodiscard]] double at(std::size_t step) const {
     const auto& s = settings_;
     const double end = static_cast<double>(s.decay_steps);
@@ -187,7 +183,7 @@ class learning_rate_schedule {
  private:
   static constexpr double pi = 3.14159265358979323846;
 
-  /// What is left of the way from peak to minimum.
+  /// The remaining fraction from peak to minimum.
   [[nodiscard]] double left_at(double progress) const {
     const auto& s = settings_;
     switch (s.kind) {

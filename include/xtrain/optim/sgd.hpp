@@ -14,8 +14,8 @@
 
 namespace xtrain {
 
-/// One velocity per weight, or no state when momentum is 0. Weight decay is decoupled (as in adamw) and applies to
-/// matrices only; PyTorch's SGD adds it to the gradient instead.
+/// One velocity per weight, or no state when momentum is 0. Weight decay is decoupled (as in adamw) and applies to matrices only; PyTorch's SGD adds it to
+/// the gradient.
 struct sgd {
   static constexpr std::string_view name = "sgd";
   using hooks = xtrain::hooks<hook::has_learning_rate_factors>;

@@ -1,4 +1,4 @@
-// What optimizers that see whole matrices ask of a parallel strategy: ranks step pieces of a matrix, and combine what they have of it.
+// What optimizers of whole matrices need from a parallel strategy: ranks step pieces of a matrix, and combine their parts.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,10 @@ namespace xtrain {
 namespace clause {
 
 /// gather_pieces(stream, store, entry, array): in place, every data-parallel rank gets all elements of its (tensor-parallel) shard of a
-/// parameter; `array` has as many elements as the shard, and a rank has those of store.piece_of(entry).
-/// sum_pieces(stream, store, entry, array): sums an array over the data-parallel ranks with other pieces.
-/// sum_tensor_shards(stream, entry, array): sums an array over the tensor-parallel ranks with other shards of the parameter; of ranks with
-/// the same shard, one counts.
-/// They are collective: all ranks that have a parameter call them for it, in the same order. All is queued on the stream.
+/// parameter; `array` has the shard's size, and a rank fills store.piece_of(entry).
+/// sum_pieces(stream, store, entry, array): sums an array over the data-parallel ranks with different pieces.
+/// sum_tensor_shards(stream, entry, array): sums an array over the tensor-parallel ranks with different shards; equal shards count once.
+/// Collective: all ranks with the parameter call them, in the same order. Queued on the stream.
 template <class State, class Device, class Store>
 concept combines_matrices = requires(State& state, typename Device::stream& stream, const Store& store, const typename Store::entry& entry,
                                      device_span<float, typename Device::memory> array, device_span<double, typename Device::memory> sums) {
@@ -29,7 +28,7 @@ concept combines_matrices = requires(State& state, typename Device::stream& stre
 
 }  // namespace clause
 
-/// The strategy of a rank that has all of every matrix.
+/// For a rank that has all of every matrix.
 struct whole_matrices {
   template <class... Arguments>
   void gather_pieces(const Arguments&...) const {}

@@ -1,5 +1,5 @@
-// Expert parallelism: among the data- and context-parallel ranks, adjacent ranks each hold some of every layer's experts. Tokens are
-// dispatched to the rank of their expert, and the results are combined on the rank they came from.
+// Expert parallelism: adjacent ranks among data- and context-parallel ranks hold different experts of every layer. Tokens are dispatched to their expert's
+// rank, and results are combined on the token's rank.
 //                     [Lepikhin et al. 2020, "GShard"; Fedus et al. 2021, "Switch transformers"; dropless: Gale et al. 2022]
 #pragma once
 
@@ -21,16 +21,15 @@ namespace xtrain {
 
 namespace detail {
 
-/// The shared (non-expert) parameters are replicated over the expert-parallel ranks, which first sum their partial gradients. Then every
-/// gradient is reduced over the ranks that hold the same parameters, block by block. The norm counts each gradient once.
+/// Expert-parallel ranks first sum partial gradients of shared (non-expert) parameters. Then every gradient is reduced over the ranks with the same
+/// parameters, block by block. The norm counts each gradient once.
 template <class Device, zero_stage Stage, sharded_axes Axes>
 class expert_state : public zero_state<Device, Stage, Axes> {
  public:
   explicit expert_state(const rank_layout& config)
       : zero_state<Device, Stage, Axes>(config), capacity_(config.expert_capacity), waits_(config.expert_waits) {}
 
-  /// Receive buffers for the tokens dispatched to this rank's experts, whose number only the router knows. Each layer of each
-  /// in-flight pass has its own, plus one for temporary data.
+  /// Receive buffers for dispatched tokens, whose number only the router knows: one per layer and in-flight pass, and one for temporary data.
   template <class Context>
   [[nodiscard]] growing_memory<Device>& kept_rows(const Context& device, std::size_t pass, std::size_t place) {
     return kept_rows_.try_emplace({pass, place}, device, memory_role::stash).first->second;
@@ -41,7 +40,7 @@ class expert_state : public zero_state<Device, Stage, Axes> {
     return *temporary_rows_;
   }
 
-  /// How many rows there must be room for where the host does not know how many come; none: it waits for their number.
+  /// Maximum rows when the host does not know the count; empty: it waits for the count.
   ///   tokens   of the largest micro-batch of a rank
   ///   choices  experts per token
   ///   owned    this rank's experts of a layer
@@ -51,7 +50,7 @@ class expert_state : public zero_state<Device, Stage, Axes> {
     const double room = std::ceil(capacity_ * static_cast<double>(tokens * choices));
     return capacity_ == 0 || room >= static_cast<double>(all) ? all : static_cast<std::size_t>(room);
   }
-  /// Sizes of the messages of a layer in a pass, which only functions that the stream runs read and write.
+  /// Message sizes of a layer in a pass; only functions run by the stream read and write them.
   [[nodiscard]] expert_exchange& queued_exchange(std::size_t pass, std::size_t place, std::size_t experts) {
     return exchanges_.try_emplace({pass, place}, this->expert_shard().ranks, experts).first->second;
   }
@@ -61,7 +60,7 @@ class expert_state : public zero_state<Device, Stage, Axes> {
   bool waits_;
   std::map<std::pair<std::size_t, std::size_t>, growing_memory<Device>> kept_rows_;  // by pass and layer
   std::optional<growing_memory<Device>> temporary_rows_;
-  std::map<std::pair<std::size_t, std::size_t>, expert_exchange> exchanges_;  // by pass and layer
+  std::map<std::pair<std::size_t, std::size_t>, expert_exchange> exchanges_;
 };
 
 template <class Device, zero_stage Stage, sharded_axes Axes>
@@ -72,9 +71,8 @@ struct state_of<Device, Stage, Axes> {
 
 }  // namespace detail
 
-/// Each rank holds some of every layer's experts, and all other parameters. Combined with tensor or context parallelism
-/// (parallel<zero<1>, tensor_parallel, expert_parallel>), the experts are sharded over the ranks with the same shard of
-/// the layers.
+/// Each rank holds some experts of every layer, and all other parameters. With tensor or context parallelism, experts are sharded over the ranks with the same
+/// shard of the layers.
 struct expert_parallel {
   static constexpr std::string_view name = "expert";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;

@@ -1,4 +1,4 @@
-// Pipeline parallelism: ranks hold different layers, and the micro-batches of a step pass from rank to rank, forward and backward.
+// Pipeline parallelism: ranks hold different layers; micro-batches pass from rank to rank, forward and backward.
 #pragma once
 
 #include <string_view>
@@ -12,11 +12,10 @@
 
 namespace xtrain {
 
-/// Each rank has the embedding, some layers, or the head, with their gradients and optimizer state. Schedule decides the order of
-/// actions; Beside is the strategy among the ranks that hold the same layers.
+/// Each rank has some of embedding, layers and head, with gradients and optimizer state. Schedule orders the actions; Beside is the strategy among ranks with
+/// the same layers.
 ///                                                                           [Huang et al. 2019; Narayanan et al. 2021]
-///   departs   a head that is tied to the embedding is a second copy of the table: its gradients are all-reduced between the first and the
-///             last rank, and count once in the norm
+///   departs   a tied head is a second copy of the table: its gradients are all-reduced between first and last rank, and count once in the norm
 template <class Schedule = one_forward_one_backward, class Beside = data_parallel>
 struct pipeline {
   static_assert(pipeline_schedule_policy<Schedule>,

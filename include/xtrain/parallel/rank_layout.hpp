@@ -1,5 +1,4 @@
-// Process groups of a rank. Tensor-parallel ranks are adjacent, then come context- or expert-parallel ranks: axes with more communication
-// are closer.
+// Process groups of a rank. Axes with more communication are closer: tensor-parallel ranks are adjacent, then context- or expert-parallel ranks.
 #pragma once
 
 #include <cmath>
@@ -14,26 +13,25 @@ namespace xtrain {
 
 /// The ranks of a run and the size of each parallel axis.
 struct rank_layout {
-  std::shared_ptr<transport> ranks{};  ///< none: one rank
-  /// Tensor-parallel size (`tensor_parallel`): adjacent ranks with shards of every layer, since they communicate most.
+  std::shared_ptr<transport> ranks{};  ///< null: one rank
+  /// `tensor_parallel`: adjacent ranks with shards of every layer.
   std::size_t tensor_parallel_size = 1;
-  /// Context-parallel size (`context_parallel`, `ring_context_parallel`): each rank has some tokens of every sequence. Next in order.
+  /// `context_parallel`, `ring_context_parallel`: each rank has some tokens of every sequence. Next in order.
   std::size_t context_parallel_size = 1;
-  /// Among the ranks with the same weights, how many share one sharded copy (zero<Stage>). 0: all.
+  /// Ranks per sharded copy, among ranks with the same weights (zero<Stage>). 0: all.
   std::size_t shards = 0;
-  /// Expert-parallel size (`expert_parallel`): adjacent among the ranks that have the same shard of a layer. They process other sequences,
-  /// or other tokens of the same ones.
+  /// `expert_parallel`: adjacent among the ranks with the same shard of a layer. They process different sequences, or different tokens.
   std::size_t expert_parallel_size = 1;
-  /// Expert parallelism on a device that is asynchronous: rows (copies of tokens) that a rank has room for in a layer, as a multiple of those
-  /// that come when all experts are chosen equally often; a step in which more come fails. 0: room for all that may come.
+  /// Expert parallelism on an asynchronous device: rows (copies of tokens) reserved per layer, as a multiple of the rows with balanced experts; a step with
+  /// more
+  /// rows fails. 0: the maximum.
   double expert_capacity = 0;
-  /// There, the host waits for the number of rows instead, in every layer with experts and micro-batch: memory is as large as needed.
+  /// The host waits for the number of rows in every layer with experts and micro-batch: memory is as large as needed.
   bool expert_waits = false;
 };
 
 namespace detail {
 
-/// Which axes a strategy shards besides the batch.
 struct sharded_axes {
   bool tensor = false, sequence = false, context = false;
   bool ring = false;  // with `context`: ring attention
@@ -47,12 +45,11 @@ struct sharded_axes {
   return members;
 }
 
-/// The size of each axis. All ranks with the same weights are counted together, data- and context-parallel: `shards` ranks per sharded
-/// copy, times `replicas` copies.
+/// The size of each axis. Ranks with the same weights (data- and context-parallel) = `shards` per copy x `replicas`.
 struct rank_axes {
   std::size_t tensor = 1, context = 1, expert = 1, shards = 1, replicas = 1;
 
-  /// throws config_error when the ranks are not a multiple of the axis sizes, or an axis has a size but the strategy does not shard it
+  /// throws config_error when ranks are not a multiple of the axis sizes, or the strategy does not shard an axis of size > 1
   rank_axes(const rank_layout& config, const sharded_axes& divided)
       : tensor(config.tensor_parallel_size), context(config.context_parallel_size), expert(config.expert_parallel_size) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
@@ -79,38 +76,38 @@ struct rank_axes {
     replicas = same / shards;
   }
 
-  // The process groups of a rank, itself included:
-  /// ranks with the same weights
+  // Process groups of a rank, itself included:
+  /// same weights
   [[nodiscard]] std::vector<std::size_t> alike(std::size_t rank) const { return every(rank % different(), different(), shards * replicas); }
-  /// data-parallel ranks: the same positions of other sequences
+  /// data-parallel: same positions of different sequences
   [[nodiscard]] std::vector<std::size_t> data(std::size_t rank) const {
     return every(rank % sharing(), sharing(), expert * shards * replicas / context);
   }
-  /// tensor-parallel ranks: other shards of the same layers
+  /// tensor-parallel: different shards of the same layers
   [[nodiscard]] std::vector<std::size_t> layers(std::size_t rank) const { return every(rank / tensor * tensor, 1, tensor); }
-  /// context-parallel ranks: other tokens of the same sequences
+  /// context-parallel: different tokens of the same sequences
   [[nodiscard]] std::vector<std::size_t> rows(std::size_t rank) const {
     return every(rank / sharing() * sharing() + rank % tensor, tensor, context);
   }
-  /// expert-parallel ranks: other experts
+  /// expert-parallel: different experts
   [[nodiscard]] std::vector<std::size_t> expert_owners(std::size_t rank) const {
     return every(rank / different() * different() + rank % tensor, tensor, expert);
   }
-  /// ranks that hold the other shards of the same copy
+  /// different shards of the same copy
   [[nodiscard]] std::vector<std::size_t> shard(std::size_t rank) const {
     const std::size_t together = different() * shards;
     return every(rank / together * together + rank % different(), different(), shards);
   }
-  /// ranks that hold the same shard of other copies
+  /// same shard of different copies
   [[nodiscard]] std::vector<std::size_t> same_shard(std::size_t rank) const {
     const std::size_t together = different() * shards;
     return every(rank % together, together, replicas);
   }
 
  private:
-  /// Number of adjacent ranks with different weights.
+  /// Adjacent ranks with different weights.
   [[nodiscard]] std::size_t different() const { return tensor * expert; }
-  /// Number of adjacent ranks that process the same sequences.
+  /// Adjacent ranks with the same sequences.
   [[nodiscard]] std::size_t sharing() const { return tensor * context; }
 };
 

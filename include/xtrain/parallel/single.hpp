@@ -1,4 +1,3 @@
-// No parallelism: one device trains the whole model.
 #pragma once
 
 #include <cstddef>

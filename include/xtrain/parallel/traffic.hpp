@@ -1,4 +1,3 @@
-// What a rank sends in a step, by purpose.
 #pragma once
 
 #include <array>
@@ -10,10 +9,9 @@
 
 namespace xtrain {
 
-/// gradients, weights: reduced or gathered over the ranks with the same weights. partial_sums: partial gradients of replicated parameters,
-/// summed over tensor- or expert-parallel ranks. expert_parallel: dispatch and combine. pipeline_parallel: between stages. tied_table: a tied
-/// head's gradients, between the first stage and the last. optimizer: pieces and sums of whole matrices. scalars: what the host needs: target
-/// counts; and sums that all ranks need, of losses and gradient norms.
+/// gradients, weights: over ranks with the same weights. partial_sums: partial gradients of replicated parameters, over tensor- or expert-parallel ranks.
+/// expert_parallel: dispatch and combine. pipeline_parallel: between stages. tied_table: a tied head's gradients, between first and last stage.
+/// optimizer: pieces and sums of whole matrices. scalars: target counts, losses, gradient norms.
 enum class traffic_role : std::uint8_t {
   gradients,
   partial_sums,
@@ -47,7 +45,6 @@ struct step_traffic {
     for (const traffic& one : sent) all += one;
     return all;
   }
-  /// What has been sent since `before`.
   [[nodiscard]] step_traffic since(const step_traffic& before) const {
     step_traffic more = *this;
     for (std::size_t r = 0; r < traffic_roles; ++r) more.sent[r] = sent[r].since(before.sent[r]);
@@ -61,7 +58,7 @@ struct any_traffic {
   void operator()(traffic_role, const traffic&) const {}
 };
 
-/// visit_traffic(visit): calls visit(role, traffic) with what this rank has sent so far, any number of times per role.
+/// visit_traffic(visit): calls visit(role, traffic) with this rank's traffic so far, any number of times per role.
 template <class State>
 concept strategy_counts_traffic = requires(const State& state) {
   state.visit_traffic(any_traffic{});
@@ -69,7 +66,7 @@ concept strategy_counts_traffic = requires(const State& state) {
 
 }  // namespace clause
 
-/// What a strategy has sent so far; nothing for strategies that do not count.
+/// A strategy's traffic so far; 0 for strategies that do not count.
 template <class State>
 [[nodiscard]] step_traffic traffic_of(const State& strategy) {
   step_traffic all;

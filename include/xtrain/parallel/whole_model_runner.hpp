@@ -1,4 +1,3 @@
-// Runs passes through a model that is not divided into stages: the runner of every strategy without one of its own.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +14,14 @@
 
 namespace xtrain {
 
-/// Micro-batches run one after another. Members are those of pipeline_runner.
+/// Runs micro-batches one after another. Same members as pipeline_runner.
 template <class Model>
 class whole_model_runner {
  public:
   using computation = model_computation<Model>;
   using device = typename computation::device;
 
-  /// Batches have up to `batch` sequences of `context` tokens; `sizes`: the memory of a pass, which a dry run measures.
+  /// Batches have up to `batch` sequences of `context` tokens; `sizes`: memory of a pass, from a dry run.
   ///   throws  memory_error
   whole_model_runner(Model& model, std::size_t batch, std::size_t, std::size_t context, const pass_sizes& sizes)
       : model_(&model), layer_inputs_(model.context(), sizes.layer_inputs), saved_(model.context(), sizes.saved),

@@ -1,5 +1,4 @@
-// Data parallelism: ranks train the same weights on other sequences. And the three stages of ZeRO, which shard the model state over these
-// ranks.
+// Data parallelism, and ZeRO's three stages, which shard the model state over data-parallel ranks.
 //                          [Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models";
 //                           stage 3 with replicas: Zhao et al. 2023, "PyTorch FSDP"]
 //
@@ -10,7 +9,7 @@
 //     zero<2>           all      1/n        1/n                    the same, with gradients in every micro-batch
 //     zero<3>           1/n      1/n        1/n                    3 ψ (n−1)/n    and weights before forward and backward
 //
-// All communication is block by block, beside the main stream, overlapped with the compute of other blocks.
+// Communication is per block, on a side stream, overlapped with compute of other blocks.
 #pragma once
 
 #include <array>
@@ -33,7 +32,7 @@ struct data_parallel {
   using state = detail::zero_state<Device, stage, detail::sharded_axes{}>;
 };
 
-/// Stage 1 shards the optimizer state. Stage 2 also shards the gradients, stage 3 also the weights.
+/// Stage 1 shards the optimizer state, stage 2 also the gradients, stage 3 also the weights.
 template <int Stage>
 struct zero {
   static_assert(Stage >= 1 && Stage <= 3, "xtrain zero<Stage>: stages are 1 (optimizer state), 2 (and gradients), 3 (and weights); see parallel/README.md");
@@ -44,7 +43,7 @@ struct zero {
   using state = detail::zero_state<Device, stage, detail::sharded_axes{}>;
 };
 
-/// Adjacent ranks hold shards of every layer: attention heads, feed-forward channels, and vocabulary rows of the embedding and the head.
+/// Adjacent ranks hold shards of every layer: attention heads, feed-forward channels, and vocabulary rows of embedding and head.
 ///                                                                         [Shoeybi et al. 2019, "Megatron-LM"]
 struct tensor_parallel {
   static constexpr std::string_view name = "tensor";
@@ -54,9 +53,8 @@ struct tensor_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.tensor = true}>;
 };
 
-/// The same, with the norms, residuals and dropout between layers sharded along the sequence: each rank stores 1/n of the hidden states in
-/// this sequence-parallel region. Each all-reduce of tensor_parallel becomes a reduce-scatter and an all-gather, and the input of every
-/// first matrix is gathered once more in the backward pass: a fourth more traffic per layer.
+/// Tensor parallelism with norms, residuals and dropout between layers sharded along the sequence: each rank stores 1/n of the hidden states there. Each
+/// all-reduce becomes a reduce-scatter and an all-gather; the backward pass gathers the input of every first matrix again: a fourth more traffic per layer.
 ///                                                                           [Korthikanti et al. 2022, section 4.2.2]
 struct sequence_parallel {
   static constexpr std::string_view name = "tensor and sequence";
@@ -67,7 +65,7 @@ struct sequence_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.tensor = true, .sequence = true}>;
 };
 
-/// Each of the adjacent ranks has some tokens of every sequence, and for attention all tokens of some heads.
+/// Adjacent ranks have different tokens of every sequence; for attention, all tokens of some heads.
 ///                                                                         [Jacobs et al. 2023, "DeepSpeed Ulysses"]
 struct context_parallel {
   static constexpr std::string_view name = "context";
@@ -77,8 +75,8 @@ struct context_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.context = true}>;
 };
 
-/// The same, but each rank has two chunks of every sequence and, for attention, all heads of these: keys and values circulate around the
-/// ring of ranks. There may be more ranks than heads.
+/// Each rank has two chunks of every sequence and, for attention, all their heads: keys and values circulate around the ring. There may be more ranks than
+/// heads.
 ///     [Liu et al. 2023, "Ring attention with blockwise transformers"]
 struct ring_context_parallel {
   static constexpr std::string_view name = "ring";
@@ -92,7 +90,6 @@ struct expert_parallel;
 
 namespace detail {
 
-/// The state for these axes; expert.hpp has the one for expert parallelism.
 template <class Device, zero_stage Stage, sharded_axes Axes>
 struct state_of {
   using type = zero_state<Device, Stage, Axes>;
@@ -123,7 +120,7 @@ inline constexpr bool is_of_rows = is_among<Axis, context_parallel, ring_context
 template <class Axis>
 inline constexpr bool is_of_layers = is_among<Axis, tensor_parallel, sequence_parallel>;
 
-/// At most one tensor-parallel axis, one context-parallel axis and one expert-parallel axis, and at least one axis.
+/// At least one axis, and at most one of each kind: tensor, context, expert.
 template <class... Axes>
 inline constexpr bool fit_together =
     sizeof...(Axes) > 0 && ((is_of_layers<Axes> || is_of_rows<Axes> || is_among<Axes, expert_parallel>) && ...) &&
@@ -132,7 +129,7 @@ inline constexpr bool fit_together =
 
 }  // namespace detail
 
-/// Several strategies combined: parallel<zero<2>, tensor_parallel>, parallel<zero<1>, tensor_parallel, context_parallel>.
+/// Combined strategies: parallel<zero<2>, tensor_parallel>, parallel<zero<1>, tensor_parallel, context_parallel>.
 template <class Rows, class... Axes>
 struct parallel {
   static_assert(requires { Rows::stage; } && detail::fit_together<Axes...>,

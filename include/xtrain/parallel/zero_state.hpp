@@ -1,5 +1,5 @@
-// Hooks around every block for ranks that train the same weights: gradients are reduced and sharded weights are gathered beside
-// the main stream, overlapped with the compute of other blocks. zero.hpp has the strategies that use it.
+// Hooks around every block for ranks with the same weights: reduces gradients and gathers sharded weights on a side stream, overlapped with compute of
+// other blocks. zero.hpp has the strategies.
 #pragma once
 
 #include <algorithm>
@@ -32,11 +32,10 @@ namespace xtrain::detail {
 
 enum class zero_stage : std::uint8_t { replicated, optimizer_state, gradients, parameters };
 
-/// Communication that has begun for a block and must be waited for.
 struct begun_work {
-  std::size_t until = 0;  // items beside the main stream that must be done
-  bool adds = false;      // whether the result is then added to the gradients that this rank stores
-  bool is_open = false;   // whether the block's window accumulates gradients that have not been reduced yet
+  std::size_t until = 0;  // side-stream items that must be done
+  bool adds = false;      // add the result to this rank's stored gradients
+  bool is_open = false;   // the block's window has unreduced gradients
 };
 
 template <class Device, zero_stage Stage, sharded_axes Axes>
@@ -55,22 +54,17 @@ class zero_state {
   zero_state(const zero_state&) = delete;
   zero_state& operator=(const zero_state&) = delete;
 
-  /// Data-parallel ranks: the same positions of other sequences.
   [[nodiscard]] group& data() { return data_; }
-  /// All ranks of the run, which must stop, save and start together.
   [[nodiscard]] group& everyone() { return everyone_; }
-  /// Tensor-parallel ranks: other shards of the same layers.
   [[nodiscard]] auto& tensor() {
     if constexpr (Axes.tensor) return tensor_;
     else return self_;
   }
   [[nodiscard]] tensor_shard layers() const requires (Axes.tensor) { return {tensor_.rank(), tensor_.size(), has_sequence_parallel}; }
-  /// Context-parallel ranks: other tokens of the same sequences.
   [[nodiscard]] group& context() requires (Axes.context) { return context_; }
   [[nodiscard]] auto sequence_shard() const requires (Axes.context) {
     return std::conditional_t<Axes.ring, ring_shard, context_shard>{context_.rank(), context_.size()};
   }
-  /// Expert-parallel ranks: the same shard of every layer, and other experts.
   [[nodiscard]] group& experts() requires (Axes.expert) { return experts_; }
   [[nodiscard]] tensor_shard expert_shard() const requires (Axes.expert) { return {experts_.rank(), experts_.size()}; }
   [[nodiscard]] shard_spec sharding() const {
@@ -86,7 +80,7 @@ class zero_state {
     if (store.sharding().values) {
       std::size_t until = fetch(stream, store, block);
       store.for_each_read_by(block, [&](std::size_t other) { until = std::max(until, fetch(stream, store, other)); });
-      // prefetches the next block while this one is computed, if it is this rank's
+      // prefetch the next block during this one's compute
       const std::size_t last = store.blocks() - 1;
       if (goes_back(visit) ? block > 0 : block < last) fetch(stream, store, goes_back(visit) ? block - 1 : block + 1);
       behind_.wait(stream, until);
@@ -95,8 +89,7 @@ class zero_state {
       store.for_each_read_by(block, [&](std::size_t other) { await_weights(stream, other); });
     }
     if (visit == block_visit::evaluation || visit == block_visit::backward_input) return;
-    // gradients are written in the backward pass, and by the head already in the forward pass, of several micro-batches that may be in
-    // flight
+    // gradients are written in the backward pass; the head writes them in the forward pass, for several micro-batches in flight
     if (visit == block_visit::forward && block != store.blocks() - 1) return;
     open_window(stream, store, block);
     store.for_each_read_by(block, [&](std::size_t other) { open_window(stream, store, other); });
@@ -124,18 +117,18 @@ class zero_state {
 
   template <class Store>
   void finish_gradients(stream_type& stream, Store& store) {
-    // in the order in which reductions have begun: while the last one goes on, the results of the others are added
+    // in the order of the reductions: results are added while later reductions run
     for (std::size_t block = store.blocks(); block-- > 0;) settle(stream, store, block);
     behind_.wait(stream, behind_.begun());
   }
 
-  /// Sums losses, in device memory, over all ranks that have some of a step.
+  /// Sums losses in device memory over all ranks with losses.
   void reduce_losses(stream_type& stream, device_span<double, typename Device::memory> sums) {
     if constexpr (Axes.context) context_.all_reduce(stream, sums, reduction::sum);
     losses_.all_reduce(stream, sums, reduction::sum);
   }
 
-  /// The sum of squares over the gradients of all ranks, in device memory. squares(spans, sum_1) queues it for several spans of this rank.
+  /// The sum of squares over all ranks' gradients, in device memory. squares(spans, sum_1) queues it for this rank's spans.
   template <class Store, class Squares, class Sum>
   void gradient_squares(stream_type& stream, Store& store, Squares&& squares, Sum sum_1) {
     using gradients = decltype(store.gradients());
@@ -146,8 +139,7 @@ class zero_state {
     if constexpr (Axes.expert) owners_.all_reduce(stream, sum_1, reduction::sum);
   }
 
-  /// Called after every rank has stepped or loaded its shard. Blocks are gathered one after the other, overlapped with the compute of the
-  /// blocks before them.
+  /// Called after every rank has stepped or loaded its shard. Gathers block after block, overlapped with compute of earlier blocks.
   template <class Store>
   void weights_changed(stream_type& stream, Store& store) {
     there_.assign(store.blocks(), false);
@@ -160,8 +152,7 @@ class zero_state {
     store.when_read([this, &stream](std::size_t block) { await_weights(stream, block); });
   }
 
-  /// In place: every data-parallel rank gets all elements of a parameter's (tensor-parallel) shard. Of `array`, with as many elements as
-  /// the shard, this rank has those of its piece.
+  /// In place: every data-parallel rank gets all elements of a parameter's (tensor-parallel) shard. `array` has the shard's size; this rank's piece is filled.
   template <class Store, class Entry, class T>
   void gather_pieces(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array) {
     if (store.sharding().parts == 1) return;
@@ -175,12 +166,12 @@ class zero_state {
     pieces_.exchange(stream, device_span<const T, typename Device::memory>(array), std::span<const message_part>(own_pieces_), array,
                      std::span<const message_part>(their_pieces_), 1);
   }
-  /// Sums an array over the data-parallel ranks with other pieces of a parameter's (tensor-parallel) shard.
+  /// Sums over the data-parallel ranks with other pieces of a parameter's (tensor-parallel) shard.
   template <class Store, class Entry, class T>
   void sum_pieces(stream_type& stream, const Store& store, const Entry&, device_span<T, typename Device::memory> array) {
     if (store.sharding().parts > 1) pieces_.all_reduce(stream, array, reduction::sum);
   }
-  /// Sums an array over the tensor-parallel ranks with other shards of a parameter; of ranks with the same shard, one counts.
+  /// Sums over tensor-parallel ranks with different shards of a parameter; equal shards count once.
   template <class Entry, class T>
   void sum_tensor_shards(stream_type& stream, const Entry& entry, device_span<T, typename Device::memory> array) {
     if (!entry.spec.cut.exists() || tensor_shards_.size() == 1) return;
@@ -188,8 +179,8 @@ class zero_state {
     tensor_shards_.all_reduce(stream, array, reduction::sum);
   }
 
-  /// Gathers the whole values of a parameter on the first rank, from an array that is sharded like the weights or like the optimizer
-  /// state; `at`: from an optimizer array that begins with this parameter there.
+  /// Gathers a parameter's values on the first rank, from an array sharded like the weights or the optimizer state; `at`: the parameter's index in an optimizer
+  /// array.
   template <class Store, class Entry, class T, class Number>
   void collect(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
                std::span<Number> whole, std::optional<std::size_t> at = std::nullopt) {
@@ -200,7 +191,7 @@ class zero_state {
     else if (owners_.rank() == 0) owners_.receive(owner, whole);
   }
 
-  /// Gathers a parameter's optimizer array of any shape on the first rank: this rank has elements first … first + own.size() - 1 of it.
+  /// Gathers a parameter's optimizer array of any shape on the first rank; this rank has elements first … first + own.size() - 1.
   template <class Store, class Entry, class T, class Number>
   void collect_state(stream_type& stream, const Store& store, const Entry& entry, std::size_t first, device_span<T, typename Device::memory> own,
                      std::span<Number> whole) {
@@ -210,16 +201,15 @@ class zero_state {
     if (owners_.rank() == owner) owners_.send(0, std::span<const Number>(whole));
     else if (owners_.rank() == 0) owners_.receive(owner, whole);
   }
-  /// Of the ranks that have the same elements of a parameter's optimizer array, one writes them to files: of all ranks that have the
-  /// parameter, or (`is_sharded`) of those with the same data-parallel shard.
+  /// Whether this rank writes its elements of a parameter's optimizer array to files: one writer among all ranks with the parameter, or (`is_sharded`) with
+  /// the same data-parallel shard.
   template <class Entry>
   [[nodiscard]] bool writes_state(const Entry& entry, bool is_sharded) const {
     const group& same = is_sharded && shards_optimizer ? replicas_ : gradients_;
     return entry.is_here && tensor_.rank() == 0 && same.rank() == 0 && (entry.spec.owner || owners_.rank() == 0);
   }
 
-  /// Which values of a parameter this rank stores in an array of `array_size` elements, sharded like the weights or like the optimizer
-  /// state.
+  /// Values of a parameter in an array of `array_size` elements, sharded like the weights or the optimizer state.
   template <class Store, class Entry>
   [[nodiscard]] stored_range kept(const Store& store, const Entry& entry, std::size_t array_size) const {
     if (!entry.is_here) return {};
@@ -232,10 +222,9 @@ class zero_state {
                   : stored_range{0, entry.offset, entry.size(), copies, copy};
   }
 
-  /// How many steps have been queued whose work may not be done.
   void steps_are_queued(std::size_t count) { queued_ = count; }
-  /// What this rank has sent so far, including gathers of weights still in flight.
-  ///   throws  config_error while steps are queued: their messages are counted by the stream
+  /// What this rank has sent, gathers in flight included.
+  ///   throws  config_error while steps are queued: the stream counts their messages
   template <class Visit>
   void visit_traffic(Visit&& visit) const {
     require<config_error>(queued_ == 0, "visit_traffic: must not be called while steps are queued; call finish_step() for each; queued are ", queued_);
@@ -253,7 +242,7 @@ class zero_state {
 
  private:
   static std::shared_ptr<transport> network_of(const rank_layout& config) { return config.ranks ? config.ranks : one_rank(); }
-  // the main stream and the one beside it have separate channels
+  // main and side stream have separate channels
   zero_state(const std::shared_ptr<transport>& network, const rank_axes& at)
       : everyone_(network, 0), data_(network, at.data(network->rank()), 1), host_(network, at.shard(network->rank()), 2),
         tensor_(network, at.layers(network->rank()), 3), context_(network, at.rows(network->rank()), 8),
@@ -264,7 +253,7 @@ class zero_state {
         replicas_(network, at.same_shard(network->rank()), 6), weights_(network, at.shard(network->rank()), 7),
         spread_(network, at.expert_owners(network->rank()), 11) {}
 
-  /// The same among ranks that hold the same experts: onto the first of the tensor-parallel ranks.
+  /// Gathers on the first tensor-parallel rank, among ranks with the same experts.
   template <class Store, class Entry, class T, class Number>
   void collect_layer(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
                      std::span<Number> whole, std::optional<std::size_t> at) {
@@ -272,7 +261,6 @@ class zero_state {
       if (tensor_.rank() == 0) collect_pieces(stream, store, entry, array, whole, at);
       return;
     }
-    // the first tensor-parallel rank assembles the shards
     std::vector<Number> part(entry.size());
     collect_pieces(stream, store, entry, array, std::span<Number>(part), at);
     if (gradients_.rank() != 0) return;
@@ -300,7 +288,7 @@ class zero_state {
     }
   }
 
-  /// Gathers a rank's part of an array from all ranks with a shard of it (optimizer arrays, or sharded weights).
+  /// Gathers a tensor-parallel shard from all ranks with pieces of it (optimizer arrays, or sharded weights).
   template <class Store, class Entry, class T, class Number>
   void collect_pieces(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
                       std::span<Number> whole, std::optional<std::size_t> at) {
@@ -319,7 +307,6 @@ class zero_state {
       if (const auto theirs = store.piece_of(entry, part); theirs.count != 0) host_.receive(part, whole.subspan(theirs.first, theirs.count));
   }
 
-  /// Gathers ranges of an array from all ranks with a shard of the optimizer state.
   template <class Store, class T, class Number>
   void collect_ranges(stream_type& stream, const Store& store, std::size_t first, device_span<T, typename Device::memory> own, std::span<Number> whole) {
     copy_in_pieces<Device>(store.device(), stream, whole.subspan(first, own.size()), own);
@@ -336,13 +323,11 @@ class zero_state {
     }
   }
 
-  /// How many tensor-parallel ranks hold the same copy of a parameter.
   template <class Entry>
   [[nodiscard]] std::size_t copies_of(const Entry& entry) const {
     return entry.spec.copies == 0 ? tensor_.size() : entry.spec.copies;
   }
-  /// Sums partial gradients of replicated parameters, to which each copy contributes a part: over some tensor-parallel ranks, and over
-  /// expert-parallel ranks for all parameters that belong to no expert.
+  /// Sums partial gradients of replicated parameters: over some tensor-parallel ranks, and over expert-parallel ranks for non-expert parameters.
   template <class Store>
   void add_up_parts(stream_type& stream, Store& store, std::size_t block) {
     for (const auto& entry : store.entries()) {
@@ -356,7 +341,6 @@ class zero_state {
       });
     }
   }
-  /// Used beside the main stream.
   [[nodiscard]] group& group_of_copies(std::size_t copies) {
     const auto found = copies_.find(copies);
     if (found != copies_.end()) return found->second;
@@ -387,8 +371,8 @@ class zero_state {
     return own;
   }
 
-  /// Queues work(stream) beside the main stream, to run after what is on that now; in a dry run it runs at once. One rank has nothing to wait for, and its
-  /// steps may be captured: the work is queued on the main stream.
+  /// Queues work(stream) on the side stream, after the main stream's present work; a dry run runs it at once. A single rank queues it on the main
+  /// stream: nothing to wait for, and the step may be captured.
   template <class Store, class Work>
   void later(stream_type& stream, Store& store, Work work) {
     if (everyone_.size() == 1) return work(stream);
@@ -399,7 +383,6 @@ class zero_state {
     return pending_[block];
   }
 
-  /// Waits for the reduction of a block's gradients, and adds the result to the gradients that this rank stores.
   template <class Store>
   void settle(stream_type& stream, Store& store, std::size_t block) {
     begun_work& work = pending(block);
@@ -422,7 +405,6 @@ class zero_state {
                vector_view<dtype, memory>(kept, {kept.size()}));
     }
   }
-  /// Zeroes the block's gradient window, once the previous contents have been reduced.
   template <class Store>
   void open_window(stream_type& stream, Store& store, std::size_t block) {
     if (!store.sharding().gradients) return;
@@ -432,12 +414,11 @@ class zero_state {
     fill_zero(stream, store.block_gradients(block).whole);
   }
 
-  /// What is queued on the stream next waits until a block's weights have been gathered after the optimizer step.
+  /// The stream waits until a block's weights have been gathered after the optimizer step.
   void await_weights(stream_type& stream, std::size_t block) {
     if (block < arriving_.size() && arriving_[block] != 0) behind_.wait(stream, std::exchange(arriving_[block], 0));
   }
 
-  /// All-gathers the shards of a block's weights.
   template <class Store>
   void gather(stream_type& stream, Store& store, std::size_t block, bool frozen) {
     const auto values = store.block_values(block, frozen);
@@ -445,7 +426,7 @@ class zero_state {
     using const_span = device_span<const typename Store::parameter_type, typename Device::memory>;
     later(stream, store, [this, values](stream_type& on) { weights_.all_gather(on, const_span(values.part), values.whole); });
   }
-  /// Gathers a block's weights into its window, unless they are there or in flight. Returns the work items to wait for.
+  /// Returns the items to wait for.
   template <class Store>
   std::size_t fetch(stream_type& stream, Store& store, std::size_t block) {
     there_.resize(store.blocks());
@@ -461,18 +442,18 @@ class zero_state {
   }
 
   self self_;
-  // used by the training thread; experts_ and owners_ have the same members, so have host_ and pieces_, tensor_ and tensor_shards_
+  // used by the training thread; equal members: experts_ and owners_, host_ and pieces_, tensor_ and tensor_shards_
   group everyone_, data_, host_, tensor_, context_, experts_, losses_, owners_, pieces_, tensor_shards_;
-  group gradients_, shards_, replicas_, weights_, spread_;              // used beside the main stream
-  std::map<std::size_t, group> copies_;                                 // likewise
-  std::vector<message_part> own_pieces_, their_pieces_;                 // of one parameter
-  std::optional<arena<Device>> for_adding_;            // scratch memory, of devices whose sums need some
-  std::optional<buffer<Device>> planned_for_adding_;  // the same in a dry run, where arenas have no size
-  std::vector<begun_work> pending_;       // by block
+  group gradients_, shards_, replicas_, weights_, spread_;              // for the side stream
+  std::map<std::size_t, group> copies_;                                 // for the side stream
+  std::vector<message_part> own_pieces_, their_pieces_;
+  std::optional<arena<Device>> for_adding_;            // scratch memory of sums
+  std::optional<buffer<Device>> planned_for_adding_;  // for a dry run, where arenas have no size
+  std::vector<begun_work> pending_;
   std::vector<bool> there_;               // blocks whose weights are in their windows, or in flight
-  std::vector<std::size_t> fetched_;      // by block: the work items to wait for until they are
-  std::vector<std::size_t> arriving_;     // by block: work items until the weights are gathered after a step; 0: none
-  std::size_t queued_ = 0;                // steps
+  std::vector<std::size_t> fetched_;      // by block: items to wait for
+  std::vector<std::size_t> arriving_;     // by block: items of the gather after a step; 0: none
+  std::size_t queued_ = 0;
   mutable side_stream<Device> behind_;    // last: destroyed before what its work uses
 };
 

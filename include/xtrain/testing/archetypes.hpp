@@ -1,5 +1,4 @@
-// A minimal type for each concept. Code that takes a concept is instantiated with these, which shows that it requires no
-// more than the concept.
+// A minimal type for each concept. Code that takes a concept is instantiated with these: it requires no more than the concept.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@ struct bare_memory {
   static constexpr bool host_addressable = false;
 };
 
-/// A device without a single kernel.
+/// A device without kernels.
 struct bare_device {
   static constexpr std::string_view name = "bare";
   using memory = bare_memory;
@@ -33,7 +32,7 @@ struct bare_device {
   };
 };
 
-/// Dtypes and nothing else.
+/// Only dtypes.
 struct bare_precision {
   static constexpr std::string_view name = "bare";
   using parameter = float;

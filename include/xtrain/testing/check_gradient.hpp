@@ -1,4 +1,4 @@
-// Checks a backward pass against its forward pass: every analytic derivative is compared with a central difference, in double.
+// Checks a backward pass against its forward pass: compares every derivative with a central difference, in double.
 #pragma once
 
 #include <algorithm>
@@ -37,27 +37,25 @@ struct gradient_check {
   std::size_t b = 2, t = 3;           ///< batch size and sequence length: different from each other and from every number of channels
   std::size_t inputs = 0;             ///< channels of x
   std::size_t outputs = 0;            ///< channels of y
-  std::vector<token> positions = {};  ///< position ids of the tokens; empty: counted within each sequence
+  std::vector<token> positions = {};  ///< position ids; empty: counted within each sequence
   std::vector<token> starts = {};     ///< first position each token attends to (start of its sample); empty: 0
-  std::vector<token> withins = {};    ///< second position of each token; empty: none
+  std::vector<token> withins = {};    ///< second position of each token; may be empty
   std::vector<token> ends = {};       ///< one past the last position each token attends to; empty: causal
-  /// The error of a difference quotient of step h is h² · f‴ / 6 plus rounding / h: about 1e-10 at h = 1e-5 for values near 1;
-  /// the factor 1e3 is for sums of many terms.
+  /// Error of a difference quotient of step h: h² · f‴ / 6 + rounding / h, about 1e-10 at h = 1e-5 for values near 1; factor 1e3 for sums of many terms.
   double allowed = 1e-7;
 };
 
 /// Result of a check.
 struct gradient_report {
-  std::size_t checked = 0;   // derivatives
+  std::size_t checked = 0;
   double largest_error = 0;  // relative to 1 + |derivative|
-  std::string problem{};     // the first wrong derivative; empty: none
+  std::string problem{};     // the first wrong derivative; empty: passed
 
   explicit operator bool() const { return problem.empty(); }
 };
 
-/// Checks a layer. make(build) declares it and returns it; forward(layer, p, x, y) writes y; backward(layer, p, x, dy, dx) adds
-/// to dx and to the gradients of its parameters. Values and gradients start non-zero, so a gradient
-/// that is overwritten instead of added to is detected.
+/// Checks a layer. make(build) declares and returns it; forward(layer, p, x, y) writes y; backward(layer, p, x, dy, dx) adds
+/// to dx and to parameter gradients. Values and gradients start non-zero: an overwritten gradient is detected.
 template <class Recipe = gradient_recipe, class Make, class Forward, class Backward>
 [[nodiscard]] gradient_report check_gradient(const gradient_check& what, Make&& make, Forward&& forward, Backward&& backward,
                                              const typename Recipe::adapter::config& adapter = {}) {

@@ -1,4 +1,4 @@
-// Checks an objective of your own: its gradients against its loss, and what its page asks of it.
+// Checks a custom objective: its gradients against its loss, and its contract.
 #pragma once
 
 #include <algorithm>
@@ -24,9 +24,9 @@ namespace xtrain::testing {
 
 /// Sizes and tolerance of a check of an objective.
 struct objective_check {
-  std::size_t vocab_size = 11;   ///< tokens and targets of the batch are below
+  std::size_t vocab_size = 11;   ///< exclusive bound of tokens and targets
   std::size_t hidden_size = 5;
-  double allowed = 1e-7;         ///< as of gradient_check
+  double allowed = 1e-7;         ///< as in gradient_check
 };
 
 namespace detail {
@@ -38,11 +38,12 @@ struct objective_recipe : gradient_recipe {
 
 }  // namespace detail
 
-/// Runs an objective on the hidden states of one micro-batch and the head of a vocabulary, in double on the reference device, and compares every derivative,
-/// of hidden states and of the head's weight, with a central difference. Reported are also: a prepare() that installs nothing; losses that are not counted, or
-/// counted where no token has a target; saved activations that are left, also by an evaluation. Optional members that are not listed in hooks do not compile.
-///   batch    as training has it; with reference_log_probs where the objective needs them
-///   throws   what require_batch of the objective throws
+/// Runs an objective on a micro-batch's hidden states and a head, in double on the reference device; compares every derivative (hidden states, head weight)
+/// with
+/// a central difference. Also reports: a prepare() that installs nothing; losses that are not counted, or counted without targets; saved activations left over,
+/// also after an evaluation. Optional members that are not listed in hooks do not compile.
+///   batch    as in training; with reference_log_probs if the objective needs them
+///   throws   what the objective's require_batch throws
 template <class Objective>
 [[nodiscard]] gradient_report check_objective(const batch_view& batch, const typename Objective::config& settings = {}, const objective_check& what = {}) {
   using recipe = detail::objective_recipe<Objective>;

@@ -1,4 +1,4 @@
-// Checks a tensor- or context-parallel layer against the same layer on one device: y, dx and every gradient, in double.
+// Checks a tensor- or context-parallel layer against one device: y, dx and every gradient, in double.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,6 @@ using recipe_of = typename std::remove_cvref_t<Builder>::recipe;
 
 namespace detail {
 
-/// Results of a layer, assembled from all ranks.
 struct layer_results {
   std::vector<double> y{}, dx{};
   struct gradient {
@@ -47,7 +46,7 @@ struct layer_results {
 /// Tolerance for sums of some hundred terms near 1, in double, in a different order.
 [[nodiscard]] inline bool is_near(double a, double b) { return std::abs(a - b) <= 1e-11 * (1.0 + std::abs(b)); }
 
-/// The value at an index of a named tensor: the same on every rank.
+/// The value at an index of a named tensor, equal on every rank.
 [[nodiscard]] inline double drawn(std::string_view name, std::size_t index) {
   std::uint64_t seed = 1469598103934665603U;  // FNV-1a
   for (const char letter : name) seed = (seed ^ static_cast<unsigned char>(letter)) * 1099511628211U;
@@ -59,7 +58,7 @@ struct layer_results {
   return values;
 }
 
-/// One forward and backward pass of the layer; adds this rank's results to those of the other ranks.
+/// One forward and backward pass of the layer; merges this rank's results into `all`.
 template <class Recipe, class Make, class Forward, class Backward>
 void run_layer(const gradient_check& what, const typename Recipe::parallel::config& ranks, const Make& make, const Forward& forward,
                const Backward& backward, const typename Recipe::adapter::config& adapter, layer_results& all, std::mutex& guard) {
@@ -141,8 +140,8 @@ void run_layer(const gradient_check& what, const typename Recipe::parallel::conf
 }  // namespace detail
 
 /// Checks a layer on `ranks` ranks (threads) that shard it with the strategy (tensor_parallel, sequence_parallel). make(build) is called
-/// for the recipes of both runs, so it makes a layer for recipe_of<decltype(build)>; forward and backward are those of check_gradient, each
-/// given this rank's positions. Parameters have the same values on one device and on the ranks together.
+/// for both runs' recipes and makes a layer for recipe_of<decltype(build)>; forward and backward as in check_gradient, with this rank's positions. Parameters
+/// are equal on one device and on the ranks together.
 ///   throws  config_error when the layer cannot be sharded across so many ranks
 template <class Strategy, class Recipe = gradient_recipe, class Make, class Forward, class Backward>
 [[nodiscard]] gradient_report check_on_ranks(const gradient_check& what, std::size_t ranks, const Make& make, const Forward& forward,

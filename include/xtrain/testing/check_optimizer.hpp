@@ -1,4 +1,4 @@
-// Checks an optimizer policy of your own against what its page asks of it.
+// Checks a custom optimizer policy against its contract.
 #pragma once
 
 #include <cmath>
@@ -24,14 +24,13 @@ namespace xtrain::testing {
 
 /// Result of a check of a policy.
 struct policy_report {
-  std::string problem{};  ///< the first one; empty: none
+  std::string problem{};  ///< the first; empty: passed
 
   explicit operator bool() const { return problem.empty(); }
 };
 
 namespace detail {
 
-/// A matrix, a vector and a frozen vector, and an optimizer that steps them.
 template <class O, class Precision>
 class optimizer_bench {
  public:
@@ -57,7 +56,6 @@ class optimizer_bench {
     state_.emplace_back(settings, where_, store_);
   }
 
-  /// One step with gradients of this number, times a factor.
   void step(std::uint32_t number_of_step, const kernel::step_scalars& scalars, double factor = 1.0) {
     for (const auto& entry : store_.entries()) {
       if (!entry.spec.trainable) continue;
@@ -80,7 +78,6 @@ class optimizer_bench {
         for (const auto value : store_.value(entry).host()) all.push_back(static_cast<double>(value));
     return all;
   }
-  /// Every array that a checkpoint has.
   [[nodiscard]] std::vector<std::vector<std::byte>> arrays() {
     std::vector<std::vector<std::byte>> all;
     state_[0].visit([&](std::string_view, const auto& span, const auto&...) {
@@ -103,7 +100,7 @@ class optimizer_bench {
       ++at;
     });
   }
-  /// The name of an array without a part_of that has not one element for each weight; empty: none.
+  /// An array without part_of must have one element per weight; empty: passed.
   [[nodiscard]] std::string array_of_wrong_size() {
     std::string found;
     state_[0].visit([&](std::string_view name, const auto& span, const auto&... part_of) {
@@ -131,9 +128,9 @@ class optimizer_bench {
 
 }  // namespace detail
 
-/// Runs a few steps of an optimizer on the reference device. Reported are: a step that is skipped (`applies` 0) and changes something; a step that changes
-/// nothing; weights that are not finite; a frozen parameter that changes; scalars that are not read (`gradient_scale`, `learning_rate`); state that visit()
-/// does not show, so that a resumed run differs; arrays of a wrong size. Optional members that are not listed in hooks do not compile.
+/// Runs a few steps of an optimizer on the reference device. Reports: a skipped step (`applies` 0) that changes something; a step without changes; non-finite
+/// weights; a changed frozen parameter; ignored scalars (`gradient_scale`, `learning_rate`); state hidden from visit(), so that a resumed run differs;
+/// arrays of a wrong size. Optional members that are not listed in hooks do not compile.
 template <class Optimizer, class Precision = fp32>
 [[nodiscard]] policy_report check_optimizer(const typename Optimizer::config& settings = {}) {
   static_assert(optimizer<Optimizer> && optimizer_for<Optimizer, reference, Precision>,

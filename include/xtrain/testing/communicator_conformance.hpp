@@ -1,6 +1,5 @@
-// The conformance suite of communicators: collectives on device memory, queued on a stream, against values that each rank computes itself; that
-// they run in the order of the stream; and that an event marks their end for another stream. All ranks of a run call it; run it when
-// you bring up a communicator.
+// The conformance suite of communicators: collectives on device memory, queued on a stream, against values that each rank computes; their order on
+// the stream; and events that mark their end for another stream. All ranks of a run call it, to test a new communicator.
 //
 //     for (const std::string& problem : xtrain::testing::communicator_conformance<acme>(on, ranks)) std::puts(problem.c_str());
 #pragma once
@@ -51,7 +50,7 @@ class communicator_check {
       for (std::size_t r = 0; r < size; ++r) sum += value(r, i);
       expected[i] = static_cast<T>(sum);  // small whole numbers: exact in every dtype
     }
-    // the copy to the device, the collective and the copy back are only queued, in this order
+    // copies and collective are only queued, in this order
     put(part_span, values_of(me, n));
     ranks_->all_reduce(main_, part_span, reduction::sum);
     same("all_reduce, sum", got(part_span), expected);
@@ -144,7 +143,7 @@ class communicator_check {
     ranks_->send_receive(main_, device_span<const T, memory>(from.template as<T>()), (me + 1) % size, to.template as<T>(), (me + size - 1) % size);
     same("send_receive", got(to.template as<T>()), values_of((me + size - 1) % size, n));
   }
-  /// Ranks send each other ranges of different length, some of which are empty, in two parts; a row has n elements.
+  /// Ranks exchange ranges of different length, some empty, in two parts; a row has n elements.
   void in_ranges(std::size_t n) {
     const std::size_t size = ranks_->size(), me = ranks_->rank();
     const auto rows = [](std::size_t from, std::size_t to, std::size_t part) { return (from + 2 * to + part) % 3; };
@@ -171,8 +170,8 @@ class communicator_check {
       }
     same("exchange", got(to.template as<T>()), expected);
   }
-  /// A sum of values that are not exact: every hop of a ring may round to T, so r - 1 roundings of partial sums, each at most Σ|x| (1 + u)^(r-2) u, and
-  /// those of the expected value in double. u: half the distance from 1 to the next value.
+  /// A sum of inexact values: every hop of a ring may round to T: r - 1 roundings of partial sums, each at most Σ|x| (1 + u)^(r-2) u, plus
+  /// roundings of the expected value in double. u: half the distance from 1 to the next value.
   void rounding(std::size_t n) {
     const std::size_t size = ranks_->size();
     const auto fraction = [](std::size_t rank, std::size_t i) { return static_cast<T>(1.0 / (1.0 + static_cast<double>((rank * 31 + i * 7) % 97))); };
@@ -202,7 +201,7 @@ class communicator_check {
     return 2 * u;
   }
 
-  /// Several collectives are queued before any result is looked at; each reads what the one before has written.
+  /// Queues several collectives before reading results; each reads its predecessor's output.
   void many_in_order(std::size_t n) {
     const buffer<Device> values(on_, n * sizeof(T), memory_role::other);
     const auto span = values.template as<T>();
@@ -218,7 +217,6 @@ class communicator_check {
     ranks_->broadcast(main_, span, ranks_->size() - 1);
     same("several in a row", got(span), expected);
   }
-  /// Another stream waits for an event that is recorded after a collective.
   void seen_by_another_stream(std::size_t n) {
     const buffer<Device> values(on_, n * sizeof(T), memory_role::other);
     const auto span = values.template as<T>();
@@ -242,7 +240,7 @@ class communicator_check {
 
 }  // namespace detail
 
-/// Returns what is wrong; empty: nothing.
+/// Returns problems; empty: passed.
 template <class Device, class Communicator>
 [[nodiscard]] std::vector<std::string> communicator_conformance(const typename Device::context& on, Communicator& ranks) {
   std::vector<std::string> problems;

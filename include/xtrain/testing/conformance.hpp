@@ -1,14 +1,12 @@
-// The device conformance suite: every kernel, forward and backward, on odd sizes, against the reference device. Run it
-// first and last when you bring up a device.
+// The device conformance suite: every kernel, forward and backward, on odd sizes, against the reference device. Run it first and last for a new device.
 //
 //     xtrain::testing::conformance<acme_device> suite;
 //     suite.check_all();
 //     std::fputs(suite.text().c_str(), stdout);
 //
-// For every kernel and dtype it prints how many cases agreed and the largest error as a fraction of the tolerance, or
-// that the device does not have the kernel. A case fails when an element is wrong, when anything outside the operands was
-// written, or when a read-only operand was changed.
-// check_stream() checks what is not a kernel: copies, fills and events. check_large<T>() runs sizes of real models, for hardware.
+// For every kernel and dtype it prints the number of agreeing cases and the largest error as a fraction of the tolerance, or that the kernel is missing. A case
+// fails when an element is wrong, something outside the operands was written, or a read-only operand was changed. check_stream() checks copies, fills and
+// events. check_large<T>() runs sizes of real models, for hardware.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +46,7 @@ namespace xtrain::testing {
 /// Result of one kernel for one dtype.
 struct conformance_result {
   std::string kernel = {};      // or what check_stream() checks
-  std::string_view dtype = {};  // empty: none
+  std::string_view dtype = {};  // empty for check_stream()
   bool missing = false;
   std::size_t cases = 0;
   std::size_t failed = 0;
@@ -58,8 +56,8 @@ struct conformance_result {
   [[nodiscard]] bool passed() const { return !missing && failed == 0; }
 };
 
-/// Checks Device. `guard` bytes before and after every operand must stay untouched.
-///   Truth   the device to compare with. Sizes of real models take hours on the reference: for them, a device in host memory that agrees with it
+/// Checks Device. `guard` bytes before and after every operand must not change.
+///   Truth   the device to compare with. For sizes of real models, which take hours on the reference: a checked device in host memory
 template <device Device, host_addressable Truth = reference>
 class conformance {
  public:
@@ -74,7 +72,6 @@ class conformance {
     check<double>();
   }
 
-  /// Every kernel for one dtype.
   template <dtype T>
   void check() {
     detail::check_products<T>(*this);
@@ -98,7 +95,6 @@ class conformance {
     detail::check_rows<T>(*this);
     detail::check_sampling<T>(*this);
   }
-  /// Copies, fills and events.
   void check_stream() {
     detail::stream_checks<Device> checks(context_);
     const auto one = [&](const char* what, auto&& check) {
@@ -112,7 +108,7 @@ class conformance {
     one("fill_zero", [&](auto&& report) { checks.fills(report); });
     one("events", [&](auto&& report) { checks.events(report); });
   }
-  /// The kernels of a step that take most of its time, at the sizes of a model: of real ones for hardware, as checks on a host take minutes each.
+  /// The kernels that dominate a step, at a model's sizes: real models for hardware; on a host, a check takes minutes.
   template <dtype T>
   void check_large(const model_sizes& sizes) {
     detail::check_large<T>(*this, sizes);
@@ -127,7 +123,6 @@ class conformance {
   [[nodiscard]] bool passed() const {
     return !results_.empty() && std::all_of(results_.begin(), results_.end(), [](const auto& r) { return r.passed(); });
   }
-  /// The report, one line per kernel and dtype.
   [[nodiscard]] std::string text() const {
     std::string all = concat("conformance of device ", Device::name, " with ", Truth::name, "\n");
     std::size_t good = 0, bad = 0, missing = 0;
@@ -142,14 +137,14 @@ class conformance {
     return concat(all, good, " agree, ", bad, " fail, ", missing, " missing\n");
   }
 
-  /// From now on operands begin so many elements after an address that is aligned for any access: tensors begin anywhere in a longer array.
+  /// Operands begin that many elements after an aligned address: tensors may begin anywhere in an array.
   void begin_operands_at(std::size_t element) { first_element_ = element; }
 
-  /// Runs one kernel, given on host memory, on both devices and compares what it writes.
+  /// Runs one kernel, given on host memory, on both devices and compares its outputs.
   ///   terms      number of products or values that are summed for one result
   ///   magnitude  the largest partial sum to expect
-  /// A result of T may differ by one rounding on each side, and its sum by the random walk of `terms` roundings in the
-  /// accumulate type, with a factor of 8 for the longest excursion and for the functions (exp, tanh) inside.
+  /// Tolerance: one rounding of T on each side, and for the sum a random walk of `terms` roundings in the accumulate type, with a factor of 8 for the longest
+  /// excursion and for functions (exp, tanh).
   template <class T, class Kernel>
   void check_kernel(const Kernel& kernel, double terms, double magnitude) {
     conformance_result& result = entry(detail::name_of_kernel<Kernel>(), dtype_traits<T>::name);
@@ -175,7 +170,7 @@ class conformance {
         changes[place] = changes[place] || std::remove_cvref_t<decltype(operand)>::access != kernel::role::read;
         return operands[place].template inner<element>();
       });
-      using xtrain::scratch_bytes;  // beside those of this namespace
+      using xtrain::scratch_bytes;  // besides this namespace's
       const buffer<Device> scratch(context_, scratch_bytes(context_.properties(), on_device), memory_role::workspace);
       run_kernel(stream_, on_device, scratch.template as<std::byte>());
       stream_.synchronize();
@@ -185,7 +180,7 @@ class conformance {
       run_truth(kernel);
 
       ++result.cases;
-      std::string problem;  // the first
+      std::string problem;
       const auto report = [&](const auto&... parts) {
         if (problem.empty()) problem = concat(parts...);
       };
@@ -209,7 +204,7 @@ class conformance {
               report("operand ", index, ": the first that differs is at ", wrong - copy.begin(), ": got ", *wrong, ", expected ", *right);
           } else if constexpr (std::is_same_v<value, std::uint8_t>) {
             report_codes(report, index, copy, operand.raw());
-          } else if constexpr (!dtype<value>) {  // scalars of a step: what a device may round otherwise are functions such as pow
+          } else if constexpr (!dtype<value>) {  // scalars of a step: devices may round functions such as pow differently
             constexpr double few = 8.0 * dtype_traits<double>::unit_roundoff;
             const auto expected = detail::numbers_in<value>(operand.raw(), operand.size());
             const comparison found = compare<double, double>(detail::numbers_in<value>(copy.data(), copy.size()), expected, {few, few});
@@ -229,7 +224,7 @@ class conformance {
   }
 
  private:
-  /// Codes may differ by one where the number is as near to the next, which rounding decides: for not more than one in a thousand.
+  /// Codes may differ by one at a tie decided by rounding: at most one in a thousand.
   template <class Report>
   static void report_codes(const Report& report, std::size_t index, const std::vector<std::uint8_t>& got, const std::uint8_t* expected) {
     std::size_t differ = 0;
@@ -287,12 +282,11 @@ class conformance {
       return std::all_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(before_), whole) &&
              std::all_of(all.begin() + static_cast<std::ptrdiff_t>(before_ + bytes_), all.end(), whole);
     }
-    /// Bytes before the first element.
     [[nodiscard]] std::size_t before() const { return before_; }
 
    private:
     static constexpr std::byte sentinel{0xA5};
-    static constexpr std::size_t guard = 64;  // bytes
+    static constexpr std::size_t guard = 64;
     std::size_t before_, bytes_;
     buffer<Device> memory_;
   };

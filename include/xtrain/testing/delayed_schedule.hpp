@@ -1,5 +1,5 @@
-// A pipeline schedule executed by ranks that sleep instead of computing: real messages, real waits, and any number of ranks on
-// any number of cores. Compare the result with simulate.hpp's.
+// Executes a pipeline schedule with ranks that sleep instead of computing: real messages and waits, any number of ranks on any number of cores. Compare with
+// simulate.hpp.
 #pragma once
 
 #include <algorithm>
@@ -23,15 +23,15 @@
 
 namespace xtrain::testing {
 
-/// One rank's action list. Every message carries its identity, so that a rank detects a wrong one.
+/// One rank's action list. Messages carry their identity: a rank detects a wrong one.
 class delayed_rank {
  public:
-  /// `costs` in seconds. Message costs are those of the transport, and a reduce takes no time.
+  /// `costs` in seconds. Message costs are the transport's; a reduce takes no time.
   delayed_rank(const pipeline_schedule& schedule, const pipeline_costs& costs, std::shared_ptr<transport> network, send_mode mode)
       : schedule_(&schedule), costs_(&costs), all_(std::move(network)), mode_(mode) {}
 
   /// Start and end of each action, in seconds of a clock that all ranks of a process share.
-  ///   throws  comm_error when a message is not the one that the list expects
+  ///   throws  comm_error when a message differs from the list
   [[nodiscard]] std::vector<timed_action> run() {
     std::vector<timed_action> times;
     times.reserve(schedule_->actions[all_.rank()].size());
@@ -87,7 +87,7 @@ class delayed_rank {
 ///   throws  config_error when the schedule is invalid, or its sends would deadlock
 [[nodiscard]] inline pipeline_timeline run_on_delays(const pipeline_schedule& schedule, const pipeline_costs& costs,
                                                      send_mode mode = send_mode::buffered) {
-  (void)simulate_schedule(schedule, costs, mode);  // throws if the schedule cannot be executed
+  (void)simulate_schedule(schedule, costs, mode);
   pipeline_timeline timeline;
   timeline.ranks.resize(schedule.ranks());
   run_ranks(schedule.ranks(), [&](const std::shared_ptr<transport>& network) {

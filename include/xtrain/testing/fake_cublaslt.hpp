@@ -1,5 +1,5 @@
-// A cuBLASLt without a GPU, on a fake CUDA runtime: it multiplies as its descriptors say, checks what the library's documentation asks of callers, takes as
-// long as a test wants, and fails where a test wants it to.
+// cuBLASLt without a GPU, on a fake CUDA runtime: multiplies as described, checks callers against the library's documentation, with given durations and
+// failures.
 #pragma once
 
 #include <algorithm>
@@ -21,23 +21,22 @@
 
 namespace xtrain::testing {
 
-/// One way to multiply.
 struct fake_algorithm {
   double milliseconds = 0.5;
   std::uint32_t reduction = cublaslt_reduction::none;
   std::size_t workspace_bytes = 0;
   unsigned alignment = 2;  ///< of every matrix
-  bool is_wrong = false;   ///< its results are
-  bool fails = false;      ///< it is proposed, and does not run
+  bool is_wrong = false;   ///< wrong results
+  bool fails = false;      ///< proposed, but does not run
   bool adds_in_fp32 = false;  ///< the last term first; otherwise in fp64
 };
 
 struct fake_cublaslt_config {
-  std::vector<fake_algorithm> algorithms{{}};  ///< in the order in which they are proposed
+  std::vector<fake_algorithm> algorithms{{}};  ///< in the order of proposals
   std::size_t version = 130100;
 };
 
-/// One exists at a time: the table's functions have no other argument to find it by.
+/// One instance at a time: the table's functions find it globally.
 class fake_cublaslt {
  public:
   explicit fake_cublaslt(fake_cuda& gpu, fake_cublaslt_config settings = {})
@@ -55,7 +54,7 @@ class fake_cublaslt {
         cuda_config{.device = device, .runtime = &gpu_.runtime(), .cublaslt = &table_, .product_cache = cache, .product_workspace = 4096});
   }
 
-  /// The n-th call from now, counted from 1, returns this status. It does nothing, unless it destroys.
+  /// The n-th call from now, counted from 1, returns this status, without effect unless it destroys.
   void fail_call(std::size_t n, int status) {
     gpu_.locked([&] {
       calls_ = 0;
@@ -72,11 +71,11 @@ class fake_cublaslt {
       return found == counts_.end() ? std::size_t{0} : found->second;
     });
   }
-  /// What the library's documentation forbids and a caller did, a line each.
+  /// Violations of the library's documentation by callers, a line each.
   [[nodiscard]] std::string violations() {
     return gpu_.locked([&] { return violations_; });
   }
-  /// What was created and not destroyed; empty if nothing.
+  /// Objects that were not destroyed; empty: no leaks.
   [[nodiscard]] std::string leaks() {
     return gpu_.locked([&] {
       std::string all;
@@ -133,7 +132,7 @@ class fake_cublaslt {
       return f(all);
     });
   }
-  /// The same for what releases something, which it does even if it fails.
+  /// Releases something, even if the call fails.
   template <class Map>
   static int destroy(const char* name, Map fake_cublaslt::*made, const void* what) {
     fake_cublaslt& all = *self();
@@ -166,7 +165,7 @@ class fake_cublaslt {
     std::memcpy(&to, value, bytes);
     return cublaslt_status::success;
   }
-  /// What makes a problem: an algorithm is for one alone.
+  /// Identifies a problem: an algorithm belongs to one.
   [[nodiscard]] static std::uint64_t problem_of(const product& p, const layout& a, const layout& b, const layout& c) {
     std::uint64_t all = 14695981039346656037U;
     for (const std::uint64_t part : {std::uint64_t(p.compute), std::uint64_t(p.transpose_a), std::uint64_t(p.transpose_b),

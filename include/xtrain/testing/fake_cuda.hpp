@@ -1,5 +1,5 @@
-// A CUDA runtime without a GPU: the device `cuda` runs on it as on a GPU, with its kernels on the host. It works late, keeps the GPU's memory away from
-// host code, checks what the runtime's documentation asks of callers, and fails where a test wants it to.
+// A CUDA runtime without a GPU: the device `cuda` runs on it, with kernels on the host. It delays work, protects the GPU's memory from host code, checks
+// callers against the runtime's documentation, and fails on request.
 #pragma once
 
 #include <sys/mman.h>
@@ -32,22 +32,21 @@
 
 namespace xtrain::testing {
 
-/// What the fake pretends.
 struct fake_cuda_config {
   int devices = 1;
   std::size_t memory = std::size_t{256} << 20;  ///< bytes of each device
-  int driver = 13000;                           ///< 0: there is none
+  int driver = 13000;                           ///< 0: absent
   int status = cuda_status::success;            ///< of cudaGetDeviceCount
   int probe = cuda_status::success;             ///< whether the kernels have code for the devices
   bool has_wait_value = true;                   ///< streams can wait for a word in memory
-  const gpu_vendor* vendor = &nvidia;           ///< whose runtime it is: decides names
+  const gpu_vendor* vendor = &nvidia;           ///< decides names
   int architecture = 90, warp_width = 32;       ///< of the devices
-  double kernel_ms = 1;                         ///< how long a launch takes, as timed events say
-  bool is_late = true;                          ///< work is done only when somebody waits for it; otherwise when it is queued, if it can
+  double kernel_ms = 1;                         ///< duration of a launch in timed events
+  bool is_late = true;                          ///< work is done only when waited for; otherwise when queued, if possible
   std::uint64_t seed = 1;                       ///< of the host runner
 };
 
-/// One exists at a time: the table's functions have no other argument to find it by.
+/// One instance at a time: the table's functions find it globally.
 class fake_cuda {
  public:
   explicit fake_cuda(const fake_cuda_config& settings = {}) : settings_(settings), table_(make_table(settings)) {
@@ -63,14 +62,14 @@ class fake_cuda {
     return cuda_context(cuda_config{.device = device, .memory_limit = memory_limit, .runtime = &table_});
   }
 
-  /// The n-th call from now, counted from 1, returns this status. It does nothing, unless it releases or destroys.
+  /// The n-th call from now, counted from 1, returns this status, without effect unless it releases or destroys.
   void fail_call(std::size_t n, int status) {
     const std::lock_guard lock(mutex_);
     calls_ = 0;
     failing_call_ = n;
     call_status_ = status;
   }
-  /// The n-th work that is done from now fails: the status is that of every later call.
+  /// The n-th work from now fails: every later call returns the status.
   void fail_work(std::size_t n, int status) {
     const std::lock_guard lock(mutex_);
     works_ = 0;
@@ -86,7 +85,6 @@ class fake_cuda {
     const std::lock_guard lock(mutex_);
     return works_;
   }
-  /// How often an entry was called, by the runtime's name.
   [[nodiscard]] std::size_t calls_of(const std::string& name) const {
     const std::lock_guard lock(mutex_);
     for (const auto& [entry, count] : counts_)
@@ -94,12 +92,12 @@ class fake_cuda {
     return 0;
   }
 
-  /// What the runtime's documentation forbids and a caller did, a line each.
+  /// Violations of the runtime's documentation by callers, a line each.
   [[nodiscard]] std::string violations() const {
     const std::lock_guard lock(mutex_);
     return violations_;
   }
-  /// What was created and not destroyed; empty if nothing.
+  /// Objects that were not destroyed; empty: no leaks.
   [[nodiscard]] std::string leaks() const {
     const std::lock_guard lock(mutex_);
     std::size_t blocks = 0;
@@ -117,7 +115,7 @@ class fake_cuda {
     return all;
   }
 
-  /// Captured launches of kernels whose code was not loaded before, which a GPU's driver does then.
+  /// Captured launches of kernels whose code was not loaded before: a GPU's driver loads it during the capture.
   [[nodiscard]] std::size_t loads_in_captures() const {
     const std::lock_guard lock(mutex_);
     return loads_in_captures_;
@@ -133,8 +131,8 @@ class fake_cuda {
     const std::lock_guard lock(mutex_);
     return f();
   }
-  /// In locked(): queues work that is done once is_done() says so, which then has access to the devices' memory.
-  ///   returns  what is wrong; empty if nothing
+  /// In locked(): queues work that is done when is_done() returns true; is_done() may access device memory.
+  ///   returns  a problem; empty: queued
   [[nodiscard]] std::string queue_outside_work(cuda_queue_handle stream, int device, std::function<bool()> is_done) {
     const auto found = queues_.find(stream);
     if (found == queues_.end()) return "there is no such stream";
@@ -143,10 +141,10 @@ class fake_cuda {
     (void)add(*found->second, {.until = std::move(is_done)});
     return {};
   }
-  /// In locked(): queues work that takes so long, or captures it.
-  ///   code      of the kernel: a captured one must have run before
-  ///   run()     has access to the devices' memory; returns what is wrong, or an empty string
-  ///   returns   what is wrong; empty if nothing
+  /// In locked(): queues work of that duration, or captures it.
+  ///   code      of the kernel: a captured kernel must have run before
+  ///   run()     may access device memory; returns a problem, or an empty string
+  ///   returns   a problem; empty: queued
   [[nodiscard]] std::string queue_library_work(cuda_queue_handle stream, int device, const void* code, double milliseconds, std::function<std::string()> run) {
     const auto found = queues_.find(stream);
     if (found == queues_.end()) return "there is no such stream";
@@ -170,7 +168,7 @@ class fake_cuda {
     const auto found = queues_.find(stream);
     return found != queues_.end() && advance(*std::shared_ptr<queue>(found->second));
   }
-  /// In locked(), of a range on that device; empty if nothing is wrong.
+  /// In locked(), of a range on that device; empty: valid.
   [[nodiscard]] std::string problem_of(const void* at, std::size_t bytes, int device, const char* what) {
     if (bytes == 0) return {};
     if (memory_of(at) != memories_[static_cast<std::size_t>(device)].get()) return concat(what, " of memory that is not of device ", device);
@@ -181,7 +179,7 @@ class fake_cuda {
   static constexpr std::size_t guard_bytes = 256;
   static constexpr unsigned char guard_byte = 0xA5, fresh_byte = 0xff, released_byte = 0xfe;  // both are NaN in every type
 
-  /// Memory that host code cannot touch while no work is being done.
+  /// Memory that host code cannot access while no work is done.
   struct device_memory {
     explicit device_memory(std::size_t size) : bytes(size + (std::size_t{1} << 20)) {
       void* const mapped = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -193,7 +191,7 @@ class fake_cuda {
     device_memory(const device_memory&) = delete;
     device_memory& operator=(const device_memory&) = delete;
     [[nodiscard]] bool contains(const void* at) const { return at >= base && at < base + bytes; }
-    /// The block that holds the range; the end of `blocks` if none does.
+    /// The block that contains the range, or the end of `blocks`.
     [[nodiscard]] auto block_of(const void* at, std::size_t size) const {
       const auto offset = static_cast<std::size_t>(static_cast<const unsigned char*>(at) - base);
       auto after = blocks.upper_bound(offset);
@@ -205,7 +203,7 @@ class fake_cuda {
     std::size_t bytes = 0, limit = 0, used = 0;
     std::map<std::size_t, std::size_t> blocks{};  // offset, size
   };
-  /// Device memory can be accessed while one exists.
+  /// Device memory is accessible during its lifetime.
   class open_wall {
    public:
     explicit open_wall(fake_cuda& of) : of_(of) { protect(PROT_READ | PROT_WRITE); }
@@ -232,10 +230,10 @@ class fake_cuda {
   };
   struct queue {
     int device = 0;
-    bool is_advancing = false;  // a queue may wait for one that waits for it
+    bool is_advancing = false;  // queues may wait for each other
     std::deque<work> items{};
     std::size_t queued = 0, done = 0;
-    double clock = 0;  // milliseconds
+    double clock = 0;
     bool is_capturing = false, is_invalid = false;
     std::thread::id capturer{};
     std::vector<work> captured{};
@@ -244,7 +242,7 @@ class fake_cuda {
     int device = 0;
     std::shared_ptr<queue> of{};
     std::size_t number = 0;
-    std::shared_ptr<double> reached{};  // of a timed event: when
+    std::shared_ptr<double> reached{};  // time of a timed event
   };
   struct graph {
     int device = 0;
@@ -272,7 +270,7 @@ class fake_cuda {
     if (calls_ == failing_call_) return call_status_;
     return sticky_;
   }
-  /// The same for a thread that captures and must not call this.
+  /// For entries that are forbidden in a capturing thread.
   int enter_outside_capture(const char* name) {
     if (const int status = enter(name)) return status;
     for (const auto& [handle, q] : queues_) {
@@ -343,7 +341,6 @@ class fake_cuda {
     ++q.done;
     return true;
   }
-  /// The host waits until the queue has done `number` works.
   int wait_for(std::unique_lock<std::mutex>& lock, const std::shared_ptr<queue>& q, std::size_t number) {
     auto since = std::chrono::steady_clock::now();
     while (q->done < number) {
@@ -374,7 +371,7 @@ class fake_cuda {
     return after != pinned_.begin() && first + bytes <= std::prev(after)->first + std::prev(after)->second;
   }
   /// Of a range that work reads or writes.
-  ///   returns  what is wrong; empty if nothing
+  ///   returns  a problem; empty: valid
   [[nodiscard]] std::string problem_with(const void* at, std::size_t bytes, const char* what) {
     device_memory* const memory = memory_of(at);
     if (memory == nullptr || memory->block_of(at, bytes) != memory->blocks.end()) return {};
@@ -461,8 +458,6 @@ class fake_cuda {
   void note_load(const void* code, int device, bool is_captured) {
     if (loaded_.emplace(code, device).second && is_captured) ++loads_in_captures_;
   }
-
-  // what the table's entries have in common
 
   /// f(fake) under the lock, unless the call fails.
   template <class F>
@@ -647,7 +642,7 @@ class fake_cuda {
       if (!e->of) return all.violation(cuda_status::invalid_value, "cudaEventSynchronize of an event that was not recorded");
       return all.wait_for(lock, std::shared_ptr<queue>(e->of), std::size_t{e->number});
     };
-    t.query_event = [](void* handle) {  // does not count: a thread that watches asks at any time
+    t.query_event = [](void* handle) {  // not counted: a watching thread calls it at any time
       fake_cuda& all = *self();
       const std::lock_guard lock(all.mutex_);
       const event* const e = all.event_of(handle, "cudaEventQuery");
@@ -803,7 +798,7 @@ class fake_cuda {
   std::set<std::pair<const void*, int>> loaded_{};  // code, device
   std::size_t loads_in_captures_ = 0;
   std::string violations_{};
-  std::set<std::string> texts_{};  // of errors: they stay where they are
+  std::set<std::string> texts_{};  // of errors, at stable addresses
   int sticky_ = cuda_status::success;
   std::size_t calls_ = 0, failing_call_ = 0, works_ = 0, failing_work_ = 0;
   int call_status_ = 0, work_status_ = 0;

@@ -1,5 +1,4 @@
-// cuDNN's attention without a GPU, on a fake CUDA runtime: it attends as the reference does, checks what the library asks of callers, takes as long as a test
-// wants, and fails where a test wants it to.
+// cuDNN's attention without a GPU, on a fake CUDA runtime: computes as the reference, checks callers, with given durations and failures.
 #pragma once
 
 #include <cmath>
@@ -20,22 +19,21 @@
 
 namespace xtrain::testing {
 
-/// One way to compute attention.
 struct fake_attention_plan {
   double milliseconds = 0.5;
   std::size_t workspace_bytes = 256;
   std::string name{};      ///< empty: by its number
-  bool is_wrong = false;   ///< it does not mask
-  bool is_built = true;    ///< it can be built
-  bool fails = false;      ///< it is built, and does not run
+  bool is_wrong = false;   ///< without mask
+  bool is_built = true;    ///< can be built
+  bool fails = false;      ///< built, but does not run
 };
 
 struct fake_cudnn_config {
-  std::vector<fake_attention_plan> plans{{}};  ///< in the order in which they are proposed
+  std::vector<fake_attention_plan> plans{{}};  ///< in the order of proposals
   std::string version = "cuDNN 9.19.0 by cudnn-frontend 1.32.0";
 };
 
-/// One exists at a time: the table's functions have no other argument to find it by.
+/// One instance at a time: the table's functions find it globally.
 class fake_cudnn {
  public:
   explicit fake_cudnn(fake_cuda& gpu, fake_cudnn_config settings = {}) : gpu_(gpu), settings_(std::move(settings)), table_(make_table()) { self() = this; }
@@ -49,7 +47,7 @@ class fake_cudnn {
     return cuda_context(cuda_config{.device = device, .runtime = &gpu_.runtime(), .product_cache = cache, .cudnn = &table_});
   }
 
-  /// The n-th call from now, counted from 1, fails, and does nothing.
+  /// The n-th call from now, counted from 1, fails, without effect.
   void fail_call(std::size_t n) {
     gpu_.locked([&] {
       calls_ = 0;
@@ -65,11 +63,11 @@ class fake_cudnn {
       return found == counts_.end() ? std::size_t{0} : found->second;
     });
   }
-  /// What a caller must not do and did, a line each.
+  /// Violations by callers, a line each.
   [[nodiscard]] std::string violations() {
     return gpu_.locked([&] { return violations_; });
   }
-  /// What was made and not released; empty if nothing.
+  /// Objects that were not released; empty: no leaks.
   [[nodiscard]] std::string leaks() {
     return gpu_.locked([&] {
       return concat(handles_.empty() ? "" : concat(handles_.size(), " handles; "), proposals_.empty() ? "" : concat(proposals_.size(), " proposals; "));
@@ -94,7 +92,6 @@ class fake_cudnn {
     violations_ += concat(what, "\n");
     return what;
   }
-  /// f(fake) under the lock of the GPU, unless the call fails.
   template <class F>
   static std::string call(const char* name, F&& f) {
     fake_cudnn& all = *self();

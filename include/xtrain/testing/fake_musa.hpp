@@ -1,4 +1,4 @@
-// libmusart without a GPU: entries under MUSA's names, with the arguments that device/musa/runtime.hpp declares, over the fake of CUDA's runtime.
+// libmusart without a GPU: MUSA's entries, with the arguments that device/musa/runtime.hpp declares, over the fake CUDA runtime.
 #pragma once
 
 #include <algorithm>
@@ -13,16 +13,16 @@
 
 namespace xtrain::testing {
 
-/// What the fake pretends: S5000s. {.architecture = 21, .warp_width = 128} is an S80, {.architecture = 22, .warp_width = 128} an S4000.
+/// Default: S5000. {.architecture = 21, .warp_width = 128} is an S80, {.architecture = 22, .warp_width = 128} an S4000.
 struct fake_musa_config {
   int devices = 1;
   std::size_t memory = std::size_t{256} << 20;
-  int driver = 40300;  ///< 0: there is none
+  int driver = 40300;  ///< 0: absent
   int status = cuda_status::success;
   int probe = cuda_status::success;
   int architecture = 31, warp_width = 32;
   std::vector<std::string> missing{};  ///< entries that the library lacks
-  int graph_status = cuda_status::success;  ///< of musaGraphInstantiate: entries of graphs that do not work
+  int graph_status = cuda_status::success;  ///< of musaGraphInstantiate: entries of graphs may fail
   std::uint64_t seed = 1;
 };
 
@@ -131,7 +131,7 @@ class fake_musa : public fake_cuda {
     if (name == "musaStreamEndCapture") return address(+[](stream s, void** to) { return under().end_capture(s, to); });
     if (name == "musaGraphInstantiateWithFlags")
       return address(+[](void** to, void* graph, unsigned long long flags) { return flags == 0 ? instantiate(to, graph) : wrong_argument; });
-    if (name == "musaGraphInstantiate")  // the older one
+    if (name == "musaGraphInstantiate")  // the older entry
       return address(+[](void** to, void* graph, void** node, char* log, bytes n) {
         return node == nullptr && log == nullptr && n == 0 ? instantiate(to, graph) : wrong_argument;
       });

@@ -1,5 +1,5 @@
-// An NCCL without GPUs: ranks are threads of one process, each with a GPU of testing/fake_cuda.hpp. It checks what NCCL's documentation asks of callers,
-// says which calls of ranks differ where NCCL would hang, rounds sums at every hop of a ring as NCCL does, and fails where a test wants it to.
+// NCCL without GPUs: ranks are threads of one process, each with a GPU of testing/fake_cuda.hpp. It checks callers against NCCL's documentation, reports
+// differing calls where NCCL would hang, rounds sums at every hop of a ring as NCCL does, and fails on request.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace xtrain::testing {
 
-/// One exists at a time. All entries of a communicator are made without blocking: they return in_progress, and are done when the caller asks.
+/// One instance at a time. A communicator's entries do not block: they return in_progress, and are done when the caller asks.
 class fake_nccl {
  public:
   explicit fake_nccl(fake_cuda& gpus, int version = 22809) : gpus_(gpus), version_(version) { self() = this; }
@@ -30,7 +30,7 @@ class fake_nccl {
 
   [[nodiscard]] const nccl_library& library() const { return table_; }
 
-  /// The n-th call from now, counted from 1, returns this status. It does nothing, unless it destroys.
+  /// The n-th call from now, counted from 1, returns this status, without effect unless it destroys.
   void fail_call(std::size_t n, int status) {
     gpus_.locked([&] {
       calls_ = 0;
@@ -38,7 +38,7 @@ class fake_nccl {
       call_status_ = status;
     });
   }
-  /// Since fail_call. Calls that only ask do not count: they come at any time.
+  /// Since fail_call. Queries do not count: they come at any time.
   [[nodiscard]] std::size_t calls() const {
     return gpus_.locked([&] { return calls_; });
   }
@@ -48,7 +48,7 @@ class fake_nccl {
       return found == counts_.end() ? std::size_t{0} : found->second;
     });
   }
-  /// From now on, communicators of this rank say that they have failed.
+  /// From now on, communicators of this rank report failure.
   void fail_rank(int rank, int status) {
     gpus_.locked([&] {
       for (const auto& [handle, one] : live_)
@@ -58,7 +58,7 @@ class fake_nccl {
   [[nodiscard]] std::string violations() const {
     return gpus_.locked([&] { return violations_; });
   }
-  /// What was made and not destroyed; empty if nothing.
+  /// Objects that were not destroyed; empty: no leaks.
   [[nodiscard]] std::string leaks() const {
     return gpus_.locked([&] { return live_.empty() ? std::string() : concat(live_.size(), " communicators"); });
   }
@@ -87,7 +87,7 @@ class fake_nccl {
     }
   };
   struct communicator;
-  /// What all ranks of a communicator share.
+  /// Shared by all ranks of a communicator.
   struct clique {
     std::vector<communicator*> members{};
     std::size_t joined = 0, finalized = 0;
@@ -111,7 +111,7 @@ class fake_nccl {
     meeting what{};
     const void* from = nullptr;
     void* to = nullptr;
-    std::size_t reads = 0, writes = 0;  // bytes
+    std::size_t reads = 0, writes = 0;
     int peer = -1;
     bool is_send = false;
   };
@@ -153,7 +153,7 @@ class fake_nccl {
       return fails ? all.call_status_ : done;
     });
   }
-  /// f(fake, communicator) of one that lives and has been connected.
+  /// f(fake, communicator) for a live, connected communicator.
   template <class F>
   static int enter_of(const char* name, nccl_handle handle, F&& f, bool always = false) {
     return enter(
@@ -191,7 +191,7 @@ class fake_nccl {
     return nccl_status::in_progress;
   }
 
-  /// Ranks that wait for what will not come.
+  /// Fails ranks whose wait cannot end.
   static void fail_all(clique& all, int status, const std::string& why) {
     for (communicator* const one : all.members)
       if (one != nullptr && !one->is_aborted) {
@@ -219,7 +219,6 @@ class fake_nccl {
       return all.queue_together(one);
     });
   }
-  /// Calls that are made together.
   template <class Calls>
   int queue_together(const Calls& calls) {
     std::map<std::pair<communicator*, cuda_queue_handle>, std::vector<std::pair<std::shared_ptr<meeting>, std::size_t>>> by_queue;
@@ -258,11 +257,11 @@ class fake_nccl {
       const std::string why = gpus_.queue_outside_work(
           where.second, where.first->device, [this, of = owners[where.first], parts = parts] { return go_on(*of, parts); });
       if (!why.empty()) result = violation(nccl_status::invalid_argument, why);
-      where.first->state = nccl_status::in_progress;  // until it is asked
+      where.first->state = nccl_status::in_progress;  // until the caller asks
     }
     return result == nccl_status::success && !by_queue.empty() ? nccl_status::in_progress : result;
   }
-  /// A queue has reached these calls of a rank. Other ranks' queues go on to theirs.
+  /// A queue has reached a rank's calls. Advances other ranks' queues.
   bool go_on(const communicator& of, const std::vector<std::pair<std::shared_ptr<meeting>, std::size_t>>& parts) {
     if (of.is_aborted) return true;
     for (const auto& [one, place] : parts) {
@@ -285,7 +284,7 @@ class fake_nccl {
     }
   }
 
-  /// All ranks are there: their memory is read, then written.
+  /// All ranks have arrived: reads their memory, then writes it.
   static void meet(meeting& all) {
     const std::size_t bytes = all.elements * bytes_of(all.type), ranks = all.ranks.size();
     if (all.what == kind::message) return void(std::memmove(all.ranks[1].to, all.ranks[0].from, bytes));
@@ -350,7 +349,7 @@ class fake_nccl {
       const int device = fake_cuda::current_device();
       return enter("ncclCommInitRankConfig", [&](fake_nccl& all) { return all.join(made, ranks, id, rank, *config, device); });
     };
-    t.comm_get_async_error = [](nccl_handle handle, int* status) {  // does not count
+    t.comm_get_async_error = [](nccl_handle handle, int* status) {
       fake_nccl& all = *self();
       return all.gpus_.locked([&] {
         const auto found = all.live_.find(handle);

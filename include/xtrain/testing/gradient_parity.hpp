@@ -1,5 +1,5 @@
-// Gradients of one step of a model on two devices, parameter by parameter: the backward pass runs from the last layer to the first, so the last parameter
-// that differs by more than its rounding is where a difference begins.
+// A model's gradients of one step on two devices, per parameter: the backward pass runs from the last layer to the first, so a difference begins at the last
+// parameter that differs by more than rounding.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace xtrain::testing {
 /// Of one parameter.
 struct parameter_parity {
   std::string name{};
-  double size = 0;   ///< of the right gradient: its Euclidean length
-  double error = 0;  ///< length of the difference
+  double size = 0;   ///< Euclidean norm of the right gradient
+  double error = 0;  ///< norm of the difference
   [[nodiscard]] double relative() const { return size > 0 ? error / size : error; }
 };
 
@@ -30,7 +30,7 @@ struct gradient_parity {
   double loss = 0, right_loss = 0;
   std::vector<parameter_parity> parameters{};
 
-  /// The largest relative error; NaN if one is.
+  /// The largest relative error; NaN if any is NaN.
   [[nodiscard]] double largest() const {
     double most = 0;
     for (const parameter_parity& one : parameters) {
@@ -39,7 +39,7 @@ struct gradient_parity {
     }
     return most;
   }
-  /// A line for the loss, and one for each parameter; those above `mark` are marked.
+  /// A line for the loss and one per parameter; marks errors above `mark`.
   [[nodiscard]] std::string text(double mark) const {
     std::string all = concat("loss ", loss, ", right ", right_loss, "\n");
     for (const parameter_parity& one : parameters)
@@ -67,7 +67,7 @@ template <class Model>
 
 }  // namespace detail
 
-/// The models must have the same weights: models that are initialised with the same seed, or loaded from the same folder.
+/// Both models must have the same weights: the same seed, or the same folder.
 template <class Model, class Right>
 [[nodiscard]] gradient_parity compare_gradients(Model& model, Right& right, const host_batch& rows) {
   std::vector<std::vector<float>> got, expected;

@@ -1,5 +1,5 @@
-// A device whose memory the host cannot access and whose stream works as late as possible. Code that lacks a copy or a
-// synchronization fails on it, without an accelerator. It counts how often the host waits for it.
+// A device whose memory the host cannot access and whose stream works as late as possible: code that lacks a copy or a
+// synchronization fails on it, without an accelerator. It counts the host's waits.
 #pragma once
 
 #include <algorithm>
@@ -32,23 +32,23 @@
 
 namespace xtrain::testing {
 
-/// Memory of another type than the device's, which the host cannot reach.
+/// Memory of a different type than the device's, which the host cannot reach.
 template <class Device>
 struct isolated_memory {
   static constexpr std::string_view name = "isolated";
   static constexpr bool host_addressable = false;
 };
 
-/// How often the host has waited for a device, and what it has queued on it.
+/// The host's waits for a device, and its queued work.
 struct host_waits {
-  std::size_t synchronizations = 0;  ///< of streams: the host waits for all work queued on one
+  std::size_t synchronizations = 0;  ///< of streams: the host waits for all queued work
   std::size_t event_waits = 0;       ///< of the host for an event
-  std::size_t drains = 0;            ///< waits of either kind after which the stream has nothing left to do
+  std::size_t drains = 0;            ///< waits of either kind that leave the stream without work
   std::size_t blocking_copies = 0;   ///< from or to host memory that is not pinned
   std::size_t launches = 0;          ///< kernels, copies and fills queued
   std::size_t host_functions = 0;    ///< queued on streams
   std::size_t replays = 0;           ///< of captured work: each is one launch, not counted above
-  double kernel_seconds = 0;         ///< that the device has spent in kernels
+  double kernel_seconds = 0;         ///< spent by the device in kernels
 
   [[nodiscard]] host_waits since(const host_waits& before) const {
     return {synchronizations - before.synchronizations,
@@ -65,16 +65,16 @@ struct host_waits {
 /// Kernels that were prepared before they were captured.
 struct kernel_preparation {
   std::size_t prepared = 0;
-  std::size_t again = 0;  ///< of these, of a shape that had been prepared
+  std::size_t again = 0;  ///< of these, with an already prepared shape
   std::size_t captured = 0;
-  std::size_t unprepared = 0;  ///< of these, of a shape that had not been prepared
+  std::size_t unprepared = 0;  ///< of these, with an unprepared shape
 };
 
 /// When an isolated device does its work.
 struct isolated_timing {
-  bool is_late = true;                      ///< only when somebody waits for it; otherwise as soon as possible
-  std::chrono::microseconds launch{0};      ///< how long the host takes to queue a kernel
-  std::chrono::microseconds kernel{0};      ///< how long the device takes for a kernel, in addition to computing it
+  bool is_late = true;                      ///< only when waited for; otherwise as soon as possible
+  std::chrono::microseconds launch{0};
+  std::chrono::microseconds kernel{0};      ///< device time of a kernel, in addition to computing
 };
 
 namespace detail {
@@ -134,14 +134,14 @@ class isolated_host {
   kernel_preparation preparation_{};
 };
 
-/// A queue of work and the thread that executes it, in order, and only when somebody waits for it. As on a GPU, work that was queued after a host
-/// function that throws is done; later host functions are not.
+/// A queue of work and the thread that executes it in order, only when waited for. As on a GPU, after a host function throws, later work is done, but not later
+/// host functions.
 class late_worker {
  public:
   enum class kind : std::uint8_t {
     work,           ///< if it throws, nothing else is done
-    host_function,  ///< if it throws, the failure is marked, and no other host function runs
-    wait            ///< for another stream, whose failure is this one's too
+    host_function,  ///< if it throws, the failure is marked, and later host functions do not run
+    wait            ///< for another stream, whose failure this one inherits
   };
 
   /// failure: set to 1 when a host function has thrown
@@ -169,13 +169,13 @@ class late_worker {
     const std::lock_guard lock(mutex_);
     return queued_;
   }
-  /// What is queued is done, although nobody waits for it.
+  /// Starts queued work without a waiter.
   void begin() {
     const std::lock_guard lock(mutex_);
     want(queued_);
   }
   [[nodiscard]] const double* failure() const { return failure_.get(); }
-  ///   throws  what this item, or one before, has thrown first
+  ///   throws  the first exception of this item, or of an earlier one
   void finish(std::size_t number) {
     std::unique_lock lock(mutex_);
     want(number);
@@ -219,7 +219,7 @@ class late_worker {
         problem_ = problem;
         first_problem_ = done_;
       }
-      if (!awaited_.empty() && done_ >= *awaited_.begin()) finished_.notify_all();  // nobody is woken for an item before the one awaited
+      if (!awaited_.empty() && done_ >= *awaited_.begin()) finished_.notify_all();  // wake only when the awaited item is done
     }
   }
 
@@ -242,11 +242,11 @@ struct isolated_properties {
   typename Device::properties of_device;
 };
 
-/// The device's memory is the host's, whether or not its type lets host code address it.
+/// The device's memory is the host's, even if its type is not addressable by host code.
 template <class Device>
 concept in_host_memory = host_addressable<Device> || (device<Device> && requires { requires Device::memory::lies_on_host; });
 
-/// `Device`, which must be in host memory, with that memory made inaccessible to host code. Fresh memory is filled with NaN.
+/// Wraps `Device`, which must be in host memory, and makes its memory inaccessible to host code. Fresh memory is filled with NaN.
 template <in_host_memory Device>
 struct isolated {
   static constexpr std::string_view name = "isolated";
@@ -276,12 +276,11 @@ struct isolated {
       host_->unpin(memory);
       ::operator delete(memory);
     }
-    /// How often the host has waited so far, on all streams of this device.
+    /// The host's waits so far, on all streams of this device.
     [[nodiscard]] host_waits waits() const {
       return {host_->synchronizations, host_->event_waits, host_->drains, host_->blocking_copies, host_->launches, host_->host_functions,
               host_->replays, 1e-9 * static_cast<double>(host_->kernel_nanoseconds)};
     }
-    /// Kernels that streams have prepared and captured.
     [[nodiscard]] kernel_preparation prepared() const { return host_->prepared(); }
     [[nodiscard]] const std::shared_ptr<detail::isolated_host>& host() const { return host_; }
 
@@ -295,7 +294,6 @@ struct isolated {
      public:
       event(std::shared_ptr<detail::isolated_host> host, std::shared_ptr<detail::late_worker> worker, std::size_t number)
           : host_(std::move(host)), worker_(std::move(worker)), number_(number) {}
-      /// The host waits.
       void synchronize() const {
         ++host_->event_waits;
         if (number_ >= worker_->queued()) ++host_->drains;
@@ -308,7 +306,7 @@ struct isolated {
       std::shared_ptr<detail::late_worker> worker_;
       std::size_t number_;
     };
-    /// Work that was captured, with what was launched.
+    /// Captured work with its launches.
     class graph {
      public:
       [[nodiscard]] std::size_t size() const { return items_.size(); }
@@ -386,7 +384,7 @@ struct isolated {
       ++host_->drains;
       worker_->finish(worker_->queued());
     }
-    /// Begins what is queued: another rank may wait for it.
+    /// Starts queued work: another rank may wait for it.
     void begin() { worker_->begin(); }
     [[nodiscard]] const context& device() const { return device_; }
     [[nodiscard]] event record() { return {host_, worker_, worker_->queued()}; }
@@ -394,15 +392,14 @@ struct isolated {
       refuse_in_capture("the stream waited for an event");
       queue([worker = other.worker_, number = other.number_](auto&) { worker->finish(number); }, kind::wait);
     }
-    /// Runs f() on the host, in the order of the stream. It may block, and does not hold up other streams. If it throws, what is queued after it is done,
-    /// but for host functions.
+    /// Runs f() on the host in the order of the stream. It may block without delaying other streams. If it throws, later work is done, but not host functions.
     template <class Function>
     void queue_host_function(Function f) {
       refuse_in_capture("a host function was queued");
       ++host_->host_functions;
       queue([f = std::move(f)](auto&) { f(); }, kind::host_function);
     }
-    /// Remembers the kernel: what is captured should have been prepared.
+    /// Records the kernel: captured kernels should have been prepared.
     template <class Kernel>
     void prepare(const Kernel& kernel) {
       refuse_in_capture("a kernel was prepared");
@@ -416,7 +413,7 @@ struct isolated {
       if (counts() != nullptr) return work(*inner_);
       worker_->queue(of, [inner = inner_, work = std::move(work)] { work(*inner); });
     }
-    /// The same for a kernel.
+    /// Queues a kernel.
     ///   inside   the kernel with operands in the wrapped device's memory
     template <class Kernel, class Inside>
     void launch(const Kernel& kernel, const Inside& inside, device_span<std::byte, typename Device::memory> scratch) {
@@ -429,14 +426,13 @@ struct isolated {
     }
 
    private:
-    /// A kernel of any type, because tests launch hundreds of types: a closure of each, and what holds it, would be compiled.
+    /// A type-erased kernel: tests launch hundreds of types, and a closure of each would be compiled.
     struct kernel_work {
       std::shared_ptr<detail::isolated_host> host;
       std::shared_ptr<const void> kernel;
       void (*run)(const void*, typename Device::stream&, device_span<std::byte, typename Device::memory>);
       device_span<std::byte, typename Device::memory> scratch;
 
-      /// Takes as long as the device's timing says.
       void operator()(typename Device::stream& inner) const {
         const auto begin = std::chrono::steady_clock::now();
         run(kernel.get(), inner, scratch);
@@ -460,7 +456,7 @@ struct isolated {
       return {flag, [device](double* memory) { device.release_pinned(memory); }};
     }
 
-    /// What is queued beside kernels.
+    /// Queued work except kernels.
     struct memory_work {
       std::string_view what;
       void* to;
@@ -477,7 +473,6 @@ struct isolated {
       if (!host_->is_pinned(host, bytes)) refuse_in_capture("a copy from or to host memory that is not pinned");
       capture(memory_work{what, to, from, bytes}, std::move(work));
     }
-    /// Ends the capture.
     void refuse_in_capture(const char* why) {
       if (!capturing_) return;
       capturing_.reset();
@@ -511,8 +506,7 @@ template <class Device, class Kernel>
   return scratch_bytes(properties.of_device, isolated<Device>::inside(kernel));
 }
 
-/// Queues the kernel. Exists for the kernels of the wrapped device, on isolated memory, and for streams
-/// that derive from the isolated one (with_host_fallback's does).
+/// Queues the kernel. Exists for kernels of the wrapped device on isolated memory, and for streams derived from the isolated one (as with_host_fallback's).
 template <class Device, class Stream, class Kernel>
 requires std::is_base_of_v<typename isolated<Device>::stream, Stream> &&
     std::is_same_v<Kernel, typename Kernel::template on<isolated_memory<Device>>> &&

@@ -1,6 +1,5 @@
-// A communicator that demands what NCCL, MCCL and HCCL demand of their users, without their hardware: calls are queued on a stream; all ranks
-// make the same calls in the same order; several sends and receives that wait for each other are grouped. Where those libraries hang or
-// corrupt memory, this says which call differs.
+// A communicator with the requirements of NCCL, MCCL and HCCL, without their hardware: calls are queued on a stream; all ranks make the same calls in the same
+// order; sends and receives that wait for each other are grouped. Where these libraries hang or corrupt memory, this reports the differing call.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +24,7 @@
 
 namespace xtrain::testing {
 
-/// A collective call, as all ranks must make it.
+/// A collective call, equal on all ranks.
 struct recorded_call {
   std::string_view what{}, dtype{};
   std::size_t elements = 0;  ///< of the whole array
@@ -39,12 +38,12 @@ struct recorded_call {
   }
 };
 
-/// The calls of all ranks of one group, which share it.
+/// The calls of all ranks of one group; shared.
 class call_ledger {
  public:
   explicit call_ledger(std::size_t ranks) : made_(ranks) {}
 
-  /// throws comm_error when another rank's call of the same number was a different one
+  /// throws comm_error when another rank's call of the same number differs
   void record(std::size_t rank, const recorded_call& call) {
     const std::lock_guard lock(mutex_);
     const std::size_t number = made_[rank]++;
@@ -56,7 +55,7 @@ class call_ledger {
     require<comm_error>(first.call == call, "recorded_group: all ranks must make the same calls in the same order; call ", number + 1, " of rank ", rank,
                         " is ", call.text(), ", of rank ", first.rank, " ", first.call.text());
   }
-  /// At the end of a run: no rank waits for a call that others never made.
+  /// At the end of a run: all ranks have made all calls.
   ///   throws  comm_error
   void require_complete() const {
     const std::lock_guard lock(mutex_);
@@ -76,10 +75,10 @@ class call_ledger {
   };
   mutable std::mutex mutex_;
   std::vector<first_call> calls_;
-  std::vector<std::size_t> made_;  // by rank
+  std::vector<std::size_t> made_;
 };
 
-/// Runs collectives through a group; calls are recorded when they are queued.
+/// Runs collectives through a group; records calls when they are queued.
 class recorded_group {
  public:
   recorded_group(std::shared_ptr<call_ledger> ledger, std::shared_ptr<transport> network, std::uint32_t channel = 0)
@@ -113,7 +112,6 @@ class recorded_group {
     inner_.broadcast(stream, values, root);
   }
 
-  /// Messages, made together.
   template <class Stream, class T, class Memory>
   void all_to_all(Stream& stream, device_span<const T, Memory> from, device_span<T, Memory> to) {
     const std::size_t part = from.size() / size();
@@ -126,8 +124,8 @@ class recorded_group {
     end_group(stream);
   }
 
-  // Point to point. A call outside of begin_group and end_group holds the stream until the other rank has made its own; calls in between are
-  // made together, so that ranks may send to each other, and to themselves.
+  // Point to point. A call outside of begin_group and end_group holds the stream until the other rank's call; grouped calls run together, so that ranks may
+  // send to each other, and to themselves.
 
   void begin_group() {
     require<comm_error>(!grouped_, "recorded_group: begin_group must not be called twice without end_group");
@@ -152,7 +150,7 @@ class recorded_group {
     after_.push_back([&stream, values, held = staged] { copy_to_device(stream, values, std::span<const T>(held.values)); });
     held_.push_back(staged.memory);
   }
-  /// Of no calls.
+  /// A group without calls.
   void end_empty_group() {
     require<comm_error>(grouped_ && pending_.empty(), "recorded_group: end_empty_group must follow begin_group");
     grouped_ = false;
@@ -191,7 +189,7 @@ class recorded_group {
   bool grouped_ = false;
   std::vector<pending_call> pending_;
   std::vector<std::function<void()>> after_;
-  std::vector<std::shared_ptr<std::byte>> held_;  // until what has been received is copied
+  std::vector<std::shared_ptr<std::byte>> held_;  // until received values are copied
 };
 
 static_assert(communicator<recorded_group>);

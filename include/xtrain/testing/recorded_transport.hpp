@@ -1,5 +1,4 @@
-// A transport whose groups have native collectives that stand for NCCL's: whole strategies run on them, and a rank whose calls are not those of
-// the others gets an error that says which call differs.
+// A transport whose groups have native collectives in place of NCCL's: whole strategies run on it, and an error reports the call that differs between ranks.
 #pragma once
 
 #include <atomic>
@@ -23,7 +22,7 @@
 
 namespace xtrain::testing {
 
-/// The ledgers of all groups of a run, which its ranks share.
+/// The ledgers of all groups of a run, shared by its ranks.
 class call_ledgers {
  public:
   [[nodiscard]] std::shared_ptr<call_ledger> of(std::span<const std::size_t> members, std::uint32_t channel) {
@@ -38,9 +37,9 @@ class call_ledgers {
     for (const auto& [key, ledger] : ledgers_) all += ledger->calls();
     return all;
   }
-  /// Messages of the host, and their bytes: those of native collectives do not count.
+  /// Messages of the host, and their bytes; native collectives do not count.
   std::atomic<std::size_t> host_messages{0}, host_bytes{0};
-  /// Messages of device memory that did not go by way of the host.
+  /// Messages of device memory that bypass the host.
   std::atomic<std::size_t> native_messages{0};
   /// throws comm_error when a rank has made fewer calls than the others
   void require_complete() const {
@@ -53,7 +52,7 @@ class call_ledgers {
   std::map<std::pair<std::vector<std::size_t>, std::uint32_t>, std::shared_ptr<call_ledger>> ledgers_;
 };
 
-/// Records calls when they are queued, and makes them through a group on channels of its own.
+/// Records calls when they are queued, and makes them through a group on separate channels.
 template <class Device>
 class recorded_collectives : public native_collectives {
  public:
@@ -120,14 +119,14 @@ class recorded_collectives : public native_collectives {
     if constexpr (requires { of(stream).begin(); }) of(stream).begin();
   }
 
-  static constexpr std::uint32_t native_channels = std::uint32_t{1} << 24;  // where the host sends nothing
+  static constexpr std::uint32_t native_channels = std::uint32_t{1} << 24;  // unused by the host
 
   std::shared_ptr<call_ledgers> ledgers_;
   recorded_group inner_;
-  void* last_ = nullptr;  // stream of the group's calls
+  void* last_ = nullptr;
 };
 
-/// Messages of the host go through `network`.
+/// Messages of the host use `network`.
 template <class Device>
 class recorded_transport : public transport {
  public:

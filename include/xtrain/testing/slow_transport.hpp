@@ -1,4 +1,4 @@
-// Wraps any transport and adds latency and a bandwidth limit: shows the benefit of overlap on one machine.
+// Adds latency and a bandwidth limit to any transport: shows the benefit of overlap on one machine.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +24,11 @@ namespace xtrain::testing {
 struct slow_network {
   std::chrono::duration<double> latency{0};  ///< of every message
   double bytes_per_second = 0;               ///< send bandwidth of a rank; 0: unlimited
-  std::chrono::duration<double> jitter{0};   ///< a random delay up to this is added, determined by the seed
+  std::chrono::duration<double> jitter{0};   ///< maximum additional random delay, determined by the seed
   std::uint64_t seed = 0;
 };
 
-/// A message counts as sent when its transfer time has passed. A rank's messages are sent one after the other, and messages of a channel
-/// arrive in order, whatever their delays.
+/// A message is sent after its transfer time. A rank's messages are sent one after the other; messages of a channel arrive in order.
 class slow_transport final : public transport {
  public:
   slow_transport(std::shared_ptr<transport> of, const slow_network& how) : of_(std::move(of)), how_(how) {}
@@ -39,7 +38,7 @@ class slow_transport final : public transport {
   [[nodiscard]] std::size_t size() const override { return of_->size(); }
   [[nodiscard]] bool carries() const override { return of_->carries(); }
   [[nodiscard]] channel_origin channels() const override { return of_->channels(); }
-  /// The bytes are handed over at their arrival time: the receiver cannot have them earlier.
+  /// Passes the bytes on at their arrival time.
   [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override {
     const auto [when, turn] = arrival(to, channel, bytes.size());
     return std::make_unique<late>(*of_, to, channel, bytes, when, turn);
@@ -51,7 +50,6 @@ class slow_transport final : public transport {
  private:
   using clock = std::chrono::steady_clock;
 
-  /// Messages of a channel take turns.
   struct channel_order {
     std::mutex mutex;
     std::condition_variable changed;
@@ -66,7 +64,7 @@ class slow_transport final : public transport {
     turn_in_order turn;
   };
 
-  /// Sends in its own thread, so that the sender can compute during the latency.
+  /// Sends in a separate thread, so that the sender can compute during the latency.
   class late final : public message {
    public:
     late(transport& over, std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes, clock::time_point when, turn_in_order turn)

@@ -1,5 +1,5 @@
 // The conformance suite of transports: every collective, on odd sizes and every dtype, against values that each rank
-// computes itself. All ranks of a run call it; run it when you bring up a transport.
+// computes. All ranks of a run call it, to test a new transport.
 //
 //     for (const std::string& problem : xtrain::testing::transport_conformance(network)) std::puts(problem.c_str());
 #pragma once
@@ -75,7 +75,7 @@ class transport_check {
   }
 
  private:
-  /// Rank r's values: every rank can compute them.
+  /// Rank r's values, known to every rank.
   [[nodiscard]] static std::vector<T> drawn(std::size_t r, std::size_t n) {
     std::vector<T> values(n);
     const random_site site{.seed = 7, .step = static_cast<std::uint32_t>(r), .site = static_cast<std::uint32_t>(n), .first = 0};
@@ -126,7 +126,7 @@ class transport_check {
     same("all_to_all of uneven parts", to, expected);
   }
 
-  /// Three messages to the next rank, all started before the first is waited for: they must arrive in order.
+  /// Three messages to the next rank, all started before the first wait: they must arrive in order.
   void ring(std::size_t n) {
     const std::size_t size = ranks_->size(), me = ranks_->rank();
     const std::size_t next = (me + 1) % size, before = (me + size - 1) % size;
@@ -161,7 +161,7 @@ void check_transport(group& ranks, std::size_t n, std::vector<std::string>& prob
 
 }  // namespace detail
 
-/// Problems found with the transport; empty if there are none. Every rank of the run calls it.
+/// Problems of the transport; empty: passed. Every rank of the run calls it.
 [[nodiscard]] inline std::vector<std::string> transport_conformance(const std::shared_ptr<transport>& network) {
   std::vector<std::string> problems;
   const auto check = [&](group& ranks) {

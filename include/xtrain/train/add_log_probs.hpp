@@ -1,5 +1,5 @@
-// Log-probabilities of a dataset by a model that is not trained, computed once and kept in the dataset: a reference model's for preference
-// objectives, a teacher's for distillation. data/log_prob_file.hpp keeps them in a file.
+// Log-probabilities of a dataset by a frozen model, computed once and stored in the dataset: of a reference model (preference objectives) or a teacher
+// (distillation). data/log_prob_file.hpp stores them in a file.
 #pragma once
 
 #include <algorithm>
@@ -37,27 +37,26 @@ namespace xtrain {
 /// Settings of add_reference_log_probs.
 struct reference_log_prob_options {
   std::size_t micro_batch_size = 8;  ///< sequences
-  std::size_t seq_length = 0;        ///< that of the training run; 0: the model's. Samples that are longer: see dataset::when_too_long
+  std::size_t seq_length = 0;        ///< of the training run; 0: the model's. Longer samples: dataset::when_too_long
 };
 /// Settings of add_teacher_log_probs.
 struct teacher_log_prob_options {
-  std::size_t top_k = 0;             ///< tokens kept per token
+  std::size_t top_k = 0;             ///< candidates stored per token
   std::size_t micro_batch_size = 8;  ///< sequences
-  std::size_t seq_length = 0;        ///< as above; a stream is cut into sequences of this length
+  std::size_t seq_length = 0;        ///< as above; streams are cut to this length
 };
 
 namespace detail {
 
-/// Consecutive tokens that a model sees together, as the loader would read them without packing.
+/// Consecutive tokens in one sequence, as the loader reads them without packing.
 struct token_run {
-  std::size_t first = 0, inputs = 0;  // no inputs: they are not used
-  std::size_t tokens = 0;             // of the dataset: with those that are no inputs
+  std::size_t first = 0, inputs = 0;  // inputs == 0: unused
+  std::size_t tokens = 0;             // of the dataset, non-inputs included
 };
 
-/// The runs of a dataset, several at a time.
 class token_runs {
  public:
-  ///   throws  data_error when a sample is too long and shall be neither truncated nor left out
+  ///   throws  data_error when a sample is too long and when_too_long is refuse
   token_runs(const dataset& data, std::size_t seq_length) : data_(&data), seq_length_(seq_length) {
     if (is_stream()) return;
     for (std::size_t s = 0; s < data.size(); ++s)
@@ -79,7 +78,7 @@ class token_runs {
   [[nodiscard]] bool is_stream() const { return data_->layout() == sequence_layout::stream; }
   [[nodiscard]] bool is_left_out(std::size_t sample) const {
     if (data_->when_too_long != overlong::leave_out) return false;
-    const std::size_t first = sample / data_->group_size * data_->group_size;  // a group is left out as a whole
+    const std::size_t first = sample / data_->group_size * data_->group_size;  // groups are left out whole
     bool too_long = false;
     for (std::size_t s = first; s < std::min(first + data_->group_size, data_->size()); ++s) too_long = too_long || data_->length(s) > seq_length_ + 1;
     return too_long;
@@ -89,7 +88,6 @@ class token_runs {
   std::size_t seq_length_;
 };
 
-/// One run per sequence, then empty ones.
 inline void fill_batch(const dataset& data, std::span<const token_run> runs, std::size_t b, std::size_t t, host_batch& batch) {
   batch.b = b;
   batch.t = t;
@@ -103,7 +101,7 @@ inline void fill_batch(const dataset& data, std::span<const token_run> runs, std
     for (std::size_t i = 0; i < t; ++i) {
       const std::size_t at = r * t + i;
       const bool is_input = i < run.inputs;
-      batch.positions[at] = static_cast<token>(is_input ? i : i - run.inputs);  // padding is a sample of its own
+      batch.positions[at] = static_cast<token>(is_input ? i : i - run.inputs);  // padding is a separate sample
       batch.starts[at] = static_cast<token>(is_input ? 0 : run.inputs);
       if (!is_input) continue;
       batch.tokens[at] = data.at(run.first + i);
@@ -115,11 +113,10 @@ inline void fill_batch(const dataset& data, std::span<const token_run> runs, std
   }
 }
 
-/// Reads a dataset once, in order: data-parallel ranks share the work, and every rank gets all results.
+/// Reads a dataset once, in order: data-parallel ranks share the work; every rank gets all results.
 template <class Model>
 class dataset_pass {
  public:
-  ///   micro_batch_size, seq_length   of the options
   dataset_pass(Model& model, const dataset& data, std::size_t micro_batch_size, std::size_t seq_length, const char* who)
       : model_(&model), data_(&data), seq_length_(seq_length > 0 ? seq_length : model.config().max_position_embeddings), runs_(data, seq_length_),
         micro_batch_size_(micro_batch_size) {
@@ -130,13 +127,12 @@ class dataset_pass {
     require_tokens_below(data, model.config().vocab_size);
   }
   [[nodiscard]] std::size_t seq_length() const { return seq_length_; }
-  /// Sizes for forward_only.
   [[nodiscard]] forward_only_config sizes() const {
     std::size_t longest = 1;
     for (std::size_t i = 0; i < runs_.size(); ++i) longest = std::max(longest, runs_[i].inputs);
     return {.micro_batch_size = micro_batch_size_, .seq_length = padded(longest)};
   }
-  /// compute(batch, values): of this rank's sequences, into `each(t)` values of a sequence, which are 0; take(run, values): of every run in order.
+  /// compute(batch, values) writes `each(t)` values per sequence of this rank, initially 0; take(run, values) gets every run in order.
   template <class Each, class Compute, class Take>
   void run(Each&& each, Compute&& compute, Take&& take) {
     auto& ranks = model_->parallel().data();
@@ -177,7 +173,7 @@ class dataset_pass {
   std::size_t micro_batch_size_;
 };
 
-/// Keeps the most probable next tokens of every token, on the host.
+/// Writes the k most probable next tokens of every token to the host.
 template <class Recipe>
 class top_k_collector final : public pass_objective<Recipe> {
  public:
@@ -185,7 +181,7 @@ class top_k_collector final : public pass_objective<Recipe> {
   using memory = typename head_pass<Recipe>::memory;
 
   top_k_collector(const typename Recipe::device::context& device, std::size_t k) : device_(device), k_(k) {}
-  /// Where the next batch's results go: k pairs of token and log-probability for every token.
+  /// Destination of the next batch: k pairs (token, log-probability) per token.
   void write_to(std::span<double> values) { values_ = values; }
 
   void compute(pass<Recipe>& p, const head_pass<Recipe>& head, typename head_pass<Recipe>::sums) override {
@@ -235,11 +231,10 @@ class top_k_collector final : public pass_objective<Recipe> {
   std::span<double> values_{};
 };
 
-}  // namespace detail
+}
 
-/// Runs a model over a dataset once; the dataset then has its log-probabilities, in place of those that it had. All ranks of the model call it with the same
-/// data; each gets all values.
-///   throws  config_error unless samples are sequences of their own; data_error when samples do not fit the model
+/// Runs a model over a dataset once and replaces the dataset's log-probabilities. All ranks of the model call it with the same data; each gets all values.
+///   throws  config_error unless samples are separate sequences; data_error when samples do not fit the model
 template <class Model>
 void add_reference_log_probs(Model& model, dataset& data, const reference_log_prob_options& options = {}) {
   require<config_error>(data.layout() == sequence_layout::separate,
@@ -266,8 +261,8 @@ void add_reference_log_probs(Model& model, dataset& data, const reference_log_pr
   data.set_reference_log_probs(std::move(all), over.seq_length());
 }
 
-/// Runs a teacher over a dataset once; the dataset then has, for every token, the top_k tokens that the teacher finds most probable after it. Takes
-/// 8 · top_k bytes per token, which spill to a file. Packed samples are seen one by one, as in training.
+/// Runs a teacher over a dataset once and stores, for every token, its top_k most probable next tokens: 8 · top_k bytes per token, which spill
+/// to a file. Packed samples are processed one by one.
 ///   throws  config_error for a top_k of 0 or beyond the vocabulary, tensor or context parallelism, a head with normalized weights; data_error as above
 template <class Model>
 void add_teacher_log_probs(Model& model, dataset& data, const teacher_log_prob_options& options) {
@@ -290,7 +285,7 @@ void add_teacher_log_probs(Model& model, dataset& data, const teacher_log_prob_o
            },
            [&](const detail::token_run& run, std::span<const double> values) {
              for (std::size_t i = 0; i < run.tokens * k; ++i) {
-               const bool is_there = i < run.inputs * k;  // nothing follows a sample's last token
+               const bool is_there = i < run.inputs * k;  // a sample's last token has no next token
                tokens.push_back(is_there ? static_cast<token>(values[2 * i]) : static_cast<token>(i % k));
                log_probs.push_back(is_there ? static_cast<float>(values[2 * i + 1]) : std::numeric_limits<float>::quiet_NaN());
              }

@@ -1,4 +1,3 @@
-// Steps whose work is captured once and replayed.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +25,6 @@
 
 namespace xtrain::detail {
 
-/// The objective's steps queue the same work each time.
 template <class Objective>
 inline constexpr bool can_be_captured = has_hook<Objective, hook::can_be_captured>;
 
@@ -44,15 +42,15 @@ void require_captures(Model& model) {
                         "capture_steps: the objective must be one whose steps can be captured, as next_token; it is ", recipe::objective::name);
 }
 
-/// The work of steps, one for each layout of batches, and for each of the two halves of the staging memory.
+/// Captured work per layout of batches and per staging slot (two).
 template <class Device>
 class captured_steps {
  public:
   using stream = typename Device::stream;
 
-  /// Stages the batches of a step, and captures its work if there is none for their layout.
+  /// Stages a step's batches; captures its work if their layout is new.
   ///   slot            of this step: 0 or 1
-  ///   queue(batches, number)   queues the work of the whole step; number: of its random numbers. Called for each capture
+  ///   queue(batches, number)   queues the whole step for a capture; number: for random numbers
   ///   throws  config_error when two steps would queue different work; nothing has run then
   template <class Queue>
   void prepare(stream& on, const batch_memory<Device>& memory, batch_staging<Device>& staging, std::size_t slot, std::span<const batch_view> batches,
@@ -81,7 +79,7 @@ class captured_steps {
       }
       return on.end_capture();
     };
-    // what depends on the step or its tokens, and is not in device memory, differs in a step that is like this one but for these
+    // capture twice; any difference was not in device memory
     const graph other = capture(with_fewer_targets(batches), number + 1);
     one fresh{layout_, capture(batches, number)};
     const std::string difference = fresh.work.difference(other);
@@ -91,8 +89,8 @@ class captured_steps {
     known.push_back(std::move(fresh));
     now_ = static_cast<std::ptrdiff_t>(known.size()) - 1;
   }
-  /// Prepares the kernels of a step that is not captured, as those of one that is: devices that time how to run them choose the same.
-  ///   queue()  queues the work of the step; it is called for a dry run
+  /// Chooses kernels for an uncaptured step as for a captured one: devices that time kernels choose the same.
+  ///   queue()  queues the step; called in a dry run
   template <class Queue>
   void prepare_uncaptured(stream& on, batch_staging<Device>& staging, Queue&& queue) requires clause::device_prepares_kernels<Device> {
     const std::size_t position = staging.position();
@@ -100,7 +98,6 @@ class captured_steps {
     staging.return_to(position);
     kernels_.prepare(on);
   }
-  /// Queues the work that was prepared.
   void replay(stream& on, std::size_t slot) { on.replay(known_[slot][static_cast<std::size_t>(now_)].work); }
 
  private:
@@ -111,7 +108,6 @@ class captured_steps {
     graph work;
   };
 
-  /// A dry run of work(), which queues on the stream.
   template <class Work>
   void find_kernels(stream& on, Work&& work) {
     auto dry = Device::context::for_dry_run(on.device().properties());
@@ -126,7 +122,7 @@ class captured_steps {
     }
     std::swap(on, beside);
   }
-  /// All of a batch that the host knows when it queues kernels.
+  /// All that the host knows when it queues kernels.
   void add(const device_batch<Device>& batch) {
     const std::array<std::size_t, 5> sizes{batch.b, batch.t, batch.first_sequence, batch.whole_t, std::size_t{batch.is_packed}};
     layout_.insert(layout_.end(), sizes.begin(), sizes.end());
@@ -139,7 +135,7 @@ class captured_steps {
       add_view(*view);
     add_view(batch.weights_n);
   }
-  /// The first target of each batch is ignored.
+  /// Ignores the first target of each batch.
   [[nodiscard]] std::span<const batch_view> with_fewer_targets(std::span<const batch_view> batches) {
     targets_.assign(batches.size(), {});
     views_.assign(batches.begin(), batches.end());
@@ -188,8 +184,7 @@ struct captured_steps_of<Device> {
 
 namespace xtrain {
 
-/// Whether a trainer of such a model may be given capture_steps: nothing in these settings refuses it. False for encoders: their batches may have labels of
-/// sequences, with which steps are refused.
+/// Whether these settings allow a trainer with capture_steps. False for encoders: their batches may have sequence labels, which captured steps refuse.
 template <class Model, class Config>
 [[nodiscard]] bool can_capture_steps([[maybe_unused]] const typename Model::config_type& sizes, [[maybe_unused]] const typename Model::options& options,
                                      [[maybe_unused]] const Config& c) {
@@ -198,7 +193,7 @@ template <class Model, class Config>
                 detail::can_be_captured<typename recipe::objective>) {
     if constexpr (clause::strategy_config_has_ranks<typename recipe::parallel::config>)
       if (options.parallel.ranks != nullptr && options.parallel.ranks->size() != 1) return false;
-    if (detail::num_experts_of(sizes) != 0 && !std::same_as<typename recipe::adapter, no_adapter>) return false;  // the host may wait for them
+    if (detail::num_experts_of(sizes) != 0 && !std::same_as<typename recipe::adapter, no_adapter>) return false;  // the host may wait for experts' counts
     if constexpr (has_hook<typename recipe::adapter, hook::fake_quant_after_n_steps>)
       if (options.adapter.fake_quant_after_n_steps != 0) return false;
     return c.neftune_noise_alpha == 0.0 && !c.keep_gradients && c.average_loss == loss_average::step && c.average_balance != balance_average::micro_batches;
@@ -207,7 +202,7 @@ template <class Model, class Config>
   }
 }
 
-/// The same for a model that exists: its device may know only when it is opened that it cannot capture work.
+/// For an existing model: its device may learn only when opened that it cannot capture work.
 template <class Model, class Config>
 [[nodiscard]] bool can_capture_steps(Model& model, const Config& c) {
   if constexpr (requires { model.context().why_no_captures(); })
@@ -215,8 +210,8 @@ template <class Model, class Config>
   return can_capture_steps<Model>(model.config(), model.settings(), c);
 }
 
-/// Whether steps of this data have few layouts. Steps of single samples are as long as their longest sample: capturing each length, and preparing its kernels,
-/// takes longer than launching them.
+/// Whether steps of this data have few layouts. Steps of separate samples are as long as their longest sample: capturing each length takes longer than
+/// launching its kernels.
 template <class Data>
 [[nodiscard]] bool has_few_layouts([[maybe_unused]] const Data& data) {
   if constexpr (std::derived_from<Data, dataset>) return data.layout() != sequence_layout::separate;

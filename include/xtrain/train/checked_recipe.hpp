@@ -1,4 +1,4 @@
-// Checks, when a trainer is compiled, that the policies of its recipe fit each other. What does not fit is said in words.
+// Checks at compile time that the policies of a recipe fit each other.
 #pragma once
 
 #include <xtrain/device/offload.hpp>
@@ -11,7 +11,6 @@
 
 namespace xtrain::detail {
 
-/// The recipe of a model that is to be trained.
 template <class Model>
 struct checked_recipe {
   using recipe = typename Model::recipe;
@@ -45,11 +44,10 @@ struct checked_recipe {
   static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see device/README.md");
 };
 
-/// The settings of a run with this model.
 template <class Model>
 using run_config_of = training_config<typename Model::recipe::optimizer, typename Model::recipe::objective>;
 
-/// A pipeline strategy runs a step's micro-batches in an order of its own.
+/// A pipeline strategy orders a step's micro-batches itself.
 template <class Model>
 inline constexpr bool strategy_runs = clause::strategy_runs_steps<typename Model::recipe::parallel, Model>;
 

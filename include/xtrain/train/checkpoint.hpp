@@ -1,5 +1,5 @@
-// Checkpoints of a training run: the model as a Hugging Face (or PEFT) folder, with the optimizer state. A checkpoint
-// gets its final name only when all of it is on disk.
+// Checkpoints of a training run: the model as a Hugging Face (or PEFT) folder, with optimizer state. A checkpoint gets its final name only when it is
+// completely on disk.
 #pragma once
 
 #include <algorithm>
@@ -41,21 +41,19 @@ namespace xtrain {
 /// Settings of a checkpoint_folder.
 struct checkpoint_options {
   std::size_t save_steps = 0;        ///< steps between checkpoints; 0: only when the run is stopped
-  std::size_t save_total_limit = 0;  ///< the newest checkpoints that are not removed; 0: all
-  std::string tokenizer_from{};      ///< folder or file whose tokenizer files are copied into the checkpoint
-  std::string base_model{};          ///< name or path of the model that this one, or an adapter, is trained from
-  std::string data{};                ///< what it is trained on, dataset::identity(): a resumed run says if it has changed; empty: not recorded
-  /// Training continues once a checkpoint is in the system's file cache, without waiting for the disk: the checkpoint gets its final name
-  /// when all of it is on disk.
+  std::size_t save_total_limit = 0;  ///< number of checkpoints that are kept, newest first; 0: all
+  std::string tokenizer_from{};      ///< folder or file whose tokenizer files are copied
+  std::string base_model{};          ///< name or path of the model that training starts from
+  std::string data{};                ///< dataset::identity(); a resumed run reports a change; empty: not recorded
+  /// Training continues once a checkpoint is in the page cache; the checkpoint gets its final name when it is on disk.
   bool asynchronous = false;
-  /// With several ranks, the first rank writes everything, and the others send it their shards. Otherwise every rank writes its own,
-  /// if all share a file system.
+  /// With several ranks, the first rank writes everything. Otherwise every rank writes its shard if all share a file system.
   bool one_writer = false;
-  /// Called by the first rank with the folder of a checkpoint before it gets its final name: writes what else belongs to the model, such as a chat template.
+  /// Called by the first rank before a checkpoint gets its final name: writes more files into it, such as a chat template.
   std::function<void(const std::string& folder)> write_more{};
 };
 
-/// Saves checkpoints of a trainer during training, and resumes from them. Attach it to the trainer: fit() refuses one with save_steps that is not attached.
+/// Saves checkpoints during training, and resumes from them. fit() refuses an unattached folder with save_steps.
 template <class Trainer>
 class checkpoint_folder final : public observer {
  public:
@@ -65,7 +63,7 @@ class checkpoint_folder final : public observer {
   ///        model's vocabulary lacks
   checkpoint_folder(Trainer& trainer, std::string folder, checkpoint_options options = {})
       : trainer_(&trainer), trainer_life_(trainer), folder_(std::move(folder)), options_(std::move(options)) {
-    detail::require_tokenizer_fits(folder_, options_.tokenizer_from, trainer.model().config().vocab_size);  // not when it is too late to choose another
+    detail::require_tokenizer_fits(folder_, options_.tokenizer_from, trainer.model().config().vocab_size);  // before training, not at the first save
     if (writes()) {
       make_folder(folder_);
       lock_ = folder_lock(folder_, "another run writes checkpoints there");
@@ -93,8 +91,8 @@ class checkpoint_folder final : public observer {
     finish();
   }
 
-  /// Waits for a checkpoint that is being written to disk, then tells observers.
-  ///   throws  file_error when it could not be made durable: then it does not appear
+  /// Waits for a checkpoint that is being written, then tells observers.
+  ///   throws  file_error when it is not durable; it does not appear
   void finish() {
     if (!behind_.valid()) return;
     trainer_life_.require_there("checkpoint_folder", "its trainer");
@@ -102,10 +100,9 @@ class checkpoint_folder final : public observer {
     trainer_->tell(written_);
   }
 
-  /// Writes "checkpoint-<step>" and removes checkpoints beyond `save_total_limit`. If saving is asynchronous, it first waits for the previous
-  /// checkpoint, and finish() waits for this one.
-  ///   throws  file_error, non_finite_error when a weight is not finite: earlier checkpoints remain. If one rank cannot write its
-  ///           part, all ranks throw
+  /// Writes "checkpoint-<step>" and removes checkpoints beyond `save_total_limit`. Asynchronous: waits for the previous checkpoint; finish() waits for
+  /// this one.
+  ///   throws  file_error, non_finite_error when a weight is not finite: earlier checkpoints remain. If one rank fails, all throw
   std::string save() {
     trainer_life_.require_there("checkpoint_folder", "its trainer");
     trainer_->require_no_queued_steps("checkpoint_folder: save()");
@@ -117,11 +114,11 @@ class checkpoint_folder final : public observer {
     const auto began = std::chrono::steady_clock::now();
     if (writes()) remove(part);
     try {
-      deferred_sync later;  // the folder has no final name yet, so the order in which its files become durable does not matter
+      deferred_sync later;  // the order of syncs is free until the folder is renamed
       write_model(part);
       const detail::saving_ranks ranks(trainer_->model(), options_.one_writer);
       const std::size_t writers = write_optimizer(*trainer_, part + "/optimizer.safetensors", ranks.together());
-      everyone().barrier();  // all files that are checksummed are now written
+      everyone().barrier();  // all checksummed files are written
       publish(later.take(), part, whole, state_now());
       ranks.wait_for_all();
       written_ = {step, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), writers};
@@ -135,10 +132,9 @@ class checkpoint_folder final : public observer {
     return whole;
   }
 
-  /// Resumes from the newest checkpoint, if there is one. Call it before fit().
+  /// Resumes from the newest checkpoint. Call it before fit().
   ///   returns whether there was one
-  ///   throws  file_error, config_error when the checkpoint is damaged (wrong checksums included) or is of another run; the
-  ///           others are not changed
+  ///   throws  file_error, config_error when the checkpoint is damaged (checksums) or from a different run
   bool resume() {
     trainer_life_.require_there("checkpoint_folder", "its trainer");
     finish();
@@ -147,7 +143,6 @@ class checkpoint_folder final : public observer {
     resume_from(found.back().second);
     return true;
   }
-  /// Resumes from the given checkpoint.
   void resume_from(const std::string& checkpoint) {
     trainer_life_.require_there("checkpoint_folder", "its trainer");
     finish();
@@ -168,7 +163,7 @@ class checkpoint_folder final : public observer {
     saved_ = progress.step;
     changes_ = detail::changed_settings(state, now);
   }
-  /// Settings that differ from those of the checkpoint, as sentences: "learning_rate is 0.01, it was 0.001".
+  /// Settings that differ from the checkpoint's: "learning_rate is 0.01, it was 0.001".
   [[nodiscard]] const std::vector<std::string>& changes() const { return changes_; }
 
  private:
@@ -184,14 +179,12 @@ class checkpoint_folder final : public observer {
   }
 
   [[nodiscard]] auto& everyone() const { return trainer_->model().parallel().everyone(); }
-  /// The first rank creates the folder's files and renames it.
   [[nodiscard]] bool writes() const { return everyone().rank() == 0; }
   static void remove(const std::string& path) {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
   }
 
-  /// What trainer_state.json says of the run as it is now.
   [[nodiscard]] checkpoint_state state_now() const {
     const auto& c = trainer_->settings();
     checkpoint_state state{.progress = trainer_->progress(),
@@ -209,7 +202,7 @@ class checkpoint_folder final : public observer {
     detail::record_settings<model_type::precision::scales_loss>(all, c);
     const auto& model = trainer_->model();
     detail::record_model(state.model, model);
-    if constexpr (requires { model.settings().adapter.weight_bits; })  // other bits are another model beside the prefix
+    if constexpr (requires { model.settings().adapter.weight_bits; })  // different bits are a different model next to the prefix
       if (const std::size_t bits = model.settings().adapter.weight_bits; bits > 0) state.model.set("weight_bits", bits);
     if constexpr (requires { model.settings().adapter; }) detail::record_adapter(all, model.settings().adapter);
     if constexpr (model_type::recipe::adapter::freezes_weights) {
@@ -218,14 +211,13 @@ class checkpoint_folder final : public observer {
     return state;
   }
 
-  /// Adds the files' checksums to the state of the run, makes the checkpoint durable and renames it to its final name, now or in the background:
-  /// after every rank's part is on disk.
+  /// Adds checksums, makes the checkpoint durable and renames it, now or in the background.
   void publish(unsynced_files files, const std::string& part, const std::string& whole, checkpoint_state state) {
-    // the trainer and its model may be gone before it ends
+    // the trainer and its model may be destroyed before this ends
     auto work = [this, ranks = all_ranks(everyone()), files = std::move(files), part, whole, state = std::move(state)]() mutable {
       try {
         ranks.run(whole, [&](bool first) {
-          if (first) detail::write_checkpoint_state(part, state);  // reads all of it once
+          if (first) detail::write_checkpoint_state(part, state);  // reads every file once
           files.sync();
         });
         ranks.run(whole, [&](bool first) {
@@ -240,7 +232,7 @@ class checkpoint_folder final : public observer {
     if (options_.asynchronous) behind_ = std::async(std::launch::async, std::move(work));
     else work();
   }
-  /// The ranks of the model, without the model. They have a channel of their own, so that they may run concurrently with training.
+  /// The ranks of the model, without the model, on a separate channel: they may run concurrently with training.
   class all_ranks {
     using group = std::remove_cvref_t<decltype(std::declval<Trainer&>().model().parallel().everyone())>;
     static constexpr bool has_network = requires(group& all) { all.network(); };
@@ -250,7 +242,6 @@ class checkpoint_folder final : public observer {
       if constexpr (has_network) network_ = all.network();
     }
     [[nodiscard]] bool is_first() const { return is_first_; }
-    /// Every rank runs work(is_first), and if it fails on one, all throw.
     template <class Work>
     void run(const std::string& path, Work&& work) const {
       if constexpr (has_network) {
@@ -272,7 +263,7 @@ class checkpoint_folder final : public observer {
     const auto found = checkpoints_in(folder_);
     std::error_code ignored;
     for (std::size_t i = 0; i + options_.save_total_limit < found.size(); ++i) {
-      // rename first, so that a partly removed checkpoint is never mistaken for a complete one
+      // rename first: a partly removed checkpoint must not look complete
       const std::string hidden = concat(folder_, "/.removed-", found[i].first, ".", ::getpid(), ".part");
       std::filesystem::rename(found[i].second, hidden, ignored);
       std::filesystem::remove_all(hidden, ignored);
@@ -293,10 +284,10 @@ class checkpoint_folder final : public observer {
   std::string folder_;
   checkpoint_options options_;
   std::optional<std::size_t> saved_;
-  std::string base_weights_;  // the fingerprint of the frozen weights that the run began with, of the rank that writes
+  std::string base_weights_;  // fingerprint of the initial frozen weights, on the rank that writes
   checkpoint_written written_{};
   std::vector<std::string> changes_;
-  std::future<void> behind_;  // a checkpoint being written to disk
+  std::future<void> behind_;
 };
 
 }  // namespace xtrain

@@ -74,7 +74,7 @@ XTRAIN_INLINE void remove_unfinished_files(const std::string& folder) {
   }
 }
 
-/// Checksums of every tensor file, by name. The files are still in the page cache.
+/// The files are still in the page cache.
 [[nodiscard]] inline json checksums(const std::string& folder) {
   json all = json::object();
   for (const std::string& name : names_in(folder))
@@ -120,7 +120,7 @@ XTRAIN_INLINE json_settings read_checkpoint_state(const std::string& path) {
     state.erase("checksum");
     const std::string found = checksum_text(state.dump());
     require<file_error>(expected == found, path, ": must be what was saved; its checksum is ", found, ", it has ", expected.dump());
-  } else {  // states without any are from before there were checksums
+  } else {  // older states have no checksum
     require<file_error>(!state.is_object() || !state.contains("checksums"), path, ": must be what was saved; it has no 'checksum' of its own");
   }
   return {std::move(state), path};
@@ -149,13 +149,13 @@ XTRAIN_INLINE training_progress resumed_progress(const json_settings& s, const c
     require<config_error>(then == now, path, ": a resumed run must have the same ", key, "; it was ", then, ", now ", now,
                           " is given");
   };
-  // the global batch must be the same; the number of data-parallel ranks may differ
+  // the number of data-parallel ranks may differ
   const std::size_t rows = s.size({"micro_batch_size"}) * s.size({"gradient_accumulation_steps"}) * s.size_or(1, {"ranks"});
   require<config_error>(rows == c.micro_batch_size * c.gradient_accumulation_steps * c.ranks, path,
                         ": a resumed run must have the same global batch size (micro_batch_size x gradient_accumulation_steps x ranks): it had ", rows,
                         ", now ", c.micro_batch_size, " x ", c.gradient_accumulation_steps, " x ", c.ranks, " are given");
   same("seq_length", c.seq_length);
-  // steps and sequences are counted from each other
+  // the ramp-up converts steps to sequences
   const auto saved_rampup = s.object().find("rampup_batch_size");
   const json rampup = saved_rampup == s.object().end() ? json::array() : *saved_rampup, given = rampup_of(c);
   require<config_error>(rampup == given, path, ": a resumed run must have the same rampup_batch_size (start, increment, samples); it was ", rampup.dump(),
@@ -187,14 +187,14 @@ XTRAIN_INLINE training_progress resumed_progress(const json_settings& s, const c
   for (const auto& [key, now] : {std::pair<const char*, std::string_view>{"precision", c.precision}, {"optimizer", c.optimizer}})
     require<config_error>(s.text_or("", {key}) == now, path, ": a resumed run must have the same ", key, "; it was '",
                           s.text_or("", {key}), "', now it is '", now, "'");
-  const std::string objective = s.text_or("next_token", {"objective"});  // checkpoints written before there were others
+  const std::string objective = s.text_or("next_token", {"objective"});  // older states have no objective
   require<config_error>(objective == c.objective, path, ": a resumed run must have the same objective; it was '", objective, "', now it is '", c.objective,
                         "'");
   require_same_model(s, c.model);
   return p;
 }
 
-/// Of a config.json: what may differ between two parts of a run, because it changes neither a tensor nor what is computed from the weights without dropout.
+/// Settings in config.json that may differ between parts of a run: they change neither tensors nor results without dropout.
 [[nodiscard]] inline bool may_change(std::string_view setting) {
   constexpr std::array<std::string_view, 12> names{"max_position_embeddings", "original_max_position_embeddings", "n_positions",       "n_ctx",
                                                    "seq_length",              "model_max_length",                 "max_sequence_length",
@@ -209,7 +209,7 @@ struct changed_setting {
   std::string name;
   json before, now;
 };
-/// Settings of a model that differ from those of a checkpoint; null where there is none. Of checkpoints of earlier versions: nothing.
+/// null where a side lacks the setting. Empty for older states.
 [[nodiscard]] inline std::vector<changed_setting> changes_of_model(const json_settings& saved, const json_settings& now) {
   std::vector<changed_setting> all;
   const auto at = saved.object().find("model");
@@ -237,7 +237,7 @@ XTRAIN_INLINE std::string base_weights_fingerprint(const std::string& base_model
   std::vector<std::string> files;
   if (is_directory(base_model)) {
     const std::vector<std::string> names = try_names_in(base_model).value_or(std::vector<std::string>{});
-    // those that weight_folder reads: a folder may have other files, and the same weights in two formats
+    // what weight_folder reads: a folder may have other files, and the weights in two formats
     constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kinds{
         {{"model", ".safetensors"}, {"pytorch_model", ".bin"}, {"", ".safetensors"}, {"", ".bin"}, {"", ".pth"}, {"", ".pt"}}};
     for (const auto& [beginning, ending] : kinds)
@@ -255,7 +255,7 @@ XTRAIN_INLINE std::string base_weights_fingerprint(const std::string& base_model
       for (const std::uint64_t sum : sampled_checksums(mapped.text())) all += concat(" ", sum);
       all += "\n";
     }
-  } catch (const file_error&) {  // the name of a model may be that of anything here
+  } catch (const file_error&) {  // a model's name may match an unrelated file
     return {};
   }
   return all.empty() ? std::string() : checksum_text(all);
@@ -271,7 +271,7 @@ XTRAIN_INLINE void require_same_base(const json_settings& saved, const checkpoin
 XTRAIN_INLINE std::vector<std::string> changed_settings(const json_settings& saved, const json_settings& now) {
   std::vector<std::string> all;
   const json_settings then = saved.inner({"settings"});
-  // checkpoints of earlier versions have no checksum of a sample_source's files
+  // older states have no checksum of a sample_source's files
   const auto lacks_checksum = [](const json& before, const json& after) {
     if (!before.is_string() || !after.is_string()) return false;
     const auto& text = after.get_ref<const std::string&>();

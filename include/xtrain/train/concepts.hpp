@@ -1,4 +1,3 @@
-// What a trainer exposes to other folders.
 #pragma once
 
 #include <concepts>
@@ -18,23 +17,23 @@
 namespace xtrain {
 
 template <class Model>
-class trainer;  // trainer.hpp; forward declaration for code that only names it
+class trainer;  // trainer.hpp
 
-/// Something beside the trained model that takes memory: a reference model, a teacher, a value model with its trainer, a generator.
+/// A further consumer of memory: a reference model, a teacher, a value model with its trainer, a generator.
 struct planned_beside {
   std::string name{};
   planned_memory memory{};
 };
 
-/// What a run needs: the result of a dry run of one step. `bytes` and `of` are of the trained model and its trainer; totals include what is beside them.
-/// `host`: batches of two steps, scratch memory of collectives, a parameter collected to be saved.
+/// What a run needs, from a dry run of one step. `bytes` and `of` cover the trained model and its trainer; totals include `beside`.
+/// `host`: batches of two steps, scratch memory of collectives, a parameter gathered for saving.
 struct dry_run : planned_memory {
   std::vector<planned_beside> beside{};
   pass_sizes passes{};
   std::size_t parameters = 0, trained = 0;
   std::size_t num_tokens = 0;  ///< tokens of a full step
   dry_record record{};         ///< of one step
-  dry_record update{};         ///< of it, the kernels of the optimizer's part: they run once, for any number of micro-batches
+  dry_record update{};         ///< of the optimizer's part: runs once, for any number of micro-batches
   step_traffic sent{};         ///< by this rank in one step
 
   [[nodiscard]] std::size_t total() const {
@@ -57,7 +56,7 @@ struct dry_run : planned_memory {
     for (const planned_beside& one : beside) all += one.memory.host + (one.memory.is_on_host ? one.memory.total_in_files() : 0);
     return all;
   }
-  /// Plans one more thing beside the trained model, or another one of that name in its place.
+  /// Adds a consumer, or replaces one of this name.
   void set_beside(std::string_view name, const planned_memory& memory) {
     for (planned_beside& one : beside)
       if (one.name == name) {
@@ -67,8 +66,8 @@ struct dry_run : planned_memory {
     beside.push_back({std::string(name), memory});
   }
 
-  /// The result for more micro-batches, extrapolated: `more` times the difference to `without`, which has one micro-batch less, or as many less as
-  /// a pipeline has stages.
+  /// Extrapolates to more micro-batches: adds `more` times the difference to `without`, which has one micro-batch less, or as many less as a pipeline has
+  /// stages.
   [[nodiscard]] dry_run with_more_micro_batches(const dry_run& without, std::size_t more) const {
     dry_run all = *this;
     const auto times = static_cast<double>(more);
@@ -92,8 +91,8 @@ struct dry_run : planned_memory {
   }
 };
 
-/// What the host keeps must fit the host's memory; where the device's memory is the host's, together with what the device keeps.
-///   used    bytes of the device's that are in use already
+/// Checks host memory; where the device uses host memory, together with the device's needs.
+///   used    bytes of device memory in use already
 ///   throws  memory_error
 template <class Device>
 void require_host_fit(const dry_run& plan, std::size_t used = 0, std::size_t available = detail::host_memory_available()) {
@@ -108,7 +107,7 @@ void require_host_fit(const dry_run& plan, std::size_t used = 0, std::size_t ava
 
 namespace clause {
 
-/// A model beside the trained one: reference_model, teacher_model, reward_scorer.
+/// A second model: reference_model, teacher_model, reward_scorer.
 template <class T>
 concept second_model_has_dry_run = requires(const typename T::model_type::config_type& sizes, const typename T::model_type::options& options,
                                             const typename T::config& settings, const typename T::device::properties& properties) {
@@ -123,10 +122,10 @@ concept trainer_has_dry_run = requires(const typename T::model_type::config_type
 
 }  // namespace clause
 
-/// A trainer that tells what its dry run found.
+/// A trainer with a dry run.
 template <class T>
 concept trainer_with_dry_run = clause::trainer_has_dry_run<T>;
-/// A second model that tells what its dry run found.
+/// A second model with a dry run.
 template <class T>
 concept second_model_with_dry_run = clause::second_model_has_dry_run<T>;
 

@@ -1,4 +1,3 @@
-// The settings of a training run.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +12,15 @@
 
 namespace xtrain {
 
-/// What the loss of a step is the mean of: of all its targets, or of the means of its micro-batches, those of all data-parallel ranks.
+/// What a step's loss averages: all targets of the step, or the means of the micro-batches of all data-parallel ranks.
 enum class loss_average : std::uint8_t { step, micro_batch };
 
-/// How the load-balancing loss of a mixture of experts counts where the loss is averaged by step. `targets`: the term of a micro-batch counts by its targets,
-/// so that the sum is a mean, whatever the accumulation. `micro_batches`: the term of each micro-batch of each data-parallel rank is added whole, so that the
-/// sum grows with their number: transformers' Trainer from 4.46 on. `none`: there is no such term: that Trainer with label smoothing.
+/// Weight of the load-balancing loss of a mixture of experts, when the loss is averaged by step. `targets`: a micro-batch's term counts by its targets, so the
+/// sum is a mean for any accumulation. `micro_batches`: the terms of all micro-batches of all data-parallel ranks are added, so the sum grows with their
+/// number, as in transformers' Trainer from 4.46 on. `none`: no term, as in that Trainer with label smoothing.
 enum class balance_average : std::uint8_t { targets, micro_batches, none };
 
-/// What weight decay applies to: matrices, so that norms and biases do not decay; or all parameters, as in torch.optim over model.parameters().
+/// What weight decay applies to: matrices (not norms and biases), or all parameters, as in torch.optim over model.parameters().
 enum class decayed_parameters : std::uint8_t { matrices, all };
 
 template <>
@@ -42,77 +41,75 @@ struct kind_names<decayed_parameters> {
 template <class Optimizer, class Objective = next_token>
 struct training_config {
   std::size_t epochs = 1;                                   ///< passes over the data
-  std::size_t max_steps = 0;                                ///< optimizer steps; 0: as many as the epochs need
-  std::size_t max_steps_per_epoch = 0;  ///< every epoch ends after so many steps, and the next begins with an order of its own; 0: it is not cut
-  std::size_t micro_batch_size = 8;                         ///< in sequences
+  std::size_t max_steps = 0;                                ///< optimizer steps; 0: from epochs
+  std::size_t max_steps_per_epoch = 0;  ///< ends an epoch early; the next epoch has a new order; 0: no limit
+  std::size_t micro_batch_size = 8;                         ///< sequences
   std::size_t gradient_accumulation_steps = 1;              ///< micro-batches per step
-  /// The global batch grows to micro_batch_size x gradient_accumulation_steps x data-parallel ranks, as with Megatron-LM's --rampup-batch-size: steps
-  /// have fewer micro-batches at first. For the objective next_token, and data whose samples are those of a whole run (gpt_dataset).
+  /// Ramp-up as Megatron-LM's --rampup-batch-size: early steps have fewer micro-batches. For the objective next_token, and data with samples for the
+  /// whole run (gpt_dataset).
   batch_size_rampup rampup_batch_size = {};
-  std::size_t seq_length = 0;                               ///< maximum sequence length in tokens; 0: the model's
-  double learning_rate = 1e-3;                              ///< at the peak
-  double warmup_ratio = 0.0;                                ///< as a fraction of the decay steps, which are all steps by default
+  std::size_t seq_length = 0;                               ///< maximum length in tokens; 0: the model's
+  double learning_rate = 1e-3;                              ///< peak
+  double warmup_ratio = 0.0;                                ///< fraction of the decay steps
   std::size_t warmup_steps = 0;                             ///< takes precedence over the ratio
   lr_schedule_kind lr_schedule = lr_schedule_kind::cosine;  ///< after the warm-up
   double min_lr_ratio = 0.0;                                ///< minimum learning rate, as a fraction of the peak
   double min_lr = 0.0;                                      ///< minimum learning rate; takes precedence over the ratio if positive
-  /// How steps are counted: lr_schedule_settings::from_zero. false: the first step of a warm-up is at peak / warmup, and the last step of the run is at
-  /// the minimum. true: as in transformers, torchtune and Megatron, the first step of a warm-up is at lr_warmup_init, and the step after the last
-  /// one would be at the minimum.
+  /// lr_schedule_settings::from_zero. false: the first warm-up step has peak / warmup, the last step of the run the minimum. true, as in transformers,
+  /// torchtune and Megatron: the first warm-up step has lr_warmup_init, the step after the last one the minimum.
   bool lr_from_zero = false;
-  /// The schedule counts sequences, of all ranks, as Megatron-LM's (samples): warmup_steps, lr_decay_steps and lr_timescale are numbers of sequences.
+  /// The schedule counts sequences of all ranks, as Megatron-LM (samples): warmup_steps, lr_decay_steps and lr_timescale are in sequences.
   bool lr_counts_sequences = false;
-  /// Steps that are skipped do not count for the schedule, as in Megatron-LM, DeepSpeed and transformers: the next step has the same learning rate.
+  /// Skipped steps do not advance the schedule, as in Megatron-LM, DeepSpeed and transformers.
   bool lr_counts_updates = false;
   double lr_warmup_init = 0.0;     ///< learning rate where the warm-up begins
-  std::size_t lr_decay_epochs = 0;  ///< lr_decay_steps in whole epochs, of a run without max_steps; 0: it is not
-  bool lr_as_deepspeed = false;    ///< steps are counted as DeepSpeed's schedulers count them: lr_schedule_settings::as_deepspeed
-  bool lr_log_warmup = false;      ///< a warm-up by the logarithm of the step, DeepSpeed's warmup_type log
-  bool lr_continues = false;       ///< a cosine goes on after lr_decay_steps, as in transformers: it rises again
-  bool round_warmup = true;        ///< warmup_ratio is rounded up to whole steps, as in transformers; false: it is not, as in Megatron
-  std::size_t lr_decay_steps = 0;  ///< steps until the end of the decay, warm-up included; later steps have the minimum; 0: all steps
-  double lr_num_cycles = 0.0;      ///< of cosine and cosine_with_restarts; 0: half a wave, or one cycle
-  double lr_power = 1.0;           ///< of polynomial
-  lr_shape lr_warmup_shape = lr_shape::linear, lr_decay_shape = lr_shape::cosine;  ///< of warmup_stable_decay
-  std::size_t lr_final_steps = 0;  ///< of warmup_stable_decay: steps of the decay
-  double lr_stable_steps = -1.0;   ///< of warmup_stable_decay: steps at the peak; negative: all that warm-up and decay leave
-  double lr_timescale = 0.0;       ///< of inverse_sqrt and inverse_square_root: see lr_schedule_settings; 0: as there
+  std::size_t lr_decay_epochs = 0;  ///< decay length in epochs, without max_steps; 0: use lr_decay_steps
+  bool lr_as_deepspeed = false;    ///< lr_schedule_settings::as_deepspeed
+  bool lr_log_warmup = false;      ///< logarithmic warm-up, DeepSpeed's warmup_type log
+  bool lr_continues = false;       ///< a cosine rises again after lr_decay_steps, as in transformers
+  bool round_warmup = true;        ///< warmup_ratio is rounded up to steps, as in transformers; false: Megatron
+  std::size_t lr_decay_steps = 0;  ///< end of the decay, warm-up included; later steps have the minimum; 0: all steps
+  double lr_num_cycles = 0.0;      ///< cosine and cosine_with_restarts; 0: half a wave, or one cycle
+  double lr_power = 1.0;           ///< polynomial
+  lr_shape lr_warmup_shape = lr_shape::linear, lr_decay_shape = lr_shape::cosine;  ///< warmup_stable_decay
+  std::size_t lr_final_steps = 0;  ///< warmup_stable_decay: steps of the decay
+  double lr_stable_steps = -1.0;   ///< warmup_stable_decay: steps at the peak; negative: all remaining
+  double lr_timescale = 0.0;       ///< inverse_sqrt and inverse_square_root: see lr_schedule_settings
   typename Optimizer::config optimizer = {};                ///< betas, weight decay, …
   typename Objective::config objective = {};                ///< label smoothing, beta, …
-  decayed_parameters weight_decay_of = decayed_parameters::matrices;  ///< what the optimizer's weight decay applies to
-  /// step: the sum over all targets of a step, divided once by their number. micro_batch: the mean over the targets of each micro-batch of each
-  /// data-parallel rank, then the mean over all of these (one without targets counts as 0), as in Megatron, and in transformers' Trainer before
-  /// 4.46. Reported losses too; evaluations are means over all targets. micro_batch is for the objectives next_token, distillation, ppo
-  /// and ppo_value.
+  decayed_parameters weight_decay_of = decayed_parameters::matrices;  ///< parameters with weight decay
+  /// step: sum over all targets of a step / their number. micro_batch: mean over the targets of each micro-batch of each data-parallel rank, then the mean of
+  /// these (0 without targets), as in Megatron, and in transformers' Trainer before 4.46; for the objectives next_token, distillation, ppo and ppo_value.
+  /// Applies to reported losses; evaluations are means over all targets.
   loss_average average_loss = loss_average::step;
-  balance_average average_balance = balance_average::targets;  ///< of the load-balancing loss of experts, if the model has one
-  double max_grad_norm = 1.0;                               ///< gradients are clipped to this norm; 0: no clipping
-  /// Gradients are not cleared: a step begins with the sum of the gradients of all steps before it, clipped to max_grad_norm, and adds its own; its update is
-  /// not clipped. This is what a PyTorch program computes that calls clip_grad_norm_ before backward() and never calls zero_grad(). For `single` and
-  /// `data_parallel`. A checkpoint does not hold gradients: a resumed run begins without.
+  balance_average average_balance = balance_average::targets;
+  double max_grad_norm = 1.0;                               ///< clipping threshold; 0: no clipping
+  /// Gradients are not cleared: a step starts from the sum of all earlier gradients, clipped to max_grad_norm, and adds to it; its update is not clipped. Same
+  /// result as a PyTorch program that calls clip_grad_norm_ before backward() and never zero_grad(). For `single` and `data_parallel`. Checkpoints
+  /// do not hold gradients: a resumed run starts from zero.
   bool keep_gradients = false;
-  /// LoRA+: the learning rate of LoRA's B, and of vectors that are trained besides, as a multiple of that of A [Hayou et al. 2024]; 0: the same rate.
-  /// With it the learning rate of an adapted embedding is `loraplus_lr_embedding` at the peak of the schedule. Names and groups are PEFT's.
+  /// LoRA+: learning rate of LoRA's B and of trained vectors, as a multiple of A's [Hayou et al. 2024]; 0: the same rate. An adapted embedding then has
+  /// `loraplus_lr_embedding` at the peak. Names and groups are PEFT's.
   double loraplus_lr_ratio = 0.0;
   double loraplus_lr_embedding = 1e-6;
-  /// NEFTune: while training, uniform noise of magnitude alpha / sqrt(L · hidden_size) is added to the embeddings of each sequence, L its tokens
-  /// without padding [Jain et al. 2023, algorithm 1]; 0: none. Not for packed sequences and not for encoders.
+  /// NEFTune: training adds uniform noise of magnitude alpha / sqrt(L · hidden_size) to the embeddings of each sequence, L its tokens without padding
+  /// [Jain et al. 2023, algorithm 1]; 0: off. Not for packed sequences and not for encoders.
   double neftune_noise_alpha = 0.0;
   dynamic_loss_scale::config loss_scale = {};               ///< for precisions with loss scaling
   std::size_t eval_steps = 0;                               ///< steps between evaluations; 0: only at the end
-  std::size_t measure_ranks_every = 0;                      ///< steps between measurements of all ranks' step times; 0: never. The same on all ranks
-  /// Loss and norm of a step are reported after the next step has been queued, so that the device never waits for the host. On a device that
-  /// computes before it returns, as the cpu, this only delays the report.
+  std::size_t measure_ranks_every = 0;                      ///< steps between measurements of ranks' step times; 0: never. Same on all ranks
+  /// Loss and norm of a step are reported after the next step is queued, so that the device never waits for the host. On a synchronous device, such as the
+  /// cpu, this only delays the report.
   bool late_metrics = false;
-  /// The work of a step is captured once for each layout of the batches, and replayed (CUDA graphs): a step then costs the host one launch. Needs a
-  /// device that captures work; one rank and the objective next_token are what can be captured.
+  /// Captures a step's work once per layout of batches, and replays it (CUDA graphs): the host launches once per step. Needs a device that captures
+  /// work, one rank and the objective next_token.
   bool capture_steps = false;
-  std::size_t max_bad_steps = 8;                            ///< consecutive steps with a loss or gradients that are not finite before the run fails
-  bool shuffle = true;                                      ///< shuffle sequences in every epoch
-  bool drop_last = false;                                   ///< leave out the last step of an epoch where its sequences are fewer than a step's
+  std::size_t max_bad_steps = 8;                            ///< consecutive non-finite steps before the run fails
+  bool shuffle = true;                                      ///< in every epoch
+  bool drop_last = false;                                   ///< leave out the incomplete last step of an epoch
   std::uint64_t seed = 42;                                  ///< of shuffling, dropout, stochastic rounding
 
-  /// Checkpoints have the settings that decide results. Those of sizes and the seed are in them elsewhere, and must be the same.
+  /// Checkpoints record settings that decide results. Sizes and seed are recorded elsewhere, and must not change.
   template <class Self, class Visit>
   static constexpr void members(Self& c, Visit&& visit) {
     visit({.name = "epochs", .help = "passes over the data"}, c.epochs);

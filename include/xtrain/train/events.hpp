@@ -16,63 +16,62 @@ namespace xtrain {
 
 /// A run begins.
 struct run_began {
-  std::size_t first_step = 0;  ///< 0, or the step that a resumed run continues from
-  std::size_t max_steps = 0;   ///< of the whole run
+  std::size_t first_step = 0;  ///< 0, or where a resumed run continues
+  std::size_t max_steps = 0;
   std::size_t steps_per_epoch = 0;
   std::size_t parameters = 0;  ///< of the model
-  std::size_t trained = 0;     ///< number of trainable parameters
-  std::size_t sequences_per_step = 0;  ///< of all ranks; with a ramp-up, after it
+  std::size_t trained = 0;     ///< trainable parameters
+  std::size_t sequences_per_step = 0;  ///< of all ranks, after a ramp-up
   std::size_t seq_length = 0;
-  double operations_per_step = 0;  ///< FLOPs of a full step, as planned
+  double operations_per_step = 0;  ///< planned FLOPs of a full step
   memory_count memory{};
   batch_size_rampup rampup{};
-  global_batch_sizes batch_sizes{};  ///< sequences of every step, if there is a ramp-up
-  unused_samples unused{};           ///< samples of the data that nothing is learned from
+  global_batch_sizes batch_sizes{};  ///< sequences per step, with a ramp-up
+  unused_samples unused{};
 
-  /// Sequences of all steps before step `step`, which is counted from 0.
+  /// Sequences of all steps before `step`, counted from 0.
   [[nodiscard]] std::size_t sequences_before(std::size_t step) const { return rampup ? batch_sizes.before(step) : step * sequences_per_step; }
 };
 
 /// An optimizer step is done.
 struct step_done {
   std::size_t step = 0;   ///< counted from 1
-  std::size_t steps = 0;  ///< of the whole run
-  double epoch = 0;       ///< passes over the data so far
-  double loss = 0;        ///< mean over the step's targets, natural logarithm; NaN, as in PyTorch, if it has none
+  std::size_t steps = 0;
+  double epoch = 0;       ///< passes over the data
+  double loss = 0;        ///< mean over the step's targets, natural logarithm; NaN without targets, as in PyTorch
   double learning_rate = 0;
   double gradient_norm = 0;  ///< before clipping
-  std::size_t tokens = 0;    ///< in this step, without padding
-  std::size_t targets = 0;   ///< losses of which `loss` is the mean: targets, or pairs; with weights per token, their sum, rounded
-  double seconds = 0;     ///< duration of this step
-  double operations = 0;  ///< FLOPs of this step
+  std::size_t tokens = 0;    ///< without padding
+  std::size_t targets = 0;   ///< number of losses in the mean: targets, or pairs; with token weights their rounded sum
+  double seconds = 0;
+  double operations = 0;  ///< FLOPs
   double loss_scale = 1;
-  std::array<double, 4> statistics{};  ///< of the objective beside the loss; mean over its losses; NaN if there are none
+  std::array<double, 4> statistics{};  ///< of the objective; mean over its losses; NaN without losses
   std::span<const std::string_view> statistic_names{};
   std::size_t peak_memory = 0;  ///< of the device, in bytes
 
   [[nodiscard]] double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
-/// Step times of one rank, averaged since the last measurement. The first rank gets one event per rank, in rank order; other ranks get
-/// none.
+/// Mean step times of one rank since the last measurement, for the first rank only: one event per rank, in rank order.
 struct rank_measured {
-  std::size_t step = 0;  ///< counted from 1
+  std::size_t step = 0;
   std::size_t rank = 0, ranks = 1;
   double seconds = 0;  ///< per step, data loading and communication included
-  double waiting = 0;  ///< of these, waiting for messages from other ranks
-  double tokens = 0;   ///< per step, of this rank's sequences, without padding
-  std::size_t peak_memory = 0;  ///< of its device, in bytes
+  double waiting = 0;  ///< of these, waiting for messages
+  double tokens = 0;   ///< per step, of this rank, without padding
+  std::size_t peak_memory = 0;
 };
 
-/// A step was skipped, because loss or gradients were not finite.
+/// A step was skipped: loss or gradients were not finite.
 struct step_skipped {
-  std::size_t step = 0;   ///< counted from 1
-  std::string reason{};   ///< which tensor, in which block
+  std::size_t step = 0;
+  std::string reason{};   ///< tensor and block
   bool overflow = false;  ///< expected occasionally with loss scaling
   std::size_t in_a_row = 0;
 };
 
-/// An evaluation of the held-out data is done.
+/// An evaluation of held-out data is done.
 struct evaluation_done {
   std::size_t step = 0;
   double loss = 0;
@@ -84,21 +83,21 @@ struct evaluation_done {
 /// A checkpoint is on disk and has its final name.
 struct checkpoint_written {
   std::size_t step = 0;
-  double seconds = 0;       ///< how long training waited
-  std::size_t writers = 1;  ///< ranks that wrote the arrays: all of them, or only the first
+  double seconds = 0;       ///< time that training waited
+  std::size_t writers = 1;  ///< ranks that wrote arrays: all, or the first
 };
 
 /// A run has ended, or was stopped.
 struct run_ended {
   std::size_t step = 0;  ///< steps done
   std::size_t steps = 0;
-  bool stopped = false;  ///< stopped on request before the end
+  bool stopped = false;  ///< on request, before the end
   double seconds = 0;
-  std::size_t skipped = 0;  ///< steps that were skipped
+  std::size_t skipped = 0;
   memory_count memory{};
 };
 
-/// Receives a run's events. Override the ones you need. An observer that is destroyed is no longer attached.
+/// Receives a run's events; override what you need. A destroyed observer is detached.
 class observer {
  public:
   virtual ~observer() = default;
@@ -109,10 +108,10 @@ class observer {
   virtual void on(const evaluation_done&) {}
   virtual void on(const checkpoint_written&) {}
   virtual void on(const run_ended&) {}
-  /// Whether this observer reads weights when step `step` is done. With late metrics, the next step may otherwise have been queued before the
-  /// event of this one, and weights may be those after it.
+  /// Whether this observer reads weights after step `step`. With late metrics, the next step may otherwise be queued before this event, and the
+  /// weights may be its result.
   [[nodiscard]] virtual bool reads_weights_after(std::size_t) const { return false; }
-  /// For those who refer to it: whether it is still here.
+  /// For references to this object.
   [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
 
  private:

@@ -9,8 +9,8 @@
 namespace xtrain::detail {
 
 enum class remains : std::uint8_t {
-  nothing,      // weights are those of whole steps
-  half_a_step,  // some weights have changed, others have not
+  nothing,      // weights are of complete steps
+  half_a_step,  // some weights have changed
   ranks_apart   // other ranks may be elsewhere in the step
 };
 
@@ -25,14 +25,13 @@ class failed_step {
     require<error>(left_ != remains::half_a_step, "training: weights must be those of whole steps; the last failed while the optimizer changed "
                    "them. Load the last checkpoint");
   }
-  /// A checkpoint has been loaded.
   void restore() {
     require_ranks_together();
     left_ = remains::nothing;
   }
 
-  /// Runs work that all ranks do together. If it throws on one of several ranks, the others' state is unknown; with a single rank, state is
-  /// reset by forget(), except for `remaining`.
+  /// Runs collective work. If it throws with several ranks, the other ranks' state is unknown; with one rank, forget() resets all state except
+  /// `remaining`.
   template <class Work, class Forget>
   decltype(auto) together(std::size_t ranks, remains remaining, Work&& work, Forget&& forget) {
     try {

@@ -1,4 +1,4 @@
-// Forward passes of a model that is not trained beside one that is: a reference model, a teacher.
+// Forward passes of a frozen model next to a trained one: a reference model, a teacher.
 #pragma once
 
 #include <algorithm>
@@ -27,67 +27,64 @@
 
 namespace xtrain {
 
-/// The batches of the trainer beside.
+/// Batch sizes of the trainer.
 struct forward_only_config {
   std::size_t micro_batch_size = 8;             ///< sequences
   std::size_t gradient_accumulation_steps = 1;  ///< micro-batches of a step
   std::size_t seq_length = 0;                   ///< in tokens; 0: the model's
-  double temperature = 1.0;                     ///< of a reference model: log-probabilities are those of logits divided by it
+  double temperature = 1.0;                     ///< reference model: divides logits
 
-  static constexpr bool capture_steps = false;  // of a training_config
+  static constexpr bool capture_steps = false;  // of training_config
 };
 
-/// Runs batches forward, with an objective in place of the loss. Memory is measured by a dry run and allocated once.
+/// Forward passes with an objective in place of the loss. A dry run measures memory; it is allocated once.
 template <class Model>
 class forward_only {
  public:
   using computation = model_computation<Model>;
   using config = forward_only_config;
 
-  ///   rounds  with an adapter that rounds weights (qat) it does so, as logits and generation; false: the model computes with its weights as they are
-  ///   who     has the passes, for messages: a text that stays
+  ///   rounds  adapters that round weights (qat) do so; false: unrounded weights
+  ///   who     for messages; must outlive this
   ///   throws  config_error for a sequence length that the model does not have, memory_error
   forward_only(Model& model, const config& settings, bool rounds = true, std::string_view who = "forward_only")
       : model_(&model), model_life_(model), who_(who), settings_(completed(model.config(), settings)), rounds_(rounds),
         needs_(needs_beside(model, settings_, rounds)),
         memory_(model, settings_, needs_.passes) {}
 
-  /// What this takes, and its model.
+  /// Memory of the passes and the model.
   struct needs {
     pass_sizes passes{};
     planned_memory memory{};
-    std::size_t num_tokens = 0;  // the most of a batch on this rank
+    std::size_t num_tokens = 0;  // maximum per batch on this rank
     config settings{};           // completed
   };
   [[nodiscard]] const needs& needed() const { return needs_; }
-  /// The same of a model that is not there yet. Allocates nothing.
+  /// For a model that does not exist yet. Allocates nothing.
   [[nodiscard]] static needs run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
                                      const typename Model::device::properties& properties, bool rounds = true) {
     auto like = make_dry_model<Model>(sizes, options, properties);
     return measured(like, completed(like.config(), settings), rounds);
   }
 
-  /// throws  config_error when it was moved, assigned to or destroyed
+  /// throws  config_error when the model was moved, assigned to or destroyed
   [[nodiscard]] Model& model() const {
     model_life_.require_model(who_);
     return *model_;
   }
   [[nodiscard]] const config& settings() const { return settings_; }
-  /// For those who refer to it: whether it is still here.
   [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
-  /// The most tokens of a batch on this rank.
   [[nodiscard]] std::size_t num_tokens() const { return memory_.local_tokens_of(model()); }
 
-  /// This model's workspace, for work on another stream of the device: that stream must wait for what run() has queued, and the model's stream
-  /// for that work.
+  /// The model's workspace for work on another stream of the device: that stream and the model's stream must wait for each other.
   [[nodiscard]] execution<typename Model::device> execution_on(typename Model::device::stream& stream) {
     auto own = memory_.passes.execution_on();
     return {stream, own.workspace, own.properties};
   }
 
-  /// Queued on the model's stream; the objective is called where the model has its head.
+  /// Queued on the model's stream; the objective replaces the head's loss.
   ///   micro_batch   index of the batch in the step
-  ///   throws        shape_error when the batch is larger than announced, or a step has more; data_error; config_error when the model is no longer there
+  ///   throws        shape_error for too large a batch or too many; data_error; config_error when the model no longer exists
   void run(const batch_view& batch, std::size_t micro_batch, pass_objective<computation>& instead) {
     model_life_.require_model(who_);
     require<shape_error>(micro_batch < settings_.gradient_accumulation_steps,
@@ -99,7 +96,7 @@ class forward_only {
     run(memory_, instead, batch, rounds_);
   }
   /// Runs a batch with an objective that writes its cross-entropy, and waits for it.
-  ///   returns   log p(target) of every token of the batch, which this rank must have, or the last stage of its pipeline
+  ///   returns   log p(target) of every token; this rank, or the last stage of its pipeline, must have all tokens
   [[nodiscard]] std::vector<float> log_probs_of(const batch_view& batch, pass_objective<computation>& cross_entropy) {
     model_life_.require_model(who_);
     fill_zero(model_->stream(), memory_.losses_of(batch.b * batch.t).span());  // in a pipeline only the last stage writes them
@@ -123,7 +120,7 @@ class forward_only {
                           c.seq_length, ", ", c.micro_batch_size, " and ", c.gradient_accumulation_steps);
     require<config_error>(c.temperature > 0.0 && std::isfinite(c.temperature), "a model beside the trained one: temperature must be positive; given ",
                           c.temperature);
-    const double bound = detail::logit_bound_of(sizes);  // on all stages of a pipeline, not just on the one with the head
+    const double bound = detail::logit_bound_of(sizes);  // checked on all stages of a pipeline
     require<config_error>(c.temperature == 1.0 || bound == 0.0,
                           "a model beside the trained one: temperature: must be 1 where logits are bounded (final_logit_softcapping ", bound, "); given ",
                           c.temperature);
@@ -139,7 +136,7 @@ class forward_only {
     const auto losses = [&](std::size_t n) { return memory.losses_of(n); };
     memory.runner.evaluate(memory.passes.execution_on(), batch, prepare, losses, [](std::size_t) {}, &memory.staging);
   }
-  /// The memory of a pass, by a dry run of one that computes what is asked of such models: the cross-entropy, and logits in chunks.
+  /// Dry run of the largest pass: cross-entropy, and logits in chunks.
   template <class Any>
   struct everything final : pass_objective<model_computation<Any>> {
     using any_computation = model_computation<Any>;

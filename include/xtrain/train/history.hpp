@@ -1,4 +1,3 @@
-// Losses, learning rates and gradient norms of a run, stored in memory.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@ class history final : public observer {
  public:
   using observer::on;
   void on(const run_began& run) override {
-    const std::size_t steps = run.max_steps > run.first_step ? run.max_steps - run.first_step : 0;  // none: the run was resumed behind its end
+    const std::size_t steps = run.max_steps > run.first_step ? run.max_steps - run.first_step : 0;  // 0: resumed after its end
     for (std::vector<double>* values : {&losses_, &rates_, &norms_}) values->reserve(values->size() + steps);
   }
   void on(const step_done& done) override {

@@ -1,4 +1,4 @@
-// Ctrl-C as a request to stop: the trainer finishes its step, saves, and returns. Only for programs that ask for it.
+// Ctrl-C as a request to stop: the trainer finishes its step, saves, and returns. Opt-in.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 namespace xtrain {
 
-/// While an object exists, SIGINT, SIGTERM and SIGHUP request a stop; a second SIGINT or SIGTERM has its default effect. A SIGHUP that was ignored before,
-/// as by nohup, still is.
+/// While an object exists, SIGINT, SIGTERM and SIGHUP request a stop; a second SIGINT or SIGTERM has its default effect. An ignored SIGHUP (nohup) stays
+/// ignored.
 class stop_on_interrupt {
  public:
   stop_on_interrupt() {
@@ -19,7 +19,7 @@ class stop_on_interrupt {
     previous_terminate_ = std::signal(SIGTERM, &handle);
     previous_hangup_ = std::signal(SIGHUP, SIG_IGN);
     if (previous_hangup_ != SIG_IGN) std::signal(SIGHUP, &handle);
-    // a signal handler may do almost nothing: a thread turns the flag into a stop request
+    // a signal handler may do almost nothing: a thread reads the flag
     watcher_ = std::jthread([this](std::stop_token done) {
       while (!done.stop_requested() && asked_.load() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       if (asked_.load() != 0) source_.request_stop();
@@ -39,7 +39,7 @@ class stop_on_interrupt {
 
  private:
   static void handle(int signal) {
-    if (signal == SIGHUP) {  // a terminal that is closed may send several: from the system, and from its shell
+    if (signal == SIGHUP) {  // a closed terminal may send several
       int none = 0;
       asked_.compare_exchange_strong(none, signal);
       return;

@@ -1,4 +1,4 @@
-// The log of a run: one JSON object per event and line, for scripts to read.
+// The log of a run: one JSON object per event and line.
 #pragma once
 
 #include <array>
@@ -16,18 +16,17 @@
 
 namespace xtrain {
 
-/// Appends to a file: a resumed run continues the same log, on a new line if the last one was cut off. Values that are not finite are written as null.
+/// Appends to a file: a resumed run continues the log, on a new line if the last one was cut off. Non-finite values are null.
 class json_lines_record final : public observer {
  public:
   /// `device_peak` in FLOP/s (see measure_peak); 0: no MFU is recorded.
-  ///   report  given what is wrong when a line cannot be written, e.g. because the disk is full, once: the run goes on, and so does the record as soon as
-  ///           it can. None: it is a file_error, which ends the run
+  ///   report  gets the first write error, such as a full disk: the run continues, and so does the record when it can. Empty: file_error ends the run
   ///   throws  file_error when the file cannot be opened for writing
   explicit json_lines_record(const std::string& path, double device_peak = 0, std::function<void(const std::string&)> report = {});
 
-  /// What is trained, and how: recorded when the run begins, as the members of an event 'settings'.
-  ///   object  a JSON object, not empty, in one line: see recorded_run()
-  ///   throws  config_error when it is no such text
+  /// Recorded when the run begins, as an event 'settings'.
+  ///   object  a non-empty JSON object in one line: see recorded_run()
+  ///   throws  config_error for any other text
   void describe(std::string object);
 
   using observer::on;
@@ -40,7 +39,6 @@ class json_lines_record final : public observer {
   XTRAIN_HEADER_INLINE void on(const run_ended& ended) override;
 
  private:
-  // A line is built in preallocated memory: a step allocates nothing.
   void begin(const char* event);
   void put(const char* key, std::size_t value) { write(", \"%s\": %zu", key, value); }
   void put(const char* key, double value);

@@ -23,11 +23,11 @@ namespace xtrain {
 XTRAIN_INLINE json_lines_record::json_lines_record(const std::string& path, double device_peak, std::function<void(const std::string&)> report)
     : path_(path), peak_(device_peak), report_(std::move(report)), file_(std::fopen(path.c_str(), "ae")) {
   require<file_error>(file_ != nullptr, path, ": must be writable");
-  std::setvbuf(file_.get(), nullptr, _IONBF, 0);  // a line is written at once, or is known not to be
-  if (path.starts_with("/dev/") || path.starts_with("/proc/")) return;  // a stream, which may be a file with anything in it
+  std::setvbuf(file_.get(), nullptr, _IONBF, 0);  // unbuffered: a write error appears at once
+  if (path.starts_with("/dev/") || path.starts_with("/proc/")) return;  // a stream, or arbitrary content
   const std::unique_ptr<std::FILE, closer> before(std::fopen(path.c_str(), "re"));
   if (before == nullptr || std::fseek(before.get(), -1, SEEK_END) != 0) return;  // a new file, or a device
-  // a run that was killed may have left half a line: the next object must not continue it
+  // a killed run may have left half a line: begin a new one
   const bool ends_within_a_line = std::fgetc(before.get()) != '\n';
   constexpr std::string_view beginning = "{\"event\"";
   std::array<char, beginning.size()> first{};
@@ -137,7 +137,7 @@ XTRAIN_INLINE void json_lines_record::put(const char* key, double value) {
 XTRAIN_INLINE void json_lines_record::put(const char* key, std::string_view text) {
   write(", \"%s\": \"", key);
   for (const char c : text) {
-    if (line_.size() - length_ < 256) break;  // the line must be ended
+    if (line_.size() - length_ < 256) break;  // room to end the line
     if (c == '"' || c == '\\') write("\\%c", c);
     else if (static_cast<unsigned char>(c) < 0x20) write("\\u%04x", static_cast<unsigned>(static_cast<unsigned char>(c)));
     else write("%c", c);
@@ -145,7 +145,6 @@ XTRAIN_INLINE void json_lines_record::put(const char* key, std::string_view text
   write("\"");
 }
 
-/// Bytes of every role that has any.
 XTRAIN_INLINE void json_lines_record::put(const char* key, const std::array<std::size_t, memory_roles>& bytes) {
   write(", \"%s\": {", key);
   const char* between = "";
@@ -172,7 +171,7 @@ XTRAIN_INLINE void json_lines_record::append(std::string_view line) {
   constexpr const char* problem = ": the record must be written; the disk may be full";
   require<file_error>(report_ != nullptr, path_, problem);
   std::clearerr(file_.get());
-  is_cut_ = true;  // perhaps a part of the line was written
+  is_cut_ = true;  // part of the line may be written
   if (!std::exchange(has_reported_, true)) report_(concat(path_, problem));
 }
 

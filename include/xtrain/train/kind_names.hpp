@@ -1,4 +1,4 @@
-// Names of the kinds of objectives, optimizers and schedules, as checkpoints record them and command lines take them.
+// Names of objectives, optimizers and schedules in checkpoints and on command lines.
 #pragma once
 
 #include <xtrain/core/kind_names.hpp>

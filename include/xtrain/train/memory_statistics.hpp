@@ -1,4 +1,3 @@
-// Memory by role, at the start and the end of a run.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +22,10 @@ namespace xtrain {
   return concat(text, "  peak       ", bytes_text(count.total_peak), "\n");
 }
 
-/// An observer: the memory that a run took, by role.
+/// An observer that reports a run's memory by role.
 class memory_statistics final : public observer {
  public:
-  /// `device`: its name in the report, e.g. "CPU".
+  /// `device`: name in the report, e.g. "CPU".
   explicit memory_statistics(std::string device, std::FILE* to = stderr) : device_(std::move(device)), to_(to) {}
 
   using observer::on;

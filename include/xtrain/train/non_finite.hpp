@@ -1,4 +1,3 @@
-// Finds the values that are not finite in a model's weights and gradients, and names their tensor.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +15,7 @@
 
 namespace xtrain::detail {
 
-/// Checks values on the host: slow, only used after an error.
+/// On the host: slow, only used after an error.
 template <class Device, class T, class Memory>
 [[nodiscard]] std::size_t count_not_finite(pinned_pipe<Device>& pipe, typename Device::stream& stream, device_span<T, Memory> values) {
   std::size_t count = 0;
@@ -27,7 +26,7 @@ template <class Device, class T, class Memory>
   return count;
 }
 
-/// Which tensor of a step is not finite: weights are checked first, since they affect everything else.
+/// Weights are checked first: they affect everything else.
 template <class Device, class Store>
 [[nodiscard]] std::string name_not_finite(pinned_pipe<Device>& pipe, typename Device::stream& stream, const Store& all, double loss, double gradient_norm) {
   const auto told = [](std::size_t count, const char* what, const auto& entry) {

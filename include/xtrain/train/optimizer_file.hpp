@@ -1,4 +1,4 @@
-// The optimizer state in a file: every array split by parameter name, so that runs with other layouts and numbers of ranks can read it.
+// Optimizer state in a file: every array split by parameter name, so that other layouts and numbers of ranks can read it.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ namespace xtrain {
 
 namespace detail {
 
-/// Calls visit(name in the file, array, entry, part) for every optimizer array and every trainable parameter of which it has something;
-/// `part` is a state_part, or nullptr for an array with one element per weight that this rank steps.
+/// Calls visit(name in the file, array, entry, part) for every optimizer array and every trainable parameter in it; `part`: a state_part, or nullptr for an
+/// array with one element per weight that this rank steps.
 template <class Trainer, class Visit>
 void for_each_optimizer_array(Trainer& trainer, Visit&& visit) {
   trainer.visit_optimizer([&](std::string_view array, auto span, const auto&... part_of) {
@@ -41,7 +41,7 @@ void for_each_optimizer_array(Trainer& trainer, Visit&& visit) {
   });
 }
 
-/// Gathers an optimizer array on the first rank: one element per weight of the parameter, which begins at `at` or where the parameter does.
+/// Gathers an optimizer array on the first rank: one element per weight, from index `at`, or the parameter's index.
 ///   throws  config_error when the strategy cannot gather arrays that leave parameters out
 template <class Model, class Span, class Entry, class Value>
 void collect_optimizer_array(Model& model, Span span, const Entry& entry, std::optional<std::size_t> at, std::span<Value> whole) {
@@ -53,7 +53,7 @@ void collect_optimizer_array(Model& model, Span span, const Entry& entry, std::o
     fail<config_error>("checkpoint: the parallel strategy shards optimizer state of '", entry.spec.name,
                        "', so its collect() must take an index in the array; see parallel/README.md");
 }
-/// The same of an array of any shape, of which this rank has elements first … first + own.size() - 1.
+/// For an array of any shape; this rank has elements first … first + own.size() - 1.
 ///   throws  config_error when the strategy cannot gather them
 template <class Model, class Span, class Entry, class Value>
 void collect_optimizer_state(Model& model, std::size_t first, Span own, const Entry& entry, std::span<Value> whole) {
@@ -67,7 +67,6 @@ void collect_optimizer_state(Model& model, std::size_t first, Span own, const En
   }
 }
 
-/// One parameter's part of one optimizer array, to be written.
 template <class Model, class Span, class Entry>
 [[nodiscard]] tensor_to_write optimizer_array_to_write(Model& model, std::string name, Span span, const Entry& entry,
                                                        std::optional<std::size_t> at = std::nullopt) {
@@ -103,7 +102,7 @@ template <class Model, class Span, class Entry>
   return optimizer_array_to_write(model, std::move(name), span, entry);
 }
 
-/// The same of an array whose shape is not the parameter's.
+/// For an array whose shape is not the parameter's.
 template <class Model, class Span, class Entry>
 [[nodiscard]] tensor_to_write optimizer_array_to_write(Model& model, std::string name, Span span, const Entry& entry, const state_part& part) {
   if (part.is == state_part::kind::weights) return optimizer_array_to_write(model, std::move(name), span, entry, std::optional(part.at));
@@ -136,8 +135,7 @@ template <class Model, class Span, class Entry>
   return tensor;
 }
 
-/// What this rank reads of one optimizer array: elements first … first + count - 1, of the parameter's shard if it is `like_weight`, into
-/// the array from index `at` on.
+/// What this rank reads of one optimizer array: elements first … first + count - 1, of the parameter's shard if `like_weight`, to index `at`.
 struct state_to_read {
   const std::vector<std::size_t>& shape;
   bool like_weight = true;
@@ -156,7 +154,7 @@ template <class Store, class Entry>
 }  // namespace detail
 
 /// Writes a trainer's optimizer state. All ranks call it; if `together` is null, only the first writes.
-///   returns how many ranks wrote
+///   returns number of ranks that wrote
 ///   throws  file_error
 template <class Trainer>
 std::size_t write_optimizer(Trainer& trainer, const std::string& path, file_writers* together) {

@@ -1,4 +1,3 @@
-// A progress line in a terminal; writes nothing if the output is not a terminal.
 #pragma once
 
 #include <chrono>

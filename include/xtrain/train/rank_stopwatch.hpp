@@ -1,4 +1,4 @@
-// Measures a rank's step times until the first rank collects them.
+// Measures a rank's step times until the first rank gathers them.
 #pragma once
 
 #include <algorithm>
@@ -14,21 +14,20 @@ namespace xtrain::detail {
 
 class rank_stopwatch {
  public:
-  /// What ranks send to the first one: seconds and waiting time of a step, its tokens, peak memory so far.
+  /// Seconds and waiting time of a step, its tokens, peak memory so far.
   using figures = std::array<double, 4>;
 
   void begin() {
     began_ = clock::now();
     waited_ = time_waited();
   }
-  /// The end of a step; observers' time is not included.
+  /// Ends a step; observers' time is not included.
   void end(std::size_t tokens) {
     seconds_ += clock::now() - began_;
     waiting_ += time_waited() - waited_;
     tokens_ += tokens;
     ++steps_;
   }
-  /// Means over the steps since the last call.
   [[nodiscard]] figures take(std::size_t peak_memory) {
     const auto steps = static_cast<double>(std::max<std::size_t>(steps_, 1));
     const figures taken{seconds_.count() / steps, waiting_.count() / steps, static_cast<double>(tokens_) / steps, static_cast<double>(peak_memory)};

@@ -1,4 +1,4 @@
-// A recipe names a policy for every axis. Write a struct that inherits `defaults` and override what differs.
+// A recipe names a policy for every axis: a struct that inherits `defaults` and overrides what differs.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a trainer trains, and how, as a record of metrics and a page about the run show it. Component 'io'.
+// What a trainer trains, for records of metrics and pages about a run. Component 'io'.
 #pragma once
 
 #include <algorithm>
@@ -33,11 +33,11 @@ namespace detail {
 
 /// A JSON object in one line, for json_lines_record::describe():
 ///   recipe    the policy of every axis
-///   model     the family and its sizes, with the names of a config.json
-///   settings  those of the run, of its optimizer and of its objective; of loss scaling only where the precision has it
+///   model     the family and its sizes, with the names of config.json
+///   settings  of the run, the optimizer, the objective, and loss scaling where the precision has it
 ///   ranks     number of ranks
-///   plan      bytes of this rank's device memory by role, as planned; with those of a second model that the trainer has been given
-/// Called by one rank or by all; nothing is sent.
+///   plan      planned bytes of this rank's device memory by role, with a second model's
+/// One rank or all may call it; nothing is sent.
 template <class Trainer>
 [[nodiscard]] std::string recorded_run(const Trainer& trainer) {
   using model_type = typename Trainer::model_type;

@@ -1,4 +1,4 @@
-// The settings of a run as checkpoints and records of metrics have them: a resumed run says which of them have changed. Component 'io'.
+// The settings of a run in checkpoints and records of metrics. Component 'io'.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace xtrain::detail {
 
-/// The family of a model and its settings, under the names that a config.json has; nothing of models that have no such file.
+/// The family of a model and its settings, as in config.json; nothing for models without that file.
 template <class Model>
 void record_model(json_settings& all, const Model& model) {
   if constexpr (clause::model_has_family_info<Model>) {
@@ -25,18 +25,18 @@ void record_model(json_settings& all, const Model& model) {
   }
 }
 
-/// Settings of an adapter that neither tensors nor the files of an adapter have.
+/// Adapter settings stored nowhere else.
 template <class Config>
 void record_adapter(json_settings& all, const Config& c) {
   Config copy = c;
   write_settings(all, list_settings(copy), "adapter");
 }
 
-/// A config that checkpoints record: with described members, or without members.
+/// Checkpoints record the config: it describes its members, or is empty.
 template <class Config>
 inline constexpr bool is_recorded = describes_settings<Config> || std::is_empty_v<Config>;
 
-/// The settings of a run, of its optimizer and of its objective.
+/// Settings of a run, its optimizer and its objective.
 ///   c            a training_config
 ///   scales_loss  the precision has loss scaling
 template <bool scales_loss, class Config>

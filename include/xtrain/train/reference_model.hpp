@@ -1,4 +1,3 @@
-// A second, frozen model as the reference of an objective.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +17,9 @@
 
 namespace xtrain {
 
-/// Computes log-probabilities of sequences with a model that is not trained, for trainer::use_reference. The model may be of another family,
-/// precision or adapter than the trained one; its vocabulary and its device must be the same. It computes with its weights as they are, also if its adapter
-/// is qat: what a run departs from is not rounded. On several ranks it has the same strategy as
-/// the trained model, on channels of its own: parallel = {.ranks = separate_channels(ranks)}.
+/// Log-probabilities of sequences for trainer::use_reference. Family, precision and adapter may differ from the trained model; vocabulary and device must be
+/// the same. Weights are not rounded, even with the adapter qat: the run starts from unrounded weights. On several ranks it has the trained model's
+/// strategy, on separate channels: parallel = {.ranks = separate_channels(ranks)}.
 template <class Model>
 class reference_model final : public log_prob_source<typename Model::device> {
  public:
@@ -34,10 +32,10 @@ class reference_model final : public log_prob_source<typename Model::device> {
   explicit reference_model(Model& model, config settings = {})
       : passes_(model, settings, false, "reference_model"), counts_(model.context(), passes_.settings().micro_batch_size * sizeof(double), memory_role::batch),
         collector_(settings.temperature), drain_(model.stream(), detail::watched(model)) {}
-  reference_model(const reference_model&) = delete;  // trainers know it by its address
+  reference_model(const reference_model&) = delete;  // trainers store its address
   reference_model& operator=(const reference_model&) = delete;
 
-  /// The memory of such a model, and of its passes. Allocates nothing.
+  /// Memory of the model and its passes. Allocates nothing.
   [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
                                               const typename device::properties& properties) {
     return with_counts(forward_only<Model>::run_dry(sizes, options, settings, properties, false));
@@ -48,14 +46,14 @@ class reference_model final : public log_prob_source<typename Model::device> {
   [[nodiscard]] std::size_t vocab_size() const override { return passes_.model().config().vocab_size; }
 
   void compute(typename device::stream& stream, const batch_view& batch, std::size_t micro_batch, vector_view<double, memory> logp_b) override {
-    // the model has a stream of its own: memory that both use is ready in either order
+    // two streams share this memory: each waits for the other
     auto& own = passes_.model().stream();
     own.wait(stream.record());
     collector_.write_to(logp_b, {counts_.template as<double>().subspan(0, batch.b), {batch.b}});
     passes_.run(batch, micro_batch, collector_);
     stream.wait(own.record());
   }
-  /// log p(target) of every token of a batch, 0 where there is no target, on the host; for rollouts.
+  /// log p(target) of every token of a batch, 0 without a target, on the host; for rollouts.
   ///   throws  config_error for context parallelism, where this rank does not have all tokens; shape_error, data_error
   template <class Batch>
   [[nodiscard]] std::vector<float> token_log_probs(const Batch& batch) {
@@ -76,7 +74,7 @@ class reference_model final : public log_prob_source<typename Model::device> {
   forward_only<Model> passes_;
   buffer<device> counts_;
   log_prob_collector<model_computation<Model>> collector_;
-  detail::stream_drain<typename device::stream> drain_;  // last: the host waits before memory that queued work uses is released
+  detail::stream_drain<typename device::stream> drain_;  // last: destroyed first, so the host waits before memory in use is released
 };
 
 }  // namespace xtrain

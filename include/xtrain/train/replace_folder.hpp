@@ -1,4 +1,4 @@
-// Atomic replacement of a folder: at every moment one complete folder can be found.
+// Atomic replacement of a folder: a complete folder exists at every moment.
 #pragma once
 
 #include <string>
@@ -9,7 +9,6 @@
 
 namespace xtrain::detail {
 
-/// Suffix of the old folder while it is replaced on file systems without atomic exchange.
 inline constexpr std::string_view replaced_folder = ".replaced";
 
 [[nodiscard]] int exchange_names(const char* one, const char* other);
@@ -19,7 +18,7 @@ inline constexpr std::string_view replaced_folder = ".replaced";
 ///   throws  file_error: then `whole` is unchanged
 void replace_folder(const std::string& part, const std::string& whole, int (*exchange)(const char*, const char*) = exchange_names);
 
-/// Recovers after a program was killed while it replaced a folder in `parent`: restores the old folder's name unless the new one has it.
+/// Recovery from a killed replacement in `parent`: restores the old folder's name unless the new one has it.
 void find_replaced_folders(const std::string& parent);
 
 }  // namespace xtrain::detail

@@ -1,4 +1,3 @@
-// A run that does not fit the memory is refused before anything is allocated.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +15,14 @@
 
 namespace xtrain::detail {
 
-/// Host memory holds the sequences of one step, and those of the next, which are prefetched.
+/// Sequences of one step, and of the next, which are prefetched.
 [[nodiscard]] inline double bytes_of_batches(std::size_t micro_batch_size, std::size_t gradient_accumulation_steps, std::size_t seq_length) {
   const double micro_batches = static_cast<double>(gradient_accumulation_steps),
                num_tokens = static_cast<double>(micro_batch_size) * static_cast<double>(seq_length);
   return 2.0 * micro_batches * (4.0 * static_cast<double>(sizeof(token)) * num_tokens + static_cast<double>(sizeof(host_batch) + sizeof(batch_view)));
 }
 
-/// These alone must fit, or nothing can be planned; require_room() adds everything else.
+/// Checked before a plan can be made; require_room() adds everything else.
 ///   throws  memory_error
 inline void require_host_room(std::size_t micro_batch_size, std::size_t gradient_accumulation_steps, std::size_t seq_length) {
   const double bytes = bytes_of_batches(micro_batch_size, gradient_accumulation_steps, seq_length);
@@ -36,7 +35,7 @@ inline void require_host_room(std::size_t micro_batch_size, std::size_t gradient
 }
 
 /// Checks that the whole run fits, device and host.
-///   on       the model's context, which has the weights already
+///   on       the model's context; weights are allocated already
 ///   throws   memory_error, with the sizes
 template <class Device>
 void require_room(const dry_run& plan, const typename Device::context& on) {
@@ -45,7 +44,7 @@ void require_room(const dry_run& plan, const typename Device::context& on) {
   const std::size_t there = plan.in_files.has(memory_role::weights) ? 0 : plan.of(memory_role::weights);
   const std::size_t more = plan.total() - there;
   if (used <= limit && more <= limit - used) {
-    // of an ulimit, what was left when the device was opened: part of it has been taken since
+    // with a ulimit: measured when the device was opened, before allocations
     const std::size_t here = clause::memory_is_host_addressable<typename Device::memory> ? limit : 0;
     return require_host_fit<Device>(plan, used > there ? used - there : 0, std::max(host_memory_available(), here));
   }

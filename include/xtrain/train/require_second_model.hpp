@@ -1,4 +1,4 @@
-// That a frozen model beside the trained one is another model, for the same tokens.
+// Checks that a frozen second model is not the trained one and has its vocabulary.
 #pragma once
 
 #include <concepts>
@@ -11,14 +11,14 @@
 
 namespace xtrain::detail {
 
-/// Where a model's ranks send.
+/// The channels of a model's ranks.
 template <class Model>
 [[nodiscard]] channel_origin channels_of(const Model& model) {
   if constexpr (requires { model.settings().parallel.ranks->size(); })
     if (const auto& ranks = model.settings().parallel.ranks; ranks != nullptr && ranks->size() > 1) return ranks->channels();
   return {};
 }
-/// Messages of models that share ranks must not be taken for each other's.
+/// Models that share ranks must not confuse messages.
 ///   throws   config_error
 template <class Model>
 void require_own_channels(std::string_view who, const channel_origin& channels, const Model& other, std::string_view what = "trained") {
@@ -27,8 +27,8 @@ void require_own_channels(std::string_view who, const channel_origin& channels, 
                         " model. See objective/README.md");
 }
 
-/// A model that is trained is no reference for itself: it moves along. Sources that have no parameters(), or no vocab_size(), are not asked.
-///   throws   config_error when `source` computes with the parameters of `trained`, shares its channels, or has another vocabulary
+/// A trained model cannot be its reference. Sources without parameters() or vocab_size() are not checked.
+///   throws   config_error when `source` uses the parameters of `trained`, shares its channels, or has another vocabulary
 template <class Source, class Model>
 void require_second_model(std::string_view who, const Source& source, const Model& trained) {
   if constexpr (requires { { source.parameters() } -> std::convertible_to<const void*>; })

@@ -1,4 +1,4 @@
-// Scores of sequences by a reward model that is not trained: for evaluation, for choosing among answers, and for reinforcement learning.
+// Scores of sequences by a frozen reward model.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 
 namespace xtrain {
 
-/// Scores with a model of a recipe whose objective is `reward`. On several ranks every rank calls it with as many sequences: ranks that share
-/// sequences (tensor- and pipeline-parallel ones) with the same, and all get their scores.
+/// Needs a model whose recipe has the objective `reward`. Every rank calls it with the same number of sequences: ranks that share sequences (tensor and
+/// pipeline parallelism) with the same ones; all get their scores.
 template <class Model>
 class reward_scorer {
  public:
@@ -40,15 +40,14 @@ class reward_scorer {
         scores_(model.context(), 2 * size() * sizeof(double), memory_role::batch),
         host_(model.context(), size() * (sizeof(double) + sizeof(token))), drain_(model.stream(), detail::watched(model)) {}
 
-  /// The memory of such a model, and of its passes. Allocates nothing.
   [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
                                               const typename device::properties& properties) {
     return with_scores(forward_only<Model>::run_dry(sizes, options, settings, properties));
   }
   [[nodiscard]] planned_memory plan() const { return with_scores(passes_.needed()); }
 
-  /// The score of each sequence, which is that of its last token: what a text ends with (an end-of-text token) must be in it.
-  ///   throws  data_error for an empty sequence or a token that is not in the vocabulary, shape_error for one longer than seq_length
+  /// The score at each sequence's last token: end-of-text tokens must be included.
+  ///   throws  data_error for an empty sequence or a token outside the vocabulary, shape_error for one longer than seq_length
   [[nodiscard]] std::vector<double> operator()(std::span<const std::vector<token>> sequences) {
     std::vector<double> all;
     for (std::size_t first = 0; first < sequences.size(); first += size()) {
@@ -94,7 +93,7 @@ class reward_scorer {
     for (std::size_t i = 0; i < b; ++i) {
       const std::size_t length = sequences[i].size(), at = i * batch.t;
       std::copy(sequences[i].begin(), sequences[i].end(), batch.tokens.begin() + static_cast<std::ptrdiff_t>(at));
-      for (std::size_t t = 0; t < batch.t; ++t) {  // padding is a sample of its own
+      for (std::size_t t = 0; t < batch.t; ++t) {  // padding is a separate sample
         batch.positions[at + t] = static_cast<token>(t < length ? t : t - length);
         batch.starts[at + t] = static_cast<token>(t < length ? 0 : length);
       }
@@ -121,10 +120,10 @@ class reward_scorer {
   buffer<device> last_, scores_;
   pinned_memory<device> host_;  // scores, then last_
   collector collector_{};
-  detail::stream_drain<typename device::stream> drain_;  // last: the host waits before memory that queued work uses is released
+  detail::stream_drain<typename device::stream> drain_;  // last: destroyed first, so the host waits before memory in use is released
 };
 
-/// The same once.
+/// For a single call.
 template <class Model>
 [[nodiscard]] std::vector<double> reward_scores(Model& model, std::span<const std::vector<token>> sequences, const forward_only_config& settings = {}) {
   reward_scorer<Model> scorer(model, settings);

@@ -1,4 +1,3 @@
-// The dry run of one training step: what a run will need, before anything of it is allocated.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +19,6 @@
 
 namespace xtrain::detail {
 
-/// One step on full sequences, of a model for dry runs.
-///   c   completed
 template <class Model, class Optimizer, class Objective>
 [[nodiscard]] dry_run run_dry_step(Model& model, const training_config<Optimizer, Objective>& c) {
   using recipe = typename Model::recipe;
@@ -38,7 +35,7 @@ template <class Model, class Optimizer, class Objective>
     batch.tokens = batch.targets = batch.positions = batch.starts = std::span(zeros).first(batch.token_count);
     batch.first_sequence = m * c.micro_batch_size;
   }
-  model.context().record() = {};  // constructing the model is not part of a step
+  model.context().record() = {};  // excludes the model's construction
   const step_traffic before = traffic_of(model.parallel());
   step.require_batches(batches);
   step.forward_backward(batches, 0);
@@ -56,7 +53,7 @@ template <class Model, class Optimizer, class Objective>
   found.in_files = recipe::offload::roles;
   found.host = static_cast<std::size_t>(bytes_of_batches(c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length)) + found.sent.total().scratch +
                step.staging_bytes();
-  if (model.parallel().everyone().size() > 1) {  // a whole parameter, and the part of one rank
+  if (model.parallel().everyone().size() > 1) {  // a whole parameter, and one rank's part
     std::size_t largest = 0;
     for (const auto& entry : model.parameters().entries()) largest = std::max(largest, entry.size());
     found.host += 2 * largest * sizeof(float);
@@ -68,12 +65,12 @@ template <class Model, class Optimizer, class Objective>
   return found;
 }
 
-/// The same for a model that is not there yet.
+/// For a model that does not exist yet.
 template <class Model>
 [[nodiscard]] dry_run run_dry(const typename Model::config_type& sizes, const typename Model::options& options,
                               const run_config_of<Model>& settings, const typename Model::device::properties& properties) {
   auto model = make_dry_model<Model>(sizes, options, properties);
-  // every micro-batch is like the one before, so the difference that the last one makes is extrapolated; in a pipeline, the last `depth` ones
+  // micro-batches are alike: extrapolate from the last one; in a pipeline, from the last `depth`
   const auto all = complete_config(model, settings);
   std::size_t few = 8, together = 1;
   if constexpr (strategy_runs<Model> && requires { model.parallel().depth(); options.parallel.micro_batch_sizes; }) {

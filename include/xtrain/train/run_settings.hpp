@@ -1,4 +1,3 @@
-// What the settings of a run mean for a model: they are completed and checked, and give the settings of its loaders and its lr schedule.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +23,11 @@
 
 namespace xtrain::detail {
 
-/// The number of ranks that shard a sequence: context-parallel times sequence-parallel ranks.
 template <class Strategy>
 [[nodiscard]] std::size_t ranks_sharding_sequences(Strategy& parallel) {
   return context_shard_of(parallel).ranks * sequence_parallel_ranks(parallel);
 }
-/// What sequence lengths must be divisible by: that number of ranks, and the number of chunks of a sequence.
+/// Divisor of sequence lengths: least common multiple of these ranks and the chunks of a sequence.
 template <class Strategy>
 [[nodiscard]] std::size_t seq_length_divisor(Strategy& parallel) {
   return std::lcm(ranks_sharding_sequences(parallel), context_shard_of(parallel).chunks());
@@ -72,7 +70,7 @@ template <class Optimizer, class Objective>
                                  .stable_steps = c.lr_stable_steps});
 }
 
-/// longest, sharing, divisor: the model's max_position_embeddings, and the two numbers above.
+/// longest: the model's max_position_embeddings; sharing, divisor: as above.
 ///   throws  config_error, memory_error
 template <class Optimizer, class Objective>
 [[nodiscard]] training_config<Optimizer, Objective> complete_config(training_config<Optimizer, Objective> c, std::size_t longest, std::size_t sharing,
@@ -110,7 +108,7 @@ template <class Optimizer, class Objective>
                         "lr_counts_updates: cannot be combined with late_metrics: with it a step is queued before it is known whether the one before counts");
   require<config_error>(!c.lr_counts_updates || !c.rampup_batch_size || c.lr_counts_sequences,
                         "lr_counts_updates: needs lr_counts_sequences where steps ", "differ in size (rampup_batch_size)");
-  (void)lr_schedule_for(c, steps_of(c, 1));  // its settings are checked
+  (void)lr_schedule_for(c, steps_of(c, 1));  // checks its settings
   require_host_room(c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length);
   return c;
 }
@@ -122,8 +120,8 @@ template <class Model, class Optimizer, class Objective>
                          seq_length_divisor(model.parallel()));
 }
 
-/// Sets what the settings ask for of each parameter: whether it decays, and the factor of its learning rate.
-///   throws  config_error when LoRA+ is asked for and there are no LoRA adapters, or the optimizer does not read factors
+/// Sets weight decay and learning-rate factor of each parameter.
+///   throws  config_error for LoRA+ without LoRA adapters, or with an optimizer that does not read factors
 template <class Store, class Optimizer, class Objective>
 void set_parameter_settings(Store& parameters, const training_config<Optimizer, Objective>& c) {
   parameters.set_weight_decay_of_all(c.weight_decay_of == decayed_parameters::all);
@@ -145,7 +143,6 @@ void set_parameter_settings(Store& parameters, const training_config<Optimizer, 
                                 "with learning rates of their own (loraplus_lr_ratio)");
 }
 
-/// Sequences per micro-batch, if the strategy is configured with unequal ones.
 template <class Model, class Optimizer, class Objective>
 [[nodiscard]] std::vector<std::size_t> unequal_micro_batches([[maybe_unused]] const Model& model,
                                                              [[maybe_unused]] const training_config<Optimizer, Objective>& c) {
@@ -153,7 +150,6 @@ template <class Model, class Optimizer, class Objective>
   else return {};
 }
 
-/// How a dataset is read for training.
 template <class Model, class Optimizer, class Objective>
 [[nodiscard]] loader_config loader_settings_of(const Model& model, const training_config<Optimizer, Objective>& c) {
   return {.micro_batch_size = c.micro_batch_size,
@@ -169,7 +165,6 @@ template <class Model, class Optimizer, class Objective>
           .max_steps_per_epoch = c.max_steps_per_epoch,
           .rampup = c.rampup_batch_size};
 }
-/// How it is read for evaluation.
 [[nodiscard]] inline loader_config for_evaluation(loader_config settings) {
   settings.gradient_accumulation_steps = 1;
   settings.micro_batch_sizes.clear();

@@ -1,6 +1,5 @@
-// The guard against bad steps. A step whose loss or gradients are not finite changes no weights: with loss scaling it may be an overflow,
-// which lowers the scale; otherwise it is a bad step, and a run ends after too many in a row. The device decides which it is
-// (kernel::update_step_scalars); this counts.
+// Steps whose loss or gradients are not finite change no weights. With loss scaling it may be an overflow, which lowers the scale; otherwise it is a bad
+// step, and a run ends after too many in a row. The device decides (kernel::update_step_scalars); this counts.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +14,10 @@
 
 namespace xtrain::detail {
 
-/// The counts of good, skipped and bad steps in a run's progress.
 class step_guard {
  public:
   explicit step_guard(std::size_t max_bad_steps) : max_bad_steps_(max_bad_steps) {}
 
-  /// Counts a step that the device has finished.
   static void count(training_progress& progress, const kernel::step_report& report) {
     if (report.is_skipped == 0) {
       ++progress.updates;

@@ -1,4 +1,4 @@
-// The memory of a training step, allocated once: of its passes, batches and losses, and of the micro-batches in flight in a pipeline.
+// Memory of a training step, allocated once: passes, batches, losses, and a pipeline's micro-batches in flight.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct runner_of<Model, true> {
   using type = typename Model::recipe::parallel::template runner<Model>;
 };
 
-/// Made for micro-batches of the sizes in a completed training_config.
+/// For micro-batches of the sizes in a completed training_config.
 template <class Model>
 struct step_memory {
   using device = typename Model::recipe::device;
@@ -35,12 +35,12 @@ struct step_memory {
   using accumulate = typename Model::accumulate;
 
   typename runner_of<Model>::type runner;
-  pass_memory<Model> passes;  // the workspace: the runner has the stashes
-  batch_staging<device> staging;  // of two steps, one of which may be in flight, and twice: a reference may see the batches first; by chunk
+  pass_memory<Model> passes;  // workspace; stashes are in the runner
+  batch_staging<device> staging;  // slots = 2 steps x 2 passes x chunks
   buffer<device> losses;
   buffer<device> step;                                // step_values, and host_failure_1
   pinned_memory<device> reports;                      // of two steps
-  pinned_memory<device> inputs;                       // of two steps, if steps are captured
+  pinned_memory<device> inputs;                       // of two steps, if captured
 
   template <class Config>
   step_memory(Model& of, const Config& c, const pass_sizes& sizes)
@@ -59,9 +59,7 @@ struct step_memory {
   }
 
   [[nodiscard]] std::size_t local_tokens_of(const Model& of) const { return runner.num_tokens() / context_shard_of(of.parallel()).ranks; }
-  // Scalars of the step, on the device.
   [[nodiscard]] device_span<double, memory> loss_1() const { return value<double>(offsetof(step_values, losses)); }
-  /// The losses' sum, followed by those of `statistics` numbers.
   [[nodiscard]] device_span<double, memory> losses_and_statistics(std::size_t statistics) const {
     return span_of<double, memory>(loss_1().raw(), 1 + statistics);
   }
@@ -73,11 +71,11 @@ struct step_memory {
     return value<const double>(offsetof(step_values, state) + offsetof(kernel::step_state, loss_scale));
   }
 
-  /// A copy of the stream's mark, on devices that have one. There is room for it on all: a dry run of another type must plan the same.
+  /// A copy of the stream's mark, on devices with marks. All devices reserve it: a dry run of another type must plan the same.
   static constexpr bool marks_failures = clause::device_marks_host_failures<device>;
   [[nodiscard]] device_span<double, memory> host_failure_1() const { return value<double>(sizeof(step_values)); }
 
-  // For steps that are captured.
+  // For captured steps.
   [[nodiscard]] device_span<kernel::step_inputs, memory> inputs_1() const { return value<kernel::step_inputs>(offsetof(step_values, inputs)); }
   [[nodiscard]] device_span<double, memory> gradient_scale_1() const { return value<double>(offsetof(step_values, gradient_scale)); }
   [[nodiscard]] kernel::step_inputs& inputs_of(std::size_t slot) const { return inputs.template as<kernel::step_inputs>()[slot]; }
@@ -88,18 +86,16 @@ struct step_memory {
     most.workspace = passes.high_water().workspace;
     return most;
   }
-  /// Resets after a pass that threw, on one rank.
   void forget() {
     passes.forget();
     runner.forget();
   }
-  /// Size of all stashes, given the sizes of one pass.
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return runner.stash_bytes(each); }
 
  private:
   struct step_values {
-    std::array<double, 1 + kernel::max_statistics> losses;  // sums: of the losses, and of an objective's statistics
-    double squares;                                 // sum
+    std::array<double, 1 + kernel::max_statistics> losses;  // sums: losses, then statistics
+    double squares;
     kernel::step_state state;
     kernel::step_scalars scalars;
     kernel::step_report report;

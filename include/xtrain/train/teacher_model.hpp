@@ -1,4 +1,3 @@
-// A second, frozen model as the teacher of distillation.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +19,9 @@
 
 namespace xtrain {
 
-/// Computes logits with a model that is not trained, for trainer::use_teacher. The model may be of another family, size, precision or adapter
-/// than the student; vocabulary, device and the dtype of logits must be the same. It computes with its weights as they are, also if its adapter is qat. On
-/// several ranks it has the same strategy as the student, on channels of its own: parallel = {.ranks = separate_channels(ranks)}. The final hidden states of a
-/// step's micro-batches are kept; logits are computed from them a chunk of tokens at a time.
+/// Logits for trainer::use_teacher. Family, size, precision and adapter may differ from the student; vocabulary, device and the dtype of logits must be the
+/// same. Weights are not rounded, even with the adapter qat. On several ranks it has the student's strategy, on separate channels:
+/// parallel = {.ranks = separate_channels(ranks)}. The final hidden states of a step's micro-batches are stored; logits are computed in chunks of tokens.
 template <class Model>
 class teacher_model final : public teacher_source<typename Model::device, typename Model::accumulate> {
  public:
@@ -35,8 +33,7 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   using accumulate = typename Model::accumulate;
   using config = forward_only_config;
 
-  /// throws  config_error for a sequence length that the model does not have, a head whose weights are normalized, or weights that are sharded
-  ///         by zero<3>; memory_error
+  /// throws  config_error for a sequence length that the model does not have, a head with normalized weights, or weights sharded by zero<3>; memory_error
   explicit teacher_model(Model& model, config settings = {})
       : passes_(model, settings, false, "teacher_model"), hidden_(model.context(), slots() * slot_size() * sizeof(compute), memory_role::stash), keeper_(*this),
         drain_(model.stream(), detail::watched(model)) {
@@ -45,10 +42,9 @@ class teacher_model final : public teacher_source<typename Model::device, typena
     rows_of_.resize(slots());
   }
 
-  teacher_model(const teacher_model&) = delete;  // trainers know it by its address
+  teacher_model(const teacher_model&) = delete;  // trainers store its address
   teacher_model& operator=(const teacher_model&) = delete;
 
-  /// The memory of such a model, of its passes, and of what it keeps of a step. Allocates nothing.
   [[nodiscard]] static planned_memory run_dry(const typename Model::config_type& sizes, const typename Model::options& options, const config& settings,
                                               const typename device::properties& properties) {
     return with_hidden_states(forward_only<Model>::run_dry(sizes, options, settings, properties, false), sizes.hidden_size);
@@ -59,7 +55,7 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   [[nodiscard]] channel_origin channels() const override { return detail::channels_of(passes_.model()); }
 
   void begin(typename device::stream& stream, const batch_view& batch, std::size_t slot) override {
-    // the model has a stream of its own: memory that both use is ready in either order
+    // two streams share this memory: each waits for the other
     auto& own = passes_.model().stream();
     own.wait(stream.record());
     keeper_.slot = slot;
@@ -77,7 +73,7 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   }
 
  private:
-  /// Keeps what the head is given.
+  /// Stores the head's input.
   struct hidden_state_keeper final : pass_objective<computation> {
     explicit hidden_state_keeper(teacher_model& of) : owner(&of) {}
     teacher_model* owner;
@@ -113,7 +109,7 @@ class teacher_model final : public teacher_source<typename Model::device, typena
   double softcap_ = 0.0;
   std::vector<std::size_t> rows_of_;
   hidden_state_keeper keeper_;
-  detail::stream_drain<typename device::stream> drain_;  // last: the host waits before memory that queued work uses is released
+  detail::stream_drain<typename device::stream> drain_;  // last: destroyed first, so the host waits before memory in use is released
 };
 
 }  // namespace xtrain

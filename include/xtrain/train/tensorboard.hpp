@@ -25,7 +25,6 @@ namespace detail {
 /// CRC-32C (Castagnoli), reflected polynomial 0x82F63B78.
 [[nodiscard]] std::uint32_t crc32c(std::string_view data);
 
-/// Masked CRC, as used in event files.
 [[nodiscard]] inline std::uint32_t masked_crc32c(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xA282EAD8U; }
 
 template <class T>
@@ -40,8 +39,7 @@ void append_text(std::string& to, unsigned field, std::string_view text);
 /// Writes "events.out.tfevents.<time>.<host>.<process>.0" into an existing folder.
 class tensorboard_record final : public observer {
  public:
-  ///   report  given what is wrong when the file cannot be written any more, e.g. because the disk is full: the run goes on, and the record ends there.
-  ///           None: it is a file_error, which ends the run
+  ///   report  gets a write error, such as a full disk: the run continues, the record ends. Empty: file_error ends the run
   ///   throws  file_error when the folder cannot be written to
   explicit tensorboard_record(const std::string& folder, std::function<void(const std::string&)> report = {});
 
@@ -50,7 +48,6 @@ class tensorboard_record final : public observer {
   XTRAIN_HEADER_INLINE void on(const evaluation_done& done) override;
   XTRAIN_HEADER_INLINE void on(const run_ended&) override;
 
-  /// One point of one curve.
   void scalar(std::string_view tag, double value, std::size_t step);
 
  private:
@@ -64,7 +61,7 @@ class tensorboard_record final : public observer {
   };
   std::string path_;
   std::function<void(const std::string&)> report_;
-  std::unique_ptr<std::FILE, closer> file_;  // none: it could not be written
+  std::unique_ptr<std::FILE, closer> file_;  // null after a write error
   std::string event_, value_, summary_, record_;  // members, so that a step allocates nothing
 };
 

@@ -116,7 +116,7 @@ XTRAIN_INLINE void tensorboard_record::require_written(bool is) {
   if (is) return;
   constexpr const char* problem = ": the record must be written; the disk may be full";
   require<file_error>(report_ != nullptr, path_, problem);
-  file_.reset();  // readers cannot go on after a part of a record
+  file_.reset();  // readers stop at a partial record
   report_(concat(path_, problem));
 }
 

@@ -1,4 +1,3 @@
-// The training loop.
 #pragma once
 
 #include <algorithm>
@@ -51,8 +50,7 @@
 
 namespace xtrain {
 
-/// Trains a model. A step allocates nothing: a dry run of one step measures what it needs, and a run that does not fit
-/// is refused before anything is allocated.
+/// Trains a model. A step allocates nothing: a dry run measures a step, and a run that does not fit is refused before anything is allocated.
 template <class Model>
 class trainer {
  public:
@@ -71,44 +69,42 @@ class trainer {
   using memory = typename device::memory;
 
   ///   model   must not be moved or destroyed while the trainer is used: calls then throw a config_error
-  ///   throws  config_error when the settings do not suit the model, memory_error when the run does not fit: with the sizes
+  ///   throws  config_error when the settings do not suit the model, memory_error, with the sizes, when the run does not fit
   explicit trainer(Model& model, detail::run_config_of<Model> settings = {});
 
-  /// Dry run of one step with this trainer: what a run would need. Allocates nothing.
+  /// What a run needs, from a dry run of one step. Allocates nothing.
   [[nodiscard]] static dry_run run_dry(const typename Model::config_type& sizes, const typename Model::options& options,
                                        const config& settings, const typename device::properties& properties) {
     return detail::run_dry<Model>(sizes, options, settings, properties);
   }
 
-  /// An observer that is destroyed later is no longer attached; one that is attached again is told once.
+  /// A destroyed observer is detached; a second attachment has no effect.
   void attach(observer& watcher) {
     if (!is_attached(watcher)) observers_.push_back({&watcher, detail::watched(watcher)});
   }
-  /// For an observer that was made for this trainer and does nothing unless it is attached: fit() then refuses to run without it.
-  ///   what   it is, for the message
+  /// For an observer that must be attached: fit() refuses to run without it.
+  ///   what   its name, for the message
   void expect_attached(observer& watcher, std::string what) { expected_.push_back({{&watcher, detail::watched(watcher)}, std::move(what)}); }
-  /// Reports an event to all observers; an observer may call it, too.
   template <class Event>
   void tell(const Event& event) {
-    for (std::size_t i = 0; i < observers_.size(); ++i)  // one of them may attach another
+    for (std::size_t i = 0; i < observers_.size(); ++i)  // an observer may attach another
       if (!observers_[i].life.is_destroyed()) observers_[i].one->on(event);
   }
 
-  /// Trains on the data until the config's steps or epochs are done, or a stop is requested.
+  /// Trains until the config's steps or epochs are done, or a stop is requested.
   ///   throws  data_error when the data does not fit the model, non_finite_error after too many bad steps in a row
   void fit(const dataset& data, const dataset* held_out = nullptr, std::stop_token stop = {});
   void fit(loader& rows, const dataset* held_out = nullptr, std::stop_token stop = {});
-  /// The same for an encoder.
+  /// For an encoder.
   void fit(const sentence_dataset& data, const sentence_dataset* held_out = nullptr, std::stop_token stop = {});
 
   /// Mean loss and perplexity over the data, in one pass.
   [[nodiscard]] evaluation evaluate(const dataset& data);
-  /// The same for an encoder: the mean loss of masked tokens plus the mean loss of labels.
+  /// For an encoder: mean loss of masked tokens plus mean loss of labels.
   [[nodiscard]] evaluation evaluate(const sentence_dataset& data);
 
-  /// One optimizer step on the given micro-batches (host_batch, or xtensor_batch). fit() calls it in a loop; public for custom
-  /// training loops.
-  ///   throws  data_error when a token is not in the vocabulary, a position is out of range, or a start is not the start of the token's
+  /// One optimizer step on the given micro-batches (host_batch, or xtensor_batch), for custom training loops; fit() calls it.
+  ///   throws  data_error when a token is outside the vocabulary, a position is out of range, or a start is not the start of the token's
   ///           sample; non_finite_error after too many bad steps in a row. On other errors: with one rank, the step has no effect; with
   ///           several, ranks may be in different states, and later calls throw comm_error
   template <class Batch>
@@ -125,20 +121,21 @@ class trainer {
   step_done step(const std::vector<Batch>& batches, double learning_rate) {
     return step(std::span<const Batch>(batches), learning_rate);
   }
-  /// Of one micro-batch.
+  /// One micro-batch.
   template <class Batch>
   step_done step(const Batch& batch, double learning_rate) requires requires { batch_view(batch); } {
     return step(std::span(&batch, 1), learning_rate);
   }
-  /// The same in two parts. At most two steps may be queued: the device then has work while the host reads the result of the first, and the
-  /// host never makes it wait. Weights, and all that a step's result does not contain, are those after all queued steps.
+  /// step() in two parts. At most two steps may be queued: the device works while the host reads a result. Weights, and all that a step's result does not
+  /// contain,
+  /// are after all queued steps.
   template <class Batch>
   void queue_step(std::span<const Batch> batches, double learning_rate) {
     static_assert(std::constructible_from<batch_view, const Batch&>,
                   "xtrain trainer: a batch must be a host_batch, an xtensor_batch, or a type with all fields of a host_batch; see train/README.md");
     views_.clear();
     for (const Batch& batch : batches) views_.emplace_back(batch);
-    queued_data_[(progress_.step + queued_steps() + 1) % queued_data_.size()].sequences = 0;  // fit() alone knows
+    queued_data_[(progress_.step + queued_steps() + 1) % queued_data_.size()].sequences = 0;  // known only to fit()
     queue_step_of(views_, learning_rate);
   }
   template <class Batch>
@@ -149,14 +146,13 @@ class trainer {
   void queue_step(const std::vector<Batch>& batches, double learning_rate) {
     queue_step(std::span<const Batch>(batches), learning_rate);
   }
-  /// Where the data continues after the last step, rows.state(), which checkpoints contain. For a loop of one's own: fit() knows it.
+  /// Where the data continues after the last step, rows.state(); stored in checkpoints. For custom loops: fit() does it.
   void set_data_state(const loader_state& after) { progress_.data = after; }
-  /// Waits for the oldest step that is queued, and counts it in progress().
   step_done finish_step();
   [[nodiscard]] std::size_t queued_steps() const { return step_->pending(); }
 
-  /// log p(target) of every token of a batch, 0 where there is no target, from a forward pass without dropout. All ranks of the model call it.
-  ///   without_adapter   of the base model, if an adapter is all that is trained
+  /// log p(target) of every token of a batch, 0 without a target; forward pass without dropout. All ranks of the model call it.
+  ///   without_adapter   of the base model, if only an adapter is trained
   ///   throws  config_error for context parallelism, and while steps are queued; data_error
   template <class Batch>
   [[nodiscard]] std::vector<float> token_log_probs(const Batch& batch, bool without_adapter = false) {
@@ -165,7 +161,7 @@ class trainer {
     return together(remains::nothing, [&] { return step_->token_log_probs(batch_view(batch), without_adapter); });
   }
 
-  /// The value of every token of a batch that has a target, 0 elsewhere, in the same way; for the objective ppo_value.
+  /// Like token_log_probs: the value of every token with a target, 0 elsewhere; for the objective ppo_value.
   template <class Batch>
   [[nodiscard]] std::vector<float> token_values(const Batch& batch) {
     static_assert(requires(typename objective::template state<model_computation<Model>>& state) { state.predicts(true); },
@@ -176,7 +172,7 @@ class trainer {
   }
 
   [[nodiscard]] const config& settings() const { return config_; }
-  /// throws  config_error when it was moved, assigned to or destroyed
+  /// throws  config_error when the model was moved, assigned to or destroyed
   [[nodiscard]] Model& model() {
     require_model();
     return *model_;
@@ -185,15 +181,13 @@ class trainer {
     require_model();
     return *model_;
   }
-  /// For those who refer to this trainer: whether it is still here.
   [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
-  /// What the run takes, with a second model that has been given.
+  /// What the run needs, second models included.
   [[nodiscard]] const dry_run& plan() const { return plan_; }
   [[nodiscard]] const training_progress& progress() const { return progress_; }
-  /// Whether the last fit() ended because a stop was requested, on any rank.
+  /// Whether any rank requested a stop in the last fit().
   [[nodiscard]] bool is_stopped() const { return stopped_; }
-  /// A reference model for an objective that needs one, as dpo: see reference_model. It must live as long as the trainer uses it; once it is
-  /// destroyed, steps and evaluations throw a config_error.
+  /// A reference model, as dpo needs: see reference_model. Once it is destroyed, steps and evaluations throw a config_error.
   ///   throws  config_error when it is the trained model, or has another vocabulary
   void use_reference(log_prob_source<device>& source) {
     detail::require_second_model("trainer: the reference model", source, *model_);
@@ -201,7 +195,7 @@ class trainer {
     reference_life_ = detail::watched(source);
     plan_.set_beside("reference model", source.plan());
   }
-  /// A teacher for distillation: see teacher_model. It must live as long as the trainer uses it, as a reference model.
+  /// A teacher for distillation: see teacher_model. Lifetime as for a reference model.
   template <class Teacher>
   void use_teacher(Teacher& source) {
     detail::require_second_model("trainer: the teacher", source, *model_);
@@ -209,7 +203,7 @@ class trainer {
     teacher_life_ = detail::watched(source);
     plan_.set_beside("teacher", detail::plan_of(source));
   }
-  /// Restores the state of a saved run: fit() then continues from there. Results of steps that are queued are dropped.
+  /// Restores the state of a saved run, from which fit() continues. Results of queued steps are dropped.
   ///   throws  comm_error after a step that failed on one of several ranks
   void restore(const training_progress& saved) {
     require_model();
@@ -219,30 +213,28 @@ class trainer {
     restored_ = true;
     restore_device();
   }
-  /// Calls visit(name, span) for every array of the optimizer's state.
   template <class Visit>
   void visit_optimizer(Visit&& visit) {
     step_->visit_optimizer(visit);
   }
-  /// After weights and the optimizer's state have both been restored: master weights are those that were read, not copies of the weights.
+  /// After restoring weights and optimizer state: master weights are as read, not copies of the weights.
   void note_restored_optimizer() { step_->note_restored_optimizer(); }
 
   /// All ranks of the model call it.
   ///   throws  non_finite_error when a weight of any rank is not finite
   void require_finite_weights();
-  /// throws config_error while a step is queued: weights would be those after it, and progress() that before it
+  /// throws config_error while a step is queued: weights would be after it, progress() before it
   void require_no_queued_steps(std::string_view who) const {
     require<config_error>(queued_steps() == 0, who, " must not be called while steps are queued; call finish_step() for each; queued are ", queued_steps());
   }
 
-  /// How this trainer reads a dataset.
   [[nodiscard]] loader_config loader_settings() const {
     require_model();
     return detail::loader_settings_of(*model_, config_);
   }
 
-  /// Writes the model as a Hugging Face folder, or a GGUF file if the name ends in .gguf; an adapter as a PEFT folder. Arguments: save_options, or
-  /// save_adapter_options where an adapter freezes weights.
+  /// Writes a Hugging Face folder, or a GGUF file if the name ends in .gguf; an adapter as a PEFT folder. Arguments: save_options, or save_adapter_options
+  /// where an adapter freezes weights.
   ///   throws  non_finite_error when a weight is not finite; what save_pretrained throws
   template <class... Arguments>
   void save(const std::string& folder, const Arguments&... arguments) {
@@ -260,7 +252,7 @@ class trainer {
   using clock = std::chrono::steady_clock;
   using remains = detail::remains;
 
-  /// throws  config_error when the model is no longer where it was; what failed_step throws
+  /// throws  config_error when the model was moved or destroyed; what failed_step throws
   void require_usable() const {
     require_model();
     failed_.require_whole_steps();
@@ -284,9 +276,7 @@ class trainer {
   // ---- a step ----
 
   void queue_step_of(std::span<const batch_view> batches, double learning_rate);
-  /// A step whose loss or gradients were not finite has changed no weights.
   void tell_of_skipped(const detail::step_result& result);
-  /// Tells the device where the run is.
   void restore_device() {
     const dynamic_loss_scale::memory& scale = progress_.loss_scale;
     step_->restore({.loss_scale = precision::scales_loss ? scale.scale : 1.0,
@@ -294,7 +284,7 @@ class trainer {
                     .overflows_left = static_cast<double>(scale.overflows_left),
                     .updates = static_cast<double>(progress_.updates)});
   }
-  /// Runs work that all ranks do together: what `remaining` says is left behind when it throws on the only rank.
+  /// Collective work; `remaining`: what is left behind when it throws on a single rank.
   template <class Work>
   decltype(auto) together(remains remaining, Work&& work) {
     return failed_.together(model_->parallel().everyone().size(), remaining, work, [&] { step_->forget(); });
@@ -306,7 +296,7 @@ class trainer {
   void fit_loader(Rows& rows, const Data* held_out, std::stop_token stop) {
     require_usable();
     require_expected_observers();
-    while (queued_steps() > 0) (void)finish_step();  // left by a fit() that was ended by an exception
+    while (queued_steps() > 0) (void)finish_step();  // an exception ended a fit()
     if (!std::exchange(restored_, false)) progress_.step = progress_.skipped_sequences = 0;  // a new run
     else rows.restore(progress_.data);
     std::unique_ptr<Rows> held_out_rows;
@@ -320,7 +310,7 @@ class trainer {
     require<config_error>(!config_.rampup_batch_size || progress_.step >= steps || (rows.state().epoch == 0 && rows.state().step == progress_.step),
                           "rampup_batch_size: the data must be at the step of the run, ", progress_.step, "; its loader is at step ", rows.state().step,
                           " of epoch ", rows.state().epoch, ". Begin a run with a new loader; a run that has used all its samples cannot be continued");
-    const auto counted = [&](std::size_t step) {  // what the schedule counts before this step
+    const auto counted = [&](std::size_t step) {  // the schedule's count before this step
       if (!config_.lr_counts_sequences && !config_.lr_counts_updates) return step;
       const std::size_t sequences = batch_sizes.before(step) - (config_.lr_counts_updates ? progress_.skipped_sequences : 0);
       return config_.lr_counts_sequences ? sequences : sequences / rows.sequences_per_step();
@@ -348,7 +338,7 @@ class trainer {
         if (held_out_rows && config_.eval_steps > 0 && progress_.step % config_.eval_steps == 0) evaluate_and_tell(*held_out_rows);
       }
     }
-    // a stop request should lead to a checkpoint quickly, so skip the evaluation
+    // skip the evaluation: a stop request must lead to a checkpoint quickly
     const bool evaluated = config_.eval_steps > 0 && progress_.step % config_.eval_steps == 0;
     if (held_out_rows && !evaluated && !stopped_) evaluate_and_tell(*held_out_rows);
     tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->context().memory()});
@@ -365,7 +355,7 @@ class trainer {
     const std::size_t skipped_before = progress_.skipped;
     step_done done = finish_step();
     stopwatch_.end(data.tokens);
-    stopwatch_.begin();  // of the next, if it is queued
+    stopwatch_.begin();  // of the next, if queued
     if (progress_.skipped == skipped_before) {
       done.steps = steps;
       done.epoch = static_cast<double>(progress_.step) / static_cast<double>(rows.steps_per_epoch());
@@ -373,7 +363,7 @@ class trainer {
     }
     tell_of_ranks();
   }
-  /// Whether something reads the weights after this step, so that the next one must not be queued before it is done.
+  /// Whether the weights after this step are read, so that the next step must wait.
   [[nodiscard]] bool needs_results_of(std::size_t step) const {
     const auto every = [&](std::size_t steps) { return steps > 0 && step % steps == 0; };
     return every(config_.eval_steps) || every(config_.measure_ranks_every) ||
@@ -381,7 +371,7 @@ class trainer {
                        [&](const attached_observer& each) { return !each.life.is_destroyed() && each.one->reads_weights_after(step); });
   }
 
-  /// throws config_error when samples that the objective compares do not stay together
+  /// throws config_error when samples that the objective compares may be separated
   static void require_groups(const dataset& data) {
     require<config_error>(data.group_size == objective::group_size, objective::name, ": the data's group_size must be ", objective::group_size,
                           ", the number of consecutive samples that it compares; ", data.source(), " has ", data.group_size);
@@ -423,13 +413,13 @@ class trainer {
   };
   std::vector<attached_observer> observers_;
   std::vector<std::pair<attached_observer, std::string>> expected_;
-  std::vector<batch_view> views_;  // of the current step
+  std::vector<batch_view> views_;
   struct queued_data {
-    loader_state after{};    // from which the next step continues
+    loader_state after{};    // of the next step
     std::size_t tokens = 0;  // of this rank
     std::size_t sequences = 0;  // of all ranks
   };
-  std::array<queued_data, 2> queued_data_{};  // of the steps that are queued, by step
+  std::array<queued_data, 2> queued_data_{};  // of queued steps, by step
   clock::time_point step_began_{};
   detail::address_lifetime lifetime_;
 };
@@ -466,7 +456,7 @@ void trainer<Model>::queue_step_of(std::span<const batch_view> batches, double l
   if (queued_steps() == 0) step_began_ = clock::now();
   step_->require_batches(batches);
   step_->take_changes(config_);
-  // counted across fit() calls, so that random numbers are not repeated
+  // counted across fit() calls: random numbers must not repeat
   const auto number = static_cast<std::uint32_t>(progress_.updates + progress_.skipped + queued_steps());
   together(remains::nothing, [&] { step_->forward_backward(batches, number); });
   together(remains::half_a_step, [&] { step_->change_weights(learning_rate, number); });
@@ -498,7 +488,7 @@ auto trainer<Model>::finish_step() -> step_done {
     done.loss = std::numeric_limits<double>::quiet_NaN();
     std::fill_n(done.statistics.begin(), objective::statistics.size(), done.loss);
   }
-  step_began_ = now;  // of the next, if one is queued
+  step_began_ = now;  // of the next, if queued
   done.operations =
       plan_.record.operations() * static_cast<double>(result.num_tokens) / static_cast<double>(std::max<std::size_t>(plan_.num_tokens, 1));
   done.peak_memory = model_->context().memory().total_peak;
@@ -539,14 +529,14 @@ template <class Model>
 auto trainer<Model>::evaluate(const loader& rows) -> evaluation {
   require_usable();
   require_second_models();
-  require_no_queued_steps("trainer: evaluate()");  // its batches would be staged where theirs are
+  require_no_queued_steps("trainer: evaluate()");  // its batches share their staging memory
   return together(remains::nothing, [&] { return evaluate_loader(rows); });
 }
 
 template <class Model>
 auto trainer<Model>::evaluate(const sentence_loader& rows) -> evaluation {
   require_usable();
-  require_no_queued_steps("trainer: evaluate()");  // its batches would be staged where theirs are
+  require_no_queued_steps("trainer: evaluate()");  // its batches share their staging memory
   return together(remains::nothing, [&] { return evaluate_loader(rows); });
 }
 
@@ -555,7 +545,7 @@ auto trainer<Model>::evaluate_loader(const loader& rows) -> evaluation {
   return evaluate_batches(
       rows, [&](const host_batch& batch) { return step_->evaluate(batch_view(batch)); },
       [&](std::span<double> sums) {
-        step_->all_reduce_losses(sums.first(1));  // every rank of the model knows the number of targets
+        step_->all_reduce_losses(sums.first(1));  // every rank knows the number of targets
         model_->parallel().data().all_reduce(sums, reduction::sum);
       },
       [&](const host_batch& batch) { return count_losses<objective>(config_.objective, batch_view(batch)); });
@@ -598,7 +588,7 @@ template <class Model>
 void trainer<Model>::require_finite_weights() {
   require_usable();
   const store& all = model_->parameters();
-  std::string problem;  // each rank looks at the weights that it stores, and all must agree
+  std::string problem;  // each rank checks its weights, and all must agree
   try {
     pinned_pipe<typename Model::device> pipe(model_->context());
     detail::require_finite_weights(pipe, model_->stream(), all, [&](const auto& values) { return step_->squares_on_host(values); });

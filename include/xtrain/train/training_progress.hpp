@@ -9,14 +9,14 @@
 
 namespace xtrain {
 
-/// The state of a run except arrays: stored in a checkpoint with weights and optimizer state.
+/// The state of a run except arrays; checkpoints store it.
 struct training_progress {
-  std::size_t step = 0;     // steps done in this run
-  std::size_t updates = 0;  // steps that changed weights, in this run and all before: the optimizer's step count
+  std::size_t step = 0;     // of this run
+  std::size_t updates = 0;  // steps that changed weights, earlier runs included: the optimizer's step count
   loader_state data{};
   dynamic_loss_scale::memory loss_scale{};
   std::size_t skipped = 0;
-  std::size_t skipped_sequences = 0;  // of the steps of fit() in this run that were skipped, on all ranks
+  std::size_t skipped_sequences = 0;  // of skipped steps of fit() in this run, on all ranks
   std::size_t bad_in_a_row = 0;
   std::uint64_t seed = 0;
 };

@@ -1,5 +1,4 @@
-// One optimizer step: forward and backward passes of its micro-batches, which add up their gradients; the gradient norm; clipping; and the
-// optimizer. Evaluation uses the same memory for forward passes alone.
+// One optimizer step: forward and backward passes of micro-batches, gradient norm, clipping, optimizer. Evaluation uses the same memory.
 #pragma once
 
 #include <algorithm>
@@ -48,16 +47,15 @@
 
 namespace xtrain::detail {
 
-/// What the host learns of a step.
 struct step_result {
   kernel::step_report report{};
   std::size_t targets = 0, tokens = 0, num_tokens = 0;
-  double losses = 0;  // the mean's denominator: targets, the sum of their weights, or what an objective counts
+  double losses = 0;  // denominator of the mean: targets, their weights, or an objective's count
   double learning_rate = 0;
-  bool is_empty = false;  // no token of the batches has a loss, on any rank
+  bool is_empty = false;  // no token has a loss, on any rank
 };
 
-/// How many losses, tokens and labels of sequences the batches have.
+/// Number of losses, tokens and sequence labels in the batches.
 template <class Objective>
 [[nodiscard]] std::array<double, 3> count_all(const typename Objective::config& settings, std::span<const batch_view> batches) {
   std::array<double, 3> counts{};
@@ -69,7 +67,7 @@ template <class Objective>
   return counts;
 }
 
-/// The model without its adapter is the base model: nothing else is trained.
+/// Only the adapter is trained, so the model without it is the base model.
 template <class Model>
 [[nodiscard]] bool adapter_can_be_switched_off(const Model& model) {
   using adapter = typename Model::recipe::adapter;
@@ -82,13 +80,13 @@ template <class Model>
   }
 }
 
-/// The optimizer's step takes the strategy, which has what it asks for.
+/// The optimizer's step takes the strategy.
 template <class Model, class Recipe = typename Model::recipe>
 concept optimizer_combines = has_hook<typename Recipe::optimizer, hook::steps_with_strategy> &&
     clause::optimizer_state_steps_with<typename Recipe::optimizer::template state<typename Recipe::device, typename Recipe::precision>,
                                        typename Recipe::device, typename Model::store, typename Recipe::parallel::template state<typename Recipe::device>>;
 
-/// A step of a model, with its memory and the optimizer's state.
+/// With its memory and optimizer state.
 template <class Model>
 class training_step {
  public:
@@ -101,13 +99,13 @@ class training_step {
   using accumulate = typename Model::accumulate;
   using memory = typename device::memory;
 
-  /// settings: completed for the model; sizes: of a pass, as a dry run has measured them (in a dry run they are ignored)
+  /// settings: completed for the model; sizes: of a pass, from a dry run (ignored in a dry run)
   ///   throws  memory_error
   training_step(Model& model, const training_config<optimizer, objective>& settings, const pass_sizes& sizes);
 
   [[nodiscard]] pass_sizes high_water() const { return memory_->high_water(); }
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return memory_->stash_bytes(each); }
-  /// Where an objective gets the log-probabilities of a reference model; null: from batches, or with the adapter switched off.
+  /// Source of reference log-probabilities; null: from batches, or with the adapter switched off.
   void use_reference(log_prob_source<device>* source) { reference_ = source; }
   template <class Teacher>
   void use_teacher(Teacher& source) {
@@ -115,64 +113,60 @@ class training_step {
   }
   [[nodiscard]] static constexpr std::size_t statistics() { return objective::statistics.size(); }
 
-  /// Resets after a pass that threw, on one rank. Gradients of earlier steps, if they are kept, are lost.
+  /// Resets after a pass that threw, on one rank. Kept gradients of earlier steps are lost.
   void forget() {
     memory_->forget();
     has_kept_gradients_ = false;
   }
-  /// Pinned host memory for batches.
   [[nodiscard]] std::size_t staging_bytes() const { return memory_->staging.bytes(); }
-  /// Calls visit(name, span) for every array of the optimizer's state.
   template <class Visit>
   void visit_optimizer(Visit&& visit) {
     optimizer_->visit(visit);
   }
 
-  /// Before a step: takes what something else has changed since the last one. The optimizer's own copy of the weights, if the precision has one, is made
-  /// again when weights were loaded, merged, set or trained by another trainer; settings of parameters are those of this trainer again.
+  /// Before a step: master weights are copied again if weights were loaded, merged, set or trained by another trainer; settings of parameters become this
+  /// trainer's again.
   ///   throws  config_error when another trainer has taken the gradients that capture_steps or keep_gradients rely on
   void take_changes(const training_config<optimizer, objective>& settings);
-  /// After a step: what it has changed is known to its optimizer.
+  /// After a step: records that its optimizer made the change.
   void note_own_change() {
     model_->parameters().note_change();
     note_restored_optimizer();
   }
-  /// The optimizer's state is that of the weights.
   void note_restored_optimizer() { changes_ = model_->parameters().changes(); }
 
   /// Checks the batches of a step, before it begins.
   ///   throws  data_error, shape_error; config_error for a number of micro-batches that a pipeline was not made for
   void require_batches(std::span<const batch_view> batches) const;
 
-  /// Queues the gradients of the mean loss of all ranks' batches, times the loss scale, and sums of the loss and of the gradients' squares. If steps are
-  /// captured, all is queued by change_weights.
-  ///   throws  config_error when gradients are kept and a step is pending: how they are clipped is not known yet
-  ///   step_number   for random numbers: no two steps of a run have the same
-  ///   throws  config_error when the step cannot be captured
+  /// Queues gradients of the mean loss of all ranks' batches, times the loss scale, and sums of the loss and of the gradients' squares. If steps are captured,
+  /// change_weights queues all of it.
+  ///   step_number   for random numbers: unique in a run
+  ///   throws  config_error when gradients are kept and a step is pending (their clipping is not known yet), or the step cannot be captured
   void forward_backward(std::span<const batch_view> batches, std::uint32_t step_number);
 
-  /// Queues the optimizer's part: gradients are clipped to the maximum norm, and weights change, unless the loss or the norm is not finite.
+  /// Queues the optimizer's part: clips gradients to the maximum norm and changes weights, unless loss or norm is not finite.
   void change_weights(double learning_rate, std::uint32_t step_number);
 
-  /// How many steps have been queued and not been finished; at most 2.
+  /// Queued, unfinished steps; at most 2.
   [[nodiscard]] std::size_t pending() const { return pending_; }
-  /// The result of the oldest of them. The host waits for this step, not for later ones.
+  /// The result of the oldest pending step. The host does not wait for later steps.
   [[nodiscard]] step_result finish();
 
-  /// What the device keeps from step to step, as it will be after all steps that are queued.
+  /// The device's state after all queued steps.
   void restore(const kernel::step_state& state);
 
-  /// The sum of a batch's losses, from a forward pass alone; this rank's part of it.
+  /// This rank's part.
   ///   label_weight   weight of a sequence's label, in targets
   [[nodiscard]] double evaluate(const batch_view& batch, double label_weight = 1.0);
-  /// log p(target) of every token of a batch, 0 where there is no target, from a forward pass without dropout. On the stages of a pipeline, on all.
+  /// log p(target) of every token of a batch, 0 without a target; forward pass without dropout. All stages of a pipeline get it.
   ///   without_adapter   of the base model
   ///   throws  config_error for context parallelism, where this rank does not have all tokens; data_error
   [[nodiscard]] std::vector<float> token_log_probs(const batch_view& batch, bool without_adapter);
-  /// The value of every token of a batch that has a target, 0 elsewhere, in the same way; of an objective that predicts values.
-  template <class Batch>  // compiled for objectives that have values, not where a step is compiled for others
+  /// Like token_log_probs: the value of every token with a target, 0 elsewhere; of an objective that predicts values.
+  template <class Batch>  // a template: compiled only for objectives with values
   [[nodiscard]] std::vector<float> token_values(const Batch& batch);
-  /// Sums losses over the ranks that share the sequences: over the stages of a pipeline, and over context-parallel ranks.
+  /// Sums losses over pipeline stages and context-parallel ranks, which share the sequences.
   void all_reduce_losses(std::span<double> losses) {
     add_up_stages(model_->parallel(), losses);
     if constexpr (has_context_parallel<recipe>) model_->parallel().context().all_reduce(losses, reduction::sum);
@@ -191,39 +185,35 @@ class training_step {
   }
 
  private:
-  /// The denominators of means over all ranks.
   struct mean_over {
     double targets = 0, labels = 0;
   };
   [[nodiscard]] static mean_over mean_of(const std::array<double, 3>& counts) {
-    return {counts[0] > 0 ? counts[0] : counts[2], counts[2]};  // there may be sequence labels only
+    return {counts[0] > 0 ? counts[0] : counts[2], counts[2]};  // there may be only sequence labels
   }
-  /// If the loss is averaged by micro-batches: the denominators of one, and how many there are on all ranks.
+  /// The denominators of one micro-batch.
   [[nodiscard]] mean_over mean_of_micro_batch(const batch_view& batch) const {
     return mean_of(count_all<objective>(objective_settings_, std::span(&batch, 1)));
   }
-  /// What the load-balancing loss of each target of a micro-batch is multiplied by: loss and gradient of a target are divided by the targets of `over`. A
-  /// micro-batch without targets has no such loss.
+  /// Factor of the load-balancing loss per target of a micro-batch: loss and gradient of a target are divided by the targets of `over`. 0 for
+  /// average_balance none.
   [[nodiscard]] double balance_factor_of([[maybe_unused]] const batch_view& batch, [[maybe_unused]] const mean_over& over) const {
     if (average_balance_ == balance_average::none) return 0.0;
     if (average_balance_ == balance_average::targets || averages_micro_batches_) return 1.0;
     const double own = mean_of_micro_batch(batch).targets;
     return own > 0 ? over.targets / own : 1.0;
   }
-  /// Queues the start of the gradients' sum: zero, or what is kept of the steps before.
   void begin_gradients();
   void queue_gradients(std::span<const batch_view> batches, std::uint32_t step_number, const mean_over& counts);
-  /// slot: of the report
   void queue_update(double learning_rate, std::uint32_t step_number, std::size_t slot);
-  /// The strategy refuses to say what it has sent while a step's messages may be on their way.
+  /// The strategy refuses to report traffic while steps are queued.
   void set_pending(std::size_t steps) {
     pending_ = steps;
     if constexpr (clause::strategy_counts_queued_steps<typename recipe::parallel::template state<device>>)
       if (!is_dry_run(model_->context())) model_->parallel().steps_are_queued(steps);
   }
   [[nodiscard]] bool captures() const { return captures_ && !is_dry_run(model_->context()); }
-  /// The first step of one rank whose micro-batches are all as large as they may be. Others have too many sizes, and several ranks choose alike only if
-  /// nothing is timed.
+  /// The first step, on one rank, with full micro-batches. Other steps have too many sizes, and several ranks choose alike only without timing.
   [[nodiscard]] bool prepares_uncaptured(std::span<const batch_view> batches) const {
     const auto is_full = [&](const batch_view& batch) { return batch.t == seq_length_ && batch.b == sequences_; };
     return !has_prepared_ && !keeps_gradients_ && !is_dry_run(model_->context()) && model_->parallel().everyone().size() == 1 &&
@@ -231,7 +221,7 @@ class training_step {
   }
   [[nodiscard]] std::size_t slot() const { return begun_ % results_.size(); }
 
-  /// Queues the sum over several spans, in order.
+  /// In order.
   template <class T>
   void squares_of(std::span<const device_span<T, memory>> all, device_span<double, memory> sum_1) {
     auto on = memory_->passes.execution_on();
@@ -243,10 +233,9 @@ class training_step {
     for (std::size_t i = 0; i < all.size(); ++i) ops::sum_of_squares(on, all[i], sums.subspan(i, 1));
     ops::sum(on, sums, sum_1);
   }
-  /// What an objective writes for every token of a batch, from a forward pass without dropout, on every rank that shares the batch.
+  /// An objective's values for every token of a batch, from a forward pass without dropout, on every rank that shares the batch.
   template <class Prepare>
   [[nodiscard]] std::vector<float> token_outputs(std::string_view who, const batch_view& batch, Prepare&& prepare);
-  /// Queues the reference log-probabilities of a micro-batch, if the objective needs them.
   void refer(const batch_view& batch, std::size_t micro_batch);
   /// Before every pass that the objective sees.
   void prepare(pass<computation>& p, std::size_t micro_batch) {
@@ -259,7 +248,6 @@ class training_step {
                             ": prepare(pass, micro_batch) of the objective's state must set pass.internal.objective; it has not, and the pass would train "
                             "the cross-entropy of the next token; see objective/README.md");
   }
-  /// Queues the sum of a micro-batch's losses, times a factor, added to those before.
   void add_scaled_losses(std::size_t n, double factor) {
     auto on = memory_->passes.execution_on();
     const typename arena<device>::scope scope(on.workspace);
@@ -269,7 +257,6 @@ class training_step {
     ops::sum(on, scaled_n.span(), memory_->loss_1());
   }
   void zero_losses() { fill_zero(model_->stream(), memory_->losses_and_statistics(statistics())); }
-  /// Queues the sum of a micro-batch's losses, added to those before.
   void add_losses(std::size_t n) {
     auto on = memory_->passes.execution_on();
     ops::sum(on, memory_->losses_of(n).span(), memory_->loss_1());
@@ -298,7 +285,7 @@ class training_step {
       require<config_error>(!balances_load(model), objective::name, ": a load-balancing loss of experts, which is one per target, must not be combined with "
                             "losses of sequences, or with advantages; set balances_experts to false");
   }
-  /// Only the last stage of a pipeline has the head, which refuses it; the others would wait for it.
+  /// All stages of a pipeline must refuse it: only the last has the head, and the others would wait.
   static void require_temperature([[maybe_unused]] const Model& model, [[maybe_unused]] const typename objective::config& settings) {
     if constexpr (has_hook<objective, hook::log_prob_temperature>) {
       const double bound = logit_bound_of(model.config());
@@ -312,11 +299,9 @@ class training_step {
         !balances_load(*model_) || (batch.token_weights.empty() && batch.advantages.empty() && batch.returns.empty()), objective::name,
         ": a load-balancing loss of experts must not be combined with weights per token, or with advantages; set balances_experts to false");
   }
-  /// Whether the objective has a teacher.
   static constexpr bool has_teacher() { return has_hook<objective, hook::use_teacher>; }
-  /// Whether the objective is the head's own cross-entropy, so that it installs nothing.
+  /// The head's cross-entropy: nothing to install.
   static constexpr bool predicts_next_token() { return has_hook<objective, hook::is_cross_entropy>; }
-  /// Whether the objective may need a reference model.
   static constexpr bool refers() { return has_hook<objective, hook::reference_b>; }
   template <class Config>
   [[nodiscard]] static std::size_t largest_micro_batch(const Model& model, const Config& settings) {
@@ -328,21 +313,21 @@ class training_step {
 
   Model* model_;
   double max_grad_norm_;
-  bool averages_micro_batches_;  // the loss is the mean of the means of micro-batches
+  bool averages_micro_batches_;  // mean of the means of micro-batches
   balance_average average_balance_;
   bool keeps_gradients_;
   bool has_kept_gradients_ = false;  // of an earlier step
-  double kept_norm_ = 0;             // their norm
+  double kept_norm_ = 0;
   std::uint64_t seed_;
   double neftune_noise_alpha_;
-  std::size_t fake_quantizes_from_ = 0;  // the first step with fake quantization, of an adapter that has it
+  std::size_t fake_quantizes_from_ = 0;  // first step with fake quantization
   bool fake_quantizes_ = true;           // in the last step, and in evaluations after it
   kernel::loss_scale_rule rule_;
   bool captures_;
-  bool has_prepared_ = false;  // kernels of steps that are not captured
+  bool has_prepared_ = false;  // kernels of uncaptured steps
   [[no_unique_address]] typename captured_steps_of<device>::type captured_{};
-  step_result current_{};                      // of the step that is being queued
-  std::array<step_result, 2> results_{};       // of the steps that are pending
+  step_result current_{};
+  std::array<step_result, 2> results_{};
   std::array<std::optional<event>, 2> done_{};
   std::size_t begun_ = 0, pending_ = 0;
   typename objective::config objective_settings_;
@@ -350,13 +335,13 @@ class training_step {
   std::optional<typename objective::template state<computation>> objective_;
   log_prob_source<device>* reference_ = nullptr;
   log_prob_collector<computation> collector_{};
-  buffer<device> reference_counts_;            // targets of the sequences of a batch
+  buffer<device> reference_counts_;            // targets per sequence
   pinned_memory<device> reference_staging_;    // log-probabilities from the data: of two steps
   pinned_memory<device> number_staging_;       // a number that the host waits for
   std::size_t sequences_, micro_batches_, seq_length_, staged_ = 0;
-  std::size_t changes_ = 0, gradient_users_ = 0;  // of the parameters, that this trainer knows of
+  std::size_t changes_ = 0, gradient_users_ = 0;  // of the parameters, known to this trainer
   std::optional<typename optimizer::template state<device, precision>> optimizer_;
-  std::optional<stream_drain<typename device::stream>> drain_;  // last: the host waits before memory that queued work uses is released
+  std::optional<stream_drain<typename device::stream>> drain_;  // last: destroyed first, so the host waits before memory in use is released
 };
 
 template <class Model>
@@ -459,7 +444,7 @@ void training_step<Model>::forward_backward(std::span<const batch_view> batches,
   const mean_over all = mean_of(counts);
   current_.losses = all.targets;
   current_.is_empty = !(all.targets > 0);
-  if (averages_micro_batches_) {  // sums are of means, of which there are as many
+  if (averages_micro_batches_) {  // sums of means: divide by their number
     std::array<double, 1> means{static_cast<double>(batches.size())};
     model_->parallel().data().all_reduce(std::span<double>(means), reduction::sum);
     current_.losses = means[0];
@@ -515,10 +500,10 @@ void training_step<Model>::queue_gradients(std::span<const batch_view> batches, 
     }
     if constexpr (precision::scales_loss) p.gradient_scale.factor_1 = memory_->loss_scale_1();
     if (captures_) p.gradient_scale = {1.0, memory_->gradient_scale_1()};
-    p.label_weight = of.labels > 0 ? of.targets / of.labels : 0.0;  // the mean over labels is added to the mean over targets
+    p.label_weight = of.labels > 0 ? of.targets / of.labels : 0.0;  // mean over labels + mean over targets
   };
   const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
-  const auto sum = [&](std::size_t n) {  // of the micro-batch whose pass was prepared last
+  const auto sum = [&](std::size_t n) {  // of the last prepared micro-batch
     if (averages_micro_batches_) add_scaled_losses(n, loss_factor);
     else add_losses(n);
   };
@@ -534,7 +519,7 @@ void training_step<Model>::begin_gradients() {
   const auto gradients = model_->parameters().gradients();
   const bool is_dry = is_dry_run(model_->context());
   if (!keeps_gradients_ || (!has_kept_gradients_ && !is_dry)) return fill_zero(on.stream, gradients);
-  // every rank has the sum of all ranks, which is taken again at the end of this step
+  // every rank has the sum of all ranks, which is summed again at the end of this step
   const double clip = max_grad_norm_ > 0 ? std::fmin(1.0, max_grad_norm_ / (kept_norm_ + 1e-6)) : 1.0;
   const double factor = clip / static_cast<double>(model_->parallel().data().size());
   using gradient = typename precision::gradient;
@@ -594,7 +579,7 @@ void training_step<Model>::queue_update(double learning_rate, std::uint32_t step
     scalars.host_failure_1 = memory_->host_failure_1();
   }
   ops::update_step_scalars(on, scalars);
-  // where steps are captured, kernels add the step's number, which is in device memory
+  // in captured steps, kernels add the step's number from device memory
   const std::uint32_t number = precision::update == rounding::stochastic ? (captures_ ? 0 : step_number) + 1 : 0;
   const optimizer_step<device> how{.scalars = memory_->scalars_1(), .number = number, .seed = seed_};
   if constexpr (optimizer_combines<Model>)
@@ -729,10 +714,10 @@ void training_step<Model>::require_batch(std::span<const batch_view> batches) co
                          batch.t);
     require<shape_error>(batch.b * batch.t <= memory_->runner.num_tokens(), "trainer: a micro-batch must have at most micro_batch_size times seq_length ",
                          "tokens, ", memory_->runner.num_tokens(), "; given ", batch.b, " sequences of ", batch.t);
-    if constexpr (!predicts_next_token() && !has_teacher())  // the state has room for so many
+    if constexpr (!predicts_next_token() && !has_teacher())  // the objective's state has a limited size
       require<shape_error>(batch.b <= sequences_, objective::name, ": a micro-batch must have at most micro_batch_size sequences, ", sequences_, "; given ",
                            batch.b);
-    if constexpr (causal_model<Model> && !scores_sequences<recipe>)  // by all stages of a pipeline, not just the last
+    if constexpr (causal_model<Model> && !scores_sequences<recipe>)  // checked by all stages of a pipeline
       require<shape_error>(batch.targets.size() == batch.b * batch.t, "trainer: targets must be ", batch.b * batch.t, ", one for each token; given ",
                            batch.targets.size());
     for (const token t : batch.targets)  // negative: ignored

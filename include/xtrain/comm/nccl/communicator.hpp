@@ -1,4 +1,4 @@
-// One NCCL communicator of one rank. Its calls never wait for other ranks; a thread watches what they have queued, and ends it when another rank is lost.
+// One NCCL communicator of one rank. Calls never wait for other ranks; a thread watches queued calls, and aborts them when another rank is lost.
 #pragma once
 
 #include <algorithm>
@@ -32,13 +32,13 @@ namespace xtrain {
 
 /// How 16-bit values are summed.
 enum class sums_of_16_bits : std::uint8_t {
-  in_fp32,  ///< in rank order, rounded once: the same bits on every machine. As many bytes travel as in NCCL's ring
+  in_fp32,  ///< in rank order, rounded once: the same bits on every machine. As many bytes as NCCL's ring
   by_nccl,  ///< rounded at every hop
 };
 
 /// Settings of collectives by NCCL.
 struct nccl_options {
-  /// What is queued must be done so long after it was queued, or after what was queued before it was done. Includes the work of the stream before it.
+  /// For each call, from its queueing or the end of the previous call. Includes earlier work of the stream.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   sums_of_16_bits sums = sums_of_16_bits::in_fp32;
   const nccl_library* library = nullptr;  ///< null: nccl_here()
@@ -72,7 +72,7 @@ class nccl_communicator {
     std::memcpy(words.data(), id.bytes, sizeof id.bytes);
     ranks.broadcast(std::span<std::int32_t>(words), 0);
     std::memcpy(id.bytes, words.data(), sizeof id.bytes);
-    if (waits) ranks.barrier();  // a rank that has stopped is found here: the call has no timeout
+    if (waits) ranks.barrier();  // detects stopped ranks: the call has no timeout
     device_.state()->enter();
     nccl_config config;
     const int size = static_cast<int>(members_.size()), rank = static_cast<int>(rank_);
@@ -116,7 +116,7 @@ class nccl_communicator {
     settle(call(comm_, stream.raw()), what);
     try {
       in_flight_.push_back({stream.record_outside_work(), what, calls_, clock::now()});
-    } catch (...) {  // nobody would know when it is done
+    } catch (...) {  // its end would be unknown
       abort(concat(library_->name, ": ", who(), " has failed to record the end of ", text_of(what)));
       throw;
     }
@@ -147,7 +147,7 @@ class nccl_communicator {
   }
   [[nodiscard]] std::string seconds() const { return concat(std::chrono::duration<double>(options_.timeout).count(), " s"); }
 
-  /// With the lock held, as all that follow. Why nothing will come of waiting since then; empty: it may.
+  /// Needs the lock, as all functions below. Why waiting is pointless; empty: it is not.
   [[nodiscard]] std::string pointless(clock::time_point since, const std::string& what) const {
     if (const std::string stopped = network_->stopped(); !stopped.empty()) return concat(library_->name, ": ", who(), " waits for ", what, ", but ", stopped);
     if (clock::now() - since > options_.timeout)
@@ -180,14 +180,14 @@ class nccl_communicator {
     abort(problem);
     std::rethrow_exception(problem_);
   }
-  /// What is queued ends without a result, and who waits for it gets the problem.
+  /// Queued calls end without a result; waiters get the problem.
   void abort(const std::string& problem) {
     if (!problem_) problem_ = std::make_exception_ptr(comm_error(problem));
-    for (const queued_call& one : in_flight_) one.end.fail(problem_);  // before the GPU goes on
+    for (const queued_call& one : in_flight_) one.end.fail(problem_);  // before the GPU continues
     in_flight_.clear();
     if (comm_ != nullptr) (void)library_->comm_abort(std::exchange(comm_, nullptr));
   }
-  /// What is done is forgotten. Aborts if the rest will not be done.
+  /// Removes finished calls. Aborts if the rest cannot finish.
   void look() {
     while (!in_flight_.empty() && in_flight_.front().end.is_done()) {
       in_flight_.pop_front();
@@ -213,7 +213,7 @@ class nccl_communicator {
       changed_.wait_for(lock, pause, [&] { return stopping_; });
     }
   }
-  /// Waits for what is queued, then for the other ranks, and destroys the communicator; leaves it if that takes too long.
+  /// Waits for queued calls, then for the other ranks, and destroys the communicator; leaves it after a timeout.
   void close(std::unique_lock<std::mutex>& lock) {
     const auto until = clock::now() + std::min<clock::duration>(options_.timeout, grace);
     const auto pause = [&] {

@@ -1,6 +1,6 @@
-// The entries of NCCL that this library calls, as one table: those of libnccl.so.2, which is loaded when it is first asked for, or a fake's that checks every
-// call (testing/fake_nccl.hpp). It is loaded, and not linked, so that a program needs neither NCCL's headers nor NCCL to be compiled, and says in a
-// sentence what is missing where it runs; NCCL promises that this interface stays as it is for all versions 2.
+// The entries of NCCL that this library calls, as a table: of libnccl.so.2, loaded on first use, or of a fake that checks every call
+// (testing/fake_nccl.hpp). Not linked: a program compiles without NCCL and its headers, and reports its absence at run time; NCCL keeps this interface for all
+// versions 2.
 #pragma once
 
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ inline constexpr int sum = 0, largest = 2;
 struct nccl_unique_id {
   char bytes[128] = {};
 };
-/// The fields that NCCL 2.14 had: a library that has more takes its defaults for them.
+/// The fields of NCCL 2.14; later libraries use defaults for others.
 struct nccl_config {
   std::size_t bytes = sizeof(nccl_config);
   unsigned mark = 0xcafebeef;
@@ -45,10 +45,10 @@ struct nccl_config {
 
 /// Every entry but two returns a status.
 struct nccl_library {
-  static constexpr int least_version = 21400;  ///< the first whose calls need not block
+  static constexpr int least_version = 21400;  ///< the first with non-blocking calls
   std::string_view name = "nccl";              ///< begins messages, and the library's names
 
-  /// A text with NCCL's names, with this library's: MCCL's are mcclX.
+  /// Replaces NCCL's names by this library's: MCCL's are mcclX.
   [[nodiscard]] std::string named(std::string text) const {
     for (std::size_t at = 0; name != "nccl" && (at = text.find("nccl", at)) != std::string::npos; at += name.size()) text.replace(at, 4, name);
     return text;
@@ -57,7 +57,7 @@ struct nccl_library {
   int (*get_version)(int* version) = nullptr;
   int (*get_unique_id)(nccl_unique_id* id) = nullptr;
   int (*comm_init_rank_config)(nccl_handle* made, int ranks, nccl_unique_id id, int rank, nccl_config* config) = nullptr;
-  int (*comm_init_rank)(nccl_handle* made, int ranks, nccl_unique_id id, int rank) = nullptr;  ///< where there is no other: waits for the other ranks
+  int (*comm_init_rank)(nccl_handle* made, int ranks, nccl_unique_id id, int rank) = nullptr;  ///< fallback: waits for the other ranks
   int (*comm_get_async_error)(nccl_handle comm, int* status) = nullptr;
   int (*comm_finalize)(nccl_handle comm) = nullptr;  ///< may be null, as get_last_error
   int (*comm_destroy)(nccl_handle comm) = nullptr;

@@ -1,4 +1,4 @@
-// NCCL as the collectives of a run on NVIDIA GPUs: with_nccl(network, context) is the transport that a strategy is given.
+// NCCL as the collectives of a run on NVIDIA GPUs: with_nccl(network, context) is a strategy's transport.
 #pragma once
 
 #include <algorithm>
@@ -78,7 +78,7 @@ class nccl_collectives final : public native_collectives {
       return nccl.receive(values.data, values.elements, type, static_cast<int>(from), comm, on);
     });
   }
-  /// The calls are kept, and made at the group's end: NCCL's own group is never left open.
+  /// Calls are stored, and made at the group's end: NCCL's group is never left open.
   void group_start() override {
     require<comm_error>(!grouped_, "nccl: groups of calls must not be nested");
     grouped_.emplace();
@@ -144,7 +144,7 @@ class nccl_collectives final : public native_collectives {
     if (values.dtype == dtype_traits<bf16>::name) f(span_of<bf16, cuda_memory>(static_cast<bf16*>(values.data), values.elements));
     else f(span_of<fp16, cuda_memory>(static_cast<fp16*>(values.data), values.elements));
   }
-  /// What is queued may use the memory: it is replaced by more only after that is done. It starts large enough that this is rare.
+  /// Queued work may use the memory: it is replaced only after that is done. A large initial size makes this rare.
   void grow(cuda_stream& stream, std::optional<buffer<cuda>>& memory, std::size_t bytes) {
     if (memory && memory->template as<std::byte>().size() >= bytes) return;
     if (memory) stream.synchronize();
@@ -156,7 +156,7 @@ class nccl_collectives final : public native_collectives {
     grow(stream, scratch_, elements * sizeof(T));
     return scratch_->template as<T>().subspan(0, elements);
   }
-  /// `mine`, `part` elements, becomes the sum of the parts of all ranks, which are at whole + rank · stride.
+  /// `mine`, `part` elements, becomes the sum of all ranks' parts, at whole + rank · stride.
   template <class T>
   void add_parts(cuda_stream& stream, T* whole, std::size_t stride, T* mine, std::size_t part) {
     const std::size_t size = ranks_.size(), most = std::max<std::size_t>(1, most_scratch_bytes / sizeof(T) / size);
@@ -203,10 +203,10 @@ class nccl_collectives final : public native_collectives {
   sums_of_16_bits sums_;
   std::optional<std::vector<grouped_call>> grouped_{};
   std::optional<buffer<cuda>> scratch_{}, for_sums_{};
-  detail::nccl_communicator ranks_;  // last: what it has queued is done before the memory goes
+  detail::nccl_communicator ranks_;  // last: its queued work is done before the memory is released
 };
 
-/// The messages of the host go through another transport; collectives of device memory through NCCL.
+/// Host messages use another transport; collectives of device memory use NCCL.
 class nccl_transport final : public transport {
  public:
   nccl_transport(std::shared_ptr<transport> network, cuda_context device, const nccl_options& options)
@@ -230,14 +230,14 @@ class nccl_transport final : public transport {
   [[nodiscard]] bool carries() const override { return network_->carries(); }
 
  private:
-  static constexpr std::uint32_t first_channel = std::uint32_t{1} << 20;  // where groups send nothing
+  static constexpr std::uint32_t first_channel = std::uint32_t{1} << 20;  // unused by groups
 
   std::shared_ptr<transport> network_;
   cuda_context device_;
   nccl_options options_;
 };
 
-/// The same ranks, with NCCL's collectives. device: this rank's GPU, on which the model is opened too; each rank has one of its own.
+/// The same ranks, with NCCL's collectives. device: this rank's GPU, used by the model too; each rank has a different GPU.
 ///   throws  config_error with a sentence when NCCL is not installed or too old
 [[nodiscard]] inline std::shared_ptr<transport> with_nccl(std::shared_ptr<transport> network, const cuda_context& device, const nccl_options& options = {}) {
   nccl_options with = options;

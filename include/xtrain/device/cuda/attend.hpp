@@ -1,4 +1,3 @@
-// Attention on this device: by what computes it on the GPU, or by the kernels of device/simt/.
 #pragma once
 
 #include <concepts>
@@ -17,7 +16,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Of a kernel that asks for nothing but causal attention over whole sequences, of 16-bit numbers; nothing for all others: they are our kernels'.
+/// A 16-bit kernel with only causal attention over whole sequences; empty for others, which use our kernels.
 template <class Kernel>
 [[nodiscard]] constexpr std::optional<cuda_attention_shape> plain_attention_of(const Kernel& k, cuda_number number, bool is_backward) {
   const kernel::attention_shape& s = k.shape;
@@ -30,7 +29,7 @@ template <class Kernel>
 template <class T>
 inline constexpr bool is_cuda_16_bits = std::is_same_v<T, bf16> || std::is_same_v<T, fp16>;
 
-/// What another library may be asked for instead of this kernel.
+/// The request to another library that replaces this kernel.
 template <class Kernel>
 struct attention_elsewhere {
   static constexpr bool is_possible = false;
@@ -54,11 +53,10 @@ struct attention_elsewhere<kernel::attention_backward<cuda_memory, T>> {
 
 [[nodiscard]] inline bool is_at_multiple_of_16(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; }
 
-/// Launches our kernel on the operands.
 template <class T>
 void launch_own_attention(cuda_stream& stream, const cuda_attention& what) {
   const cuda_attention_shape& s = what.shape;
-  const auto place = []<class N>(N* from) { return span_of<N, cuda_memory>(from, 1); };  // its place is all
+  const auto place = []<class N>(N* from) { return span_of<N, cuda_memory>(from, 1); };  // only the address matters
   const kernel::attention_shape shape{.b = s.b, .t = s.t, .h = s.h, .k = s.k, .d = s.d};
   cuda_launcher launcher(stream);
   if (s.is_backward) {
@@ -80,7 +78,7 @@ void launch_own_attention(cuda_stream& stream, const cuda_attention& what) {
 
 }  // namespace detail
 
-/// More special than the kernels' own overloads, which are for every stream.
+/// More specialized than the kernels' overloads for every stream.
 template <class T>
 requires detail::is_cuda_16_bits<T>
 void run_kernel(cuda_launcher& launcher, const kernel::attention<cuda_memory, T>& k, scratch_span<cuda_memory>) {

@@ -1,4 +1,3 @@
-// Attention that another library may compute: what the device's stream knows about it.
 #pragma once
 
 #include <bit>
@@ -11,7 +10,7 @@
 
 namespace xtrain {
 
-/// Causal attention over whole sequences, or its backward pass: all that decides how fast it is. Rows are those of kernel::attention_shape.
+/// Causal attention over whole sequences, or its backward pass: all that affects speed. Rows as in kernel::attention_shape.
 struct cuda_attention_shape {
   cuda_number number = cuda_number::bf16;
   bool is_backward = false;
@@ -25,7 +24,7 @@ struct cuda_attention_shape {
     return concat(is_backward ? "attention_backward " : "attention ", name_of(number), " ", b, " x ", t, ", ", h, " heads of ", d,
                   k == h ? "" : concat(", ", k, " of keys"));
   }
-  /// All of it, without spaces: for files.
+  /// All fields, without spaces: for files.
   [[nodiscard]] std::string key() const {
     return concat(is_backward ? "attention_backward-" : "attention-", name_of(number), "-", b, "-", t, "-", h, "-", k, "-", d, "-",
                   std::bit_cast<std::uint64_t>(scale));
@@ -37,13 +36,12 @@ struct cuda_attention {
   cuda_attention_shape shape{};
   const void *qkv = nullptr, *d_o = nullptr;  ///< d_o, dqkv: of the backward pass, which reads o and lse
   void *o = nullptr, *lse = nullptr, *dqkv = nullptr;
-  void* own_scratch = nullptr;  ///< of our kernel
+  void* own_scratch = nullptr;
   void (*own)(cuda_stream& stream, const cuda_attention& attention) = nullptr;  ///< launches our kernel
 };
 
-/// Bytes of scratch memory that cuDNN's plans for a shape need at most, as those of versions 9.19 and 9.26 do. Before sm_100, a backward pass that adds in
-/// an order that is always the same keeps a 16-bit matrix of time x time for each head of each sequence. With grouped heads, it also keeps the gradients
-/// of each query head's own keys and values.
+/// Maximum scratch bytes of cuDNN's plans for a shape, as in versions 9.19 and 9.26. With grouped heads, a backward pass needs the key and value gradients of
+/// each query head; before sm_100, a deterministic one also a 16-bit matrix of time x time per head and sequence.
 ///   architecture   10 · major + minor
 [[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(const cuda_attention_shape& shape, int architecture) {
   constexpr std::size_t least = 1024;
@@ -53,18 +51,18 @@ struct cuda_attention {
   return least + 4 * heads * t + (is_blackwell ? 8 * own_keys : 4 * own_keys + 2 * heads * t * t);
 }
 
-/// What computes attention, of an opened GPU.
+/// Attention of an opened GPU.
 class cuda_attentions {
  public:
   cuda_attentions() = default;
   cuda_attentions(const cuda_attentions&) = delete;
   cuda_attentions& operator=(const cuda_attentions&) = delete;
   virtual ~cuda_attentions() = default;
-  /// Queues the attention; or, with only_prepare, gets it ready, on memory of its own.
-  ///   returns  false: our kernel is to be launched, or prepared
+  /// Queues the attention; with only_prepare, only prepares it, on separate memory.
+  ///   returns  false: launch, or prepare, our kernel
   ///   throws   cuda_error
   [[nodiscard]] virtual bool attend(cuda_stream& stream, const cuda_attention& attention, cuda_workspace workspace, bool only_prepare) = 0;
-  /// What each shape was given to, a line each.
+  /// The choice for each shape, a line each.
   [[nodiscard]] virtual std::string text() const = 0;
 };
 

@@ -1,5 +1,5 @@
-// Kernels compiled by nvcc, in a library: the program that launches them is compiled by any C++ compiler. The CMake function xtrain_add_cuda_kernels
-// builds the library and defines XTRAIN_CUDA_KERNELS for targets that link it. nvcc itself reads this header too.
+// Kernels compiled by nvcc, in a library: any C++ compiler compiles the program that launches them. The CMake function xtrain_add_cuda_kernels builds the
+// library and defines XTRAIN_CUDA_KERNELS for targets that link it. nvcc also reads this header.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,16 @@ class cuda_stream;
 
 namespace cuda_kernels {
 
-/// Declared here for every listed kernel; launch.cuh defines it, for the library's cmake/cuda_kernels.cu or for a program in one .cu file.
+/// Declared here for every listed kernel; launch.cuh defines it, in the library's cmake/cuda_kernels.cu or in a program of one .cu file.
 template <class Kernel>
 struct compiled {
   static void run(cuda_stream& stream, const Kernel& kernel, scratch_span<cuda_memory> scratch);
   [[nodiscard]] static std::size_t scratch_bytes(const cuda_properties& device, const Kernel& kernel);
 };
 
-/// Whether the kernel is in the list.
 template <class Kernel>
 inline constexpr bool listed = false;
 
-// X(kernel type): kernels on some rows
 #define XTRAIN_CUDA_KERNELS_IN_ROWS(X, M, T)              \
   X(kernel::in_rows<kernel::matmul<M, T, T>, M>)          \
   X(kernel::in_rows<kernel::column_sum<M, T, T>, M>)      \
@@ -42,7 +40,6 @@ inline constexpr bool listed = false;
 #define XTRAIN_CUDA_KERNELS_IN_ROWS_OF_16_BITS(X, M, T) \
   XTRAIN_CUDA_KERNELS_IN_ROWS(X, M, T)                  \
   X(kernel::in_rows<kernel::matmul<M, T, float>, M>)
-// the library's kernels, their forms on some rows, and a step's scalars
 #define XTRAIN_CUDA_KERNEL_LIST(X)                                              \
   XTRAIN_KERNEL_LIST(X, cuda_memory)                                            \
   XTRAIN_CUDA_KERNELS_IN_ROWS(X, cuda_memory, float)                            \

@@ -1,4 +1,4 @@
-// An opened NVIDIA GPU: its memory, pinned host memory, and events to use again.
+// An opened NVIDIA GPU.
 #pragma once
 
 #include <cstddef>
@@ -31,32 +31,32 @@ struct cuda_memory {
   static constexpr bool host_addressable = false;
 };
 
-/// Nothing that a kernel computes depends on these.
+/// Results of kernels do not depend on these.
 struct cuda_properties {
   int architecture = 90;  ///< compute capability, 10 · major + minor
   int multiprocessors = 132;
-  std::size_t product_workspace = 0;  ///< bytes of scratch memory that a library's products have; 0: our kernels compute all
-  std::size_t attention_workspace = 0;  ///< the most that cuDNN's attention may have; 0: our kernels compute all
+  std::size_t product_workspace = 0;  ///< scratch bytes of a library's products; 0: our kernels
+  std::size_t attention_workspace = 0;  ///< maximum scratch bytes of cuDNN's attention; 0: our kernels
 };
 
 /// Which GPU is opened, and how.
 struct cuda_config {
   static constexpr int local = -1;
-  int device = local;                     ///< number of the GPU; local: this process's rank on its machine, as mpirun, srun or torchrun say, else 0
-  std::size_t memory_limit = 0;           ///< bytes; 0: what is free on the GPU when it is opened
+  int device = local;                     ///< number of the GPU; local: this process's rank on its machine (mpirun, srun, torchrun), else 0
+  std::size_t memory_limit = 0;           ///< bytes; 0: free memory when the GPU is opened
   const cuda_runtime* runtime = nullptr;  ///< null: the toolkit's
   cuda_product_choice products = cuda_product_choice::timed;
-  const cublaslt_library* cublaslt = nullptr;  ///< null: the toolkit's runtime has that of its version, if it is installed
-  std::string product_cache{};                 ///< folder of the choices among timed products and attention; empty: the user's cache
-  std::size_t product_workspace = std::size_t{32} << 20;  ///< bytes of scratch memory that cuBLASLt may use; it wants that much on Hopper
-  cuda_product_choice attention = cuda_product_choice::timed;  ///< the same choice between cuDNN's attention and ours
-  const cudnn_library* cudnn = nullptr;                        ///< null: with the toolkit's runtime, this program's, if it is linked with xtrain::cudnn
-  std::size_t attention_workspace = std::size_t{256} << 20;    ///< bytes of scratch memory that cuDNN may use; a shape that needs more is our kernel's
+  const cublaslt_library* cublaslt = nullptr;  ///< null: the library of the toolkit runtime's version, if installed
+  std::string product_cache{};                 ///< folder of choices among timed products and attention; empty: the user's cache
+  std::size_t product_workspace = std::size_t{32} << 20;  ///< scratch bytes for cuBLASLt, as it recommends on Hopper
+  cuda_product_choice attention = cuda_product_choice::timed;
+  const cudnn_library* cudnn = nullptr;                        ///< null: with the toolkit's runtime, this program's, if linked with xtrain::cudnn
+  std::size_t attention_workspace = std::size_t{256} << 20;    ///< scratch bytes for cuDNN; larger shapes use our kernel
 };
 
 namespace detail {
 
-/// Of this program; null if it has none.
+/// Of this program; null if absent.
 [[nodiscard]] inline const cuda_runtime* cuda_runtime_here() {
 #if (defined(XTRAIN_CUDA_KERNELS) || defined(__NVCC__)) && !defined(XTRAIN_MUSA_KERNELS)
   return &cuda_kernels::runtime();
@@ -65,8 +65,8 @@ namespace detail {
 #endif
 }
 
-/// Why no GPU can be used; empty if one can.
-///   runtime  null: the program has none of this vendor
+/// Why no GPU can be used; empty if usable.
+///   runtime  null: the program has no runtime of this vendor
 [[nodiscard]] inline std::string why_no_gpu(const cuda_runtime* runtime, const gpu_vendor& vendor) {
   const std::string name = concat(vendor.device, ": "), page = vendor.named("; see device/cuda/README.md");
   if (runtime == nullptr)
@@ -94,7 +94,7 @@ namespace detail {
   return {};
 }
 
-/// The rank of this process among those of its machine, if a launcher says so.
+/// This process's rank on its machine, if a launcher sets it.
 [[nodiscard]] inline std::optional<int> local_rank() {
   for (const char* const name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
     const char* const text = std::getenv(name);
@@ -106,14 +106,14 @@ namespace detail {
   return std::nullopt;
 }
 
-/// Shared by the handles of an opened GPU and by all that is allocated on it.
+/// Shared by the handles of an opened GPU and by all its allocations.
 class cuda_state {
  public:
   explicit cuda_state(const cuda_config& settings) : runtime_(settings.runtime == nullptr ? cuda_runtime_here() : settings.runtime) {
     if (const std::string why = why_no_gpu(runtime_, runtime_ == nullptr ? nvidia : *runtime_->vendor); !why.empty()) throw config_error(why);
     int count = 0;
     require_cuda(*runtime_, runtime_->device_count(&count), "cudaGetDeviceCount", 0);
-    // a launcher that gives each process a GPU of its own shows it no other
+    // a launcher may show each process only its GPU
     ordinal_ = settings.device != cuda_config::local ? settings.device : count == 1 ? 0 : local_rank().value_or(0);
     require<config_error>(ordinal_ >= 0 && ordinal_ < count, vendor().device, ": the device must be at least 0 and below ", count,
                           ", the number of GPUs that this process may use; it is ", ordinal_,
@@ -158,9 +158,7 @@ class cuda_state {
 
   [[nodiscard]] const cuda_runtime& runtime() const { return *runtime_; }
   [[nodiscard]] const gpu_vendor& vendor() const { return runtime_ == nullptr ? nvidia : *runtime_->vendor; }
-  /// "sm_90"
   [[nodiscard]] std::string architecture() const { return concat(vendor().architecture, properties_.architecture); }
-  /// Why work cannot be captured; empty: it can.
   [[nodiscard]] const std::string& why_no_graphs() const { return why_no_graphs_; }
   [[nodiscard]] int ordinal() const { return ordinal_; }
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -170,7 +168,7 @@ class cuda_state {
   [[nodiscard]] bool is_dry_run() const { return is_dry_run_; }
   [[nodiscard]] dry_record& record() { return record_; }
 
-  /// What this thread calls from now on concerns this GPU. Every entry begins with it: threads and GPUs may be several.
+  /// Selects this GPU for the thread. Every entry begins with it: there may be several threads and GPUs.
   void enter() const { check(runtime_->set_device(ordinal_), "cudaSetDevice"); }
   void check(int status, std::string_view call, std::string_view kernel = {}) const { require_cuda(*runtime_, status, call, ordinal_, kernel); }
 
@@ -208,10 +206,10 @@ class cuda_state {
     tally_.remove(role, bytes);
     if (is_dry_run_) return;
     (void)runtime_->set_device(ordinal_);
-    (void)runtime_->release(memory);  // an error of earlier work is reported where that is waited for
+    (void)runtime_->release(memory);  // errors of earlier work are reported where that is waited for
   }
 
-  /// Released memory is kept for later requests, because the runtime may wait for the whole GPU when it releases it: a host function may release some.
+  /// Released memory is reused: releasing may wait for the whole GPU, and a host function may release memory.
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) {
     if (is_dry_run_) return ::operator new(bytes);
     std::size_t rounded = 4096;
@@ -241,7 +239,7 @@ class cuda_state {
     unused_pinned_.emplace(found->second, memory);
     pinned_.erase(found);
   }
-  /// Pinned memory that kernels address, of a role that is not in the GPU's memory.
+  /// Pinned memory that kernels address, for a role moved to the host.
   [[nodiscard]] void* allocate_on_host(std::size_t bytes, memory_role role) {
     if (is_dry_run_) return allocate(bytes, role);
     enter();
@@ -281,7 +279,7 @@ class cuda_state {
     return after != pinned_.begin() && std::prev(after)->first + std::prev(after)->second >= first + bytes;
   }
 
-  /// What computes products; null: our kernels, and why_own_products() says why. make(library, folder) makes it when it is first asked for.
+  /// Products by a library; null: our kernels, for the reason why_own_products(). make(library, folder) is called once, on first use.
   template <class Make>
   [[nodiscard]] cuda_products* products(Make&& make) {
     if (!cublaslt_) return nullptr;
@@ -296,7 +294,7 @@ class cuda_state {
   [[nodiscard]] cuda_product_choice product_choice() const { return product_choice_; }
   [[nodiscard]] const std::string& why_own_products() const { return why_own_products_; }
 
-  /// The same for attention.
+  /// As products(), for attention.
   template <class Make>
   [[nodiscard]] cuda_attentions* attentions(Make&& make) {
     if (cudnn_ == nullptr) return nullptr;
@@ -337,8 +335,8 @@ class cuda_state {
     return value;
   }
 
-  /// Captures work, and replays it: where the vendor's entries exist, they need not work.
-  ///   returns  why they do not; empty if they do
+  /// Captures and replays work: entries may exist without working.
+  ///   returns  why not; empty if they work
   [[nodiscard]] std::string probe_graphs() const {
     const cuda_runtime& all = *runtime_;
     if (all.begin_capture == nullptr || all.end_capture == nullptr || all.instantiate == nullptr || all.launch_graph == nullptr)
@@ -368,7 +366,7 @@ class cuda_state {
     return why;
   }
 
-  /// What an environment variable asks for, or else a setting.
+  /// The environment variable's choice, or else a setting.
   [[nodiscard]] cuda_product_choice choice_of(const char* of_cuda, cuda_product_choice setting) const {
     const std::string variable = vendor().named(of_cuda);
     const char* const value = std::getenv(variable.c_str());
@@ -382,7 +380,7 @@ class cuda_state {
   }
   void find_products(const cuda_config& settings) {
     product_choice_ = choice_of("XTRAIN_CUDA_PRODUCTS", settings.products);
-    product_cache_ = settings.product_cache;  // choices of attention are there, too
+    product_cache_ = settings.product_cache;  // also for choices of attention
     if (product_choice_ == cuda_product_choice::own_kernels) {
       why_own_products_ = "our kernels were asked for";
       return;
@@ -443,10 +441,9 @@ class cuda_state {
 /// A handle: copies share the GPU.
 class cuda_context {
  public:
-  ///   throws  config_error with a sentence when there is no driver, one that is too old, no GPU, not this GPU, or no kernels for it
+  ///   throws  config_error when there is no driver, the driver is too old, or there is no GPU, not this GPU, or no kernels for it
   explicit cuda_context(const cuda_config& settings) : state_(std::make_shared<detail::cuda_state>(settings)) {}
   cuda_context() : cuda_context(cuda_config{}) {}
-  /// Needs no GPU.
   [[nodiscard]] static cuda_context for_dry_run(const cuda_properties& like) { return cuda_context(std::make_shared<detail::cuda_state>(like)); }
   [[nodiscard]] bool is_dry_run() const { return state_->is_dry_run(); }
   [[nodiscard]] dry_record& record() const { return state_->record(); }
@@ -459,7 +456,7 @@ class cuda_context {
   void release(void* memory, std::size_t bytes, memory_role role) const {
     return on_host_.has(role) ? state_->release_on_host(memory, bytes, role) : state_->release(memory, bytes, role);
   }
-  /// From now on, memory that this handle and its copies allocate for these roles is pinned memory of the host, and does not count against the limit.
+  /// From now on, this handle and its copies allocate these roles in pinned host memory, outside the limit.
   void keep_on_host(memory_role_set roles) { on_host_ = roles; }
   [[nodiscard]] memory_count memory_on_host() const { return state_->host_tally().count(); }
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) const { return state_->allocate_pinned(bytes); }
@@ -468,21 +465,19 @@ class cuda_context {
   [[nodiscard]] std::size_t memory_limit() const { return state_->limit(); }
   [[nodiscard]] cuda_properties properties() const { return state_->properties(); }
   [[nodiscard]] int ordinal() const { return state_->ordinal(); }
-  /// "cuda, NVIDIA H200, device 0, sm_90, 132 multiprocessors"
   [[nodiscard]] std::string description() const {
     return concat(state_->vendor().device, ", ", state_->name(), ", device ", ordinal(), ", ", state_->architecture(), ", ",
                   properties().multiprocessors, " multiprocessors");
   }
   /// Why work of this GPU cannot be captured; empty: it can.
   [[nodiscard]] const std::string& why_no_captures() const { return state_->why_no_graphs(); }
-  /// Who computes products, and what each was given to, a line each.
+  /// What computes products or attention, and the choice for each shape, a line each.
   [[nodiscard]] std::string products_text() const {
     if (const cuda_products* const products = state_->products()) return products->text();
     const std::string& why = state_->why_own_products();
     if (!why.empty()) return concat("products are our kernels': ", why, "\n");
     return is_dry_run() ? "" : "products are not known yet: none was queued\n";
   }
-  /// Who computes attention, and what each shape was given to, a line each.
   [[nodiscard]] std::string attention_text() const {
     if (const cuda_attentions* const attentions = state_->attentions()) return attentions->text();
     const std::string& why = state_->why_own_attention();

@@ -1,4 +1,4 @@
-// The device `cuda`: an NVIDIA GPU. Its kernels are those of device/simt/, compiled by nvcc.
+// The device `cuda`: an NVIDIA GPU, with the kernels of device/simt/ compiled by nvcc.
 #pragma once
 
 #include <concepts>
@@ -67,7 +67,7 @@ inline constexpr bool multiplies<kernel::matmul<cuda_memory, T, C>> = true;
 template <class T, class G>
 inline constexpr bool multiplies<kernel::linear_cross_entropy<cuda_memory, T, G>> = true;
 
-/// Bytes of scratch memory that another library has for a kernel; none if it is ours.
+/// Scratch bytes of another library for a kernel; 0 for our kernels.
 template <class Kernel>
 [[nodiscard]] std::size_t library_scratch_bytes(const cuda_properties& device, const Kernel& kernel) {
   if constexpr (xtrain::detail::attention_elsewhere<Kernel>::is_possible) {
@@ -78,20 +78,18 @@ template <class Kernel>
     return multiplies<Kernel> ? device.product_workspace : 0;
   }
 }
-/// The same, behind a kernel's own, with what aligns it.
+/// Added to a kernel's scratch, with alignment.
 template <class Kernel>
 [[nodiscard]] std::size_t more_scratch_bytes(const cuda_properties& device, const Kernel& kernel) {
   const std::size_t bytes = library_scratch_bytes(device, kernel);
   return bytes == 0 ? 0 : bytes + 255;
 }
-/// Whether that library is there.
 template <class Kernel>
 [[nodiscard]] bool has_library(cuda_stream& stream) {
   if constexpr (xtrain::detail::attention_elsewhere<Kernel>::is_possible) return xtrain::detail::attentions_of(stream) != nullptr;
   else return xtrain::detail::products_of(stream) != nullptr;
 }
 
-/// The launches of a kernel.
 template <class Kernel>
 void launch(cuda_stream& stream, const Kernel& kernel, scratch_span<cuda_memory> scratch) {
   if constexpr (multiplies<Kernel> || xtrain::detail::attention_elsewhere<Kernel>::is_possible) {
@@ -137,7 +135,7 @@ void cuda_stream::prepare(const Kernel& kernel) {
   last_kernel_ = Kernel::name;
   is_preparing_ = true;
   try {
-    // scratch memory that nobody accesses
+    // scratch address that is never accessed
     auto* const nowhere = reinterpret_cast<std::byte*>(std::uintptr_t{256});
     cuda_kernels::launch(*this, kernel, span_of<std::byte, cuda_memory>(nowhere, scratch_bytes(properties(), kernel)));
   } catch (...) {

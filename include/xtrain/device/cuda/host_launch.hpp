@@ -1,5 +1,4 @@
-// Launches for a program without nvcc: the kernels of device/simt/ are compiled for the host, and a runtime that runs them there (testing/fake_cuda.hpp)
-// stands in for the GPU's.
+// Launches for a program without nvcc: the kernels of device/simt/ are compiled for the host, where a fake runtime (testing/fake_cuda.hpp) runs them.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace xtrain {
 
-/// What a launch's `entry` points to.
+/// Target of a launch's `entry`.
 struct cuda_host_entry {
   static constexpr std::uint64_t mark = 0x78747261696e5f31;
   std::uint64_t is_entry = mark;

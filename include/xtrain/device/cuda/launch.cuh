@@ -1,5 +1,5 @@
-// How nvcc or mcc compiles the kernels of device/simt/, and how they are launched: for the library of xtrain_add_cuda_kernels or xtrain_add_musa_kernels, or
-// for a program in one source. XTRAIN_MUSA_KERNELS: for MUSA.
+// Compiles the kernels of device/simt/ by nvcc or mcc, and launches them: for the library of xtrain_add_cuda_kernels or xtrain_add_musa_kernels, or for a
+// program in one source. XTRAIN_MUSA_KERNELS: for MUSA.
 #pragma once
 
 #if defined(XTRAIN_MUSA_KERNELS)
@@ -28,31 +28,29 @@ namespace xtrain {
 
 namespace cuda_kernels {
 
-/// Blocks of a kernel that a multiprocessor must hold at once: where a kernel says so, the compiler gives its threads fewer registers. Without any such
-/// number, nvcc 13.0 spills registers of kernels that could have 255.
+/// Minimum resident blocks per multiprocessor, which limits registers per thread. Without any value, nvcc 13.0 spills registers of kernels that could have 255.
 template <class Kernel>
 inline constexpr int blocks_at_once = 1;
 template <class Kernel>
 requires(Kernel::blocks_at_once > 0) inline constexpr int blocks_at_once<Kernel> = Kernel::blocks_at_once;
 
-// an argument that is not copied to a thread's own memory
+// an argument without a copy in a thread's local memory
 #if defined(XTRAIN_MUSA_KERNELS)
 #define XTRAIN_GRID_CONSTANT
 #else
 #define XTRAIN_GRID_CONSTANT __grid_constant__
 #endif
 
-/// The one function that a GPU runs.
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::threads, blocks_at_once<Kernel>) entry(const XTRAIN_GRID_CONSTANT Kernel kernel) {
   extern __shared__ __align__(128) unsigned char shared[];
   kernel(*reinterpret_cast<typename Kernel::shared*>(shared));
 }
 
-/// Shared memory of a block: what it has unasked, and what every GPU from sm_80 on gives if it is asked.
+/// Shared memory of a block: default, and maximum on request on every GPU from sm_80 on.
 inline constexpr std::size_t shared_bytes_unasked = 48U << 10, most_shared_bytes = 99U << 10;
 
-/// Asks for the shared memory of a kernel's blocks, once for each GPU.
+/// Requests shared memory for a kernel's blocks, once per GPU.
 ///   name   of the library's kernel, for messages
 template <class Kernel>
 void ask_for_shared_memory(std::string_view name) {

@@ -1,4 +1,3 @@
-// The product of matrices on this device: by what computes products on the GPU, or by the kernel of device/simt/.
 #pragma once
 
 #include <type_traits>
@@ -16,13 +15,12 @@ template <class T>
   return std::is_same_v<T, float> ? cuda_number::fp32 : std::is_same_v<T, bf16> ? cuda_number::bf16 : cuda_number::fp16;
 }
 
-/// Launches our kernel on a product's operands.
 template <class T, class C>
 void launch_own_product(cuda_stream& stream, const cuda_product& product) {
   const cuda_product_shape& shape = product.shape;
   const auto span = [](auto* from) {
     return span_of<std::remove_pointer_t<decltype(from)>, cuda_memory>(from, from == nullptr ? 0 : 1);
-  };  // its place is all
+  };  // only the address matters
   const kernel::matmul<cuda_memory, T, C> k{.m = shape.m,
                                             .n = shape.n,
                                             .k = shape.k,
@@ -70,7 +68,7 @@ template <class T, class C>
 
 }  // namespace detail
 
-/// More special than the kernel's own overload, which is for every stream.
+/// More specialized than the kernel's overload for every stream.
 template <class T, class C>
 requires(simt::up_to_float<T>&& simt::up_to_float<C>) void run_kernel(cuda_launcher& launcher, const kernel::matmul<cuda_memory, T, C>& k,
                                                                       scratch_span<cuda_memory>) {

@@ -1,4 +1,3 @@
-// Products of matrices that another library may compute: what the device's stream knows about it.
 #pragma once
 
 #include <bit>
@@ -14,11 +13,11 @@ namespace xtrain {
 class cuda_launcher;
 class cuda_stream;
 
-/// Who computes the products of matrices that are large enough to matter.
+/// What computes large enough products.
 enum class cuda_product_choice : std::uint8_t {
-  timed,       ///< before captures the fastest of cuBLASLt's kernels and ours, as timed on this GPU; else as `proposed`
-  proposed,    ///< the kernel that cuBLASLt thinks fastest
-  own_kernels  ///< ours
+  timed,       ///< before captures the fastest of cuBLASLt's kernels and ours, timed on this GPU; else as `proposed`
+  proposed,    ///< cuBLASLt's first proposal
+  own_kernels
 };
 
 enum class cuda_number : std::uint8_t { fp32, bf16, fp16 };
@@ -28,14 +27,14 @@ enum class cuda_number : std::uint8_t { fp32, bf16, fp16 };
 }
 [[nodiscard]] constexpr std::size_t bytes_of(cuda_number number) { return number == cuda_number::fp32 ? 4 : 2; }
 
-/// Of an address, at most 64: scratch memory is at a multiple of it, and no kernel asks for more.
+/// Alignment of an address, at most 64: scratch memory is aligned so, and kernels need no more.
 inline constexpr unsigned cuda_most_alignment = 64;
 [[nodiscard]] inline unsigned cuda_alignment_of(const void* address) {
   return 1U << std::countr_zero(static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(address) % cuda_most_alignment) |
                                 cuda_most_alignment);
 }
 
-/// All of a kernel::matmul that decides how fast it is.
+/// All fields of a kernel::matmul that affect speed.
 struct cuda_product_shape {
   cuda_number operands = cuda_number::fp32, result = cuda_number::fp32;
   bool transpose_a = false, transpose_b = false, accumulate = false, has_bias = false;
@@ -50,7 +49,7 @@ struct cuda_product_shape {
                   transpose_a ? ", a transposed" : "", transpose_b ? ", b transposed" : "", accumulate ? ", added" : "",
                   has_bias ? ", bias" : "");
   }
-  /// All of it, without spaces: for files.
+  /// All fields, without spaces: for files.
   [[nodiscard]] std::string key() const {
     return concat(name_of(operands), "-", name_of(result), "-", transpose_a ? "t" : "n", transpose_b ? "t" : "n", accumulate ? "a" : "w",
                   has_bias ? "b" : "-", "-", m, "-", n, "-", k, "-", lda, "-", ldb, "-", ldc, "-", a_alignment, "-", b_alignment, "-",
@@ -67,24 +66,24 @@ struct cuda_product {
   void (*own)(cuda_stream& stream, const cuda_product& product) = nullptr;  ///< launches our kernel
 };
 
-/// Scratch memory of a product; what the stream queues next may use it again.
+/// Scratch memory of a product; later work on the stream may reuse it.
 struct cuda_workspace {
   void* memory = nullptr;
   std::size_t bytes = 0;
 };
 
-/// What computes products, of an opened GPU.
+/// Products of an opened GPU.
 class cuda_products {
  public:
   cuda_products() = default;
   cuda_products(const cuda_products&) = delete;
   cuda_products& operator=(const cuda_products&) = delete;
   virtual ~cuda_products() = default;
-  /// Queues the product; or, with only_prepare, gets it ready, on memory of its own.
-  ///   returns  false: our kernel is to be launched, or prepared
+  /// Queues the product; with only_prepare, only prepares it, on separate memory.
+  ///   returns  false: launch, or prepare, our kernel
   ///   throws   cuda_error
   [[nodiscard]] virtual bool multiply(cuda_stream& stream, const cuda_product& product, cuda_workspace workspace, bool only_prepare) = 0;
-  /// What each product was given to, a line each.
+  /// The choice for each product, a line each.
   [[nodiscard]] virtual std::string text() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// The queue of work on an NVIDIA GPU, its events, captured work, and functions of the host in its order.
+// The queue of work on an NVIDIA GPU, with events, captured work, and host functions in its order.
 #pragma once
 
 #include <atomic>
@@ -44,7 +44,7 @@ void require_dtypes_of(int architecture) {
                           "fp32");
 }
 
-/// What a host function of a stream threw, or one of another stream that this one has waited for. Outlives the stream: its events refer to it.
+/// The exception of a host function of this stream, or of a stream that this one has waited for. Outlives the stream: its events refer to it.
 class cuda_problem : public std::enable_shared_from_this<cuda_problem> {
  public:
   explicit cuda_problem(std::shared_ptr<cuda_state> state)
@@ -55,7 +55,7 @@ class cuda_problem : public std::enable_shared_from_this<cuda_problem> {
   cuda_problem(const cuda_problem&) = delete;
   cuda_problem& operator=(const cuda_problem&) = delete;
 
-  /// Of the host function with that number, counted from 1. The caller lets the GPU go on afterwards: it finds the mark.
+  /// Of the host function with that number, counted from 1. Later GPU work finds the mark.
   void set(std::exception_ptr problem, std::uint32_t number) {
     {
       const std::lock_guard lock(mutex_);
@@ -65,7 +65,7 @@ class cuda_problem : public std::enable_shared_from_this<cuda_problem> {
     }
     mark(number);
   }
-  /// What is queued from now on follows that of another stream, of which `functions` host functions were queued.
+  /// Later work follows another stream, after its first `functions` host functions.
   void follow(const std::shared_ptr<cuda_problem>& other, std::uint32_t functions) {
     if (other.get() == this) return;
     {
@@ -79,30 +79,29 @@ class cuda_problem : public std::enable_shared_from_this<cuda_problem> {
     }
     if (other->before(functions)) mark(0);
   }
-  /// Nothing more is queued, and what was queued is done: what became of the streams that it follows is known. They may follow this one.
+  /// All queued work is done and nothing more is queued: stores the result of followed streams, which may follow this one.
   void settle() {
     const std::exception_ptr inherited = before(0);
     const std::lock_guard lock(mutex_);
     inherited_ = inherited;
     followed_.clear();
   }
-  /// Pinned: 1 after a host function of this stream, or of one that it follows, has thrown.
+  /// Pinned: 1 after a host function of this stream, or of a followed stream, has thrown.
   [[nodiscard]] const double* failure() const { return mark_; }
-  /// Null unless one of the first `functions` host functions of the stream, or of those that it follows, threw.
+  /// Null unless one of the first `functions` host functions of the stream, or of followed streams, threw.
   [[nodiscard]] std::exception_ptr before(std::uint32_t functions) const {
     std::vector<const cuda_problem*> visited;
     return before(functions, visited);
   }
 
  private:
-  /// Remembers one of several streams, with the latest number.
   template <class Pointer>
   static void note(std::vector<std::pair<Pointer, std::uint32_t>>& all, const Pointer& other, std::uint32_t functions) {
     for (auto& [known, count] : all)
       if (!known.owner_before(other) && !other.owner_before(known)) return void(count = functions);
     all.emplace_back(other, functions);
   }
-  /// This stream, and those that wait for something after the host function with that number.
+  /// Marks this stream, and streams that wait for something after that host function.
   void mark(std::uint32_t number) {
     if (std::atomic_ref<double>(*mark_).exchange(1.0, std::memory_order_acq_rel) != 0 && number == 0) return;
     std::vector<std::pair<std::weak_ptr<cuda_problem>, std::uint32_t>> followers;
@@ -138,14 +137,14 @@ class cuda_problem : public std::enable_shared_from_this<cuda_problem> {
   std::vector<std::pair<std::weak_ptr<cuda_problem>, std::uint32_t>> followers_{};
 };
 
-/// An event of the runtime, which goes back to the context's when nobody refers to it.
+/// An event of the runtime, returned to the context after its last use.
 [[nodiscard]] inline std::shared_ptr<void> shared_event(const std::shared_ptr<cuda_state>& state) {
   return {state->take_event(), [state](void* event) { state->return_event(event); }};
 }
 
-/// Runs functions of the host in the order of one stream, on a thread of their own: the stream records an event and waits until a word in pinned memory
-/// has reached the function's number; the thread waits for the event, runs the function, and writes the number. Other streams go on meanwhile, also with
-/// functions of their own, and functions may call the runtime: cudaLaunchHostFunc promises neither.
+/// Runs host functions in the order of one stream, on a separate thread: the stream records an event and waits until a word in pinned memory reaches the
+/// function's number; the thread waits for the event, runs the function, and writes the number. Other streams continue, and functions may call the runtime:
+/// cudaLaunchHostFunc promises neither.
 class cuda_host_functions {
  public:
   cuda_host_functions(std::shared_ptr<cuda_state> state, std::shared_ptr<cuda_problem> problem) : state_(std::move(state)), problem_(std::move(problem)) {
@@ -206,7 +205,7 @@ class cuda_host_functions {
         problem_->set(std::current_exception(), now.number);
       }
       const std::uint32_t number = now.number;
-      now = {};  // what the function holds is released before the stream goes on
+      now = {};  // release the function's captures before the stream continues
       std::atomic_ref<std::uint32_t>(*done_).store(number, std::memory_order_release);
       lock.lock();
     }
@@ -225,21 +224,19 @@ class cuda_host_functions {
 
 }  // namespace detail
 
-/// Work is queued and done in order; it does not wait for other streams. After a host function has thrown, no later one runs, nothing more is queued, and the
-/// next synchronize() of the stream, of its later events, and of streams that wait for these throws that; what was queued before on the GPU still runs.
+/// Work is done in order, without waiting for other streams. After a host function has thrown, no later function runs and nothing more is queued; the next
+/// synchronize() of the stream, of its later events, and of streams that wait for these rethrows. Earlier GPU work still runs.
 class cuda_stream {
  public:
-  /// Copyable.
   class event {
    public:
-    /// The host waits.
     void synchronize() const {
       if (!raw_) return;
       state_->enter();
       state_->check(state_->runtime().synchronize_event(raw_.get()), "cudaEventSynchronize");
       if (const std::exception_ptr problem = problem_->before(functions_)) std::rethrow_exception(problem);
     }
-    /// Whether the GPU has reached it; true after an error of the GPU too. The host does not wait.
+    /// Whether the GPU has reached it, or failed. The host does not wait.
     [[nodiscard]] bool is_done() const {
       if (!raw_) return true;
       const cuda_runtime& runtime = state_->runtime();
@@ -248,7 +245,7 @@ class cuda_stream {
       (void)runtime.last_error();
       return false;
     }
-    /// Of record_outside_work(): that work has failed. The effect is that of a host function that throws this.
+    /// For record_outside_work(): that work has failed, as if a host function had thrown this.
     void fail(std::exception_ptr problem) const {
       if (problem_) problem_->set(std::move(problem), functions_);
     }
@@ -262,7 +259,7 @@ class cuda_stream {
     bool may_be_told_ = false;
   };
 
-  /// Work that was captured, with what was launched. The runtime's executable form is made when it is first replayed.
+  /// Captured work with its launches. Instantiated at its first replay.
   class graph {
    public:
     [[nodiscard]] std::size_t size() const { return records_.size(); }
@@ -314,9 +311,9 @@ class cuda_stream {
 
   [[nodiscard]] const cuda_context& device() const { return device_; }
   [[nodiscard]] cuda_properties properties() const { return device_.properties(); }
-  /// The runtime's handle. What is queued on it directly is not seen by `difference`.
+  /// The runtime's handle. `difference` does not see work queued on it directly.
   [[nodiscard]] cuda_queue_handle raw() const { return raw_; }
-  /// The record of a dry run; null on a stream that does the work.
+  /// The record of a dry run; null on a working stream.
   [[nodiscard]] dry_record* counts() const { return state_->is_dry_run() ? &state_->record() : nullptr; }
 
   void copy_from_host(void* to, const void* from, std::size_t bytes) {
@@ -371,7 +368,7 @@ class cuda_stream {
     may_be_told_ = may_be_told_ || other.may_be_told_;
     check(state_->runtime().wait_event(raw_, other.raw_.get()), "cudaStreamWaitEvent");
   }
-  /// Runs f() on the host, in the order of the stream, on a thread of the stream. It may block, and may use the device; other streams go on.
+  /// Runs f() on the host in the order of the stream, on a thread of the stream. It may block and use the device; other streams continue.
   template <class Function>
   void queue_host_function(Function f) {
     if (counts() != nullptr) return f();
@@ -379,7 +376,7 @@ class cuda_stream {
     if (!begin_work()) return;
     const std::uint32_t number = functions_ + 1;
     may_be_told_ = true;
-    if (state_->runtime().wait_value == nullptr) {  // a driver whose streams cannot wait for memory: the host waits for them
+    if (state_->runtime().wait_value == nullptr) {  // the driver's streams cannot wait for memory: the host waits for them
       check(state_->runtime().synchronize_stream(raw_), "cudaStreamSynchronize");
       functions_ = number;
       try {
@@ -394,7 +391,7 @@ class cuda_stream {
     host_functions_->queue(raw_, std::function<void()>(std::move(f)), number);
   }
 
-  /// Pinned: 1 after a host function of this stream, or of one that it has waited for, has thrown. What the GPU does after it finds the 1.
+  /// Pinned: 1 after a host function of this stream, or of a stream that it has waited for, has thrown. Later GPU work finds the 1.
   [[nodiscard]] const double* host_failure() const { return problem_->failure(); }
 
   /// Another library queues work on raw() next.
@@ -404,7 +401,7 @@ class cuda_stream {
     refuse_in_capture("another library queued work");
     return begin_work();
   }
-  /// The end of that work, for the one who finds out whether it fails.
+  /// The end of that work; its owner reports failures to the event.
   [[nodiscard]] event record_outside_work() {
     ++functions_;
     may_be_told_ = true;
@@ -444,10 +441,10 @@ class cuda_stream {
     std::shared_ptr<void> end = with.replayed ? with.replayed : detail::shared_event(state_);
     check(state_->runtime().launch_graph(with.executable, raw_), "cudaGraphLaunch");
     check(state_->runtime().record_event(end.get(), raw_), "cudaEventRecord");
-    with.replayed = std::move(end);  // one that was recorded
+    with.replayed = std::move(end);
   }
 
-  /// A kernel of the library is launched next, by one or several launches on this stream's GPU.
+  /// A kernel of the library follows, in one or several launches on this stream.
   ///   returns  false if it must not be launched
   template <class Kernel>
   [[nodiscard]] bool begin_kernel(const Kernel& kernel) {
@@ -461,30 +458,27 @@ class cuda_stream {
     last_kernel_ = Kernel::name;
     return true;
   }
-  /// One launch of it.
-  ///   throws  cuda_error with the kernel's name
   void launch(const cuda_launch& what) {
     if (is_preparing_) return check(state_->runtime().load_kernel(what), "cudaFuncGetAttributes");
     check(state_->runtime().launch(what, raw_), "cudaLaunchKernel");
   }
-  /// Loads what a launch of this kernel needs, so that the launch, which is captured, does not. Defined in cuda.hpp.
+  /// Loads a kernel's code before its launch is captured. Defined in cuda.hpp.
   template <class Kernel>
   void prepare(const Kernel& kernel);
-  /// Where products of the next kernel may have scratch memory.
+  /// Scratch memory for products of the next kernel.
   void set_workspace(cuda_workspace workspace) { workspace_ = workspace; }
-  /// Has the product queued by what computes products on this GPU.
-  ///   returns  false: our kernel is to be launched
+  /// Queues the product by the GPU's library.
+  ///   returns  false: launch our kernel
   [[nodiscard]] bool multiply(const cuda_product& product) {
     cuda_products* const by = state_->products();
     return by != nullptr && by->multiply(*this, product, workspace_, is_preparing_);
   }
-  /// The same for attention.
+  /// As multiply(), for attention.
   [[nodiscard]] bool attend(const cuda_attention& attention) {
     cuda_attentions* const by = state_->attentions();
     return by != nullptr && by->attend(*this, attention, workspace_, is_preparing_);
   }
   [[nodiscard]] bool is_capturing() const { return capturing_.has_value(); }
-  /// The kernel of the library that was launched last.
   [[nodiscard]] std::string_view last_kernel() const { return last_kernel_; }
 
  private:
@@ -497,12 +491,12 @@ class cuda_stream {
 
   [[nodiscard]] const gpu_vendor& vendor() const { return state_->vendor(); }
   void enter() { check(state_->runtime().set_device(state_->ordinal()), "cudaSetDevice"); }
-  /// False if a host function of this stream has thrown, or of one that it follows: nothing more is queued.
+  /// False if a host function of this stream, or of a followed stream, has thrown: nothing more is queued.
   [[nodiscard]] bool begin_work() {
     enter();
     return !may_be_told_ || !problem_->before(functions_);
   }
-  ///   host  the side of the copy that is host memory; null: neither
+  ///   host  the side of the copy in host memory; null: neither
   void copy(std::string_view name, void* to, const void* from, std::size_t bytes, const void* host) {
     if (capturing_ && host != nullptr && bytes != 0 && !state_->is_pinned(host, bytes))
       refuse_in_capture("a copy from or to host memory that is not pinned");
@@ -510,13 +504,11 @@ class cuda_stream {
     if (capturing_) capturing_->records_.emplace_back(name, memory_work{to, from, bytes});
     check(state_->runtime().copy(to, from, bytes, raw_), "cudaMemcpyAsync");
   }
-  /// Ends the capture.
   void refuse_in_capture(const char* why) {
     if (!capturing_) return;
     cancel_capture();
     throw config_error(concat(vendor().device, ": captured work must be such that it can be replayed; ", why));
   }
-  /// A call that fails ends the capture.
   void check(int status, std::string_view call) {
     if (status == cuda_status::success) [[likely]] return;
     cancel_capture();
@@ -529,7 +521,7 @@ class cuda_stream {
     cancel_capture();
     const cuda_runtime& runtime = state_->runtime();
     (void)runtime.set_device(state_->ordinal());
-    (void)runtime.synchronize_stream(raw_);  // who waits for the result reports what it throws
+    (void)runtime.synchronize_stream(raw_);  // waiters for the result report errors
     host_functions_.reset();
     problem_->settle();
     (void)runtime.destroy_stream(std::exchange(raw_, nullptr));
@@ -540,7 +532,7 @@ class cuda_stream {
   std::shared_ptr<detail::cuda_problem> problem_;
   cuda_queue_handle raw_ = nullptr;
   std::uint32_t functions_ = 0;  // host functions queued
-  bool may_be_told_ = false;     // that a host function threw, of this stream or of one that it follows
+  bool may_be_told_ = false;     // a host function of this or a followed stream may have thrown
   std::unique_ptr<detail::cuda_host_functions> host_functions_{};
   std::optional<graph> capturing_{};
   std::string_view last_kernel_{};

@@ -1,4 +1,4 @@
-// The CUDA runtime of the toolkit, as the device's table: in the library that nvcc compiles, or in a program in one .cu file.
+// The toolkit's CUDA runtime as the device's table: in the library that nvcc compiles, or in a program of one .cu file.
 #pragma once
 
 #include <cuda.h>
@@ -14,14 +14,13 @@ namespace xtrain::cuda_kernels {
 
 namespace detail {
 
-/// Asked whether the kernels have code for a GPU.
 template <int>
 __global__ void probed() {}
 
 #define XTRAIN_CUDA_TEXT_OF(...) #__VA_ARGS__
 #define XTRAIN_CUDA_TEXT(...) XTRAIN_CUDA_TEXT_OF(__VA_ARGS__)
 
-/// A function of the driver, without linking the driver; null if it has none.
+/// A function of the driver, without linking the driver; null if absent.
 template <class F>
 [[nodiscard]] F* of_driver(const char* name, unsigned version) {
   void* found = nullptr;
@@ -29,7 +28,7 @@ template <class F>
   if (cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result) != cudaSuccess) (void)cudaGetLastError();
   return result == cudaDriverEntryPointSuccess ? reinterpret_cast<F*>(found) : nullptr;
 }
-/// Loads a kernel that has been found; drivers older than CUDA 12.4 load it with its attributes.
+/// Loads a kernel; drivers older than CUDA 12.4 load it with its attributes.
 [[nodiscard]] inline auto load_function() {
   static auto* const load = of_driver<CUresult(CUfunction)>("cuFuncLoad", 12040);
   return load;
@@ -109,14 +108,14 @@ template <class F>
 
 }  // namespace detail
 
-/// In every part of the library; the linker keeps one.
+/// In every part of the library; the linker keeps one copy.
 [[gnu::weak]] const cuda_runtime& runtime() {
   static const cuda_runtime all = [] {
     cuda_runtime with = detail::make_runtime();
     static auto* const wait_value = detail::of_driver<CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned)>("cuStreamWaitValue32", 12000);
     if (wait_value != nullptr)
       with.wait_value = [](cuda_queue_handle stream, void* address, std::uint32_t least) -> int {
-        // a driver's status has the number of the runtime's
+        // a driver's status has the runtime's number
         return static_cast<int>(wait_value(stream, reinterpret_cast<CUdeviceptr>(address), least, CU_STREAM_WAIT_VALUE_GEQ));
       };
     return with;
@@ -124,7 +123,7 @@ template <class F>
   return all;
 }
 
-/// What launch.cuh calls beside the table.
+/// What launch.cuh calls besides the table.
 struct toolkit_calls {
   [[nodiscard]] static const cuda_runtime& runtime() { return cuda_kernels::runtime(); }
   [[nodiscard]] static int current_device(int* gpu) { return cudaGetDevice(gpu); }

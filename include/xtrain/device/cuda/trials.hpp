@@ -1,4 +1,4 @@
-// What a vendor's library and our kernels are timed with, on memory of their own, and where the choices among them are remembered.
+// Timing of a vendor's library and our kernels on separate memory, and stored choices.
 #pragma once
 
 #include <fcntl.h>
@@ -33,8 +33,8 @@ namespace xtrain {
 
 namespace detail {
 
-/// What was chosen earlier: a line for each shape, its key and "own" or what names a proposal. What a file says is compared with what a library
-/// proposes, and not given to it. Whatever goes wrong with the file, shapes are timed again.
+/// Stored choices: per line a shape's key, and "own" or a proposal's name. File content is only compared with a library's proposals. On any problem with the
+/// file, shapes are timed again.
 class cuda_choices {
  public:
   explicit cuda_choices(std::string file) : file_(std::move(file)) {}
@@ -61,7 +61,7 @@ class cuda_choices {
     } catch (const error&) {
     }
   }
-  /// XTRAIN_CACHE, or xtrain in XDG_CACHE_HOME or ~/.cache; empty if there is none of them.
+  /// XTRAIN_CACHE, or xtrain in XDG_CACHE_HOME or ~/.cache; empty without these.
   [[nodiscard]] static std::string folder_of_user() {
     const auto in = [](const char* variable, const char* below) {
       const char* const value = std::getenv(variable);
@@ -103,7 +103,7 @@ class cuda_choices {
 };
 
 /// Fills the memory with random numbers, 2^-8 to 2 of either sign: as bf16, and as the upper half of an fp32; as fp16, 0.9 to 2.
-///   pinned   some staging memory, not a power of two long: then rows differ
+///   pinned   staging memory whose size is not a power of two, so that rows differ
 inline void fill_trial(cuda_stream& stream, std::byte* memory, std::size_t bytes, std::span<std::byte> pinned) {
   for (std::size_t i = 0; i + 1 < pinned.size(); i += 2) {
     const std::uint32_t random = static_cast<std::uint32_t>(i * 2654435761U) ^ static_cast<std::uint32_t>(i * 40503U << 7);
@@ -131,7 +131,7 @@ inline constexpr std::size_t cuda_trial_pattern = 65280;
   return number == cuda_number::bf16 ? static_cast<float>(bf16::from_bits(bits)) : static_cast<float>(fp16::from_bits(bits));
 }
 
-/// Where choices are remembered, by card, library, and version of our kernels; empty if there is no folder.
+/// File of choices per card, library, and version of our kernels; empty without a folder.
 [[nodiscard]] inline std::string cuda_choices_file(const cuda_state& state, const std::string& folder, std::string_view library) {
   if (folder.empty()) return {};
   std::string card = state.name();
@@ -140,17 +140,16 @@ inline constexpr std::size_t cuda_trial_pattern = 65280;
   return concat(folder, "/products/", card, "-", state.properties().architecture, "-", state.properties().multiprocessors, "-", library, "-1");
 }
 
-/// A later candidate replaces an earlier one only if it is faster than noise.
+/// A later candidate must be faster by more than noise.
 inline constexpr double cuda_clearly_faster = 0.97;
 
 [[nodiscard]] inline std::string milliseconds_text(double ms) { return concat(std::round(ms * 1e4) / 1e4, " ms"); }
-/// What the stream does would disturb the clock. But it may wait for other ranks, and these for this one.
+/// Waits for the stream, whose work would disturb timing; at most 200 ms, since ranks may wait for each other.
 inline void wait_a_little(cuda_stream& stream) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   const auto now = stream.record();
   while (!now.is_done() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
-/// The shortest of some times, in milliseconds.
 template <class Run>
 [[nodiscard]] double timed_on_gpu(cuda_state& state, cuda_stream& beside, Run&& run) {
   const cuda_runtime& runtime = state.runtime();
@@ -180,7 +179,7 @@ template <class Run>
   for (int i = 0; i < 3; ++i) best = std::min(best, measure(runs));
   return best;
 }
-/// Beside the plan.
+/// Not in the plan.
 struct cuda_trial_memory {
   cuda_trial_memory(cuda_state& state, std::size_t bytes)
       : of(state), size(bytes), raw(static_cast<std::byte*>(state.allocate(bytes, memory_role::other))) {}

@@ -1,4 +1,3 @@
-// Load statistics of balanced experts in flight from stage to stage: the load-balancing loss covers all layers together.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +13,14 @@
 
 namespace xtrain {
 
-/// Forward: the token count of each expert in the layers so far, and their probabilities. Backward: the last stage's gradient of each
-/// expert's probability, over all layers. These few values are sent from host memory, in the order of the stream.
+/// Forward: each expert's token count and probabilities in the layers so far. Backward: the last stage's gradient of each expert's probability, over all
+/// layers. Sent from host memory, in the order of the stream.
 template <class Device, class T>
 class load_message {
  public:
   using stream = typename Device::stream;
   using load = expert_load<Device, T>;
 
-  /// Of the first `layers` layers.
   void take_counts(stream& on, const load& of, std::size_t layers) {
     const std::size_t n = layers * of.count_le.shape(1);
     const auto counts = staging_.template take<token>(on, 1, n);
@@ -88,7 +86,6 @@ class load_message {
         on, [&between, to, flight = in_flight_, all = numbers_.values] { *flight = between.begin_send(to, std::span<const double>(all)); },
         numbers_.memory);
   }
-  /// Receives as many values as the other stage sends.
   void receive(stream& on, group& between, std::size_t from, std::size_t numbers) {
     numbers_ = staging_.template take<double>(on, 0, numbers);
     in_flight_ = std::make_shared<pending_message>();

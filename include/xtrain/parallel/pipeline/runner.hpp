@@ -1,4 +1,3 @@
-// Executes one rank's action list: runs micro-batches forward and backward through its stages in the order of the schedule.
 #pragma once
 
 #include <algorithm>
@@ -33,14 +32,13 @@
 
 namespace xtrain {
 
-/// How many micro-batches a rank needs memory for: `saved` between their forward and their backward (or its first part, B), `deferred`
-/// between B and W, and `received` from when the previous stage may send them until their gradient has been sent back.
+/// Micro-batches that need memory at a time: `saved` between forward and backward (or its first part, B), `deferred` between B and W, `received` from the
+/// earliest send of the previous stage until their gradient has been sent back.
 struct pipeline_memory {
   std::size_t saved = 0, deferred = 0, received = 0;
 };
 
-/// The memory that a list needs. A receive buffer is free when its gradient has been sent; one more is counted so that no rank waits for
-/// that.
+/// Memory of a list. A receive buffer is free when its gradient has been sent; one spare buffer avoids that wait.
 [[nodiscard]] inline pipeline_memory memory_of(const std::vector<pipeline_action>& list) {
   std::size_t saved = 0, deferred = 0, received = 0;
   pipeline_memory most;
@@ -58,11 +56,10 @@ struct pipeline_memory {
   return most;
 }
 
-/// Merges B and W into a whole backward where they are adjacent, or only receives are between them: no rank waits for B alone, so nothing
-/// needs to be deferred.
+/// Merges B and W into a whole backward where they are adjacent, or only receives are between them: no rank waits for B alone.
 [[nodiscard]] inline std::vector<pipeline_action> with_whole_backwards(const std::vector<pipeline_action>& list) {
   std::vector<pipeline_action> whole;
-  std::size_t input = 0;  // index of the last backward_input
+  std::size_t input = 0;
   for (const pipeline_action& action : list) {
     const bool joins = action.kind == action_kind::backward_weight && input < whole.size() && whole[input].kind == action_kind::backward_input &&
                        whole[input].micro_batch == action.micro_batch && whole[input].chunk == action.chunk &&
@@ -78,8 +75,8 @@ struct pipeline_memory {
   return whole;
 }
 
-/// Runs one rank's part of a step. Messages are begun at their position in the list and waited for where they are needed. The list is
-/// safe for rendezvous sends, so their timing does not matter: no rank deadlocks.
+/// Runs one rank's part of a step. Messages begin at their position in the list and are waited for where needed. The list is safe for
+/// rendezvous sends: no rank deadlocks, whatever the timing.
 template <class Model, class Schedule>
 class pipeline_runner {
  public:
@@ -96,8 +93,7 @@ class pipeline_runner {
       "xtrain pipeline: the model must run forward and backward block by block (forward_blocks, backward_blocks), as the library's models do; see "
       "models/README.md");
 
-  /// One step has micro-batches of micro_batch_sizes(batch, accumulate) sequences of up to `context` tokens. `sizes` is the
-  /// memory of one micro-batch; in a dry run it does not matter.
+  /// Micro-batches have micro_batch_sizes(batch, accumulate) sequences of up to `context` tokens. `sizes`: memory of one micro-batch, ignored in a dry run.
   ///   throws  config_error when the schedule cannot be made for these numbers, memory_error
   pipeline_runner(Model& model, std::size_t batch, std::size_t accumulate, std::size_t context, const pass_sizes& sizes)
       : model_(&model), proved_(proved(model.parallel(), model.parallel().micro_batch_sizes(batch, accumulate))), micro_batches_(accumulate),
@@ -112,7 +108,7 @@ class pipeline_runner {
     for (std::size_t i = 0; receives && i < most.received; ++i) receive_buffers_.emplace_back(model, bytes);
   }
 
-  /// Steps may have fewer micro-batches, of the same size, as in a ramp-up of the batch size: a schedule is made for each number when it comes up.
+  /// Allows steps with fewer micro-batches of the same size (ramp-up of the batch size): a schedule is made per number when needed.
   ///   smallest, next   the first two of these numbers
   ///   throws  config_error when micro-batches differ in size, or no schedule can be made
   void allow_fewer(std::size_t smallest, std::size_t next) {
@@ -122,7 +118,7 @@ class pipeline_runner {
     for (const std::size_t count : {smallest, next}) (void)proved(model_->parallel(), std::vector<std::size_t>(count, sizes.front()));
     fewest_ = smallest;
   }
-  /// throws  config_error when a step does not have as many micro-batches as the schedule, shape_error when they are too large
+  /// throws  config_error when the number of micro-batches does not fit the schedule, shape_error when they are too large
   void require_batches(std::span<const batch_view> batches) const {
     require<config_error>(batches.size() == micro_batches_ || (fewest_ > 0 && batches.size() >= fewest_ && batches.size() < micro_batches_),
                           "pipeline: a step must have the ", micro_batches_, " micro-batches (gradient_accumulation_steps) that its schedule was made for",
@@ -131,19 +127,16 @@ class pipeline_runner {
     for (const batch_view& batch : batches)
       require<shape_error>(batch.b * batch.t <= num_tokens_, "batch: must have at most ", num_tokens_, " tokens; given ", batch.b, " sequences of ", batch.t);
   }
-  /// Resets this rank after a step that threw: nothing is deferred or in flight afterwards.
+  /// Nothing is deferred or in flight afterwards.
   void forget() {
     for (in_flight& f : in_flight_) end_micro_batch(f);
   }
 
   /// Of the latest step.
   [[nodiscard]] const pipeline_schedule& schedule() const { return *proved_; }
-  /// Model chunks of this rank: a micro-batch passes each of them.
   [[nodiscard]] std::size_t chunks() const { return schedule().chunks; }
-  /// Tokens of the largest micro-batch.
   [[nodiscard]] std::size_t num_tokens() const { return num_tokens_; }
 
-  /// The most memory that any micro-batch has used.
   [[nodiscard]] pass_sizes high_water() const {
     pass_sizes most;
     for (const in_flight& f : in_flight_) {
@@ -158,11 +151,9 @@ class pipeline_runner {
     }
     return most;
   }
-  /// Total memory for all micro-batches that have slots, if each uses `each`.
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return in_flight_.size() * each.stash() + deferred_.size() * each.deferred; }
 
-  /// Runs all micro-batches of a step, which require_batches has checked, forward and backward; adds to the gradients and finishes them.
-  /// Only the last stage has losses.
+  /// Runs a step's micro-batches (checked by require_batches) forward and backward; adds to the gradients and finishes them. Only the last stage has losses.
   ///   staging         for batches
   ///   prepare(pass, micro-batch)   sets the pass's per-step values
   ///   losses(n)       memory for n losses
@@ -187,7 +178,7 @@ class pipeline_runner {
           in_flight& f = begin_micro_batch(on, action, batch, pass_mode::training, &staging);
           prepare(*f.going, action.micro_batch);
           begin_load(on.stream, action, f);
-          const std::size_t n = f.going->batch.n();  // tokens whose losses this rank has
+          const std::size_t n = f.going->batch.n();  // tokens with losses on this rank
           const bool last = strategy().is_last(action.chunk);
           f.y = model_->forward_blocks(*f.going, f.layer_inputs, blocks_of(action), input_of(on.stream, action, f),
                                        last ? losses(n) : losses_view{});
@@ -225,7 +216,7 @@ class pipeline_runner {
           break;
         }
         default:
-          break;  // a chunk is reduced block by block, in its last backward
+          break;  // reduced block by block, in the chunk's last backward
       }
     }
     for (receive_buffer& a : receive_buffers_) {
@@ -235,7 +226,7 @@ class pipeline_runner {
     strategy().finish_gradients(on.stream, model_->parameters());
   }
 
-  /// Runs one batch forward through all stages, without a backward pass; the arguments are as run's, but prepare(pass).
+  /// Runs one batch forward through all stages; arguments as in run, but prepare(pass).
   template <class Prepare, class Losses, class Sum>
   void evaluate(const execution<device>& on, const batch_view& batch, Prepare&& prepare, Losses&& losses, Sum&& sum,
                 batch_staging<device>* staging = nullptr) {
@@ -260,7 +251,7 @@ class pipeline_runner {
   }
 
  private:
-  /// An in-flight micro-batch: between its forward and its backward.
+  /// A micro-batch between its forward and its backward.
   struct in_flight {
     in_flight(Model& of, const pass_sizes& sizes, std::size_t num_tokens)
         : layer_inputs(of.context(), sizes.layer_inputs), saved(of.context(), sizes.saved),
@@ -276,13 +267,13 @@ class pipeline_runner {
     stage_message<device, compute> message;
     load_message<device, compute> load;
   };
-  /// A micro-batch between the two parts (B and W) of its backward.
+  /// A micro-batch between B and W of its backward.
   struct deferred {
     deferred(Model& of, const pass_sizes& sizes) : products(of.context(), sizes.deferred, sizes.deferred_entries) {}
     deferred_gradients<device, compute, typename pass<computation>::gradient_type> products;
     bool is_free = true;
   };
-  /// A receive buffer for the input from the previous stage; its gradient is sent from the same memory.
+  /// Receive buffer for input from the previous stage; its gradient is sent from the same memory.
   struct receive_buffer {
     receive_buffer(Model& of, std::size_t bytes) : values(of.context(), bytes, memory_role::stash) {}
     buffer<device> values;
@@ -300,7 +291,7 @@ class pipeline_runner {
   }
   template <class State>
   static pipeline_schedule made_and_proved(const State& strategy, std::vector<std::size_t> rows) {
-    // a single rank runs each micro-batch forward and backward, whatever its stages are called
+    // a single rank needs no pipeline schedule
     const std::size_t ranks = strategy.depth(), chunks = strategy.chunks(), count = rows.size();
     pipeline_schedule schedule =
         ranks == 1 ? one_forward_one_backward_schedule(1, std::move(rows)) : Schedule::make(ranks, chunks, std::move(rows));
@@ -327,25 +318,24 @@ class pipeline_runner {
   [[nodiscard]] in_flight& in_flight_of(const pipeline_action& action) { return *in_flight_of_[at(action)]; }
   [[nodiscard]] receive_buffer& receive_buffer_of(const pipeline_action& action) { return *receive_buffer_of_[at(action)]; }
 
-  /// The tokens of a batch that this rank sends from stage to stage: its context-parallel shard, and of this its sequence-parallel shard.
+  /// Tokens of a batch that this rank sends between stages: its context- and sequence-parallel shard.
   [[nodiscard]] std::size_t sequence_parallel_tokens(const batch_view& batch) {
     return batch.b * context_shard_of(strategy()).count_of(batch.t) / sequence_parallel_ranks(strategy());
   }
 
-  /// Takes a free receive buffer and begins the receive from the previous stage.
   void await_input(stream& on, const pipeline_action& action, std::size_t n) {
     const auto free = std::find_if(receive_buffers_.begin(), receive_buffers_.end(), [](const receive_buffer& a) { return a.is_free; });
     require<shape_error>(free != receive_buffers_.end(), schedule().name,
                          ": a list must not have more messages in flight than was counted; ", receive_buffers_.size());
     free->is_free = false;
-    free->message.wait(on);  // until the gradient has been sent from it
+    free->message.wait(on);  // until its gradient has been sent
     free->load.wait(on);
     const std::size_t c = model_->config().hidden_size;
     free->x = {free->values.template as<compute>().subspan(0, n * c), {n, c}};
     free->message.receive(on, strategy().between(), action.peer, free->x.span());
     receive_buffer_of_[at(action)] = &*free;
   }
-  /// Layers with balanced experts are in several stages: the loads in earlier layers are received from earlier stages.
+  /// Balanced experts may be in several stages: loads of earlier layers come from earlier stages.
   [[nodiscard]] bool balances() const { return model_->balances_load(); }
   [[nodiscard]] std::size_t experts_before(const pipeline_action& action) { return (blocks_of(action).first - 1) * model_->balanced_experts(); }
   void begin_load(stream& on, const pipeline_action& action, in_flight& f) {
@@ -357,7 +347,7 @@ class pipeline_runner {
     a.load.give_counts(on, f.going->internal.load);
   }
 
-  /// A stage's input: what has been received, or memory for the embedding's output.
+  /// Received input, or memory for the embedding's output.
   [[nodiscard]] matrix input_of(stream& on, const pipeline_action& action, in_flight& f) {
     const std::size_t n = f.going->sequence_parallel_tokens(), c = model_->config().hidden_size;
     if (strategy().is_first(action.chunk)) return {f.layer_inputs.template push<compute>(n * c), {n, c}};
@@ -407,7 +397,6 @@ class pipeline_runner {
     }
     end_micro_batch(f);
   }
-  /// Counts the micro-batch, and returns whether it was the last of the step to finish its backward on this chunk.
   [[nodiscard]] bool ends_step(const pipeline_action& action) { return ++ended_[action.chunk] == schedule().micro_batches(); }
 
   [[nodiscard]] deferred& begin_deferring(const pipeline_action& action) {
@@ -417,7 +406,7 @@ class pipeline_runner {
     deferred_of_[at(action)] = &*free;
     return *free;
   }
-  /// W, the second part of a backward: after it, a block's gradients of this micro-batch are complete.
+  /// W: completes a block's gradients of this micro-batch.
   void make_deferred(execution<device> on, const pipeline_action& action) {
     deferred& mine = *deferred_of_[at(action)];
     const bool last_of_step = ends_step(action);
@@ -435,8 +424,8 @@ class pipeline_runner {
 
   Model* model_;
   std::shared_ptr<const pipeline_schedule> proved_;
-  std::size_t micro_batches_, fewest_ = 0;  // of a step; the fewest of one, if there may be fewer
-  std::vector<std::size_t> ended_;  // micro-batches whose backward is done, by chunk
+  std::size_t micro_batches_, fewest_ = 0;  // of a step; minimum, if allow_fewer; else 0
+  std::vector<std::size_t> ended_;  // finished backwards, by chunk
   std::size_t num_tokens_;
   std::vector<in_flight*> in_flight_of_;            // by chunk and micro-batch
   std::vector<deferred*> deferred_of_;              // likewise

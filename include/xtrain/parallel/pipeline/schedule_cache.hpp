@@ -1,4 +1,3 @@
-// A cache of made and checked schedules, for planning many ranks of the same pipelines.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +11,11 @@
 
 namespace xtrain {
 
-/// A schedule covers all ranks of a pipeline and depends only on the policy and the sizes. Not thread-safe. The cache is bounded: when it
-/// would grow beyond the limit, it is cleared.
+/// A cache of checked schedules, for planning many ranks. A schedule depends only on policy and sizes, and covers all ranks. Not thread-safe. Cleared when it
+/// would exceed its limit.
 class schedule_cache {
  public:
-  /// Returns what make() returned on the first call with these sizes. Different kinds of lists need different Kinds.
+  /// Returns the result of the first make() with these sizes. Different kinds of lists need different Kinds.
   template <class Kind, class Make>
   [[nodiscard]] std::shared_ptr<const pipeline_schedule> get(std::size_t ranks, std::size_t chunks, const std::vector<std::size_t>& rows, Make&& make) {
     const key wanted{&kind_of<Kind>, ranks, chunks, rows};
@@ -38,7 +37,7 @@ class schedule_cache {
   template <class Kind>
   static constexpr char kind_of = 0;  // its address identifies the kind
   using key = std::tuple<const void*, std::size_t, std::size_t, std::vector<std::size_t>>;
-  static constexpr std::size_t max_actions = std::size_t{1} << 20;  // 40 MiB of them
+  static constexpr std::size_t max_actions = std::size_t{1} << 20;  // 40 MiB
 
   std::map<key, std::shared_ptr<const pipeline_schedule>> schedules_;
   std::size_t actions_ = 0;

@@ -17,8 +17,7 @@
 
 namespace xtrain {
 
-/// make(ranks, chunks, rows): every rank's action list, for micro-batches of `rows[i]` sequences. A schedule whose backwards may be in
-/// two parts also has splits_backwards = true.
+/// make(ranks, chunks, rows): every rank's action list, for micro-batches of `rows[i]` sequences. splits_backwards = true: backwards may be in two parts.
 template <class S>
 concept pipeline_schedule_policy = requires(std::size_t count, std::vector<std::size_t> rows) {
   { S::name } -> std::convertible_to<std::string_view>;
@@ -43,7 +42,7 @@ struct gpipe {
   }
 };
 
-/// 1F1B: at most as many micro-batches are saved as there are ranks.
+/// 1F1B: saves at most as many micro-batches as there are ranks.
 ///                                                               [Narayanan et al. 2021, section 2.2.1]
 struct one_forward_one_backward {
   static constexpr std::string_view name = "one_forward_one_backward";
@@ -62,8 +61,7 @@ struct interleaved {
   }
 };
 
-/// Every micro-batch passes a chunk before any passes the next one: the gradients of one chunk are reduced during the backwards of the
-/// others.
+/// All micro-batches pass a chunk before the next chunk: gradients of a chunk are reduced during other chunks' backwards.
 ///                                                                                                     [Li et al. 2023]
 struct all_in_all_out {
   static constexpr std::string_view name = "all_in_all_out";

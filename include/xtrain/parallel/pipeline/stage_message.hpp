@@ -1,4 +1,3 @@
-// A matrix in flight from one stage to another.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +14,8 @@
 
 namespace xtrain {
 
-/// One message at a time, begun where the action list says and waited for where it is needed. Until then its memory must stay unchanged.
-/// Native messages run on a stream beside the main one. Otherwise, where the host cannot access device memory, a host copy is sent: messages are begun
-/// and waited for in the order of the stream, and the host goes on.
+/// A matrix between stages: begun where the action list says, waited for where needed; its memory must not change in between. Native messages use a side
+/// stream. Otherwise, if the host cannot access device memory, a host copy is sent in the order of the stream; the host does not wait.
 template <class Device, class T>
 class stage_message {
  public:
@@ -56,7 +54,7 @@ class stage_message {
           on, [&between, from, flight = in_flight_, received = host_.values] { *flight = between.begin_receive(from, received); }, host_.memory);
     }
   }
-  /// What is queued on the stream next may overwrite sent memory, and finds received values.
+  /// Later work on the stream may overwrite sent memory, and finds received values.
   void wait([[maybe_unused]] stream& on) {
     if (natively_) {
       on.wait(*natively_);

@@ -1,4 +1,3 @@
-// The assignment of layers to pipeline stages.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +8,7 @@
 
 namespace xtrain {
 
-/// Layers of each stage: as equal as possible; when layers do not divide evenly, the first stages have one more.
+/// Layers of each stage, as equal as possible; the first stages get the remainder.
 ///   throws  config_error when there are fewer layers than stages
 [[nodiscard]] inline std::vector<std::size_t> equal_layers(std::size_t layers, std::size_t stages) {
   require<config_error>(stages > 0 && stages <= layers, "pipeline: every stage must have a layer; given ", layers, " layers for ", stages,
@@ -19,9 +18,9 @@ namespace xtrain {
   return split;
 }
 
-/// Blocks of each stage. The first also has the embedding, the last also the final norm and the head; only these two may have no layer.
+/// Blocks of each stage. The first also has the embedding, the last the final norm and the head; only these two may have no layer.
 ///   split   layers of each stage; empty: equal
-///   throws  config_error with the numbers when they do not sum to the model's layers, or a stage has nothing to do
+///   throws  config_error when they do not sum to the model's layers, or a stage is empty
 [[nodiscard]] inline std::vector<block_range> stage_blocks(std::size_t layers, std::size_t stages, std::vector<std::size_t> split) {
   if (split.empty()) split = equal_layers(layers, stages);
   require<config_error>(split.size() == stages, "pipeline: layers must be given for each of ", stages, " stages (ranks x chunks); given for ",

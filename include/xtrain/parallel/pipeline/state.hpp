@@ -1,4 +1,3 @@
-// Which blocks each rank of a pipeline has, and what its ranks exchange besides the messages between stages.
 #pragma once
 
 #include <algorithm>
@@ -26,21 +25,21 @@
 
 namespace xtrain {
 
-/// Pipeline parallelism over the ranks of a run. Rank i has position i / (data · tensor · context) in its pipeline, with these three
-/// parallel sizes: neighbors in a pipeline are far apart, because they communicate least.
+/// Pipeline parallelism over the ranks of a run. Rank i has position i / (data · tensor · context) in its pipeline: neighbors in a pipeline communicate least,
+/// so they are far apart.
 struct pipeline_ranks {
-  std::shared_ptr<transport> ranks{};            ///< none: one rank
-  std::size_t data_parallel_size = 1;            ///< data-parallel pipelines, which train the same weights on other sequences
-  std::size_t tensor_parallel_size = 1;          ///< tensor-parallel ranks per stage
-  std::size_t context_parallel_size = 1;         ///< context-parallel ranks per stage
+  std::shared_ptr<transport> ranks{};            ///< null: one rank
+  std::size_t data_parallel_size = 1;            ///< pipelines with the same weights and different sequences
+  std::size_t tensor_parallel_size = 1;          ///< ranks per stage
+  std::size_t context_parallel_size = 1;
   std::size_t expert_parallel_size = 1;          ///< adjacent among the ranks with the same shard of a stage's layers
-  std::size_t shards = 0;                        ///< of the ranks with the same weights, how many share one sharded copy (zero<Stage>); 0: all
+  std::size_t shards = 0;                        ///< ranks per sharded copy (zero<Stage>); 0: all
   double expert_capacity = 0;                    ///< as in rank_layout
   bool expert_waits = false;                     ///< as in rank_layout
   std::size_t chunks = 1;                        ///< stages on each rank
-  std::vector<std::size_t> stage_layers{};       ///< of each stage, from the first to the last; empty: as equal as possible
-  std::vector<std::size_t> micro_batch_sizes{};  ///< sequences of each micro-batch, where they differ
-  std::shared_ptr<schedule_cache> cache{};       ///< cache of checked schedules, for planning many ranks; none: each rank checks its own
+  std::vector<std::size_t> stage_layers{};       ///< of each stage in order; empty: as equal as possible
+  std::vector<std::size_t> micro_batch_sizes{};  ///< sequences of each micro-batch, if they differ
+  std::shared_ptr<schedule_cache> cache{};       ///< for planning many ranks; null: each rank checks its schedule
 };
 
 namespace detail {
@@ -57,7 +56,6 @@ class pipeline_state {
 
   // ---- members of every strategy ----
 
-  /// Data-parallel ranks with the same blocks.
   [[nodiscard]] auto& data() { return beside_.data(); }
   [[nodiscard]] auto& tensor() { return beside_.tensor(); }
   [[nodiscard]] group& everyone() { return everyone_; }
@@ -103,7 +101,7 @@ class pipeline_state {
     if (depth() > 1) numbers_.all_reduce(stream, sums, reduction::sum);
     beside_.reduce_losses(stream, sums);
   }
-  /// Over all stages' gradients. The table of a tied head is on two stages and counts once.
+  /// Over all stages' gradients. A tied head's table is on two stages and counts once.
   template <class Store, class Squares, class Sum>
   void gradient_squares(stream_type& stream, Store& store, Squares&& squares, Sum sum_1) {
     const auto copy = store.sharding().gradients ? store.stored_gradients(0) : store.block_gradients(0).whole;
@@ -126,7 +124,7 @@ class pipeline_state {
     beside_.weights_changed(stream, store);
   }
 
-  /// Gathers the whole values of a parameter on rank 0, from the rank of the first pipeline that has them.
+  /// Gathers a parameter's values on rank 0, from the rank of the first pipeline that has it.
   template <class Store, class Entry, class Span, class T>
   void collect(stream_type& stream, const Store& store, const Entry& entry, Span array, std::span<T> whole,
                std::optional<std::size_t> at = std::nullopt) {
@@ -155,7 +153,7 @@ class pipeline_state {
     beside_.sum_tensor_shards(stream, entry, array);
   }
 
-  /// Of a table that is on two ranks, the first counts as its owner.
+  /// The first rank owns a table that is on two ranks.
   template <class Store, class Entry>
   [[nodiscard]] stored_range kept(const Store& store, const Entry& entry, std::size_t array_size) const {
     return position() == rank_of_block(entry.block) ? beside_.kept(store, entry, array_size) : stored_range{};
@@ -163,7 +161,7 @@ class pipeline_state {
 
   // ---- used by models ----
 
-  /// A model calls this with its layers before it allocates anything.
+  /// Called by a model with its layers, before it allocates.
   ///   tied_table   the embedding table, if the head is tied to it
   ///   throws       config_error when stages and layers do not match
   void assign_blocks(std::size_t layers, parameter tied_table) {
@@ -185,16 +183,13 @@ class pipeline_state {
   [[nodiscard]] const block_range& blocks_of(std::size_t chunk) const { return stages_[chunk * depth() + position()]; }
   [[nodiscard]] bool is_first(std::size_t chunk) const { return blocks_of(chunk).first == 0; }
   [[nodiscard]] bool is_last(std::size_t chunk) const { return chunk + 1 == chunks() && position() + 1 == depth(); }
-  /// The process group for messages between stages.
   [[nodiscard]] group& between() { return between_; }
-  /// The cache of checked schedules; may be null.
   [[nodiscard]] const std::shared_ptr<schedule_cache>& cache() const { return cache_; }
-  /// Sums over the stages: only the last one has losses.
   void add_up(std::span<double> sums) {
     if (depth() > 1) numbers_.all_reduce(sums, reduction::sum);
   }
   /// Sequences of each micro-batch of a step.
-  ///   throws  config_error when the given ones do not match in number or sum
+  ///   throws  config_error when configured sizes do not match in number or sum
   [[nodiscard]] std::vector<std::size_t> micro_batch_sizes(std::size_t batch, std::size_t accumulate) const {
     if (micro_batch_sizes_.empty()) return std::vector<std::size_t>(accumulate, batch);
     std::size_t sum = 0;
@@ -209,11 +204,10 @@ class pipeline_state {
     return micro_batch_sizes_;
   }
 
-  /// How many steps have been queued whose work may not be done.
   void steps_are_queued(std::size_t count) {
     beside_.steps_are_queued(count);
   }
-  /// What this rank has sent so far, between stages and in the strategy `Beside`.
+  /// What this rank has sent between stages and in the strategy `Beside`.
   ///   throws  config_error while steps are queued
   template <class Visit>
   void visit_traffic(Visit&& visit) const {
@@ -224,7 +218,7 @@ class pipeline_state {
   }
 
  private:
-  /// Sends what was collected from a parameter's own rank of the first pipeline to rank 0.
+  /// Sends a gathered parameter from its owner in the first pipeline to rank 0.
   template <class Entry, class T>
   void pass_to_first(const Entry& entry, std::span<T> whole) {
     const std::size_t owner = rank_of_block(entry.block);
@@ -232,7 +226,7 @@ class pipeline_state {
     if (position() == owner) numbers_.send(0, std::span<const T>(whole));
     else if (position() == 0) numbers_.receive(owner, whole);
   }
-  /// The table of a tied head is on the first rank and on the last.
+  /// A tied head's table is on the first rank and on the last.
   [[nodiscard]] bool holds_table() const { return table_.exists() && (position() == 0 || position() + 1 == depth()); }
 
   pipeline_state(const pipeline_ranks& config, const std::shared_ptr<transport>& network)
@@ -246,18 +240,17 @@ class pipeline_state {
 
   static std::shared_ptr<transport> network_of(const pipeline_ranks& config) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
-    // so that the product does not overflow
+    // prevents overflow of the product
     const bool small = std::max({config.data_parallel_size, config.tensor_parallel_size, config.context_parallel_size}) <= ranks;
     const std::size_t beside = ranks_beside(config);
     require<config_error>(small && beside > 0 && ranks % beside == 0,
                           "pipeline: ranks must be a multiple of data x tensor x context; given ", ranks,
                           " ranks, data ", config.data_parallel_size, ", tensor ", config.tensor_parallel_size, " and context ", config.context_parallel_size);
-    constexpr std::size_t max_chunks = 4096;  // as many as a model may have layers
+    constexpr std::size_t max_chunks = 4096;  // maximum layers of a model
     require<config_error>(config.chunks > 0 && config.chunks <= max_chunks, "pipeline: a rank must have between 1 and ", max_chunks,
                           " stages; given chunks ", config.chunks);
     return config.ranks ? config.ranks : one_rank();
   }
-  /// Ranks that have the same blocks.
   static std::size_t ranks_beside(const pipeline_ranks& config) {
     return config.data_parallel_size * config.tensor_parallel_size * config.context_parallel_size;
   }
@@ -286,10 +279,10 @@ class pipeline_state {
   std::vector<std::size_t> layers_given_, micro_batch_sizes_;
   std::shared_ptr<schedule_cache> cache_;
   std::vector<block_range> stages_;
-  parameter table_;  // none: the head is not tied
+  parameter table_;  // empty: the head is not tied
   beside_state beside_;
   group everyone_, between_, numbers_;
-  std::optional<group> ends_;  // the first rank and the last
+  std::optional<group> ends_;  // first and last rank
 };
 
 }  // namespace detail

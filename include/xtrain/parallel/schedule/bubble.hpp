@@ -1,5 +1,4 @@
-// Published formulas for pipeline bubbles: the fraction of a step in which a rank is idle, when all stages and micro-batches take equally
-// long and messages take no time. simulate.hpp can check these formulas.
+// Published formulas for pipeline bubbles: the idle fraction of a step, for equal stages and micro-batches and free messages. simulate.hpp can check them.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +15,9 @@ namespace xtrain {
   return static_cast<double>(ranks - 1) / static_cast<double>(chunks * micro_batches + ranks - 1);
 }
 
-/// zero_bubble with at least as many micro-batches as ranks, where a stage takes `forward`, `input` and `weight` for the parts of a
-/// micro-batch.                                                      [Qi et al. 2023, table 2: forward + input - weight]
-///   departs   a weight part (W) fills no gap that is shorter than itself: gaps are as long as forward and as input
+/// zero_bubble with at least as many micro-batches as ranks; `forward`, `input`, `weight`: durations of a micro-batch's parts on a stage.
+///                                                                      [Qi et al. 2023, table 2: forward + input - weight]
+///   departs   a W fills no gap shorter than itself: gaps are as long as forward and as input
 [[nodiscard]] constexpr double zero_bubble_bubble(std::size_t ranks, std::size_t micro_batches, double forward, double input,
                                                   double weight) {
   const double shorter = forward < input ? forward : input;

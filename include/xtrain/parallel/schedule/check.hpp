@@ -1,5 +1,3 @@
-// Checks a schedule: that it is complete, correctly ordered and free of deadlock. A list that has been checked can be run without further
-// checks.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +12,17 @@
 
 namespace xtrain {
 
-/// Further properties of a schedule that is correct.
+/// Further properties of a correct schedule.
 struct schedule_report {
-  bool rendezvous_safe = false;           // no deadlock even if every send waits for its receive (rendezvous)
+  bool rendezvous_safe = false;           // no deadlock even if every send waits for its receive
   bool gradients_in_order = true;         // every stage sums micro-batches in ascending order, as a single rank does
-  std::vector<std::size_t> stashed;       // the most micro-batches whose activations a rank saves at a time, counted per chunk
-  std::vector<std::size_t> stashed_rows;  // the most sequences
+  std::vector<std::size_t> stashed;       // maximum saved micro-batches of each rank, counted per chunk
+  std::vector<std::size_t> stashed_rows;  // maximum saved sequences
 };
 
 namespace detail {
 
-/// Checks one rank's list action by action: everything that an action depends on must come before it.
+/// Checks one rank's list: an action's dependencies must come before it.
 class rank_check {
  public:
   rank_check(const pipeline_schedule& schedule, std::size_t rank)
@@ -115,7 +113,7 @@ class rank_check {
     reduced_[action_->chunk] = true;
   }
 
-  /// Whether what this action needs from an adjacent stage is available: received, computed on this rank, or not needed at all.
+  /// Whether an action's input from an adjacent stage is available: received, computed on this rank, or not needed.
   [[nodiscard]] bool is_there(action_kind receive, event received, event computed) const {
     if (other_end(*schedule_, rank_, action_->chunk, receive).exists) return has(received);
     const bool forth = receive == action_kind::receive_forward;
@@ -159,12 +157,12 @@ class rank_check {
   std::size_t rank_, index_ = 0;
   const pipeline_action* action_ = nullptr;
   std::vector<unsigned> happened_;  // events of each micro-batch on each chunk
-  std::vector<std::size_t> ended_;  // finished micro-batches of each chunk
+  std::vector<std::size_t> ended_;
   std::vector<bool> reduced_;
-  std::size_t kept_ = 0, rows_ = 0;  // saved at the moment
+  std::size_t kept_ = 0, rows_ = 0;  // saved at present
 };
 
-/// The messages of a channel at one of its ends, as indices into the rank's list.
+/// A channel's messages at one end, as indices into the rank's list.
 [[nodiscard]] inline std::vector<std::size_t> messages_between(const pipeline_schedule& schedule, std::size_t rank, std::size_t peer,
                                                                bool sent) {
   std::vector<std::size_t> places;
@@ -179,7 +177,6 @@ class rank_check {
          send.micro_batch == receive.micro_batch && send.chunk == receive.peer_chunk && send.peer_chunk == receive.chunk;
 }
 
-/// Checks that every receive matches its send. Both ends have every message once, so the counts are equal.
 inline void check_channel(const pipeline_schedule& schedule, std::size_t from, std::size_t to) {
   const auto sends = messages_between(schedule, from, to, true), receives = messages_between(schedule, to, from, false);
   for (std::size_t i = 0; i < std::min(sends.size(), receives.size()); ++i) {
@@ -191,7 +188,6 @@ inline void check_channel(const pipeline_schedule& schedule, std::size_t from, s
   }
 }
 
-/// Checks each list by itself, and the two ends of every message.
 [[nodiscard]] inline schedule_report check_lists(const pipeline_schedule& schedule) {
   const std::size_t ranks = schedule.ranks();
   require_schedule_sizes(schedule.name, ranks, schedule.chunks, schedule.rows);
@@ -225,9 +221,9 @@ inline void check_channel(const pipeline_schedule& schedule, std::size_t from, s
 
 }  // namespace detail
 
-/// Checks that every micro-batch passes once forward and backward through every stage, each action after its dependencies; that the
-/// messages between two ranks match in order; and that no rank deadlocks with buffered sends.
-///   throws  config_error that names rank, index and action
+/// Checks that every micro-batch passes once forward and backward through every stage, after its dependencies; that messages between two ranks match
+/// in order; and that no rank deadlocks with buffered sends.
+///   throws  config_error with rank, index and action
 [[nodiscard]] inline schedule_report check_schedule(const pipeline_schedule& schedule) {
   schedule_report report = detail::check_lists(schedule);
   (void)detail::walk_to_the_end(schedule);

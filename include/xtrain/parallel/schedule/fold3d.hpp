@@ -10,9 +10,8 @@
 
 namespace xtrain {
 
-/// All in, all out: every micro-batch passes chunk 0, then every one passes chunk 1, ...; then backward, last chunk first. When the
-/// backward moves on to a chunk, the chunk above it is complete, and its gradient reduction overlaps all remaining backwards. The price
-/// is memory: all activations stay saved until the forwards are over.
+/// All in, all out: all micro-batches pass chunk 0, then chunk 1, ...; then backward, last chunk first. A finished chunk's gradient reduction overlaps the
+/// remaining backwards. All activations stay saved until the forwards are over.
 ///   rows      sequences of each micro-batch; with fewer micro-batches than ranks every change of chunk is a bubble
 [[nodiscard]] inline pipeline_schedule all_in_all_out_schedule(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = empty_schedule("all_in_all_out", ranks, chunks, std::move(rows));
@@ -25,8 +24,8 @@ namespace xtrain {
   return with_messages(std::move(schedule));
 }
 
-/// First in, first out: the work of `interleaved_schedule` in the same order. What Fold3D adds, overlap of messages with compute, every
-/// schedule here has: sends do not block, and a receive stands where its message is needed.
+/// First in, first out: same order as `interleaved_schedule`. Fold3D's overlap of messages with compute exists in every schedule here: sends do not block, and
+/// a receive stands where its message is needed.
 ///   throws    config_error when micro-batches are not divisible by ranks
 [[nodiscard]] inline pipeline_schedule fifo_schedule(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = interleaved_schedule(ranks, chunks, std::move(rows));

@@ -1,4 +1,3 @@
-// All forwards, then all backwards.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +8,10 @@
 
 namespace xtrain {
 
-/// The first pipeline schedule, and the reference for the others: every micro-batch stays saved until all forwards are done.
+/// All forwards, then all backwards: the reference for other schedules.
 ///                                                                                          [Huang et al. 2019]
 ///   rows      sequences of each micro-batch
-///   departs   backwards run in the order of the forwards, not reversed: gradients are then summed in the order of a single rank
+///   departs   backwards run in the order of the forwards: gradients are summed in the order of a single rank
 [[nodiscard]] inline pipeline_schedule gpipe_schedule(std::size_t ranks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = empty_schedule("gpipe", ranks, 1, std::move(rows));
   for (auto& list : schedule.actions)

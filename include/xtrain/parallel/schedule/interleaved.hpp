@@ -1,4 +1,3 @@
-// Several short stages per rank instead of one long stage: the pipeline fills and drains in a fraction of the time.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +10,8 @@
 
 namespace xtrain {
 
-/// 1F1B over chunks: groups of `ranks` micro-batches pass chunk 0, then 1, ..., and back from the last to 0. The bubble is that of one
-/// stage per rank divided by the number of chunks; the number of messages is multiplied by it.
+/// 1F1B over chunks: groups of `ranks` micro-batches pass chunk 0, then 1, ..., and back from the last to 0. Bubble: one stage per rank's, divided by chunks;
+/// messages: multiplied by chunks.
 ///                                                                        [Narayanan et al. 2021, section 2.2.2]
 ///   rows      sequences of each micro-batch
 ///   throws    config_error when micro-batches are not divisible by ranks

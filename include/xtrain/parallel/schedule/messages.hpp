@@ -1,4 +1,3 @@
-// Adds sends, receives and reduces to a schedule that lists only work. Functions that make schedules list work only.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +32,6 @@ class work_places {
     }
   }
 
-  /// The index of the work that needs the message received by `receive`.
   [[nodiscard]] std::size_t user_of(std::size_t rank, const pipeline_action& receive) const {
     const auto& places = receive.kind == action_kind::receive_forward ? forward_ : backward_;
     return places[at(rank, receive.chunk, receive.micro_batch)];
@@ -48,7 +46,7 @@ class work_places {
   std::vector<std::size_t> forward_, backward_;
 };
 
-/// The send of an action's result; if there is none, the action itself.
+/// The send of an action's result; without a send, the action itself.
 [[nodiscard]] inline pipeline_action send_after(const pipeline_schedule& work, std::size_t rank, const pipeline_action& action) {
   if (action.kind != action_kind::forward && !makes_input_gradient(action.kind)) return action;
   const action_kind kind = action.kind == action_kind::forward ? action_kind::send_forward : action_kind::send_backward;
@@ -57,8 +55,8 @@ class work_places {
   return {kind, action.micro_batch, action.chunk, end.rank, end.chunk};
 }
 
-/// The receives of every rank, sorted by the work that needs them. Messages of a channel are received in the order they were sent: one
-/// that is needed late is received early if a later one is needed early. It has been sent by then, so no rank waits longer because of it.
+/// The receives of every rank, sorted by the work that needs them. A channel's messages are received in the order of their sends: if a later message is needed
+/// earlier, both are received early. Both have been sent by then, so no rank waits longer.
 [[nodiscard]] inline std::vector<std::vector<message_in_order>> receives_of(const pipeline_schedule& work) {
   const work_places places(work);
   std::vector<std::vector<message_in_order>> channels(2 * work.ranks()), receives(work.ranks());
@@ -83,9 +81,8 @@ class work_places {
 
 }  // namespace detail
 
-/// Completes a schedule whose lists hold forwards and backwards only: results are sent as soon as they are computed and received where
-/// they are needed, and a chunk is reduced after its last backward. This is for buffered sends; rendezvous.hpp reorders messages for
-/// sends that wait for their receive.
+/// Completes a schedule of forwards and backwards: sends results at once, receives them where needed, and reduces a chunk after its last backward. For
+/// buffered sends; rendezvous.hpp reorders messages for sends that wait for their receive.
 ///   throws  config_error when an action is not work, or its micro-batch or chunk does not exist
 [[nodiscard]] inline pipeline_schedule with_messages(pipeline_schedule work) {
   for (std::size_t rank = 0; rank < work.ranks(); ++rank)
@@ -99,7 +96,7 @@ class work_places {
   const auto receives = detail::receives_of(work);
   for (std::size_t rank = 0; rank < work.ranks(); ++rank) {
     std::vector<pipeline_action> list;
-    std::vector<std::size_t> ended(work.chunks);  // micro-batches
+    std::vector<std::size_t> ended(work.chunks);
     auto next = receives[rank].begin();
     for (std::size_t i = 0; i < work.actions[rank].size(); ++i) {
       const pipeline_action& action = work.actions[rank][i];

@@ -1,4 +1,3 @@
-// 1F1B (one forward, one backward): at most as many micro-batches are saved as there are ranks.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 
 namespace xtrain {
 
-/// A rank starts with as many forwards as there are ranks after it, then alternates forwards and backwards. The bubble is that of gpipe;
-/// rank r saves ranks - r micro-batches instead of all.
+/// 1F1B: a rank starts with as many forwards as there are ranks after it, then alternates. Same bubble as gpipe; rank r saves ranks - r micro-batches
+/// instead of all.
 ///                                                                                    [Narayanan et al. 2021, section 2.2.1]
 ///   rows      sequences of each micro-batch; they may differ, see variable_micro_batch.hpp
 [[nodiscard]] inline pipeline_schedule one_forward_one_backward_schedule(std::size_t ranks, std::vector<std::size_t> rows) {

@@ -1,4 +1,3 @@
-// Draws a timeline as SVG, in the same way for a simulated and a measured step.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +14,9 @@
 
 namespace xtrain {
 
-/// title   above the picture; empty: none
-///   unit    of times, after the numbers of the axis
-///   width   of the whole picture, in pixels
+/// title   above the picture; empty: no title
+///   unit    of times, at the axis
+///   width   of the picture, in pixels
 struct paint_options {
   std::string title = {};
   std::string unit = {};
@@ -30,7 +29,7 @@ struct colour {
   std::uint8_t red, green, blue;
 };
 
-/// Three groups that color-blind readers can tell apart: forward, backward, and everything that is not compute.
+/// Distinguishable for color-blind readers: forward, backward, not compute.
 [[nodiscard]] constexpr colour colour_of(action_kind kind) {
   switch (kind) {
     case action_kind::forward:
@@ -47,7 +46,6 @@ struct colour {
   }
 }
 
-/// Each chunk is lighter than the one before it.
 [[nodiscard]] inline std::string shade(action_kind kind, std::size_t chunk, std::size_t chunks) {
   constexpr std::string_view digits = "0123456789abcdef";
   const double white = 0.6 * static_cast<double>(chunk) / static_cast<double>(chunks);
@@ -73,14 +71,14 @@ struct colour {
   return escaped;
 }
 
-/// A coordinate or length in pixels, rounded to tenths, without a trailing ".0".
+/// A length in pixels, rounded to tenths, without a trailing ".0".
 [[nodiscard]] inline std::string pixels(double value) {
   std::string text = fixed(value, 1);
   if (text.ends_with(".0")) text.resize(text.size() - 2);
   return text;
 }
 
-/// The distance between marks of the axis: 1, 2 or 5 times a power of ten, for about ten marks.
+/// Distance between marks of the axis: 1, 2 or 5 times a power of ten, for about ten marks.
 [[nodiscard]] inline double mark_distance(double length) {
   const double power = std::pow(10.0, std::floor(std::log10(length / 10)));
   for (const double times : {1.0, 2.0, 5.0})
@@ -133,13 +131,12 @@ class timeline_painter {
     }
   }
 
-  /// A mark's value, with as many digits as its distance needs.
   [[nodiscard]] static std::string number(double value, double distance) {
     const double digits = -std::floor(std::log10(distance));
     return digits > 12 || digits < -12 ? concat(value) : fixed(value, digits > 0 ? static_cast<int>(digits) : 0);
   }
 
-  /// A rank's compute and, below it in a thinner lane, what overlaps it: messages, reductions.
+  /// A rank's compute; in a thinner lane below, overlapping messages and reductions.
   void row(std::size_t rank) {
     const double y = top_ + row_height() * static_cast<double>(rank);
     text(8, y + 14, concat("rank ", rank));
@@ -184,7 +181,7 @@ class timeline_painter {
 
 }  // namespace detail
 
-/// Ranks are rows, kinds are colors, chunks are shades of them; numbers are micro-batches.
+/// Ranks are rows, kinds are colors, chunks are shades; numbers are micro-batches.
 ///   throws  config_error when times are not finite, negative, or end before they start
 [[nodiscard]] inline std::string paint_timeline(const pipeline_timeline& timeline, const paint_options& options = {}) {
   require<config_error>(options.width >= 200 && options.width <= 100000,

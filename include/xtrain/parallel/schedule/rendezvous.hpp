@@ -1,4 +1,3 @@
-// Reorders a schedule's messages for rendezvous sends, which wait for their receives because they have no buffer.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +10,9 @@
 
 namespace xtrain {
 
-/// Work keeps its order; only messages move. All lists become parts of one total order in which a send and its receive are one event, at
-/// the time when it could be sent if a forward takes 1, a backward 2 and a message 0. The first event of that order can always run, so no
-/// rank deadlocks, however long anything really takes.
+/// Reorders messages for rendezvous sends, which wait for their receives. All lists become parts of one total order in which a send and its receive are one
+/// event, at the earliest time of the send if a forward takes 1, a backward 2 and a message 0. The first event of the order can always run, so no rank
+/// deadlocks, whatever the real durations.
 ///   throws  config_error when the schedule is not correct
 [[nodiscard]] inline pipeline_schedule with_rendezvous(pipeline_schedule schedule) {
   struct event {

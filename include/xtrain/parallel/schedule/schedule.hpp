@@ -1,5 +1,5 @@
-// A pipeline schedule is data: the ordered list of every rank's actions in a step. Small functions make schedules (gpipe.hpp and the
-// headers beside it), one checker verifies them (check.hpp), one simulator times them (simulate.hpp), one painter draws them (paint.hpp).
+// A pipeline schedule is data: every rank's ordered actions in a step. Small functions make schedules (gpipe.hpp and others), check.hpp verifies them,
+// simulate.hpp times them, paint.hpp draws them.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace xtrain {
 
-/// backward is backward_input (B) and backward_weight (W) in one: a micro-batch has either backward or the other two. reduce begins to
-/// sum a chunk's gradients over the data-parallel ranks; nothing waits for it until the step ends.
+/// backward = backward_input (B) + backward_weight (W): a micro-batch has backward, or both parts. reduce begins to sum a chunk's gradients over
+/// data-parallel ranks; only the end of the step waits for it.
 enum class action_kind : std::uint8_t {
   forward,
   backward,
@@ -44,13 +44,13 @@ inline constexpr std::size_t action_kinds = 9;
 }
 /// Whether an action sends or receives.
 [[nodiscard]] constexpr bool is_message(action_kind kind) { return is_send(kind) || is_receive(kind); }
-/// Forwards and backwards: what a rank computes.
+/// Forwards and backwards.
 [[nodiscard]] constexpr bool is_work(action_kind kind) { return static_cast<std::size_t>(kind) <= 3; }
-/// Computes the input gradient that the previous stage waits for.
+/// Computes the input gradient for the previous stage.
 [[nodiscard]] constexpr bool makes_input_gradient(action_kind kind) {
   return kind == action_kind::backward || kind == action_kind::backward_input;
 }
-/// Finishes a micro-batch on a stage: its saved activations can be freed.
+/// Finishes a micro-batch on a stage: frees its saved activations.
 [[nodiscard]] constexpr bool makes_weight_gradient(action_kind kind) {
   return kind == action_kind::backward || kind == action_kind::backward_weight;
 }
@@ -60,8 +60,8 @@ struct pipeline_action {
   action_kind kind = action_kind::forward;
   std::size_t micro_batch = 0;  // 0 for reduce
   std::size_t chunk = 0;        // index among this rank's stages
-  std::size_t peer = 0;         // of a message: the rank at the other end
-  std::size_t peer_chunk = 0;   // of a message: the chunk on that rank
+  std::size_t peer = 0;         // the other rank of a message
+  std::size_t peer_chunk = 0;   // the message's chunk on that rank
 
   friend bool operator==(const pipeline_action&, const pipeline_action&) = default;
 };
@@ -75,8 +75,8 @@ struct pipeline_action {
   return text;
 }
 
-/// The model is split into ranks() · chunks stages of consecutive layers. Stages are assigned round-robin: chunk 0 of every rank, then
-/// chunk 1, ... With a single rank, adjacent stages pass data without messages.
+/// The model has ranks() · chunks stages of consecutive layers, assigned round-robin: chunk 0 of every rank, then chunk 1, ... With a single rank, adjacent
+/// stages pass data without messages.
 struct pipeline_schedule {
   std::string name;
   std::size_t chunks = 1;                             // stages on each rank
@@ -92,7 +92,7 @@ struct pipeline_schedule {
   [[nodiscard]] std::size_t chunk_of(std::size_t stage) const { return stage / ranks(); }
 };
 
-/// throws config_error when there is nothing to do, or the lists would be too long
+/// throws config_error for a size of 0, or too long lists
 inline void require_schedule_sizes(std::string_view name, std::size_t ranks, std::size_t chunks, const std::vector<std::size_t>& rows) {
   constexpr std::size_t most = std::size_t{1} << 22;  // forwards of all stages: far above any real step
   require<config_error>(ranks > 0 && chunks > 0 && !rows.empty(), name, ": ranks, chunks and micro-batches must be at least 1; given ",
@@ -114,8 +114,7 @@ inline void require_schedule_sizes(std::string_view name, std::size_t ranks, std
   return schedule;
 }
 
-/// The other end of a message of this kind at this stage. exists is false where there is none: at the first or last stage, or between two
-/// stages of a single rank.
+/// The other end of a message at this stage. exists is false at the first or last stage, or between two stages of a single rank.
 struct message_end {
   bool exists = false;
   std::size_t rank = 0, chunk = 0;
@@ -129,8 +128,7 @@ struct message_end {
   return {true, schedule.rank_of(other), schedule.chunk_of(other)};
 }
 
-/// Messages from one rank to another stay in order. A rank sends to its two neighbors only, so it has two channels; with two ranks, both
-/// lead to the same one.
+/// Messages from one rank to another stay in order. A rank has two channels, one per neighbor; with two ranks, both lead to the same rank.
 [[nodiscard]] inline std::size_t channel_of(const pipeline_schedule& schedule, std::size_t from, std::size_t to) {
   return 2 * from + (to == (from + 1) % schedule.ranks() ? 0 : 1);
 }

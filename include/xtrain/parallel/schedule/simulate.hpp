@@ -1,4 +1,3 @@
-// Simulates a schedule from the durations of its parts: predicts the timeline of a pipeline before it exists.
 #pragma once
 
 #include <algorithm>
@@ -23,14 +22,14 @@ struct row_cost {
   [[nodiscard]] double of(std::size_t rows) const { return fixed + static_cast<double>(rows) * per_row; }
 };
 
-/// How long a stage takes for a micro-batch. A whole backward takes as long as its two parts.
+/// Durations of a stage for a micro-batch. A whole backward takes as long as its two parts.
 struct stage_cost {
   row_cost forward = {}, backward_input = {}, backward_weight = {};
   double reduce = 0;  // of all gradients of the stage
 };
 
 /// stages    one entry per stage, or a single one for all
-///   message   fixed is the latency. Messages of a channel are sent one after the other, per_row each; latencies overlap
+///   message   fixed: latency; latencies overlap. per_row: messages of a channel are sent one after the other
 struct pipeline_costs {
   std::vector<stage_cost> stages = {};
   row_cost message = {};
@@ -62,7 +61,6 @@ inline void require_costs(const pipeline_schedule& schedule, const pipeline_cost
                                                const pipeline_action& action) {
   return costs.stages.size() == 1 ? costs.stages[0] : costs.stages[schedule.stage_of(rank, action.chunk)];
 }
-/// Duration of a forward or a backward.
 [[nodiscard]] inline double work_time_of(const pipeline_schedule& schedule, const pipeline_costs& costs, std::size_t rank,
                                          const pipeline_action& action) {
   const stage_cost& cost = cost_of(schedule, costs, rank, action);
@@ -134,9 +132,8 @@ class simulated_step {
 
 }  // namespace detail
 
-/// Returns when every action begins and ends. Every rank runs its list in order; receives block, sends block depending on `mode`, and a
-/// reduce overlaps what follows it.
-///   throws  config_error when the schedule is not correct (check.hpp), when its sends would deadlock, or a cost is negative
+/// Begin and end of every action. Every rank runs its list in order; receives block, sends block depending on `mode`, reduces overlap later actions.
+///   throws  config_error when the schedule is not correct (check.hpp), its sends would deadlock, or a cost is negative
 [[nodiscard]] inline pipeline_timeline simulate_schedule(const pipeline_schedule& schedule, const pipeline_costs& costs,
                                                          send_mode mode = send_mode::buffered) {
   (void)detail::check_lists(schedule);

@@ -1,4 +1,3 @@
-// The begin and end of every action of a step, simulated or measured.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +8,8 @@
 
 namespace xtrain {
 
-/// start, end   since the beginning of the step, in seconds or any other unit. A buffered send ends when its message arrives; a receive
-///                lasts from when the rank is ready for it until the message is there.
+/// start, end   since the beginning of the step, in any unit. A buffered send ends when its message arrives; a receive begins when the rank is
+///                ready for it.
 struct timed_action {
   pipeline_action action;
   double start = 0, end = 0;
@@ -20,7 +19,6 @@ struct timed_action {
 struct pipeline_timeline {
   std::vector<std::vector<timed_action>> ranks;
 
-  /// The end of the last action.
   [[nodiscard]] double step_time() const {
     double last = 0;
     for (const auto& rank : ranks)
@@ -28,7 +26,6 @@ struct pipeline_timeline {
     return last;
   }
 
-  /// The time a rank spends in forwards and backwards.
   [[nodiscard]] double work_time(std::size_t rank) const {
     double sum = 0;
     for (const timed_action& timed : ranks[rank])
@@ -36,13 +33,12 @@ struct pipeline_timeline {
     return sum;
   }
 
-  /// The fraction of the step in which a rank is idle (the bubble).
+  /// The idle fraction of a rank's step (the bubble).
   [[nodiscard]] double bubble(std::size_t rank) const {
     const double step = step_time();
     return step > 0 ? 1 - work_time(rank) / step : 0;
   }
 
-  /// The same over all ranks together.
   [[nodiscard]] double bubble() const {
     double work = 0;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) work += work_time(rank);

@@ -9,8 +9,7 @@
 
 namespace xtrain {
 
-/// The lists built into AscendSpeed for its "optimized pipeline", named after its parameter (--manual-mbs): 64 sequences in 16
-/// micro-batches for 4 ranks, 96 sequences in 24 for 8.
+/// AscendSpeed's lists for its "optimized pipeline", named after --manual-mbs: 64 sequences in 16 micro-batches for 4 ranks, 96 in 24 for 8.
 ///   throws  config_error for other numbers of ranks
 [[nodiscard]] inline std::vector<std::size_t> manual_micro_batches(std::size_t ranks) {
   require<config_error>(ranks == 4 || ranks == 8, "manual_micro_batches: lists exist for 4 and 8 ranks; given ", ranks);
@@ -18,7 +17,7 @@ namespace xtrain {
   return {1, 2, 2, 3, 4, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 4, 4, 3, 3, 3, 2};
 }
 
-/// one_forward_one_backward with a list of sizes instead of equal micro-batches.
+/// one_forward_one_backward with micro-batches of given sizes.
 ///   rows          sequences of each micro-batch: as many entries, and as many sequences in total, as with equal micro-batches
 ///   step_rows     sequences of a step, on one data-parallel rank
 ///   micro_batch   sequences of an equal micro-batch

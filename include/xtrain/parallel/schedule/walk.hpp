@@ -1,4 +1,3 @@
-// Finds an order in which the ranks can execute a schedule, if there is one.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +9,10 @@
 
 namespace xtrain {
 
-/// buffered: a send completes at once. rendezvous: it waits for its receive, like a message without a buffer. A receive always blocks.
+/// buffered: a send completes at once. rendezvous: it waits for its receive. A receive always blocks.
 enum class send_mode : std::uint8_t { buffered, rendezvous };
 
-/// An action of a schedule: its rank, and its index among the rank's actions.
+/// An action of a schedule: rank, and index in the rank's list.
 struct action_place {
   std::size_t rank, index;
 };
@@ -51,7 +50,7 @@ class schedule_walker {
   }
 
  private:
-  /// Runs one action of a rank, or two when both ends of a message are ready. False: the rank must wait, or is done.
+  /// Runs one action, or both ends of a message. False: the rank must wait, or is done.
   bool advance(std::size_t rank) {
     if (is_done(rank)) return false;
     const pipeline_action& action = current(rank);
@@ -86,7 +85,7 @@ class schedule_walker {
   const pipeline_schedule* schedule_;
   send_mode mode_;
   schedule_walk walk_;
-  std::vector<std::size_t> arrived_;  // messages of each channel that have not been received yet
+  std::vector<std::size_t> arrived_;  // unreceived messages of each channel
   std::vector<std::size_t> awake_;    // ranks that may be able to continue
 };
 

@@ -1,4 +1,3 @@
-// Zero bubble: backwards in two parts. B, which the previous rank waits for, comes first; W, which no rank waits for, fills the bubbles.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 
 namespace xtrain {
 
-/// 1F1B with deferred weight gradients: W of rank r lags r micro-batches behind B, and catches up while the pipeline drains. No rank
-/// saves more micro-batches than the first rank of one_forward_one_backward.
+/// 1F1B with deferred weight gradients: W of rank r lags r micro-batches behind B, fills the bubbles, and catches up while the pipeline drains. No rank saves
+/// more micro-batches than the first rank of one_forward_one_backward.
 ///                                                                        [Qi et al. 2023, ZB-H1]
 ///   rows      sequences of each micro-batch
 [[nodiscard]] inline pipeline_schedule zero_bubble_schedule(std::size_t ranks, std::vector<std::size_t> rows) {

@@ -31,7 +31,7 @@ void check_attention(Suite& suite) {
     const auto terms = static_cast<double>(s.t + s.d);
     // 16-bit products may first round the probabilities to 16 bits
     const double rounding = 1.0 + 0.01 * (dtype_traits<T>::unit_roundoff / dtype_traits<acc>::unit_roundoff - 1.0);
-    // plain, packed sequences with dropout, a window with slopes; the same with ends; with a softcap; keys to which no query attends; any ranges
+    // plain, packed with dropout, window with slopes; the same with ends; with a softcap; keys without queries; any ranges
     for (int variant = 0; variant < 11; ++variant) {
       if (s.d > 64 && variant % 4 != 0) continue;  // wide heads: plain, packed with ends, a window with a softcap
       const bool packed = variant % 3 == 1 && variant < 9, windowed = variant % 3 == 2,
@@ -39,7 +39,7 @@ void check_attention(Suite& suite) {
       const double softcap = variant / 3 == 2 ? 1.5 : 0.0;
       case_memory mem;
       const double dropout = packed ? 0.2 : 0.0;
-      // 188: a tile of 64 keys is in the windows of a tile of queries, but for its last ones
+      // 188: a tile of 64 keys is in the windows of all but the last queries of a tile
       const std::size_t window = !windowed ? 0 : s.t == 200 ? 188 : s.t / 4 + 1;
       device_span<float, host_memory> slopes{};
       if (windowed) {
@@ -116,7 +116,7 @@ void check_attention(Suite& suite) {
   }
 }
 
-/// Blocks of sequences: on the diagonal, unmasked, partly masked, and of which a window or packing leaves only a part, or nothing.
+/// Blocks of sequences: diagonal, unmasked, partly masked, reduced by a window or packing to a part, or to nothing.
 template <class T, class Suite>
 void check_attention_blocks(Suite& suite) {
   using acc = accumulate_t<T>;
@@ -135,7 +135,7 @@ void check_attention_blocks(Suite& suite) {
   for (const auto& [s, queries, keys] : all) {
     const double terms = static_cast<double>(keys.count + s.d);
     const double rounding = 1.0 + 0.01 * (dtype_traits<T>::unit_roundoff / dtype_traits<acc>::unit_roundoff - 1.0);
-    for (int variant = s.d > 64 ? 3 : 0; variant < 5; ++variant) {  // plain, packed sequences with dropout, a window with slopes, ends; a window with a softcap
+    for (int variant = s.d > 64 ? 3 : 0; variant < 5; ++variant) {  // plain, packed with dropout, window with slopes, ends; window with a softcap
       case_memory mem;
       kernel::attention_block<host_memory, T> forward{.shape = s,
                                                       .queries = queries,

@@ -32,13 +32,13 @@ template <class Kernel>
 inline constexpr bool is_in_rows = false;
 template <class Kernel, class Memory>
 inline constexpr bool is_in_rows<kernel::in_rows<Kernel, Memory>> = true;
-/// A kernel whose rows are in device memory is another entry of the report than the kernel itself.
+/// A kernel with its rows in device memory has a separate entry in the report.
 template <class Kernel>
 [[nodiscard]] std::string name_of_kernel() {
   return concat(Kernel::name, is_in_rows<Kernel> ? " in rows" : "");
 }
 
-/// Host memory for a case's operands, filled from a counter so that every run checks the same values.
+/// Host memory for a case's operands, filled from a counter: every run checks the same values.
 class case_memory {
  public:
   /// Values in [low, high], rounded to T.
@@ -49,14 +49,14 @@ class case_memory {
       span.raw()[i] = static_cast<T>(low + (high - low) * static_cast<double>(uniform_open(random_word(site(), drawn_++))));
     return span;
   }
-  /// Numbers of which every third is `factor` as large: sums of them are rounded, so that they depend on the order.
+  /// Every third number is scaled by `factor`: sums are rounded, so that they depend on the order.
   template <class T>
   device_span<T, host_memory> uneven_numbers(std::size_t n, double factor) {
     const auto span = numbers<T>(n);
     for (std::size_t i = 1; i < n; i += 3) span.raw()[i] = static_cast<T>(static_cast<double>(span.raw()[i]) * factor);
     return span;
   }
-  /// Scalars of a step, of which every member is a number in [low, high].
+  /// Scalars of a step; every member is in [low, high].
   template <class Scalars>
   device_span<Scalars, host_memory> scalars(double low, double high) {
     const auto values = numbers<double>(sizeof(Scalars) / sizeof(double), low, high);
@@ -64,13 +64,12 @@ class case_memory {
     std::memcpy(static_cast<void*>(span.raw()), values.raw(), sizeof(Scalars));
     return span;
   }
-  /// Codes of eight bits.
   device_span<std::uint8_t, host_memory> codes(std::size_t n) {
     const auto span = fresh<std::uint8_t>(n);
     for (std::size_t i = 0; i < n; ++i) span.raw()[i] = static_cast<std::uint8_t>(random_word(site(), drawn_++));
     return span;
   }
-  /// Tokens in [0, limit); if n > 4, one below and one above that range: rows without a token.
+  /// Tokens in [0, limit); if n > 4, one below and one above the range: rows without a token.
   device_span<token, host_memory> tokens(std::size_t n, std::size_t limit) {
     const auto span = fresh<token>(n);
     for (std::size_t i = 0; i < n; ++i) span.raw()[i] = static_cast<token>(random_word(site(), drawn_++) % limit);
@@ -90,7 +89,7 @@ class case_memory {
   }
   template <class T>
   device_span<T, host_memory> fresh(std::size_t n) {
-    auto& memory = all_.emplace_back(n * sizeof(T) + 64, std::byte{0x3b});  // not 0, which many results are: a result that nobody writes is wrong
+    auto& memory = all_.emplace_back(n * sizeof(T) + 64, std::byte{0x3b});  // not 0, a frequent result: unwritten results must be wrong
     return span_of(reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64), n);
   }
 

@@ -43,7 +43,7 @@ void check_elementwise(Suite& suite) {
       drop.x_n = mem.numbers<T>(n);
       drop.y_n = mem.numbers<T>(n);
       suite.template check_kernel<T>(drop, 1.0, 2.0);
-      drop.width = 7;  // the last row may have fewer
+      drop.width = 7;  // the last row may be shorter
       drop.whole_width = 20;
       suite.template check_kernel<T>(drop, 1.0, 2.0);
       drop.width = drop.whole_width = 0;
@@ -110,7 +110,7 @@ void check_elementwise(Suite& suite) {
   }
 }
 
-/// Random bytes are valid blocks; exponents of scales are made small, so that all numbers are finite in fp16.
+/// Random bytes are valid blocks; small exponents of scales keep all numbers finite in fp16.
 template <class T, class Suite>
 void check_blocks(Suite& suite) {
   for (const block_formats::description& of : block_formats::all)

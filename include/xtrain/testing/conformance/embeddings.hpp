@@ -12,7 +12,7 @@ namespace xtrain::testing::detail {
 
 template <class T, class Suite>
 void check_embeddings(Suite& suite) {
-  for (const auto& size : sizes_of({{1, 1}, {9, 37}, {40, 131}, {2100, 3}})) {  // as many as a sort in several passes has
+  for (const auto& size : sizes_of({{1, 1}, {9, 37}, {40, 131}, {2100, 3}})) {  // 2100: a sort in several passes
     const std::size_t n = size.rows, c = size.columns;
     constexpr std::size_t v = 11;  // fewer rows than tokens: rows are used more than once
     for (const bool accumulate : {false, true}) {

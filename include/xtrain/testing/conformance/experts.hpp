@@ -15,11 +15,11 @@
 
 namespace xtrain::testing::detail {
 
-/// The three products of an expert layer, with experts that have no rows, one, more than a tile, all; and rows that no expert has.
+/// The three products of an expert layer; experts with 0 rows, 1, more than a tile, all; and rows without an expert.
 template <class T, class Suite>
 void check_grouped_products(Suite& suite) {
   struct size {
-    std::size_t in, out, gap, distance;  // what lies between rows, and between matrices
+    std::size_t in, out, gap, distance;  // distances between rows, and between matrices
     std::vector<token> counts;
     std::size_t first, rows;  // of the first expert; of the batch
   };
@@ -94,11 +94,11 @@ void check_experts(Suite& suite) {
     routing.load_e = mem.numbers<acc>(experts);
     routing.counted_e = mem.tokens(experts, 9);
     suite.template check_kernel<T>(routing, terms + static_cast<double>(n), static_cast<double>(n));
-    const auto target_n = mem.tokens(n, 9);  // every third row is padding, and others without a target are not
+    const auto target_n = mem.tokens(n, 9);  // every third row is padding; other rows without a target are not
     for (std::size_t i = 0; i < n; i += 3) target_n.raw()[i] = padding_target;
     routing.target_n = device_span<const token, host_memory>(target_n);
     suite.template check_kernel<T>(routing, terms + static_cast<double>(n), static_cast<double>(n));
-    // the backward kernels read what the reference has written
+    // the backward kernels read the reference's output
     for (const bool balanced : {false, true}) {
       kernel::expert_routing_backward<host_memory, T> backward{.n = n, .experts = experts, .choices = choices};
       backward.probability_ne = device_span<const acc, host_memory>(routing.probability_ne);

@@ -18,7 +18,7 @@
 
 namespace xtrain::testing {
 
-/// b sequences of t tokens; c channels, f of the feed-forward part, h heads and k key/value heads of d elements; v tokens of the vocabulary.
+/// b sequences, t tokens, c channels, f feed-forward channels, h heads, k key/value heads, d head dim, v vocabulary.
 struct model_sizes {
   std::size_t b = 1, t = 0, c = 0, f = 0, h = 0, k = 0, d = 0, v = 0;
 };

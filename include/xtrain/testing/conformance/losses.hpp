@@ -1,4 +1,4 @@
-// Cases of the conformance suite: losses, with a whole and with a sharded vocabulary.
+// Cases of the conformance suite: losses, with an unsharded and a sharded vocabulary.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ device_span<A, host_memory> some_weights(case_memory& mem, std::size_t n) {
   return all;
 }
 
-/// A vocabulary sharded across three ranks, of which the second checks its shard.
+/// A vocabulary sharded across three ranks; the second checks its shard.
 template <class T, class Suite>
 void check_divided_losses(Suite& suite) {
   using acc = accumulate_t<T>;
@@ -36,12 +36,12 @@ void check_divided_losses(Suite& suite) {
     part.logits_nv = logits;
     part.target_n = mem.tokens(n, ranks * v);
     part.parts_pn = mem.numbers<acc>(3 * n);
-    const double of_softmax = std::max(2.0, static_cast<double>(v) / 16.0);  // Σ exp(l − largest) of logits that are uniform in an interval of 16
+    const double of_softmax = std::max(2.0, static_cast<double>(v) / 16.0);  // Σ exp(l − largest) of logits uniform in an interval of 16
     suite.template check_kernel<T>(part, static_cast<double>(v), of_softmax);
     part.parts = 4;
     part.parts_pn = mem.numbers<acc>(4 * n);
     suite.template check_kernel<T>(part, static_cast<double>(v), 8.0 * std::sqrt(static_cast<double>(v)));
-    // of the logits here, but for every second row, in which other ranks have the largest: sums are positive
+    // from these logits; in every second row other ranks have the largest: sums are positive
     const auto parts_of = [&, rows = n, width = v](std::size_t parts) {
       const auto all = mem.numbers<acc>(ranks * parts * rows, 8.0, 9.0);
       for (std::size_t i = 0; i < rows; i += 2) {

@@ -1,4 +1,4 @@
-// Cases of the conformance suite: optimizers that see whole matrices.
+// Cases of the conformance suite: optimizers of whole matrices.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace xtrain::testing::detail {
 
-/// A range of a matrix's elements: n elements of rows of `columns`, from element `first` of a row on.
+/// n elements of a matrix with rows of `columns`, from element `first` of a row.
 struct matrix_range {
   std::size_t n = 0, columns = 0, first = 0;
 
@@ -22,11 +22,11 @@ struct matrix_range {
 template <class T, class Suite>
 void check_matrix_optimizers(Suite& suite) {
   using acc = accumulate_t<T>;
-  // a step, and one that is skipped
+  // a step, and a skipped step
   static constexpr std::array<kernel::step_scalars, 2> all_scalars{
       {{.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3, .number = 2},
        {.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3, .applies = 0}}};
-  // part of a row; of several; whole rows; rows longer than what a thread takes at once
+  // part of a row; of several; whole rows; rows longer than a thread's chunk
   static constexpr std::array<matrix_range, 5> ranges{{{1, 1, 0}, {5, 9, 3}, {67, 10, 7}, {60 * 70, 70, 0}, {50000, 20001, 11}}};
   const random_site random{.seed = 11, .step = 3, .site = 1, .first = 6};
   for (const kernel::step_scalars& scalars : all_scalars) {

@@ -15,7 +15,7 @@ template <class T, class Suite>
 void check_norms(Suite& suite) {
   using acc = accumulate_t<T>;
   for (const auto& size : sizes_of({{1, 1}, {3, 37}, {33, 130}, {21, 64}, {9, 264}, {3, 1032}, {260, 37}, {2056, 8}})) {
-    // the last: more rows than a device may have blocks for
+    // the last: more rows than a device may have blocks
     const std::size_t n = size.rows, c = size.columns;
     const auto terms = static_cast<double>(c);
     {

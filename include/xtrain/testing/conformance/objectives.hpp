@@ -23,7 +23,7 @@ void check_preferences(Suite& suite) {
     case_memory mem;
     const std::size_t b = 2 * pairs, n = b * t, v = 19;
     kernel::sequence_sums<host_memory, acc> sums{.b = b, .t = t, .v = v};
-    sums.loss_n = mem.numbers<acc>(n, 0.0, 9.0);  // also where there is no target
+    sums.loss_n = mem.numbers<acc>(n, 0.0, 9.0);  // also without a target
     sums.target_n = mem.tokens(n, v);
     sums.logp_b = mem.fresh<double>(b);
     sums.count_b = mem.fresh<double>(b);
@@ -31,7 +31,7 @@ void check_preferences(Suite& suite) {
 
     using kind = kernel::preference_kind;
     for (const kind one : {kind::sigmoid, kind::robust, kind::hinge, kind::ipo, kind::odds_ratio}) {
-      for (int variant = 0; variant < 4; ++variant) {  // plain; averaged; without a reference or statistics; of large differences
+      for (int variant = 0; variant < 4; ++variant) {  // plain; averaged; without a reference or statistics; large differences
         kernel::preference_loss<host_memory> loss{.pairs = pairs, .kind = one, .beta = variant == 3 ? 20.0 : 0.3};
         if (one == kind::sigmoid || one == kind::robust) loss.label_smoothing = variant == 1 ? 0.2 : 0.0;
         if (one != kind::ipo && one != kind::odds_ratio) loss.margin = variant == 2 ? 0.4 : 0.0;
@@ -51,7 +51,7 @@ void check_preferences(Suite& suite) {
       }
     }
 
-    for (int variant = 0; variant < 4; ++variant) {  // plain; weighted; without an estimate or statistics; of large differences
+    for (int variant = 0; variant < 4; ++variant) {  // plain; weighted; without an estimate or statistics; large differences
       kernel::kto_loss<host_memory> loss{.answers = pairs, .beta = variant == 3 ? 20.0 : 0.3, .estimates_kl = variant != 2};
       if (variant == 1) loss.desirable_weight = 1.3;
       if (variant == 1) loss.undesirable_weight = 0.7;
@@ -88,7 +88,7 @@ void check_preferences(Suite& suite) {
       weights.dlogp_b = {};
       weights.token_weight_n = {};
       suite.template check_kernel<T>(weights, 0.0, 0.0);
-      weights.losses = 0;  // a rank whose losses another rank has
+      weights.losses = 0;  // another rank has the losses
       weights.loss_g = {};
       suite.template check_kernel<T>(weights, 0.0, 0.0);
     }
@@ -149,7 +149,7 @@ void check_value_loss(Suite& suite) {
   }
 }
 
-/// A vocabulary sharded across three ranks, of which the second checks its shard.
+/// A vocabulary sharded across three ranks; the second checks its shard.
 template <class T, class Suite>
 void check_distillation(Suite& suite) {
   using acc = accumulate_t<T>;

@@ -15,7 +15,7 @@ namespace xtrain::testing::detail {
 template <class T, class Suite>
 void check_optimizers(Suite& suite) {
   using acc = accumulate_t<T>;
-  // a step, and one that is skipped
+  // a step, and a skipped step
   static constexpr std::array<kernel::step_scalars, 2> all_scalars{
       {{.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3, .number = 2},
        {.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3, .applies = 0}}};
@@ -26,7 +26,7 @@ void check_optimizers(Suite& suite) {
         kernel::adam_corrections<host_memory>{.beta1 = 0.9, .beta2 = 0.999, .scalars_1 = span_of(&scalars, 1), .correction_2 = mem.numbers<double>(2)}, 8.0,
         2.0);
   }
-  static constexpr std::array<double, 2> corrections{3.69, 33.67};  // about what they are of betas 0.9 and 0.99, update 3
+  static constexpr std::array<double, 2> corrections{3.69, 33.67};  // about betas 0.9 and 0.99, update 3
   for (const std::size_t n : {std::size_t{1}, std::size_t{67}, std::size_t{20000}}) {
     for (const kernel::step_scalars& scalars : all_scalars) {
       for (const bool stochastic : {false, true}) {
@@ -63,7 +63,7 @@ void check_optimizers(Suite& suite) {
         };
         const auto lion = [&]<class G, class M, class S>(bool master) {
           case_memory mem;
-          // products with these beta1 are exact, so that no device takes another sign than the reference where u is near zero
+          // exact products with this beta1: the sign of u near zero is equal on all devices
           kernel::lion<host_memory, T, G, M, S> kernel{.n = n,
                                                        .beta1 = 0.75,
                                                        .beta2 = 0.99,

@@ -1,4 +1,4 @@
-// Cases of the conformance suite: products with every transposition, slim ones, and column sums.
+// Cases of the conformance suite: products with every transposition, slim products, and column sums.
 #pragma once
 
 #include <array>

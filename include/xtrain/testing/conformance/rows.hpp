@@ -1,4 +1,4 @@
-// Cases of the conformance suite: kernels on some of their rows, whose range is in device memory.
+// Cases of the conformance suite: kernels on some of their rows, with the range in device memory.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace xtrain::testing::detail {
 
-/// The kernel on no rows, at the beginning and past the end, on one, on some in the middle, on the last ones, and on all.
+/// The kernel on no rows (at the beginning and past the end), one, some in the middle, the last, and all.
 template <class T, class Kernel, class Suite>
 void check_on_rows(Suite& suite, case_memory& mem, const Kernel& whole, std::size_t total, double terms, double magnitude) {
   const std::size_t third = total / 3;
@@ -30,7 +30,7 @@ void check_on_rows(Suite& suite, case_memory& mem, const Kernel& whole, std::siz
 
 template <class T, class Suite>
 void check_rows(Suite& suite) {
-  // width that vectors divide, and one that they do not
+  // a width divisible by vectors, and one that is not
   for (const auto& [n, f] : sizes_of({{1, 1}, {7, 5}, {6, 64}, {50, 24}})) {
     case_memory mem;
     const std::size_t total = n, width = f, elements = n * f;
@@ -102,7 +102,7 @@ void check_rows(Suite& suite) {
     column_sum.template operator()<T>();
     if constexpr (!std::is_same_v<T, accumulate_t<T>>) column_sum.template operator()<accumulate_t<T>>();
   }
-  // m, n and k of the products of a layer: y = x · wᵀ + b, dx = dy · w, dw += dyᵀ · x; ranges begin and end inside tiles
+  // m, n and k of a layer's products: y = x · wᵀ + b, dx = dy · w, dw += dyᵀ · x; ranges begin and end inside tiles
   struct size {
     std::size_t rows, in, out, gap;
   };

@@ -1,4 +1,4 @@
-// Cases of the conformance suite: sampling, and rows that go on.
+// Cases of the conformance suite: sampling, and continued rows.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace xtrain::testing::detail {
 
-/// Tokens must be the reference's. Draws that rounding decides, which a device may leave to the host, are not among these.
+/// Tokens must be the reference's. Excludes draws decided by rounding, which a device may leave to the host.
 template <class T, class Suite>
 void check_sampling(Suite& suite) {
   if constexpr (std::is_same_v<T, float>) {
@@ -26,7 +26,7 @@ void check_sampling(Suite& suite) {
       k.capacity = 11;
       k.seed = 20240229 + v;
       const auto logits_nv = mem.numbers<float>(k.n * v, -4.0, 4.0);
-      // ties, and a row each with banned tokens, only banned tokens, NaN, infinity, and only zeros of both signs
+      // ties; one row each with banned tokens, only banned tokens, NaN, infinity, and only zeros of both signs
       for (std::size_t j = 0; j < v; ++j) {
         if (j % 3 == 0) logits_nv.raw()[j] = std::round(logits_nv.raw()[j]);
         if (j % 4 != 1) logits_nv.raw()[v + j] = -infinity;
@@ -35,7 +35,7 @@ void check_sampling(Suite& suite) {
       }
       logits_nv.raw()[4 * v - 1] = std::numeric_limits<float>::quiet_NaN();
       logits_nv.raw()[4 * v] = infinity;
-      // two rows of two tokens, of which min-p leaves both: others are within neither
+      // two rows of two tokens, both kept by min-p; other tokens are in neither
       if (k.min_p == 0.21)
         for (const std::size_t i : {std::size_t{0}, std::size_t{6}}) {
           std::fill_n(logits_nv.raw() + i * v, v, -8.0f);
@@ -48,7 +48,7 @@ void check_sampling(Suite& suite) {
         k.text_nc = device_span<const token, host_memory>(text_nc);  // the first row has tokens that do not exist
         const auto last_n = mem.tokens(k.n, k.capacity);
         for (const std::size_t i : {std::size_t{1}, std::size_t{3}, std::size_t{6}}) last_n.raw()[i] = 5;
-        // in the last row, token 0 is the most likely one if it is penalised once, and the text's last token if that is not
+        // in the last row, token 0 is most likely if penalised once, otherwise the text's last token
         for (std::size_t j = 0; j < v; ++j) logits_nv.raw()[6 * v + j] = std::min(logits_nv.raw()[6 * v + j], 2.0f);
         logits_nv.raw()[6 * v] = 4.3f;
         logits_nv.raw()[7 * v - 1] = 4.1f;

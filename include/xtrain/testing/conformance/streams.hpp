@@ -1,4 +1,4 @@
-// Cases of the conformance suite: what a stream does beside kernels. Copies, fills and events.
+// Cases of the conformance suite: a stream's copies, fills and events.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 
 namespace xtrain::testing::detail {
 
-/// Every check calls report(problem) once per case; an empty problem: it holds.
+/// Every check calls report(problem) once per case; empty: passed.
 template <device Device>
 class stream_checks {
  public:
   explicit stream_checks(const typename Device::context& context) : context_(context), stream_(context) {}
 
-  /// From the host to one place, within the device to another, and back: odd sizes and misaligned starts, without a wait between.
+  /// From the host, within the device, and back: odd sizes and misaligned starts, without a wait in between.
   template <class Report>
   void copies(Report&& report) {
     for (const std::size_t bytes : sizes)
@@ -72,7 +72,7 @@ class stream_checks {
       report(is == should ? std::string() : concat(what, ": the other stream's work, and it alone, must be seen; byte ",
                                                    std::mismatch(is.begin(), is.end(), should.begin()).first - is.begin(), " is not"));
     };
-    {  // a second stream reads what the first has written, and the first overwrites it after that
+    {  // a second stream reads the first stream's output; then the first overwrites it
       typename Device::stream other(context_);
       for (int round = 0; round < 3; ++round) {
         const auto& values = round % 2 == 0 ? one : two;
@@ -92,7 +92,7 @@ class stream_checks {
         result(later, zeros, "wait, write after read");
       }
     }
-    {  // the host waits for an event: what was queued before it is done; work behind it does no harm
+    {  // the host waits for an event: earlier work is done; later work does no harm
       stream_.copy_from_host(at(x, 0), one.data(), bytes);
       stream_.copy_to_host(got.data(), at(x, 0), bytes);
       const auto event = stream_.record();
@@ -118,7 +118,7 @@ class stream_checks {
   }
 
  private:
-  static constexpr std::size_t edge = 64;  // bytes around what is copied, which must stay
+  static constexpr std::size_t edge = 64;  // bytes around the copy that must not change
   static constexpr std::byte mark{0xA5}, other_mark{0x5B};
   static constexpr std::array<std::size_t, 8> sizes{0, 1, 3, 15, 64, 257, 4099, 700001};
   static constexpr std::array<std::size_t, 4> starts{0, 1, 4, 23};

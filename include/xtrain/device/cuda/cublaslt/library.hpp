@@ -1,5 +1,5 @@
-// The entries of cuBLASLt that this library calls, as one table: those of libcublasLt.so, which is loaded when a GPU is opened, or a fake's that checks
-// every call (testing/fake_cublaslt.hpp). It is loaded, and not linked: a program needs neither its headers nor the library, and uses it where it is.
+// The entries of cuBLASLt that this library calls, as a table: of libcublasLt.so, loaded when a GPU is opened, or of a fake that checks every call
+// (testing/fake_cublaslt.hpp). Not linked: a program needs neither headers nor library.
 #pragma once
 
 #include <dlfcn.h>
@@ -18,7 +18,7 @@ namespace xtrain {
 
 using cublaslt_handle = cublasLtContext*;
 
-/// The numbers here are cuBLASLt's.
+/// Numbers are cuBLASLt's.
 namespace cublaslt_status {
 inline constexpr int success = 0, not_initialized = 1, alloc_failed = 3, invalid_value = 7, arch_mismatch = 8, execution_failed = 13,
                      internal_error = 14, not_supported = 15;
@@ -35,7 +35,7 @@ inline constexpr int no = 0, yes = 1;
 namespace cublaslt_epilogue {
 inline constexpr std::uint32_t none = 1, bias = 4;
 }
-/// How the parts of a sum that was split are added.
+/// How the parts of a split sum are added.
 namespace cublaslt_reduction {
 inline constexpr std::uint32_t none = 0, in_place = 1, compute_type = 2, output_type = 4;
 }
@@ -50,12 +50,12 @@ namespace cublaslt_algorithm_attribute {
 inline constexpr int reduction_scheme = 3;
 }
 
-/// How a product is computed.
+/// cublasLtMatmulAlgo_t
 struct cublaslt_algorithm {
   std::uint64_t words[8] = {};
   friend bool operator==(const cublaslt_algorithm&, const cublaslt_algorithm&) = default;
 };
-/// One that the library proposes.
+/// cublasLtMatmulHeuristicResult_t
 struct cublaslt_proposal {
   cublaslt_algorithm algorithm{};
   std::size_t workspace_bytes = 0;
@@ -115,7 +115,7 @@ void for_each_cublaslt_entry(Library& all, F&& f) {
   return concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-/// The library, or why there is none, as a sentence.
+/// The library, or why it is absent, as a sentence.
 struct cublaslt_found {
   std::optional<cublaslt_library> library{};
   std::string why{};

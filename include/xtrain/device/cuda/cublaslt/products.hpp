@@ -1,6 +1,6 @@
-// Products by cuBLASLt. Before a shape is captured, the library's proposals and our kernel are timed, on memory of their own; the fastest is used from then
-// on, and remembered in a file for this card, library and version of ours. Products that are not captured are given to the first proposal: several ranks
-// must choose alike, because some of what they compute must have the same bits on all.
+// Products by cuBLASLt. Before a shape is captured, the library's proposals and our kernel are timed on separate memory; the fastest is used, and stored in a
+// file per card, library and version of our kernels. Uncaptured products use the first proposal: several ranks must choose alike, because some results must
+// have the same bits on all.
 #pragma once
 
 #include <algorithm>
@@ -28,18 +28,18 @@ namespace xtrain {
 
 namespace detail {
 
-/// A call of cuBLASLt that failed while a product was made ready: our kernel computes it.
+/// A failed call of cuBLASLt during preparation: our kernel is used.
 struct cublaslt_refusal {
   std::string why;
 };
 
-/// A product of some shape, as cuBLASLt describes it. Its matrices have contiguous columns, ours contiguous rows: it computes c transposed, from b and a.
+/// A product of some shape in cuBLASLt's terms. Its matrices have contiguous columns, ours contiguous rows: it computes c transposed, from b and a.
 class cublaslt_problem {
  public:
   ///   throws  cublaslt_refusal
   cublaslt_problem(const cublaslt_library& library, const cuda_product_shape& shape) : library_(library) {
     const int of = type_of(shape.operands);
-    // tensor cores round fp32 operands unless they are told not to
+    // by default, tensor cores round fp32 operands
     check(library.product_create(&product_.raw,
                                  shape.operands == cuda_number::fp32 ? cublaslt_compute::fp32_pedantic : cublaslt_compute::fp32,
                                  cublaslt_type::fp32),
@@ -53,8 +53,8 @@ class cublaslt_problem {
     layout(c_, type_of(shape.result), shape.n, shape.m, shape.ldc);
   }
 
-  /// The library's proposals, the one that it thinks fastest first, which round sums once and need no more scratch memory than that.
-  ///   bias   an address of the alignment that it has
+  /// The library's proposals, ordered by expected speed, that round sums once and fit the scratch memory.
+  ///   bias   an address with the real alignment
   ///   throws  cublaslt_refusal
   [[nodiscard]] std::vector<cublaslt_proposal> proposals(cublaslt_handle handle, const cuda_product_shape& shape, const void* bias,
                                                          std::size_t workspace) {
@@ -66,7 +66,7 @@ class cublaslt_problem {
       check(library_.preference_set(preference.raw, attribute, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
     };
     prefer(cublaslt_preference::workspace_bytes, std::uint64_t{workspace});
-    prefer(cublaslt_preference::reduction_schemes, cublaslt_reduction::compute_type);  // or none
+    prefer(cublaslt_preference::reduction_schemes, cublaslt_reduction::compute_type);  // or `none`
     prefer(cublaslt_preference::alignment_a, std::uint32_t{shape.b_alignment});
     prefer(cublaslt_preference::alignment_b, std::uint32_t{shape.a_alignment});
     prefer(cublaslt_preference::alignment_c, std::uint32_t{shape.c_alignment});
@@ -124,7 +124,7 @@ class cublaslt_problem {
     check(library_.layout_create(&made.raw, type, rows, columns, static_cast<std::int64_t>(stride)), "cublasLtMatrixLayoutCreate");
     made.destroy = library_.layout_destroy;
   }
-  /// Its sums are not rounded to 16 bits, and are added in an order that is always the same.
+  /// Sums are not rounded to 16 bits, and are deterministic.
   [[nodiscard]] bool rounds_once(const cublaslt_algorithm& algorithm) const {
     std::uint32_t scheme = 0;
     std::size_t written = 0;
@@ -137,10 +137,10 @@ class cublaslt_problem {
   owned product_{}, a_{}, b_{}, c_{};
 };
 
-/// Memory on which products are timed: operands with the alignments of the real ones, full of numbers between -2 and 2.
+/// Memory for timing products: operands with the real alignments, numbers between -2 and 2.
 class cublaslt_trial {
  public:
-  /// `memory` is that large, at a multiple of 256.
+  /// `memory` has bytes() bytes, at a multiple of 256.
   cublaslt_trial(const cuda_product& real, std::byte* memory, std::size_t workspace) : product_(real) {
     const cuda_product_shape& shape = real.shape;
     std::size_t at = 0;
@@ -160,7 +160,6 @@ class cublaslt_trial {
     workspace_ = {memory + at, workspace};
     bytes_ = at + workspace;
   }
-  /// What it needs.
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] const cuda_product& product() const { return product_; }
   [[nodiscard]] cuda_workspace workspace() const { return workspace_; }
@@ -168,13 +167,12 @@ class cublaslt_trial {
   void fill(cuda_stream& stream, std::span<std::byte> pinned) {
     fill_trial(stream, memory_, static_cast<std::size_t>(static_cast<std::byte*>(workspace_.memory) - memory_), pinned);
   }
-  /// c as it was at first.
   void refill_c(cuda_stream& stream) {
     const std::size_t all = static_cast<std::size_t>(static_cast<std::byte*>(workspace_.memory) - memory_) - inputs_;
     for (std::size_t done = 0; done < all; done += std::min(inputs_, all - done))
       stream.copy_within(memory_ + inputs_ + done, memory_, std::min(inputs_, all - done));
   }
-  /// Some rows of c, as floats: its first elements, some in the middle, and its last.
+  /// First, middle and last elements of c, as floats.
   [[nodiscard]] std::vector<float> fetch_c(cuda_stream& stream, std::span<std::byte> pinned) {
     const std::size_t element = bytes_of(product_.shape.result), piece = std::min(c_elements_, pinned.size() / element);
     std::vector<float> some;
@@ -193,8 +191,8 @@ class cublaslt_trial {
   cuda_workspace workspace_{};
 };
 
-/// Of one GPU. In a capture, products of a shape that was neither prepared nor queued before are left to our kernel. A failure before a product is queued
-/// means our kernel; of the call that queues it, cuda_error.
+/// Of one GPU. In a capture, products of a shape that was neither prepared nor queued before use our kernel. Failures before a product is queued: our kernel;
+/// of the queueing call: cuda_error.
 class cublaslt_products final : public cuda_products {
  public:
   cublaslt_products(cuda_state& state, const cublaslt_library& library, const std::string& folder)
@@ -239,7 +237,7 @@ class cublaslt_products final : public cuda_products {
     cuda_product_shape shape{};
     bool is_prepared = false;
     std::unique_ptr<cublaslt_problem> problem{};
-    std::optional<cublaslt_algorithm> algorithm{};  // none: our kernel
+    std::optional<cublaslt_algorithm> algorithm{};  // empty: our kernel
     std::size_t workspace_bytes = 0;
     std::string text{};
   };

@@ -1,5 +1,5 @@
-// Attention by cuDNN. Before a shape is captured, its plans and our kernel are timed, on memory of their own; the fastest is used from then on, and remembered
-// in a file for this card, library and version of ours. Shapes that are not captured are given to the first plan: several ranks must choose alike.
+// Attention by cuDNN. Before a shape is captured, its plans and our kernel are timed on separate memory; the fastest is used, and stored in a file per card,
+// library and version of our kernels. Uncaptured shapes use the first plan: several ranks must choose alike.
 #pragma once
 
 #include <algorithm>
@@ -26,15 +26,14 @@ namespace xtrain {
 
 namespace detail {
 
-/// A call of cuDNN that failed while a shape was made ready: our kernel computes it.
+/// A failed call of cuDNN during preparation: our kernel is used.
 struct cudnn_refusal {
   std::string why;
 };
 
-/// Memory on which attention is timed, and its results.
 class cudnn_trial {
  public:
-  /// `memory` is that large, at a multiple of 256.
+  /// `memory` has bytes() bytes, at a multiple of 256.
   cudnn_trial(const cuda_attention& real, std::byte* memory, std::size_t workspace) : what_(real), memory_(memory) {
     const cuda_attention_shape& s = real.shape;
     const std::size_t rows = s.b * s.t, element = bytes_of(s.number);
@@ -52,12 +51,11 @@ class cudnn_trial {
     what_.own_scratch = place(rows * s.h * 4);
     workspace_ = place(workspace);
   }
-  /// What it needs.
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] const cuda_attention& what() const { return what_; }
   [[nodiscard]] void* workspace() const { return workspace_; }
 
-  /// Random operands; a backward pass has the o and lse of our forward pass.
+  /// Random operands; a backward pass has o and lse of our forward pass.
   void fill(cuda_stream& stream, std::span<std::byte> pinned) {
     fill_trial(stream, memory_, inputs_, pinned);
     if (!what_.shape.is_backward) return;
@@ -65,14 +63,13 @@ class cudnn_trial {
     forward.shape.is_backward = false;
     forward.own(stream, forward);
   }
-  /// No result is left from an earlier candidate.
   void clear_results(cuda_stream& stream) {
     const std::size_t rows = what_.shape.b * what_.shape.t, element = bytes_of(what_.shape.number);
     if (what_.shape.is_backward) return stream.fill_zero(what_.dqkv, rows * what_.shape.row() * element);
     stream.fill_zero(what_.o, rows * what_.shape.h * what_.shape.d * element);
     stream.fill_zero(what_.lse, rows * what_.shape.h * 4);
   }
-  /// Some values of each result: first ones, some in the middle, and last ones. Those of o or dq, dk and dv, then of lse.
+  /// First, middle and last values of each result: o or dq, dk and dv, then lse.
   using results = std::vector<std::vector<float>>;
   [[nodiscard]] results fetch(cuda_stream& stream, std::span<std::byte> pinned) {
     const cuda_attention_shape& s = what_.shape;
@@ -104,8 +101,8 @@ class cudnn_trial {
   void* workspace_ = nullptr;
 };
 
-/// Of one GPU. In a capture, a shape that was neither prepared nor queued before is left to our kernel. A failure before attention is queued means our
-/// kernel; of the call that queues it, cuda_error.
+/// Of one GPU. In a capture, a shape that was neither prepared nor queued before uses our kernel. Failures before attention is queued: our kernel; of the
+/// queueing call: cuda_error.
 class cudnn_attentions final : public cuda_attentions {
  public:
   cudnn_attentions(cuda_state& state, const cudnn_library& library, const std::string& folder)
@@ -151,7 +148,7 @@ class cudnn_attentions final : public cuda_attentions {
     cuda_attention_shape shape{};
     bool is_prepared = false;
     std::shared_ptr<void> proposals{};
-    std::optional<std::size_t> index{};  // none: our kernel
+    std::optional<std::size_t> index{};  // empty: our kernel
     std::size_t workspace_bytes = 0;
     std::string text{};
   };
@@ -270,8 +267,8 @@ class cudnn_attentions final : public cuda_attentions {
     choices_.add(key, best ? plans[*best]->name : std::string("own"));
   }
 
-  /// Each may round p and ds to 16 bits before their products, and rounds its results. Roundings are independent, as the operands' signs are: the error of a
-  /// sum is to the sum as the error of its terms to these, over many values.
+  /// Each may round p and ds to 16 bits before their products, and rounds its results. Roundings and operands' signs are independent: over many values, a sum's
+  /// relative error equals its terms'.
   [[nodiscard]] static bool agrees(const cudnn_trial::results& got, const cudnn_trial::results& right, cuda_number number) {
     const double unit = number == cuda_number::bf16 ? 0x1p-8 : 0x1p-11;
     for (std::size_t part = 0; part < right.size(); ++part) {
