@@ -119,8 +119,9 @@ std::vector<double> losses(Model& model) {
 }
 
 /// Ranks with an NPU each, over HCCL, train to the bits of ranks on the cpu.
+///   communicators   of a rank; 0: any number
 template <class Parallel>
-void check_ranks(std::size_t ranks, typename Parallel::config layout) {
+void check_ranks(std::size_t ranks, typename Parallel::config layout, std::size_t communicators = 0) {
   std::vector<std::vector<double>> right(ranks), got(ranks);
   const auto run = [&](const std::shared_ptr<transport>& network, auto&& of) {
     auto own = layout;
@@ -144,6 +145,7 @@ void check_ranks(std::size_t ranks, typename Parallel::config layout) {
   });
   CHECK(got == right);
   CHECK(hccl.calls() > 0);
+  if (communicators != 0) CHECK(hccl.calls_of("HcclCommInitRootInfo") == ranks * communicators);
   CHECK(cards.violations() == "");
   CHECK(cards.leaks() == "");
   CHECK(hccl.violations() == "");
@@ -167,6 +169,10 @@ std::vector<host_batch> batches(std::size_t number) {
 TEST_CASE("two ranks with ZeRO-3, and four with ZeRO and tensor parallelism, train on NPUs over HCCL to the bits of the cpu's ranks") {
   check_ranks<zero<3>>(2, {});
   check_ranks<parallel<zero<2>, tensor_parallel>>(4, {.tensor_parallel_size = 2});
+}
+
+TEST_CASE("a pipeline of two stages trains on NPUs over HCCL to the cpu's bits: a communicator for the group, and one for each direction between the stages") {
+  check_ranks<pipeline<>>(2, {}, 3);
 }
 
 TEST_CASE("a step makes the host wait once, and its copies are of pinned memory") {

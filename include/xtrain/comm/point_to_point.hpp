@@ -22,6 +22,8 @@ namespace xtrain::detail {
 /// Members are ranks 0, 1, ...; messages use one channel and are counted.
 class point_to_point {
  public:
+  static constexpr std::uint32_t pair_channels = 2048;  ///< first channel of pairs of members; a transport's groups use lower ones
+
   /// `members`: transport ranks in group order.
   ///   throws  config_error when this rank is not a member, or is listed twice
   point_to_point(std::shared_ptr<transport> network, std::vector<std::size_t> members, std::uint32_t channel)
@@ -143,8 +145,6 @@ class point_to_point {
   }
 
  private:
-  static constexpr std::uint32_t pair_channels = 2048;  // of pairs; a transport's groups use fewer
-
   template <class Stream>
   [[nodiscard]] native_lane<Stream>& pair_lane(Stream& main, std::size_t from, std::size_t to) {
     return lane_of(main, from, to, [&] {

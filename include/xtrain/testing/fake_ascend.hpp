@@ -580,10 +580,16 @@ class fake_ascend {
         if (mode == 1 && xtrain::detail::generation_of(all.settings_.soc) == npu_generation::first)
           return all.violation(npu_status::not_supported, "aclrtSetDeviceSatMode: the first generation saturates");
         const auto here = current();
-        if (all.saturation_[here] != mode &&
-            std::any_of(all.queues_.begin(), all.queues_.end(), [&](const auto& one) { return one.second->device == here; }))
+        if (std::any_of(all.queues_.begin(), all.queues_.end(), [&](const auto& one) { return one.second->device == here; }))
           return all.violation(npu_status::runtime_parameter, "aclrtSetDeviceSatMode after a stream was created");
         all.saturation_[here] = mode;
+        return npu_status::success;
+      });
+    };
+    t.get_saturation = [](std::int32_t* mode) {
+      return call_with_device("aclrtGetDeviceSatMode", [&](fake_ascend& all) {
+        if (mode == nullptr) return all.violation(npu_status::invalid_parameter, "aclrtGetDeviceSatMode without an address");
+        *mode = all.saturation_[current()];
         return npu_status::success;
       });
     };

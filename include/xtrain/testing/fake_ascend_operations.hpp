@@ -234,6 +234,15 @@ struct fake_ascend_operators::operations {
     c.need_dims(to, all);
     if (in_place) c.check_aliases(to);
   }
+  /// A result is formed in the type to which operands are promoted, and then converted: two factors of 16 bits have no product of 32.
+  static double rounded(npu_type type, double x) {
+    switch (type) {
+      case npu_type::bf16: return bf16(x);
+      case npu_type::fp16: return fp16(x);
+      case npu_type::fp32: return fp32(x);
+      default: return x;
+    }
+  }
   /// Operands of 16 bits both: alpha · b may be rounded before the sum.
   static void sum(call& c, const tensor& a, const tensor& b, double alpha, const tensor& to, bool in_place) {
     check_scaled(c, a, b, to, in_place);
@@ -242,21 +251,18 @@ struct fake_ascend_operators::operations {
     c.compute([=] {
       values x = detail::load(a, to.dims), y = detail::load(b, to.dims);
       for (std::size_t i = 0; i < x.size(); ++i) {
-        double scaled = alpha * y[i];
-        if (type == npu_type::bf16) scaled = bf16(scaled);
-        if (type == npu_type::fp16) scaled = fp16(scaled);
-        if (type == npu_type::fp32) scaled = fp32(scaled);
-        x[i] += scaled;
+        x[i] = rounded(type, x[i] + rounded(type, alpha * y[i]));
       }
       detail::store(to, x);
     });
   }
   static void apply(call& c, const tensor& a, const tensor& b, const tensor& to, bool in_place, function_2 f) {
     check_scaled(c, a, b, to, in_place);
+    const npu_type type = c.promoted(a.type, b.type);
     c.compute([=] {
       values x = detail::load(a, to.dims);
       const values y = detail::load(b, to.dims);
-      for (std::size_t i = 0; i < x.size(); ++i) x[i] = f(x[i], y[i]);
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = rounded(type, f(x[i], y[i]));
       detail::store(to, x);
     });
   }
@@ -266,7 +272,7 @@ struct fake_ascend_operators::operations {
     c.need_dims(to, a.dims);
     c.compute([=] {
       values x = detail::load(a);
-      for (double& value : x) value = f(value);
+      for (double& value : x) value = rounded(a.type, f(value));
       detail::store(to, x);
     });
   }
@@ -274,10 +280,10 @@ struct fake_ascend_operators::operations {
     c.need_number_or_double(a);
     c.need_dims(to, a.dims);
     c.need_convertible(a.type, to);
-    const double rounded = a.type == npu_type::fp64 ? by : static_cast<double>(fp32(by));
+    const double number = a.type == npu_type::fp64 ? by : static_cast<double>(fp32(by));
     c.compute([=] {
       values x = detail::load(a);
-      for (double& value : x) value = f(value, rounded);
+      for (double& value : x) value = rounded(a.type, f(value, number));
       detail::store(to, x);
     });
   }
@@ -343,14 +349,10 @@ struct fake_ascend_operators::operations {
     c.need_convertible(type, to);
     c.need_dims(to, c.broadcast(self.dims, c.broadcast(a.dims, b.dims)));
     if (in_place) c.check_aliases(to);
-    const bool is_double = type == npu_type::fp64;
     c.compute([=] {
       values x = detail::load(self, to.dims);
       const values y = detail::load(a, to.dims), z = detail::load(b, to.dims);
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        const double change = value * f(y[i], z[i]);
-        x[i] += is_double ? change : static_cast<double>(fp32(change));
-      }
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = rounded(type, x[i] + rounded(type, value * rounded(type, f(y[i], z[i]))));
       detail::store(to, x);
     });
   }

@@ -161,6 +161,72 @@ TEST_CASE("groups of the same ranks share a communicator, whose calls on several
   check_clean(cards, hccl);
 }
 
+TEST_CASE("messages of a pair have a communicator of their own, which pairs of the same ranks share") {
+  fake_ascend cards({.devices = 2});
+  fake_hccl hccl(cards);
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+    const npu_context on = cards.open(static_cast<int>(network->rank()));
+    hccl_transport with(network, on, {.library = &hccl.library()});
+    const std::size_t pair[] = {0, 1}, back[] = {1, 0};
+    const std::uint32_t pairs = detail::point_to_point::pair_channels;
+    const auto all = with.native(pair, 3), one = with.native(pair, pairs + 3), same = with.native(pair, pairs + 4), other = with.native(back, pairs + 3);
+    CHECK(with.communicators() == 3);
+  });
+  CHECK(hccl.calls_of("HcclCommInitRootInfo") == 6);
+  check_clean(cards, hccl);
+}
+
+TEST_CASE("sums on two streams use the same memory one after the other, whichever stream is waited for first") {
+  fake_ascend cards({.devices = 2});
+  fake_hccl hccl(cards);
+  constexpr std::size_t n = 64;
+  const auto check = [&]<class T>(group& all, const npu_context& on, T) {
+    npu_stream first(on), second(on);
+    const buffer<npu> x(on, n * sizeof(T), memory_role::other), y(on, n * sizeof(T), memory_role::other);
+    std::vector<T> from_x(n, static_cast<T>(1.0f + static_cast<float>(all.rank()))), from_y(n, static_cast<T>(10.0f + static_cast<float>(all.rank())));
+    copy_to_device(first, x.as<T>(), std::span<const T>(from_x));
+    copy_to_device(second, y.as<T>(), std::span<const T>(from_y));
+    all.all_reduce(first, x.as<T>(), reduction::sum);
+    all.all_reduce(second, y.as<T>(), reduction::sum);
+    copy_to_host(second, std::span<T>(from_y), y.as<T>());
+    second.synchronize();
+    copy_to_host(first, std::span<T>(from_x), x.as<T>());
+    first.synchronize();
+    for (std::size_t i = 0; i < n; ++i) {
+      CHECK(static_cast<double>(from_x[i]) == 3);
+      CHECK(static_cast<double>(from_y[i]) == 21);
+    }
+  };
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+    const npu_context on = cards.open(static_cast<int>(network->rank()));
+    group all(with_hccl(network, on, {.library = &hccl.library()}));
+    check(all, on, bf16());
+    check(all, on, double());
+  });
+  check_clean(cards, hccl);
+}
+
+TEST_CASE("an NPU that does not say whether a call is done ends the wait for it with an error") {
+  fake_ascend cards({.devices = 2});
+  fake_hccl hccl(cards);
+  const auto all = said(2, [&](const std::shared_ptr<transport>& network) {
+    npu_runtime silent = cards.runtime();
+    if (network->rank() == 0) silent.query_event = [](void*, std::int32_t*) { return npu_status::runtime_parameter; };
+    const npu_context on(npu_config{.device = static_cast<int>(network->rank()), .runtime = &silent});
+    group ranks(with_hccl(network, on, {.timeout = 5s, .library = &hccl.library()}));
+    const buffer<npu> x(on, 64, memory_role::other);
+    npu_stream stream(on);
+    fill_zero(stream, x.as<float>());
+    ranks.all_reduce(stream, x.as<float>(), reduction::sum);
+    std::this_thread::sleep_for(200ms);
+    stream.synchronize();
+  });
+  CHECK(all[0].starts_with("hccl: rank 0 (of ranks 0 and 1) waits for HcclAllReduce of 16 fp32, its call 1, and the NPU does not say whether it is done: npu: "
+                           "aclrtQueryEventStatus on device 0 failed: "));
+  CHECK(cards.leaks() == "");
+  CHECK(hccl.leaks() == "");
+}
+
 TEST_CASE("a rank that does not come ends the wait of the others at the timeout, with the ranks, the call and the variables in the error") {
   fake_ascend cards({.devices = 2});
   fake_hccl hccl(cards);

@@ -77,6 +77,24 @@ TEST_CASE("where no NPU can be used, a sentence says why") {
         "npu: AscendCL must answer; aclrtGetDeviceCount says: error of the driver (507899); CANN 9.1.0, fake_ascend");
   CHECK(said({.devices = 2}, 2) == "npu: the device must be at least 0 and below 2, the number of NPUs that this process may use; it is 2");
   CHECK(said({.is_initialized = true}) == "nothing");  // by another part of the process
+  const fake_ascend unknown({.soc = "Ascend310P3"});
+  CHECK(what_is_thrown([&] { (void)unknown.open(); }) ==
+        "npu: the card must be a 910A, 910B or 910C; it is Ascend310P3, for which this device was not written: types and operators may differ without an "
+        "error. npu_config::accepts_unknown_cards opens it by the rules of a 910B, to be compared by npu_probe");
+  CHECK(npu_context(npu_config{.accepts_unknown_cards = true, .runtime = &unknown.runtime()}).description() ==
+        "npu, Ascend310P3 (unknown generation), device 0, CANN 9.1.0, fake_ascend");
+}
+
+TEST_CASE("how overflow is treated is set once, before the first stream; other contexts of the card find it set") {
+  const fake_ascend card;
+  {
+    const npu_context on = card.open();
+    const npu_stream stream(on);
+    const npu_context again = card.open();
+    CHECK(card.calls_of("aclrtSetDeviceSatMode") == 1);
+    CHECK(card.calls_of("aclrtGetDeviceSatMode") == 2);
+  }
+  check_clean(card);
 }
 
 TEST_CASE("a process opens the NPU of its rank on the machine; the card's generation and CANN's release are known") {

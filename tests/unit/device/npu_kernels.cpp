@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -292,6 +294,76 @@ TEST_CASE("a kernel whose operator is missing runs on the host, and is reported 
     CHECK(has(with.on.host_runs_text(), "  add: 1 runs on the host"));
     CHECK(has(with.on.operators_text(), "missing: aclnnInplaceAdd\n"));
     CHECK(has(with.on.operators_text(), "fake: aclnnMm "));
+  }
+  check_clean(card);
+}
+
+TEST_CASE("a kernel whose fused operator is missing is composed of elementary ones, in scratch memory that suffices for both") {
+  fake_ascend_card card(
+      {}, {.missing = {"aclnnRmsNorm", "aclnnRmsNormGrad", "aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2", "aclnnLayerNorm"}});
+  {
+    const npu_context on = card.open({.is_fused = true, .workspace_floor = 8192});
+    suite kernels(on);
+    testing::detail::check_norms<bf16>(kernels);
+    testing::detail::check_attention<bf16>(kernels);
+    report(kernels);
+    for (const npu_host_runs& one : on.host_runs()) CHECK_MESSAGE(one.kernel.find("norm") == std::string_view::npos, one.kernel);
+    CHECK(card.operators().launches_by_name().contains("aclnnLayerNormBackward"));
+  }
+  check_clean(card);
+}
+
+TEST_CASE("sums of squares of large numbers are finite up to 1e19 each, and infinite where a square is") {
+  fake_ascend_card card;
+  {
+    const npu_context on = card.open();
+    npu_stream stream(on);
+    constexpr std::size_t n = 1500;
+    const auto sum_of = [&](float each) {
+      const std::vector<float> values(n, each);
+      const buffer<npu> x(on, n * sizeof(float), memory_role::other), sum(on, sizeof(double), memory_role::other);
+      copy_to_device(stream, x.as<float>(), std::span<const float>(values));
+      const kernel::sum_of_squares<npu_memory, float> squares{.n = n, .x_n = x.as<float>(), .sum_1 = sum.as<double>()};
+      const buffer<npu> scratch(on, scratch_bytes(on.properties(), squares), memory_role::workspace);
+      run_kernel(stream, squares, scratch.as<std::byte>());
+      std::vector<double> result(1);
+      copy_to_host(stream, std::span<double>(result), sum.as<double>());
+      stream.synchronize();
+      return result[0];
+    };
+    for (const float each : {1e-9f, 1.0f, 8e17f, 1e19f}) {
+      const double right = static_cast<double>(n) * static_cast<double>(each) * static_cast<double>(each);
+      CHECK(std::abs(sum_of(each) - right) <= static_cast<double>(n) * dtype_traits<float>::unit_roundoff * right);
+    }
+    CHECK(sum_of(2e19f) == std::numeric_limits<double>::infinity());
+  }
+  check_clean(card);
+}
+
+TEST_CASE("a product of 16-bit numbers is rounded to 16 bits, whatever the type of the result") {
+  fake_ascend_card card;
+  {
+    const npu_context on = card.open();
+    npu_stream stream(on);
+    const buffer<npu> memory(on, 4096, memory_role::other), scratch(on, 1 << 20, memory_role::workspace);
+    const std::uintptr_t base = reinterpret_cast<std::uintptr_t>(memory.as<std::byte>().raw());
+    const npu_view x = npu_view::dense(npu_type::bf16, base, {1}), y = npu_view::dense(npu_type::fp32, base + 64, {1});
+    const std::vector<bf16> from{static_cast<bf16>(1.0078125f)};
+    copy_to_device(stream, memory.as<bf16>().subspan(0, 1), std::span<const bf16>(from));
+    const npu_operator_rules rules = npu_kernels::rules_of(on.properties());
+    npu_sequence sequence(stream.operators(), rules, stream.queue(), "tested", reinterpret_cast<std::uintptr_t>(scratch.as<std::byte>().raw()), 1 << 20);
+    const auto read = [&] {
+      std::vector<float> result(1);
+      copy_to_host(stream, std::span<float>(result), memory.as<float>().subspan(16, 1));
+      stream.synchronize();
+      return result[0];
+    };
+    sequence.run(npu_op::mul, x, x, y);
+    CHECK(read() == 1.015625f);  // 1.01568603515625
+    sequence.run(npu_op::muls, x, npu_scalar{1.0078125}, y);
+    CHECK(read() == 1.015625f);
+    sequence.run(npu_op::addcmul, x, x, x, npu_scalar{1}, y);
+    CHECK(read() == 2.03125f);  // 2.0234985..., halfway to even
   }
   check_clean(card);
 }

@@ -196,9 +196,14 @@ class hccl_communicator {
   }
   /// What is done is forgotten. Gives up if the rest will not be done.
   void look() {
-    while (!in_flight_.empty() && in_flight_.front().end.is_done()) {
-      in_flight_.pop_front();
-      progress_ = clock::now();
+    try {
+      while (!in_flight_.empty() && in_flight_.front().end.is_done()) {
+        in_flight_.pop_front();
+        progress_ = clock::now();
+      }
+    } catch (const error& problem) {  // nobody knows whether it is done
+      return give_up(concat("hccl: ", who(), " waits for ", in_flight_.front().what.text(), ", its call ", in_flight_.front().number,
+                            ", and the NPU does not say whether it is done: ", problem.what()));
     }
     if (in_flight_.empty() || problem_) return;
     const queued_call& oldest = in_flight_.front();

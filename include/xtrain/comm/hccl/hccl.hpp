@@ -21,6 +21,7 @@
 
 #include <xtrain/comm/hccl/communicator.hpp>
 #include <xtrain/comm/native_collectives.hpp>
+#include <xtrain/comm/point_to_point.hpp>
 #include <xtrain/comm/transport.hpp>
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
@@ -184,6 +185,14 @@ class hccl_collectives final : public native_collectives {
     if (values.dtype == dtype_traits<bf16>::name) f(span_of<bf16, npu_memory>(static_cast<bf16*>(values.data), values.elements));
     else f(span_of<fp16, npu_memory>(static_cast<fp16*>(values.data), values.elements));
   }
+  /// The memory below is of one stream after the other.
+  void take_memory(npu_stream& stream) {
+    if (last_use_ && last_user_ != stream.queue()) stream.wait(*last_use_);
+  }
+  void end_use(npu_stream& stream) {
+    last_use_ = stream.record();
+    last_user_ = stream.queue();
+  }
   /// What is queued may use the memory: it is replaced by more only after that is done. It starts large enough that this is rare.
   void grow(npu_stream& stream, std::optional<buffer<npu>>& memory, std::size_t bytes) {
     if (memory && memory->template as<std::byte>().size() >= bytes) return;
@@ -193,6 +202,7 @@ class hccl_collectives final : public native_collectives {
   }
   template <class T>
   [[nodiscard]] device_span<T, npu_memory> scratch(npu_stream& stream, std::size_t elements) {
+    take_memory(stream);
     grow(stream, scratch_, elements * sizeof(T));
     return scratch_->template as<T>().subspan(0, elements);
   }
@@ -220,7 +230,7 @@ class hccl_collectives final : public native_collectives {
     const std::size_t bytes = scratch_bytes(stream.properties(), add);
     if (bytes != 0) grow(stream, for_sums_, bytes);
     run_kernel(stream, add, for_sums_ ? scratch_span<npu_memory>(for_sums_->template as<std::byte>()) : scratch_span<npu_memory>());
-    last_use_ = stream.record();
+    end_use(stream);
   }
   template <class T>
   void all_reduce_in_fp32(npu_stream& stream, device_span<T, npu_memory> values) {
@@ -258,7 +268,7 @@ class hccl_collectives final : public native_collectives {
         }
     });
     copy_to_device(stream, part, std::span<const double>(host.subspan(first, part.size())));
-    last_use_ = stream.record();
+    end_use(stream);
   }
 
   std::shared_ptr<detail::hccl_communicator> ranks_;
@@ -269,10 +279,11 @@ class hccl_collectives final : public native_collectives {
   std::optional<buffer<npu>> scratch_{}, for_sums_{};
   std::optional<pinned_memory<npu>> on_host_{};
   std::optional<npu_stream::event> last_use_{};
+  void* last_user_ = nullptr;
 };
 
 /// The messages of the host go through another transport; collectives of device memory through HCCL. Groups of the same ranks share a communicator, which
-/// has much memory of the NPU, and lives as long as the transport.
+/// has much memory of the NPU, and lives as long as the transport. Messages of pairs have communicators of their own: they must not wait for a group's calls.
 class hccl_transport final : public transport {
  public:
   hccl_transport(std::shared_ptr<transport> network, npu_context device, const hccl_options& options)
@@ -290,11 +301,12 @@ class hccl_transport final : public transport {
   [[nodiscard]] std::unique_ptr<native_collectives> native(std::span<const std::size_t> members, std::uint32_t channel) override {
     if (members.size() < 2) return nullptr;
     const std::lock_guard lock(mutex_);
-    const std::vector<std::size_t> key(members.begin(), members.end());
+    const std::pair key(std::vector<std::size_t>(members.begin(), members.end()), channel >= detail::point_to_point::pair_channels);
     std::shared_ptr<detail::hccl_communicator>& shared = communicators_[key];
     if (!shared) {
       try {
-        shared = std::make_shared<detail::hccl_communicator>(device_, network_, key, first_channel + channel, options_, detail::hccl_communicator_bytes());
+        shared =
+            std::make_shared<detail::hccl_communicator>(device_, network_, key.first, first_channel + channel, options_, detail::hccl_communicator_bytes());
       } catch (...) {
         communicators_.erase(key);
         throw;
@@ -317,7 +329,7 @@ class hccl_transport final : public transport {
   npu_context device_;
   hccl_options options_;
   mutable std::mutex mutex_{};
-  std::map<std::vector<std::size_t>, std::shared_ptr<detail::hccl_communicator>> communicators_{};
+  std::map<std::pair<std::vector<std::size_t>, bool>, std::shared_ptr<detail::hccl_communicator>> communicators_{};  // by members, and whether for a pair
 };
 
 /// The same ranks, with HCCL's collectives. device: this rank's NPU, on which the model is opened too; each rank has one of its own.

@@ -144,6 +144,11 @@ class nccl_collectives final : public native_collectives {
     if (values.dtype == dtype_traits<bf16>::name) f(span_of<bf16, cuda_memory>(static_cast<bf16*>(values.data), values.elements));
     else f(span_of<fp16, cuda_memory>(static_cast<fp16*>(values.data), values.elements));
   }
+  /// One stream after another uses the memory below.
+  void end_use(cuda_stream& stream) {
+    last_use_ = stream.record();
+    last_user_ = stream.raw();
+  }
   /// Queued work may use the memory: it is replaced only after that is done. A large initial size makes this rare.
   void grow(cuda_stream& stream, std::optional<buffer<cuda>>& memory, std::size_t bytes) {
     if (memory && memory->template as<std::byte>().size() >= bytes) return;
@@ -153,6 +158,7 @@ class nccl_collectives final : public native_collectives {
   }
   template <class T>
   [[nodiscard]] device_span<T, cuda_memory> scratch(cuda_stream& stream, std::size_t elements) {
+    if (last_use_ && last_user_ != stream.raw()) stream.wait(*last_use_);
     grow(stream, scratch_, elements * sizeof(T));
     return scratch_->template as<T>().subspan(0, elements);
   }
@@ -180,6 +186,7 @@ class nccl_collectives final : public native_collectives {
     const std::size_t bytes = scratch_bytes(stream.properties(), add);
     if (bytes != 0) grow(stream, for_sums_, bytes);
     run_kernel(stream, add, for_sums_ ? scratch_span<cuda_memory>(for_sums_->template as<std::byte>()) : scratch_span<cuda_memory>());
+    end_use(stream);
   }
   template <class T>
   void reduce_scatter_in_fp32(cuda_stream& stream, device_span<T, cuda_memory> whole, T* mine) {
@@ -203,6 +210,8 @@ class nccl_collectives final : public native_collectives {
   sums_of_16_bits sums_;
   std::optional<std::vector<grouped_call>> grouped_{};
   std::optional<buffer<cuda>> scratch_{}, for_sums_{};
+  std::optional<cuda_stream::event> last_use_{};
+  cuda_queue_handle last_user_ = nullptr;
   detail::nccl_communicator ranks_;  // last: its queued work is done before the memory is released
 };
 

@@ -56,6 +56,7 @@ struct npu_config {
   int device = local;            ///< number of the NPU; local: this process's rank on its machine, as mpirun, srun or torchrun say, else 0
   std::size_t memory_limit = 0;  ///< bytes; 0: what is free on the NPU when it is opened
   bool is_deterministic = true;  ///< operators whose sums have no fixed order by default then have one, which may be slower
+  bool accepts_unknown_cards = false;  ///< a card of a generation that this device was not written for is opened by the rules of A2
   npu_operator_settings operator_settings{};
   const npu_runtime* runtime = nullptr;      ///< null: CANN's
   const npu_operators* operators = nullptr;  ///< null: CANN's; with another runtime than CANN's, none
@@ -142,8 +143,16 @@ class npu_state {
     name_ = soc == nullptr ? "unnamed" : soc;
     properties_ = {.generation = generation_of(name_), .cann = runtime_->version, .is_deterministic = settings.is_deterministic,
                    .operators = settings.operator_settings};
-    if (properties_.generation != npu_generation::first && runtime_->set_saturation != nullptr)  // else inf becomes 65504, and nan 0, unseen
-      check(runtime_->set_saturation(npu_option::infinity_on_overflow), "aclrtSetDeviceSatMode");
+    require<config_error>(properties_.generation != npu_generation::other || settings.accepts_unknown_cards,
+                          "npu: the card must be a 910A, 910B or 910C; it is ", name_,
+                          ", for which this device was not written: types and operators may differ without an error. "
+                          "npu_config::accepts_unknown_cards opens it by the rules of a 910B, to be compared by npu_probe");
+    if (properties_.generation != npu_generation::first && runtime_->set_saturation != nullptr) {  // else inf becomes 65504, and nan 0, unseen
+      std::int32_t now = -1;  // not said
+      if (runtime_->get_saturation != nullptr) check(runtime_->get_saturation(&now), "aclrtGetDeviceSatMode");
+      // to be set before the process has streams: another context, or library, may have some
+      if (now != npu_option::infinity_on_overflow) check(runtime_->set_saturation(npu_option::infinity_on_overflow), "aclrtSetDeviceSatMode");
+    }
     if (settings.is_deterministic && runtime_->set_system_option != nullptr)
       check(runtime_->set_system_option(npu_option::deterministic, 1), "aclrtSetSysParamOpt");
     std::size_t free = 0, total = 0;

@@ -1,9 +1,11 @@
 // The kernels that are composed of CANN's operators. Others run on the host.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include <xtrain/device/npu/host_kernels.hpp>
 #include <xtrain/device/npu/kernels/activation.hpp>
@@ -28,16 +30,30 @@ concept composed = requires(npu_sequence& sequence, const Kernel& kernel) { comp
   return {device.generation == npu_generation::first ? npu_chip::first : npu_chip::second, device.cann, device.operators};
 }
 
-/// Whether the host must run a kernel though there is a composition: of what it asks for, of the chip, or of operators that are missing.
+/// The same without fused operators.
+[[nodiscard]] inline npu_operator_rules elementary(npu_operator_rules rules) {
+  rules.settings.is_fused = false;
+  return rules;
+}
+/// Whether the table and the chip have all operators of a kernel.
 template <class Kernel>
-[[nodiscard]] bool is_for_host(const npu_stream& stream, const Kernel& kernel, const npu_operator_rules& rules) {
-  if (!stream.has_operators()) return true;
-  if constexpr (requires { must_run_on_host(kernel); })
-    if (must_run_on_host(kernel)) return true;
-  if (stream.operators().is_complete() && rules.chip != npu_chip::first) return false;
-  npu_sequence counted(rules, &stream.operators());
+[[nodiscard]] bool has_all(const npu_operators& operators, const Kernel& kernel, const npu_operator_rules& rules) {
+  npu_sequence counted(rules, &operators);
   compose(counted, kernel);
-  return !counted.missing().empty();
+  return counted.missing().empty();
+}
+/// The rules by which a kernel is composed: of elementary operators where a fused one is missing. None: the host must run it though there is a composition,
+/// because of what it asks for, of the chip, or of operators that are missing.
+template <class Kernel>
+[[nodiscard]] std::optional<npu_operator_rules> rules_for(const npu_stream& stream, const Kernel& kernel) {
+  if (!stream.has_operators()) return std::nullopt;
+  if constexpr (requires { must_run_on_host(kernel); })
+    if (must_run_on_host(kernel)) return std::nullopt;
+  const npu_operator_rules rules = rules_of(stream.properties());
+  if (stream.operators().is_complete() && rules.chip != npu_chip::first) return rules;
+  if (has_all(stream.operators(), kernel, rules)) return rules;
+  if (rules.has_fused() && has_all(stream.operators(), kernel, elementary(rules))) return elementary(rules);
+  return std::nullopt;
 }
 
 }  // namespace npu_kernels
@@ -46,9 +62,9 @@ template <std::same_as<npu_stream> Stream, class Kernel>
 requires npu_kernel_runs_on_host<Kernel> && npu_kernels::composed<Kernel>
 void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<npu_memory> scratch) {
   if (!stream.begin_kernel(kernel)) return;
-  const npu_operator_rules rules = npu_kernels::rules_of(stream.properties());
-  if (npu_kernels::is_for_host(stream, kernel, rules)) return stream.run_on_host(kernel);
-  npu_sequence sequence(stream.operators(), rules, stream.queue(), Kernel::name, reinterpret_cast<std::uintptr_t>(scratch.raw()), scratch.size());
+  const std::optional<npu_operator_rules> rules = npu_kernels::rules_for(stream, kernel);
+  if (!rules) return stream.run_on_host(kernel);
+  npu_sequence sequence(stream.operators(), *rules, stream.queue(), Kernel::name, reinterpret_cast<std::uintptr_t>(scratch.raw()), scratch.size());
   npu_kernels::compose(sequence, kernel);
 }
 
@@ -56,9 +72,13 @@ template <class Kernel>
 requires npu_kernel_runs_on_host<Kernel> && npu_kernels::composed<Kernel>
 [[nodiscard]] std::size_t scratch_bytes(const npu_properties& device, const Kernel& kernel) {
   const npu_operator_rules rules = npu_kernels::rules_of(device);
-  npu_sequence counted(rules);
-  npu_kernels::compose(counted, kernel);
-  return counted.peak();
+  const auto peak = [&](const npu_operator_rules& with) {
+    npu_sequence counted(with);
+    npu_kernels::compose(counted, kernel);
+    return counted.peak();
+  };
+  // which operators there are is not known in a plan
+  return rules.has_fused() ? std::max(peak(rules), peak(npu_kernels::elementary(rules))) : peak(rules);
 }
 
 }  // namespace xtrain

@@ -84,6 +84,7 @@ struct npu_runtime {
   int (*set_device)(std::int32_t device) = nullptr;  ///< for this thread
   const char* (*soc_name)() = nullptr;
   int (*set_saturation)(std::int32_t mode) = nullptr;                    ///< optional. 1: overflow is infinity. Before streams are created
+  int (*get_saturation)(std::int32_t* mode) = nullptr;                         ///< optional
   int (*set_system_option)(std::int32_t which, std::int64_t value) = nullptr;  ///< optional
   int (*memory_info)(std::int32_t kind, std::size_t* free, std::size_t* total) = nullptr;
 
@@ -136,6 +137,7 @@ void for_each_npu_entry(Runtime& all, F&& f) {
   f(all.set_device, "aclrtSetDevice", true);
   f(all.soc_name, "aclrtGetSocName", true);
   f(all.set_saturation, "aclrtSetDeviceSatMode", false);
+  f(all.get_saturation, "aclrtGetDeviceSatMode", false);
   f(all.set_system_option, "aclrtSetSysParamOpt", false);
   f(all.memory_info, "aclrtGetMemInfo", true);
   f(all.allocate, "aclrtMalloc", true);

@@ -143,13 +143,14 @@ class npu_stream {
       if (status != npu_status::event_timeout || !problem) state_->check(status, "aclrtSynchronizeEvent");
       if (problem) std::rethrow_exception(problem);
     }
-    /// Whether the NPU has reached it; true after an error of the NPU too. The host does not wait.
+    /// Whether the NPU has reached it. The host does not wait.
+    ///   throws  npu_error when the NPU does not say: the work before it may be done, or not
     [[nodiscard]] bool is_done() const {
       if (!raw_) return true;
-      const npu_runtime& runtime = state_->runtime();
+      state_->enter();
       std::int32_t is_reached = 0;
-      return runtime.set_device(state_->ordinal()) != npu_status::success || runtime.query_event(raw_.get(), &is_reached) != npu_status::success ||
-             is_reached != 0;
+      state_->check(state_->runtime().query_event(raw_.get(), &is_reached), "aclrtQueryEventStatus");
+      return is_reached != 0;
     }
     /// Of record_outside_work(): that work has failed. The effect is that of a host function that throws this.
     void fail(std::exception_ptr problem) const {

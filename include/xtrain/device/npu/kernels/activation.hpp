@@ -85,7 +85,7 @@ requires is_number<T>
 void compose(npu_sequence& s, const kernel::softcap_backward<Memory, T>& k) {
   kernel::check_arity<4>(k);
   if (k.n == 0) return;
-  const npu_view part = times(s, view_of(k.y_n, {k.n}), 1.0 / k.cap), d = wide(s, view_of(k.d_n, {k.n})), change = product(s, part, part, part);
+  const npu_view part = times(s, wide(s, view_of(k.y_n, {k.n})), 1.0 / k.cap), d = wide(s, view_of(k.d_n, {k.n})), change = product(s, part, part, part);
   s.run(npu_op::inplace_mul, change, d);
   if (d.type == npu_type_of<T>) return s.run(npu_op::inplace_sub, d, change, npu_scalar{1});
   s.run(npu_op::inplace_sub, d, change, npu_scalar{1});
