@@ -121,7 +121,7 @@ class word_memory {
   word_scratch scratch_;
 };
 
-/// A cache per thread at a time; as many as concurrent threads.
+/// Caches, each lent to one thread at a time; as many as threads ever encoded at once.
 class word_memories {
  public:
   class lent {

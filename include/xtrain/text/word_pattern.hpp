@@ -70,7 +70,8 @@ namespace xtrain::detail {
     if (result.size() > members_begin && std::string_view("^.:=").find(result[members_begin]) != std::string_view::npos) result.insert(members_begin, 1, '\\');
     result += ']';
     if (but.empty()) return;
-    // a union with complements is no set in PCRE2: alternatives; atomic, as each takes one character and retrying only costs time
+    // a union with complements is no set in PCRE2: one of several alternatives, or, negated, a character of no alternative; atomic, as each takes one character
+    // and retrying only costs time
     const std::string members = result.substr(members_begin, result.size() - 1 - members_begin);
     result.resize(members_begin - (set_is_negated ? 2 : 1));
     result += set_is_negated ? "(?:" : "(?>";
