@@ -299,7 +299,8 @@ TEST_CASE("a kernel whose operator is missing runs on the host, and is reported 
 }
 
 TEST_CASE("a kernel whose fused operator is missing is composed of elementary ones, in scratch memory that suffices for both") {
-  fake_ascend_card card({}, {.missing = {"aclnnRmsNorm", "aclnnRmsNormGrad", "aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2", "aclnnLayerNorm"}});
+  fake_ascend_card card(
+      {}, {.missing = {"aclnnRmsNorm", "aclnnRmsNormGrad", "aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2", "aclnnLayerNorm"}});
   {
     const npu_context on = card.open({.is_fused = true, .workspace_floor = 8192});
     suite kernels(on);
