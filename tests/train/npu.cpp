@@ -134,7 +134,7 @@ void check_ranks(std::size_t ranks, typename Parallel::config layout, std::size_
       return losses(model);
     });
   });
-  fake_ascend cards({.devices = static_cast<int>(ranks)});
+  fake_ascend cards({.devices = static_cast<int>(ranks), .memory = std::size_t{2} << 30});
   testing::fake_hccl hccl(cards);
   run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
     const npu_context on = cards.open(static_cast<int>(network->rank()));
@@ -171,7 +171,7 @@ TEST_CASE("two ranks with ZeRO-3, and four with ZeRO and tensor parallelism, tra
   check_ranks<parallel<zero<2>, tensor_parallel>>(4, {.tensor_parallel_size = 2});
 }
 
-TEST_CASE("a pipeline of two stages trains on NPUs over HCCL to the cpu's bits: a communicator for the group, and one for each direction between the stages") {
+TEST_CASE("a pipeline of two stages trains on NPUs over HCCL to the cpu's bits, with a communicator for each direction between the stages") {
   check_ranks<pipeline<>>(2, {}, 3);
 }
 

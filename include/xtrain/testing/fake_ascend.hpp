@@ -395,11 +395,12 @@ class fake_ascend {
   }
   /// The host waits until the queue has done `number` works.
   int wait_for(std::unique_lock<std::mutex>& lock, const std::shared_ptr<queue>& q, std::size_t number, int milliseconds = -1) {
-    if (milliseconds < 0 || q->done < number) ++host_waits_;
+    const bool counts = milliseconds < 0 || q->done < number;
     demand(*q, number);
     if (milliseconds >= 0) {
       if (!changed_.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return q->done >= number; })) return npu_status::stream_timeout;
     }
+    if (counts) ++host_waits_;  // who looks again after a while waits once
     std::size_t seen = q->done;
     auto since = std::chrono::steady_clock::now();
     while (q->done < number) {

@@ -305,8 +305,8 @@ class hccl_transport final : public transport {
     std::shared_ptr<detail::hccl_communicator>& shared = communicators_[key];
     if (!shared) {
       try {
-        shared =
-            std::make_shared<detail::hccl_communicator>(device_, network_, key.first, first_channel + channel, options_, detail::hccl_communicator_bytes());
+        shared = std::make_shared<detail::hccl_communicator>(device_, network_, key.first, first_channel + channel, options_,
+                                                             detail::hccl_communicator_bytes());
       } catch (...) {
         communicators_.erase(key);
         throw;
@@ -329,7 +329,8 @@ class hccl_transport final : public transport {
   npu_context device_;
   hccl_options options_;
   mutable std::mutex mutex_{};
-  std::map<std::pair<std::vector<std::size_t>, bool>, std::shared_ptr<detail::hccl_communicator>> communicators_{};  // by members, and whether for a pair
+  // by members, and whether it is for messages of a pair
+  std::map<std::pair<std::vector<std::size_t>, bool>, std::shared_ptr<detail::hccl_communicator>> communicators_{};
 };
 
 /// The same ranks, with HCCL's collectives. device: this rank's NPU, on which the model is opened too; each rank has one of its own.
