@@ -29,13 +29,13 @@ cost() {
   }' || failed=1
 }
 library="-DXTRAIN_LIBRARY -DXTRAIN_CPU_KERNELS"
-cost "umbrella, nothing used" "$work/umbrella.cpp" 0.70 "$@"
+cost "umbrella, nothing used" "$work/umbrella.cpp" 0.72 "$@"
 cost "one operation" "$here/one_op.cpp" 0.28 "$@"
-cost "one layer" "$here/one_layer.cpp" 0.62 "$@"
-cost "hello" "$project/examples/hello.cpp" 3.2 "$@"
-cost "any family" "$here/any_family.cpp" 8.7 "$@"
+cost "one layer" "$here/one_layer.cpp" 0.64 "$@"
+cost "hello" "$project/examples/hello.cpp" 3.4 "$@"
+cost "any family" "$here/any_family.cpp" 9.2 "$@"
 # shellcheck disable=SC2086  # a list of words
-cost "hello, with the library" "$project/examples/hello.cpp" 0.72 $library "$@"
+cost "hello, with the library" "$project/examples/hello.cpp" 0.75 $library "$@"
 # shellcheck disable=SC2086
-cost "any family, with the library" "$here/any_family.cpp" 1.1 $library "$@"
+cost "any family, with the library" "$here/any_family.cpp" 1.15 $library "$@"
 [ $failed = 0 ] || { echo "compile cost: over the limit; see above"; exit 1; }
