@@ -26,8 +26,8 @@ include("${SOURCE}/cmake/xtrain-headers.cmake")
 set(listed ${XTRAIN_CORE_HEADERS} ${XTRAIN_IO_HEADERS} ${XTRAIN_TEXT_HEADERS} ${XTRAIN_MPI_HEADERS} ${XTRAIN_OPENMP_HEADERS}
     ${XTRAIN_PARQUET_HEADERS} ${XTRAIN_RECIPES_HEADERS})
 file(GLOB_RECURSE there RELATIVE "${prefix}/include" "${prefix}/include/*")
-# those that nvcc alone reads
-foreach(of_nvcc xtrain/device/cuda/launch.cuh xtrain/device/cuda/toolkit_runtime.cuh)
+# those that nvcc or mcc alone reads
+foreach(of_nvcc xtrain/device/cuda/launch.cuh xtrain/device/cuda/toolkit_runtime.cuh xtrain/device/musa/toolkit.cuh)
   if(NOT of_nvcc IN_LIST there)
     message(FATAL_ERROR "${of_nvcc} must be installed")
   endif()

@@ -58,12 +58,19 @@ struct fake_quant_after_n_steps;  ///< config: steps before rounding starts
 
 }  // namespace hook
 
+namespace detail {
+
+template <class T>
+inline constexpr bool is_list_of_hooks = false;
+template <class... Tags>
+inline constexpr bool is_list_of_hooks<hooks<Tags...>> = true;
+
+}  // namespace detail
+
 namespace clause {
 
 template <class Policy>
-concept policy_lists_its_hooks = requires {
-  Policy::hooks::template all_among<>;
-};
+concept policy_lists_its_hooks = detail::is_list_of_hooks<typename Policy::hooks>;
 
 }  // namespace clause
 

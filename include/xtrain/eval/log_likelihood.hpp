@@ -24,6 +24,7 @@
 #include <xtrain/layers/vocab_parallel_head.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/ops/split_loss.hpp>
+#include <xtrain/parallel/concepts.hpp>
 
 namespace xtrain {
 
