@@ -22,7 +22,7 @@ install(FILES "${PROJECT_BINARY_DIR}/xtrain-config.cmake" "${PROJECT_BINARY_DIR}
               DESTINATION "${package}")
 install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp examples/evaluate.cpp examples/train_encoder.cpp examples/plan.cpp
               examples/command_line.hpp examples/flag_names.hpp examples/frozen_model.hpp examples/training_run.hpp examples/objective_flags.hpp
-              examples/predicted_answers.hpp examples/program_start.hpp examples/gpu_rehearsal.hpp examples/readable_adapter.hpp
+              examples/predicted_answers.hpp examples/program_start.hpp examples/gpu_rehearsal.hpp examples/npu_rehearsal.hpp examples/readable_adapter.hpp
               examples/ranks.hpp examples/restarts.hpp examples/train.cpp examples/described_data.hpp examples/described_files.hpp
               examples/described_settings.hpp examples/described_ppo.hpp examples/log_styles_hugging_face.hpp examples/log_styles_megatron.hpp
               examples/log_styles_torchtune.hpp
