@@ -117,7 +117,7 @@ refused("xtrain_add_front_ends: NAMES must be among tune, megatron, hf_train, ma
 refused("xtrain_add_front_ends: what starts trainers (tune, megatron) needs the component 'recipes'; call find_package(xtrain COMPONENTS text recipes)" ${text}
         "-DFRONT_ENDS=NAMES convert tune megatron")
 refused("xtrain_add_front_ends: the programs' command lines need CLI11 (Debian and Ubuntu: libcli11-dev)" ${text} "-DFRONT_ENDS=NAMES convert" ${no_cli11})
-refused("xtrain_add_front_ends: DEVICES must be among cpu, cuda; given was also: npu" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune DEVICES npu")
+refused("xtrain_add_front_ends: DEVICES must be among cpu, cuda, npu; given was also: musa" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune DEVICES musa")
 refused("xtrain_add_front_ends: DEVICES cuda ${cuda_missing}" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune DEVICES cuda" ${no_cuda})
 if(nvcc)
   accepted(${text_and_recipes} "-DFRONT_ENDS=NAMES tune DEVICES cuda" -D XTRAIN_CUDA_ARCHITECTURES=90)
