@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,18 @@ TEST_CASE("the newest checkpoints are kept, older ones removed, and nothing else
   b.trainer.attach(files);
   b.trainer.fit(small_run::data());
   CHECK(folder.files() == std::vector<std::string>{"checkpoint-5", "checkpoint-6", "notes.txt"});
+}
+
+TEST_CASE("a checkpoint just written stays, whatever later steps an earlier run left in the folder") {
+  const scratch_folder folder;
+  for (const char* earlier : {"checkpoint-20", "checkpoint-30"}) {
+    std::filesystem::create_directory(folder / earlier);
+    put_file(folder / concat(earlier, "/trainer_state.json"), "{}");
+  }
+  bench b;
+  checkpoint_folder files(b.trainer, folder.path(), {.save_total_limit = 2});
+  files.save();
+  CHECK(folder.files() == std::vector<std::string>{"checkpoint-0", "checkpoint-30"});
 }
 
 TEST_CASE("checkpoints that training does not wait for are the same, and there when the run ends") {

@@ -227,7 +227,7 @@ class checkpoint_folder final : public observer {
         if (ranks.is_first()) remove(part);
         throw;
       }
-      if (ranks.is_first()) remove_old();
+      if (ranks.is_first()) remove_old(state.progress.step);
     };
     if (options_.asynchronous) behind_ = std::async(std::launch::async, std::move(work));
     else work();
@@ -258,15 +258,20 @@ class checkpoint_folder final : public observer {
     std::shared_ptr<transport> network_{};
   };
 
-  void remove_old() const {
+  /// The checkpoint just written stays: a folder may have checkpoints of later steps, by an earlier run.
+  void remove_old(std::size_t written) const {
     if (options_.save_total_limit == 0) return;
     const auto found = checkpoints_in(folder_);
+    std::size_t excess = found.size() - std::min(found.size(), options_.save_total_limit);
     std::error_code ignored;
-    for (std::size_t i = 0; i + options_.save_total_limit < found.size(); ++i) {
+    for (const auto& [step, path] : found) {
+      if (excess == 0) break;
+      if (step == written) continue;
       // rename first: a partly removed checkpoint must not look complete
-      const std::string hidden = concat(folder_, "/.removed-", found[i].first, ".", ::getpid(), ".part");
-      std::filesystem::rename(found[i].second, hidden, ignored);
+      const std::string hidden = concat(folder_, "/.removed-", step, ".", ::getpid(), ".part");
+      std::filesystem::rename(path, hidden, ignored);
       std::filesystem::remove_all(hidden, ignored);
+      --excess;
     }
   }
   /// Removes what a killed run left.
