@@ -25,6 +25,7 @@
 #include <xtrain/device/cuda/products.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 #include <xtrain/device/kernel/launch_record.hpp>
+#include <xtrain/device/stream_problem.hpp>
 
 namespace xtrain {
 
@@ -44,99 +45,6 @@ void require_dtypes_of(int architecture) {
                           "fp32");
 }
 
-/// The exception of a host function of this stream, or of a stream that this one has waited for. Outlives the stream: its events refer to it.
-class cuda_problem : public std::enable_shared_from_this<cuda_problem> {
- public:
-  explicit cuda_problem(std::shared_ptr<cuda_state> state)
-      : state_(std::move(state)), mark_(static_cast<double*>(state_->allocate_pinned(sizeof(double)))) {
-    *mark_ = 0;
-  }
-  ~cuda_problem() { state_->release_pinned(mark_); }
-  cuda_problem(const cuda_problem&) = delete;
-  cuda_problem& operator=(const cuda_problem&) = delete;
-
-  /// Of the host function with that number, counted from 1. Later GPU work finds the mark.
-  void set(std::exception_ptr problem, std::uint32_t number) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (problem_) return;
-      problem_ = std::move(problem);
-      number_ = number;
-    }
-    mark(number);
-  }
-  /// Later work follows another stream, after its first `functions` host functions.
-  void follow(const std::shared_ptr<cuda_problem>& other, std::uint32_t functions) {
-    if (other.get() == this) return;
-    {
-      const std::lock_guard lock(mutex_);
-      note(followed_, other, functions);
-    }
-    {
-      const std::lock_guard lock(other->mutex_);
-      std::erase_if(other->followers_, [](const auto& one) { return one.first.expired(); });
-      note(other->followers_, weak_from_this(), functions);
-    }
-    if (other->before(functions)) mark(0);
-  }
-  /// All queued work is done and nothing more is queued: stores the result of followed streams, which may follow this one.
-  void settle() {
-    const std::exception_ptr inherited = before(0);
-    const std::lock_guard lock(mutex_);
-    inherited_ = inherited;
-    followed_.clear();
-  }
-  /// Pinned: 1 after a host function of this stream, or of a followed stream, has thrown.
-  [[nodiscard]] const double* failure() const { return mark_; }
-  /// Null unless one of the first `functions` host functions of the stream, or of followed streams, threw.
-  [[nodiscard]] std::exception_ptr before(std::uint32_t functions) const {
-    std::vector<const cuda_problem*> visited;
-    return before(functions, visited);
-  }
-
- private:
-  template <class Pointer>
-  static void note(std::vector<std::pair<Pointer, std::uint32_t>>& all, const Pointer& other, std::uint32_t functions) {
-    for (auto& [known, count] : all)
-      if (!known.owner_before(other) && !other.owner_before(known)) return void(count = functions);
-    all.emplace_back(other, functions);
-  }
-  /// Marks this stream, and streams that wait for something after that host function.
-  void mark(std::uint32_t number) {
-    if (std::atomic_ref<double>(*mark_).exchange(1.0, std::memory_order_acq_rel) != 0 && number == 0) return;
-    std::vector<std::pair<std::weak_ptr<cuda_problem>, std::uint32_t>> followers;
-    {
-      const std::lock_guard lock(mutex_);
-      followers = followers_;
-    }
-    for (const auto& [follower, functions] : followers)
-      if (const auto later = number <= functions ? follower.lock() : nullptr) later->mark(0);
-  }
-  [[nodiscard]] std::exception_ptr before(std::uint32_t functions, std::vector<const cuda_problem*>& visited) const {
-    for (const cuda_problem* const one : visited)
-      if (one == this) return nullptr;
-    visited.push_back(this);
-    std::vector<std::pair<std::shared_ptr<cuda_problem>, std::uint32_t>> followed;
-    {
-      const std::lock_guard lock(mutex_);
-      if (problem_ && number_ <= functions) return problem_;
-      if (inherited_) return inherited_;
-      followed = followed_;
-    }
-    for (const auto& [other, count] : followed)
-      if (const std::exception_ptr problem = other->before(count, visited)) return problem;
-    return nullptr;
-  }
-
-  std::shared_ptr<cuda_state> state_;
-  double* mark_;
-  mutable std::mutex mutex_{};
-  std::exception_ptr problem_{}, inherited_{};
-  std::uint32_t number_ = 0;
-  std::vector<std::pair<std::shared_ptr<cuda_problem>, std::uint32_t>> followed_{};
-  std::vector<std::pair<std::weak_ptr<cuda_problem>, std::uint32_t>> followers_{};
-};
-
 /// An event of the runtime, returned to the context after its last use.
 [[nodiscard]] inline std::shared_ptr<void> shared_event(const std::shared_ptr<cuda_state>& state) {
   return {state->take_event(), [state](void* event) { state->return_event(event); }};
@@ -147,7 +55,7 @@ class cuda_problem : public std::enable_shared_from_this<cuda_problem> {
 /// cudaLaunchHostFunc promises neither.
 class cuda_host_functions {
  public:
-  cuda_host_functions(std::shared_ptr<cuda_state> state, std::shared_ptr<cuda_problem> problem) : state_(std::move(state)), problem_(std::move(problem)) {
+  cuda_host_functions(std::shared_ptr<cuda_state> state, std::shared_ptr<stream_problem> problem) : state_(std::move(state)), problem_(std::move(problem)) {
     done_ = static_cast<std::uint32_t*>(state_->allocate_pinned(sizeof(std::uint32_t)));
     std::memset(done_, 0, sizeof *done_);
     try {
@@ -212,7 +120,7 @@ class cuda_host_functions {
   }
 
   std::shared_ptr<cuda_state> state_;
-  std::shared_ptr<cuda_problem> problem_;
+  std::shared_ptr<stream_problem> problem_;
   std::uint32_t* done_ = nullptr;
   void* done_on_gpu_ = nullptr;
   std::mutex mutex_{};
@@ -254,7 +162,7 @@ class cuda_stream {
     friend class cuda_stream;
     std::shared_ptr<detail::cuda_state> state_{};
     std::shared_ptr<void> raw_{};
-    std::shared_ptr<detail::cuda_problem> problem_{};
+    std::shared_ptr<detail::stream_problem> problem_{};
     std::uint32_t functions_ = 0;
     bool may_be_told_ = false;
   };
@@ -286,7 +194,8 @@ class cuda_stream {
     std::shared_ptr<handles> handles_{};
   };
 
-  explicit cuda_stream(const cuda_context& device) : device_(device), state_(device.state()), problem_(std::make_shared<detail::cuda_problem>(device.state())) {
+  explicit cuda_stream(const cuda_context& device)
+      : device_(device), state_(device.state()), problem_(std::make_shared<detail::stream_problem>(mark_of(device.state()))) {
     if (state_->is_dry_run()) return;
     state_->enter();
     state_->check(state_->runtime().create_stream(&raw_), "cudaStreamCreateWithFlags");
@@ -482,6 +391,9 @@ class cuda_stream {
   [[nodiscard]] std::string_view last_kernel() const { return last_kernel_; }
 
  private:
+  [[nodiscard]] static std::shared_ptr<double> mark_of(const std::shared_ptr<detail::cuda_state>& state) {
+    return {static_cast<double*>(state->allocate_pinned(sizeof(double))), [state](double* mark) { state->release_pinned(mark); }};
+  }
   struct memory_work {
     void* to;
     const void* from;
@@ -529,7 +441,7 @@ class cuda_stream {
 
   cuda_context device_;
   std::shared_ptr<detail::cuda_state> state_;
-  std::shared_ptr<detail::cuda_problem> problem_;
+  std::shared_ptr<detail::stream_problem> problem_;
   cuda_queue_handle raw_ = nullptr;
   std::uint32_t functions_ = 0;  // host functions queued
   bool may_be_told_ = false;     // a host function of this or a followed stream may have thrown
