@@ -29,8 +29,8 @@ for preset in $presets; do
   step="building and testing the preset '$preset'"
   echo "== $preset"
   mkdir -p "build/$preset"
-  # only what is worth reading: warnings and errors, not every file's name
-  { cmake --preset "$preset" && cmake --build --preset "$preset"; } > "build/$preset/build.log" 2>&1 ||
+  # all errors of a build at once; of its log only what is worth reading: warnings and errors, not every file's name
+  { cmake --preset "$preset" && cmake --build --preset "$preset" -- -k 0; } > "build/$preset/build.log" 2>&1 ||
     { grep -vE '^\[[0-9]+/[0-9]+\]' "build/$preset/build.log"; false; }
   ctest --preset "$preset" --progress --quiet --output-junit results.xml || { ctest --preset "$preset" --rerun-failed; false; }
   echo "$(grep -c '<testcase ' "build/$preset/results.xml") tests passed"
