@@ -1,4 +1,4 @@
-// Which modules LoRA adapts, with which rank and scale, and what is trained besides. PEFT selects the same from the same settings.
+// Modules that LoRA adapts, their ranks and scales, and other trained parameters. PEFT selects the same from the same settings.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ decoder_config sizes() {
           .tie_word_embeddings = false};
 }
 
-/// Modules that get an adapter, without "model.layers." or "transformer.h.".
+/// Adapted modules, without "model.layers." or "transformer.h.".
 template <class Model>
 names adapted_of(const Model& model) {
   names found;
@@ -46,7 +46,6 @@ names adapted_of(const Model& model) {
 }
 names adapted(const lora::config& c) { return adapted_of(llama<recipe>(sizes(), {}, {.adapter = c})); }
 
-/// Trained parameters of the base model.
 template <class Model>
 names trained_of(const Model& model) {
   names found;
@@ -121,7 +120,7 @@ TEST_CASE("ranks and scales are those of the pattern that matches a name's end")
   stabilised.rank_stabilised = true;
   CHECK(stabilised.scale_of("model.layers.1.self_attn.v_proj") == 8.0 / std::sqrt(2.0));
   CHECK(stabilised.scale_of("model.layers.1.mlp.up_proj") == 8.0 / 3.0);
-  // of several that match, the first counts, as in PEFT
+  // the first match counts, as in PEFT
   const lora::config several{.rank = 4, .rank_pattern = {{R"(.*\.0\..*)", 3}, {"q_proj", 2}, {"proj", 7}, {".*", 5}}};
   CHECK(several.rank_of("model.layers.0.self_attn.q_proj") == 3);
   CHECK(several.rank_of("model.layers.1.self_attn.q_proj") == 2);

@@ -1,4 +1,4 @@
-// Training only some modules: what changes, its cost, and what is saved.
+// Training some modules: changes, cost, and saved files.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Gradients of adapters with more than two matrices, or of embeddings, equal difference quotients.
+// Gradients of adapters with more than two matrices, or of embeddings, against difference quotients.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -137,7 +137,7 @@ TEST_CASE("the gradients of LoRA of some parts of a fused module are difference 
           layer.forward(p, x, y);
           if (!first) return;
           first = false;
-          // x · Wᵀ, and what the parts with an adapter add to it
+          // x · Wᵀ, plus the adapters' parts
           const auto w = numbers(p, "m.qkv_proj.weight"), a = numbers(p, "m.qkv_proj.lora_A.weight"), b = numbers(p, "m.qkv_proj.lora_B.weight");
           CHECK(a.size() == 2 * 2 * 5);
           CHECK(b.size() == (4 + 3) * 2);
@@ -201,5 +201,5 @@ TEST_CASE("the gradients of adapters on embeddings, of tokens and of positions, 
       },
       adapter);
   require_good(report);
-  CHECK(report.checked == 6 + 2 * (5 + 7) + 2 * (3 + 7));  // x (which nothing depends on), A and B of both tables
+  CHECK(report.checked == 6 + 2 * (5 + 7) + 2 * (3 + 7));  // x (without effect), A and B of both tables
 }

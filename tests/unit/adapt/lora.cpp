@@ -1,4 +1,4 @@
-// LoRA: what it computes, trains and writes. (Its gradients are checked with those of layers.)
+// LoRA: computation, training, files. Gradients are checked with the layers'.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -81,8 +81,8 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
   return most;
 }
 
-/// Two ways to compute W·x + scale·B·A·x: each sum of up to 40 products has relative error 2^-24 · sqrt(40), some 20 such sums
-/// follow one another, and logits are below 10: 20 · 6e-8 · 6.3 · 10.
+/// Two ways to compute W·x + scale·B·A·x: sums of up to 40 products have relative error 2^-24 · sqrt(40); some 20 consecutive sums, logits below 10: 20 · 6e-8
+/// · 6.3 · 10.
 constexpr double other_order = 7.6e-5;
 
 void refused(const lora::config& adapter, const std::string& message) {
@@ -137,7 +137,7 @@ namespace {
 struct fp64_recipe : adapted_recipe {
   using precision = fp64;
 };
-/// A head with an adapter, and what a pass needs.
+/// A head with an adapter, and its pass.
 struct adapted_head {
   using numbers = std::vector<double>;
   cpu::context on;
@@ -217,7 +217,7 @@ TEST_CASE("logits, losses and gradients of a head with an adapter are torchtune'
   one.with_pass([&](auto& p) {
     one.head->logits(p, adapted_head::of(x, 8), adapted_head::of(logits, 13));
     CHECK(most_apart(logits, golden::numbers(file, "logits")) < bound);
-    p.internal.without_adapter = true;  // the base model, as the reference of preference training
+    p.internal.without_adapter = true;  // the base model: reference of preference training
     one.head->logits(p, adapted_head::of(x, 8), adapted_head::of(logits, 13));
     CHECK(most_apart(logits, golden::numbers(file, "logits")) > 0.1);
   });
@@ -266,7 +266,7 @@ TEST_CASE("a head that is named gets an adapter, which is saved, merged and left
   lora_model again(sizes(), {}, {.adapter = adapter_config_of(folder / "adapter")});
   load_adapter(again, folder / "adapter");
   CHECK(logits_of(again) == expected);
-  // PEFT writes the head itself, too
+  // PEFT writes the head, too
   {
     const safetensors_file own(folder / "adapter/adapter_model.safetensors"), weights(folder / "base/model.safetensors");
     std::vector<tensor_to_write> tensors;
@@ -301,7 +301,7 @@ TEST_CASE("merging leaves the computed numbers where they are, and merging again
   merge_adapter(model);
   const std::vector<float> merged = logits_of(model);
   CHECK(largest_difference(before, merged) < other_order);
-  CHECK(values_of(model, "k_proj.weight") == k_before);  // it has no adapter
+  CHECK(values_of(model, "k_proj.weight") == k_before);  // no adapter
   CHECK(values_of(model, "q_proj.weight") != q_before);
   for (const float b : values_of(model, ".lora_B.weight")) REQUIRE(b == 0.0f);
   merge_adapter(model);
@@ -317,14 +317,14 @@ TEST_CASE("a model that its adapter was merged into is not saved as an adapter, 
   CHECK_FALSE(std::filesystem::exists(folder / "merged"));
   llama<defaults> plain(sizes());
   save_pretrained(plain, folder / "base");
-  load_weights(model, folder / "base");  // the base model's weights again
+  load_weights(model, folder / "base");  // restores the base model's weights
   CHECK_NOTHROW(save_pretrained(model, folder / "merged"));
 }
 
 TEST_CASE("frozen weights have no gradient and no optimizer state, and stay as they are") {
   lora_model model(sizes(), {}, {.adapter = {.rank = 4, .targets = {"q_proj"}}});
   trainer trainer(model, {.max_steps = 3, .micro_batch_size = 8, .learning_rate = 1e-2});
-  const std::size_t trained = 2 * 4 * (24 + 24);  // of two layers; each of A and B fills its 32-element lines
+  const std::size_t trained = 2 * 4 * (24 + 24);  // two layers; A and B fill 32-element lines
   CHECK(model.parameters().trained_count() == trained);
   CHECK(model.context().memory().of(memory_role::gradients) == trained * sizeof(float));
   CHECK(model.context().memory().of(memory_role::optimizer) == 2 * trained * sizeof(float));
@@ -381,14 +381,14 @@ TEST_CASE("dropout of the adapter's input is drawn while training and never othe
   lora_model without = copy_with(0.0), with = copy_with(0.5);
   CHECK(logits_of(without) == logits_of(with));
   CHECK(perplexity(without, data()).loss == perplexity(with, data()).loss);
-  // the loss of a step is that of the forward pass before the update
+  // a step's loss is the forward's, before the update
   const auto loss_of_step = [&](lora_model& model, std::uint64_t seed) {
     trainer trainer(model, {.max_steps = 1, .micro_batch_size = 8, .shuffle = false, .seed = seed});
     loader rows(data(), trainer.loader_settings());
     return trainer.step(rows.next(), 0.0).loss;
   };
   const double evaluated = perplexity(without, data()).loss;
-  // the same losses of sequences, summed in another order: some hundred terms, sqrt(256) · 2^-24 = 1e-6 of the sum
+  // equal losses of sequences, summed in another order: some hundred terms, sqrt(256) · 2^-24 = 1e-6 of the sum
   CHECK(loss_of_step(without, 1) == doctest::Approx(evaluated).epsilon(1e-6));
   CHECK(std::abs(loss_of_step(with, 1) - evaluated) > 1e-3);
   CHECK(loss_of_step(with, 1) == loss_of_step(with, 1));
@@ -399,7 +399,7 @@ TEST_CASE("LoRA+: B has a multiple of the learning rate, an embedding's adapter 
   lora::config adapter{.rank = 4, .targets = {"q_proj", "down_proj", "embed_tokens"}};
   const auto after = [&](std::size_t steps, double ratio, double embedding = 1e-6) {
     lora_model model(sizes(), {}, {.adapter = adapter});
-    // without a warmup every step has this rate; the first step of AdamW is the rate times the gradient's sign
+    // constant rate without warmup; AdamW's first step is the rate times the gradient's sign
     trainer trainer(model, {.max_steps = steps,
                             .micro_batch_size = 8,
                             .learning_rate = 0x1p-7,
@@ -413,13 +413,13 @@ TEST_CASE("LoRA+: B has a multiple of the learning rate, an embedding's adapter 
   const lora_model plain = after(1, 0), same = after(1, 1, 0x1p-7), sixteen = after(1, 16, 0x1p-9);
   for (const char* name : {".lora_A.weight", ".lora_B.weight", ".lora_embedding_A", ".lora_embedding_B"})
     CHECK(values_of(plain, name) == values_of(same, name));
-  CHECK(values_of(plain, ".lora_A.weight") == values_of(sixteen, ".lora_A.weight"));  // B is zero: only the decay of A
+  CHECK(values_of(plain, ".lora_A.weight") == values_of(sixteen, ".lora_A.weight"));  // B is zero: A only decays
   const auto b = values_of(plain, ".lora_B.weight"), b16 = values_of(sixteen, ".lora_B.weight");
   const auto a = values_of(plain, ".lora_embedding_A"), a_quarter = values_of(sixteen, ".lora_embedding_A");
   for (std::size_t i = 0; i < b.size(); ++i) CHECK(b16[i] == 16 * b[i]);  // powers of two: exact
   for (std::size_t i = 0; i < a.size(); ++i) CHECK(4 * a_quarter[i] == a[i]);
   CHECK(values_of(after(3, 0), ".lora_A.weight") != values_of(after(3, 16, 0x1p-7), ".lora_A.weight"));
-  // the factors are those of the last trainer
+  // the factors of the last trainer count
   lora_model model(sizes(), {}, {.adapter = adapter});
   const trainer with(model, {.loraplus_lr_ratio = 16});
   const trainer without(model, {});
@@ -522,7 +522,7 @@ TEST_CASE("a saved adapter gives the same logits, bit for bit, beside the same b
   save_pretrained(base, base_folder.path());
   lora_model model = trained_model({.rank = 3, .alpha = 7, .dropout = 0.25, .targets = all_linear, .modules_to_save = {"lm_head"}});
   save_pretrained(model, folder.path(), {.base_model = base_folder.path()});
-  // with other initial values everywhere: equality shows that values were read
+  // other initial values: equality shows that values were read
   lora_model again = lora_model::from_pretrained(base_folder.path(), {}, {.adapter = adapter_config_of(folder.path()), .seed = 7});
   CHECK(logits_of(again) != logits_of(model));
   load_adapter(again, folder.path());
@@ -579,7 +579,7 @@ TEST_CASE("names that are no modules are refused with the nearest that is one") 
   refused(
       {.modules_to_save = {"q_proj"}},
       "parameters: 'model.layers.0.self_attn.k_proj.weight' and 'model.layers.0.self_attn.q_proj.weight' are computed together; train both or none");
-  // a full name selects that module alone, as in PEFT
+  // a full name selects only that module, as in PEFT
   const lora_model one(sizes(), {}, {.adapter = {.rank = 2, .targets = {"model.layers.1.mlp.up_proj"}}});
   CHECK(one.parameters().trained_count() == 2 * (24 + 40));
 }
@@ -611,7 +611,7 @@ TEST_CASE("an adapter that does not fit the model is refused, with what it has a
   plain_model wider(sizes(32));
   CHECK_THROWS_WITH_AS(merge_adapter(wider, folder.path()),
                        doctest::Contains("'model.layers.0.self_attn.q_proj' must have shapes [3, 32] and [32, 3]"), config_error);
-  // or into one with more layers, and beside settings that say more or less than the tensors
+  // or with more layers, or with settings that do not match the tensors
   const auto merge_refuses = [&](const decoder_config& base, const std::string& words) {
     plain_model model(base);
     CHECK_THROWS_WITH_AS(merge_adapter(model, folder.path()), doctest::Contains(words.c_str()), config_error);

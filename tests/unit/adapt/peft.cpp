@@ -1,4 +1,4 @@
-// Adapter folders: round trip of every setting and tensor, what PEFT writes besides, and what is rejected.
+// Adapter folders: round trip of every setting and tensor, further files of PEFT, refusals.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -77,11 +77,10 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
   for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
   return most;
 }
-/// The same sums in another order: 25 sums of up to 96 products, one after the other, each with relative error 2^-24 · sqrt(96),
-/// logits below 10: 25 · 6e-8 · 10 · 10.
+/// Equal sums in another order: 25 consecutive sums of up to 96 products, relative error 2^-24 · sqrt(96), logits below 10: 25 · 6e-8 · 10 · 10.
 constexpr double other_order = 1.5e-4;
 
-/// A trained adapter is saved and loaded with the same base; merged, it computes the same.
+/// A trained adapter is saved and loaded with the same base; merging does not change outputs.
 template <template <class> class Family>
 void there_and_back(const decoder_config& model_sizes, const lora::config& adapter, bool merges = true) {
   const scratch_folder base_folder, folder;
@@ -351,7 +350,7 @@ TEST_CASE("an adapter of parameters that hold all experts is merged, expert by e
     return std::vector<float>(values.begin(), values.end());
   };
   const scratch_folder folder;
-  // PEFT wraps the module once per parameter, the one of the first name innermost
+  // PEFT wraps the module once per parameter, the first name innermost
   const auto write = [&](const std::string& gate_up, const std::string& down, json config, std::size_t rank_of_gate_up) {
     std::vector<file_tensor> tensors;
     std::vector<std::vector<float>> values;
@@ -414,7 +413,7 @@ TEST_CASE("an adapter of parameters that hold all experts is merged, expert by e
   write(outer, "", {{"target_parameters", {"layers.1.mlp.experts.gate_up_proj"}}, {"rank_pattern", {{"gate_up_proj", 5}}}}, 5);
   check(outer, "", 5, 8.0 / 5.0);
 
-  // PEFT before 0.19 took the parameter for [experts, in, out]: the product is the transposed one
+  // PEFT before 0.19 read the parameter as [experts, in, out]: the product is transposed
   json old = both;
   old["peft_version"] = "0.18.1";
   write(within, outer, both, 2);
@@ -438,7 +437,7 @@ TEST_CASE("an adapter of parameters that hold all experts is merged, expert by e
       std::vector<float> from_a(of_a[0] * of_a[1]), from_b(of_b[0] * of_b[1]);
       read_numbers<float>(*file.find(a), 0, from_a);
       read_numbers<float>(*file.find(b), 0, from_b);
-      // row e · rank + r of the one is column r · experts + e of the other
+      // row e · rank + r corresponds to column r · experts + e
       put(a, of_a[0], of_b[0], [&](std::size_t i, std::size_t j) { return from_b[j * of_b[1] + i % 2 * experts + i / 2]; });
       put(b, of_a[1], of_b[1], [&](std::size_t i, std::size_t j) { return from_a[(j % experts * 2 + j / experts) * of_a[1] + i]; });
     }
@@ -521,7 +520,7 @@ TEST_CASE("an adapter that changes one of an embedding and the head that is tied
   const scratch_folder folder;
   lora::config saves{.rank = 2, .targets = {"q_proj"}, .modules_to_save = {"embed_tokens"}};
   llama<adapted_recipe> untied(sizes(false), {}, {.adapter = saves});
-  save_pretrained(untied, folder.path());  // what PEFT writes for a tied model unless told to keep the tie
+  save_pretrained(untied, folder.path());  // PEFT's files of a tied model by default
   llama<adapted_recipe> tied(sizes(true), {}, {.adapter = saves});
   llama<plain_recipe> plain(sizes(true));
   const char* message = "changes the embedding and leaves the head as it was ('base_model.model.lm_head.weight' is missing)";

@@ -61,7 +61,7 @@ void check_gradients(double dropout, std::size_t window, std::size_t projection 
       [&](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, positions, x, y, ops::result::replaces); },
       [&](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, positions, x, dy, dx, ops::result::is_added); },
       prefix_config{.length = 3, .projection = projection});
-  // x and the parameters of the prefix; weights are frozen
+  // x and the prefix's parameters; weights are frozen
   const std::size_t kv = 2 * 6, r = projection;
   CHECK(report.checked == 2 * 5 * 7 + (r == 0 ? 3 * 2 * kv : 3 * kv + r * kv + r + 2 * kv * r + 2 * kv));
   CHECK_MESSAGE(bool(report), report.problem, "; largest error ", report.largest_error);
@@ -126,19 +126,19 @@ void there_and_back(const decoder_config& model_sizes, const prefix_config& sett
   load_adapter(again, folder.path());
   CHECK(logits_of(again) == trained);
   if (settings.projection == 0) return;
-  // the network's output is the prefix of a model without one
+  // the network's output is the prefix of a model without the network
   auto without = settings;
   without.projection = 0;
   auto made = Family<prefix_recipe>::from_pretrained(base_folder.path(), {}, {.adapter = without});
   load_adapter(made, folder.path());
-  CHECK(largest_difference(logits_of(made), trained) < 1e-4);  // the same sums in another order
+  CHECK(largest_difference(logits_of(made), trained) < 1e-4);  // equal sums in another order
   const scratch_folder plain;
   save_pretrained(made, plain.path());
   CHECK_THROWS_WITH_AS(load_adapter(again, plain.path()), doctest::Contains("must hold 'prefix_encoder.embedding.weight'; it is missing"),
                        config_error);
 }
 
-/// Of a ChatGLM-6B: 13 begins what is generated, 8 is the mask token before it.
+/// Of a ChatGLM-6B: 13 is the begin token, 8 the mask token.
 decoder_config glm_sizes() {
   decoder_config c = sizes();
   c.hidden_size = 32;
@@ -205,11 +205,11 @@ TEST_CASE("a cache begins with the prefix: tokens chosen one by one are those th
 }
 
 TEST_CASE("behind a prefix, a context is still seen from both sides") {
-  // sequences without 13, which begins what is generated, are generated entirely
+  // without the begin token 13, everything is generated
   constexpr std::size_t length = 5;
   token_layout layout({.kind = attention_mask::rule::prefix, .begin = 13, .gap = 8, .virtual_tokens = 2}, 8);
   const std::vector<token> two{4, 8, 13, 2, 1, 2, 3, 4};
-  CHECK(layout.lay_out(two, {}, 4).ends == std::vector<token>{1, 1, 4, 4, 5, 6, 1, 1, 3, 4, 5, 6});  // 2 of the context and 2 virtual ones, ...
+  CHECK(layout.lay_out(two, {}, 4).ends == std::vector<token>{1, 1, 4, 4, 5, 6, 1, 1, 3, 4, 5, 6});  // 2 context and 2 virtual tokens, ...
   CHECK(layout.positions == std::vector<token>{0, 1, 1, 1, 0, 0, 0, 0});
 
   there_and_back<chatglm1>(glm_sizes(), {.length = length, .counts_in_positions = false});
@@ -231,12 +231,12 @@ TEST_CASE("behind a prefix, a context is still seen from both sides") {
     const auto all = logits(model, row);
     return std::vector<float>(all.begin(), all.end());
   };
-  // the first token of a context sees its last one; a generated token does not see the next
+  // a context's first token attends to its last; a generated token does not attend to the next
   const std::vector<float> a = row_logits({1, 2, 8, 13, 15, 16}), b = row_logits({1, 3, 8, 13, 15, 16}), c = row_logits({1, 2, 8, 13, 15, 17});
   CHECK(largest_difference({a.begin(), a.begin() + 29}, {b.begin(), b.begin() + 29}) > 1e-6);
   CHECK(std::equal(a.begin(), a.begin() + 29 * 5, c.begin()));
 
-  // one pass with a cache that begins with the prefix and whole sequences agree; slots of several lengths
+  // a cache that begins with the prefix equals unsplit sequences; slots of several lengths
   generator generate(model, 2);
   const std::vector<std::vector<token>> prompts{{3, 1, 8, 13}, {5, 2, 4, 0, 8, 13}};
   const auto fresh = generate.generate(prompts, {.max_new_tokens = 8, .sampling = {.temperature = 0}});
@@ -258,14 +258,14 @@ struct half_prefix_recipe : prefix_recipe {
   using precision = fp16_mixed;
 };
 
-/// The weights that ChatGLM-6B's model.quantize(bits) replaces.
+/// Weights that ChatGLM-6B's model.quantize(bits) replaces.
 bool is_rounded(const std::string& name) {
   for (const char* module : {"query_key_value.weight", "attention.dense.weight", "dense_h_to_4h.weight", "dense_4h_to_h.weight"})
     if (name.ends_with(module)) return true;
   return false;
 }
 
-/// Fifty steps beside weights in few bits, and beside the same weights rounded before, as they are.
+/// Fifty steps with quantized weights equal steps with the rounded weights.
 template <class Recipe>
 void trains_beside_integers(std::size_t bits) {
   CAPTURE(bits);
@@ -318,7 +318,7 @@ void trains_beside_integers(std::size_t bits) {
   CHECK(train(base.path(), bits, small) == train(rounded.path(), 0, large));
   (void)train(base.path(), 0, whole);
   CHECK(whole == large);
-  // integers and a scale for each row in place of numbers; some padding
+  // integers and a scale per row; some padding
   std::size_t expected = 0;
   const std::size_t number = sizeof(typename Recipe::precision::parameter);
   for (const auto& [rows, columns] : {std::pair<std::size_t, std::size_t>{96, 32}, {32, 32}, {40, 32}, {32, 40}})
@@ -345,7 +345,7 @@ struct prefix_on_ranks : prefix_recipe {
   using parallel = Parallel;
 };
 
-/// Losses of steps beside weights in 4 bits, and the prefix behind them, on one rank or two that share a step.
+/// Losses with 4-bit weights, and the final prefix, on one rank or two.
 template <class Parallel>
 std::vector<double> steps_beside_integers(const std::string& base, const std::shared_ptr<transport>& network) {
   using model_type = chatglm1<prefix_on_ranks<Parallel>>;
@@ -445,7 +445,7 @@ TEST_CASE("the gradient of a prefix before a context is the slope along any dire
   const auto gradients = model.parameters().gradients().host();
   const auto weights = model.parameters().trained_values().host();
   const std::vector<double> gradient(gradients.begin(), gradients.end()), start(weights.begin(), weights.end());
-  REQUIRE(start.size() == 2 * 3 * 2 * 32);  // the prefix alone is trained
+  REQUIRE(start.size() == 2 * 3 * 2 * 32);  // only the prefix is trained
   for (std::uint32_t direction = 0; direction < 4; ++direction) {
     double slope = 0;
     std::vector<double> d(start.size());

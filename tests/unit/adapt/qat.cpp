@@ -35,7 +35,7 @@ struct double_recipe : qat_recipe {
 using plain_model = llama<plain_recipe>;
 using qat_model = llama<qat_recipe>;
 
-/// The two layers of the fixture, with what a pass needs.
+/// The fixture's two layers, and their pass.
 struct two_layers {
   cpu::context on;
   cpu::stream stream{on};
@@ -55,7 +55,7 @@ struct two_layers {
       store.set(stream, *store.find(concat(name, ".weight")), std::span<const double>(values));
     }
   }
-  /// y = down(up(x)), and with dy the gradients.
+  /// y = down(up(x)); with dy also gradients.
   void run(const std::vector<double>& x, const std::vector<double>& target, std::vector<double>& y, std::vector<double>& dx) {
     const std::size_t n = x.size() / 8;
     std::vector<double> h(n * 12), dh(n * 12), dy(n * 3);
@@ -101,10 +101,10 @@ TEST_CASE("output, gradients and twenty steps are those of torchao's layers, of 
     const auto x = golden::numbers(file, "x"), target = golden::numbers(file, "target");
     std::vector<double> y(target.size()), dx(x.size(), 1.0);
     layers.run(x, target, y, dx);
-    // sums of up to 24 products of numbers up to 100, in another order: 24 · 2^-53 · 1e4; a number that is rounded to the next integer would be 1e-2
+    // sums of up to 24 products of numbers up to 100, in another order: 24 · 2^-53 · 1e4; one wrong rounding would be 1e-2
     constexpr double bound = 3e-11;
     CHECK(difference(y, golden::numbers(file, "y")) < bound);
-    for (double& d : dx) d -= 1.0;  // added to what was there
+    for (double& d : dx) d -= 1.0;  // added to the previous value
     CHECK(difference(dx, golden::numbers(file, "dx")) < bound);
     CHECK(difference(layers.gradients("up"), golden::numbers(file, "dup")) < bound);
     CHECK(difference(layers.gradients("down"), golden::numbers(file, "ddown")) < bound);
@@ -112,7 +112,7 @@ TEST_CASE("output, gradients and twenty steps are those of torchao's layers, of 
     REQUIRE(losses.size() == 20);
     for (std::size_t step = 0; step < losses.size(); ++step) {
       INFO("step ", step);
-      for (const char* name : {"up", "down"}) {  // from the same weights: see make_qat.py
+      for (const char* name : {"up", "down"}) {  // equal initial weights: see make_qat.py
         const auto all = golden::numbers(file, concat(name, "_steps"));
         const auto own = layers.values(name);
         std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(step * own.size()), own.size(), own.begin());
@@ -155,7 +155,7 @@ TEST_CASE("a model learns with rounded weights, the same in one micro-batch and 
   (void)trained<qat_model>(1, rounded, 8, &before);
   (void)trained<qat_model>(30, rounded, 8, &after);
   CHECK(after < 0.7 * before);
-  // gradients of micro-batches add up in another order; AdamW with epsilon 1e-4 and rate 1e-2 changes weights by 100 times as much
+  // micro-batches add gradients in another order; AdamW with epsilon 1e-4 and rate 1e-2 changes weights by 100 times as much
   const auto in_one = trained<qat_model>(1, rounded), in_four = trained<qat_model>(1, rounded, 2);
   CHECK(difference(in_one, {in_four.begin(), in_four.end()}) < 1e-4);
   CHECK(trained<plain_model>(3, {}) != trained<qat_model>(3, rounded));
@@ -173,7 +173,7 @@ TEST_CASE("the weights themselves are saved; logits are those of rounded weights
   CHECK(weights_of(plain) == weights_of(model));
   const array<token, 2> tokens{{1, 2, 3, 4, 5}};
   CHECK(logits(model, tokens) != logits(plain, tokens));
-  // a reference model computes with the weights as they are
+  // a reference model uses unrounded weights
   const auto log_probs = [](auto& of) {
     reference_model source(of, {.micro_batch_size = 1});
     host_batch batch;
@@ -228,7 +228,7 @@ TEST_CASE("files with quantized values compute what quantization-aware training 
     const int code = std::to_integer<int>(parts[0][i / 2] >> (i % 2 * 4)) % 16 - 8;
     CHECK(static_cast<float>(code) * scale == expected[i]);
   }
-  // of a file that holds [in, out], columns are groups
+  // the file holds [in, out]: columns are groups
   const std::vector<float> one = {0.1f, 7.5f, -0.7f, -15.0f, 0.75f, 3.1f};  // columns 0.1, -0.7, 0.75 and 7.5, -15, 3.1
   const file_tensor transposed{.name = "h.0.w.weight", .dtype = "F32", .shape = {3, 2}, .bytes = std::as_bytes(std::span(one))};
   std::vector<float> columns(6);

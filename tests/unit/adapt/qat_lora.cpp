@@ -68,7 +68,7 @@ TEST_CASE("output and gradients are those of torchtune's layer; a module without
   fill_zero(stream, store.gradients());
   layer.forward(p, of(x, 8), of(y, 13));
   layer.backward(p, of(x, 8), of(dy, 13), of(dx, 8), ops::result::is_added);
-  // sums of up to 13 products of numbers up to 10, in another order: 13 · 2^-53 · 100; a number that is rounded to the next integer would be 1e-2
+  // sums of up to 13 products of numbers up to 10, in another order: 13 · 2^-53 · 100; one wrong rounding would be 1e-2
   constexpr double bound = 2e-13;
   CHECK(difference(y, golden::numbers(file, "y")) < bound);
   auto added = dx;
@@ -82,7 +82,7 @@ TEST_CASE("output and gradients are those of torchtune's layer; a module without
       for (double& one : twice) one *= 2.0;
       CHECK(difference(store.gradient(*store.find(concat("m.", name, parameter))).host(), twice) < 2 * bound);
     }
-  // without rounding the layer is lora's
+  // without rounding the layer equals lora's
   p.internal.without_fake_quantization = true;
   std::vector<double> plain(n * 13);
   layer.forward(p, of(x, 8), of(plain, 13));
@@ -112,7 +112,7 @@ TEST_CASE("an adapter on rounded weights learns, the same in one micro-batch and
   };
   const scratch_folder folder;
   (void)trained(40, 8, folder.path());
-  // gradients of micro-batches add up in another order; AdamW with epsilon 1e-4 and rate 3e-2 changes weights by 300 times as much
+  // micro-batches add gradients in another order; AdamW with epsilon 1e-4 and rate 3e-2 changes weights by 300 times as much
   CHECK(difference(trained(1, 8), trained(1, 2)) < 3e-4);
 
   llama<low_rank_recipe> plain(sizes(), {}, {.adapter = low_rank});
@@ -121,7 +121,7 @@ TEST_CASE("an adapter on rounded weights learns, the same in one micro-batch and
   load_adapter(again, folder / "adapter");
   const array<token, 2> tokens{{1, 2, 3, 4, 5}};
   CHECK(logits(plain, tokens) != logits(again, tokens));
-  // inputs are rounded, too; with weights that already are rounded the rest is the same
+  // inputs are rounded, too; already rounded weights leave the rest equal
   rounding_model weights_alone(sizes(), {}, {.adapter = {low_rank, {.group_size = 8, .quantizes_activations = false}}});
   load_adapter(weights_alone, folder / "adapter");
   const cpu::context on;

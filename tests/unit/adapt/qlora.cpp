@@ -1,4 +1,4 @@
-// QLoRA: LoRA on weights quantized to four bits, in a quarter of the memory or less; and LoRA on weights in the blocks of a GGUF file.
+// QLoRA: LoRA on 4-bit weights, in a quarter of the memory or less; LoRA on weights in the blocks of a GGUF file.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -90,7 +90,7 @@ void train(Model& model) {
   trainer(model, {.max_steps = 4, .micro_batch_size = 4, .learning_rate = 2e-2}).fit(data());
 }
 
-/// Rounds, in the other model, every parameter that `quantized` stores in four bits.
+/// Rounds, in the other model, every parameter that `quantized` stores in 4 bits.
 template <class Quantized, class Other>
 std::size_t round_as(const Quantized& quantized, Other& other) {
   std::size_t rounded = 0;
@@ -108,7 +108,7 @@ std::size_t round_as(const Quantized& quantized, Other& other) {
   return rounded;
 }
 
-/// The forward pass, the backward pass and every step equal LoRA on the rounded weights, bit for bit.
+/// Forward, backward and steps equal LoRA on the rounded weights, bit for bit.
 template <class Recipe, class Lora, template <class> class Family>
 void is_lora_on_rounded_weights(const decoder_config& model_sizes, std::size_t matrices, bool dora = false) {
   const scratch_folder folder;
@@ -120,7 +120,7 @@ void is_lora_on_rounded_weights(const decoder_config& model_sizes, std::size_t m
   const auto exact = logits_of(other);
   CHECK(round_as(quantized, other) == matrices);
   if (dora) {
-    other.on_weights_loaded();  // the lengths of the rounded rows
+    other.on_weights_loaded();  // lengths of the rounded rows
     for (const auto& entry : quantized.parameters().entries())
       if (entry.spec.name.ends_with(lora_names::magnitude)) {
         const auto mine = quantized.parameters().value(entry).host(), theirs = other.parameters().value(*other.parameters().find(entry.spec.name)).host();
@@ -138,8 +138,7 @@ void is_lora_on_rounded_weights(const decoder_config& model_sizes, std::size_t m
 
 std::string bytes_of(const std::string& path) { return std::string(mapped_file(path).text()); }
 
-/// Trains with the blocks of a file, and with the same weights as numbers: logits, losses and the saved adapter have the same bits.
-///   matrices   that are stored in blocks
+/// Training with a file's blocks and with the same weights as numbers: equal bits of logits, losses and the saved adapter. matrices: number stored in blocks
 template <class Recipe, template <class> class Family>
 void trains_as_on_numbers(const std::string& file, std::size_t matrices, lora_config adapter = settings) {
   const scratch_folder folder;
@@ -165,7 +164,7 @@ void trains_as_on_numbers(const std::string& file, std::size_t matrices, lora_co
   CHECK(logits_of(in_blocks) == logits_of(numbers));
 }
 
-/// What blocks stand for: on the device and on the host as the reader of files has it, which golden files of the package gguf check.
+/// Values of blocks on the device equal the host's file reader, which golden files of the package gguf check.
 template <class T>
 void decodes_as_reader(const block_formats::description& of) {
   CAPTURE(of.name);
@@ -273,7 +272,7 @@ TEST_CASE("what qlora trains is a LoRA adapter: read by both, and merged into wh
   auto merged = llama<plain_recipe>::from_pretrained(base.path());
   merge_adapter(merged, folder.path());
   const auto a = logits_of(beside), b = logits_of(merged);
-  // the same sums in another order: 25 of up to 96 products, each with relative error 2^-24 · sqrt(96), logits below 10
+  // equal sums in another order: 25 of up to 96 products, relative error 2^-24 · sqrt(96), logits below 10
   for (std::size_t i = 0; i < a.size(); ++i) CHECK(std::abs(a[i] - b[i]) <= 1.5e-4f);
 }
 

@@ -1,4 +1,4 @@
-// Chat templates by name and from folders, and locating answers.
+// Chat templates by name and from folders; locating answers.
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -22,7 +22,6 @@ std::string answers_of(const chat_text& chat) {
   return all;
 }
 
-/// A folder with this tokenizer_config.json.
 struct model_folder {
   explicit model_folder(const std::string& config) { put_file(folder / "tokenizer_config.json", config); }
   scratch_folder folder;
@@ -81,11 +80,11 @@ TEST_CASE("answers of a template without marks lie between two of its texts") {
   const std::string header = "{% for m in messages %}<{{ m.role }}>";
   const std::string prompt = "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
   CHECK(found(header + "{{ m.content }}.{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}") == "[a.][b.]");
-  // as in Qwen1.5: the end of a turn is only written if something follows
+  // as in Qwen1.5: the turn's end is written only before other text
   CHECK(found(header + "{{ m.content }}{% if not loop.last or add_generation_prompt %}</s>{% endif %}" + prompt) == "[a</s>][b]");
   // as in Phi-3-small: eos ends the text, not the turn
   CHECK(found(header + "{{ m.content }}.{% endfor %}{{ '<assistant>' if add_generation_prompt else eos_token }}") == "[a.][b.</s>]");
-  // the prompt opens a thought, the answer has none
+  // the prompt opens a thought, the answer has no thought
   CHECK(found(header + "{{ m.content }}.{% endfor %}{% if add_generation_prompt %}<assistant><think>{% endif %}") == "[a.][b.]");
   // an answer that cannot be located is an error, not a guess
   CHECK_THROWS_WITH_AS((void)found(header + "{{ m.content if loop.last }}.{% endfor %}"),
@@ -124,7 +123,7 @@ TEST_CASE("a folder's template: a string, one of several, or a file of its own, 
   put_file(several.folder / "chat_template.jinja", "from a file {{ eos_token }}");
   put_file(several.folder / "special_tokens_map.json", R"({"eos_token": "</e>"})");
   CHECK(chat_template::from_folder(several.folder.path()).apply(hello) == "from a file </e>");
-  CHECK_THROWS_AS((void)chat_template::from_folder(several.folder.path()).apply(hello, tools), data_error);  // as in transformers, the file is all there is
+  CHECK_THROWS_AS((void)chat_template::from_folder(several.folder.path()).apply(hello, tools), data_error);  // as in transformers: only this file counts
   std::filesystem::create_directory(several.folder / "additional_chat_templates");
   put_file(several.folder / "additional_chat_templates/tool_use.jinja", "beside it {{ tools|length }}");
   CHECK(chat_template::from_folder(several.folder.path()).apply(hello) == "from a file </e>");
@@ -202,7 +201,6 @@ TEST_CASE("what a template is told beside the messages") {
 
 namespace {
 
-/// Messages as JSON.
 jinja_value chat_of(std::string_view text) { return jinja_value_from_json(text, "chat"); }
 
 std::string unread_of(std::string_view form, std::string_view messages) {
@@ -243,7 +241,7 @@ TEST_CASE("a template that reads the parts of a content gets them; any other get
   const std::string_view chat =
       R"([{"role": "user", "content": [{"type": "text", "text": " a "}, {"type": "text", "text": "b"}]}, {"role": "assistant", "content": [{"type": "text", "value": "c"}]}, {"role": "tool", "content": []}])";
   CHECK(chat_template::from_text(plain_form).apply(chat_of(chat)) == "[user] a b[end][assistant]c[end][tool][end]");
-  // of a template that fails at a list
+  // a template that fails for a list
   CHECK(chat_template::from_text("{% for m in messages %}{{ m.role + ':' + m.content + '/' }}{% endfor %}").apply(chat_of(chat)) ==
         "user: a b/assistant:c/tool:/");
   const std::string parts =
@@ -266,14 +264,14 @@ TEST_CASE("what a template does not read of a message is told by name") {
   CHECK(unread(R"("reasoning_content": "r")", thinks).empty());
   CHECK(unread(R"("reasoning": "r")", thinks).empty());
   CHECK(unread(R"("reasoning_content": "r", "thinking": "t")", thinks) == "assistant.reasoning_content ");
-  // every way to read a member counts, and a comparison of messages does not
+  // every read of a member counts; comparing messages does not
   for (const char* reads : {"{{ m['name'] }}", "{{ m.get('name') }}", "{{ 'name' in m }}", "{{ m | tojson }}", "{{ m }}", "{{ m.items() | list }}",
                             "{% for k in m %}{{ m[k] }}{% endfor %}", "{{ m.values() | list }}", "{{ m | dictsort }}", "{{ dict(m) }}", "{{ [m] | map(attribute='name') | list }}",
                             "{{ [m] | selectattr('name', 'defined') | list | length }}", "{{ '%(name)s' % m if m.role == 'assistant' }}"})
     CHECK_MESSAGE(unread(R"("name": "n")", "{% for m in messages %}[{{ m.role }}]{{ m.content }}" + std::string(reads) + "[end]{% endfor %}").empty(), reads);
   CHECK(unread(R"("name": "n")", "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ m == messages[0] }}{{ m | length }}[end]{% endfor %}") ==
         "assistant.name ");
-  // a field that is read in a branch for other messages only
+  // a field read only in a branch for other messages
   const std::string of_tools = "{% for m in messages %}[{{ m.role }}]{% if m.role == 'tool' %}{{ m.name }}: {% endif %}{{ m.content }}[end]{% endfor %}";
   CHECK(unread_of(of_tools,
                   R"([{"role": "user", "content": "u", "name": "n"}, {"role": "tool", "content": "t", "name": "f"}, {"role": "assistant", "content": "a"}])") ==
@@ -287,7 +285,7 @@ TEST_CASE("what a template does not read of a message is told by name") {
                   R"([{"role": "user", "content": [{"type": "image", "url": "u"}, {"type": "text", "text": "x", "image": null}]}])") == "user.content[].url ");
   CHECK(unread_of(plain_form, R"([{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"a": 1}}]}])") ==
         "user.content[].cache_control ");
-  // a string of whose characters the template makes parts is not written
+  // a string that the template iterates by character is not written
   CHECK(unread_of(parts, R"([{"role": "assistant", "content": "x y"}])") == "assistant.content ");
   CHECK(unread_of("{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}",
                   R"([{"role": "assistant", "content": "<think>abc</think>answer"}])").empty());
@@ -321,7 +319,7 @@ TEST_CASE("a template that leaves out tools, documents, calls, or all that a mes
 }
 
 TEST_CASE("the last answer may be written otherwise when a question follows") {
-  // as in Qwen3: only what follows the last question has a thought
+  // as in Qwen3: only text after the last question has a thought
   const std::string thinks =
       "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
       "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and loop.index0 > ns.last %}<think>{{ m.reasoning_content }}</think>{% endif %}"
@@ -335,14 +333,14 @@ TEST_CASE("the last answer may be written otherwise when a question follows") {
       R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}, {"role": "assistant", "content": "b"}])";
   CHECK_THROWS_WITH_AS((void)found(two), doctest::Contains("message 1 is written otherwise when others follow"), config_error);
   CHECK(answers_of(form.apply_with_answers(chat_of(two), {}, 2)) == "[<think></think>b</end>]");
-  // a template that ends every text with the next answer's beginning
+  // every text ends with the next answer's beginning
   const std::vector<chat_message> one{{"user", "u"}, {"assistant", "a"}};
   CHECK_THROWS_WITH_AS((void)chat_template::from_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}.{% endfor %}<assistant>").apply_with_answers(one),
                        doctest::Contains("the same whatever follows it"), config_error);
-  // no prompt behind an answer, as in Gemma 4 behind a call, but one before it
+  // no prompt after an answer (as in Gemma 4 after a call), but before it
   const std::string closed = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ '/last' if loop.last }}.{% endfor %}"
                              "{% if add_generation_prompt and messages[-1].role == 'user' %}<assistant>{% endif %}";
-  CHECK_THROWS_AS((void)chat_template::from_text(closed).apply_with_answers(one), config_error);  // what precedes an answer differs, too
+  CHECK_THROWS_AS((void)chat_template::from_text(closed).apply_with_answers(one), config_error);  // text before an answer differs, too
   const std::string open = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ '/last' if loop.last and m.role == 'assistant' }}.{% endfor %}"
                            "{% if add_generation_prompt and messages[-1].role == 'user' %}<assistant>{% endif %}";
   CHECK(answers_of(chat_template::from_text(open).apply_with_answers(one)) == "[a/last.]");

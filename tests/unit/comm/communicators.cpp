@@ -1,4 +1,4 @@
-// Collectives on device memory: every communicator, on devices that compute before they return and on one that does not; what NCCL would demand.
+// Collectives on device memory: every communicator, on synchronous devices and an asynchronous one; NCCL's requirements.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -44,7 +44,7 @@ void conforms(std::size_t ranks) {
   if (ranks > 1) CHECK(ledgers->native_messages > 0);
 }
 
-/// Native collectives whose all-reduce rounds the partial sum at every hop of a ring, as NCCL's does.
+/// Native collectives; the all-reduce rounds partial sums at every hop of a ring, as NCCL's.
 class ring_sums final : public testing::recorded_collectives<isolated> {
  public:
   ring_sums(std::shared_ptr<testing::call_ledgers> ledgers, const std::shared_ptr<transport>& network, std::vector<std::size_t> members, std::uint32_t channel)

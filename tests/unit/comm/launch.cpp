@@ -1,4 +1,4 @@
-// How a process was started is read from environment variables, for every supported launcher.
+// Start parameters from the environment variables of every supported launcher.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -80,7 +80,7 @@ TEST_CASE("a process keeps its share of the processors, and leaves a choice that
   const bool changed = keep_to_own_processors({.rank = 1, .size = 2, .local_rank = 1, .local_size = 2});
   REQUIRE(::sched_getaffinity(0, sizeof(after), &after) == 0);
   CHECK(static_cast<std::size_t>(CPU_COUNT(&after)) == (changed ? all / 2 : all));
-  const cpu_set_t of_pool = detail::processors_of_process();  // which restrict the shared pool, too
+  const cpu_set_t of_pool = detail::processors_of_process();  // also restricts the shared pool
   CHECK((!changed || CPU_EQUAL(&of_pool, &after)));
   CHECK_FALSE((changed && keep_to_own_processors({.rank = 1, .size = 2, .local_rank = 1, .local_size = 2})));
   CHECK(keep_to_processors(before));

@@ -1,4 +1,4 @@
-// A subset of a run's ranks, as a transport of its own.
+// A subset of a run's ranks as a transport.
 #include <doctest/doctest.h>
 
 #include <mutex>

@@ -80,7 +80,7 @@ TEST_CASE("a sum is the same bits however it is cut and however messages are del
 
 namespace {
 
-/// The sum of all ranks' values as the rounds of recursive halving compute it, written independently: digits in ascending order, neighbors first.
+/// The sum over ranks in the rounds of recursive halving, written independently: digits in ascending order, neighbors first.
 template <class Sum>
 Sum sum_in_rounds(std::vector<Sum> values) {
   const recursive_halving tree(values.size());
@@ -98,7 +98,7 @@ Sum sum_in_rounds(std::vector<Sum> values) {
   return values[0];
 }
 
-/// Messages that a rank sends with each piece: those of its digits, and two of ranks that stand aside.
+/// Messages of a rank per piece: one per digit step, and two of ranks that stand aside.
 std::size_t max_messages(std::size_t ranks) {
   const recursive_halving tree(ranks);
   std::size_t all = tree.aside() > 0 ? 1 : 0;
@@ -106,7 +106,7 @@ std::size_t max_messages(std::size_t ranks) {
   return all;
 }
 
-/// Every rank's values, and their sum in the order of the rounds, computed in Sum and rounded once.
+/// Every rank's values, and their sum in the rounds' order, computed in Sum and rounded once.
 template <class T, class Sum>
 void check_many_ranks(std::size_t ranks, std::size_t n) {
   CAPTURE(ranks);
@@ -167,8 +167,8 @@ void check_many_ranks(std::size_t ranks, std::size_t n) {
 TEST_CASE("sums of many ranks are made in rounds: the same bits in every collective, as the plan counts them, and in few messages") {
   check_many_ranks<float, float>(64, 20011);
   check_many_ranks<float, float>(66, 5000);
-  check_many_ranks<float, float>(37, 70000);    // one stands aside, and the last ranks have no part
-  check_many_ranks<bf16, float>(41, 30007);     // five do
+  check_many_ranks<float, float>(37, 70000);    // one stands aside; the last ranks have no part
+  check_many_ranks<bf16, float>(41, 30007);     // five stand aside
   check_many_ranks<bf16, float>(12, 5007);
   check_many_ranks<double, double>(70, 70 * 1200);
   check_many_ranks<float, float>(9, 9000007);   // two pieces
@@ -256,7 +256,7 @@ TEST_CASE("parts of any length and order go to the ranks they are for") {
     const std::size_t rank = w->rank(), sent_rows = 2 * ranks;
     std::vector<float> rows(sent_rows * length);
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(100 * rank + i);
-    // two parts to the next rank, the later one first, and one to this rank
+    // two parts to the next rank, the later first, and one to this rank
     const std::size_t next = (rank + 1) % ranks, previous = (rank + 2) % ranks;
     const std::vector<message_part> sends{{next, 3, 2}, {rank, 0, 1}, {next, 1, 1}, {previous, 0, 0}};
     const std::vector<message_part> receives{{previous, 2, 2}, {previous, 0, 1}, {rank, 1, 1}};
@@ -320,7 +320,7 @@ TEST_CASE("a rank that fails is named to those who wait for it") {
   CHECK(cause == "disk: full");
   CHECK(told == "threads: rank 0 waits for rank 1 for a message, but that rank has stopped: disk: full");
 
-  // a rank that returned early, and a rank that calls another operation
+  // one rank returned early, one calls another operation
   CHECK(message_of([] {
           run_ranks(2, [](const network& w) {
             if (w->rank() == 1) return;

@@ -11,8 +11,7 @@ using namespace xtrain;
 
 namespace {
 
-/// The nearest value among all numbers of T, found by exhaustive search: an oracle independent of
-/// the conversion.
+/// The nearest number of T, found by exhaustive search, independent of the conversion.
 template <class T>
 T nearest_by_search(double value) {
   T best = T::from_bits(0);
@@ -96,7 +95,7 @@ TEST_CASE_TEMPLATE("stochastic rounding goes to a neighbour, up as often as the 
     }
     CHECK(low <= value);
     CHECK(high >= value);
-    // the mean over all 2^16 words is the value, to the resolution of a word: 2^-16 of the distance between the neighbors
+    // the mean over all 2^16 words is the value, up to 2^-16 of the neighbors' distance
     CHECK(std::abs(sum / draws - static_cast<double>(value)) <= static_cast<double>(high - low) * 0x1p-15);
   }
   CHECK(std::isnan(static_cast<float>(rounded_stochastically<T>(std::numeric_limits<float>::quiet_NaN(), 0xffffU))));

@@ -1,4 +1,4 @@
-// Regular expressions over names: what matches, what is rejected, and how long matching can take.
+// Regular expressions over names: matches, refusals, bounded time.
 #include <doctest/doctest.h>
 
 #include <string>

@@ -1,4 +1,3 @@
-// Data sets of conversations.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -72,7 +71,7 @@ TEST_CASE("an object over several lines is one record") {
 TEST_CASE("special tokens that the tokenizer does not know as text are the tokens they are") {
   const std::string record = R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]})";
   const dataset llama = read(record, named_chat_template("llama2"));
-  CHECK(text_of(llama, 0, false) == "|[INST] u [/INST] a |");  // the byte tokenizer uses one token for both bos and eos
+  CHECK(text_of(llama, 0, false) == "|[INST] u [/INST] a |");  // the byte tokenizer has one token for bos and eos
   CHECK(text_of(llama, 0, true) == " a |");
   // a template that leaves the last turn open: the end-of-text token closes it
   const chat_template open = chat_template::from_text(
@@ -170,7 +169,7 @@ TEST_CASE("public sets of conversations are read whole") {
   CHECK(count("moss/helpful_code_conversations/helpful_code_conversation_1.json") == 1);
   CHECK(count("llamafactory/v1_sft_demo.jsonl") > 0);
   CHECK(count("aquila/convo_samples.jsonl") > 0);
-  // calls are in tool_calls, which the named ChatML template does not write; Qwen's own template does
+  // calls are in tool_calls: Qwen's own template writes them, the ChatML template does not
   CHECK_THROWS_WITH_AS((void)count("llamafactory/glaive_toolcall_en_demo.json"),
                        doctest::Contains("chat template 'chatml': must write tool_calls, which a message has; it leaves them out"), data_error);
   if (const std::string qwen = test_data("tokenizers/qwen2"); !qwen.empty())
@@ -188,7 +187,7 @@ TEST_CASE("tokens of a conversation for LLaMA 2 are those that Meta's code makes
   put_file(
       scratch / "chat.jsonl",
       R"({"messages": [{"role": "user", "content": "What is é?"}, {"role": "assistant", "content": "An accent."}, {"role": "user", "content": "More"}, {"role": "assistant", "content": "No."}]})");
-  // the SentencePiece model: with the tokenizer.json beside it, Hugging Face's package merges the space before </s> into </s>
+  // SentencePiece model: with tokenizer.json, Hugging Face's package merges the space before </s> into </s>
   const tokenizer with = load_tokenizer(folder + "/tokenizer.model");
   const dataset data = chat_dataset(scratch / "chat.jsonl", with, named_chat_template("llama2"));
   std::vector<token> ids;
@@ -197,7 +196,7 @@ TEST_CASE("tokens of a conversation for LLaMA 2 are those that Meta's code makes
     ids.push_back(data.at(i));
     learned.push_back(data.is_target(i) ? 'x' : '.');
   }
-  // as in Meta's own code: each turn is encoded separately, between bos and eos
+  // as in Meta's code: turns are encoded separately, between bos and eos
   std::vector<token> expected;
   std::string answers;
   for (const auto& [prompt, answer] : {std::pair{"[INST] What is é? [/INST]", " An accent. "}, std::pair{"[INST] More [/INST]", " No. "}}) {
@@ -322,19 +321,19 @@ TEST_CASE("a field that the template does not read is told once per file") {
   CHECK(told == std::vector<std::string>{
                     "chats.jsonl: line 2: the chat template does not read 'name', which a message of role 'user' has: it is left out",
                     "chats.jsonl: line 2: the chat template does not read 'reasoning', which a message of role 'assistant' has: it is left out"});
-  options.warn = nullptr;  // nobody is told
+  options.warn = nullptr;  // no warning
   CHECK(read(records, named_chat_template("chatml"), options).size() == 3);
 }
 
 TEST_CASE("a completion is learned, and its prompt is not") {
   const chat_template form = named_chat_template("chatml");
-  // messages: everything behind the prompt, as trl 1.16 does
+  // messages: all text after the prompt, as in trl 1.16
   const dataset one = read(
       R"({"prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}], "completion": [{"role": "assistant", "content": "b"}, {"role": "user", "content": "w"}, {"role": "assistant", "content": "c"}]})",
       form);
   CHECK(text_of(one, 0, false) == form.apply({{"user", "u"}, {"assistant", "a"}, {"user", "v"}, {"assistant", "b"}, {"user", "w"}, {"assistant", "c"}}));
   CHECK(text_of(one, 0, true) == "b<|im_end|>\n<|im_start|>user\nw<|im_end|>\n<|im_start|>assistant\nc<|im_end|>\n");
-  // a template that writes earlier answers otherwise
+  // a template that writes earlier answers differently
   const chat_template thinks = chat_template::from_text(
       "{% for m in messages %}<{{ m.role }}>{% if loop.last and m.role == 'assistant' %}<think></think>{% endif %}{{ m.content }}.{% endfor %}"
       "{% if add_generation_prompt %}<assistant>{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}{% endif %}");
@@ -352,7 +351,7 @@ TEST_CASE("a completion is learned, and its prompt is not") {
   CHECK(text_of(told, 0, false).starts_with("<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nu"));
   CHECK(text_of(told, 0, true) == "b<|im_end|>\n");
 
-  // texts: as they are, with the end-of-text token behind them
+  // texts: unchanged, followed by the end-of-text token
   const scratch_folder folder;
   put_file(folder / "texts.jsonl",
            R"({"prompt": "The sky is", "completion": " blue."})" "\n" R"({"prompt": "x", "completion": ""})" "\n" R"({"prompt": "", "completion": "y"})");
@@ -397,7 +396,7 @@ TEST_CASE("a completion's tokens and mask are trl's") {
       learned.push_back(data.is_target(i) ? 'x' : '.');
     }
   }
-  // trl 1.16, SFTTrainer's tokenize_fn; the tokens of prompt and completion differ from those of the prompt before the completion begins
+  // trl 1.16, SFTTrainer's tokenize_fn; tokens of prompt and completion together already differ before the completion
   CHECK(found == std::vector<std::pair<std::vector<token>, std::string>>{
       {{14990, 1879, 151645}, ".xx"},
       {{87, 220, 379, 151645}, "..xx"},

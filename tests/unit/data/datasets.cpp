@@ -74,11 +74,11 @@ TEST_CASE("files and folders become documents with an end; hidden files are left
   CHECK(text_of(data, 1) == "two|");
   CHECK(data.largest_token() == 256);
   CHECK(text_dataset({folder / "a.txt", folder / "b"}, byte_tokenizer()).tokens() == 8);
-  dataset texts("texts", sequence_layout::stream);  // of texts in memory, the same samples
+  dataset texts("texts", sequence_layout::stream);  // the same samples from texts in memory
   for (const char* text : {"one", "two"}) add_document(texts, byte_tokenizer(), text);
   texts.finish();
   CHECK(texts.fingerprint() == data.fingerprint());
-  // two literals are two paths, not an iterator pair of one string
+  // two literals are two paths, not an iterator pair
   CHECK_THROWS_WITH_AS((void)text_dataset({"nothing", "here"}, byte_tokenizer()), doctest::Contains("nothing: must be a file"), file_error);
 }
 
@@ -273,7 +273,7 @@ TEST_CASE("an answer is found by its place, whatever it contains") {
   const dataset own = instruct_dataset(folder / "a.json", byte_tokenizer(),
                                        {.prompt = {.with_input = "{input}:{instruction}?", .without_input = "{instruction}?"}});
   CHECK(text_of(own, 1) == "1 2:add?3|");
-  // prompt and answer cut by themselves; a record whose answer is empty
+  // prompt and answer truncated separately; a record with an empty answer
   put_file(folder / "c.json", R"([{"content": "abcdef", "summary": "uvwxyz"}, {"content": "a", "summary": ""}])");
   instruct_options cut{.prompt = {.with_input = "{instruction}", .without_input = "{instruction}"}};
   cut.instruction_field = "content";
@@ -383,7 +383,7 @@ TEST_CASE("texts are grouped as transformers' examples group them") {
   CHECK(samples({.block_size = 4}) == "abcd|efgh|ijkl|");
   CHECK(samples({.block_size = 4, .group = 3}) == "abcd|ghij|");  // "abcdef" and "ghijklm"
   CHECK(samples({.block_size = 4, .group = 2, .workers = 2}) ==
-        "ab|cdef|ghij|");  // parts of 3 texts: "ab" is all that its group has; "m" alone has no target
+        "ab|cdef|ghij|");  // groups of 3 texts: "ab" is all tokens of its group; "m" alone has no target
   CHECK(samples({.block_size = 4, .group = 1000, .workers = 16}) == "ab|cdef|hijk|");
   CHECK_THROWS_AS((void)grouped_text_dataset({f / "a.txt"}, bytes, {.block_size = 1}), config_error);
 }
@@ -434,7 +434,7 @@ TEST_CASE("a dataset is read after finish(), and nothing is added to it afterwar
   const auto all = [](std::size_t) { return true; };
   dataset data("mine", sequence_layout::separate);
   data.add(tokens, all, {.token_weights = weights});
-  data.add(tokens);  // without weights, which finish() notices
+  data.add(tokens);  // no weights: finish() detects it
   const char* const sentence = "mine: finish() must be called after the last sample; 2 samples were added";
   CHECK_THROWS_WITH_AS(loader(data, {.micro_batch_size = 1, .seq_length = 4}), sentence, config_error);
   CHECK_THROWS_AS(data.finish(), data_error);
@@ -469,7 +469,7 @@ TEST_CASE("what a teacher says must be what a teacher can say") {
   };
   CHECK_NOTHROW(made(sequence_layout::separate, ids, {0, -1, 1e-5F, -inf, -3, -4}));
   CHECK_NOTHROW(made(sequence_layout::separate, ids, {0, -1, 0, -2, none, none}, 2));   // nothing follows the last token
-  CHECK_NOTHROW(made(sequence_layout::packed, ids, {none, none, none, none, none, none}));  // not to be trained on
+  CHECK_NOTHROW(made(sequence_layout::packed, ids, {none, none, none, none, none, none}));  // ignored
   CHECK_NOTHROW(made(sequence_layout::stream, ids, {0, -1, 0, -2, none, none}));
   CHECK_THROWS_WITH_AS((void)made(sequence_layout::stream, ids, {0, -1, 0, -2, none, none}, 2),
                        doctest::Contains("sample 1: a teacher's log-probabilities"), data_error);
@@ -495,7 +495,7 @@ TEST_CASE("what a teacher says must be what a teacher can say") {
   const std::vector<float> cut{-1, -2, none, none, none, none, -1, -2, none, none, none, none};
   CHECK_NOTHROW(data.set_teacher_log_probs(spilled(other), spilled(cut), 2, 1));  // samples were truncated to one input
   CHECK_THROWS_WITH_AS(data.set_teacher_log_probs(spilled(other), spilled(cut), 2, 2), doctest::Contains("must be there for all 2 tokens"), data_error);
-  CHECK(data.teacher_seq_length() == 1);  // what was there before
+  CHECK(data.teacher_seq_length() == 1);  // previous value
 }
 
 TEST_CASE("samples are not added to those of a source; what a run is compared by depends on all that it reads") {

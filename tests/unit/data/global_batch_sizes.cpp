@@ -1,4 +1,4 @@
-// The sizes of a growing global batch, compared with Megatron-LM's calculator written out step by step; and the sequences that a loader gives every step.
+// Growing global batch sizes, against Megatron-LM's calculator written out step by step; sequences of each step.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -83,7 +83,7 @@ TEST_CASE("a loader gives every step its sequences, in the data's order") {
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       loader rows(data, {.micro_batch_size = 2, .gradient_accumulation_steps = 6 / ranks, .seq_length = 3, .ranks = ranks, .rank = rank, .drop_last = true,
                          .rampup = rampup});
-      // after 0, 4 and 8 sequences 4, after 12 8, after 20, 32 and 44 12; after 56 there are ten left
+      // batches of 4 after 0, 4 and 8 sequences, 8 after 12, 12 after 20, 32 and 44; after 56, ten are left
       REQUIRE(rows.steps_per_epoch() == 7);
       steps.resize(rows.steps_per_epoch());
       for (std::size_t step = 0; step < steps.size(); ++step) {

@@ -1,4 +1,4 @@
-// Megatron's indexed datasets: files byte for byte, damaged and interrupted ones, and the order of samples, compared with numpy's.
+// Megatron's indexed datasets: files byte for byte, damaged and interrupted files, sample order against numpy's.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -95,7 +95,7 @@ const safetensors_file& expected() {
   return file;
 }
 
-/// Every token of a sample, put together from its index.
+/// A sample's tokens, assembled by its index.
 std::vector<token> sample_of(const indexed_file& file, const gpt_index& index, std::size_t sample, std::size_t seq_length) {
   std::vector<token> all, result;
   for (const std::uint32_t d : index.documents) {
@@ -151,7 +151,7 @@ TEST_CASE("a written pair has the bytes of Megatron's builder") {
   for (const auto dtype : {indexed_dtype::u8, indexed_dtype::i8, indexed_dtype::i16, indexed_dtype::i32, indexed_dtype::i64}) {
     indexed_writer other(folder / "other", dtype);
     other.add_document(std::vector<token>{100, 3});
-    other.finish();  // replaces the one before
+    other.finish();  // replaces the previous file
     const indexed_file read(folder / "other");
     CHECK(read.dtype() == dtype);
     CHECK(tokens_of(read, 0) == std::vector<token>{100, 3});
@@ -177,7 +177,7 @@ TEST_CASE("published pairs, read and written again, are the same") {
     CHECK(tokens_of(flagai, s, 50257).front() == 50256);
     CHECK(tokens_of(flagai, s, 50257).back() == 50256);
   }
-  // 90 samples to train on and 10 to validate with, seed 2023: the numbers are Megatron Core's (0.16.1)
+  // 90 training and 10 validation samples, seed 2023; numbers of Megatron Core 0.16.1
   const gpt_samples train({{published + "/flagai/demo_text_document", 1}}, false,
                           {.seq_length = 1024, .vocab_size = 50257, .samples = 90, .seed = 2023, .split = "90,10,0"});
   const gpt_samples valid(
@@ -256,7 +256,7 @@ TEST_CASE("an interrupted writer is continued from a recorded position, and give
   CHECK(get_file(folder / "cut.bin") == get_file(folder / "whole.bin"));
   CHECK(get_file(folder / "cut.idx") == get_file(folder / "whole.idx"));
   {
-    indexed_writer again(folder / "cut", indexed_dtype::u16);  // replaces it only when it is finished
+    indexed_writer again(folder / "cut", indexed_dtype::u16);  // replaces the file only when finished
     again.add_document(std::vector<token>{1});
     (void)again.sync();
     CHECK(indexed_file(folder / "cut").sequences() == 40);
@@ -333,7 +333,7 @@ TEST_CASE("a token outside the vocabulary is refused with file, document and off
   check_says(message_of<data_error>([&] { (void)tokens_of(file, 2, 50); }),
              {"t.bin: document 1, sequence 2, offset 2", "[0, 50); given 50"});
 
-  // by a loader, in its background thread, too
+  // also in a loader's background thread
   const dataset data = gpt_dataset(folder / "t", {.seq_length = 2, .vocab_size = 50, .split = "1"});
   loader rows(data, {.micro_batch_size = 3, .seq_length = 2});
   check_says(message_of<data_error>([&] { (void)rows.next(); }), {"t.bin: document 1, sequence 2, offset 2"});
@@ -417,7 +417,7 @@ TEST_CASE("blends take samples as Megatron's BlendableDataset, of as many as the
       CHECK(number == taken[source]++);
       if (i % 50 == 0) CHECK(read_all(blend, i) == sample_of(blend.file(source), blend.index(source), number, 16));
     }
-    for (std::size_t d = 0; d < weights.size(); ++d) {  // the order depends on how many samples are asked for
+    for (std::size_t d = 0; d < weights.size(); ++d) {  // the order depends on the number of requested samples
       const gpt_index same = build_gpt_index(blend.file(d), 0, blend.file(d).sequences(), 16, static_cast<std::size_t>(counts[d]), 1234);
       CHECK(same.order == blend.index(d).order);
     }
@@ -473,7 +473,7 @@ TEST_CASE("a loader reads them in their order, on any number of ranks, and goes 
         if (step == 3) saved = rows.state();
         const auto batches = rows.next();
         for (std::size_t m = 0; m < accumulated;
-             ++m) {  // MegatronPretrainingSampler: each rank its slice of every micro-batch of all ranks
+             ++m) {  // MegatronPretrainingSampler: each rank has its slice of every micro-batch over all ranks
           CHECK(batches[m].target_count == micro * 16);
           for (std::size_t r = 0; r < micro; ++r)
             CHECK(row_of(batches[m], r) == all[((step * accumulated + m) * ranks + rank) * micro + r]);
@@ -535,7 +535,7 @@ TEST_CASE("what decides the samples is what a resumed run is compared by") {
   }
   CHECK(all.size() == 8);
 
-  // contents, where sizes are the same: a token, or which sequences are a document
+  // equal sizes, different contents: a token, or a document's sequences
   const auto change_byte = [&](const char* file, std::size_t at) {
     std::fstream bytes(folder / file, std::ios::in | std::ios::out | std::ios::binary);
     bytes.seekg(static_cast<std::streamoff>(at));

@@ -1,4 +1,4 @@
-// The order of samples, compared with an independent implementation; the contents of batches; resuming.
+// Sample order, against an independent implementation; contents of batches; resuming.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -55,7 +55,7 @@ using order = std::vector<std::size_t>;
 
 TEST_CASE("the order of every epoch is that of the cipher, another in each") {
   const dataset data = numbers();
-  // a Feistel network of four rounds of Philox, computed by an independent program
+  // Feistel network of four rounds of Philox, computed by an independent program
   const order first{8, 1, 4, 5, 6, 9, 2, 3, 0, 7}, second{8, 9, 0, 3, 5, 1, 6, 7, 4, 2}, third{8, 0, 1, 6, 2, 7, 4, 5, 3, 9};
   loader rows(data, {.micro_batch_size = 2, .gradient_accumulation_steps = 2, .seq_length = 10, .seed = 5});
   CHECK(order_of_epoch(rows, 0) == first);
@@ -71,7 +71,7 @@ TEST_CASE("the order of every epoch is that of the cipher, another in each") {
   expected.insert(expected.end(), third.begin(), third.end());
   CHECK(came == expected);
   CHECK(order_of_epoch(loader(data, {.micro_batch_size = 3, .seq_length = 10, .shuffle = false}), 4) == order{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
-  // a seed of more than 32 bits, and a number of sequences that is not a power of four
+  // a seed above 32 bits; the number of sequences is no power of four
   const dataset twenty = numbers(20);
   CHECK(order_of_epoch(loader(twenty, {.micro_batch_size = 4, .seq_length = 10, .seed = (std::uint64_t{7} << 32) | 9}), 1) ==
         order{8, 13, 0, 5, 4, 10, 2, 14, 16, 19, 9, 1, 17, 7, 12, 15, 11, 6, 18, 3});
@@ -115,7 +115,7 @@ TEST_CASE("an epoch that is cut begins as a whole one, and the next begins with 
     CHECK(resumed.next()[0].tokens[0] == rows.next()[0].tokens[0]);
     CHECK_THROWS_AS(resumed.restore({0, 1}), config_error);
   }
-  // more than an epoch has: it is not cut
+  // longer than an epoch: not cut
   CHECK(loader(data, {.micro_batch_size = 4, .seq_length = 10, .max_steps_per_epoch = 4}).steps_per_epoch() == 3);
   CHECK(loader(data, {.micro_batch_size = 4, .seq_length = 10, .drop_last = true, .max_steps_per_epoch = 4}).steps_per_epoch() == 2);
 }
@@ -124,7 +124,7 @@ TEST_CASE("ranks and micro-batches of different sizes cut a step alike") {
   const dataset data = numbers(12);
   const order all{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   std::vector<host_batch> batches;
-  // micro-batch m of every rank comes before micro-batch m + 1 of any rank
+  // micro-batch m of all ranks comes before micro-batch m + 1
   for (std::size_t rank = 0; rank < 2; ++rank) {
     const loader rows(data, {.micro_batch_size = 3,
                              .gradient_accumulation_steps = 2,
@@ -189,7 +189,7 @@ TEST_CASE("padding is a sample of its own, behind rows of one sample and of seve
   narrow.fill({0, 0}, batches);
   CHECK(batches[0].t == 6);  // at most the sequence length
 
-  // a sample of one token has no target and is in no sequence; one that exactly fills the remaining space of a sequence is in it
+  // a one-token sample has no target and is skipped; another one exactly fills the remaining space
   const dataset several = samples_of({4, 1, 3, 2, 7}, sequence_layout::packed);
   const loader packed(several, {.micro_batch_size = 2, .seq_length = 6, .shuffle = false});
   CHECK(packed.rows() == 2);
@@ -206,7 +206,7 @@ TEST_CASE("a loader that is restored forgets what it had prepared") {
   const dataset data = numbers();
   loader rows(data, {.micro_batch_size = 1, .seq_length = 10, .shuffle = false});
   CHECK(rows.state() == loader_state{0, 0});
-  for (int round = 0; round < 50; ++round)  // whatever state the worker is in
+  for (int round = 0; round < 50; ++round)  // in any state of the worker
     for (const std::size_t step : {7UL, 2UL, 9UL}) {
       rows.restore({1, step});
       REQUIRE(rows.next()[0].tokens[0] == static_cast<token>(10 * step));
@@ -280,7 +280,7 @@ TEST_CASE("samples that stay together do so in every epoch, on every rank, and a
 
 namespace {
 
-/// Samples of which every value says where it belongs: token t of sample s is 100 s + t.
+/// Values tell their origin: token t of sample s is 100 s + t.
 dataset samples_with_values(std::initializer_list<std::size_t> lengths, sequence_layout layout, bool of_samples) {
   dataset all("samples", layout);
   std::size_t s = 0;
@@ -316,7 +316,7 @@ TEST_CASE("what samples have beside tokens comes with them: shuffled, on ranks, 
     data.when_too_long = overlong::truncate;
     if (of_samples) {
       data.group_size = 2;
-      spilled_array<double> of_length_12;  // as if a model had computed them
+      spilled_array<double> of_length_12;  // made-up model outputs
       for (std::size_t s = 0; s < data.size(); ++s) of_length_12.push_back(-static_cast<double>(s));
       data.set_reference_log_probs(std::move(of_length_12), 12);
     }
@@ -388,7 +388,7 @@ TEST_CASE("values that do not belong to what is read are refused") {
   CHECK_THROWS_WITH_AS(other_k.add(four, [](std::size_t) { return true; }, {.token_weights = std::span(log_probs).first(3)}),
                        doctest::Contains("a weight for each of its 4 tokens"), data_error);
 
-  // a pair of which truncation leaves one without a target is left out
+  // a pair is skipped if truncation leaves one text without a target
   dataset pairs("pairs", sequence_layout::separate);
   pairs.group_size = 2;
   pairs.when_too_long = overlong::truncate;

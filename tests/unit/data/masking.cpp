@@ -1,4 +1,3 @@
-// How each masked word is replaced.
 #include <doctest/doctest.h>
 
 #include <cmath>

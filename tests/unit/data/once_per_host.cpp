@@ -1,4 +1,4 @@
-// Data that is tokenized by one rank of a host.
+// One rank of a host tokenizes data.
 #include <doctest/doctest.h>
 
 #include <atomic>

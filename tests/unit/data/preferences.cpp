@@ -1,4 +1,4 @@
-// Data sets of preferences: pairs, and answers with labels.
+// Preference data sets: pairs, and labelled answers.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -80,7 +80,7 @@ TEST_CASE("pairs in every form become the same samples; only answers after the p
   const dataset longer = read(R"({"system": "S", "instruction": "v", "input": "w", "history": [["u", "a"]], "chosen": "c", "rejected": "d"})");
   CHECK(text_of(longer, 1, false) ==
         "<|im_start|>system\nS<|im_end|>\n" + asked + "a<|im_end|>\n<|im_start|>user\nv\nw<|im_end|>\n<|im_start|>assistant\nd<|im_end|>\n");
-  CHECK(text_of(longer, 1, true) == "d<|im_end|>");  // not what was said before
+  CHECK(text_of(longer, 1, true) == "d<|im_end|>");  // earlier turns are not part of it
 }
 
 TEST_CASE("strings are used as they are, with an end; without a prompt it is what they begin with") {
@@ -92,7 +92,7 @@ TEST_CASE("strings are used as they are, with an end; without a prompt it is wha
     CHECK(text_of(data, 0, true) == " blue.|");
     CHECK(text_of(data, 1, true) == " green.|");
   }
-  // two characters of two bytes each, of which the first bytes are equal
+  // two two-byte characters with equal first bytes
   CHECK(text_of(read(R"({"chosen": "x\u00e9", "rejected": "x\u00ea"})"), 0, true) == "\u00e9|");
   const dataset shorter = read(R"({"chosen": "xyz", "rejected": "xy"})");
   CHECK(text_of(shorter, 0, true) == "yz|");
@@ -241,7 +241,7 @@ TEST_CASE("tokens of pairs are those that trl makes of them") {
 }
 
 TEST_CASE("answers of a prompt need not be located, and a record's chat_template_kwargs are variables") {
-  // as in Qwen3, earlier answers are written otherwise
+  // as in Qwen3, earlier answers are written differently
   const chat_template form = chat_template::from_text(
       "{{ day }}{% for m in messages %}<{{ m.role }}>{% if loop.last and m.role == 'assistant' %}<think>{{ m.reasoning_content }}</think>{% endif %}"
       "{{ m.content }}.{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");

@@ -1,4 +1,4 @@
-// Records of files, what handlers make of them, and indexed datasets of both: the same whatever the number of workers, and after interruptions.
+// Records of files, their handlers, and indexed datasets of both: independent of the number of workers and of interruptions.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -72,7 +72,7 @@ std::string csv_problem(const std::string& text) {
   return message_of([&] { records_of(f / "a.csv"); });
 }
 
-/// The text of each sample of a record, and the part of it that is a target; "$" is the end-of-text token.
+/// Each sample's text and its target part; "$" is the end-of-text token.
 std::vector<std::pair<std::string, std::string>> samples_of(const record_handler& handler, const json& record) {
   const std::string path = "records";
   source_record one{.text = {}, .fields = record, .place = {&path, 3, false}};
@@ -87,7 +87,7 @@ std::vector<std::pair<std::string, std::string>> samples_of(const record_handler
     }
   return all;
 }
-/// The same of the only sample.
+/// The only sample.
 std::pair<std::string, std::string> handled(const record_handler& handler, const json& record) {
   const auto all = samples_of(handler, record);
   REQUIRE(all.size() == 1);
@@ -113,7 +113,7 @@ struct interruption : std::runtime_error {
   interruption() : std::runtime_error("stopped") {}
 };
 
-/// Some hundred records of several lengths in three files, with empty texts among them.
+/// Hundreds of records of several lengths in three files, some empty.
 std::vector<std::string> some_files(const scratch_folder& f) {
   std::string lines;
   for (int i = 0; i < 90; ++i)
@@ -261,7 +261,7 @@ TEST_CASE("a record of JSON is parsed to what nlohmann's parser makes of it, or 
     CHECK_FALSE(theirs(text));
     CHECK_FALSE(mine(text));
   }
-  // changed at random: never another value, and never a value where there is none
+  // random changes: never another value, never a value instead of an error
   std::uint32_t state = 1;
   const auto random = [&](std::size_t below) {
     state = state * 1664525U + 1013904223U;
@@ -495,7 +495,7 @@ TEST_CASE("a text without tokens is a document without a sequence, so that the d
   const auto counts = preprocess_data({f / "a.jsonl"}, byte_tokenizer(), *handler, {.output_prefix = f / "out"});
   CHECK(counts.documents == 8);
   CHECK(counts.empty == 2);
-  // Megatron-LM's preprocess_data.py gives add_document no tokens and no lengths of an empty text: the document index has a boundary twice
+  // Megatron-LM's preprocess_data.py calls add_document with no tokens and lengths for an empty text: the document index repeats a boundary
   const auto boundaries = [&](const char* key) {
     const indexed_file data(f / (std::string("out_") + key + "_document"));
     std::vector<std::size_t> all;
@@ -542,7 +542,7 @@ TEST_CASE("a run that is stopped anywhere goes on, and ends with the same bytes"
       preprocess_progress end;
       for (bool ended = false; !ended;) {
         stop += step;
-        options.sync_seconds = stops % 3 == 1 ? 1000 : 0;  // sometimes what was written last is lost
+        options.sync_seconds = stops % 3 == 1 ? 1000 : 0;  // sometimes the last write is lost
         if (stops % 3 == 1) stop += 5;
         try {
           end = preprocess_data(files, byte_tokenizer(), *handler, options);
@@ -747,7 +747,7 @@ TEST_CASE("public instruction data is readable by some handler") {
   const scratch_folder f;
   handler_options chat;
   chat.chat = named_chat_template("chatml");
-  handler_options calls;  // ChatML has none, and no tools
+  handler_options calls;  // ChatML supports no tools
   calls.chat = chat_template::from_text("{{ tools|tojson if tools }}\n"
                                         "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls|tojson if m.tool_calls }}\n{% endfor %}");
   const handler_options plain;

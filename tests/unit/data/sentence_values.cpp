@@ -1,4 +1,4 @@
-// Sequences of sentences: every array of a batch, which rank gets which sequence, and the flags of each token.
+// Sequences of sentences: arrays of a batch, sequences of each rank, flags of each token.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -44,7 +44,7 @@ TEST_CASE("a dataset of rows remembers of each token what was said of it") {
   sentence_row bad;
   bad.add(9, true);
   bad.add(-1, true);
-  CHECK_THROWS_AS(data.add(bad), data_error);  // nothing of it is kept
+  CHECK_THROWS_AS(data.add(bad), data_error);  // nothing is stored
   row.clear();
   row.add(5, true);
   data.add(row);
@@ -198,7 +198,7 @@ TEST_CASE("a document that comes in pieces has as many targets as one that comes
   CHECK(count({{}, {1}, {2}}) == 2);
   CHECK_THROWS_WITH_AS((void)count({{1}}), doctest::Contains("it is empty"), data_error);
   CHECK_THROWS_WITH_AS((void)count({{}}), doctest::Contains("it is empty"), data_error);
-  // a sample's first token is never a target: two samples of one token each have no target
+  // a sample's first token is never a target: two one-token samples have no target
   dataset two("two", sequence_layout::separate);
   for (const token t : {1, 2}) {
     two.extend(std::vector<token>{t});

@@ -1,4 +1,4 @@
-// Sequences of sentences: how they are made from texts and records, and which of their words are masked.
+// Sequences of sentences: construction from texts and records, and masking.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr token pad = 0, cls = 2, sep = 3, mask = 4;
 
-/// Single letters are words, and after a word's first letter they are continuation pieces.
+/// Words are single letters; later letters are continuation pieces.
 struct letters : scratch_folder {
   letters() {
     std::string words = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
@@ -86,14 +86,14 @@ TEST_CASE("of the words 15 of 100 are chosen; of those 80 become the mask, 10 an
         another += batch.tokens[i] != mask && batch.tokens[i] != batch.targets[i] ? 1 : 0;
       }
     }
-  // three standard deviations of a fraction p among n are 3 sqrt(p (1 - p) / n); 2 of the 64 tokens of a sequence are special
+  // three standard deviations of a fraction p of n: 3 sqrt(p (1 - p) / n); 2 of 64 tokens are special
   const double n = static_cast<double>(words) * 62 / 64, all = static_cast<double>(chosen);
   CHECK(std::abs(all / n - 0.15) < 3 * std::sqrt(0.15 * 0.85 / n));
   CHECK(std::abs(static_cast<double>(hidden) / all - (0.8 + 0.1 / 57)) < 3 * std::sqrt(0.8 * 0.2 / all));
   CHECK(std::abs(static_cast<double>(same) / all - (0.1 + 0.1 / 57)) < 3 * std::sqrt(0.1 * 0.9 / all));
   CHECK(std::abs(static_cast<double>(another) / all - 0.1 * 55 / 57) < 3 * std::sqrt(0.1 * 0.9 / all));
 
-  // an epoch's masking is the same whenever it is computed, and differs for another epoch or seed
+  // masking is a function of epoch and seed
   const auto targets = [&](const sentence_loader& of, std::size_t epoch) { return step_of(of, epoch, 1).front().targets; };
   CHECK(targets(rows, 3) == targets(rows, 3));
   const sentence_loader in_order(data, {.micro_batch_size = 16, .seq_length = 64, .shuffle = false, .seed = 5});
@@ -176,7 +176,7 @@ TEST_CASE("pairs are neighbours or strangers, half of them each") {
   const double n = static_cast<double>(data.size());
   CHECK(n > 200);
   CHECK(static_cast<double>(strangers) / n > 0.5 - 3 * std::sqrt(0.25 / n));
-  CHECK(static_cast<double>(strangers) / n < 0.5 + 3 * std::sqrt(0.25 / n) + 26 / n);  // the last sequence of each document is one
+  CHECK(static_cast<double>(strangers) / n < 0.5 + 3 * std::sqrt(0.25 / n) + 26 / n);  // each document's last sequence
   put_file(folder / "one.txt", "a\nb\n");
   CHECK_THROWS_WITH_AS((void)sentence_pair_dataset({folder / "one.txt"}, folder.with(), {.seq_length = 24}),
                        doctest::Contains("two documents"), data_error);

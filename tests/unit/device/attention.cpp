@@ -1,4 +1,4 @@
-// Attention on the cpu: the result of its backward pass does not depend on the number of threads.
+// The cpu's attention backward does not depend on the number of threads.
 #include <doctest/doctest.h>
 
 #include <cstddef>

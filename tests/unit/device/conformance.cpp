@@ -1,5 +1,5 @@
-// The conformance suite for one dtype, chosen by the build: streams, and every kernel against the reference, at aligned and at other addresses, on the
-// cpu device and, if the build asks for it, on the same device with isolated memory.
+// The conformance suite for one dtype of the build: streams, and every kernel against the reference, at aligned and unaligned addresses, on the cpu device and
+// optionally with isolated memory.
 #include <doctest/doctest.h>
 
 #include <type_traits>

@@ -1,6 +1,5 @@
-// The conformance suite for one dtype, chosen by the build, on the GPU's kernels run on the host. With PLANTS_MISTAKES, also mistakes at the places of the
-// kernels where the runner can make one, which the suite must find; with FROM_ANY_ADDRESS, once more with operands that are not aligned; with
-// SANITIZED_PART, a part of the suite, for sanitizers.
+// The conformance suite for one dtype of the build, on the GPU's kernels run on the host. PLANTS_MISTAKES: also mistakes at every place where the runner can
+// make one, which the suite must find. FROM_ANY_ADDRESS: also unaligned operands. SANITIZED_PART: a part of the suite, for sanitizers.
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>
@@ -35,7 +34,7 @@ using number = CONFORMANCE_DTYPE;
 using simt::host::mistake;
 using simt::host::planted_mistake;
 
-/// Of all bytes that were copied to the host.
+/// All bytes copied to the host.
 std::uint64_t bits_copied = 0;
 
 struct recorded_stream : simt_stream {
@@ -45,16 +44,16 @@ struct recorded_stream : simt_stream {
     for (std::size_t i = 0; i < bytes; ++i) bits_copied = (bits_copied ^ static_cast<const std::uint8_t*>(to)[i]) * 0x100000001b3ULL;
   }
 };
-/// The device, whose results are also known as one number.
+/// Records the device's results as one number.
 struct recorded_simt : simt_device {
   using stream = recorded_stream;
 };
 using suite_type = testing::conformance<recorded_simt>;
 
-/// How a child process ends that found something; a sanitizer and a signal have other numbers.
+/// Exit status of a child process with findings; sanitizers and signals have others.
 enum ended { nothing_found = 0, wrong_result = 10, fault = 11 };
 
-/// f(pipe) in a child process, because a mistake may read or write anywhere; read(pipe) gets what it wrote.
+/// f(pipe) in a child process, since a mistake may read or write anywhere; read(pipe) gets its output.
 int in_child(const std::function<void(int)>& f, const std::function<void(int)>& read) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -87,12 +86,12 @@ void write_one(int to, const Value& value) {
 
 struct place {
   planted_mistake planted;
-  std::size_t cases = 0;  // that reached it
+  std::size_t cases = 0;  // cases that reached the place
   bool is_found = false;
 };
 
 std::string line_of(const simt::host::site& where) {
-  const std::string path = where.file;  // which may be relative to the build's folder, where tests do not run
+  const std::string path = where.file;  // may be relative to the build folder, where tests do not run
   std::ifstream file(concat(XTRAIN_SOURCE, "/", path.substr(path.rfind("include/xtrain/"))));
   REQUIRE(file);
   std::string line;
@@ -128,7 +127,7 @@ const char* why_harmless(const planted_mistake& one) {
   return nullptr;
 }
 
-/// Runs cases, each in a process: as they are, some with another seed too, and with a mistake at each place that they reach, until it is found.
+/// Runs cases, each in a process: unchanged, some with another seed, and with a mistake at each reached place, until it is found.
 class planting_suite {
  public:
   /// `found_before` is not planted again.
@@ -146,7 +145,7 @@ class planting_suite {
  private:
   using one_check = std::function<void(suite_type&)>;
 
-  /// A run in a process, as it changes what the kernel is given.
+  /// Runs in a process: changes its operands.
   int run(const one_check& check, std::uint64_t seed, const std::function<void()>& prepare) {
     return in_child(
         [&](int to) {
@@ -161,7 +160,7 @@ class planting_suite {
           planted_mistake one;
           bits_ = 0;
           reached_.clear();
-          if (::read(from, &bits_, sizeof bits_) != sizeof bits_) return;  // a pipe gives objects whole that are small and written at once
+          if (::read(from, &bits_, sizeof bits_) != sizeof bits_) return;  // small objects written at once arrive undivided
           while (::read(from, &one, sizeof one) == sizeof one) reached_.push_back(one);
         });
   }
@@ -175,7 +174,7 @@ class planting_suite {
       CHECK(bits_ == right);
     }
     for (const planted_mistake& one : all) {
-      // a block that does all the work of another changes nothing: order is that of parts of a sum
+      // exchanging two blocks' work changes nothing, except the order of parts of a sum
       if (one.what == mistake::order_of_blocks && line_of(one.where).find("part") == std::string::npos) continue;
       const auto same = [&](const place& p) { return p.planted == one; };
       auto known = std::find_if(places_.begin(), places_.end(), same);
@@ -183,7 +182,7 @@ class planting_suite {
         known = places_.insert(places_.end(), place{one});
         known->is_found = std::any_of(found_before_.begin(), found_before_.end(), same);
       }
-      // what changes nothing is planted in some cases alone
+      // harmless mistakes are planted only in some cases
       if (known->is_found || (++known->cases % 16 != 1 && why_harmless(one) != nullptr)) continue;
       reached_.clear();
       const auto plant = [&] { simt::host::runner::here().plant(one); };
@@ -275,7 +274,7 @@ TEST_CASE("kernels agree with the reference device where operands begin at an ad
 #ifdef PLANTS_MISTAKES
 TEST_CASE("results are the same bits for any order of blocks and threads, and a mistake at any place of the kernels is found") {
   simt::logit_elements = 1;
-  // without the variable, a place that a family has found is not planted for the next ones
+  // without the variable, a place found by one family is not planted for the next
   const bool each_family_alone = std::getenv("XTRAIN_PLANT_ALL") != nullptr;
   std::vector<place> found;
   std::vector<std::vector<place>> reached;
@@ -287,7 +286,7 @@ TEST_CASE("results are the same bits for any order of blocks and threads, and a 
     for (const place& at : suite.places())
       if (at.is_found) found.push_back(at);
   }
-  // a place that several families reach may be found by a later one
+  // a place that several families reach may be found later
   const auto is_found = [&](const place& at) {
     return at.is_found || std::any_of(found.begin(), found.end(), [&](const place& p) { return p.planted == at.planted; });
   };

@@ -1,4 +1,4 @@
-// Control groups as read from files, and limits as set by the system.
+// Control groups from files, and the system's limits.
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>

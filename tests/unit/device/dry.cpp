@@ -1,5 +1,4 @@
-// The dry device stands in for a device: it has that device's kernels and no others, hands out addresses but no memory, and
-// counts what a program asks of it.
+// The dry device has exactly the kernels of the device it replaces, returns addresses without memory, and counts requests.
 #include <doctest/doctest.h>
 
 #include <set>

@@ -1,4 +1,4 @@
-// Dry runs of devices in host memory: such a run records the same costs as the same run on the dry device.
+// Dry runs of devices in host memory record the costs of runs on the dry device.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -18,7 +18,7 @@ using namespace xtrain;
 
 namespace {
 
-/// The same device as another type, which does not support dry runs itself.
+/// The device as another type, without own support of dry runs.
 using wrapped_cpu = with_host_fallback<cpu>;
 static_assert(clause::device_has_dry_run<cpu> && clause::device_has_dry_run<reference>);
 static_assert(!clause::device_has_dry_run<wrapped_cpu> && !clause::device_has_dry_run<dry<cpu>>);

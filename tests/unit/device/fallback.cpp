@@ -1,4 +1,4 @@
-// A partly implemented device: its kernels run on it, the missing ones on the host, with bit-identical training.
+// A partly implemented device: missing kernels run on the host, with bit-identical training.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include <xtrain/testing/isolated.hpp>
 #include <xtrain/xtrain.hpp>
 
-// The state of a port after a week: the cpu's kernels except attention and the optimizer.
+// an unfinished port: the cpu's kernels without attention and optimizer
 namespace half {
 
 struct device : xtrain::cpu {
@@ -113,8 +113,8 @@ TEST_CASE("a device that lacks kernels trains to the same result, bit for bit, a
   CHECK(runs.size() == 3);
   CHECK(runs["attention"] == layers * accumulate * steps);
   CHECK(runs["attention_backward"] == layers * accumulate * steps);
-  // once per contiguous run of parameters with or without decay: matrices before vectors in each of layers + 2 blocks; the embedding's
-  // block has only matrices and comes before matrices, the last block has only a norm and comes after norms
+  // once per contiguous run of parameters with or without decay: matrices before vectors in each of layers + 2 blocks; the embedding's block has only matrices
+  // and precedes matrices, the last block has only a norm and follows norms
   CHECK(runs["adamw"] == 2 * layers * steps);
 }
 
@@ -151,8 +151,8 @@ TEST_CASE("a fallback gives back what it writes, and leaves what it reads") {
   copy_to_host(stream, std::span<float>(lse), lse_there.as<float>());
   stream.synchronize();
   CHECK(back == qkv);
-  // the first token attends only to itself: its output is its value, and the logsumexp is its own score; Approx allows 1.2e-5, a
-  // hundred roundings, where exp, log and two products make a few
+  // the first token attends only to itself: output is its value, logsumexp its score; Approx allows 1.2e-5, a hundred roundings; exp, log and two products make
+  // a few
   for (std::size_t h = 0; h < s.h; ++h) {
     for (std::size_t j = 0; j < s.d; ++j) CHECK(o[h * s.d + j] == doctest::Approx(qkv[s.value_offset() + j]));
     const float score = 0.5f * (qkv[h * s.d] * qkv[s.key_offset()] + qkv[h * s.d + 1] * qkv[s.key_offset() + 1]);

@@ -1,5 +1,5 @@
-// A program with kernels for several instruction-set levels: which level it runs, and what it reports. The build runs this once per
-// level, and compiles the conformance suite into the same program.
+// A program with kernels for several instruction-set levels: the chosen level, and its report. The build runs this once per level, with the conformance suite
+// in the same program.
 #include <doctest/doctest.h>
 
 #include <cstdlib>

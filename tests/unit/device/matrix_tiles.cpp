@@ -1,5 +1,5 @@
-// Products of bf16 in tile registers, where this processor has them: every element is right, has the same bits wherever it lies in a tile, and no memory
-// outside of C and the scratch memory is written.
+// Products of bf16 in tile registers, if the processor has them: correct elements, equal bits at any position in a tile, no writes outside C and scratch
+// memory.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ std::vector<bf16> numbers(std::size_t count, std::uint64_t seed) {
   return all;
 }
 
-/// op(A) · op(B) by tile registers alone, whatever the kernel would choose; behind C and the scratch memory lies a mark that must stay.
+/// op(A) · op(B) by tile registers alone; marks behind C and scratch memory must stay.
 template <class C>
 std::vector<C> product(const shape& s, const std::vector<bf16>& a, const std::vector<bf16>& b, const std::vector<bf16>& bias, std::size_t threads,
                        std::size_t rows, std::size_t first_row = 0, std::size_t first_column = 0) {
@@ -90,7 +90,7 @@ void check(const shape& s) {
   }
   CHECK(worst < 1e-6);
 
-  // the same bits on more threads, and at another place in a tile
+  // equal bits with more threads, and at another position in a tile
   const std::vector<C> threads = product<C>(s, a, b, bias, 2, s.m);
   CHECK(std::memcmp(threads.data(), c.data(), c.size() * sizeof(C)) == 0);
   const std::size_t row = s.m / 3, column = s.n / 5, rows = s.m - row - s.m / 7;

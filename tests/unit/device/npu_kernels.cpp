@@ -41,7 +41,6 @@ void check_clean(const fake_ascend_card& card) {
 
 using suite = testing::conformance<npu>;
 
-/// Kernels that are composed of operators.
 template <class T>
 void check_composed(suite& kernels) {
   testing::detail::check_products<T>(kernels);

@@ -1,4 +1,4 @@
-// Component 'openmp': OpenMP's thread team as the cpu device's executor.
+// OpenMP's thread team as the cpu device's executor.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -28,7 +28,7 @@ const dataset& data() {
   return all;
 }
 
-/// Losses, then weights, of a run large enough that kernels are split into parts.
+/// Losses, then weights; kernels are large enough to be split.
 std::vector<double> run(const cpu::context& on) {
   llama<recipe> model({.vocab_size = 97,
                        .hidden_size = 64,
@@ -48,7 +48,7 @@ std::vector<double> run(const cpu::context& on) {
   return all;
 }
 
-/// The team, with a count of parallel runs.
+/// Counts parallel runs.
 struct counting_team final : executor {
   std::shared_ptr<executor> team = openmp_team();
   std::atomic<std::size_t> shared_runs{0};

@@ -15,7 +15,7 @@
 using namespace xtrain;
 
 TEST_CASE("vectors are rounded to bf16 as single numbers are: subnormal, infinite and no numbers included") {
-  // every sign and exponent and the upper bits of the fraction; the lower bits around the midpoint between two bf16
+  // every sign, exponent and upper fraction bits; lower bits around the midpoint between two bf16
   constexpr std::array<std::uint32_t, 6> lower{0x0000, 0x0001, 0x7fff, 0x8000, 0x8001, 0xffff};
   std::vector<float> x;
   for (const std::uint32_t low : lower)

@@ -1,4 +1,4 @@
-// Memory is planned for the largest size: a kernel over fewer rows must not need more scratch memory than one over more.
+// Memory is planned for the largest size: fewer rows must not need more scratch memory.
 #include <doctest/doctest.h>
 
 #include <algorithm>

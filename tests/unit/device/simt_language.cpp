@@ -1,4 +1,4 @@
-// The dialect of GPU kernels on the host: its instructions, and mistakes that a GPU leaves undefined.
+// The dialect of GPU kernels on the host: instructions, and mistakes undefined on a GPU.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,8 +16,7 @@ using namespace xtrain;
 
 namespace {
 
-/// Runs a kernel for some seeds.
-///   returns  how many of them end in a fault whose text has `words`
+/// Runs a kernel for some seeds. Returns the number of faults whose text contains `words`.
 template <class Kernel>
 int faults(const Kernel& kernel, const std::string& words, int seeds = 8) {
   int found = 0;
@@ -124,7 +123,7 @@ struct product {
       simt::set_zero(sum[j]);
       simt::multiply<T>(sum[j], a_part, b_part[j]);
     }
-    // and once more with the result as an operand: c = (a · b) · b
+    // also with the result as operand: c = (a · b) · b
     const auto again = simt::operand_of<T>(sum[0], sum[1]);
     for (int j = 0; j < 2; ++j) {
       simt::set_zero(sum[j]);
@@ -190,7 +189,7 @@ TEST_CASE("threads exchange numbers through shared memory and a barrier") {
   }
 }
 
-#if !XTRAIN_SIMT_TSAN  // which reports this race, and ends the program
+#if !XTRAIN_SIMT_TSAN  // reports this race and ends the program
 TEST_CASE("a missing barrier gives NaN or another number with every seed") {
   std::vector<float> x(128);
   for (std::uint64_t seed = 1; seed < 9; ++seed) {

@@ -19,7 +19,7 @@ using namespace xtrain;
 
 namespace {
 
-/// The affinity mask of each of two threads that work on parts at the same time.
+/// Affinity masks of two threads that work at the same time.
 std::array<cpu_set_t, 2> masks_of_two_threads(executor& pool) {
   std::array<cpu_set_t, 2> masks{};
   std::atomic<int> inside{0};
@@ -47,14 +47,14 @@ TEST_CASE("the shared pool has the processors of the process, even if the thread
   for (int processor = 0; CPU_COUNT(&one) == 0; ++processor)
     if (CPU_ISSET(processor, &all)) CPU_SET(processor, &one);
   REQUIRE(::sched_setaffinity(0, sizeof(one), &one) == 0);
-  const cpu::context on;  // where this program is run alone: the first
+  const cpu::context on;  // the first, if only this test runs
   const std::size_t threads = on.properties().threads;
-  thread_pool own;  // the caller's processors, if they are not given
+  thread_pool own;  // default: the caller's processors
   thread_pool given(2, all);
   const auto shared = masks_of_two_threads(*on.executor()), by_given = masks_of_two_threads(given);
   REQUIRE(::sched_setaffinity(0, sizeof(all), &all) == 0);
   CHECK(threads == detail::usable_processors(all));
-  for (const auto& masks : {shared, by_given}) {  // the caller stays where it is, the worker does not
+  for (const auto& masks : {shared, by_given}) {  // the worker's affinity is set, the caller's is not
     const bool first = CPU_EQUAL(&masks[0], &one) && CPU_EQUAL(&masks[1], &all), second = CPU_EQUAL(&masks[1], &one) && CPU_EQUAL(&masks[0], &all);
     CHECK((first || second));
   }
@@ -95,7 +95,7 @@ TEST_CASE("what a part throws comes to the caller when nothing runs any more, wh
       CHECK_THROWS_WITH_AS(pool.run(37, 4, task), ("part " + std::to_string(bad)).c_str(), std::runtime_error);
       CHECK(running == 0);
       CHECK(done < 37);
-      std::atomic<int> inside{0};  // a pool that is stuck as busy would run both parts on its caller
+      std::atomic<int> inside{0};  // a pool stuck as busy would run both parts on its caller
       const auto meet = [&](std::size_t, std::size_t) {
         inside.fetch_add(1);
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);

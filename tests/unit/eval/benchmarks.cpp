@@ -1,4 +1,4 @@
-// Benchmarks: the same log-likelihoods, answers and metrics as lm-evaluation-harness (tests/golden/make_benchmarks.py).
+// Benchmarks: log-likelihoods, answers and metrics of lm-evaluation-harness (tests/golden/make_benchmarks.py).
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -41,7 +41,7 @@ const json& expected() {
   return all;
 }
 
-/// A model with what evaluates it, for batches of this size.
+/// A model and its evaluator, for batches of this size.
 struct evaluated {
   explicit evaluated(std::size_t batch_size, std::size_t seq_length = 0)
       : model(model_type::from_pretrained(golden + "/model")), passes(model, {.micro_batch_size = batch_size, .seq_length = seq_length}), scorer(passes),
@@ -67,7 +67,7 @@ std::string error_of(const std::function<void()>& work) {
   return {};
 }
 
-}  // namespace
+}
 
 TEST_CASE("benchmarks have the log-likelihoods, answers and metrics of lm-evaluation-harness, whatever the batch size") {
   for (const std::size_t batch_size : {1U, 3U}) {
@@ -89,7 +89,7 @@ TEST_CASE("benchmarks have the log-likelihoods, answers and metrics of lm-evalua
         REQUIRE(own.size() == responses[i].size());
         for (std::size_t k = 0; k < own.size(); ++k) {
           const json& theirs = responses[i][k];
-          // sums of fp32 log-probabilities there: 2^-24 of the sum, times the square root of the number of tokens
+          // reference: sums of fp32 log-probabilities: 2^-24 of the sum, times the square root of the number of tokens
           const auto same = [](double a, double b) { return std::abs(a - b) < 1e-4 + 1e-6 * std::abs(b); };
           if (theirs.is_array()) {
             CHECK(same(own[k][0].get<double>(), theirs[0].get<double>()));
@@ -115,7 +115,7 @@ TEST_CASE("benchmarks have the log-likelihoods, answers and metrics of lm-evalua
 }
 
 TEST_CASE("TruthfulQA's numbers are lm-evaluation-harness's own of the same log-likelihoods") {
-  /// Says what lm-evaluation-harness's model said.
+  /// Returns the outputs of lm-evaluation-harness's model.
   struct recited final : language_model {
     std::vector<double> says{};
     std::vector<token_score> score(std::span<const token_request> requests) override {
@@ -128,7 +128,7 @@ TEST_CASE("TruthfulQA's numbers are lm-evaluation-harness's own of the same log-
     [[nodiscard]] std::size_t batch_size() const override { return 1; }
   } model;
   const text_evaluator evaluator(model, load_tokenizer(golden + "/model"));
-  // the file of the dataset, a list of its records, and that of the authors, whose choices are in the order of the file
+  // the dataset's file, its records as a list, and the authors' file, whose choices are in file order
   const scratch_folder scratch;
   make_folder(scratch / "lists/truthfulqa"), make_folder(scratch / "authors/truthfulqa");
   std::string list, authors;
@@ -165,7 +165,7 @@ TEST_CASE("TruthfulQA's numbers are lm-evaluation-harness's own of the same log-
       CHECK(result.metrics[0].value == doctest::Approx(wanted["metrics"]["acc,none"].get<double>()).epsilon(2e-15));
       CHECK(*result.metrics[0].standard_error == doctest::Approx(wanted["metrics"]["acc_stderr,none"].get<double>()).epsilon(4e-15));
     }
-    // where all e^ll are 0 in fp64
+    // all e^ll are 0 in fp64
     for (double& ll : model.says) ll -= 1000;
     const auto result = run_benchmark(evaluator, task, {.data_dir = golden + "/data"});
     CHECK(result.metrics[0].value == doctest::Approx(wanted["metrics"]["acc,none"].get<double>()).epsilon(1e-12));
@@ -215,14 +215,14 @@ TEST_CASE("contexts and continuations become tokens as in lm-evaluation-harness"
   const auto& text = on.evaluator;
   CHECK(text.encode_pair("the sea  ", "flows").continuation == text.encode_pair("the sea", "  flows").continuation);
   CHECK(text.encode_pair("", "flows").context == std::vector<token>{0});
-  CHECK(text.encode("<s>the sea") == text.encode("the sea"));  // it begins with the token already
+  CHECK(text.encode("<s>the sea") == text.encode("the sea"));  // the text already begins with the token
   CHECK(error_of([&] { (void)text.encode_pair("the sea", ""); }).find("more tokens than the context") != std::string::npos);
   CHECK(error_of([&] { (void)on.scorer.score(std::vector<token_request>{{.context = {1}, .continuation = {9999}}}); }).find("vocabulary") !=
         std::string::npos);
   CHECK(error_of([&] {
           (void)on.scorer.score(std::vector<token_request>{{.context = {1}, .continuation = std::vector<token>(257, 5)}});
         }).find("at most 256 tokens; request 1 has 257") != std::string::npos);
-  // every token of a long text once
+  // each token of a long text once
   std::string words;
   for (std::size_t i = 0; i < 700; ++i) words += " sea";
   const auto windows = text.rolling_windows(words);
@@ -278,7 +278,7 @@ TEST_CASE("WIKITEXT103 is Megatron-LM's") {
                                                                    .begins_text = wanted["with_bos"].get<bool>()});
     CHECK(result.original_tokens == wanted["original_tokens"].get<std::size_t>());
     CHECK(result.tokens == wanted["tokens"].get<std::size_t>());
-    CHECK(result.loss == doctest::Approx(wanted["loss"].get<double>()).epsilon(1e-6));  // logits in fp32 there and here
+    CHECK(result.loss == doctest::Approx(wanted["loss"].get<double>()).epsilon(1e-6));  // logits are fp32 on both sides
     const std::string report = wikitext103_report(result), line = wanted["line"].get<std::string>(), rule(line.size() + 1, '-');
     CHECK(report == concat(" > number of original tokens: ", result.original_tokens, ", number of detokenized tokens: ", result.tokens, "\n", rule, "\n",
                            line, "\n", rule, "\n"));
@@ -311,14 +311,14 @@ TEST_CASE("results of a group are weighted by documents, and only of a whole gro
   CHECK(groups[0].metrics[0].value == doctest::Approx(0.8));
   CHECK(*groups[0].metrics[0].standard_error == doctest::Approx(std::sqrt((9 * 0.01 * 10 + 29 * 0.0025 * 30) / 38 / 40)));
   CHECK(benchmark_groups(std::vector{result("mmlu_anatomy", "mmlu", 10, 0.5, 0.1)}).empty());
-  // a task of one document has no standard error, and neither has its group: "N/A", as in lm-evaluation-harness 0.4.13
+  // a task of one document has no standard error, nor has its group: "N/A", as in lm-evaluation-harness 0.4.13
   std::vector one_document{result("a", "mine", 10, 0.5, 0.1), result("b", "mine", 1, 1.0, 0.0)};
   one_document[1].metrics[0].standard_error.reset();
   const auto without = benchmark_groups(one_document);
   REQUIRE(without.size() == 1);
   CHECK(without[0].metrics[0].value == doctest::Approx(6.0 / 11));
   CHECK_FALSE(without[0].metrics[0].standard_error.has_value());
-  // by name, whatever their order; of tasks with different metrics those that all have
+  // by name, in any order; of tasks with different metrics only the common ones
   const auto both = [](const char* name, std::vector<benchmark_metric> metrics, std::size_t shots) {
     return benchmark_result{.name = name, .groups = {"mine"}, .metrics = std::move(metrics), .num_fewshot = shots, .documents = 10};
   };
@@ -430,7 +430,7 @@ TEST_CASE("a template's text is in place of description and examples") {
   CHECK(benchmark_prompts(task_of("mmlu_abstract_algebra"), one, {.fewshot_template = scratch / "t.json"}) ==
         std::vector<std::string>{"Examples.\nQ"});
   CHECK(benchmark_prompts(task_of("gsm8k"), one, {.fewshot_template = scratch / "t.json"}) == std::vector<std::string>{"For all.\n\nQ"});
-  // how many examples that are is what the file says
+  // the file determines the number of examples
   CHECK(!read_few_shots(scratch / "t.json", task_of("gsm8k")).count.has_value());
   put_file(scratch / "n.json", R"({"num_fewshot": 3, "few_shot": "For all."})");
   CHECK(read_few_shots(scratch / "n.json", task_of("gsm8k")).count == 3);
@@ -476,7 +476,7 @@ TEST_CASE("special tokens may end an answer, which does not have them") {
   CHECK(evaluator.generate_until(std::vector{stops}) == std::vector<std::string>{"the sea"});
   CHECK(model.asked == wanted);
   CHECK(evaluator.generate_until(std::vector{goes_on}) == std::vector<std::string>{"the sea flows"});
-  // a stop string with a special token inside is seen without it
+  // a stop string with a special token inside is matched without this token
   const text_evaluator::generation_request across{.context = "Q", .until = {"sea flows"}, .max_gen_toks = 16};
   CHECK(evaluator.generate_until(std::vector{across}) == std::vector<std::string>{"the "});
 }

@@ -1,4 +1,4 @@
-// Log-likelihoods of continuations: against logits, and the same on ranks.
+// Log-likelihoods of continuations: against logits, and equal on ranks.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace {
 
-/// Answers of one question that differ in their last token (ten, more than are one sequence), other lengths, and a context that is too long.
+/// Answers that differ in their last token (ten: more than one sequence), other lengths, and a context that is too long.
 std::vector<token_request> requests() {
   std::vector<token_request> all;
   const auto tokens = [](std::size_t n, std::size_t seed) {

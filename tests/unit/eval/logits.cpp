@@ -1,5 +1,4 @@
-// Logits of whole sequences: the same with isolated memory, independent of the other sequences and positions of the batch, and only for
-// sequences that the model can read.
+// Logits of sequences: equal with isolated memory, independent of other sequences and positions of the batch, refused for sequences that are too long.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -37,8 +36,8 @@ array<token, 2> rows(std::size_t b, std::size_t t) {
   return tokens;
 }
 
-/// Two computations of a logit: sums of at most 40 products in another order, each with relative error 2^-24 · sqrt(40), 20 one
-/// after another, and logits are below 20: 20 · 6e-8 · 6.3 · 20 = 1.5e-4.
+/// Two computations of a logit: sums of at most 40 products in another order, each with relative error 2^-24 · sqrt(40); 20 consecutive sums, logits below 20:
+/// 20 · 6e-8 · 6.3 · 20 = 1.5e-4.
 constexpr double other_order = 1.5e-4;
 
 }  // namespace

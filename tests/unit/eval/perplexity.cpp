@@ -1,4 +1,4 @@
-// Loss and perplexity of a data set, compared with the same values computed from logits, in double, one sample at a time.
+// Loss and perplexity of a data set, against values computed from logits, in double, one sample at a time.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ std::vector<token> numbers(std::size_t length, std::size_t seed) {
   return all;
 }
 
-/// 11 samples of 2 to 13 tokens. If not all tokens are targets, the first three and every fourth are ignored.
+/// 11 samples of 2 to 13 tokens. Unless all tokens are targets, the first three and every fourth are ignored.
 bool is_learned(std::size_t i) { return i > 2 && i % 4 != 0; }
 dataset samples(sequence_layout layout, bool all_learned) {
   dataset d("samples", layout);
@@ -45,7 +45,7 @@ dataset samples(sequence_layout layout, bool all_learned) {
   return d;
 }
 
-/// −log of the model's probability of each next token of a sequence, in double.
+/// −log probability of each next token, in double.
 std::vector<double> losses_of(model_type& model, const std::vector<token>& row) {
   array<token, 2> inputs(shape_of_rank<2>{1, row.size() - 1});
   std::copy(row.begin(), row.end() - 1, inputs.data());
@@ -78,9 +78,8 @@ evaluation by_hand(model_type& model, bool all_learned) {
   return found;
 }
 
-/// Bound on the difference of two evaluations of one model. An intermediate value is a sum of at most 40 products in another order,
-/// with relative error 2^-24 · sqrt(40); 20 such sums follow one another (10 matrices, 5 norms, 2 attentions, the head, the softmax),
-/// and a token's loss is below 25: 20 · 6e-8 · 6.3 · 25 = 1.9e-4 at worst for one token, and the mean of many is no worse.
+/// Two evaluations of one model: intermediate values are sums of at most 40 products in another order, relative error 2^-24 · sqrt(40); 20 consecutive sums (10
+/// matrices, 5 norms, 2 attentions, head, softmax), token losses below 25: 20 · 6e-8 · 6.3 · 25 = 1.9e-4 per token; a mean is no worse.
 constexpr double other_order = 1.9e-4;
 
 }  // namespace
@@ -92,7 +91,7 @@ TEST_CASE("the loss of a data set is the mean of -log p over its targets, comput
   CHECK(found.targets == expected.targets);
   CHECK(std::abs(found.loss - expected.loss) < other_order);
   CHECK(found.perplexity == std::exp(found.loss));
-  CHECK(found.loss > 1.2 * std::log(29.0));  // not the loss of uniform predictions: confident, and wrong
+  CHECK(found.loss > 1.2 * std::log(29.0));  // confident and wrong, unlike uniform predictions
 }
 
 TEST_CASE("a stream is cut into rows, and every token but the first is a target once") {
@@ -121,7 +120,7 @@ TEST_CASE("tokens that are only read are not counted") {
   CHECK(some.targets < all.targets);
   CHECK(std::abs(some.loss - expected.loss) < other_order);
   CHECK(std::abs(some.loss - all.loss) > 100 * other_order);  // the loss mask matters
-  // the last token of a sample is only a target; if it is ignored, replacing it changes nothing
+  // a sample's last token is only a target; if ignored, it has no effect
   const auto with_last = [&](token last) {
     dataset d("one", sequence_layout::separate);
     d.add(std::vector<token>{3, 1, 4, 1, 5, last}, [](std::size_t i) { return i < 5; });

@@ -1,4 +1,4 @@
-// BLEU and ROUGE of characters are those of nltk and rouge_chinese.
+// BLEU and ROUGE of characters, against nltk and rouge_chinese.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -18,7 +18,7 @@ TEST_CASE("scores of texts are those that nltk and rouge_chinese give them") {
     CAPTURE(text);
     CAPTURE(reference);
     const rouge_scores rouge = character_rouge(text, reference);
-    // a rounding in a sum, a logarithm or an exponential
+    // one rounding in a sum, logarithm or exponential
     CHECK(character_bleu(text, reference) == doctest::Approx(one.at("bleu").get<double>()).epsilon(1e-14));
     CHECK(rouge.rouge_1 == one.at("rouge").at(0).get<double>());
     CHECK(rouge.rouge_2 == one.at("rouge").at(1).get<double>());

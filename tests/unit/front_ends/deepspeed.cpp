@@ -9,7 +9,7 @@ using namespace xtrain;
 
 namespace {
 
-/// A run as transformers' Trainer has it: 8 ranks, 2 samples each, 8 micro-batches.
+/// A run of transformers' Trainer: 8 ranks, 2 samples each, 8 micro-batches.
 run_description run_of_trainer(const std::string& precision = "fp16_mixed") {
   run_description run;
   run.model.folder = "qwen";
@@ -35,7 +35,7 @@ void refuses(const char* config, const char* message, const run_description& run
   CHECK_THROWS_WITH_AS(applied(config, run, context), message, config_error);
 }
 
-/// The config of the Ascend guide's ZeRO runs, in the form that Hugging Face's documentation gives it.
+/// The Ascend guide's ZeRO config, in the form of Hugging Face's documentation.
 constexpr const char* zero2 = R"({
   "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2, "min_loss_scale": 1},
   "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
@@ -65,7 +65,7 @@ TEST_CASE("the config of transformers' documentation takes the values of the com
   CHECK(run.schedule.settings == json{{"as_deepspeed", true}, {"log_warmup", true}, {"counts_updates", true}});
   CHECK(run.offload == "none");
   CHECK(recipe_of(run).parallel == "zero<2>");
-  CHECK(run.notes.size() == 4);  // buffers, offload_optimizer's, the schedule of the command line, what is printed
+  CHECK(run.notes.size() == 4);  // buffers, offload_optimizer's keys, the command line's schedule, printing
 }
 
 TEST_CASE("without an optimizer and a scheduler in the config, the run's are used") {
@@ -98,7 +98,7 @@ TEST_CASE("what a config leaves out has the default of DeepSpeed 0.19.8, and the
   run = applied(R"({"gradient_clipping": 0.0})", given, megatron);
   CHECK(run.optimizer.max_grad_norm == 0.0);
   CHECK(run.notes == std::vector<std::string>{"ds.json: gradient_clipping: is 0; --clip-grad is not used"});
-  // keys that came with 0.19
+  // new keys of 0.19
   CHECK_NOTHROW(applied(R"({"disable_python_gc": true, "log_level": "info", "managed_gradient_accumulation": true, "gradient_allreduce_op": "mean",
     "data_types": {"param_dtype": "fp32", "buffer_dtype": null, "keep_in_fp32_modules": "auto"},
     "zero_optimization": {"stage": 1, "compute_grad_norm": true, "parameter_alignment": true, "stage3_allgather_sequential": true}})",

@@ -18,7 +18,7 @@ using namespace xtrain;
 
 namespace {
 
-/// Words of a command line, separated by blanks; "..." and '...' are one word.
+/// Words of a command line; "..." and '...' are one word.
 std::vector<std::string> words_of(const std::string& line) {
   std::vector<std::string> words;
   std::string word;
@@ -157,7 +157,7 @@ TEST_CASE("defaults of TrainingArguments") {
 
 TEST_CASE("DeepSpeed's ZeRO, as the guide for the Ascend 910B runs it") {
   const scratch_folder f;
-  // keys that occur twice, as in the guide's file: the last one counts
+  // duplicate keys, as in the guide's file: the last one counts
   write(f / "ds_config_zero2.json", R"({"fp16": {"enabled": "auto", "loss_scale": 0}, "bf16": {"enabled": "auto"},
     "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
     "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto"}},
@@ -213,7 +213,7 @@ TEST_CASE("P-tuning and fine-tuning of ChatGLM-6B") {
   CHECK(run.max_steps == 3000);
   CHECK(run.schedule.learning_rate == 2e-2);
   CHECK(run.output.save_steps == 1000);
-  // as the script has it
+  // as in the script
   run = translated(train_sh + " --quantization_bit 4");
   CHECK(run.adapter.settings == json{{"length", 128}, {"counts_in_positions", false}, {"weight_bits", 4}});
   CHECK(recipe_of(run).key() == "cpu-fp16_mixed-prefix_tuning");
@@ -316,7 +316,7 @@ TEST_CASE("a special token that the files leave out is what the tokenizer's clas
     write(f / "tokenizer_config.json", settings);
     return translated(line).tokenizer.add_tokens;
   };
-  // the generic class has none: as in the files of Llama 3
+  // the generic class has no defaults: as in Llama 3's files
   CHECK(added(R"({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"})") ==
         texts{"[PAD]", "<unk>"});
   CHECK(translated(line).tokenizer.special_tokens == json::parse(R"({"pad_token": "[PAD]", "unk_token": "<unk>"})"));
@@ -329,12 +329,12 @@ TEST_CASE("a special token that the files leave out is what the tokenizer's clas
   CHECK(added(R"({"tokenizer_class": "GemmaTokenizer"})").empty());
   CHECK(added(R"({"tokenizer_class": "GemmaTokenizer", "pad_token": null, "unk_token": null})") == texts{"[PAD]", "<unk>"});
   CHECK(added(R"({"tokenizer_class": "TheirTokenizer", "eos_token": "e"})") == texts{"[PAD]"});
-  // no class: that of the model
+  // without a class: the model type's
   write(f / "config.json", R"({"model_type": "qwen2"})");
   CHECK(added("{}") == texts{"<s>"});
   write(f / "config.json", R"({"model_type": "qwen2", "tokenizer_class": "PreTrainedTokenizerFast"})");
   CHECK(added(R"({"eos_token": "e"})") == texts{"[PAD]", "<s>", "<unk>"});
-  // files from before added_tokens_decoder name them in special_tokens_map.json
+  // files older than added_tokens_decoder name them in special_tokens_map.json
   write(f / "special_tokens_map.json", R"({"unk_token": {"content": "u"}, "pad_token": "p"})");
   CHECK(added(R"({"eos_token": "e"})") == texts{"<s>"});
   CHECK(added(R"({"eos_token": "e", "added_tokens_decoder": {}})") == texts{"[PAD]", "<s>", "<unk>"});
@@ -412,7 +412,7 @@ TEST_CASE("evaluation data is used where a strategy asks for it") {
   CHECK(run.eval_data.front().files == std::vector<std::string>{"e.json"});
   CHECK(run.output.eval_steps == 20);
   CHECK(translated(alpaca + "--eval_data_path e.json --evaluation_strategy epoch").output.eval_epochs);
-  // without --eval_steps those of the log, which need not be written
+  // default of --eval_steps: logging_steps, even without a log
   const std::string every_log = alpaca + "--eval_data_path e.json --eval_strategy steps --logging_steps 6";
   CHECK(translated(every_log).output.eval_steps == 6);
   CHECK(translated(every_log + " --logging_strategy no").output.eval_steps == 6);
@@ -433,7 +433,7 @@ TEST_CASE("parts of epochs, and intervals that are fractions of all steps") {
   CHECK(run.epochs == 1);
   CHECK(run.partial_epochs == 0.5);
   CHECK(translated(alpaca + "--num_train_epochs 2.0").partial_epochs == 0.0);
-  // with --max_steps they are numbers already: of 25 steps, ceil(2.5) and ceil(5)
+  // with --max_steps they are step counts already: of 25 steps, ceil(2.5) and ceil(5)
   run = translated(alpaca + "--max_steps 25 --num_train_epochs 2.5 --logging_steps 0.1 --save_steps 0.2");
   CHECK(run.partial_epochs == 0.0);
   CHECK(run.output.log_steps == 3);
@@ -441,14 +441,14 @@ TEST_CASE("parts of epochs, and intervals that are fractions of all steps") {
   CHECK(run.output.save_ratio == 0.0);
   const std::string evaluates = alpaca + "--eval_data_path e.json --eval_strategy steps ";
   CHECK(translated(evaluates + "--eval_steps 0.5").output.eval_ratio == 0.5);
-  CHECK(translated(evaluates + "--logging_steps 0.25").output.eval_ratio == 0.25);  // those of the log
+  CHECK(translated(evaluates + "--logging_steps 0.25").output.eval_ratio == 0.25);  // logging_steps
   CHECK(translated(evaluates + "--logging_steps 0.25 --eval_steps 0").output.eval_ratio == 0.25);
   CHECK(translated(evaluates + "--logging_steps 0.25 --eval_steps 1").output.eval_steps == 1);
   run = translated(alpaca + "--logging_strategy epoch --logging_steps 2.5");  // which is not read
   CHECK(run.output.log_epochs);
   CHECK(run.output.log_steps == 1);
   CHECK(run.output.log_ratio == 0.0);
-  CHECK(translated(alpaca + "--save_steps 0").output.save_steps > 1'000'000'000);  // after the last step alone
+  CHECK(translated(alpaca + "--save_steps 0").output.save_steps > 1'000'000'000);  // only after the last step
   refuses(alpaca + "--logging_steps 0", "--logging_steps: must be a positive number of steps, or a fraction of all steps below 1; given '0'");
   refuses(alpaca + "--save_steps 2.5", "--save_steps: must be a whole number of steps, or a fraction of all steps below 1; given '2.5'");
   CHECK_FALSE(translated(alpaca + "--train_sampling_strategy sequential").shuffle);
@@ -582,7 +582,7 @@ TEST_CASE("what cannot be honoured is refused by its name") {
 
 TEST_CASE("the page lists every flag, with what becomes of it") {
   using use = program_flags::use;
-  // a flag may be read by one of the scripts, and be refused or without an effect in another
+  // a flag may be read by one script, and refused or ignored by another
   std::map<std::string, std::set<std::pair<use, std::string>>> known;
   const std::string predicting =
       "--model_name_or_path glm --do_predict --predict_with_generate --test_file dev.json --prompt_column content --response_column summary --output_dir out";

@@ -54,7 +54,7 @@ bool has_note(const std::vector<std::string>& notes, const std::string& part) {
   return std::any_of(notes.begin(), notes.end(), [&](const std::string& one) { return one.find(part) != std::string::npos; });
 }
 
-/// What every pretraining script needs.
+/// Required by every pretraining script.
 const std::string sizes =
     " --num-layers 32 --hidden-size 4096 --ffn-hidden-size 11008 --num-attention-heads 32 --max-position-embeddings 2048 --seq-length 2048"
     " --micro-batch-size 4 --train-iters 1000 --lr 1e-5 --data-path data/pile_text_document --tokenizer-name-or-path llama-7b-hf --save ckpt";
@@ -234,7 +234,7 @@ TEST_CASE("schedules count samples") {
 }
 
 TEST_CASE("the global batch grows by Megatron's rule") {
-  // BLOOM-176B's, with fewer ranks: 12 stages, 8 data-parallel ranks
+  // BLOOM-176B's with fewer ranks: 12 stages, 8 data-parallel ranks
   const std::string bloom =
       "pretrain_bloom --nproc_per_node 96 --num-layers 24 --hidden-size 448 --num-attention-heads 14 --max-position-embeddings 2048 --seq-length 2048"
       " --pipeline-model-parallel-size 12 --micro-batch-size 2 --global-batch-size 2048 --train-samples 220_000_000 --lr 6e-5 --data-path d --save s"
@@ -244,7 +244,7 @@ TEST_CASE("the global batch grows by Megatron's rule") {
   CHECK(run.rampup_batch_size == std::vector<std::size_t>{192, 16, 9'765'625});
   CHECK(run.gradient_accumulation_steps == 128);
   CHECK(run.samples == 220'000'000);
-  // Megatron-LM's update_train_iters, written out
+  // Megatron-LM's update_train_iters
   const auto iterations = [](std::size_t start, std::size_t increment, std::size_t samples, std::size_t full, std::size_t all) {
     const double per_increment = static_cast<double>(samples) / static_cast<double>((full - start) / increment);
     std::size_t steps = 0, consumed = 0;
@@ -325,7 +325,7 @@ TEST_CASE("DeepSpeed's config is applied as AscendSpeed applies it") {
   CHECK(run.loss_scale.at("initial") == 256.0);
   CHECK(run.optimizer.settings.at("beta2") == 0.95);
   CHECK(run.schedule.learning_rate == 1e-5);
-  CHECK(run.optimizer.max_grad_norm == 1.0);  // DeepSpeed clips by its own key, or by its default
+  CHECK(run.optimizer.max_grad_norm == 1.0);  // DeepSpeed clips by its own key or default
   CHECK(has_note(run.notes, "gradient_clipping: is not given: 1, the default of DeepSpeed from 0.19.3 on"));
   CHECK(run.follows == "AscendSpeed 2023-10 and Megatron-LM (core 0.16), DeepSpeed 0.19.8");
   CHECK(has_note(run.notes, "8 ranks, which follows from train_batch_size"));
@@ -404,7 +404,7 @@ TEST_CASE("--load is a model's folder, a run's, or a checkpoint") {
   CHECK(refusal(llama_line + " --load " + model + " --save " + model).starts_with("--save: must not be the folder of --load"));
   CHECK(run_of("pretrain_llama --micro-batch-size 1 --seq-length 8 --train-iters 2 --lr 1 --data-path d --save s --load " + model)
             .model.config.empty());
-  // Megatron's own model has biases, unless they are switched off: a folder without them is another model
+  // Megatron's own model has biases by default: a folder without them is another model
   const std::string gpt = "pretrain_gpt --micro-batch-size 1 --seq-length 8 --train-iters 2 --lr 1 --data-path d --save s --swiglu --normalization RMSNorm "
                           "--position-embedding-type rope --hidden-dropout 0 --attention-dropout 0 --load " + model;
   CHECK(run_of(gpt).model.config == json::parse(R"({"attention_bias": true, "mlp_bias": true})"));
@@ -487,7 +487,7 @@ TEST_CASE("weights are converted to a folder for every mesh, after a look at the
   CHECK(all.calls[0] == megatron_command::call{"convert", {"--from", model, "--to", "ckpt", "--format", "hf"}});
   CHECK(has_note(all.notes, "every mesh loads, not only 2 x 4"));
   CHECK(refusal(convert + model + " --type 13B").starts_with("--type 13B: is 40 layers, a hidden size of 5120 and 40 heads; "));
-  // a size says that it need not be 7B
+  // a given size replaces 7B's
   json small = json::parse(llama_7b);
   small["num_hidden_layers"] = 22;
   write_model(f / "small", small.dump());
@@ -674,7 +674,7 @@ TEST_CASE("the page lists every flag, with what becomes of it") {
   }
   for (const auto& one : listed) CHECK_MESSAGE(false, "there is no --", one.first);
 
-  std::set<std::string> known{"print-run", "print-recipe", "plan", "input"};  // of the program, and of preprocess_data
+  std::set<std::string> known{"print-run", "print-recipe", "plan", "input"};  // flags of the program and of preprocess_data
   for (const detail::megatron_flag& flag : detail::conversion_flags) {
     known.emplace(flag.name);
     if (flag.use == use::read) CHECK_MESSAGE(of_conversion.erase(std::string(flag.name)) == 1, flag.name, " of the conversion is not on the page");

@@ -85,7 +85,7 @@ TEST_CASE("override_config.json, with the demo's warnings and its type error") {
   };
   const auto [run, lines] = read(R"({"attn_pdrop": 0.0, "n_inner": 4, "n_layer": 2, "num_layers": 2, "torch_dtype": "bfloat16"})");
   CHECK(run.model.override_config ==
-        json{{"attn_pdrop", 0.0}, {"n_layer", 2}, {"num_layers", 2}});  // num_layers: the family does not know it, and says so
+        json{{"attn_pdrop", 0.0}, {"n_layer", 2}, {"num_layers", 2}});  // num_layers: unknown to the family, noted
   CHECK(lines == std::vector<std::string>{"WARNING: config n_inner is set None and skip override it",
                                           "modify torch_dtype: torch.float32 -> torch.bfloat16"});
   CHECK(run.data.front().block_size == 64);
@@ -154,7 +154,7 @@ TEST_CASE("the lines of a run") {
         "{'train_runtime': 2.0, 'train_samples_per_second': 12.0, 'train_steps_per_second': 3.0, 'train_loss': 3.0, 'epoch': 0.5}\n");
   std::fclose(log);
 
-  // ten micro-batches of an epoch, eight of which make a step: the second step has two
+  // ten micro-batches per epoch, eight per step: the second step has two
   std::FILE* const fractions = std::tmpfile();
   command_line::hugging_face_lines of_fractions(1, fractions, 10, 8);
   of_fractions.on(run_began{.steps_per_epoch = 2, .sequences_per_step = 32});

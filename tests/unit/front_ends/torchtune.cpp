@@ -1,4 +1,4 @@
-// torchtune's configs. XTRAIN_TORCHTUNE_CONFIGS names the folder of its own ones (recipes/configs), which are then counted.
+// torchtune's configs. XTRAIN_TORCHTUNE_CONFIGS names torchtune's recipes/configs, which are then counted.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ run_description tune_description(const std::string& config, const std::vector<st
   return *torchtune_run("", config, with_data(overrides), launch).run;
 }
 
-/// The message of the error that a run is refused with.
+/// The error message of a refused run.
 std::string tune_refusal(const std::string& config, const std::vector<std::string>& overrides, const std::string& recipe = "",
                          const torchtune_launch& launch = {}) {
   try {
@@ -45,7 +45,7 @@ std::string tune_refusal(const std::string& config, const std::vector<std::strin
   return "it is accepted";
 }
 
-/// A config of ours as a file, so that lines are known.
+/// One of our configs as a file, so that lines are known.
 std::string config_file(const scratch_folder& folder, const std::string& name) {
   for (const torchtune_config& one : torchtune_configs())
     if (one.name == name) put_file(folder / "config.yaml", one.text);
@@ -74,7 +74,7 @@ TEST_CASE("torchtune's LoRA config becomes a run description") {
   CHECK(run.data[0].kind == "chat");
   CHECK(run.data[0].form == "instruction");
   CHECK(run.data[0].files == std::vector<std::string>{"data.jsonl"});
-  CHECK(run.data[0].train_on_input);  // torchtune's default for Alpaca, but for no other dataset
+  CHECK(run.data[0].train_on_input);  // torchtune's default for Alpaca only
   CHECK(run.data[0].prompt_template.find("### Input:\n{input}") != std::string::npos);
   CHECK(run.micro_batch_size == 4);
   CHECK(run.gradient_accumulation_steps == 8);
@@ -182,7 +182,7 @@ TEST_CASE("torchtune's optimizers, losses and adapters are those of this library
         std::string::npos);
   CHECK(rounded({"fake_quant_after_n_steps=2"}).find("fake_quant_after_n_steps: there is no such key") != std::string::npos);
 
-  // parts of Phi-3's fused matrices have an adapter each, as torchtune's separate ones
+  // each part of Phi-3's fused matrices has an adapter, as in torchtune's separate ones
   const std::vector<std::string> phi{"model=torchtune.models.phi3.lora_phi3_mini",
                                      "lr_scheduler._component_=torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup",
                                      "lr_scheduler.num_warmup_steps=1"};
@@ -239,7 +239,7 @@ TEST_CASE("sizes may be given to torchtune's builders") {
             R"({"vocab_size": 32000, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "hidden_size": 64, "rms_norm_eps": 1e-5})"));
   CHECK(tune_refusal("llama3_2/1B_full", with_data({"model=torchtune.models.llama2.llama2", "checkpointer.model_type=LLAMA2"})) ==
         "llama3_2/1B_full:7: model.vocab_size: must be given for llama2");
-  // an argument of other builders would be without effect
+  // an argument of other builders would have no effect
   const auto with_more = [&](const std::string& more) {
     std::vector<std::string> all = sizes;
     all.push_back(more);
@@ -266,7 +266,7 @@ TEST_CASE("torchtune's datasets") {
   CHECK_FALSE(one.train_on_input);
   CHECK(data({"dataset=torchtune.datasets.instruct_dataset"}).columns == json::parse(R"({"instruction": "input"})"));
   CHECK(data({"dataset=torchtune.datasets.samsum_dataset"}).columns == json::parse(R"({"instruction": "dialogue", "output": "summary"})"));
-  // a mapping to the name that the field has in our records is still a mapping
+  // a mapping to our records' field name is still a mapping
   for (const char* set : {"instruct", "samsum", "grammar"}) {
     CAPTURE(set);
     const std::string component = concat("dataset=torchtune.datasets.", set, "_dataset");
@@ -277,7 +277,7 @@ TEST_CASE("torchtune's datasets") {
   }
   CHECK(data({"dataset=torchtune.datasets.samsum_dataset", "dataset.column_map={}"}).columns ==
         data({"dataset=torchtune.datasets.samsum_dataset"}).columns);
-  for (const char* set : {"instruct", "grammar"})  // where torchtune has a mapping without names
+  for (const char* set : {"instruct", "grammar"})  // torchtune's mapping without names
     CHECK_THROWS_WITH_AS((void)data({concat("dataset=torchtune.datasets.", set, "_dataset"), "dataset.column_map={}"}),
                          doctest::Contains("column_map: must name input and output"), config_error);
   CHECK(data({"dataset=torchtune.datasets.alpaca_dataset", "dataset.column_map={instruction: instruction, input: output, output: input}"}).columns ==
@@ -289,7 +289,7 @@ TEST_CASE("torchtune's datasets") {
   CHECK(one.kind == "text");
   CHECK(one.form == "separate");
   CHECK(one.text_field == "body");
-  CHECK(one.end_token == "<|end_of_text|>");  // whatever the folder's end-of-text token is
+  CHECK(one.end_token == "<|end_of_text|>");  // for any end-of-text token of the folder
   CHECK(tune_description("qwen2_5/0.5B_full_single_device", {"dataset=torchtune.datasets.text_completion_dataset", "dataset.source=json",
                                                                "dataset.data_files=t.jsonl"})
             .data.at(0)
@@ -301,7 +301,7 @@ TEST_CASE("torchtune's datasets") {
   CHECK(packed.seq_length == 512);
   CHECK(tune_refusal("llama3_2/1B_full", with_data({"dataset.packed=True"})).find("packed needs tokenizer.max_seq_len") != std::string::npos);
 
-  // a folder of files, as load_dataset finds it before it asks the hub
+  // a folder of files, found by load_dataset before the hub
   const scratch_folder folder;
   std::filesystem::create_directories(folder / "mine");
   put_file(folder / "mine/b.jsonl", "{}");
@@ -422,7 +422,7 @@ TEST_CASE("a torchtune config may have keys that only its interpolations read") 
   CHECK(run.seed == 77);
   CHECK(run.follows == "torchtune 0.6.1");
   CHECK_NOTHROW(validate_torchtune(file, uses));
-  // one that is not read may be misspelt; in a component it would be an argument
+  // an unread key may be misspelt; in a component it would be an argument
   CHECK(tune_refusal(file, with_data({uses[0], uses[1]})).find("length: there is no such key") != std::string::npos);
   CHECK(tune_refusal(file, with_data({uses[0], uses[1], uses[2], "optimizer.decay=3", "batch_size=${optimizer.decay}"})) ==
         "optimizer.decay: torch.optim.AdamW has no such argument");
@@ -470,7 +470,7 @@ TEST_CASE("what a torchtune config asks for and no run can have is refused by it
   CHECK(refused({"tensor_parallel_dim=2"}).find("lora_finetune_single_device runs on one device") != std::string::npos);
   const auto pairs = [](const char* more) { return tune_refusal("llama3_1/8B_full_dpo", with_data({"dataset=torchtune.datasets.preference_dataset", more})); };
   CHECK(pairs("dataset.column_map.chosen=better") == "dataset.column_map.rejected: must be given");
-  for (const char* set : {"instruct", "samsum", "grammar"})  // both of a map, as InputOutputToMessages asks
+  for (const char* set : {"instruct", "samsum", "grammar"})  // both keys of a map, as in InputOutputToMessages
     for (const auto& [given, other] : {std::pair{"output: instruction", "input"}, {"input: instruction", "output"}, {"input: a, output: null", "output"}})
       CHECK(tune_refusal("llama3_2/1B_full", with_data({concat("dataset=torchtune.datasets.", set, "_dataset"),
                                                         concat("dataset.column_map={", given, "}")}))
@@ -577,7 +577,7 @@ TEST_CASE("generation and evaluation of torchtune are calls of programs") {
 }
 
 TEST_CASE("conversations are laid out and masked as torchtune's tokenizers do") {
-  // printed by tests/golden/make_torchtune_chats.py: text, and what is learned. Of Llama 3 without <|end_of_text|>, which is masked and last
+  // printed by tests/golden/make_torchtune_chats.py: text and targets; for Llama 3 without the masked final <|end_of_text|>
   using detail::tune_layout;
   const std::string llama3_u = "<|start_header_id|>user<|end_header_id|>\n\n", llama3_a = "<|start_header_id|>assistant<|end_header_id|>\n\n";
   detail::tune_prompt plain, llama2, chatml, grammar, question;
@@ -613,7 +613,7 @@ TEST_CASE("conversations are laid out and masked as torchtune's tokenizers do") 
       {tune_layout::phi3, plain, true, "<s><|system|>\nS<|end|>\n<|user|>\nu<|end|>\n<|assistant|>\na<|end|>\n<|user|>\nv<|end|>\n<|assistant|>\nb<|end|>\n",
        "<|assistant|>\na<|end|>\n<|assistant|>\nb<|end|>\n"},
       {tune_layout::plain, plain, true, "<s>Sua</s><s>vb</s>", "a</s>b</s>"},
-      // as the pieces of Mistral's tokenizer.model, with a space for each of its U+2581 but that behind <s>
+      // pieces of Mistral's tokenizer.model, with a space for each U+2581 except the one after <s>
       {tune_layout::plain, llama2, true, "<s>[INST] <<SYS>>\n S \n<</SYS>>\n\n u  [/INST] a</s><s>[INST] <<SYS>>\n S \n<</SYS>>\n\n v  [/INST] b</s>",
        " a</s> b</s>"},
       {tune_layout::plain, assistant, true, "<s>SUSER:u ASSISTANT: a</s><s>USER: v  ASSISTANT: b</s>", " a</s> b</s>"},
@@ -623,7 +623,7 @@ TEST_CASE("conversations are laid out and masked as torchtune's tokenizers do") 
        "<s><|im_start|>system\n S <|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n</s><s><|im_start|>user\n v <|im_end|>\n"
        "<|im_start|>assistant\nb<|im_end|>\n</s>",
        "<|im_start|>assistant\na<|im_end|>\n</s><|im_start|>assistant\nb<|im_end|>\n</s>"},
-      // torchtune ends the answers of phi-4 with nothing
+      // torchtune ends phi-4's answers with nothing
       {tune_layout::phi4, plain, false,
        "<|im_start|>user<|im_sep|>u<|im_end|><|im_start|>assistant<|im_sep|>a<|im_end|><|im_start|>user<|im_sep|>v<|im_end|><|im_start|>assistant<|im_sep|>b<|im_end|>",
        "<|im_start|>assistant<|im_sep|>a<|im_end|><|im_start|>assistant<|im_sep|>b<|im_end|>"},
@@ -639,7 +639,7 @@ TEST_CASE("conversations are laid out and masked as torchtune's tokenizers do") 
     std::string learned;
     for (const text_span& answer : chat.answers) learned += chat.text.substr(answer.begin, answer.end - answer.begin);
     CHECK(learned == one.learned);
-    // a prompt is what the text of a chat begins with
+    // a prompt is a prefix of the chat's text
     const std::string prompt = form.apply(std::vector<chat_message>{{"user", "u"}}, {.add_generation_prompt = true});
     CHECK(form.apply(std::vector<chat_message>{{"user", "u"}, {"assistant", "a"}}).starts_with(prompt));
   }
@@ -755,7 +755,7 @@ TEST_CASE("every config of ours is well-formed and can be run") {
     CHECK_NOTHROW(validate_torchtune(one.name));
     const bool trains = one.recipe != "generate" && one.recipe != "eleuther_eval" && one.recipe != "quantize";
     CHECK_NOTHROW((void)torchtune_run(one.recipe, one.name, trains ? own_data : std::vector<std::string>{}));
-    // the recipe that follows from the components is that of the table, but for the number of devices
+    // the recipe derived from the components equals the table's, except for the number of devices
     if (trains && one.recipe.find("distributed") == std::string::npos)
       CHECK(torchtune_run("", one.name, own_data).run == torchtune_run(one.recipe, one.name, own_data).run);
   }
@@ -774,7 +774,7 @@ TEST_CASE("torchtune's own configs are accepted") {
   for (const std::string& file : files) {
     CAPTURE(file);
     const std::string text(mapped_file(file).text());
-    std::string recipe;  // that of the command in the comments
+    std::string recipe;  // the command in the comments
     for (const torchtune_recipe& one : torchtune_recipes())
       if (text.find(one.name + " ") != std::string::npos && one.name.size() > recipe.size()) recipe = one.name;
     try {

@@ -61,7 +61,7 @@ TEST_CASE("an alias repeats what its anchor names") {
   CHECK_THROWS_AS(yaml_of("a: &x [*x]\n"), config_error);
 }
 
-TEST_CASE("merge keys are those of PyYAML") {  // expected values are what yaml.safe_load reads
+TEST_CASE("merge keys are those of PyYAML") {  // expected values: yaml.safe_load
   const auto read = [](const char* text) { return yaml_of(text).to_json().at("z"); };
   CHECK(read("x: &x {a: 1, b: {c: 2}}\nz: {b: 3, <<: *x, d: 4}\n") == json::parse(R"({"a": 1, "b": 3, "d": 4})"));
   CHECK(read("x: &x {a: 1}\ny: &y {a: 2, b: 2}\nz:\n  <<: [*x, *y]\n") == json::parse(R"({"a": 1, "b": 2})"));
@@ -95,7 +95,7 @@ TEST_CASE("hostile documents reach a limit") {
     laughs += "]\n";
   }
   CHECK_THROWS_WITH_AS(yaml_of(laughs), doctest::Contains("must not have more than 65536 values"), config_error);
-  // values with anchors count, too, and so do the bytes that aliases repeat
+  // anchored values count, and so do bytes repeated by aliases
   std::string named, repeats = "a: &a " + std::string(70000, 'x') + "\nb: [*a";
   for (int i = 0; i < 33000; ++i) named += "- &a" + std::to_string(i) + " 1\n- 2\n";
   CHECK_THROWS_WITH_AS(yaml_of(named), doctest::Contains("must not have more than 65536 values"), config_error);

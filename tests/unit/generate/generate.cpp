@@ -24,12 +24,12 @@ using namespace xtrain;
 
 namespace {
 
-/// The cpu, whose kernel leaves some choices to the host when told to.
+/// The cpu, with a kernel that leaves some choices to the host.
 struct doubtful : cpu {
   struct stream : cpu::stream {
     using cpu::stream::stream;
   };
-  static inline std::atomic<int> of_choices{0};  // every n-th; 0: none
+  static inline std::atomic<int> of_choices{0};  // every n-th; 0: never
 };
 void run_kernel(doubtful::stream& stream, const kernel::sample<host_memory>& k, scratch_span<host_memory> scratch) {
   run_kernel(static_cast<cpu::stream&>(stream), k, scratch);
@@ -52,7 +52,7 @@ std::vector<token> prompt_of(std::size_t length, token first) {
   return tokens;
 }
 
-/// The most likely next tokens, with the whole text recomputed for every token: no cache.
+/// Greedy tokens without a cache: recomputes the whole text for every token.
 template <class Model>
 std::vector<token> greedy_without_cache(Model& model, std::vector<token> text, std::size_t n) {
   std::vector<token> fresh;
@@ -104,7 +104,7 @@ TEST_CASE("a context that is seen in both directions is read at once, and what f
     prompt.push_back(48);
     return prompt;
   };
-  const std::vector<std::vector<token>> prompts{with_context(5, 4), with_context(330, 11), prompt_of(4, 9)};  // the last has none
+  const std::vector<std::vector<token>> prompts{with_context(5, 4), with_context(330, 11), prompt_of(4, 9)};  // the last prompt has no begin token
   const auto together = gen.generate(prompts, {.max_new_tokens = 12});
   for (std::size_t r = 0; r < 3; ++r) {
     CAPTURE(r);
@@ -112,7 +112,7 @@ TEST_CASE("a context that is seen in both directions is read at once, and what f
   }
   generator one_slot(model, 1);
   CHECK(one_slot.generate(prompts, {.max_new_tokens = 12}) == together);  // one after the other, in the same slot
-  // the first position of the bidirectional prefix attends to its last: changing the last token changes the first position's logits
+  // the bidirectional prefix's first position attends to its last token
   array<token, 2> one(shape_of_rank<2>{1, 6});
   std::copy(prompts[0].begin(), prompts[0].end(), one.data());
   const auto before = logits(model, one);
@@ -145,7 +145,7 @@ std::vector<std::vector<token>> many_prompts() {
   return prompts;
 }
 
-/// Every sequence has the bits that it has alone, in whatever slot and beside whatever else it runs.
+/// A sequence's bits are independent of slots and other sequences.
 template <class Model>
 void check_slots(Model& model, const std::vector<std::vector<token>>& prompts, const generate_config& how) {
   for (const std::size_t rows : {1U, 2U, 4U, 11U}) {
@@ -163,7 +163,7 @@ void check_slots(Model& model, const std::vector<std::vector<token>>& prompts, c
       CAPTURE(rows);
       CAPTURE(i);
       generate_config one = how;
-      std::vector<std::vector<token>> alone(i + 1, {1});  // the index is the sequence's: fillers end at once
+      std::vector<std::vector<token>> alone(i + 1, {1});  // the sequence's index; fillers end immediately
       alone[i] = prompts[i];
       one.on_token = [&](std::size_t at, token t) { return at == i && !(i % 3 == 1 && t % 7 == 0); };
       const auto result = gen.generate_sequences(alone, one).back();
@@ -178,7 +178,7 @@ void check_slots(Model& model, const std::vector<std::vector<token>>& prompts, c
 
 TEST_CASE("prompts take turns in the slots, and every sequence has the bits that it has alone") {
   decoder_config wide = sizes(320);
-  wide.hidden_size = 48;  // kernels for products of 16 columns at most do not keep the bits
+  wide.hidden_size = 48;  // kernels for products of at most 16 columns have other bits
   llama<plain> model(wide);
   check_slots(model, many_prompts(),
               {.max_new_tokens = 9, .sampling = {.temperature = 1.5, .top_k = 30, .seed = 3}, .stop = {2, 11}, .log_probs = true});
@@ -246,7 +246,7 @@ TEST_CASE("a device chooses tokens by itself: the host waits once for a chunk of
       CHECK(waits.blocking_copies == 0);
       CHECK(waits.replays == 23);  // the first step is queued kernel by kernel
     }
-  // what the host has to see, it waits for: logits come through pinned memory, too
+  // the host waits for values it needs: logits also go through pinned memory
   const testing::host_waits seen = counted({.log_probs = true});
   CHECK(seen.synchronizations == 25);
   CHECK(seen.blocking_copies == 0);
@@ -294,7 +294,7 @@ TEST_CASE("chunks of any size have the tokens that the host chooses, whatever en
       CHECK(one.statistics().decode_steps == host.statistics().decode_steps);
       for (const int doubts : {0, 1, 3, 5}) {
         CAPTURE(doubts);
-        doubtful::of_choices = sampling.temperature > 0 ? doubts : 0;  // a greedy choice has no place
+        doubtful::of_choices = sampling.temperature > 0 ? doubts : 0;  // greedy choices are not random
         check(run(device));
         doubtful::of_choices = 0;
       }
@@ -428,7 +428,7 @@ TEST_CASE("each row is sampled with its own number and its own count of new toke
   CHECK(took.prompt_tokens == 9);
   CHECK(took.new_tokens == 14);
   CHECK(took.decode_steps == 12);  // the first token of each sequence comes from the prompt pass
-  // six times all weights but the embedding's rows, and keys and values of two layers of two heads of eight for 4 + 7, 5 + 8, ... tokens
+  // six times all weights except the embedding's rows; keys and values of two layers of two heads of eight for 4 + 7, 5 + 8, ... tokens
   const double weights = static_cast<double>(model.parameters().bytes() - 50 * 16 * sizeof(float));
   CHECK(took.decode_bytes == 6 * weights + 2.0 * (11 + 13 + 15 + 17 + 19 + 21) * 2 * 2 * 8 * sizeof(float));
   llama<plain> tied(sizes());
@@ -491,7 +491,7 @@ TEST_CASE("beam search finds the texts of transformers' generate, and their scor
       CHECK(found[i].log_probs.size() == with_stop.size());
     }
   }
-  // without penalties, a score is the sum of the log-probabilities
+  // without penalties, a score is the sum of log-probabilities
   const auto best = gen.generate_sequences(prompts, searches["five_returned"]).front();
   double sum = 0;
   for (const double x : best.log_probs) sum += x;
@@ -559,7 +559,7 @@ TEST_CASE("min_new_tokens, a user's processor, and tokens that are banned") {
   CHECK_THROWS_WITH_AS((void)gen.generate(prompt, {.processor = [](auto, std::span<float> logits) { std::fill(logits.begin(), logits.end(), -INFINITY); }}),
                        doctest::Contains("every token is banned"), data_error);
   CHECK_THROWS_AS((void)gen.generate(prompt, {.processor = [](auto, std::span<float> logits) { logits[3] = NAN; }}), non_finite_error);
-  CHECK(gen.generate(prompt, {.max_new_tokens = 8}) == all);  // what was thrown leaves nothing behind
+  CHECK(gen.generate(prompt, {.max_new_tokens = 8}) == all);  // the exception leaves no state
 }
 
 TEST_CASE("text ends at a string that tokens straddle, and is trimmed") {
@@ -584,7 +584,7 @@ TEST_CASE("text ends at a string that tokens straddle, and is trimmed") {
   CHECK(ends.finish(2) == "x");
   CHECK(ends.ended(0));
   CHECK(!ends.ended(1));
-  // what may be the beginning of an end is held back
+  // a possible beginning of a stop string is held back
   text_until held({"END", "\n\n"});
   CHECK(held.push("a E") == "a ");
   CHECK(held.push("N") == "");

@@ -1,4 +1,3 @@
-// Generation on tensor-parallel and pipeline-parallel ranks.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -40,7 +39,7 @@ generate_config beams() {
   return how;
 }
 
-/// Every rank of a run from a folder has the sequences of one rank.
+/// Every rank of a run from a folder generates the sequences of one rank.
 template <class Parallel>
 void equals_one(std::size_t ranks, typename Parallel::config layout) {
   const std::string folder = golden::folder("llama_grouped_untied");

@@ -1,4 +1,4 @@
-// Which tokens are sampled, and how often.
+// Sampled tokens, and their frequencies.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<float> logits_of(const std::vector<double>& probabilities, double sh
   return logits;
 }
 
-/// The frequency of each token must match its probability.
+/// Token frequencies match probabilities.
 void check_frequencies(const sampling_config& settings, const std::vector<float>& logits, const std::vector<double>& expected) {
   sampler choices(settings);
   constexpr double n = 20000;
@@ -45,7 +45,7 @@ void check_frequencies(const sampling_config& settings, const std::vector<float>
   }
 }
 
-/// The definition of README.md, with every token sorted. Logits are those after the penalties.
+/// README.md's definition, by sorting all tokens; logits are after penalties.
 token chosen_by_sorting(const std::vector<double>& logits, const sampling_config& settings, std::size_t row, std::size_t place) {
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -75,7 +75,7 @@ token chosen_by_sorting(const std::vector<double>& logits, const sampling_config
   return static_cast<token>(order[i]);
 }
 
-/// What the kernel chooses on a device.
+/// The kernel's choice on a device.
 template <class Device>
 token chosen_on(const std::vector<float>& logits, const std::vector<token>& seen, const sampling_config& settings, std::size_t row, std::size_t place) {
   const typename Device::context context;
@@ -132,7 +132,7 @@ TEST_CASE("tokens come as often as temperature, top-k and top-p say, each set of
   check_frequencies({.temperature = 1.0, .top_p = 0.7}, logits, {0, 2.0 / 3, 0, 1.0 / 3});
   check_frequencies({.temperature = 1.0, .top_p = 0.8}, logits, {0, 0.5 / 0.9, 0.15 / 0.9, 0.25 / 0.9});
   check_frequencies({.temperature = 1.0, .top_p = 0.999}, logits, p);
-  check_frequencies({.temperature = 1.0, .top_k = 3, .top_p = 0.8}, logits, {0, 2.0 / 3, 0, 1.0 / 3});  // of the 0.9 of the top three, 5/6
+  check_frequencies({.temperature = 1.0, .top_k = 3, .top_p = 0.8}, logits, {0, 2.0 / 3, 0, 1.0 / 3});  // 5/6 of the top three's 0.9
   check_frequencies({.temperature = 1.0, .top_k = 1}, logits_of({0.25, 0.25, 0.5, 0.5}), {0, 0, 0.5, 0.5});  // ties are kept, as in transformers
   check_frequencies({.temperature = 1.0, .min_p = 0.4}, logits, {0, 0.5 / 0.75, 0, 0.25 / 0.75});
 }
@@ -278,7 +278,7 @@ TEST_CASE("a draw by selection, and by the kernel of every device, gives the tok
       REQUIRE(chosen_on<reference>(logits, seen, settings, place, 0) == expected);
       REQUIRE(chosen_on<cpu>(logits, seen, settings, place, 0) == expected);
       const token on_gpu = chosen_on<simt_device>(logits, seen, settings, place, 0);
-      if (on_gpu == kernel::undecided) {  // where equal weights reach top_p, or are near min_p
+      if (on_gpu == kernel::undecided) {  // where equal weights reach top_p, or near min_p
         CHECK((settings.top_p < 1.0 || settings.min_p > 0.0));
         ++undecided;
       } else {
@@ -288,7 +288,7 @@ TEST_CASE("a draw by selection, and by the kernel of every device, gives the tok
   }
   CHECK(different.size() > 150);
   CHECK(undecided < 25);
-  constexpr std::size_t largest = 1453509, smallest = 1837107;  // places whose random words are 1 and 2^-24
+  constexpr std::size_t largest = 1453509, smallest = 1837107;  // positions with random words 1 and 2^-24
   std::vector<float> logits(5000);
   std::vector<double> wide;
   for (float& x : logits) wide.push_back(static_cast<double>(x = std::normal_distribution<float>(0.0f, 3.0f)(random)));

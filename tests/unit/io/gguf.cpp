@@ -38,7 +38,7 @@ using any_model = any_decoder<parity::fp32_recipe>;
 
 std::string fixture(const std::string& name) { return golden::folder("gguf/" + name); }
 
-/// What a function throws; empty: nothing.
+/// The thrown message, or empty.
 std::string thrown(const std::function<void()>& run) {
   try {
     run();
@@ -202,7 +202,7 @@ TEST_CASE("a setting that would change what is computed is read or refused") {
     std::string good = get_file(fixture(name + "/model.gguf"));
     std::uint64_t entries = 0;
     std::memcpy(&entries, good.data() + 16, sizeof(entries));
-    const std::size_t bare = entry.size() + of_text("pad", "").size();  // what is inserted is whole alignments long
+    const std::size_t bare = entry.size() + of_text("pad", "").size();  // insertions are multiples of the alignment
     const std::string inserted = entry + of_text("pad", std::string((32 - bare % 32) % 32, ' '));
     good.replace(16, 8, u64(entries + count + 1));
     good.insert(24, inserted);
@@ -237,7 +237,7 @@ TEST_CASE("a setting that would change what is computed is read or refused") {
     CHECK(with("llama", harmless) == "");
   CHECK(with("gemma2", of_u32("gemma2.attention.sliding_window_pattern", 2)) == "");
   CHECK(with("mixtral", of_flag("llama.expert_weights_norm", true)) == "");
-  // positions are not scaled where the type is none, whatever the factor
+  // type none: the factor has no effect
   CHECK(with("qwen2", of_f32("qwen2.rope.scaling.factor", 2.0f)) == "");
   CHECK(gguf_model(folder / "x.gguf").config().object()["rope_scaling"]["factor"] == 2.0);
   CHECK(with("qwen2", of_f32("qwen2.rope.scaling.factor", 2.0f) + of_text("qwen2.rope.scaling.type", "none"), 2) == "");
@@ -328,7 +328,7 @@ TEST_CASE("a model that contradicts itself is refused with what must hold") {
   check(text("token_embd.weight"), text("token_embd.weighT"), "'token_embd.weight' is missing");
   check(text("blk.1.attn_q.weight"), text("blk.1.attn_q.weighT"), "'blk.1.attn_q.weighT' must belong to a model");
   check(number(8.0f), number(7.0f), "'rope_freqs.weight' must have the factors of LLaMA 3's rule, alone; it has others");
-  // a fused matrix is made after its parts have been checked, however many heads the file claims
+  // a fused matrix is allocated after its parts are checked, for any claimed number of heads
   const auto fused = [&](const std::string& key, std::uint32_t before, std::uint32_t after, const std::string& because) {
     std::string changed = get_file(fixture("internlm2/model.gguf"));
     const std::string what = of_u32("internlm2." + key, before);
@@ -350,7 +350,7 @@ TEST_CASE("a model that contradicts itself is refused with what must hold") {
 
 namespace {
 
-/// A file with a vocabulary alone.
+/// A file with only a vocabulary.
 std::string vocabulary(const std::string& model, const std::vector<std::string>& tokens, const std::vector<std::int32_t>& types,
                        const std::vector<std::string>& more) {
   std::vector<std::string> entries{of_text("tokenizer.ggml.model", model), of_texts("tokenizer.ggml.tokens", tokens),
@@ -363,7 +363,7 @@ const std::vector<std::string> pieces{"<unk>", "<s>", "</s>", "\u2581", "a", "b"
 const std::vector<std::int32_t> piece_types{2, 3, 3, 1, 1, 1, 1, 1, 4};
 const std::string scores = of_numbers<float>("tokenizer.ggml.scores", 6, {0, 0, 0, -3, -4, -5, -1, -2, 0});
 
-/// Loaded from a GGUF file and from the files that its tokenizer stands for, a text has the same tokens.
+/// A GGUF file's tokenizer and the original tokenizer files give equal tokens.
 void check_tokens(const std::string& path, const std::string& text, const std::vector<token>& expected) {
   const scratch_folder folder;
   copy_tokenizer(path, folder.path());
@@ -459,7 +459,6 @@ TEST_CASE("the tokenizers of llama.cpp's vocabulary files give its tokens") {
 
 namespace {
 
-/// Bytes of a tensor.
 std::string bytes_of(const file_tensor& tensor) { return {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()}; }
 
 gguf_config config_in(const std::string& folder) {
@@ -494,7 +493,7 @@ TEST_CASE("numbers are stored in every type as the package gguf stores them") {
   for (const std::string type : {"F32", "BF16", "F16", "Q8_0", "Q4_0"}) {
     CAPTURE(type);
     CHECK(gguf_type_named(type) == gguf_type_named(type == "Q8_0" ? "q8_0" : type));
-    if (type == "F16") {  // numbers beyond it are refused
+    if (type == "F16") {  // larger numbers are refused
       for (float& number : clipped) number = std::clamp(number, -65504.0f, 65504.0f);
       numbers.bytes = std::as_bytes(std::span(clipped));
     } else {
@@ -535,7 +534,7 @@ TEST_CASE("a model of every family is written with the tensors and metadata of t
       const gguf_value& value = entry.second;
       CAPTURE(key);
       const gguf_value* own = ours.find(key);
-      // left out: a head of hidden_size / num_heads, and what the converter does not write of InternLM2
+      // left out: a head of hidden_size / num_heads, and keys of InternLM2 that the converter does not write
       const bool is_usual = key.ends_with(".key_length") || key.ends_with(".value_length") || key == "internlm2.rope.dimension_count" ||
                             key == "internlm2.tensor_data_layout";
       REQUIRE((own != nullptr || is_usual));
@@ -553,12 +552,12 @@ TEST_CASE("a model of every family is written with the tensors and metadata of t
       }
       REQUIRE(own != ours.tensors().end());
       CHECK(own->shape == tensor.shape);
-      if (own->type != tensor.type) {  // InternLM2's has F16 in it
+      if (own->type != tensor.type) {  // InternLM2's contains F16
         CHECK(tensor.type == "F16");
         CHECK(same_numbers<float>(tensor_of(ours, tensor.name), tensor_of(theirs, tensor.name)));
         continue;
       }
-      if (tensor.name == "rope_freqs.weight") continue;  // the package's are rounded to fp32 at every step
+      if (tensor.name == "rope_freqs.weight") continue;  // the package rounds to fp32 at every step
       CHECK(std::equal(own->bytes.begin(), own->bytes.end(), tensor.bytes.begin(), tensor.bytes.end()));
     }
     CHECK(ours.tensors().size() + left_out == theirs.tensors().size());
@@ -579,8 +578,8 @@ TEST_CASE("a model of every family is written with the tensors and metadata of t
         read_numbers<float>(*was, 0, y);
         const auto largest = static_cast<double>(std::abs(*std::max_element(y.begin(), y.end(), [](float a, float b) { return std::abs(a) < std::abs(b); })));
         for (std::size_t i = 0; i < x.size(); ++i) {
-          // half a unit in the last place: 2^-11 in fp16, 2^-8 in bf16; 1 + weight rounds by 2^-24. In blocks the scale is rounded to fp16, and a number to
-          // half a scale, or a whole one at the end of Q4_0's range
+          // half a unit in the last place: 2^-11 in fp16, 2^-8 in bf16; 1 + weight rounds by 2^-24. In blocks the scale is rounded to fp16, a number to half a
+          // scale, or a whole one at the end of Q4_0's range
           const double half = std::ldexp(std::abs(static_cast<double>(y[i])), -11) + 3e-8, scale = std::ldexp(largest, -11);
           const double bound = now->dtype == "F32"    ? 1.2e-7
                                : now->dtype == "BF16" ? 8.0 * half
@@ -669,7 +668,7 @@ TEST_CASE("a tokenizer is written as llama.cpp's converter writes it, and gives 
     to.write();
     return folder / "t.gguf";
   };
-  // a copy of another GGUF file's, and from there by way of a folder
+  // copied from another GGUF file, and then by way of a folder
   const std::vector<std::string> bytes{"a", "b", "\u0120", "ab", "\u0120ab", "<end>", "<tool>"};
   put_file(folder / "bpe.gguf",
            vocabulary("gpt2", bytes, {1, 1, 1, 1, 1, 3, 4},
@@ -716,7 +715,7 @@ TEST_CASE("a tokenizer is written as llama.cpp's converter writes it, and gives 
   put_file(folder / "x.txt", "a b");
   refused(folder / "x.txt", 7, "must come from tokenizer.model, tokenizer.json, vocab.json or a GGUF file");
 
-  // two files, named without their folder, as GPT-2's are named
+  // two files, with names without their folder, as GPT-2's
   const scratch_folder pair;
   const auto here = std::filesystem::current_path();
   std::filesystem::current_path(pair.path());
@@ -754,7 +753,6 @@ struct with_lora : parity::fp32_recipe {
   using adapter = lora;
 };
 
-/// Numbers of a tensor.
 std::vector<float> numbers_of(const file_tensor& tensor) {
   std::vector<float> all(tensor.size());
   read_numbers<float>(tensor, 0, all);
@@ -879,7 +877,7 @@ TEST_CASE("a model's adapter is saved as a GGUF file by name, as its folder is c
   trainer(model, {.max_steps = 1, .micro_batch_size = 1}).save(folder / "3/x.gguf");
   CHECK(get_file(folder / "x.gguf") == get_file(folder / "3/x.gguf"));
 
-  write_adapter_folder(folder / "back", folder / "x.gguf", config_in(base), base);  // and goes on from there
+  write_adapter_folder(folder / "back", folder / "x.gguf", config_in(base), base);  // and continues from there
   auto again = llama<with_lora>::from_pretrained(base, {}, {.adapter = adapter_config_of(folder / "back")});
   load_adapter(again, folder / "back");
   save_pretrained(again, folder / "2/x.gguf");

@@ -52,7 +52,7 @@ struct written : scratch_folder {
   }
 };
 
-/// A model that llama2.c can compute, in a folder.
+/// A folder with a model that llama2.c can compute.
 void save_model(const std::string& folder, bool tied) {
   const llama<plain> model({.vocab_size = 11,
                             .hidden_size = 16,
@@ -195,7 +195,7 @@ TEST_CASE("a real model's files of both versions hold what its Hugging Face fold
     }
     CHECK(sizes_of<llama_family>(*file.config()) == read_sizes<llama_family>(folder + "/hf"));
 
-    // written again it is the same file, except for the last bits of the rotary tables in version 0
+    // writing again reproduces the file, except the last bits of version 0's rotary tables
     const scratch_folder scratch;
     (void)write_llama2c(scratch / "x.bin", twin, read_config(folder + "/hf"), version);
     const std::string ours = get_file(scratch / "x.bin"), theirs = get_file(path);
@@ -209,7 +209,7 @@ TEST_CASE("a real model's files of both versions hold what its Hugging Face fold
       std::memcpy(&b, &theirs[at], sizeof(float));
       most = std::max(most, std::abs(a - b));
     }
-    // an angle of up to 512 is off by two roundings of fp32, 512 * 2^-24 each, where two libraries' powers differ in the last bit
+    // angles up to 512 are off by two fp32 roundings, 512 * 2^-24 each, where two libraries' powers differ in the last bit
     CHECK(most <= 2 * 512 * 0x1p-24f);
   }
 }

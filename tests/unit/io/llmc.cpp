@@ -99,7 +99,7 @@ TEST_CASE("a LLaMA 3's tensors get their names from either form of the header") 
     CHECK(numbers(file, "model.layers.0.mlp.gate_proj.weight").front() == numbers(file, "model.layers.0.mlp.up_proj.weight").front() + 96);
     const json_settings& config = *file.config();
     CHECK(config.size({"intermediate_size"}) == 6);
-    // the header's integers cannot hold the epsilon, so it is not read from there
+    // the header's integers cannot hold the epsilon: not read
     CHECK(config.number_or(0, {"rms_norm_eps"}) == (is_older ? 1e-5 : 1e-6));
     CHECK(config.number_or(0, {"rope_theta"}) == (is_older ? 500000 : 20000));
     CHECK(config.has({"rope_scaling"}) == is_older);
@@ -128,7 +128,7 @@ TEST_CASE("a header that does not fit its file is refused") {
     w.refuses(changed(gpt2_header, i, 0) + gpt2_numbers, "sizes in its header must be positive");
     w.refuses(changed(gpt2_header, i, -1) + gpt2_numbers, "sizes in its header must be positive");
     CHECK_THROWS_AS((put_file(w.path, changed(gpt2_header, i, 0x7fffffff) + gpt2_numbers), llmc_file(w.path)), error);
-    if (i == 2) continue;  // no tensor of a LLaMA has the size of the sequence length
+    if (i == 2) continue;  // no LLaMA tensor depends on the sequence length
     CHECK_THROWS_AS((put_file(w.path, changed(older(), i, 0x7fffffff) + llama_numbers), llmc_file(w.path)), error);
   }
   w.refuses(header(older()) + counted(llama_count - 1), "for every channel of the feed-forward layers");

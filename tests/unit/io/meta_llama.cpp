@@ -1,4 +1,3 @@
-// LLaMA in Meta's release format.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -28,7 +27,7 @@ std::vector<float> numbers_of(const file_tensor& tensor) {
   read_numbers<float>(tensor, 0, numbers);
   return numbers;
 }
-/// Reorders each head's rows as Meta stores them: rows that rotate together are adjacent.
+/// Interleaves each head's rows as Meta does: rows that rotate together are adjacent.
 std::vector<float> interleaved(const std::vector<float>& rows, std::size_t heads, std::size_t columns) {
   std::vector<float> result(rows.size());
   const std::size_t d = rows.size() / columns / heads;
@@ -40,7 +39,7 @@ std::vector<float> interleaved(const std::vector<float>& rows, std::size_t heads
   return result;
 }
 
-/// A fixture in Meta's release format; `change` may corrupt names and numbers before they are written.
+/// A fixture in Meta's release format; `change` may corrupt names and numbers.
 struct metas : scratch_folder {
   json params = {{"dim", 24},        {"n_layers", 2},    {"n_heads", 4},    {"n_kv_heads", 2},
                  {"norm_eps", 1e-6}, {"vocab_size", -1}, {"multiple_of", 8}};

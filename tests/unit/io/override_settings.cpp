@@ -1,4 +1,4 @@
-// Settings of a config.json replaced by those of another file.
+// Settings of config.json replaced by another file's.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -22,7 +22,7 @@ std::vector<std::string> keys_of(const overridden_settings& result) {
   for (const auto& change : result.changes) keys.push_back(change.key);
   return keys;
 }
-/// Every error message must contain `words`.
+/// The error message contains all `words`.
 template <class Family>
 void refused(const char* fixture, const char* replaced, const std::vector<const char*>& words) {
   try {
@@ -44,7 +44,7 @@ TEST_CASE("known settings are replaced and everything else stays") {
   expected.rope_theta = 5e5;
   CHECK(sizes_of<llama_family>(result.settings) == expected);
   CHECK(result.unknown.empty());
-  CHECK(keys_of(result) == std::vector<std::string>{"num_hidden_layers", "rope_parameters.rope_theta"});  // the key that takes effect
+  CHECK(keys_of(result) == std::vector<std::string>{"num_hidden_layers", "rope_parameters.rope_theta"});  // the effective key
   CHECK(result.changes.front().before == "3");
   CHECK(result.changes.front().after == "1");
   const auto nothing = override_settings<llama_family>(config_of("llama_tied"), with("{}"));
@@ -113,7 +113,7 @@ TEST_CASE("weights of other sizes are refused as ever") {
   const auto fewer = override_settings<llama_family>(config_of("llama_tied"), with(R"({"num_hidden_layers": 2})"));
   CHECK_THROWS_WITH_AS((void)load_as<llama<plain>>(golden::folder("llama_tied"), sizes_of<llama_family>(fewer.settings)),
                        doctest::Contains("has no counterpart in the model"), config_error);
-  // unless layers are to be left out
+  // unless layers are left out
   const auto shallow = load_as<llama<plain>>(golden::folder("llama_tied"), sizes_of<llama_family>(fewer.settings), {}, {}, {.fewer_layers = true});
   CHECK(shallow.config().num_layers == 2);
   CHECK(detail::name_in_first_layer("model.layers.2.mlp.experts.0.up_proj.weight", 2) == "model.layers.0.mlp.experts.0.up_proj.weight");

@@ -51,7 +51,7 @@ struct damaged : scratch_folder {
   }
 };
 
-/// Every tensor of a safetensors file, as bytes.
+/// Tensors of a safetensors file, as bytes.
 std::map<std::string, std::string> tensors_of(const std::string& path) {
   const safetensors_file file(path);
   std::map<std::string, std::string> all;
@@ -117,7 +117,7 @@ TEST_CASE("a saved folder keeps the padding token, and says that there is none r
   CHECK(padding(R"(, "pad_token_id": 3)") == 3);
   for (const char* wrong : {R"(, "pad_token_id": "3")", R"(, "pad_token_id": [3])", R"(, "pad_token_id": 3.5)", R"(, "pad_token_id": 99999999999)"})
     CHECK_THROWS_WITH_AS((void)padding(wrong), doctest::Contains("config: 'pad_token_id' must be a token; given "), config_error);
-  // families whose published configuration class defaults to 0 if config.json has no value, and BERT
+  // families whose published config class defaults to 0, and BERT
   const json_settings none(
       parse_json(R"({"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4})",
                  "none"),
@@ -254,7 +254,7 @@ TEST_CASE("weights of another model are refused before any of them is read") {
 }
 
 TEST_CASE("a head that is stored beside the embedding it is tied to, and differs, is a head of its own") {
-  // a head of its own, and a config.json that ties it: transformers 5 does not tie it either
+  // a separate head and a config.json that ties it: transformers 5 does not tie it either
   damaged untied("llama_grouped_untied");
   untied.replace_in_config("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
   const auto apart = llama<plain>::from_pretrained(untied.path());
@@ -262,7 +262,7 @@ TEST_CASE("a head that is stored beside the embedding it is tied to, and differs
   const scratch_folder again;
   save_pretrained(apart, again.path());
   CHECK(tensors_of(again / "model.safetensors") == tensors_of(golden::folder("llama_grouped_untied") + "/model.safetensors"));
-  // sizes that a program gives are not changed
+  // a program's sizes are not changed
   llama<plain> tied([&] {
     decoder_config c = read_sizes<llama_family>(untied.path());
     c.tie_word_embeddings = true;
@@ -278,7 +278,7 @@ TEST_CASE("a head that is stored beside the embedding it is tied to, and differs
     damaged d(name);
     const auto file = std::make_unique<safetensors_file>(golden::folder(name) + "/model.safetensors");
     for (const bool is_copy : {true, false})
-      for (const char* dtype : {"F32", "F64"}) {  // equal values of another dtype are equal
+      for (const char* dtype : {"F32", "F64"}) {  // equal values of different dtypes are equal
         std::vector<tensor_to_write> tensors;
         const file_tensor* table = nullptr;
         for (const file_tensor& t : file->tensors()) {
@@ -385,14 +385,14 @@ TEST_CASE("how texts are sampled stays as in the folder that a model comes from"
   CHECK(kept.at("do_sample") == true);
   CHECK(kept.at("temperature") == 0.6);
   CHECK(kept.at("top_p") == 0.9);
-  CHECK(kept.at("eos_token_id") == 7);  // the model's own are still config.json's
+  CHECK(kept.at("eos_token_id") == 7);  // the model's ids remain config.json's
   CHECK(generation_stop_tokens(from.path()) == std::vector<token>{7});
   CHECK_FALSE(saved("").contains("do_sample"));
   json changed = read_json(from / "config.json");
   changed["eos_token_id"] = 9;
   put_file(from / "config.json", changed.dump());
-  CHECK(saved(from.path()).at("eos_token_id") == json(model.config().eos));  // which the folder's are not
-  // a file that cannot be read is found when a model is loaded, and is no reason to lose one that is saved
+  CHECK(saved(from.path()).at("eos_token_id") == json(model.config().eos));  // unlike the folder's
+  // an unreadable file is reported when loading, and does not prevent saving
   for (const std::string& bad : {std::string("{ no json"), std::string(60000, '['), std::string("[1]")}) {
     put_file(from / "generation_config.json", bad);
     CHECK(saved(from.path()).at("bos_token_id") == 1);
@@ -425,7 +425,7 @@ TEST_CASE("how texts are sampled, and which special tokens nothing is said of, c
   CHECK(saved("generation_config.json").at("temperature") == 0.6);
   config["eos_token_id"] = 3;
   CHECK(saved("config.json").at("eos_token_id") == 3);
-  // null is not the same as left out: that is the default of the model's class, which transformers writes too
+  // null differs from missing, which means the class default, as transformers writes
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     CAPTURE(key);
     config[key] = nullptr;
@@ -443,7 +443,7 @@ TEST_CASE("how texts are sampled, and which special tokens nothing is said of, c
 }
 
 TEST_CASE("a saved folder has the special tokens of the tokenizer that it is saved with") {
-  // transformers 5.24: what its Trainer makes of config.json and generation_config.json, with eos 82 and pad 80 of the tokenizer
+  // transformers 5.24: its Trainer's config.json and generation_config.json, with the tokenizer's eos 82 and pad 80
   const auto aligned = [](json config, json generation, const special_token_ids& of = {.bos = {}, .eos = 82, .pad = 80}) {
     align_special_tokens(of, config, &generation);
     return std::pair(config, generation);
@@ -459,10 +459,10 @@ TEST_CASE("a saved folder has the special tokens of the tokenizer that it is sav
   CHECK(aligned(there.first, there.second) == there);
   CHECK(aligned(json::parse(R"({"bos_token_id": 1})"), json::object(), {.bos = 2, .eos = {}, .pad = {}}) ==
         pair_of(R"({"bos_token_id": 2})", R"({"bos_token_id": 2})"));
-  // a token that the model has no row for is left out
+  // a token without an embedding row is left out
   CHECK(aligned(json::parse(R"({"vocab_size": 80, "pad_token_id": 3})"), json::object()) == pair_of(R"({"vocab_size": 80, "pad_token_id": 3})", "{}"));
 
-  // of files in every form
+  // every form of the files
   const scratch_folder f;
   const auto ids = [&] {
     const special_token_ids all = special_token_ids_of(f.path());
@@ -476,7 +476,7 @@ TEST_CASE("a saved folder has the special tokens of the tokenizer that it is sav
   put_file(f / "special_tokens_map.json", R"({"eos_token": "<s>", "pad_token": "<e>"})");
   CHECK(ids() == three{3, 4, 7});
   put_file(f / "tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizerFast", "pad_token": "<p>", "added_tokens_decoder": {"9": {"content": "<p>"}}})");
-  CHECK(ids() == three{4, 5, 9});  // the class decides where nothing is said; the map is not read
+  CHECK(ids() == three{4, 5, 9});  // default of the class; the map is not read
   put_file(f / "tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizerFast", "eos_token": null, "added_tokens_decoder": {}})");
   CHECK(ids() == three{4, -1, -1});
   put_file(f / "tokenizer.json", R"({"added_tokens": [], "model": {"type": "Unigram", "vocab": [["<unk>", 0], ["<s>", 0], ["</s>", 0]]}})");
@@ -491,7 +491,7 @@ TEST_CASE("a saved folder has the special tokens of the tokenizer that it is sav
   put_file(f / "tokenizer_config.json", "{ no json");
   CHECK(ids() == three{-1, -1, -1});
 
-  // a save: the tokenizer ends texts with 40, config.json with 2
+  // saving: the tokenizer's eos is 40, config.json's is 2
   const damaged base("llama_tied");
   json config = read_json(base / "config.json");
   config["eos_token_id"] = 2;
@@ -506,7 +506,7 @@ TEST_CASE("a saved folder has the special tokens of the tokenizer that it is sav
   CHECK(read_json(out / "generation_config.json").at("eos_token_id") == json::parse("[40, 2]"));
   CHECK(read_json(out / "generation_config.json").at("pad_token_id") == 41);
   CHECK(generation_stop_tokens(out.path()) == std::vector<token>{40, 2});
-  // again, from the saved folder: nothing changes
+  // saving again from the saved folder changes nothing
   const std::string before = get_file(out / "config.json") + get_file(out / "generation_config.json");
   align_special_tokens(out.path());
   CHECK(get_file(out / "config.json") + get_file(out / "generation_config.json") == before);
@@ -566,7 +566,7 @@ TEST_CASE("tokenizer files travel with the model") {
   save_pretrained(model, out.path(), {.tokenizer_from = from.path()});
   CHECK(get_file(out / "tokenizer.json") == get_file(from / "tokenizer.json"));
   CHECK(file_exists(out / "tokenizer_config.json"));
-  save_pretrained(model, out.path(), {.tokenizer_from = out.path()});  // into the folder they are already in
+  save_pretrained(model, out.path(), {.tokenizer_from = out.path()});  // into the same folder
   CHECK(get_file(out / "tokenizer.json") == get_file(from / "tokenizer.json"));
   put_file(from / "some.model", "pieces");
   save_pretrained(model, out.path(), {.tokenizer_from = from / "some.model"});
@@ -660,7 +660,7 @@ TEST_CASE("an adapter is loaded as it was saved, and refused by another model") 
   CHECK_THROWS_AS(merge_adapter(other, out.path()), config_error);
   CHECK(std::equal(before.begin(), before.end(), weights.begin()));  // a rejected adapter changes nothing
 
-  // a file that adapts a vector, which has no second dim
+  // adapts a vector, which has no second dim
   const std::string header = R"({"base_model.model.model.norm.lora_A.weight":{"dtype":"F32","shape":[3,1],"data_offsets":[0,12]},)"
                              R"("base_model.model.model.norm.lora_B.weight":{"dtype":"F32","shape":[1,3],"data_offsets":[12,24]}} )";
   const scratch_folder lying;

@@ -1,4 +1,4 @@
-// Sharded models of every parallelism: the folder that all ranks write together equals the one that the first rank writes alone.
+// Sharded models of every parallelism: all ranks together write the folder that the first rank alone writes.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace {
 
-/// Exactly one rank writes each element of each parameter, for arrays the size of the weights and of the optimizer state; work is shared.
+/// Exactly one rank writes each element, for weights and optimizer state; work is shared.
 template <class Model>
 void count_writers(const Model& model, bool optimizer, std::vector<std::vector<std::size_t>>& times, std::size_t& written) {
   static std::mutex mutex;
@@ -90,7 +90,7 @@ TEST_CASE("a folder that ranks write together has the bytes that one writes") {
   using both = parallel<zero<3>, tensor_parallel>;
   save_both_ways<llama<recipe<data_parallel>>>(shape(), 3, {});
   decoder_config few = shape();
-  few.num_kv_heads = 2;  // fewer than tensor-parallel ranks: neighbors hold the same heads
+  few.num_kv_heads = 2;  // fewer heads than tensor-parallel ranks: neighbors share heads
   save_both_ways<llama<recipe<both>>>(few, 8, {.parallel = {.tensor_parallel_size = 4}});
   save_both_ways<gpt2<recipe<both>>>(shape(), 4, {.parallel = {.tensor_parallel_size = 2}});  // matrices are transposed in files
   using stages = pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>;

@@ -16,7 +16,7 @@ using namespace xtrain;
 
 namespace {
 
-/// A file from a header and data, preceded by the length field.
+/// A file from its header and data.
 std::string file_of(const std::string& header, const std::string& data, std::uint64_t claimed_length = ~std::uint64_t{0}) {
   const std::uint64_t length = claimed_length == ~std::uint64_t{0} ? header.size() : claimed_length;
   std::string file(8, '\0');
@@ -161,7 +161,7 @@ TEST_CASE("weights are split when they are large, and switch from one save to th
   CHECK(folder.files() ==
         std::vector<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"});
   CHECK(value("c") == 2);
-  save(3, 80);  // the previous save has the same file names: it must stay readable until the index changes
+  save(3, 80);  // the previous save has equal file names: it must stay readable until the index changes
   CHECK(value("a") == 3);
   CHECK(folder.files().size() == 3);
   save(4, 80);
@@ -186,7 +186,7 @@ TEST_CASE("files of another model beside the weights are found") {
   const std::vector<std::string> others = {"adapter_config.json", "adapter_model.safetensors", "consolidated.safetensors",
                                            "pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json"};
   for (const std::string& name : others) put_file(folder / name, "{}");
-  put_file(folder / "model-00001-of-00003.safetensors", "");  // an older save's: the next one removes it
+  put_file(folder / "model-00001-of-00003.safetensors", "");  // an older save's file: the next save removes it
   for (const std::size_t shard_bytes : {std::size_t{80}, std::size_t{1} << 20U}) {
     save(shard_bytes);
     CHECK(other_weights(folder.path()) == others);
@@ -242,7 +242,7 @@ TEST_CASE("real files are read and damaged ones refused") {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".safetensors") continue;
     CHECK(!safetensors_file(entry.path().string()).tensors().empty());
-    // truncated anywhere, or with any byte of the header changed, it is rejected or still valid, never trusted blindly
+    // truncated anywhere, or with any header byte changed: rejected or still valid
     const scratch_folder scratch;
     const std::string contents = get_file(entry.path().string());
     for (std::size_t length = 0; length < contents.size(); length += 1 + contents.size() / 50) {

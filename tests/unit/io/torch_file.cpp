@@ -27,7 +27,7 @@ std::vector<float> numbers(const file_tensor* tensor) {
   REQUIRE(tensor != nullptr);
   std::vector<float> values(tensor->size());
   read_numbers<float>(*tensor, 0, values);
-  for (std::size_t i = 0; i < values.size(); ++i) {  // reading one at a time gives the same
+  for (std::size_t i = 0; i < values.size(); ++i) {  // one at a time: equal values
     float one = 0;
     read_numbers<float>(*tensor, i, std::span(&one, 1));
     CHECK(one == values[i]);
@@ -97,10 +97,10 @@ TEST_CASE("names are the keys that lead to a tensor") {
         list_of{"a.b", "a.c.0", "a.c.1.0"});
   CHECK(names_of("}(" + whole(7) + plain + "u") == list_of{"7"});
   CHECK(names_of(dictionary({{"a", plain + "q\0"s}, {"b", "h\0"s}})) == list_of{"a", "b"});  // one tensor, two names
-  // entries besides the tensors
+  // entries other than tensors
   CHECK(names_of(dictionary({{"step", whole(3)}, {"list", list({"N", "G12345678", text("t")})}, {"w", plain}})) == list_of{"w"});
   CHECK(names_of("ccollections\nOrderedDict\n)R(" + text("w") + plain + "u}(" + text("_metadata") + "}ub") == list_of{"w"});
-  // the entry that holds the model
+  // the model's entry
   const std::string model = dictionary({{"w", plain}}), optimizer = dictionary({{"state", dictionary({{"m", plain}})}});
   for (const char* wrapper : {"state_dict", "model_state_dict", "model", "module"})
     CHECK(names_of(dictionary({{"optimizer", optimizer}, {wrapper, model}})) == list_of{"w"});
@@ -133,7 +133,7 @@ TEST_CASE("values beside a model are those that PyTorch reads without executing 
   std::vector<std::pair<std::string, std::string>> members{{"model", dictionary({{"w", plain}})}};
   for (const std::string& value : beside) members.emplace_back(concat("v", members.size()), value);
   CHECK(names(s.read(archive(dictionary(members), {{"0", six}}))) == std::vector<std::string>{"w"});
-  // a counter is a dictionary, whatever it counts
+  // a counter is a dictionary of any counts
   CHECK(names(s.read(with_tensor(global("collections", "Counter") + tuple({dictionary({{"c", plain}})}) + "R"))) == std::vector<std::string>{"w.c"});
   for (const auto& [module, name] : std::vector<std::pair<std::string, std::string>>{
            {"collections", "defaultdict"}, {"__builtin__", "frozenset"}, {"__builtin__", "getattr"}, {"torch", "load"}, {"numpy", "dtype"}})
@@ -327,7 +327,7 @@ TEST_CASE("every real file is read, or refused for what it is") {
   CHECK(numbers(at("simple_legacy.pt").find("weight")).size() == 6);
   CHECK(names(at("checkpoint.pt")) == std::vector<std::string>{"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"});
   CHECK(names(at("nested_dict.pt")) == std::vector<std::string>{"layer1.weight", "layer1.bias", "layer2.weight", "layer2.bias"});
-  // a tensor in Fortran order: its elements count up in the order of its shape
+  // Fortran order: elements count up in the order of the shape
   std::vector<std::int64_t> fortran(24);
   const auto turned = at("candle_fortran_tensor_3d.pth");
   CHECK(turned.find("tensor_fortran")->layout == std::vector<file_dim>{{2, 1}, {3, 2}, {4, 6}});

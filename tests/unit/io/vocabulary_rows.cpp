@@ -1,4 +1,4 @@
-// Models with a larger or smaller vocabulary than the files they are read from.
+// Models with more or fewer tokens than their files.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ std::vector<float> numbers_of(const Model& model, const std::string& name) {
   const auto host = model.parameters().value(*entry).host();
   return {host.begin(), host.end()};
 }
-/// The first rows are those of `before`; every row after them is their mean, rounded once.
+/// The first rows equal `before`; each further row is their mean, rounded once.
 void check_rows(const std::vector<float>& before, const std::vector<float>& after, std::size_t columns) {
   const std::size_t old = before.size() / columns;
   CHECK(std::equal(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(std::min(before.size(), after.size())), after.begin()));

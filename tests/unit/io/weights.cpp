@@ -20,7 +20,7 @@ namespace {
 
 struct plain : defaults {};
 
-/// What torch.save would write for some tensors of a safetensors file; every other one is transposed in its storage.
+/// torch.save's file for some tensors; every other one is transposed in its storage.
 std::string as_torch_file(const safetensors_file& file, const std::vector<std::string>& names) {
   std::vector<std::pair<std::string, std::string>> members, storages;
   for (const std::string& name : names) {
@@ -169,7 +169,7 @@ TEST_CASE("parts of tensors in files of torch.distributed.checkpoint are put tog
   check();
   write(third, {{2, 1}, {1, 2}}, false);
   refuses("parts of 'w' must fill it, and share no number");
-  // as many numbers as w has, but [0, 1] twice and [3, 0] never
+  // as many numbers as w, but [0, 1] twice and [3, 0] missing
   write(first, {{0, 1}, {1, 1}}, true);
   write(second, {{0, 0}, {1, 3}}, false);
   write(third, {{1, 0}, {2, 3}}, false);
@@ -219,7 +219,7 @@ TEST_CASE("weights that other ranks hold are refused, and the script that gather
   CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained(c.path()), doctest::Contains(": tensors must hold numbers; "), file_error);
   CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained(c.path()), doctest::Contains(" of shape [0]. DeepSpeed's ZeRO shares weights out"), file_error);
   std::filesystem::remove(c / "model.safetensors");
-  // a checkpoint's folder, the folder in it, and a file of that
+  // a checkpoint's folder, its inner folder, and a file there
   make_folder(c / "global_step7");
   CHECK_THROWS_WITH_AS(weight_folder(c.path()), doctest::Contains("It is a checkpoint of DeepSpeed. DeepSpeed's ZeRO shares weights out"), file_error);
   const std::string file = c / "global_step7" + "/zero_pp_rank_0_mp_rank_00_model_states.pt";

@@ -1,4 +1,4 @@
-// A file that ranks write together: the same bytes as from one writer, or none.
+// A file that ranks write together has one writer's bytes, or does not exist.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 
 using sink_at = std::function<void(std::size_t, const void*, std::size_t)>;
 
-/// Three tensors of bytes, each rank writing 1/n of them: in pieces of seven bytes, alternating.
+/// Three tensors of bytes; each rank writes 1/n in alternating pieces of seven bytes.
 std::vector<tensor_to_write> tensors_of(std::size_t rank, std::size_t ranks) {
   std::vector<tensor_to_write> tensors;
   for (const std::size_t size : {0U, 40U, 1000U}) {
@@ -40,7 +40,7 @@ std::vector<tensor_to_write> tensors_of(std::size_t rank, std::size_t ranks) {
   return tensors;
 }
 
-/// A rank with another file system than the first rank's.
+/// A rank on another file system than the first rank's.
 class elsewhere final : public file_writers {
  public:
   explicit elsewhere(group& ranks) : ranks_(ranks) {}
@@ -55,7 +55,7 @@ class elsewhere final : public file_writers {
   writers_of<group> ranks_;
 };
 
-/// On four ranks: work(ranks, tensors); all must throw with these words, except the failing rank, which reports its own error.
+/// Runs work(ranks, tensors) on four ranks: all throw these words, except the failing rank, which reports its own error.
 template <class Work>
 void all_refuse(const std::string& words, Work&& work) {
   std::array<std::string, 4> said;

@@ -58,14 +58,14 @@ TEST_CASE("entries that share bytes are refused, and those that lie side by side
   const std::size_t first = good.find("PK\1\2"), second = good.find("PK\1\2", first + 1);
   const std::size_t second_header = good.find("PK\3\4", 1);
   REQUIRE(second_header != std::string::npos);
-  // the directory's record of 'b' names the header of 'a', and so its bytes
+  // the directory's record of 'b' points to the header of 'a'
   std::string twice = replaced(good, second + 42, std::string(4, '\0'));
   twice = replaced(twice, second + 20, std::string("\3\0\0\0\3\0\0\0", 8));
   a.refuses(twice, "entry 'b' must begin where no other lies; 'a' reaches to byte");
-  // 'a' is said to have more bytes than there are before 'b'
+  // 'a' claims more bytes than precede 'b'
   const std::string longer = replaced(good, first + 20, std::string("\4\0\0\0\4\0\0\0", 8));
   a.refuses(longer, "entry 'b' must begin where no other lies; 'a' reaches to byte");
-  // the directory names them in another order
+  // the directory's order differs
   const std::size_t third = good.find("PK\1\2", second + 1);
   std::string turned = good.substr(0, first) + good.substr(second, third - second) + good.substr(first, second - first) + good.substr(third);
   CHECK(a.read(turned, "a") == "123");

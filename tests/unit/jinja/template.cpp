@@ -1,4 +1,4 @@
-// The chat template interpreter compared with jinja2's output for the same templates (see tests/golden), and its limits.
+// The chat template interpreter against jinja2 (see tests/golden), and its limits.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -207,7 +207,7 @@ TEST_CASE("generation blocks are found in the text, in bytes") {
 }
 
 TEST_CASE("the date is the one given") {
-  const std::time_t noon = 1'700'000'000;  // 2023-11-14, in all but the outermost time zones
+  const std::time_t noon = 1'700'000'000;  // 2023-11-14, except in the outermost time zones
   CHECK(jinja_template("{{ strftime_now('%Y') }}").render({}, noon).text == "2023");
   CHECK(jinja_template("{{ strftime_now('') }}").render({}, noon).text.empty());
 }

@@ -1,4 +1,4 @@
-// A mixture of experts: its gradients, and cases where the routing is trivial.
+// A mixture of experts: gradients, and cases with trivial routing.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include <xtrain/layers/experts.hpp>
 #include <xtrain/testing/check_gradient.hpp>
 
-// Two devices that are the cpu: one counts launches of grouped products, the other has none.
+// two cpu devices: one counts launches of grouped products, the other lacks them
 namespace acme {
 
 using xtrain::host_memory;
@@ -71,7 +71,7 @@ void check_mixture(const feed_forward_options& options, const typename Recipe::a
   CHECK_MESSAGE(bool(report), report.problem, "; largest error ", report.largest_error);
 }
 
-/// Runs a layer on three tokens, with parameters set by index; `copies` repeats the parameters after the first `shared` ones.
+/// Runs a layer on three tokens, parameters set by index; `copies` repeats the parameters after the first `shared`.
 template <class Layer>
 std::vector<double> output_of(const feed_forward_options& options, const std::vector<double>& values) {
   const reference::context on;
@@ -135,7 +135,7 @@ std::vector<float> results_of(const feed_forward_options& options, const typenam
   return all;
 }
 
-/// Launches of grouped products; without them, results are the same to the bit.
+/// Launches of grouped products; without them, results have the same bits.
 template <class Adapter = no_adapter, class Recompute = recompute_none>
 int launches_of(const feed_forward_options& options, const typename Adapter::config& adapter = {}) {
   acme::grouping::grouped = 0;
@@ -152,7 +152,7 @@ TEST_CASE("the products of all experts are one launch each, with the bits of a l
   CHECK(launches_of<>(mixture(40, 2)) == 6);  // most experts have no rows
   CHECK(launches_of<>(mixture(1, 1)) == 6);
   CHECK(launches_of<no_adapter, recompute_selective<activation_outputs>>(mixture(4, 2)) == 6);
-  // a bias and an adapter are launches for each expert, and so are the products then
+  // a bias or an adapter needs a launch per expert, and so do then the products
   feed_forward_options biased = mixture(4, 2);
   biased.bias = true;
   CHECK(launches_of<>(biased) == 0);
@@ -161,9 +161,9 @@ TEST_CASE("the products of all experts are one launch each, with the bits of a l
 
 TEST_CASE("the gradients of a mixture of experts are their difference quotients, also of experts that nobody chose") {
   check_mixture<gradient_recipe>(mixture(4, 2));
-  check_mixture<gradient_recipe>(mixture(3, 1));   // with a single choice its weight is 1: the router gets no gradient
+  check_mixture<gradient_recipe>(mixture(3, 1));   // with a single choice the weight is 1: the router gets no gradient
   check_mixture<gradient_recipe>(mixture(3, 3));   // every token goes to every expert
-  check_mixture<gradient_recipe>(mixture(17, 2));  // six tokens leave some experts without any
+  check_mixture<gradient_recipe>(mixture(17, 2));  // six tokens: some experts get none
   feed_forward_options biased = mixture(4, 2);
   biased.bias = true;
   biased.up_names = {"experts.*.up"};
@@ -188,7 +188,7 @@ TEST_CASE("experts that are all the same are one feed-forward layer, whoever is 
   const auto expected = output_of<feed_forward<gradient_recipe, swiglu_activation>>(one, dense);
   for (const std::size_t choices : {std::size_t{1}, std::size_t{2}, std::size_t{4}}) {
     const auto got = output_of<mixture_of_experts<gradient_recipe, swiglu_activation>>(mixture(4, choices), many);
-    // weights add up to 1 up to a few rounding errors, of values below 100
+    // weights add up to 1 up to a few roundings, values below 100
     for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == doctest::Approx(expected[i]).epsilon(1e-13));
   }
 }
@@ -206,7 +206,7 @@ TEST_CASE("an activation function on some rows writes these rows of the whole re
   constexpr std::size_t n = 4, f = 3;
   const reference::context on;
   reference::stream stream(on);
-  const auto check = [&](auto activation, const std::vector<std::size_t>& columns) {  // of its operands; the last one is written
+  const auto check = [&](auto activation, const std::vector<std::size_t>& columns) {  // operands; the last is written
     std::vector<std::vector<double>> values;
     for (const std::size_t c : columns) {
       values.emplace_back(n * c);

@@ -1,4 +1,4 @@
-// Tensor-parallel layers, compared with the same layers on one device.
+// Tensor-parallel layers against the same layers on one device.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -32,7 +32,6 @@ struct lora_gradient_recipe : gradient_recipe {
 
 const gradient_check square{.b = 2, .t = 6, .inputs = 8, .outputs = 8};
 
-/// A column parallel and a row parallel layer in sequence, as a user writes them.
 template <class Recipe>
 class two_layers {
  public:
@@ -61,7 +60,7 @@ class two_layers {
   row_parallel_linear<Recipe> down_;
 };
 
-/// The product of two thin matrices, both replicated.
+/// A replicated product of two thin matrices.
 template <class Recipe>
 class thin {
  public:
@@ -101,13 +100,13 @@ void check_all(std::size_t ranks) {
     return feed_forward<recipe_of<decltype(build)>, swiglu_activation>(
         build, {.hidden_size = 8, .intermediate_size = 12, .bias = true, .up_names = {"gate", "up"}, .down_name = "down"});
   }));
-  // adapters, on sharded layers and on a replicated one
+  // adapters on sharded layers and a replicated layer
   const lora_config adapter{.rank = 2, .alpha = 3.0, .targets = {"up", "down"}};
   require_good(check_on_ranks<Strategy, lora_gradient_recipe>(
       square, ranks, [](auto& build) { return two_layers<recipe_of<decltype(build)>>(build, 8, 12); }, adapter));
   require_good(check_on_ranks<Strategy, lora_gradient_recipe>(
       square, ranks, [](auto& build) { return thin<recipe_of<decltype(build)>>(build, 8, 3); }, adapter));
-  // adapters of both parts of a fused module, or of one
+  // adapters of both parts of a fused module, or one
   for (const std::vector<std::string>& parts : {std::vector<std::string>{"gate_proj", "up_proj"}, {"up_proj"}, {"gate_proj"}})
     require_good(check_on_ranks<Strategy, lora_gradient_recipe>(
         square, ranks,
@@ -161,7 +160,7 @@ TEST_CASE("a tensor-parallel layer is given other tokens than it takes under seq
 }
 
 TEST_CASE("a layer that sums what is not divided is found") {
-  // a replicated layer whose dx is reduced over ranks as if it were sharded
+  // a replicated layer whose dx is wrongly reduced over ranks
   const auto report = check_on_ranks<tensor_parallel>(
       square, 2, [](auto& build) { return linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {}); },
       [](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, x, y); },
@@ -170,7 +169,7 @@ TEST_CASE("a layer that sums what is not divided is found") {
         p.internal.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
       });
   CHECK(report.problem.starts_with("dx[0] is "));
-  // a layer declared to have all tokens on every rank, but given only this rank's tokens
+  // declared to have all tokens on every rank, but given only this rank's
   const auto wrong = check_on_ranks<sequence_parallel>(square, 2, [](auto& build) {
     return linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {.bias = true, .where = region::tensor_parallel});
   });

@@ -1,4 +1,4 @@
-// RoPE angles and ALiBi slopes, compared with values of the models' own code.
+// RoPE angles and ALiBi slopes, against values of the models' own code.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -11,8 +11,8 @@ using namespace xtrain;
 
 namespace {
 
-// transformers 5.23, ROPE_INIT_FUNCTIONS["llama3"]: 32 elements of a head, base 10000, factor 8, low 1, high 4, original context 1024.
-// From the 8th on, wavelengths are longer than a quarter of the context, from the 10th on longer than the context
+// transformers 5.23, ROPE_INIT_FUNCTIONS["llama3"]: 32 elements of a head, base 10000, factor 8, low 1, high 4, original context 1024. Wavelengths from the 8th
+// on exceed a quarter of the context, from the 10th on the context
 const std::vector<double> llama3_frequencies{1,           0.562341332,  0.316227764,    0.177827939,    0.100000001,    0.0562341288,
                                              0.0316227786, 0.01206786,  0.00308676064,  0.000702926656, 0.000395284733, 0.000222284929,
                                              0.000125000006, 7.02926627e-05, 3.95284733e-05, 2.22284925e-05};
@@ -33,7 +33,7 @@ TEST_CASE("llama3's scaling is transformers' for every wave: short, long and in 
   for (std::size_t i = 0; i < 16; ++i) {
     CAPTURE(i);
     const double plain = std::pow(10000.0, -2.0 * static_cast<double>(i) / 32.0);
-    CHECK(std::abs(scaling.scaled(plain) / llama3_frequencies[i] - 1.0) < 1e-6);  // fp32 there: eight roundings of 2^-24, 9 digits here
+    CHECK(std::abs(scaling.scaled(plain) / llama3_frequencies[i] - 1.0) < 1e-6);  // fp32 in transformers: eight roundings of 2^-24; 9 digits here
   }
   // both ends of the interpolated band
   const double turn = 2.0 * 3.14159265358979323846 / 1024.0;
@@ -48,7 +48,7 @@ TEST_CASE("a table of rotary positions is torch's, from its first position on") 
   REQUIRE(table.size() == 4 * 32);
   for (std::size_t i = 0; i < 16; ++i) {
     CAPTURE(i);
-    // frequencies that differ by two fp32 ulps make angles that differ by at most 1500 · 2^-22, plus one rounding of the angle
+    // frequencies two fp32 ulps apart: angles at most 1500 · 2^-22 apart, plus one rounding
     CHECK(std::abs(static_cast<double>(table[2 * 32 + i]) - cosines_1500[i]) < 5e-4);
     CHECK(std::abs(static_cast<double>(table[2 * 32 + 16 + i]) - sines_1500[i]) < 5e-4);
   }

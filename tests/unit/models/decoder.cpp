@@ -51,7 +51,7 @@ decoder_config with_experts() {
   return sizes;
 }
 
-/// In this model the first sample of the first sequence below has a bidirectional prefix of two tokens.
+/// The first sample of the first sequence below has a bidirectional prefix of two tokens.
 decoder_config with_context() {
   decoder_config sizes = small_sizes(2);
   sizes.hidden_size = 16;
@@ -60,7 +60,7 @@ decoder_config with_context() {
   return sizes;
 }
 
-/// Two packed sequences of 7 tokens, some without a label: the second sample of each sequence begins at token 4.
+/// Two packed sequences of 7 tokens, some without a label; each second sample begins at token 4.
 host_batch rows() {
   host_batch batch{.b = 2, .t = 7};
   for (std::size_t i = 0; i < 14; ++i) {
@@ -107,7 +107,7 @@ struct bench {
 template <class Model>
 void check_directions(const decoder_config& sizes) {
   bench<Model> b(sizes);
-  // the head's forward also computes gradients: they are zeroed before the measured run
+  // the head's forward also computes gradients: zeroed before the measured run
   const auto gradients = b.model.parameters().gradients().host();
   (void)b.run(true);
   const std::vector<double> gradient(gradients.begin(), gradients.end());
@@ -203,7 +203,7 @@ TEST_CASE("a context is seen from both sides, and what is generated is causal") 
       if (b.losses[i] != before[i]) found.push_back(i);
     return found;
   };
-  // tokens 1 and 6 have no label; the begin token is token 2, another sample begins at 4
+  // tokens 1 and 6 have no label; the begin token is token 2, the next sample begins at 4
   CHECK(changes(1) == std::vector<std::size_t>{0, 2, 3});
   CHECK(changes(3) == std::vector<std::size_t>{3});
   CHECK(changes(5) == std::vector<std::size_t>{5});
@@ -227,7 +227,7 @@ TEST_CASE("initial values are drawn as the papers say") {
     return std::sqrt(squares / static_cast<double>(view.size()));
   };
   gpt2<oracle_recipe<recompute_none>> g({.vocab_size = 300, .hidden_size = 64, .num_layers = 8, .num_heads = 2, .max_position_embeddings = 50});
-  // 4096 or more values: the relative standard error of the standard deviation is 1/sqrt(2n) = 0.011; four of them
+  // 4096 or more values: relative standard error of the standard deviation 1/sqrt(2n) = 0.011; four of them
   CHECK(deviation(g, "transformer.wte.weight") == doctest::Approx(0.02).epsilon(0.045).scale(0));
   CHECK(deviation(g, "transformer.h.3.attn.c_attn.weight") == doctest::Approx(0.02).epsilon(0.045).scale(0));
   CHECK(deviation(g, "transformer.h.3.attn.c_proj.weight") == doctest::Approx(0.02 / 4.0).epsilon(0.045).scale(0));
@@ -267,7 +267,7 @@ TEST_CASE("the padding token's embedding begins as zeros and no input trains it,
   (void)none.run(true);
   const matrix_view<const double, host_memory> trained(none.model.parameters().gradient(*none.model.parameters().find("model.embed_tokens.weight")), {19, 12});
   CHECK(row(trained, 8) != zeros);
-  // a tied head trains it
+  // a tied head trains this row
   decoder_config tied = small_sizes(1);
   tied.pad_token_id = 8;
   bench<llama<oracle_recipe<recompute_none>>> b(tied);
@@ -279,7 +279,7 @@ TEST_CASE("the padding token's embedding begins as zeros and no input trains it,
   without.pad_token_id = 8;
   CHECK(row(gpt2<oracle_recipe<recompute_none>>(without).parameter<2>("transformer.wte.weight"), 8) != zeros);
 
-  // an adapter of the embedding does not train it either, as in peft
+  // an adapter of the embedding does not train the row either, as in peft
   decoder_config adapted = small_sizes(1);
   adapted.tie_word_embeddings = false;
   adapted.pad_token_id = 8;

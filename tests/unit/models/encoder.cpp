@@ -1,4 +1,4 @@
-// BERT: gradients of whole models, the attention mask, what is refused, which parameters may be missing in a folder.
+// BERT: gradients of whole models, attention mask, refusals, parameters that may be missing in a folder.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ encoder_config sizes(double dropout = 0.0) {
           .residual_dropout = dropout,
           .label_dropout = dropout,
           .initializer_range = 0.3,
-          .pad_token_id = {}};  // every token is trained: gradients are compared with difference quotients
+          .pad_token_id = {}};  // trains every token: gradients are compared with difference quotients
 }
 
 /// Two sequences of 7 tokens, the second padded after 5; some tokens are masked, and the sequences have labels.
@@ -283,7 +283,7 @@ TEST_CASE("the bias of an untied masked-LM head is the decoder's, as in transfor
   const safetensors_file file(saved / "model.safetensors");
   CHECK(file.find("cls.predictions.bias") == nullptr);
 
-  const auto folder_with = [&](const std::vector<std::string>& names) {  // the bias under these names, each time other numbers
+  const auto folder_with = [&](const std::vector<std::string>& names) {  // the bias under these names, with different values each time
     auto folder = std::make_unique<scratch_folder>();
     put_file(*folder / "config.json", get_file(saved / "config.json"));
     std::vector<tensor_to_write> tensors;

@@ -1,4 +1,4 @@
-// Settings of every family: a saved config.json holds them, or the model is refused when it is constructed.
+// Every family either saves a setting in config.json or refuses it at construction.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ decoder_config plain(const decoder_family_info* family) {
   return {.vocab_size = 29, .hidden_size = 32, .num_layers = 2, .num_heads = 4, .max_position_embeddings = 16, .initializer_range = 0.3, .family = family};
 }
 
-/// What a folder saved by the model would be loaded as.
+/// The saved model, loaded again.
 decoder_config loaded(const decoder_config& c) {
   json_settings config;
   config.set("model_type", c.family->model_type);
@@ -46,7 +46,7 @@ decoder_config loaded(const decoder_config& c) {
   return parts::completed(sizes_of(json_settings(parse_json(config.text(), "config.json"), "config.json"), *c.family));
 }
 
-/// With what has no effect on logits set equal.
+/// Settings without effect on logits are set equal.
 decoder_config normal(decoder_config c, const decoder_config& like) {
   std::vector<bool> windows;
   bool any = false;
@@ -73,7 +73,7 @@ decoder_config normal(decoder_config c, const decoder_config& like) {
   return c;
 }
 
-/// The families that refuse the setting; the others keep it.
+/// Families that refuse the setting; others save it.
 names refusing(const std::function<void(decoder_config&)>& set) {
   names found;
   for (const decoder_family_info* family : families) {
@@ -118,7 +118,7 @@ TEST_CASE("what is not refused is loaded as it was saved") {
         }) == no_scaling);
   CHECK(refusing([](decoder_config& c) { c.alibi = true; }) == all_but({"baichuan", "bloom"}));
 
-  const names always{"gpt2", "bloom", "chatglm1"};  // have all biases, whatever is given
+  const names always{"gpt2", "bloom", "chatglm1"};  // always have all biases
   CHECK(refusing([](decoder_config& c) { c.attention_bias = true; }) == all_but({"gpt2", "bloom", "chatglm1", "qwen2", "chatglm"}));
   CHECK(refusing([](decoder_config& c) { c.output_bias = true; }) == all_but(always));
   CHECK(refusing([](decoder_config& c) { c.feed_forward_bias = true; }) == all_but({"gpt2", "bloom", "chatglm1", "llama", "aquila"}));

@@ -1,4 +1,3 @@
-// Loading a model of any family from a folder.
 #include <doctest/doctest.h>
 
 #include <string>

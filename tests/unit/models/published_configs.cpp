@@ -1,4 +1,4 @@
-// config.json files as published: what of them a model gets, and what is written when it is saved.
+// Published config.json files: the model's settings, and what a save writes.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -24,7 +24,7 @@ decoder_config read(const std::string& text) {
   detail::complete_decoder(c, family.name);
   return c;
 }
-/// The text with some keys replaced or, where they are null in `changes`, set to null; with `without` erased.
+/// Replaces keys (null: set to null) and erases `without`.
 std::string with(const std::string& text, const std::string& changes, const std::vector<std::string>& without = {}) {
   json config = parse_json(text, "config.json");
   const json all = parse_json(changes, "changes");
@@ -38,7 +38,7 @@ json written(const decoder_config& c) {
   c.family->write(c, config);
   return config.object();
 }
-/// The config is the same after it was written and read.
+/// The config survives writing and reading.
 void keeps(const decoder_config& c) { CHECK(read(written(c).dump()) == c); }
 void refused(const std::string& text, const char* why) { CHECK_THROWS_WITH_AS((void)read(text), doctest::Contains(why), config_error); }
 
@@ -87,7 +87,7 @@ TEST_CASE("Gemma 2") {
   for (const std::size_t layer : {0U, 1U, 2U, 25U}) CHECK(c.window_of(layer) == (layer % 2 == 0 ? 4096 : 0));
   keeps(c);
   CHECK(written(c).at("query_pre_attn_scalar").is_number_integer());  // as transformers' class requires
-  // a missing softcap is the default of transformers' class, null is none
+  // missing softcap: default of transformers' class; null: no softcap
   CHECK(read(with(gemma2_2b, "{}", {"attn_logit_softcapping", "final_logit_softcapping"})) == c);
   const decoder_config uncapped = read(with(gemma2_2b, R"({"attn_logit_softcapping": null, "final_logit_softcapping": null, "query_pre_attn_scalar": 144.5})"));
   CHECK(uncapped.attn_logit_softcapping == 0.0);
@@ -102,7 +102,7 @@ TEST_CASE("Gemma 2") {
   const decoder_config global = read(with(gemma2_2b, json{{"layer_types", types}, {"sliding_window", nullptr}}.dump()));
   CHECK(global.window_of(0) == 0);
   keeps(global);
-  CHECK(written(global).at("sliding_window") == 4096);  // transformers cannot run with null, whatever the layers
+  CHECK(written(global).at("sliding_window") == 4096);  // transformers cannot run with null, for any layers
   refused(with(gemma2_2b, R"({"sliding_window": null})"), "sliding_window must be given for layers with sliding_attention; it is null");
   refused(with(gemma2_2b, R"({"layer_types": ["full_attention"]})"), "layer_types must have one type for each of the 26 layers; given 1");
   refused(with(gemma2_2b, R"({"num_hidden_layers": 1, "layer_types": ["chunked_attention"]})"),
@@ -164,7 +164,7 @@ TEST_CASE("the longest sequence, where the key is missing, is that of the family
 }
 
 TEST_CASE("every size and token, where the key is missing, is that of transformers' configuration class") {
-  // as MistralConfig() and the others of 5.24.0 and 4.57.6 have them
+  // defaults of 5.24.0 and 4.57.6, as in MistralConfig()
   struct defaults_of {
     const char* family;
     std::size_t vocab, hidden, layers, heads, kv_heads, head_dim, feed_forward, longest;
@@ -202,14 +202,14 @@ TEST_CASE("every size and token, where the key is missing, is that of transforme
     CHECK(c.pad_token_id == d.pad);
     keeps(c);
   }
-  // null is not missing: as many key and value heads as heads, no tokens
+  // null differs from missing: as many key/value heads as heads, no tokens
   const decoder_config null = read(with(mistral_v03, R"({"num_key_value_heads": null, "bos_token_id": null, "eos_token_id": null})"));
   CHECK(null.num_kv_heads == 32);
   CHECK(null.bos == -1);
   CHECK(null.eos.empty());
-  // a token of the class that the vocabulary does not have never ends a text
+  // a default token outside the vocabulary never ends a text
   CHECK(read(R"({"model_type": "gpt2", "vocab_size": 300})").eos.empty());
-  // published classes that are not transformers' leave sizes to the file
+  // published classes outside transformers have no default sizes
   refused(R"({"model_type": "internlm"})", "'vocab_size' must be given; it is missing");
 }
 
@@ -252,7 +252,7 @@ TEST_CASE("Mixtral, where keys are missing, has the defaults of its own class") 
   CHECK(read(with(text, R"({"rope_theta": 10000.0, "rms_norm_eps": 1e-6})")).rope_theta == 1e4);
   CHECK(read(with(text, R"({"rope_parameters": {"rope_theta": 5000.0, "rope_type": "default"}})")).rope_theta == 5e3);
   keeps(c);
-  const decoder_config mistral = read(with(mistral_v03, "{}", {"rope_theta", "rms_norm_eps"}));  // Mistral's class has others
+  const decoder_config mistral = read(with(mistral_v03, "{}", {"rope_theta", "rms_norm_eps"}));  // Mistral's class has other defaults
   CHECK(mistral.rope_theta == 1e4);
   CHECK(mistral.norm_epsilon == 1e-6);
 }
@@ -264,7 +264,7 @@ TEST_CASE("how positions are scaled needs what transformers needs, and is writte
   CHECK(written(dynamic).at("rope_scaling") == json{{"rope_type", "dynamic"}, {"rope_theta", 1e6}, {"factor", 2.5}});
   keeps(dynamic);
   keeps(read(scaled(R"({"type": "linear", "factor": 2.5})")));
-  for (const char* family : {"internlm2", "aquila"}) {  // whose published classes accept these two fields only
+  for (const char* family : {"internlm2", "aquila"}) {  // their published classes accept only these two fields
     const decoder_config c = read(with(scaled(R"({"type": "dynamic", "factor": 2.0})"), concat(R"({"model_type": ")", family, R"("})")));
     CHECK(written(c).at("rope_scaling") == json{{"type", "dynamic"}, {"factor", 2.0}});
     keeps(c);
@@ -273,7 +273,7 @@ TEST_CASE("how positions are scaled needs what transformers needs, and is writte
   refused(scaled(R"({"rope_type": "linear"})"), "rope scaling of type 'linear' must have a factor; it is missing");
   refused(scaled(R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192})"),
           "rope scaling of type 'llama3' must have a high_freq_factor; it is missing");
-  // of these two, releases of transformers take one or the other
+  // releases of transformers read one or the other
   CHECK(read(with(llama31_8b, R"({"original_max_position_embeddings": 8192})")) == read(llama31_8b));
   refused(with(llama31_8b, R"({"original_max_position_embeddings": 4096})"), "original_max_position_embeddings must be that of rope scaling, 8192; given 4096");
   CHECK(read(with(scaled(R"({"rope_type": "linear", "factor": 2.0})"), R"({"partial_rotary_factor": 1.0})")).rope_scaling.factor == 2.0);
@@ -299,7 +299,7 @@ TEST_CASE("names of one setting must agree") {
     CHECK(read(with(text, R"({"num_hidden_layers": null})")) == read(text));
   }
   CHECK(read(with(gpt2, R"({"num_hidden_layers": 12, "num_attention_heads": 12.0})")) == read(gpt2));
-  // two settings of ChatGLM: tokens, and rows of the embedding
+  // ChatGLM's sizes: tokens, embedding rows
   const std::string chatglm = R"({"model_type": "chatglm", "padded_vocab_size": 65024, "vocab_size": 64793, "hidden_size": 4096, "num_layers": 28,
       "num_attention_heads": 32, "multi_query_attention": true, "multi_query_group_num": 2, "kv_channels": 128, "ffn_hidden_size": 13696})";
   CHECK(read(chatglm).vocab_size == 65024);
@@ -335,7 +335,7 @@ TEST_CASE("Qwen2.5 and Qwen3, and which of their layers have the window") {
     CHECK(windows(R"({"num_hidden_layers": 4, "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 3})") == sizes{0, 0, 0, 9});
     CHECK(windows(R"({"num_hidden_layers": 4, "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 0})") == sizes{9, 9, 9, 9});
     CHECK(windows(R"({"num_hidden_layers": 4, "use_sliding_window": true, "sliding_window": null, "max_window_layers": 0})") == sizes{0, 0, 0, 0});
-    // layer_types counts in place of max_window_layers
+    // layer_types takes precedence over max_window_layers
     CHECK(windows(R"({"num_hidden_layers": 4, "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 0,
         "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]})") == sizes{0, 9, 0, 9});
     CHECK(windows(R"({"num_hidden_layers": 4, "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 0,
@@ -353,7 +353,7 @@ TEST_CASE("Phi-4, and RoPE on a part of a head") {
   CHECK(c.rope_theta == 250000.0);
   CHECK(c.sliding_window == 0);
   keeps(c);
-  // declared by transformers' class, and not used
+  // declared by transformers' class, but unused
   CHECK(read(with(phi4, R"({"embd_pdrop": 0.1})")).embedding_dropout == 0.0);
   CHECK(read(with(phi4, R"({"resid_pdrop": 0.1})")).residual_dropout == 0.1);
   refused(with(phi4, R"({"partial_rotary_factor": 0.005})"), "at least two elements of a head are rotated; given 0.005 of a head dim of 128");

@@ -1,4 +1,4 @@
-// Attention merged block by block equals attention of whole sequences, and so do its gradients.
+// Attention merged block by block equals attention of whole sequences, with gradients.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -37,7 +37,6 @@ matrix_view<T, host_memory> matrix(std::vector<T>& all, std::size_t columns) {
   return {span_of<T, host_memory>(all.data(), all.size()), {all.size() / columns, columns}};
 }
 
-/// A test case: the attention mask and settings.
 struct seen {
   ops::attention_settings<cpu> settings{.scale = 0.6, .random = {.seed = 3, .step = 1, .site = 4, .first = 2}};
   std::vector<token> starts{}, ends{};

@@ -1,4 +1,4 @@
-// The loss of GRPO: losses and gradients are those of trl's GRPOTrainer (tests/golden/make_grpo.py), derivatives agree with difference quotients.
+// GRPO's loss: losses and gradients against trl's GRPOTrainer (tests/golden/make_grpo.py), derivatives against difference quotients.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ void losses_are_trls() {
                              variant{"dr_grpo", {.kind = kind::dr_grpo, .max_completion_length = 10.0}}, variant{"on_policy", {}, false},
                              variant{"sequence_ratio", {.kind = kind::grpo, .sequence_ratio = true, .beta = 0.3}}}) {
     CAPTURE(one.name);
-    // the sequence of padding does not count; 11 tokens of 4 answers do
+    // the padding sequence does not count; 11 tokens of 4 answers do
     const double denominator = one.settings.kind == kind::dapo ? 11.0 : 4.0;
     computing<Device> device;
     auto& on = device.where;
@@ -78,7 +78,7 @@ TEST_CASE("losses and gradients of answers with advantages are those of trl") {
 
 namespace {
 
-/// Per token of 4 answers, as sequences of one token: grpo_loss is then PPO's.
+/// Four answers as one-token sequences: grpo_loss equals PPO's.
 template <class Device, class T>
 void losses_are_torchtunes() {
   const safetensors_file file(golden::folder("objectives") + "/ppo.safetensors");

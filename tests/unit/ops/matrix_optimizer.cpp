@@ -1,4 +1,3 @@
-// Operations of muon and adafactor refuse operands that do not fit together.
 #include <doctest/doctest.h>
 
 #include <array>

@@ -1,5 +1,5 @@
-// Objectives beside next-token prediction: losses and gradients are those of PyTorch, trl and torchtune (tests/golden/make_objectives.py),
-// with the vocabulary whole and sharded, and derivatives agree with difference quotients.
+// Objectives other than next-token prediction: losses and gradients against PyTorch, trl and torchtune (tests/golden/make_objectives.py), with unsharded and
+// sharded vocabulary; derivatives against difference quotients.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -47,7 +47,6 @@ class fixture {
   safetensors_file file_;
 };
 
-/// The columns from `first` to `last` of a matrix.
 template <class T>
 std::vector<T> columns(const std::vector<T>& all, std::size_t rows, std::size_t first, std::size_t last) {
   const std::size_t width = all.size() / rows;
@@ -58,20 +57,19 @@ std::vector<T> columns(const std::vector<T>& all, std::size_t rows, std::size_t 
   return part;
 }
 
-/// Bounds of the shards of a vocabulary: uneven ones.
+/// Bounds of uneven vocabulary shards.
 std::vector<std::size_t> shards(std::size_t v, std::size_t ranks) {
   std::vector<std::size_t> bounds{0};
   for (std::size_t r = 1; r <= ranks; ++r) bounds.push_back(v * r / ranks);
   return bounds;
 }
 
-/// A head with its loss and gradients.
 template <class T>
 struct head_result {
   std::vector<T> loss, dx, dweight;
 };
 
-/// As a head computes them: the whole vocabulary by one kernel, or its shards one after the other, each by a rank of its own.
+/// The head: unsharded by one kernel, or shard by shard, each on its own rank.
 template <class Device, class T>
 head_result<T> run_head(std::vector<T> x, std::vector<T> weight, std::vector<token> target, std::vector<T> token_weight, std::size_t v,
                         double label_smoothing, double z_loss, std::size_t ranks, double log_z_loss = 0.0) {
@@ -124,7 +122,7 @@ void cross_entropy_is_pytorchs() {
       agrees(r.dx, expected[name + ".dx"]);
       agrees(r.dweight, expected[name + ".dweight"]);
       const std::size_t c = r.dx.size() / target.size();
-      for (const std::size_t row : {std::size_t{2}, std::size_t{4}}) {  // an ignored target, a weight of 0
+      for (const std::size_t row : {std::size_t{2}, std::size_t{4}}) {  // ignored target, weight 0
         CHECK(r.loss[row] == T{0});
         for (std::size_t j = 0; j < c; ++j) CHECK(r.dx[row * c + j] == T{0});
       }
@@ -220,7 +218,7 @@ void answers_are_trls() {
   }
 }
 
-/// Loss and gradient of distillation with the vocabulary in shards; `top` > 0: from stored log-probabilities.
+/// Loss and gradient of distillation with a sharded vocabulary; `top` > 0: from stored log-probabilities.
 template <class Device, class T>
 struct distilled {
   std::vector<T> loss, dstudent;
@@ -466,7 +464,7 @@ TEST_CASE("the reference's derivatives of odds ratios and of labeled answers agr
   const auto derivative = dlogp;
   is_derivative(logp, derivative, odds);
 
-  // z has no gradient: only answers are changed
+  // z has no gradient: change only answers
   std::vector<token> label{1, 1, 0, 0, 1, 1};
   std::vector<double> own{logp[0], logp[2], logp[4]};
   const auto answers = [&] {

@@ -1,4 +1,3 @@
-// Every operation rejects mismatched shapes before computing anything, and names the argument.
 #include <doctest/doctest.h>
 
 #include <array>

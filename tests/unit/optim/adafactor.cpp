@@ -49,7 +49,7 @@ void fifty_steps(bench<Precision>& b, adafactor::state<cpu, Precision>& state, d
 
 std::vector<double> fixture(const std::string& name) { return golden::numbers(matrix_bench::fixture(), name); }
 
-/// The state that belongs to a parameter.
+/// The parameter's state.
 template <class Precision>
 std::vector<double> state_of(const bench<Precision>& b, const adafactor::state<cpu, Precision>& state, std::string_view array, const std::string& name) {
   std::vector<double> found;
@@ -77,7 +77,7 @@ TEST_CASE("50 steps of adafactor are those of transformers' and of PyTorch's") {
       // weights up to 4 are rounded 50 times to fp32, on both sides
       CHECK(difference(b.weights(parameter), fixture(concat("adafactor.", name, ".", parameter))) < 2 * 4 * std::sqrt(50.0) * 0x1p-24);
       if (name == "torch" || std::string_view(parameter) == "vector") continue;
-      // factors of about 1 are an average of roundings, and so are their means of at most 12 squares up to 10
+      // factors of about 1 are means of at most 12 rounded squares up to 10
       CHECK(difference(state_of(b, state, "row_factor", parameter), fixture(concat("adafactor.", name, ".", parameter, ".row"))) < 16 * 0x1p-24);
       CHECK(difference(state_of(b, state, "column_factor", parameter), fixture(concat("adafactor.", name, ".", parameter, ".column"))) < 16 * 0x1p-24);
     }
@@ -157,7 +157,7 @@ TEST_CASE("adafactor has a factor per row and column of a matrix, and a skipped 
 }
 
 TEST_CASE("parameters whose gradients are zero stay where they are") {
-  bench<fp32> b;  // the gradients of table and head are
+  bench<fp32> b;  // gradients of the table and the head are 0
   adafactor::state<cpu, fp32> state({.scale_parameter = true}, b.where, b.store);
   const std::vector<double> table = b.weights("table"), head = b.weights("head");
   fifty_steps(b, state, 1e-2);
@@ -177,7 +177,7 @@ TEST_CASE("adafactor in bf16: near fp32") {
   adafactor::state<cpu, bf16_pure> pure_state(c, pure.where, pure.store);
   fifty_steps(pure, pure_state, 1e-2);
   for (const char* parameter : {"tall", "wide", "vector"}) {
-    // initial weights up to 4 are rounded to bf16, and so are the last ones
+    // initial and final weights up to 4 are rounded to bf16
     CHECK(difference(wide.weights(parameter), mixed.weights(parameter)) < 2 * 4 * 0x1p-9);
     // each of 50 steps rounds weights up to 4 at random by up to one unit, 2^-6, and gradients to bf16
     CHECK(difference(wide.weights(parameter), pure.weights(parameter)) < 3 * std::sqrt(50.0) * 0x1p-6);

@@ -1,4 +1,4 @@
-// AdamW with 8-bit moments: its codes, its formula, the numbers of bitsandbytes, and the same bits on any number of ranks.
+// AdamW with 8-bit moments: codes, formula, bitsandbytes' numbers, equal bits on any number of ranks.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -141,7 +141,7 @@ TEST_CASE("fifty steps of adamw_8bit are those of bitsandbytes, codes included")
 
 namespace {
 
-/// A store of three blocks with parameters whose sizes are no multiples of 256, some of them adjacent, stepped as one of `parts` ranks.
+/// Three blocks; parameter sizes are no multiples of 256, some parameters are adjacent; stepped as one of `parts` ranks.
 template <class Precision>
 struct sharded {
   cpu::context on;

@@ -1,4 +1,4 @@
-// Lion: its formula, the numbers of its published code, and what a checkpoint sees.
+// Lion: formula, numbers of its published code, checkpoint arrays.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -64,7 +64,7 @@ TEST_CASE("fifty steps of lion are those of the published code") {
     state.step(b.where, b.store, testing::step_of({.learning_rate = 0x1p-9, .update = static_cast<double>(t)}));
   }
   const safetensors_file file(golden::folder("optimizers") + "/lion.safetensors");
-  // two roundings per step of numbers below 1, a few more because products are fused with sums or not
+  // two roundings per step of numbers below 1, a few more where products are not fused with sums
   const double allowed = 4 * 50 * 0x1p-25;
   CHECK(b.difference(file, "matrix.weight", b.store.value(b.matrix)) < allowed);
   CHECK(b.difference(file, "vector.weight", b.store.value(b.vector)) < allowed);

@@ -24,7 +24,7 @@ using matrix_bench::difference;
 
 static_assert(optimizer_for<muon, cpu, fp32> && optimizer_for<muon, cpu, bf16_mixed> && optimizer_for<muon, cpu, bf16_pure> &&
               optimizer_for<muon, cpu, fp16_mixed> && optimizer_for<muon, cpu, fp64>);
-// a strategy that gathers and sums nothing is one for other optimizers
+// communicates nothing: also accepted by other optimizers
 using some_store = parameter_store<cpu, fp32>;
 static_assert(clause::strategy_combines_matrices<single, cpu, some_store> && clause::strategy_combines_matrices<zero<3>, cpu, some_store> &&
               !clause::strategy_combines_matrices<testing::bare_strategy, cpu, some_store>);
@@ -65,10 +65,9 @@ TEST_CASE("50 steps of muon are the formula's, and those of torch.optim.Muon up 
     for (const char* matrix : {"tall", "wide"}) {
       CAPTURE(matrix);
       const std::vector<double> expected = fixture(concat("muon.", name, ".", matrix));
-      // 50 sums of up to 0.1, and in each an update of relative error 50 · 2^-24, which random walk does not grow
+      // 50 sums of up to 0.1; relative error of an update 50 · 2^-24
       CHECK(difference(b.weights(matrix), expected) < 50 * 0.1 * 50 * 0x1p-24);
       CHECK(difference(exact.weights(matrix), expected) < 0x1p-23);  // the fixture is rounded to fp32: weights up to 4
-      // bf16: updates of 0.02 · 0.6 with relative error 2^-8 · sqrt(15), fifty times, all with the same sign
       CHECK(difference(b.weights(matrix), fixture(concat("muon.", name, ".", matrix, ".torch"))) < 50 * 0.02 * 0.6 * 0x1p-8 * 4);
     }
   }
@@ -84,7 +83,7 @@ TEST_CASE("muon with a ratio of learning rates is muon at that learning rate") {
 
 TEST_CASE("newton-schulz takes every singular value to about 1") {
   bench<fp64> b;
-  // [4, 3] with orthogonal columns of lengths 1, 0.3, 0.05: what is left of them after the iteration are its singular values
+  // [4, 3] with orthogonal columns of lengths 1, 0.3, 0.05: the result's column lengths are its singular values
   std::vector<double> x{1, 0, 0, 0, 0.3, 0, 0, 0, 0.05, 0, 0, 0}, y(12);
   double norm = 0;
   for (const double v : x) norm += v * v;
@@ -99,7 +98,7 @@ TEST_CASE("newton-schulz takes every singular value to about 1") {
       for (std::size_t j = 0; j < 3; ++j) {
         const double value = result.host()[tall ? i * 3 + j : j * 4 + i];
         if (i != j) CHECK(std::abs(value) < 1e-15);
-        else CHECK((value > 0.65 && value < 1.25));  // the band that the coefficients were made for
+        else CHECK((value > 0.65 && value < 1.25));  // the coefficients' target band
       }
   }
 }

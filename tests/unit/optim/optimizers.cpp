@@ -49,7 +49,6 @@ static_assert(!optimizer<without_config> && !clause::optimizer_state_steps<witho
 
 namespace {
 
-/// A store with one matrix and one vector, an arena, and an optimizer on them.
 template <class Optimizer, class Precision>
 struct bench {
   cpu::context on;
@@ -269,7 +268,7 @@ TEST_CASE("schedules rise, hold, fall, and stop at their floor") {
 
 namespace {
 
-/// Three blocks, as models have them, with a learning rate for each parameter.
+/// Three blocks, a learning rate per parameter.
 template <class Optimizer>
 struct rates_bench {
   cpu::context on;
@@ -306,7 +305,7 @@ struct rates_bench {
   }
 };
 
-/// Parameters with factors have the bits of a run with that learning rate, with whole optimizer state and with every shard of it.
+/// Parameters with factors have the bits of a run with that learning rate, for whole and sharded optimizer state.
 template <class Optimizer>
 void check_learning_rate_factors(const typename Optimizer::config& c, std::size_t most_parts) {
   INFO(Optimizer::name);
@@ -349,7 +348,7 @@ TEST_CASE("a parameter with a learning rate of its own has the bits of a run wit
 
 namespace {
 
-/// With gradients of zero a step only decays weights: of matrices, and of vectors if all decay.
+/// With zero gradients a step only decays weights: matrices, and vectors if all decay.
 template <class Optimizer>
 void check_weight_decay_of_all(const typename Optimizer::config& c, std::size_t most_parts) {
   INFO(Optimizer::name);
@@ -396,7 +395,7 @@ TEST_CASE("weight decay of all parameters decays vectors like matrices, and can 
 TEST_CASE("learning rates that cannot be are refused; without them runs are not split") {
   const auto one = [](const auto&) { return 1.0; };
   const rates_bench<adamw> plain({}, {}, one);
-  CHECK(plain.store.decay_runs().size() == 3);  // matrices of two blocks, the vectors of one, and the head
+  CHECK(plain.store.decay_runs().size() == 3);  // matrices of two blocks, vectors of one, the head
   CHECK_THROWS_WITH_AS(rates_bench<adamw>({}, {}, [](const auto&) { return -1.0; }),
                        "learning_rate_factor of 'embed': must be non-negative; given -1", config_error);
   CHECK_THROWS_WITH_AS(rates_bench<adafactor>({.relative_step = true}, {}, [](const auto&) { return 2.0; }),

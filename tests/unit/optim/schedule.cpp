@@ -41,7 +41,7 @@ TEST_CASE("every step of every schedule is PyTorch's") {
 }
 
 TEST_CASE("schedules of DeepSpeed: their first two steps are one") {
-  // the formulas of DeepSpeed 0.19's runtime/lr_schedules.py, whose scheduler steps after the optimizer
+  // formulas of DeepSpeed 0.19, runtime/lr_schedules.py; its scheduler steps after the optimizer
   const auto rates = [](lr_schedule_kind kind, double first, double warmup, bool log_warmup, double smallest) {
     return learning_rate_schedule({.kind = kind, .peak = 0.3, .warmup = warmup, .decay_steps = 8, .min_lr = smallest, .warmup_init = first, .from_zero = true,
                                    .as_deepspeed = true, .log_warmup = log_warmup});
@@ -78,7 +78,7 @@ TEST_CASE("every step of a schedule from zero is that of transformers, and of to
   };
   check({.kind = constant}, {0, 0.1, 0.2, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3});  // constant_with_warmup
   check({.kind = linear}, {0, 0.1, 0.2, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05, 0, 0});
-  // torchtune 0.6.1, get_cosine_schedule_with_warmup, has the same
+  // torchtune 0.6.1, get_cosine_schedule_with_warmup: the same
   check({.kind = cosine}, {0, 0.1, 0.2, 0.3, 0.27990381056766583, 0.225, 0.15, 0.075, 0.020096189432334193, 0, 0});
   check({.kind = cosine, .num_cycles = 0.8},
         {0, 0.1, 0.2, 0.3, 0.2503695909538287, 0.134320730509852, 0.0286474508437579, 0.0032778598899291466, 0.075, 0.1963525491562421});
@@ -98,7 +98,6 @@ TEST_CASE("every step of a schedule from zero is that of transformers, and of to
 
 TEST_CASE("a peak that is kept, and a cosine one step ahead, are those of transformers") {
   using enum lr_schedule_kind;
-  // transformers 5.24: get_scheduler(kind, SGD of lr 0.3, num_warmup_steps, num_training_steps, scheduler_specific_kwargs)
   const auto check = [](double warmup, std::size_t steps, lr_schedule_settings with, const std::vector<double>& expected) {
     CAPTURE(name_of(with.kind));
     with.peak = 0.3;
@@ -137,7 +136,7 @@ TEST_CASE("a peak that is kept, and a cosine one step ahead, are those of transf
 
 TEST_CASE("every step of a schedule is Megatron's, which counts samples") {
   using enum lr_schedule_kind;
-  // OptimizerParamScheduler.get_lr, written down in Python, for 4 samples per step: warm-up of 10 samples from 0.06, decay over 32
+  // OptimizerParamScheduler.get_lr in Python, 4 samples per step: warm-up of 10 samples from 0.06, decay over 32
   const auto check = [](lr_schedule_kind kind, const std::vector<double>& expected) {
     CAPTURE(name_of(kind));
     check_every_step(
@@ -149,7 +148,7 @@ TEST_CASE("every step of a schedule is Megatron's, which counts samples") {
   check(cosine, {0.06, 0.156, 0.252, 0.2945315514379572, 0.2534061990826135, 0.18421250316689353, 0.10891897324474535, 0.05143077306779052, 0.03, 0.03, 0.03});
   check(inverse_square_root, {0.06, 0.156, 0.252, 0.27386127875258304, 0.23717082451262844, 0.21213203435596423, 0.19364916731037085, 0.17928429140015903,
                               0.1677050983124842, 0.03, 0.03});
-  // without warm-up, a sample is what a number of samples is divided by
+  // without warm-up the divisor is the number of samples
   check_every_step(learning_rate_schedule({.kind = inverse_square_root, .peak = 0.3, .decay_steps = 8, .min_lr = 0.03, .from_zero = true, .timescale = 0.25}),
                    {0.3, 0.15, 0.10606601717798211, 0.08660254037844387, 0.075, 0.06708203932499368, 0.06123724356957946, 0.05669467095138408,
                     0.05303300858899106, 0.03, 0.03});
@@ -160,7 +159,7 @@ TEST_CASE("decays that end before the run or after it, and settings out of range
   auto other = run;
   other.lr_decay_steps = 10;  // of 20
   const learning_rate_schedule all = detail::lr_schedule_for(run, 20), half = detail::lr_schedule_for(other, 20);
-  check_every_step(half, {0.5, 1, 1, 6.0 / 7, 5.0 / 7, 4.0 / 7, 3.0 / 7, 2.0 / 7, 1.0 / 7, 0, 0});  // a warm-up of 1.5 steps is one of 2
+  check_every_step(half, {0.5, 1, 1, 6.0 / 7, 5.0 / 7, 4.0 / 7, 3.0 / 7, 2.0 / 7, 1.0 / 7, 0, 0});  // warm-up of 1.5 steps rounds to 2
   CHECK(all.at(2) == 1.0);
   CHECK(all.at(10) == doctest::Approx(9.0 / 16));  // warm-up of 3 steps, decay of 16
   other.lr_from_zero = true;
@@ -218,7 +217,7 @@ TEST_CASE("a loss scale after every step of a run with overflows") {
       {true, 16, 1, 1}, {true, 16, 2, 1},  {true, 32, 0, 2},                                       // growth restores the hysteresis
       {true, 32, 1, 2}, {false, 32, 0, 1}, {false, 16, 0, 0}, {false, 8, 0, 0},  {false, 4, 0, 0},  // then each overflow halves
       {true, 4, 1, 0},  {true, 4, 2, 0},   {true, 8, 0, 2},   {false, 8, 0, 1},  {false, 4, 0, 0}, {false, 2, 0, 0}, {false, 2, 0, 0}};
-  // by the kernel that decides it, on the reference and on the cpu: gradients are finite or not
+  // the kernel's decision on the reference and on the cpu
   const auto follow = [&]<class Device>(Device) {
     const typename Device::context on;
     typename Device::stream stream(on);

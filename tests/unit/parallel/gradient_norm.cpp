@@ -1,4 +1,4 @@
-// The norm of sharded gradients: each value counts once, and a rank sends one message to each other rank of a group.
+// The norm of sharded gradients: each value counts once; a rank sends one message to each other rank of a group.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -17,7 +17,7 @@ struct recipe : defaults {
   using parallel = Parallel;
 };
 
-/// Checks on every rank: all spans are passed in one call, every value is in one span on one rank, and this many messages are sent.
+/// Checks on every rank: one call with all spans, every value in one span of one rank, this many messages.
 template <class Parallel>
 void counts_once(std::size_t ranks, std::size_t messages, typename Parallel::config layout) {
   const decoder_config shape{.vocab_size = 64, .hidden_size = 64, .num_layers = 4, .num_heads = 4, .intermediate_size = 128, .max_position_embeddings = 16};

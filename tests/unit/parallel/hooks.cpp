@@ -1,4 +1,4 @@
-// How a step calls its parallel strategy: the hooks are called in order, once each. What recipes share.
+// A step calls the hooks of its parallel strategy in order, once each. What recipes share.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -13,7 +13,6 @@ using namespace xtrain;
 
 namespace {
 
-/// What happened, in order.
 std::vector<std::string>& calls() {
   static std::vector<std::string> all;
   return all;
@@ -88,7 +87,7 @@ struct bare_recipe : defaults {
 
 static_assert(parallel_strategy<single> && parallel_strategy<watched>);
 
-// what is computed alike is compiled once
+// equal computations are compiled once
 struct otherwise_trained : defaults {
   using optimizer = testing::bare_optimizer;
 };
@@ -155,7 +154,7 @@ TEST_CASE("hooks surround every block forth and back; gradients are ready once, 
   }
   for (const char* what : {"finish", "losses", "squares", "changed"}) expected.push_back(what);
   CHECK(calls() == expected);
-  CHECK(model.parallel().tensor().device_reductions == 0);  // it shards no layer: its state has no layers()
+  CHECK(model.parallel().tensor().device_reductions == 0);  // shards no layer: its state has no layers()
   CHECK(model.parallel().data().host_reductions == 1);  // target counts
 }
 

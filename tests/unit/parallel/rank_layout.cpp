@@ -1,4 +1,3 @@
-// The process groups of a rank.
 #include <doctest/doctest.h>
 
 #include <cstddef>

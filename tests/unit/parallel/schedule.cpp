@@ -1,4 +1,4 @@
-// Schedules of many sizes: complete, and with the duration, memory and order that their papers state.
+// Schedules of many sizes are complete, with the duration, memory and order of their papers.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -34,7 +34,6 @@ double step_time(const pipeline_schedule& schedule, const pipeline_costs& costs 
   return simulate_schedule(schedule, costs, mode).step_time();
 }
 
-/// visit(schedule) for every schedule that these sizes allow.
 template <class Visit>
 void for_each_schedule(std::size_t ranks, std::size_t micro_batches, Visit&& visit) {
   visit(gpipe_schedule(ranks, equal_batch_sizes(micro_batches)));
@@ -48,7 +47,6 @@ void for_each_schedule(std::size_t ranks, std::size_t micro_batches, Visit&& vis
   }
 }
 
-/// visit(schedule) for schedules of many sizes.
 template <class Visit>
 void for_many_schedules(Visit&& visit) {
   for (std::size_t ranks = 1; ranks <= 8; ++ranks)
@@ -57,13 +55,13 @@ void for_many_schedules(Visit&& visit) {
     for_each_schedule(ranks, micro_batches, visit);
 }
 
-/// The sizes of a schedule, to identify the one that fails out of thousands.
+/// A schedule's sizes, for failure messages.
 std::string sizes_text(const pipeline_schedule& schedule) {
   return concat(schedule.name, " on ", schedule.ranks(), " ranks, ", schedule.chunks, " chunks, ", schedule.micro_batches(),
                 " micro-batches");
 }
 
-/// The number of micro-batches that a rank of a schedule should store at most.
+/// Maximum micro-batches that a rank stores.
 std::size_t expected_stash(const pipeline_schedule& schedule, std::size_t rank) {
   const std::size_t ranks = schedule.ranks(), all = schedule.micro_batches() * schedule.chunks;
   if (schedule.name == "one_forward_one_backward") return std::min(all, ranks - rank);
@@ -205,7 +203,7 @@ TEST_CASE("a message names the rank and the chunk at its other end") {
 }
 
 TEST_CASE("a list of work of one's own becomes a schedule") {
-  // forward 0, 1, backward 1, 0: the order drawn in GPipe's paper
+  // forward 0, 1, backward 1, 0: the order in GPipe's paper
   pipeline_schedule work = empty_schedule("reversed", 2, 1, {1, 1});
   for (auto& list : work.actions)
     list = {{action_kind::forward, 0}, {action_kind::forward, 1}, {action_kind::backward, 1}, {action_kind::backward, 0}};
@@ -240,7 +238,7 @@ TEST_CASE("lists of AscendSpeed's optimized pipeline have the rows and the micro
 }
 
 TEST_CASE("small micro-batches at both ends make the bubble smaller for the same rows") {
-  // time is proportional to sequences: AscendSpeed claims 20 % and 30 % less bubble for its two lists
+  // time is proportional to sequences; AscendSpeed claims 20 % and 30 % less bubble for its two lists
   const pipeline_costs by_row{.stages = {{.forward = {0, 1}, .backward_input = {0, 1}, .backward_weight = {0, 1}}}};
   const auto idle = [&](const pipeline_schedule& schedule, double rows) { return step_time(schedule, by_row) - 3 * rows; };
   CHECK(idle(one_forward_one_backward_schedule(4, equal_batch_sizes(16, 4)), 64) == 36);

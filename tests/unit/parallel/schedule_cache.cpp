@@ -1,4 +1,4 @@
-// The schedule cache: a cached list is not made again, and the cache is bounded.
+// The schedule cache reuses lists and is bounded.
 #include <doctest/doctest.h>
 
 #include <cstddef>

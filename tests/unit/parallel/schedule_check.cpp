@@ -1,4 +1,4 @@
-// The checker, given incorrect schedules: its errors name the rank, the action, and the violated rule.
+// The checker, given incorrect schedules: errors name rank, action and rule.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -31,7 +31,7 @@ std::string place_text(std::size_t rank, std::size_t index, const pipeline_actio
   return concat("rank ", rank, ", action ", index, ": ", action_text(action));
 }
 
-/// A few of each kind, small enough to break every one of their actions.
+/// A few of each kind, small enough to break each action.
 std::vector<pipeline_schedule> some_schedules() {
   const std::vector<std::size_t> rows = {1, 2, 3, 4};
   return {gpipe_schedule(3, rows),
@@ -44,7 +44,6 @@ std::vector<pipeline_schedule> some_schedules() {
           zero_bubble_schedule(1, rows)};
 }
 
-/// visit(schedule, rank, index) for every action.
 template <class Visit>
 void for_each_action(Visit&& visit) {
   for (const pipeline_schedule& schedule : some_schedules())
@@ -57,7 +56,6 @@ void for_each_action(Visit&& visit) {
 
 auto at(std::vector<pipeline_action>& list, std::size_t index) { return list.begin() + static_cast<std::ptrdiff_t>(index); }
 
-/// The first action of a kind on a rank's list.
 std::size_t first(const pipeline_schedule& schedule, std::size_t rank, action_kind kind) {
   const auto& list = schedule.actions[rank];
   std::size_t i = 0;
@@ -212,7 +210,7 @@ TEST_CASE("each rule has its sentence") {
   }
   SUBCASE("nobody waits for ever") {
     pipeline_schedule schedule = gpipe_schedule(2, {1});
-    auto& list = schedule.actions[0];  // the gradient is received before the forward that it comes from
+    auto& list = schedule.actions[0];  // the gradient is received before its forward
     list = {list[2], list[0], list[1], list[3], list[4]};
     CHECK(
         verdict(schedule) ==

@@ -1,4 +1,4 @@
-// Ranks that sleep instead of computing execute every schedule: each action after its dependencies, and without deadlock.
+// Ranks that sleep instead of computing execute every schedule: dependencies first, without deadlock.
 #include <doctest/doctest.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// Pictures of timelines: well-formed for any content, with a bar for every action that takes time.
+// Pictures of timelines: well-formed for any content, a bar per action that takes time.
 #include <doctest/doctest.h>
 
 #include <limits>
@@ -35,7 +35,7 @@ bool entities_are_known(std::string_view text) {
   return true;
 }
 
-/// Parses ' name="value"' until the end of a tag; no attribute twice.
+/// Parses ' name="value"' until the end of a tag; attributes are unique.
 bool attributes_are_right(std::string_view rest) {
   std::vector<std::string_view> names;
   while (!rest.empty()) {
@@ -52,7 +52,7 @@ bool attributes_are_right(std::string_view rest) {
   return true;
 }
 
-/// The subset of XML that a picture uses: one root, tags that close in order, quoted attributes, known entities.
+/// The XML subset of pictures: one root, properly nested tags, quoted attributes, known entities.
 bool is_well_formed(std::string_view text) {
   std::vector<std::string_view> open;
   std::size_t roots = 0;

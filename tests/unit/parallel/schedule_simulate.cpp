@@ -39,7 +39,7 @@ TEST_CASE("one micro-batch takes every stage and every message, one after the ot
       simulate_schedule(gpipe_schedule(3, {5}), {.stages = {stage(1, 2, 0), stage(10, 20, 0), stage(100, 200, 0)}, .message = {0.5, 0.1}});
   CHECK(timeline.step_time() == doctest::Approx(333 + 4 * (0.5 + 5 * 0.1)));
   CHECK(timeline.bubble(2) == doctest::Approx(1 - 300.0 / 337.0));
-  // the first rank waits for its gradient from when its output has been sent
+  // the first rank waits for its gradient once its output is sent
   const timed_action& wait = timeline.ranks[0][2];
   CHECK(wait.action.kind == action_kind::receive_backward);
   CHECK(wait.start == 1);
@@ -61,7 +61,7 @@ TEST_CASE("every action of every rank is timed, in order, and after what it need
       REQUIRE(timed.start >= clock);
       if (is_work(timed.action.kind) || is_receive(timed.action.kind)) clock = timed.end;
       if (!is_receive(timed.action.kind)) continue;
-      bool sent = false;  // and has arrived when the receive ends, or before
+      bool sent = false;  // it has arrived when the receive ends, or earlier
       for (const timed_action& other : timeline.ranks[timed.action.peer])
         sent = sent ||
                (is_send(other.action.kind) && other.action.peer == rank && other.action.micro_batch == timed.action.micro_batch &&
@@ -72,7 +72,7 @@ TEST_CASE("every action of every rank is timed, in order, and after what it need
 }
 
 TEST_CASE("messages of a channel follow one another, their latencies overlap") {
-  // the first rank sends three micro-batches at 0: each takes 10 on the link, and 3 more until it arrives
+  // the first rank sends three micro-batches at 0: each occupies the link for 10, and arrives 3 later
   const pipeline_timeline timeline = simulate_schedule(gpipe_schedule(2, {1, 1, 1}), {.stages = {stage(0, 0, 0)}, .message = {3, 10}});
   std::vector<double> arrivals;
   for (const timed_action& timed : timeline.ranks[1])
@@ -95,9 +95,9 @@ TEST_CASE("all_in_all_out hides all reductions but the last") {
   };
   const std::size_t ranks = 4, chunks = 4;
   const double without = time(all_in_all_out_schedule(ranks, chunks, equal_batch_sizes(8)), 0);
-  CHECK(time(all_in_all_out_schedule(ranks, chunks, equal_batch_sizes(8)), 16) == without + 16);      // 8 backwards of 2 hide each of the others
-  CHECK(time(all_in_all_out_schedule(ranks, chunks, equal_batch_sizes(8)), 17) == without + 17 + 3);  // not quite
-  // the same stages in one chunk: everything is reduced at the end
+  CHECK(time(all_in_all_out_schedule(ranks, chunks, equal_batch_sizes(8)), 16) == without + 16);      // 8 backwards of 2 hide each reduction
+  CHECK(time(all_in_all_out_schedule(ranks, chunks, equal_batch_sizes(8)), 17) == without + 17 + 3);  // not completely hidden
+  // the same stages in one chunk: all reductions at the end
   CHECK(simulate_schedule(one_forward_one_backward_schedule(ranks, equal_batch_sizes(8)), {.stages = {stage(4, 4, 4, 4 * 16)}}).step_time() ==
         12 * (8 + 3) + 4 * 16);
 }

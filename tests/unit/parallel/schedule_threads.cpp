@@ -1,4 +1,4 @@
-// Schedules executed by threads, one per rank, compared with a single rank: the same gradients, bit for bit.
+// Schedules executed by threads, one per rank, have the gradients of a single rank, bit for bit.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -54,7 +54,7 @@ class channel {
   std::size_t sent_ = 0, received_ = 0;
 };
 
-/// y = weight · x + 0.1; the values are such that every order of summing gradients rounds differently.
+/// y = weight · x + 0.1; every summation order of gradients rounds differently.
 struct stage {
   double weight = 1, gradient = 0;
   std::vector<double> x, y, dx, dy;
@@ -68,7 +68,7 @@ struct stage {
 
 double sample(std::size_t i) { return 1.0 / static_cast<double>(3 * i + 7); }
 
-/// Executes one rank's list. With a single rank, adjacent stages pass values without a message.
+/// Executes a rank's list. On a single rank, adjacent stages pass values directly.
 void run_rank(const pipeline_schedule& schedule, std::size_t rank, std::vector<stage>& stages, std::vector<channel>& channels,
               send_mode mode) {
   using enum action_kind;
@@ -113,7 +113,7 @@ void run_rank(const pipeline_schedule& schedule, std::size_t rank, std::vector<s
   }
 }
 
-/// Gradients of all stages, computed by one thread per rank.
+/// Gradients of all stages, one thread per rank.
 std::vector<double> gradients_by(const pipeline_schedule& schedule, send_mode mode) {
   std::vector<stage> stages;
   for (std::size_t s = 0; s < schedule.stages(); ++s) stages.emplace_back(s, schedule.micro_batches());
@@ -135,7 +135,7 @@ std::vector<double> gradients_by(const pipeline_schedule& schedule, send_mode mo
   return gradients;
 }
 
-/// The same without a schedule: each micro-batch forward through all stages and backward, then the next.
+/// Without a schedule: each micro-batch forward and backward through all stages, then the next.
 std::vector<double> gradients_of_a_loop(std::size_t count, std::size_t micro_batches) {
   std::vector<stage> stages;
   for (std::size_t s = 0; s < count; ++s) stages.emplace_back(s, micro_batches);
@@ -171,7 +171,7 @@ TEST_CASE("threads that carry out a schedule make the gradients of one rank, bit
   }
 }
 
-TEST_CASE("in another order the same gradients are rounded differently") {  // so the test above can fail
+TEST_CASE("in another order the same gradients are rounded differently") {  // otherwise the test above could not fail
   pipeline_schedule work = empty_schedule("reversed", 2, 1, std::vector<std::size_t>(6, 1));
   for (auto& list : work.actions) {
     for (std::size_t i = 0; i < 6; ++i) list.push_back({action_kind::forward, i});

@@ -1,4 +1,3 @@
-// A model split into stages: every block is in exactly one.
 #include <doctest/doctest.h>
 
 #include <algorithm>

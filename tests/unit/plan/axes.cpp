@@ -1,4 +1,4 @@
-// A search over context-parallel, expert-parallel, sequence-parallel and ZeRO configurations.
+// Search over context-parallel, expert-parallel, sequence-parallel and ZeRO configurations.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ decoder_config four_experts() {
   return shape;
 }
 
-/// Every rank of a mesh needs at most the memory of the found plan, and one of them exactly as much.
+/// Every rank of a mesh needs at most the plan's memory; the largest rank needs exactly that.
 template <class Model>
 void check_ranks(const decoder_config& shape, const found_plan& found) {
   std::size_t most = 0;
@@ -200,7 +200,7 @@ TEST_CASE("balanced experts' load goes with the rows from stage to stage, in a m
   CHECK(balanced.layout.stage_messages == 2);
   CHECK(rows.messages == m);
   CHECK(both.messages == 2 * m);
-  const std::size_t load = both.bytes - rows.bytes;  // of the stage that sends most: of two layers forward, or backward
+  const std::size_t load = both.bytes - rows.bytes;  // of the stage that sends most: two layers forward or backward
   CHECK((load == m * 16 * shape.num_experts * 2 || load == m * 8 * shape.num_experts));
   CHECK(balanced.time.bubble >= plain.time.bubble);
 }

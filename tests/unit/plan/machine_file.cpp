@@ -1,4 +1,3 @@
-// Machine descriptions as files that users can write.
 #include <doctest/doctest.h>
 
 #include <string>

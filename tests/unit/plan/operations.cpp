@@ -1,4 +1,4 @@
-// The operations of a plan, compared with formulas derived by hand. Everything here is a dry run.
+// A plan's operations against formulas derived by hand; everything is a dry run.
 #include <doctest/doctest.h>
 
 #include <string_view>
@@ -38,7 +38,7 @@ decoder_config gpt2_sizes() {
   return sizes;
 }
 
-/// Operations of all runs of a kernel; 0 when it never ran.
+/// Operations of all runs of a kernel.
 double operations(const dry_run& plan, std::string_view kernel) {
   for (const kernel_count& count : plan.record.kernels)
     if (count.name == kernel) return count.operations;
@@ -50,7 +50,7 @@ std::size_t runs(const dry_run& plan, std::string_view kernel) {
   return 0;
 }
 
-/// Weights of llama's linear layers, without the head: queries, keys and values (two of four heads), output; gate, up, down.
+/// llama's linear weights without the head: queries, keys and values (two of four heads), output; gate, up, down.
 constexpr double llama_weights = layers * (width * (width + width) + width * width + 3 * width * inner);
 /// gpt2's: queries, keys and values, output; up, down.
 constexpr double gpt2_weights = layers * (4 * width * width + 2 * width * inner);
@@ -63,7 +63,7 @@ TEST_CASE("a step multiplies 6 numbers per weight and token, head included: 2 fo
   CHECK(operations(llama_plan, "matmul") == 6 * llama_weights * tokens);
   CHECK(operations(gpt2_plan, "matmul") == 6 * gpt2_weights * tokens);
   for (const dry_run& plan : {llama_plan, gpt2_plan}) CHECK(operations(plan, "linear_cross_entropy") == 6 * head * tokens);
-  // one run for each of forward, weight gradient and input gradient; llama has 4 matrices per layer, and so has gpt2
+  // one run each for forward, weight gradient and input gradient; llama and gpt2 have 4 matrices per layer
   CHECK(runs(llama_plan, "matmul") == 2 * 3 * 3 * 4);
   CHECK(runs(gpt2_plan, "matmul") == 2 * 3 * 3 * 4);
 }
@@ -79,8 +79,7 @@ TEST_CASE("matrices and attention are all that counts: the rest is proportional 
   const dry_run plan = planned<llama<recipe>>();
   const double known = 6 * (llama_weights + head) * tokens + 7 * 2 * layers * width * pairs;
   const double rest = plan.record.operations() - known;
-  // adamw: 14 per weight, and 2 for the norm's square; per token less than 100 per channel and layer for all norms, activations, rotary
-  // embeddings and residuals together
+  // adamw: 14 per weight, and 2 for the norm's square; per token, channel and layer less than 100 for norms, activations, rotary embeddings and residuals
   CHECK(rest > 14.0 * static_cast<double>(plan.parameters));
   CHECK(rest < 20.0 * static_cast<double>(plan.parameters) + 100 * layers * (width + inner) * tokens);
   CHECK(operations(plan, "adamw") == 14.0 * static_cast<double>(plan.parameters));
@@ -94,7 +93,7 @@ TEST_CASE("recomputing everything costs one more forward of the blocks, and only
     CHECK(operations(full, kernel) == 2 * operations(kept, kernel));
     CHECK(runs(full, kernel) == 2 * runs(kept, kernel));
   }
-  // two norms again in each of three layers, not the final one: 2 micro-batches of 7 norms, and 6 more
+  // two norms recomputed in each of three layers, not the final norm: 2 micro-batches of 7 norms and 6 more
   CHECK(runs(kept, "rms_norm") == 2 * 7);
   CHECK(runs(full, "rms_norm") == 2 * 13);
   for (const std::string_view kernel : {"linear_cross_entropy", "embedding", "attention_backward", "swiglu_backward", "adamw"}) {
@@ -114,8 +113,8 @@ TEST_CASE("recomputing attention alone costs attention's forward, and no matrix 
 TEST_CASE("an adapter saves the gradients of frozen weights and adds its own products") {
   constexpr double rank = 4;
   const dry_run plan = planned<llama<adapted_recipe>>(planned_run::sizes(), {.adapter = {.rank = 4}});
-  // in addition to q_proj [32, 32] and v_proj [16, 32]: A is multiplied in the forward, again in the backward, and for its weight and
-  // input gradients; B in the forward, and for its weight and input gradients
+  // in addition to q_proj [32, 32] and v_proj [16, 32]: products with A in the forward, the recomputation, weight gradient and input gradient; with B in the
+  // forward, weight gradient and input gradient
   const double a = 2 * rank * width, both_b = rank * (32 + 16);
   CHECK(operations(plan, "matmul") == (4 * llama_weights + layers * (8 * a + 6 * both_b)) * tokens);
   CHECK(operations(plan, "linear_cross_entropy") == 4 * head * tokens);

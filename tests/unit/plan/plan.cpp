@@ -1,4 +1,4 @@
-// The plan of an fp32 run equals the run; it allocates nothing, can be printed, and refuses what does not fit.
+// The plan of an fp32 run equals the run, allocates nothing, can be printed, and refuses what does not fit.
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>
@@ -50,10 +50,9 @@ TEST_CASE("planning allocates nothing: a model that no machine holds is planned"
   const cpu::context on;
   const dry_run plan = xtrain::plan<trainer_type>(enormous, {}, {.max_steps = 1, .micro_batch_size = 1}, on.properties());
   CHECK(on.memory().allocations == 0);
-  // on the host there are one batch and the rotary embedding table: 8192 · 128 fp32 values, 4 MiB, more with a sanitizer; weights would
-  // be 1.5 TiB
+  // host memory: one batch and the rotary table of 8192 · 128 fp32 values, 4 MiB; more with a sanitizer. Weights would be 1.5 TiB
   CHECK(resident() - before < 256 * 1024);
-  // 405,853,388,800 parameters: embedding and head, then four matrices of attention, three of feed-forward, two norms per layer
+  // 405,853,388,800 parameters: embedding and head; per layer four matrices of attention, three of feed-forward, two norms
   const std::size_t c = 16'384, kv = 8 * 128, f = 53'248, v = 128'256;
   CHECK(plan.parameters == 2 * v * c + 126 * (2 * c * c + 2 * c * kv + 3 * c * f + 2 * c) + c);
   CHECK(plan.of(memory_role::weights) == 4 * plan.parameters + 8'192 * 128 * 4);

@@ -1,4 +1,4 @@
-// Compares a plan with its run, for all tests of this folder.
+// Compares plans with runs.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -11,7 +11,7 @@
 
 namespace planned_run {
 
-/// Every parameter has a multiple of 32 elements, so that nothing is padded and closed formulas hold exactly.
+/// Parameter sizes are multiples of 32: no padding, so closed formulas are exact.
 inline xtrain::decoder_config sizes() {
   return {.vocab_size = 65,
           .hidden_size = 32,
@@ -24,7 +24,7 @@ inline xtrain::decoder_config sizes() {
           .residual_dropout = 0.2};
 }
 
-/// Sequences shorter than the model's maximum length and sequences of this length.
+/// Sequences of the model's maximum length and shorter ones.
 inline const xtrain::dataset& data() {
   static const xtrain::dataset all = [] {
     xtrain::dataset d("numbers", xtrain::sequence_layout::separate);
@@ -43,7 +43,6 @@ inline xtrain::training_config<xtrain::adamw> settings(std::size_t accumulate = 
   return {.max_steps = 3, .micro_batch_size = 3, .gradient_accumulation_steps = accumulate, .eval_steps = 1};
 }
 
-/// A micro-batch as large as the settings allow.
 inline xtrain::host_batch full_rows(std::size_t b, std::size_t t) {
   xtrain::host_batch rows{.b = b, .t = t};
   for (std::size_t i = 0; i < b * t; ++i) {
@@ -56,13 +55,12 @@ inline xtrain::host_batch full_rows(std::size_t b, std::size_t t) {
   return rows;
 }
 
-/// Bytes of device memory per value, from the precision's description.
+/// Bytes of device memory per value.
 struct bytes_per_number {
   std::size_t weight = 0, gradient = 0, optimizer = 0;
 };
 
-/// Plans a run, runs it with an evaluation after every step, and compares peak memory by role and in total, to the byte. Returns the
-/// plan.
+/// Plans a run, runs it with an evaluation after every step, and compares peak memory by role and in total, to the byte.
 template <class Model>
 xtrain::dry_run check_memory(const bytes_per_number& each, const typename Model::options& options = {}, std::size_t accumulate = 1,
                                const typename Model::context_type& on = {}) {
@@ -83,7 +81,7 @@ xtrain::dry_run check_memory(const bytes_per_number& each, const typename Model:
     CHECK(plan.bytes[r] == used.peak[r]);
   }
 
-  // known without running anything; the rotary embedding table is in fp32 and counted as weights
+  // known without running; the rotary table is fp32 and counted as weights
   const xtrain::decoder_config& c = model.config();
   CHECK(plan.parameters == model.parameters().count());
   CHECK(plan.trained == model.parameters().trained_count());
@@ -93,7 +91,7 @@ xtrain::dry_run check_memory(const bytes_per_number& each, const typename Model:
   CHECK(plan.passes.layer_inputs == (c.num_layers + 1) * how.micro_batch_size * c.max_position_embeddings * c.hidden_size * each.weight);
   CHECK(plan.of(memory_role::stash) == plan.passes.layer_inputs + plan.passes.saved);
 
-  // the arenas are what a pass over full sequences needs: not too small, or it throws, and not too large
+  // the arenas fit a pass over full sequences exactly: smaller ones throw
   const xtrain::host_batch rows = full_rows(how.micro_batch_size, c.max_position_embeddings);
   xtrain::pass_memory<Model> passes(model, plan.passes);
   const xtrain::batch_memory<typename Model::device> batch(on, rows.token_count);

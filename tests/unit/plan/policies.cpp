@@ -1,4 +1,4 @@
-// The plan equals the run with recomputation and with an adapter, and shows what these save.
+// The plan equals the run with recomputation and with an adapter, and shows the saving.
 #include <doctest/doctest.h>
 
 #include <xtrain/adapt/lora.hpp>
@@ -28,14 +28,14 @@ TEST_CASE("the plan of a run that recomputes blocks or pieces is what the run ta
   const dry_run full = planned_run::check_memory<llama<full_recipe>>(fp32_bytes);
   const dry_run selective = planned_run::check_memory<llama<selective_recipe>>(fp32_bytes);
   CHECK(full.passes.layer_inputs == kept.passes.layer_inputs);
-  // Per token, the saved activations of one block in channels, in fp32: the inputs of both branches and what is between them (3 · 32),
-  // queries, keys and values (64), attention's output (32) and statistics (4 heads), gate and up (96), their product (48), two norms'
-  // statistics (2). The head saves its gradient (32), the final norm its statistic (1).
+  // Saved activations of a block per token, in fp32 channels: both branches' inputs and the stream between them (3 · 32), queries, keys, values (64), attention
+  // output (32) and statistics (4 heads), gate and up (96), their product (48), two norms' statistics (2). The head saves its gradient (32), the final norm its
+  // statistic (1).
   constexpr std::size_t block = 3 * 32 + 64 + 32 + 4 + 96 + 48 + 2, end = 32 + 1, num_tokens = 3 * 12;
-  // each entry of the stash begins on a cache line: statistics of 36 tokens take 144 bytes and occupy 192
+  // stash entries begin on cache lines: statistics of 36 tokens take 144 bytes and occupy 192
   constexpr std::size_t gap = 192 - 144;
   CHECK(kept.passes.saved == 4 * num_tokens * (3 * block + end) + (3 * 2 + 1) * gap);
-  // one block at a time, after the head's gradient is popped: the final norm's statistic and the head's are gone by then
+  // one block at a time, after the final norm's statistic and the head's gradient are popped
   CHECK(full.passes.saved == 4 * num_tokens * block + 2 * gap);
   CHECK(selective.passes.saved == 4 * num_tokens * (3 * (32 + 64 + 96 + 2) + end) + (3 * 2 + 1) * gap);
 }

@@ -1,4 +1,3 @@
-// The plan equals the run in every 16-bit precision.
 #include <doctest/doctest.h>
 
 #include "planned_run.hpp"

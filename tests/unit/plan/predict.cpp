@@ -1,4 +1,4 @@
-// A predicted step is the sum of its parts: kernels, messages, bubbles; checked by hand, and by the formulas of papers.
+// A predicted step is the sum of its parts (kernels, messages, bubbles), checked by hand and by papers' formulas.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -54,7 +54,7 @@ struct sequence : defaults {
   using parallel = sequence_parallel;
 };
 
-double close(double value) { return 1e-9 * std::abs(value); }  // of sums of a few hundred products: far above n · 2^-53
+double close(double value) { return 1e-9 * std::abs(value); }  // sums of a few hundred products: far above n · 2^-53
 #define CHECK_CLOSE(a, b) CHECK(std::abs((a) - (b)) <= close(b))
 
 }  // namespace
@@ -113,7 +113,7 @@ TEST_CASE("messages take the link that joins their ranks") {
   dry_run r = working(3);
   r.sent.of(traffic_role::tensor_parallel) = {3, 1000};  // to three others
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 4}}, round_numbers(), "fp32").layers, 1.0);
-  r.sent.of(traffic_role::tensor_parallel) = {7, 700};  // to seven others, three of them in the node: 0.3 s; and 4 s to the others
+  r.sent.of(traffic_role::tensor_parallel) = {7, 700};  // to seven ranks: three in the node, 0.3 s; four outside, 4 s
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 8}}, round_numbers(), "fp32").layers, 4.0);
   machine slow = round_numbers();
   slow.between.latency = 2;
@@ -121,14 +121,14 @@ TEST_CASE("messages take the link that joins their ranks") {
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 8}}, slow, "fp32").layers, 6.0);
   slow.message = 0.25;  // each of seven messages occupies the processor
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 8}}, slow, "fp32").layers, 7.75);
-  machine wide = round_numbers();  // 128 ranks halve seven times: seven latencies for each piece
+  machine wide = round_numbers();  // 128 ranks: seven halvings, seven latencies per piece
   wide.devices_per_node = 1;
   wide.between.latency = 0.5;
   r.sent.of(traffic_role::tensor_parallel) = {7, 100, 7, 1};
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 128}}, wide, "fp32").layers, 1.0 + 7 * 0.5);
   r.sent.of(traffic_role::tensor_parallel) = {60, 100, 60, 10};  // ten collectives of 64 ranks
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 64}}, wide, "fp32").layers, 1.0 + 60 * 0.5);
-  // of 1500 bytes of 16 ranks, 800 and 400 go to neighbors in a node of four, 200 and 100 to other nodes, one round after the other
+  // of 1500 bytes of 16 ranks, 800 and 400 go to neighbors in a node of four, 200 and 100 to other nodes, in successive rounds
   r.sent.of(traffic_role::tensor_parallel) = {4, 1500, 4, 1};
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 16}}, round_numbers(), "fp32").layers, 1.2 + 3.0);
   machine distant = round_numbers();
@@ -136,20 +136,20 @@ TEST_CASE("messages take the link that joins their ranks") {
   distant.inside.latency = 1;
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 16}}, distant, "fp32").layers, 1.2 + 3.0 + 2 * 1 + 2 * 2);
   r.sent = {};
-  r.sent.of(traffic_role::context_parallel) = {3, 1000};  // context-parallel ranks are adjacent; four ranks apart, each is on its own node
+  r.sent.of(traffic_role::context_parallel) = {3, 1000};  // context-parallel ranks four ranks apart are on different nodes
   CHECK_CLOSE(predict(r, {.mesh = {.context_parallel_size = 4}}, round_numbers(), "fp32").layers, 1.0);
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 4, .context_parallel_size = 4}}, round_numbers(), "fp32").layers, 10.0);
   r.sent = {};
   r.sent.of(traffic_role::expert_parallel) = {3, 1000};
   CHECK_CLOSE(predict(r, {.mesh = {.expert_parallel_size = 4}}, round_numbers(), "fp32").layers, 1.0);
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 4, .expert_parallel_size = 4}}, round_numbers(), "fp32").layers, 10.0);
-  r.sent.of(traffic_role::expert_parallel) = {15, 1500};  // tokens go straight to the ranks of their experts, three of 15 on the node
+  r.sent.of(traffic_role::expert_parallel) = {15, 1500};  // direct messages to 15 expert-parallel ranks, three on the node
   CHECK_CLOSE(predict(r, {.mesh = {.expert_parallel_size = 16}}, round_numbers(), "fp32").layers, 12.0);
   r.sent = {};
   r.sent.of(traffic_role::pipeline_parallel) = {4, 400};  // two micro-batches, both directions
   const double near = predict(r, {.mesh = {.pipeline_parallel_size = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
   const double far = predict(r, {.mesh = {.tensor_parallel_size = 4, .pipeline_parallel_size = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
-  CHECK_CLOSE(near, 4.5 + 2 * 0.1);  // once forward and once backward: everything else overlaps compute
+  CHECK_CLOSE(near, 4.5 + 2 * 0.1);  // once forward, once backward: the rest overlaps compute
   CHECK_CLOSE(far, 4.5 + 2 * 1.0);
   r.sent.of(traffic_role::pipeline_parallel) = {8, 400};  // each in two messages
   CHECK_CLOSE(predict(r, {.mesh = {.pipeline_parallel_size = 2}, .micro_batches = 2, .stage_messages = 2}, round_numbers(), "fp32").seconds, near);
@@ -166,7 +166,7 @@ TEST_CASE("gradients are exchanged during the last backward, and what is left of
     layout.zero_stage = 1;
     r.sent.of(traffic_role::weights) = {1, 1000};
     CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 3.0);
-    r.sent.of(traffic_role::weights) = {1, 1500};  // it is complete after 1 s
+    r.sent.of(traffic_role::weights) = {1, 1500};  // complete after 1 s
     CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 3.5);
     layout.zero_stage = 2;
     CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 1.0 + 0.5);
@@ -233,7 +233,7 @@ TEST_CASE("a rehearsal of some micro-batches tells of many") {
   const predicted_step whole = predict(eight, {.micro_batches = 8}, m, "fp32");
   const predicted_step scaled = predict(std::span<const dry_run>(&two, 1), {.micro_batches = 8}, m, "fp32", 2);
   CHECK_CLOSE(scaled.update, whole.update);
-  // gradients are zeroed once per step, here four times: 1/1000 of the bytes of a pass
+  // gradients are zeroed once per step, here four times: 1/1000 of a pass's bytes
   CHECK(scaled.passes >= whole.passes);
   CHECK(scaled.passes <= 1.01 * whole.passes);
 }

@@ -1,4 +1,4 @@
-// The plan holds on another device than cpu: it runs the same code with any kernels.
+// The plan holds on another device: it runs the same code with any kernels.
 #include <doctest/doctest.h>
 
 #include <xtrain/device/reference/reference.hpp>

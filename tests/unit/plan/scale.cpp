@@ -1,4 +1,4 @@
-// A 7B model on 512 ranks: how many messages a rank sends in a step, and how long they take.
+// A 7B model on 512 ranks: messages of a rank in a step, and their time.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -42,31 +42,30 @@ double seconds_of(const dry_run& step, std::size_t ranks) {
   return predict(step, layout_of<recipe<Parallel>>(config, 1), h100(), "bf16").seconds;
 }
 
-/// Messages of a step when each rank sends each other its part, in pieces of 2^20 / ranks elements: how it once was, and what this run cost.
+/// Messages per step of the naive exchange: each rank sends each other its part, in pieces of 2^20 / ranks elements.
 constexpr std::size_t once_sent = 3'300'000;
 
 }  // namespace
 
 TEST_CASE("a 7B model on 512 ranks: messages of a rank and step grow with the bytes and the logarithm of the ranks") {
   const dry_run rows = step_of<data_parallel>(0, 512), one = step_of<zero<1>>(0, 512), three = step_of<zero<3>>(0, 512);
-  // before, when sums went from rank to rank in a chain and a gather was a message to each: 44133, 44644, 59974
   CHECK(rows.sent.total().messages == 14'994);
   CHECK(one.sent.total().messages == 11'403);
   CHECK(three.sent.total().messages == 14'913);
   CHECK(one.sent.total().messages * 250 < once_sent);
-  // a norm, a count of targets, a loss: nine messages each, once 511
+  // a norm, a target count, a loss: nine messages each
   CHECK(one.sent.of(traffic_role::scalars).messages == 3 * 9);
-  // every rank sends as many
+  // every rank sends equally many
   CHECK(step_of<zero<1>>(511, 512).sent.total().messages == one.sent.total().messages);
 
-  // pieces of 32 MiB of gradients in fp32, nine messages each, and of weights in bf16; each of 34 blocks has one that is not full
+  // pieces of 32 MiB, fp32 gradients and bf16 weights, nine messages each; each of 34 blocks has one partial piece
   const auto pieces = [](std::size_t bytes) { return bytes / (std::size_t{1} << 25) + 34; };
   CHECK(one.sent.of(traffic_role::gradients).messages <= 9 * pieces(one.trained * 4));
   CHECK(one.sent.of(traffic_role::weights).messages <= 9 * pieces(one.trained * 2));
   CHECK(one.sent.of(traffic_role::gradients).rounds == one.sent.of(traffic_role::gradients).messages);
   CHECK(one.sent.of(traffic_role::gradients).collectives == 34);
 
-  // twice the ranks are one message more with each piece
+  // twice the ranks: one more message per piece
   const dry_run twice = step_of<zero<1>>(0, 1024);
   CHECK(twice.sent.of(traffic_role::gradients).messages * 9 == one.sent.of(traffic_role::gradients).messages * 10);
 }
@@ -78,5 +77,5 @@ TEST_CASE("a 7B model on 512 H100: the processor's time for messages and the lat
   for (traffic& sent : free.sent.sent) sent.rounds = 0;
   const double latency = static_cast<double>(step.sent.of(traffic_role::gradients).rounds) * (6 * h100().between.latency + 3 * h100().inside.latency) / 9;
   CHECK(seconds - seconds_of<zero<1>>(free, 512) >= latency * 0.99);
-  CHECK(seconds < 0.5);  // 0.19 s are passes; once 1.3 s, without the 0.7 s that the chain took to fill in 34 blocks
+  CHECK(seconds < 0.5);  // passes take 0.19 s
 }

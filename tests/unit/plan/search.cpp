@@ -1,4 +1,4 @@
-// A search finds what fits, reports its needs, and puts the fastest first.
+// A search finds what fits, reports its needs, and sorts by time.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ std::vector<found_plan> small_search(const machine& on) {
       four_layers(), {.devices = devices, .global_batch_size = 16, .micro_batch_sizes = {2, 1}}, on, cpu::properties{1});
 }
 
-/// Sizes with heads, layers and experts of many kinds.
+/// Heads, layers and experts of many sizes.
 struct searched_case {
   decoder_config sizes{};
   search_settings settings{};
@@ -83,7 +83,7 @@ std::vector<searched_case> small_cases(bool experts) {
   return all;
 }
 
-/// What a table shows, and the bits of the time.
+/// A table row, with the bits of the time.
 auto line_of(const found_plan& one) {
   const run_layout& at = one.layout;
   const mesh_sizes& mesh = at.mesh;
@@ -98,7 +98,6 @@ void check_same(const std::vector<found_plan>& found, const std::vector<found_pl
   CHECK(others == 0);
 }
 
-/// Adds a case's layouts to a search.
 using add_case = void (*)(layout_search& to, const searched_case& of);
 struct recomputing : recipe {
   using recompute = recompute_full;
@@ -112,8 +111,8 @@ void add_dense(layout_search& to, const searched_case& of) {
 }
 void add_experts(layout_search& to, const searched_case& of) { to.add<mixtral<recipe>, expert_strategies>(of.sizes, of.settings, cpu::properties{1}); }
 
-/// The fastest layouts of a search with bounds are those of the exhaustive one: on a machine with room for all, and on one where a quarter fit and that is
-/// slower between nodes.
+/// A bounded search and the exhaustive search find the same fastest layouts: on a machine with room for all, and on one where a quarter fit and nodes are
+/// connected slowly.
 void check_first_layouts(const searched_case& of, add_case add, const machine& roomy) {
   machine on = roomy;
   for (const bool small : {false, true}) {
@@ -135,7 +134,7 @@ void check_first_layouts(const searched_case& of, add_case add, const machine& r
   }
 }
 
-/// Every layout needs at least what its bounds say.
+/// Bounds hold for every layout.
 void check_bounds(const searched_case& of, add_case add, const machine& on) {
   layout_search search(on);
   add(search, of);
@@ -151,7 +150,7 @@ void check_bounds(const searched_case& of, add_case add, const machine& on) {
   CHECK(planned > 0);
   CHECK(above == 0);
   CHECK(unknown == 0);
-  CHECK(tightest > 0.5);  // small layouts spend much of a step on what is not in the bound
+  CHECK(tightest > 0.5);  // small layouts spend much time outside the bound
 }
 
 struct last_progress final : search_observer {
@@ -270,7 +269,7 @@ TEST_CASE("the first layouts are those of the search that plans all of them") {
 }
 
 TEST_CASE("no layout needs less memory or less time than its bounds say") {
-  machine slow = h100();  // kernels count, not launches
+  machine slow = h100();  // counts kernels, not launches
   slow.launch = slow.message = 0;
   for (const searched_case& of : small_cases(false)) check_bounds(of, add_dense, slow);
   for (const searched_case& of : small_cases(true)) check_bounds(of, add_experts, slow);

@@ -1,4 +1,4 @@
-// The traffic that a plan predicts for a rank equals what it sends, to the byte and to the message.
+// Predicted traffic of a rank equals what it sends, to the byte and message.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -17,14 +17,14 @@ struct recipe : defaults {
   using parallel = Parallel;
 };
 
-/// Tied heads: a pipeline's ends exchange the table's gradients.
+/// Tied heads: a pipeline's first and last stage exchange the table's gradients.
 decoder_config four_layers() {
   decoder_config shape = planned_run::sizes();
   shape.num_layers = 4;
   return shape;
 }
 
-/// Plans a step of every rank, runs two on threads, and compares each with its plan. Returns the plans.
+/// Plans a step of every rank, runs two on threads, and compares each rank.
 template <class Parallel>
 std::vector<dry_run> check_traffic(std::size_t ranks, typename Parallel::config layout = {}, std::size_t accumulate = 2) {
   using model_type = llama<recipe<Parallel>>;
@@ -93,7 +93,7 @@ TEST_CASE("data-parallel ranks: gradients once, and what ZeRO adds") {
   CHECK(plan_text(rows[0]).find(concat("    gradients                         ", rows[0].sent.of(traffic_role::gradients).messages, " x")) !=
         std::string::npos);
   check_traffic<zero<3>>(4, {.shards = 2});
-  for (const std::size_t many : {9U, 11U}) {  // the plan runs only a few of them
+  for (const std::size_t many : {9U, 11U}) {  // the plan runs only a few micro-batches
     check_traffic<data_parallel>(4, {}, many);
     check_traffic<zero<2>>(4, {}, many);
     check_traffic<zero<3>>(4, {}, many);
@@ -126,7 +126,7 @@ TEST_CASE("stages of a pipeline send rows forth and their gradients back") {
              kept = check_traffic<beside>(8, {.data_parallel_size = 2, .tensor_parallel_size = 2, .shards = 1}, 2);
   CHECK(divided[0].sent.of(traffic_role::weights).bytes > 0);
   CHECK(kept[0].sent.of(traffic_role::weights).bytes == 0);
-  const std::size_t twice = 2 * divided[0].sent.of(traffic_role::gradients).bytes;  // where nothing is padded
+  const std::size_t twice = 2 * divided[0].sent.of(traffic_role::gradients).bytes;  // without padding
   CHECK(kept[0].sent.of(traffic_role::gradients).bytes <= twice);
   CHECK(kept[0].sent.of(traffic_role::gradients).bytes >= twice - 2 * 4 * 64 * 4);  // two of four blocks, padded to 2 x 32 values
 }

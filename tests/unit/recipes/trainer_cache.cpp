@@ -26,7 +26,7 @@ void write_program(const std::string& path, const std::string& text) {
   ::chmod(path.c_str(), 0755);
 }
 
-/// A folder of programs with a compiler that counts its calls and writes a program.
+/// A folder of programs, with a fake compiler that counts its calls.
 struct programs {
   scratch_folder folder{};
   trainer_cache::config settings{.programs = folder / "bin", .folder = folder / "cache"};
@@ -69,7 +69,7 @@ TEST_CASE("a prebuilt trainer is found, another one is compiled once") {
   CHECK(command.starts_with("-std=c++20 -w -O1 --param x=1 -DA -DB=\"c\" -DXTRAIN_RECIPE_KEY=\"cpu-bf16_mixed\" -I"));
   CHECK(command.ends_with(" -lm\n"));
 
-  // another header, other options
+  // different header, different options
   write_file(p.folder / "include/xtrain/b.hpp", "");
   const std::string second = trainers.find_or_compile(other);
   CHECK(second != program);
@@ -78,7 +78,7 @@ TEST_CASE("a prebuilt trainer is found, another one is compiled once") {
   CHECK(third != second);
   CHECK(p.calls() == 3);
 
-  // another compiler of the same name, other libraries
+  // different compiler of the same name, different libraries
   write_program(p.folder / "compiler", std::string(mapped_file(p.folder / "compiler").text()) + "# of a new version\n");
   const std::string fourth = trainers.find_or_compile(other);
   CHECK(fourth != third);
@@ -96,7 +96,7 @@ TEST_CASE("trainers are compiled without warnings, whatever the build asks for")
 }
 
 TEST_CASE("trainers for this processor are not those of another one") {
-  // a folder of trainers may be shared: what is compiled with -march=native has a name of its own for each processor
+  // trainers of a shared folder compiled with -march=native have a name per processor
   programs p;
   p.describe(p.folder / "compiler", "-O1;-march=native");
   const auto program_on = [&](const std::string& text) {
@@ -241,7 +241,7 @@ TEST_CASE("a trainer for cuda is compiled with the build's kernels, once for eac
   CHECK(refusal() == who + driver);
   CHECK(p.calls() == 0);
 
-  p.settings.only_plan = true;  // which needs no driver
+  p.settings.only_plan = true;  // no driver needed
   const std::string first = trainer_cache(p.settings).find_or_compile(type);
   CHECK(trainer_cache(p.settings).find_or_compile(type) == first);
   const std::string command(mapped_file(p.folder / "calls").text());
@@ -254,7 +254,7 @@ TEST_CASE("a trainer for cuda is compiled with the build's kernels, once for eac
 
   const recipe_type on_cpu{.optimizer = "lion"};
   const std::string lion = trainer_cache(p.settings).find_or_compile(on_cpu);
-  describe("nvcc 13.1.80 for 80;90");  // another nvcc, other architectures, other kernels
+  describe("nvcc 13.1.80 for 80;90");  // different nvcc, architectures, kernels
   const std::string second = trainer_cache(p.settings).find_or_compile(type);
   describe("nvcc 13.1.80 for 90");
   const std::string third = trainer_cache(p.settings).find_or_compile(type);
@@ -264,5 +264,5 @@ TEST_CASE("a trainer for cuda is compiled with the build's kernels, once for eac
   CHECK(second != third);
   CHECK(third != fourth);
   CHECK(p.calls() == 5);
-  CHECK(trainer_cache(p.settings).find_or_compile(on_cpu) == lion);  // is none of the cpu's business
+  CHECK(trainer_cache(p.settings).find_or_compile(on_cpu) == lion);  // does not concern the cpu
 }

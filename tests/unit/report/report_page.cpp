@@ -1,4 +1,4 @@
-// The page about runs: one file, escaped, small for long runs, and complete without a script.
+// The report page: one file, escaped, small for long runs, complete without a script.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -25,7 +25,6 @@ std::size_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-/// A run as a program would have recorded it.
 run_log made(const std::string& path, std::size_t steps, double rate) {
   run_log run;
   run.path = path;
@@ -50,7 +49,7 @@ run_log made(const std::string& path, std::size_t steps, double rate) {
   return run;
 }
 
-/// Every element that is opened is closed, in order.
+/// Opened elements close in order.
 void check_nesting(const std::string& page) {
   std::vector<std::string> open;
   std::string without = page;

@@ -1,4 +1,4 @@
-// Logs of runs, read back: curves, resumed runs, settings, and damaged files.
+// Logs of runs, read back: curves, resumed runs, settings, damaged files.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -132,14 +132,14 @@ TEST_CASE("of a step that is there more than once the last one counts") {
   const auto began = [](std::size_t first) { return concat("{\"event\": \"run\", \"max_steps\": 9, \"first_step\": ", first, "}\n"); };
   const auto evaluated = [](std::size_t step, double loss) { return concat("{\"event\": \"evaluation\", \"step\": ", step, ", \"loss\": ", loss, "}\n"); };
 
-  std::string text = began(0);  // resumed after step 2, of a run that had come to step 4
+  std::string text = began(0);  // resumed after step 2 of a run that had reached step 4
   for (std::size_t s = 1; s <= 4; ++s) text += step_line(s, 10 + static_cast<double>(s));
   text += evaluated(2, 0.5) + evaluated(4, 0.25) + began(2) + step_line(3, 3) + step_line(4, 4) + step_line(5, 5) + evaluated(5, 0.75);
   run_log run = read_text(text);
   CHECK(losses(run) == std::vector<double>{11, 12, 3, 4, 5});
   CHECK(run.seconds == 2.5);
   CHECK(run.held_out.count == 2);
-  CHECK(run.held_out.least.value == 0.5);  // that of step 4 is of steps that are no more
+  CHECK(run.held_out.least.value == 0.5);  // step 4's value belongs to discarded steps
   CHECK(run.replaced == 3);
   REQUIRE(run.parts.size() == 2);
   CHECK(run.parts[1].first_step == 2);
@@ -156,7 +156,7 @@ TEST_CASE("of a step that is there more than once the last one counts") {
   CHECK(losses(run) == std::vector<double>{1, 20});
   CHECK(run.held_out.count == 0);
 
-  // another run was begun in the same file
+  // another run in the same file
   run = read_text(began(0) + "no line of a log\n" + step_line(1, 1) + step_line(2, 2) + began(0) + step_line(1, 7));
   CHECK(losses(run) == std::vector<double>{7});
   CHECK(run.replaced == 4);
@@ -269,11 +269,11 @@ TEST_CASE("bins keep the least and the greatest of a long run, in little memory,
       }
       CHECK(count == steps);
       CHECK(high == 99.0);
-      CHECK(found == doctest::Approx(sum).epsilon(1e-9));  // rounding of 3e5 updates of means, 2^-53 each, of values about 1
+      CHECK(found == doctest::Approx(sum).epsilon(1e-9));  // 3e5 updates of means, each rounded by 2^-53, values about 1
       CHECK(all.front().first == 1);
       CHECK(all.back().last == steps);
     }
-  step_bins wide;  // a run that is recorded from step 2^50 on, and a stray step
+  step_bins wide;  // recorded from step 2^50 on, and a stray step
   for (std::size_t s = 0; s < 100; ++s) wide.add((std::size_t{1} << 50) + s, 1.0);
   CHECK(wide.bins().size() == 100);
   wide.add(1, 5.0);
@@ -287,7 +287,7 @@ TEST_CASE("smoothing begins at the first number, and forgets with its time const
   const auto points = smoothed(bins, 5);
   REQUIRE(points.size() == 50);
   for (std::size_t i = 0; i < 10; ++i) CHECK(points[i].value == doctest::Approx(1));
-  CHECK(points[14].value == doctest::Approx(std::exp(-1.0) * (1 - std::exp(-2.0)) / (1 - std::exp(-3.0))));  // e^-(5/5), of weights that do not add up to 1 yet
+  CHECK(points[14].value == doctest::Approx(std::exp(-1.0) * (1 - std::exp(-2.0)) / (1 - std::exp(-3.0))));  // e^-(5/5), of weights whose sum is still below 1
   CHECK(smoothed(bins, 0)[9].value == 1);
   CHECK(smoothed(bins, 0)[10].value == 0);
 }
@@ -300,6 +300,6 @@ TEST_CASE("medians are exact, and within 0.2 % for more numbers than are kept") 
   few.add(2);
   CHECK(few.median() == 3);
   running_median many;
-  for (std::size_t i = 1; i <= 200001; ++i) many.add(static_cast<double>(i * 7919 % 200003));  // 1 to 200002, each but one
+  for (std::size_t i = 1; i <= 200001; ++i) many.add(static_cast<double>(i * 7919 % 200003));  // 1 to 200002 without one number
   CHECK(many.median() == doctest::Approx(100001).epsilon(0.002));
 }

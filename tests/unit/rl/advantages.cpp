@@ -1,4 +1,4 @@
-// Rewards compared within groups, as trl compares them, and what a reward function may be.
+// Rewards compared within groups, as in trl; valid reward functions.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// NF4: the levels match their definition, and quantization matches bitsandbytes.
+// NF4: levels match their definition, quantization matches bitsandbytes.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using namespace xtrain;
 
 namespace {
 
-/// Quantile of the standard normal distribution: the x with this cumulative probability.
+/// Quantile of the standard normal distribution.
 double normal_quantile(double probability) {
   double low = -10, high = 10;
   while (high - low > 1e-12) {
@@ -51,7 +51,7 @@ TEST_CASE("the sixteen levels are quantiles of the normal distribution, evenly s
   const double first = (1.0 / 32 + 1.0 / 30) / 2;
   const double largest = -normal_quantile(first);
   for (std::size_t i = 0; i < 8; ++i) {
-    // eight quantiles from `first` to one half below zero, nine above; seven and eight of them are nonzero
+    // eight quantiles from `first` to one half below zero, nine above; seven and eight are nonzero
     const double below = normal_quantile(first + (0.5 - first) * static_cast<double>(i) / 7.0);
     const double above = -normal_quantile(first + (0.5 - first) * static_cast<double>(i) / 8.0);
     CHECK(static_cast<double>(nf4::levels[i]) == doctest::Approx(below / largest).epsilon(1e-6));
@@ -65,7 +65,7 @@ TEST_CASE("levels, codes, scales and numbers are those of bitsandbytes") {
   const auto levels = numbers("shares"), scale_levels = numbers("scale_shares");
   CHECK(std::equal(levels.begin(), levels.end(), nf4::levels.begin(), nf4::levels.end()));
   REQUIRE(scale_levels.size() == nf4::scale_levels.size());
-  // computed in fp32 there and in double here: one or two roundings apart
+  // fp32 in bitsandbytes, double here: one or two roundings
   for (std::size_t i = 0; i < 256; ++i) CHECK(nf4::scale_levels[i] == doctest::Approx(scale_levels[i]).epsilon(4e-7));
 
   for (const std::string name : {"short", "odd", "even"}) {
@@ -81,7 +81,7 @@ TEST_CASE("levels, codes, scales and numbers are those of bitsandbytes") {
     const nf4_array ours = nf4::quantize<double>(x);
     CHECK(ours.code_n2 == theirs.code_n2);
     REQUIRE(ours.outer.size() == theirs.outer.size());
-    // the mean is a sum of some hundred numbers in fp32 there: relative error 2^-24 · sqrt(269)
+    // the mean is a sum of some hundred numbers, fp32 in bitsandbytes: relative error 2^-24 · sqrt(269)
     for (std::size_t i = 0; i < outer.size(); ++i) CHECK(ours.outer[i] == doctest::Approx(outer[i]).epsilon(1e-6));
     REQUIRE(ours.scale_k.size() == theirs.scale_k.size());
     for (std::size_t b = 0; b < scales.size() && name != "short"; ++b) {  // a single scale minus the mean is zero, so any level fits
@@ -89,7 +89,7 @@ TEST_CASE("levels, codes, scales and numbers are those of bitsandbytes") {
       double largest = 0;
       for (std::size_t i = b * 64; i < std::min(x.size(), b * 64 + 64); ++i) largest = std::max(largest, std::abs(x[i]));
       const double wanted = (largest - outer[0]) / outer[1 + b / 256];
-      // bitsandbytes rounds values slightly beyond the midpoint as if at the midpoint
+      // bitsandbytes rounds values slightly beyond the midpoint as if at it
       CHECK((level(ours) == level(theirs) || std::abs(std::abs(level(ours) - wanted) - std::abs(level(theirs) - wanted)) < 5e-6));
       CHECK(std::abs(level(ours) - wanted) <= std::abs(level(theirs) - wanted) + 1e-6);
     }
@@ -104,7 +104,7 @@ TEST_CASE("what is made is off by at most half a step of its block and the round
   for (std::size_t b = 0; b * 64 < x.size(); ++b) {
     float largest = 0;
     for (std::size_t i = b * 64; i < std::min(x.size(), b * 64 + 64); ++i) largest = std::max(largest, std::abs(x[i]));
-    // the widest step is 0.304 levels; scales minus their mean are at most 7, off by half of the widest step of their levels, 0.9 / 128
+    // the widest step is 0.304 levels; scales minus their mean are at most 7, off by half their widest step, 0.9 / 128
     const double allowed = 0.304 / 2 * static_cast<double>(largest) + 7 * 0.9 / 128;
     for (std::size_t i = b * 64; i < std::min(x.size(), b * 64 + 64); ++i) CHECK(std::abs(static_cast<double>(x[i] - y[i])) <= allowed);
   }

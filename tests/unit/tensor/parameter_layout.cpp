@@ -1,4 +1,4 @@
-// Parameter lists and layouts: sizes and offsets, without memory.
+// Parameter lists and layouts, without memory.
 #include <doctest/doctest.h>
 
 #include <vector>
@@ -100,7 +100,7 @@ TEST_CASE("windows overlap only if two blocks share one, and none is longer than
         [&](std::size_t b) { return layout.block(b, true).size() + layout.block(b, false).size(); }, layout.value_windows());
   check([&](std::size_t b) { return layout.gradient_window(b); }, [&](std::size_t b) { return layout.block(b, true).size(); },
         layout.gradient_windows());
-  // a parameter lies in its block's window, a frozen one after the trained ones
+  // parameters lie in their block's window, frozen ones after trained ones
   for (const parameter_entry& e : list.entries()) {
     CAPTURE(e.spec.name);
     const std::size_t begin = layout.value_window(e.block, e.spec.trainable);

@@ -1,4 +1,4 @@
-// Integers with a scale per row: quantization and dequantization are those of ChatGLM-6B's quantization.py.
+// Integers with a scale per row: quantization and dequantization as in ChatGLM-6B's quantization.py.
 #include <doctest/doctest.h>
 
 #include <cmath>

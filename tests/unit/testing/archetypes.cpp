@@ -1,4 +1,4 @@
-// Archetypes have exactly what their concept requires: each satisfies it, and nothing can be removed from it.
+// Archetypes are minimal: each satisfies its concept, and no member can be removed.
 #include <doctest/doctest.h>
 
 #include <span>
@@ -16,7 +16,7 @@ static_assert(device<bare_device> && precision<bare_precision> && communicator<b
               optimizer<bare_optimizer>);
 static_assert(parallel_strategy_for<bare_strategy, bare_device, parameter_store<bare_device, bare_precision>>);
 static_assert(optimizer_for<bare_optimizer, bare_device, bare_precision>);
-// wrapped by the library it is a device, without further requirements
+// wrapped by the library it is a device
 static_assert(device<dry<bare_device>> && device<with_host_fallback<bare_device>>);
 // the isolated device requires host-addressable memory, which this one lacks
 static_assert(!host_addressable<bare_device>);
@@ -40,7 +40,7 @@ static_assert(!is_there<plain_matmul> && !is_there<plain_loss> && !is_there<plai
               !is_there<kernel::embedding> && !is_there<kernel::rms_norm> && !is_there<kernel::layer_norm> && !is_there<kernel::swiglu> &&
               !is_there<kernel::gelu_tanh> && !is_there<kernel::dropout> && !is_there<kernel::sum_of_squares>);
 
-// With one member less the concept does not hold: the archetypes are minimal.
+// with one member less the concept does not hold
 namespace {
 
 struct nameless_device : bare_device {

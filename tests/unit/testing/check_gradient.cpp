@@ -1,4 +1,4 @@
-// The gradient check itself: it accepts a correct backward pass and detects each kind of mistake, by name and index.
+// The gradient check accepts a correct backward and detects each kind of mistake, by name and index.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -28,7 +28,7 @@ using matrix = matrix_view<double, host_memory>;
 using const_matrix = matrix_view<const double, host_memory>;
 using pass_type = pass<gradient_recipe>;
 
-/// A linear layer [7, 5] with a bias, and whatever is given as its backward.
+/// A linear layer [7, 5] with a bias and a given backward.
 template <class Backward>
 gradient_report with_backward(Backward&& backward) {
   return check_gradient(
@@ -43,12 +43,12 @@ void right(const layer_type& layer, pass_type& p, const_matrix x, const_matrix d
   layer.backward(p, x, dy, dx, ops::result::is_added);
 }
 
-/// What a report must say: something is wrong, and with what.
+/// The report names a mistake.
 void caught(const gradient_report& report, const std::string& begin) {
   CHECK(!report);
   INFO(report.problem);
   CHECK(report.problem.starts_with(begin));
-  CHECK(report.largest_error > 1e-4);  // a thousandth of a derivative near 1, as the smallest of these mistakes
+  CHECK(report.largest_error > 1e-4);  // a thousandth of a derivative near 1: the smallest of these mistakes
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ TEST_CASE("a right backward passes, and every input, weight and bias is checked"
   const gradient_report report = with_backward(right);
   CHECK_MESSAGE(bool(report), report.problem);
   CHECK(report.checked == 2 * 3 * 5 + 7 * 5 + 7);
-  CHECK(report.largest_error < 1e-8);  // a linear function has no third derivative: what is left is rounding / h
+  CHECK(report.largest_error < 1e-8);  // a linear function has no third derivative: only rounding / h
   CHECK(report.largest_error > 0.0);
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("a backward that does not pop what the forward pushed is caught") {
 }
 
 TEST_CASE("a backward that is right for a linear loss only is caught: the check looks at the function, not at one point") {
-  // y = x², backward dx += x · dy: half of what it must be
+  // y = x², backward dx += x · dy: half the derivative
   const auto square = [](double factor) {
     return check_gradient(
         {.inputs = 5, .outputs = 5}, [](auto&) { return 0; },
@@ -181,7 +181,7 @@ std::string problem_of() {
   return testing::check_objective<own_objective<M>>(batch_view(rows)).problem;
 }
 
-/// SGD, with mistakes: each is what a kernel of one's own forgets.
+/// SGD, with mistakes of users' kernels.
 enum class slip { forgets_state, ignores_skips, ignores_scale, ignores_rate };
 template <slip S>
 struct own_optimizer : sgd {

@@ -1,4 +1,4 @@
-// The comparison that every numerical test relies on.
+// The comparison of all numerical tests.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -77,7 +77,7 @@ TEST_CASE("different lengths are told apart from different numbers") {
 TEST_CASE("numbers of different types are compared by value") {
   const std::vector<bf16> got{bf16(1.0f), bf16(3.1415926f)};
   const std::vector<float> expected{1.0f, 3.1415926f};
-  // one rounding to bf16 is off by 2^-9 of the value at most; half of that is not enough here
+  // rounding to bf16 is off by at most 2^-9 of the value; half of it is not enough
   const auto with = [&](double relative) {
     return testing::compare<bf16, float>(std::span<const bf16>(got), std::span<const float>(expected), {.relative = relative});
   };

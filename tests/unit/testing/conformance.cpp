@@ -1,5 +1,4 @@
-// The conformance suite on a device under development: the reference device, with one mistake in each of several
-// kernels. Every mistake is found and located, and no other kernel is reported.
+// The conformance suite on the reference device with a mistake in each of several kernels: each is found and located, no other kernel is reported.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 #include <xtrain/testing/conformance.hpp>
 #include <xtrain/testing/isolated.hpp>
 
-// What a user writes: a folder of a device, here in one place.
+// a user's device folder, in one place
 namespace acme {
 
 using xtrain::host_memory;
@@ -24,13 +23,13 @@ struct device : xtrain::reference {
     using xtrain::reference_stream::reference_stream;
   };
 };
-/// The kernel as the device derived from has it.
+/// The base device's kernel.
 template <class Kernel>
 void run_rightly(device::stream& stream, const Kernel& k) {
   run_kernel(static_cast<xtrain::reference_stream&>(stream), k, scratch_span<host_memory>{});
 }
 
-/// Ignores that the product must be added.
+/// Ignores accumulation.
 template <class T, class C>
 void run_kernel(device::stream& stream, kernel::matmul<host_memory, T, C> k, scratch_span<host_memory>) {
   k.accumulate = false;
@@ -48,13 +47,13 @@ void run_kernel(device::stream& stream, const kernel::gelu_tanh<host_memory, T>&
   run_rightly(stream, k);
   k.y_n.raw()[k.n] = T(0);
 }
-/// Clears an operand that is only read.
+/// Clears a read-only operand.
 template <class T>
 void run_kernel(device::stream& stream, const kernel::swiglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
   run_rightly(stream, k);
   const_cast<T*>(k.dy_nf.raw())[0] = T(7);
 }
-/// Makes an infinity where a finite number belongs.
+/// Writes infinity instead of a finite number.
 template <class T>
 void run_kernel(device::stream& stream, const kernel::add<host_memory, T>& k, scratch_span<host_memory>) {
   run_rightly(stream, k);
@@ -66,22 +65,22 @@ void run_kernel(device::stream& stream, const kernel::expert_routing<host_memory
   run_rightly(stream, k);
   k.count_e.host()[k.experts - 1] -= 1;
 }
-/// Begins at the first of all rows.
+/// Begins at row 0.
 template <class T>
 void run_kernel(device::stream& stream, const kernel::in_rows<kernel::geglu<host_memory, T>, host_memory>& k, scratch_span<host_memory>) {
   run_rightly(stream, k.whole.rows(0, static_cast<std::size_t>(k.range_2.raw()[1]), k.total));
 }
-/// Does not look at the sum of squares before it says that the step applies.
+/// Ignores the sum of squares.
 inline void run_kernel(device::stream& stream, const kernel::update_step_scalars<host_memory>& k, scratch_span<host_memory>) {
   run_rightly(stream, k);
   if (std::isfinite(*k.loss_1.raw())) k.scalars_1.raw()->applies = 1;
 }
-/// Counts targets of padding too: it divides by one more.
+/// Also counts padding targets: divides by one more.
 inline void run_kernel(device::stream& stream, const kernel::step_gradient_scale<host_memory>& k, scratch_span<host_memory>) {
   run_rightly(stream, k);
   *k.gradient_scale_1.raw() *= k.inputs_1.raw()->targets / (k.inputs_1.raw()->targets + 1);
 }
-/// Reads what it has overwritten, if it works in place.
+/// In place, reads overwritten values.
 template <class T>
 void run_kernel(device::stream& stream, const kernel::fake_quantize<host_memory, T>& k, scratch_span<host_memory>) {
   if (k.y_n.raw() == k.x_n.raw()) k.y_n.raw()[k.n - 1] = T(3);
@@ -91,7 +90,7 @@ void run_kernel(device::stream& stream, const kernel::fake_quantize<host_memory,
 template <class T>
 void run_kernel(device::stream&, const kernel::cached_attention<host_memory, T>&, scratch_span<host_memory>) = delete;
 
-/// Fills words of eight bytes, and copies words of four within the device.
+/// Fills words of eight bytes, copies words of four within the device.
 struct device_of_words : xtrain::reference {
   static constexpr std::string_view name = "acme";
   struct stream : xtrain::reference_stream {
@@ -115,14 +114,14 @@ using namespace xtrain;
 
 namespace {
 
-/// The suite's findings about a kernel.
+/// The suite's findings for a kernel.
 const testing::conformance_result& of(const testing::conformance<acme::device>& suite, std::string_view kernel) {
   const auto at = std::find_if(suite.results().begin(), suite.results().end(), [&](const auto& r) { return r.kernel == kernel; });
   REQUIRE(at != suite.results().end());
   return *at;
 }
 
-/// Every mistake is made once, here.
+/// Runs the suite once.
 const testing::conformance<acme::device>& checked() {
   static const testing::conformance<acme::device> suite = [] {
     testing::conformance<acme::device> all;
@@ -214,7 +213,7 @@ TEST_CASE("the sizes of a model are checked like those of the suite") {
   CHECK(std::count_if(suite.results().begin(), suite.results().end(), [](const auto& r) { return r.passed(); }) == 10);
   CHECK(suite.results()[0].kernel == "matmul");
   CHECK(suite.results()[0].cases == 9);
-  CHECK(suite.results()[0].failed == 3);  // those that are added
+  CHECK(suite.results()[0].failed == 3);  // accumulating cases
 }
 
 TEST_CASE("a kernel that is not there is missing, not failed") {

@@ -1,5 +1,4 @@
-// What the isolated device is for: code that lacks a copy, a synchronization or an initialization gives a
-// different result on it, every time.
+// Code that lacks a copy, synchronization or initialization gives a different result on the isolated device, every time.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -20,7 +19,7 @@ using memory = device_type::memory;
 using add = kernel::add<memory, float>;
 
 static_assert(device<device_type> && !host_addressable<device_type>);
-// only the stream takes host memory: there is no way to a host span, and no pointer to follow
+// only the stream takes host memory: no conversion to a host span, no pointer to follow
 template <class Span>
 concept has_a_host_span = requires(Span span) {
   span.host();
@@ -31,10 +30,10 @@ concept can_be_followed = requires(Span span) {
 };
 static_assert(has_a_host_span<device_span<float, host_memory>> && can_be_followed<device_span<float, host_memory>>);
 static_assert(!has_a_host_span<device_span<float, memory>> && !can_be_followed<device_span<float, memory>>);
-// isolated memory of one device is not that of another, nor the host's
+// isolated memory differs per device, and from the host's
 static_assert(!std::is_convertible_v<device_span<float, memory>, device_span<float, host_memory>>);
 static_assert(!std::is_convertible_v<device_span<float, host_memory>, device_span<float, memory>>);
-// kernels are there for isolated memory alone
+// kernels exist only for isolated memory
 static_assert(runs_kernel<device_type, add> && !runs_kernel<device_type, kernel::add<host_memory, float>>);
 
 constexpr std::size_t n = 5;
@@ -76,7 +75,7 @@ TEST_CASE("a result that is read before the stream is synchronised is not there"
   b.queue_add(b.stream);
   std::array<float, n> back{};
   copy_to_host(b.stream, std::span<float>(back), b.y.as<float>());
-  CHECK(back == std::array<float, n>{});  // the mistake: looking already
+  CHECK(back == std::array<float, n>{});  // the mistake: read too early
   b.stream.synchronize();
   CHECK(back == std::array<float, n>{2, 4, 6, 8, 10});
 }
@@ -91,7 +90,7 @@ TEST_CASE("host memory that is reused before the copy is made is copied as it is
 
 TEST_CASE("memory that nobody has initialised poisons what is computed from it") {
   bench b;
-  copy_to_device(b.stream, b.x.as<float>(), b.host);  // the mistake: y is added to without a value
+  copy_to_device(b.stream, b.x.as<float>(), b.host);  // the mistake: y has no value yet
   b.queue_add(b.stream);
   for (const float value : b.fetched()) CHECK(std::isnan(value));
   // reused memory contains no old values either

@@ -1,4 +1,3 @@
-// Adding user-defined tokens to a folder's tokenizer.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -16,7 +15,7 @@ namespace {
 
 const std::vector<std::string> texts = {"<tool>", "zebrafish", "<tool>"};
 
-/// Added tokens are found in text as written, everything else is tokenized as before, and adding again changes nothing.
+/// Added tokens are matched literally; other text is tokenized as before; adding again changes nothing.
 void check_added(const std::string& folder) {
   const tokenizer before = load_tokenizer(folder);
   const auto first = static_cast<token>(before.vocab_size());
@@ -128,7 +127,7 @@ TEST_CASE("ranks get tokens through a tokenizer.json beside them, whatever their
     const auto first = load_tokenizer(folder->path()).vocab_size();
     check_added(folder->path());
     const json whole = read_json(*folder / "tokenizer.json");
-    auto next = static_cast<token>(whole["model"]["vocab"].size());  // what another library counts on from
+    auto next = static_cast<token>(whole["model"]["vocab"].size());  // next id that another library would assign
     for (const json& one : whole["added_tokens"])
       if (!whole["model"]["vocab"].contains(one["content"].get<std::string>())) CHECK(one["id"] == next++);
     CHECK(load_tokenizer(*folder / "tokenizer.json").find_token("zebrafish") == static_cast<token>(first + 1));

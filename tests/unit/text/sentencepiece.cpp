@@ -1,4 +1,4 @@
-// SentencePiece models, compared with sentencepiece 0.2.3 on the same bytes; and the tokens that published tokenizers add to them.
+// SentencePiece models against sentencepiece 0.2.3, and tokens that published tokenizers add.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -18,7 +18,7 @@ namespace {
 
 using tokens = std::vector<token>;
 
-// A model file, written as a protocol buffer.
+// a model file: protocol buffer
 std::string varint(std::uint64_t value) {
   std::string bytes;
   for (; value > 127; value >>= 7) bytes.push_back(static_cast<char>((value & 127U) | 128U));
@@ -81,7 +81,7 @@ std::string tokenizers() {
   if (folder.empty()) MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to tokenizers");
   return folder;
 }
-/// Published files, side by side as their tokenizers expect them.
+/// Published files in one folder, as their tokenizers expect.
 void copy(const std::string& from, const std::vector<std::string>& names, const scratch_folder& to) {
   for (const std::string& name : names) put_file(to / name, get_file(from + "/" + name));
 }
@@ -89,7 +89,7 @@ void copy(const std::string& from, const std::vector<std::string>& names, const 
 }  // namespace
 
 TEST_CASE("a unigram model takes the ways that sentencepiece takes, of equal ones too, and user-defined pieces before all") {
-  const std::string gap = " \xE2\x81\x87 ";  // what an unknown token is decoded to
+  const std::string gap = " \xE2\x81\x87 ";  // decoded unknown token
   check_examples(model_of(unigram_pieces(), 1), {
       {"the then  th", {8, 8, 0, 3, 7}, "the the" + gap + " th"},
       {"  aaaa -------", {3, 10, 10, 3, 11, 13, 13}, "aaaa -------"},
@@ -184,7 +184,7 @@ TEST_CASE("special tokens written in a text are tokens if tokenizer_config.json 
   const std::string llama = R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": false)";
   const tokenizer bare = loaded(""), old = loaded(llama + R"(, "legacy": true})"), now = loaded(llama + R"(, "legacy": false})");
   const tokenizer none = loaded(llama + R"(, "add_prefix_space": false, "legacy": true})");
-  CHECK(bare.encode("a</s>b") == tokens{3, 0, 7});  // the library alone
+  CHECK(bare.encode("a</s>b") == tokens{3, 0, 7});  // without added tokens
   CHECK(old.encode("a</s>b") == tokens{3, 2, 4});
   CHECK(now.encode("a</s>b") == tokens{3, 2, 7});
   CHECK(none.encode("a</s>b") == tokens{6, 2, 7});

@@ -1,5 +1,4 @@
-// External test vectors: llama.cpp's 46 inputs, and reference texts encoded with the tokenizers, tiktoken and SentencePiece
-// libraries. All of them are in the test data folder.
+// External test vectors: llama.cpp's 46 inputs, and reference texts encoded with the tokenizers, tiktoken and SentencePiece libraries.
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -65,7 +64,7 @@ std::string random_bytes(std::size_t n, std::uint32_t seed) {
   return text;
 }
 
-/// Saved and reloaded, the tokenizer is the same: from all its files, and from the tokenizer.json alone, if it writes one.
+/// A saved and reloaded tokenizer is the same: from all files, and from tokenizer.json alone if written.
 void check_saved(const tokenizer& with) {
   const scratch_folder folder;
   with.save(folder.path());

@@ -22,7 +22,6 @@ std::string random_bytes(std::size_t n, std::uint32_t seed) {
   return text;
 }
 
-/// A byte-level BPE with a few merges, as its two files.
 void write_small_bpe(const scratch_folder& folder) {
   json vocabulary = json::object();
   for (unsigned byte = 0; byte < 256; ++byte) vocabulary[detail::printable_byte(byte)] = byte;
@@ -313,7 +312,7 @@ TEST_CASE("a begin token that is null is none; eos then begins what must have a 
     CHECK(t.beginning().empty());
     CHECK(t.encode_prompt("") == std::vector<token>{259});
   }
-  put_file(folder / "tokenizer_config.json", "{" + end + "}");  // GPT-2's class has <|endoftext|> of its own
+  put_file(folder / "tokenizer_config.json", "{" + end + "}");  // GPT-2's class has its own <|endoftext|>
   CHECK(load_tokenizer(folder.path()).special().bos == 259);
   for (const std::string config : {R"({"add_bos_token": true})", R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true})"}) {
     put_file(folder / "tokenizer_config.json", config);
@@ -338,7 +337,7 @@ TEST_CASE("add_prefix_space of tokenizer_config.json is heard where there is no 
   };
   CHECK(text_of(R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": false})") == "a\nb");
   CHECK(text_of(R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true})") == " a\nb");
-  CHECK(text_of(R"({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": true})") == " a \n b");  // there before every word
+  CHECK(text_of(R"({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": true})") == " a \n b");  // inserted before every word
 }
 
 TEST_CASE("the post-processor of a tokenizer.json says whether texts begin with bos, whatever add_bos_token, as in transformers 5") {
@@ -397,7 +396,7 @@ TEST_CASE("special tokens of tokenizer_config.json and special_tokens_map.json t
 
 namespace {
 
-/// A tokenizer.json of these parts, loaded.
+/// Loads a tokenizer.json of these parts.
 tokenizer described(const std::string& model, const std::string& more = {}) {
   const scratch_folder folder;
   put_file(folder / "tokenizer.json", R"({"version": "1.0", )" + more + (more.empty() ? "" : ", ") + R"("model": )" + model + "}");
@@ -410,7 +409,6 @@ std::string added(int id, const std::string& content, const std::string& flags) 
 }
 const std::string three_words = R"({"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "b": 2}, "unk_token": "[UNK]"})";
 
-/// The number of tokens of `text`.
 std::size_t pieces_of(const std::string& pre_tokenizer, const std::string& text) {
   return described(three_words, R"("pre_tokenizer": )" + pre_tokenizer).encode(text).size();
 }
@@ -452,11 +450,11 @@ TEST_CASE("tokens that the files beside a tokenizer.json name are added to it, a
   CHECK(unread.notes()[0].find("bos_token of special_tokens_map.json: not read") != std::string::npos);
 }
 
-// Values of the next cases: transformers 5.24.0 and 4.57.6, with tokenizers 0.23.3. Where they differ, the page of this folder says which is followed.
+// Expected values: transformers 5.24.0 and 4.57.6, with tokenizers 0.23.3; where they differ, see the README of text.
 
 namespace {
 
-/// The tokenizer.json of write_small_bpe's vocabulary.
+/// tokenizer.json of write_small_bpe's vocabulary.
 json small_bpe_steps(const json& pre_tokenizer, const json& post_processor = nullptr) {
   const scratch_folder folder;
   write_small_bpe(folder);
@@ -466,7 +464,7 @@ json small_bpe_steps(const json& pre_tokenizer, const json& post_processor = nul
   all["post_processor"] = post_processor;
   return all;
 }
-/// A folder of these files, loaded. A null is no file.
+/// Loads a folder of these files; null: no file.
 tokenizer folder_of(const json& tokenizer_json, const json& config, const json& model_config = nullptr) {
   const scratch_folder folder;
   put_file(folder / "tokenizer.json", tokenizer_json.dump());
@@ -503,7 +501,7 @@ TEST_CASE("the class decides whether a space is put before a text, not the token
     CAPTURE(name);
     CHECK(folder_of(steps, config_of(name)).encode("the") == tokens{258});
   }
-  CHECK(folder_of(steps, nullptr, {{"model_type", "gpt2"}}).encode("the") == tokens{257});  // the model's config.json tells the class
+  CHECK(folder_of(steps, nullptr, {{"model_type", "gpt2"}}).encode("the") == tokens{257});  // class from the model's config.json
   CHECK(folder_of(steps, nullptr, {{"tokenizer_class", "GPT2Tokenizer"}}).encode("the") == tokens{257});
   const scratch_folder saved;  // where config.json is not
   folder_of(steps, nullptr, {{"model_type", "gpt2"}}).save(saved.path());
@@ -530,7 +528,7 @@ TEST_CASE("a class has its own special tokens, also where only config.json tells
   told.save(saved.path());
   CHECK(load_tokenizer(saved.path()).encode("<|endoftext|>the") == tokens{259, 257});
   CHECK(folder_of(steps, nullptr, {{"model_type", "olmoe"}}).encode("<|endoftext|>the") == tokens{259, 257});
-  // a class that does not read vocab.json has no tokens in it
+  // classes that do not read vocab.json ignore its tokens
   const scratch_folder folder;
   write_small_bpe(folder);
   json vocabulary = read_json(folder / "vocab.json");
@@ -692,7 +690,7 @@ TEST_CASE("of ways that score the same, a unigram takes the one that the tokeniz
   CHECK(exact.encode("----") == std::vector<token>{1, 3});
   CHECK(exact.encode("aaaa") == std::vector<token>{5, 5});
   CHECK(exact.encode("aaa") == std::vector<token>{4, 5});
-  const tokenizer rounded =  // sums that rounding tells apart
+  const tokenizer rounded =  // sums differ only by rounding
       described(R"({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["-", -3.3], ["--", -6.6], ["---", -9.9]]})");
   CHECK(rounded.encode("-------") == std::vector<token>{1, 2, 3, 1});
   CHECK(rounded.encode("-----") == std::vector<token>{2, 3});
@@ -708,12 +706,12 @@ TEST_CASE("recent characters are what the tokenizers library takes them for, ste
   }
   CHECK(pieces_of(pattern, "a\xD8\x9D" "b") == 3);
   CHECK(pieces_of(pattern, "a\xE1\xB2\x89" "b") == 1);      // U+1C89, a letter since Unicode 16
-  CHECK(pieces_of(pattern, "a\xF0\x90\xB5\x80" "b") == 3);  // U+10D40, a digit since then
+  CHECK(pieces_of(pattern, "a\xF0\x90\xB5\x80" "b") == 3);  // U+10D40, a digit since Unicode 16
   std::string bytes = R"({"type": "BPE", "unk_token": "<unk>", "byte_fallback": true, "merges": [], "vocab": {"<unk>": 256)";
   for (unsigned byte = 0; byte < 256; ++byte) bytes += concat(", \"", detail::byte_token_text(byte), "\": ", byte);
   const tokenizer composed = described(bytes + "}}", R"("normalizer": {"type": "NFC"})");
   CHECK(composed.encode("a\xE1\xAB\x8E\xCC\xA3") == std::vector<token>{97, 225, 171, 142, 204, 163});  // U+1ACE stays before U+0323
-  CHECK(composed.encode("a\xCC\x81\xCC\xA3") == std::vector<token>{225, 186, 161, 204, 129});          // U+0301 does not
+  CHECK(composed.encode("a\xCC\x81\xCC\xA3") == std::vector<token>{225, 186, 161, 204, 129});          // U+0301 is reordered
 }
 
 TEST_CASE("a special token whose normalized text is another is left out like any other") {

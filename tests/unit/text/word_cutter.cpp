@@ -89,7 +89,7 @@ TEST_CASE("words of known families") {
 TEST_CASE("other patterns are read as Oniguruma reads them, as the tokenizers library does") {
   const auto cut = [](const char* pattern, const std::string& text) {
     std::vector<std::string> found = matches(detail::word_cutter(pattern, "the test"), text);
-    std::erase(found, "");  // an empty match parts what is beside it, and is no word
+    std::erase(found, "");  // an empty match separates its neighbors and is no word
     return found;
   };
   using words = std::vector<std::string>;

@@ -1,4 +1,4 @@
-// The usual mistakes of a program of one's own, and what it is told. The table of the page has the same sentences.
+// Usual mistakes of users' programs, and their messages, which the page's table repeats.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ struct idle_recipe : defaults {
   using objective = idle;
 };
 
-/// An adapter that saves what its backward would pop.
+/// An adapter that saves activations: surrounding layers would pop them.
 struct saving : no_adapter {
   static constexpr std::string_view name = "saving";
   template <class Recipe>
@@ -91,7 +91,7 @@ const dataset& numbers() {
   return all;
 }
 
-/// The page's column of messages, without its quotation marks.
+/// The page's message column, without quotation marks.
 const std::vector<std::string>& messages() {
   static const std::vector<std::string> all = [] {
     std::vector<std::string> found;
@@ -102,7 +102,7 @@ const std::vector<std::string>& messages() {
   }();
   return all;
 }
-/// What is thrown begins with a message of the page, where "..." stands for a value, and has `detail`.
+/// The error begins with a message of the page, where "..." stands for a value, and contains `detail`.
 template <class Error, class Do>
 void told(Do&& mistake, std::string_view detail = "") {
   std::string said;
@@ -187,7 +187,7 @@ TEST_CASE("a dataset that is moved or destroyed while a loader reads it") {
   told<config_error>([&] { (void)rows.next(); }, "loader: its dataset must stay where it was when the loader was made; the dataset has been moved");
   told<config_error>([&] { (void)rows.data(); }, "has been moved");
   told<error>([&] { const loader none(*data, how); }, "dataset: must not be used after it was moved from");
-  *data = std::move(moved);  // it is where it was
+  *data = std::move(moved);  // same position
   std::vector<host_batch> batches;
   rows.fill({}, batches);
   CHECK(batches.size() == 1);
@@ -316,7 +316,7 @@ TEST_CASE("a checkpoint folder that is not attached") {
     trainer.fit(numbers());
     CHECK(std::filesystem::exists(folder / "run/checkpoint-2"));
   }
-  trainer.fit(numbers());  // it is gone
+  trainer.fit(numbers());  // a moved-from loader
   checkpoint_folder by_hand(trainer, folder / "run");
   trainer.fit(numbers());
   (void)by_hand.save();
@@ -413,7 +413,7 @@ TEST_CASE("a save that cannot be leaves everything as it was, and the trainer go
 
   trainer.fit(numbers());
   trainer.save(to / "model");
-  trainer.save(to / "model");  // the same family: replaced
+  trainer.save(to / "model");  // same family: replaced
   CHECK(model_type::from_pretrained(to / "model").config().vocab_size == 31);
 }
 

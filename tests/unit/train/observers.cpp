@@ -35,7 +35,7 @@ struct event {
   float value = 0;
 };
 
-/// Reads an event file and verifies every checksum: an independent implementation of the format.
+/// Reads an event file and verifies checksums, independently of the writer.
 std::vector<event> read_events(const std::string& contents) {
   std::vector<event> events;
   const auto at = [&]<class T>(std::size_t place, T) {

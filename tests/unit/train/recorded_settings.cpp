@@ -1,4 +1,4 @@
-// What a checkpoint records of the settings of a run, of objectives and optimizers.
+// What a checkpoint records of settings of runs, objectives and optimizers.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -37,7 +37,7 @@ using namespace xtrain;
 
 namespace {
 
-/// What a resumed run would say, for settings before and now.
+/// A resumed run's messages, for settings before and now.
 template <class Record, class Config>
 std::vector<std::string> changes(const Record& record, Config before, Config now) {
   json_settings then, all;
@@ -54,7 +54,7 @@ std::vector<std::string> config_changes(Config before, Config now) {
 
 using texts = std::vector<std::string>;
 
-/// The settings of a config that can be read, with those of configs within; each with the object that a run description has it in.
+/// Readable settings of a config and of configs within it, each with its object in a run description.
 std::vector<std::pair<std::vector<std::string>, setting_entry>> readable(const std::vector<setting_entry>& all, const std::vector<std::string>& path = {}) {
   std::vector<std::pair<std::vector<std::string>, setting_entry>> found;
   for (const setting_entry& one : all) {
@@ -85,7 +85,7 @@ json other_value(const setting_entry& one) {
   }
 }
 
-/// For every setting of a config: another value in a run description is set, and a run that is resumed says that, and nothing else.
+/// For every setting of a config: a run description sets another value, and a resumed run reports exactly this change.
 template <class Config>
 void check_every_setting() {
   Config plain{};
@@ -117,7 +117,7 @@ enum class nameless_kind { first, second };
 
 /// The config of an optimizer or objective outside the library.
 struct own_config {
-  double epsilon = 1e-8;  // a name that adamw has, too
+  double epsilon = 1e-8;  // adamw has this name, too
   float damping = 0.5F;
   int shift = -2;
   std::string schedule = "flat";
@@ -229,7 +229,7 @@ TEST_CASE("a setting in a run description that is out of range, of another type 
   for (const char* const no_count : {R"({"steps": -1})", R"({"steps": 5.0})", R"({"steps": true})", R"({"steps": null})"})
     CHECK(refused(muon::config{}, no_count).starts_with("optimizer.settings.steps: must be a non-negative integer; given "));
   muon::config made;
-  read_settings(list_settings(made), json{{"steps", 7}}, "optimizer.settings");  // made by a program, whose 7 has a sign
+  read_settings(list_settings(made), json{{"steps", 7}}, "optimizer.settings");  // created by a program: 7 is signed
   CHECK(made.steps == 7);
   // the name of an earlier version
   dynamic_loss_scale::config scale;
@@ -275,7 +275,7 @@ TEST_CASE("changed settings of a run are told by name") {
   };
   CHECK(of_run({}, {.loss_scale = {.growth_window = 7}, .shuffle = false, .drop_last = true}) ==
         texts{"drop_last is true, it was false", "loss_scale_growth_window is 7, it was 1000", "shuffle is false, it was true"});
-  // off after it was on
+  // switched off
   CHECK(of_run({.loraplus_lr_ratio = 16.0, .neftune_noise_alpha = 5.0}, {}) ==
         texts{"loraplus_lr_ratio is 0.0, it was 16.0", "neftune_noise_alpha is 0.0, it was 5.0"});
   CHECK(of_run({}, {}).empty());

@@ -22,7 +22,7 @@ int cannot_exchange(const char*, const char*) {
   errno = Problem;
   return -1;
 }
-/// Simulates a program that is killed here.
+/// Simulates a killed program.
 int is_killed(const char*, const char*) { throw 1; }
 
 }  // namespace

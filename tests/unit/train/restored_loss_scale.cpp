@@ -16,7 +16,7 @@ struct half_recipe : defaults {
   using precision = fp16_mixed;
 };
 
-/// Overflows at first, then doubles after every three good steps, so that its whole state changes.
+/// Overflows at first, then doubles every three good steps: the entire state changes.
 training_config<adamw> scaled(std::size_t steps) {
   auto settings = small_run::settings(steps);
   settings.loss_scale = {.start = 268435456.0, .growth_window = 3, .hysteresis = 2};
@@ -51,7 +51,7 @@ TEST_CASE("a restored run has the loss scale of the interrupted one, and every s
   }
   REQUIRE(end.skipped > 2);
   REQUIRE(end.skipped < steps - 6);
-  // steps that were skipped have not advanced the schedule
+  // skipped steps did not advance the schedule
   const learning_rate_schedule schedule = detail::lr_schedule_for(scaled(steps), steps);
   REQUIRE(whole.rates.size() == steps - end.skipped);
   for (std::size_t update = 0; update < whole.rates.size(); ++update) CHECK(whole.rates[update] == schedule.at(update));

@@ -33,7 +33,7 @@ encoder_config sizes() {
 training_config<adamw> settings(std::size_t steps) {
   return {.max_steps = steps, .micro_batch_size = 4, .seq_length = 16, .learning_rate = 3e-3, .lr_schedule = lr_schedule_kind::constant};
 }
-/// Sequences that repeat one token; the label is the parity of its id.
+/// Sequences repeat one token; the label is its id's parity.
 sentence_dataset counting(bool with_words) {
   sentence_dataset all("numbers");
   if (with_words) all.masking = word_masking{.mask = 4, .vocab_size = 30};
@@ -93,7 +93,7 @@ TEST_CASE("an evaluation is the mean over words plus the mean over labels, whate
   model_type model(sizes());
   const sentence_dataset data = counting(true);
   trainer trainer(model, settings(1));
-  const sentence_loader rows(data, {.micro_batch_size = 61, .seq_length = 16, .shuffle = false});  // all in one batch, with the same masks
+  const sentence_loader rows(data, {.micro_batch_size = 61, .seq_length = 16, .shuffle = false});  // one batch, same masks
   std::vector<host_batch> all;
   rows.fill({0, 0}, all);
   const auto words = logits(model, all.front());

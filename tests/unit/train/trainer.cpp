@@ -51,7 +51,7 @@ decoder_config sizes() {
           .residual_dropout = 0.2};
 }
 
-/// Sentences of different lengths, so that sequence lengths differ and some are packed.
+/// Sentences of different lengths: sequence lengths differ and some are packed.
 dataset sentences(sequence_layout layout, std::size_t count = 40) {
   dataset all("sentences", layout);
   for (std::size_t s = 0; s < count; ++s) {
@@ -72,7 +72,6 @@ cpu::context with_threads<cpu>(std::size_t threads) {
   return cpu::context({.threads = threads});
 }
 
-/// Samples of a whole run, in order.
 class samples_of_run final : public sample_source {
  public:
   [[nodiscard]] std::size_t size() const override { return 40; }
@@ -83,7 +82,6 @@ class samples_of_run final : public sample_source {
   }
 };
 
-/// Losses of a run, and the weights after it.
 struct outcome {
   std::vector<double> losses;
   std::vector<float> weights;
@@ -163,12 +161,12 @@ TEST_CASE("a step in micro-batches is the step in one batch, dropout and uneven 
   one.micro_batch_size = 8;
   four.micro_batch_size = 2;
   four.gradient_accumulation_steps = 4;
-  // gradients are summed over sequences in another grouping: per step off by eps · sqrt(sequences · tokens) relative to their size, and
-  // AdamW divides by their size: weights differ by at most learning rate · 6 steps · 1e-3 where a gradient is near zero
+  // gradients are summed over sequences in another grouping: relative error per step eps · sqrt(sequences · tokens), and AdamW divides by their size: weights
+  // differ by at most learning rate · 6 steps · 1e-3 where a gradient is near zero
   CHECK(largest_difference(run<fp32_recipe>(data, one), run<fp32_recipe>(data, four)) < 6e-5);
-  // bf16 weights, gradients in fp32: a weight of at most 0.125 occasionally rounds to the adjacent value, 2^-11 away
+  // bf16 weights, fp32 gradients: a weight of at most 0.125 occasionally rounds to the adjacent value, 2^-11 away
   CHECK(largest_difference(run<bf16_recipe>(data, one), run<bf16_recipe>(data, four)) <= 0x1p-11);
-  // rounding gradients to bf16 after every micro-batch instead of once: a gradient may be off by 2^-8 · sqrt(4) relative to its size
+  // gradients rounded to bf16 after every micro-batch instead of once: relative error 2^-8 · sqrt(4)
   CHECK(largest_difference(run<bf16_gradients_recipe>(data, one), run<bf16_gradients_recipe>(data, four)) < 0.06);
 }
 
@@ -185,7 +183,7 @@ TEST_CASE("the mean of the means of micro-batches is the mean of tokens with wei
       for (std::size_t step = 0; step < settings.max_steps; ++step) {
         const auto next = rows.next();
         std::vector<host_batch> batches(next.begin(), next.end());
-        if (has_gap) {  // a micro-batch without targets counts as one of loss 0
+        if (has_gap) {  // a micro-batch without targets counts with loss 0
           std::fill(batches[1].targets.begin(), batches[1].targets.end(), token{-1});
           batches[1].target_count = 0;
         }
@@ -197,17 +195,17 @@ TEST_CASE("the mean of the means of micro-batches is the mean of tokens with wei
         }
         const step_done done = trainer.step(std::span<const host_batch>(batches), 1e-3);
         if (!weighs) CHECK(done.targets == targets);
-        // a step without the gap is divided by the sum of the weights, which is the number of micro-batches with targets
+        // a step without the gap is divided by the sum of weights: the number of micro-batches with targets
         found.losses.push_back(done.loss * (weighs && has_gap ? 2.0 / 3.0 : 1.0));
       }
       if (!has_gap) found.weights.assign(model.parameters().trained_values().host().begin(), model.parameters().trained_values().host().end());
       return found;
     };
-    // weights are rounded to fp32: losses of about 4.5 are off by a few units of 2^-24
+    // weights rounded to fp32: losses of about 4.5 are off by a few 2^-24
     CHECK(largest_difference(run_with(false, false), run_with(true, false)) < 5e-6);
     settings.max_steps = 1;
     CHECK(largest_difference(run_with(false, true), run_with(true, true)) < 5e-6);
-    // it is another mean than that of all targets
+    // differs from the mean over all targets
     run_config all = settings, each = settings;
     all.average_loss = loss_average::step;
     each.average_loss = loss_average::micro_batch;
@@ -347,7 +345,7 @@ TEST_CASE("evaluation is the mean over targets, and changes nothing") {
 }
 
 TEST_CASE("a step without targets has no loss, as in PyTorch, and the run says which samples have none") {
-  dataset data("some", sequence_layout::separate);  // samples 1 and 3 are a prompt of 12 tokens, whose answer is cut off
+  dataset data("some", sequence_layout::separate);  // samples 1 and 3: a prompt of 12 tokens, the answer is cut off
   for (std::size_t s = 0; s < 4; ++s) {
     std::vector<token> tokens;
     for (std::size_t i = 0; i < 14; ++i) tokens.push_back(static_cast<token>((s * 31 + i * 5) % 97));
@@ -564,7 +562,7 @@ TEST_CASE("xtensor rows go in, and logits, parameters and losses come out") {
   const auto logits_btv = logits(model, tokens);
   CHECK(logits_btv.shape()[0] == 2);
   CHECK(logits_btv.shape()[2] == 97);
-  // the loss computed from the logits equals the loss of a step without an update
+  // the loss from the logits equals the loss of a step without an update
   const array<float, 2> log_sum = xt::log(xt::sum(xt::exp(logits_btv), {2}));
   double sum = 0;
   for (std::size_t b = 0; b < 2; ++b)
@@ -601,7 +599,7 @@ TEST_CASE("a model with an embedding of positions must be given them, one with A
 
 using tokens_of_rows = array<token, 2>;
 static_assert(std::is_constructible_v<xtensor_batch, tokens_of_rows&, const tokens_of_rows&>);
-static_assert(!std::is_constructible_v<xtensor_batch, tokens_of_rows, tokens_of_rows&>);  // it would look at an array that is gone
+static_assert(!std::is_constructible_v<xtensor_batch, tokens_of_rows, tokens_of_rows&>);  // would refer to a destroyed array
 static_assert(!std::is_constructible_v<xtensor_batch, tokens_of_rows&, const tokens_of_rows>);
 static_assert(!std::is_constructible_v<xtensor_batch, tokens_of_rows, tokens_of_rows>);
 
@@ -643,7 +641,7 @@ TEST_CASE("rows that a kernel would follow out of its memory are refused, and th
     rows.starts[place] = start;
     refused(rows, "batch: a token's start must be that of the token before it in its sequence, or the token itself");
   }
-  for (const std::size_t count : {0U, 5U, 8U}) {  // the mean of the losses would be over others
+  for (const std::size_t count : {0U, 5U, 8U}) {  // otherwise the mean would be over other losses
     rows = good;
     rows.target_count = count;
     CHECK_THROWS_WITH_AS((void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-2),
