@@ -1,4 +1,4 @@
-// The objectives over sequences as one type, chosen at run time: a test instantiates one trainer for all of them.
+// Objectives over sequences as one type, chosen at run time: a test instantiates one trainer for all.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 #include <xtrain/objective/orpo.hpp>
 #include <xtrain/objective/simpo.hpp>
 
-/// Their losses, checks and counts are those of the policies; statistics are not converted as kto reports them.
+/// Losses, checks and counts of the policies; statistics are not converted as in kto.
 struct any_preference {
   static constexpr std::string_view name = "any_preference";
   static constexpr std::size_t group_size = 2;

@@ -1,4 +1,4 @@
-// LLaMA with what Gemma 2 has besides: softcaps, windows by layer, norms of the outputs of branches. Its layers, and so its compiled code, are llama's.
+// LLaMA with Gemma 2's features: softcaps, windows per layer, output norms. It shares llama's compiled layers.
 #pragma once
 
 #include <xtrain/models/llama.hpp>

@@ -1,4 +1,4 @@
-// A small model in a GGUF file, with a tokenizer, in the types of llama.cpp's Q4_K_M files.
+// A small model in a GGUF file, with a tokenizer, in the types of Q4_K_M files.
 #pragma once
 
 #include <cstdint>

@@ -9,10 +9,8 @@
 
 namespace golden {
 
-/// A folder of tests/golden.
 inline std::string folder(const std::string& name) { return xtrain::concat(XTRAIN_GOLDEN "/", name); }
 
-/// A tensor of a fixture, as doubles.
 inline std::vector<double> numbers(const xtrain::safetensors_file& file, const std::string& name) {
   const xtrain::file_tensor* tensor = file.find(name);
   if (tensor == nullptr) throw xtrain::file_error(file.path() + " has no " + name);
@@ -21,7 +19,7 @@ inline std::vector<double> numbers(const xtrain::safetensors_file& file, const s
   return values;
 }
 
-/// Sequences of a fixture as a micro-batch; PyTorch's label -100 becomes an ignored label here, too.
+/// A fixture's sequences as a micro-batch; PyTorch's label -100 becomes an ignored label.
 inline xtrain::host_batch batch(const std::vector<double>& inputs, const std::vector<double>& targets, std::size_t first, std::size_t b,
                                 std::size_t t) {
   xtrain::host_batch rows{.b = b, .t = t};

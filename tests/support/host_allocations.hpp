@@ -1,4 +1,4 @@
-// Counts heap allocations of a program. Include it in exactly one source file of a program: it replaces operator new.
+// Counts heap allocations of a program by replacing operator new: include it in exactly one source file.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,6 @@ namespace host_heap {
 
 inline std::atomic<std::size_t> count{0};
 
-/// Calls of operator new so far, by all threads.
 [[nodiscard]] inline std::size_t allocations() { return count.load(); }
 
 }  // namespace host_heap

@@ -1,4 +1,4 @@
-// A parameter store with the parameters of tests/golden/optimizers/matrix.safetensors, for tests of optimizers that see whole matrices.
+// A store with the parameters of tests/golden/optimizers/matrix.safetensors, for optimizers over whole matrices.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -83,7 +83,7 @@ struct bench {
   }
 };
 
-/// The largest difference of any two elements.
+/// The largest difference of elements.
 [[nodiscard]] inline double difference(const std::vector<double>& a, const std::vector<double>& b) {
   REQUIRE(a.size() == b.size());
   double most = 0;

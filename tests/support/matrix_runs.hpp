@@ -1,4 +1,4 @@
-// Small runs with optimizers that see whole matrices.
+// Small runs with optimizers over whole matrices.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,7 @@ training_config<Optimizer> settings(std::size_t steps, std::size_t ranks, double
   return all;
 }
 
-/// Steps on ranks of a strategy, with checkpoints in a folder; returns the losses of these steps, and all weights as saved at the end.
-///   Single  the same model on one rank
+/// Steps on ranks of a strategy, with checkpoints in a folder; returns their losses and the final weights as saved. Single: the same model on one rank
 template <class Model, class Single, class Layout>
 outcome saved_run(const decoder_config& shape, const std::string& folder, std::size_t ranks, const Layout& layout, std::size_t steps,
                   std::size_t data_parallel_size, bool resumes) {

@@ -1,4 +1,4 @@
-// Loaded before a program, it makes every file system one without locks.
+// Preloaded: every file system lacks locks.
 #include <cerrno>
 
 extern "C" int flock(int, int) {

@@ -1,4 +1,4 @@
-// Makes thread creation fail, as when a process has reached a limit.
+// Makes thread creation fail, as at a process limit.
 #pragma once
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// Runs of tests/golden/make_objective_runs.py, and the same runs by this library.
+// Runs of tests/golden/make_objective_runs.py, and this library's.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -30,7 +30,6 @@ template <class T>
   return all;
 }
 
-/// A run of the fixtures.
 class expected_run {
  public:
   explicit expected_run(const std::string& name) : name_(name), file_(golden::folder("objectives/runs/" + name) + ".safetensors") {
@@ -41,7 +40,7 @@ class expected_run {
       for (std::size_t s = 0; s < b; ++s) {
         const auto length = static_cast<std::size_t>(lengths[i * b + s]);
         batch.token_count += length;
-        for (std::size_t j = length; j < t; ++j) {  // padding is a sample of its own
+        for (std::size_t j = length; j < t; ++j) {  // padding is a separate sample
           batch.starts[s * t + j] = static_cast<token>(length);
           batch.positions[s * t + j] = static_cast<token>(j - length);
         }
@@ -67,16 +66,16 @@ class expected_run {
   safetensors_file file_;
 };
 
-/// A run without a reference model or a teacher, or with their log-probabilities in the batches.
+/// Without a reference model or teacher, or with their log-probabilities in the batches.
 struct from_the_batch {
   template <class Trainer>
   void operator()(Trainer&) const {}
 };
 
-/// PyTorch's fp32 differs from its fp64 by up to 2e-5 in the losses of these runs and 4e-6 in the last weights (make_objective_runs.py prints it):
-/// our fp32, which sums in another order, may differ from either by a few times that.
-///   prepare   given the trainer before its first step
-///   bound     of the difference of a step's loss
+/// PyTorch's fp32 differs from its fp64 by up to 2e-5 in these losses and 4e-6 in the last weights (make_objective_runs.py prints it): our fp32, in another
+/// order, may differ from either by a few times that.
+/// prepare  gets the trainer before its first step
+/// bound    of a step loss's difference
 template <class Model, class Prepare = from_the_batch>
 void check_run(const expected_run& expected, const typename Model::recipe::objective::config& objective, Prepare&& prepare = {}, double bound = 1e-4) {
   CAPTURE(expected.name());

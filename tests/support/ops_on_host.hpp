@@ -1,4 +1,4 @@
-// Operations on vectors of the host: their memory, views of it, and the comparison with numbers of an oracle.
+// Operations on host vectors: memory, views, and comparison with an oracle.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -39,7 +39,7 @@ std::vector<T> as(const std::vector<double>& values) {
   return all;
 }
 
-/// Values up to about 50, sums of at most a few dozen terms: a thousand roundings are far more than there are, and 1e-4 even in fp32.
+/// Values up to about 50, sums of at most a few dozen terms: the bound allows a thousand roundings, and 1e-4 in fp32.
 template <class T>
 void agrees(const std::vector<T>& got, const std::vector<double>& expected) {
   const double u = dtype_traits<T>::unit_roundoff;

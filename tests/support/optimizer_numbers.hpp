@@ -1,4 +1,4 @@
-// The weights and gradients that tests/golden/make_optimizers.py gives optimizers, and a store for them.
+// Weights and gradients of tests/golden/make_optimizers.py, and a store for them.
 #pragma once
 
 #include <cmath>
@@ -32,7 +32,7 @@ inline constexpr std::size_t steps = 50;
   return std::ldexp(number(2 * step + (is_matrix ? 0 : 1), i), -static_cast<int>(i % 8));
 }
 
-/// A store with the matrix and the vector of the fixture, and what launching kernels needs.
+/// A store with the fixture's matrix and vector, and launch state.
 template <class Precision>
 struct bench {
   xtrain::cpu::context on;
@@ -56,7 +56,7 @@ struct bench {
     set(store.gradient(matrix), [&](std::size_t i) { return gradient(true, step, i); });
     set(store.gradient(vector), [&](std::size_t i) { return gradient(false, step, i); });
   }
-  /// The largest difference from a tensor of the fixture.
+  /// The largest difference from a fixture's tensor.
   template <class Span>
   [[nodiscard]] static double difference(const xtrain::safetensors_file& file, std::string_view name, Span span) {
     const std::vector<double> expected = golden::numbers(file, std::string(name));

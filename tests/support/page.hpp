@@ -1,4 +1,4 @@
-// A page of the project as data: the rows of its tables, and the flags that it names.
+// A page as data: rows of its tables, and flags that it names.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ struct page_row {
   std::vector<std::string> cells;
 };
 
-/// Every row of every table, headings of columns included.
+/// Every row of every table, with column headings.
 inline std::vector<page_row> rows_of_page(const std::string& file) {
   std::ifstream page(file);
   if (!page) throw std::runtime_error("no page " + file);
@@ -38,7 +38,7 @@ inline std::vector<page_row> rows_of_page(const std::string& file) {
   return rows;
 }
 
-/// The names of flags that are code in a line or a cell: `--seed`, and the first word of `--seed 1`. Without dashes in front, with '-' for '_'.
+/// Flags that are code in a line or cell: `--seed`, and the first word of `--seed 1`. Without leading dashes, '-' replaces '_'.
 inline std::vector<std::string> flags_in(const std::string& text) {
   std::vector<std::string> flags;
   for (std::size_t at = text.find("`--"); at != std::string::npos; at = text.find("`--", at + 1)) {
@@ -49,7 +49,7 @@ inline std::vector<std::string> flags_in(const std::string& text) {
   return flags;
 }
 
-/// All flags that a page names outside blocks of code.
+/// Flags that a page names outside code blocks.
 inline std::set<std::string> flags_of_page(const std::string& file) {
   std::ifstream page(file);
   std::set<std::string> all;

@@ -1,4 +1,4 @@
-// Models compared with PyTorch and transformers: logits, loss, every gradient, fifty AdamW steps, adapters.
+// Models against PyTorch and transformers: logits, loss, every gradient, fifty AdamW steps, adapters.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -32,10 +32,10 @@ std::vector<double> doubles(std::span<T> values) {
   return {values.begin(), values.end()};
 }
 
-/// Both sides sum the same products in different order: each sum of k products of magnitude m is off by eps · sqrt(k) · m, with
-/// a few tens of such sums in sequence. Values here are below 10 and sums have at most 100 terms.
+/// Both sides sum the same products in different order: a sum of k products of magnitude m is off by eps · sqrt(k) · m, a few tens of sums follow each other,
+/// values are below 10, and sums have at most 100 terms.
 constexpr testing::tolerance fp32_logits{.absolute = 40 * 10.0 * 6e-8 * 10.0, .relative = 1e-5};
-/// Gradients are such sums, and also summed over all 66 tokens.
+/// Such sums, also over all 66 tokens.
 constexpr testing::tolerance fp32_gradients{.absolute = 2e-5, .relative = 1e-4};
 
 inline void require_close(const std::vector<double>& got, const std::vector<double>& expected, testing::tolerance allowed,
@@ -81,7 +81,7 @@ void check_family(const std::string& name, std::initializer_list<std::size_t> le
   }
 }
 
-/// Losses of fifty steps, each on its own sequences, with the settings of make_fixtures.py.
+/// Losses of fifty steps, each on its own sequences; settings of make_fixtures.py.
 template <template <class> class Family, class Recipe>
 std::vector<double> fifty_losses(const std::string& name, const safetensors_file& expected) {
   auto model = Family<Recipe>::from_pretrained(golden::folder(name));
@@ -123,7 +123,7 @@ void check_fifty_steps_in_bf16(const std::string& name) {
   CHECK(error < 0.07);
 }
 
-/// An adapter, separate, saved again, and merged. `check` compares the model's outputs with peft's.
+/// An adapter: separate, saved again, merged. `check` compares outputs with peft's.
 template <class Model, class Check>
 void check_beside(const std::string& base, const std::string& adapter, const Check& check) {
   auto model = Model::from_pretrained(golden::folder(base), {}, {.adapter = adapter_config_of(golden::folder(adapter))});
@@ -144,7 +144,7 @@ void check_beside(const std::string& base, const std::string& adapter, const Che
   check(model, adapter + " merged");
 }
 
-/// A causal model's outputs on the sequences of an adapter's fixture.
+/// A causal model's outputs on an adapter's fixture.
 inline auto says_as_peft(const std::string& adapter) {
   const safetensors_file expected(golden::folder(adapter) + "/expected.safetensors");
   const auto inputs = golden::numbers(expected, "inputs");
@@ -159,7 +159,7 @@ void check_beside(const std::string& base, const std::string& adapter) {
   check_beside<Family<lora_recipe>>(base, adapter, says_as_peft(adapter));
 }
 
-/// The same, and merged into a model without adapter.
+/// Also merged into a model without adapter.
 template <template <class> class Family>
 void check_adapter(const std::string& base, const std::string& adapter) {
   check_beside<Family>(base, adapter);
@@ -168,7 +168,7 @@ void check_adapter(const std::string& base, const std::string& adapter) {
   says_as_peft(adapter)(plain, adapter + " merged from its folder");
 }
 
-/// Prefix tuning. `kept` is the tensor that is saved as it was read, if there is one.
+/// Prefix tuning. `kept`: the tensor that is saved unchanged, if any.
 template <template <class> class Family>
 void check_prefix(const std::string& base, const std::string& prefix, const std::string& kept = {}) {
   const safetensors_file expected(golden::folder(prefix) + "/expected.safetensors");
@@ -185,7 +185,7 @@ void check_prefix(const std::string& base, const std::string& prefix, const std:
   CHECK(golden::numbers(before, kept) == golden::numbers(after, kept));
 }
 
-/// A model that is loaded and saved again has the same bytes in every tensor, under the same names.
+/// Loading and saving preserves every tensor's name and bytes.
 template <template <class> class Family>
 void check_saved_again(const std::string& name) {
   const auto model = Family<fp32_recipe>::from_pretrained(golden::folder(name));

@@ -1,6 +1,6 @@
-// Precompiled for most tests: what every test includes, and the library, whose parsing is otherwise half of a test's compile time. Not for
-// programs with kernels of their own: g++ then warns of its own intrinsics.
+// Precompiled for most tests: common test headers and the library, otherwise half of a test's compile time. Not for programs with their own kernels: g++ then
+// warns of its own intrinsics.
 #include "pch.hpp"
 
-#include <xtrain/device/cpu/kernels.hpp>  // also in fp64, which the library compiled once does not have
+#include <xtrain/device/cpu/kernels.hpp>  // fp64 is not in the compiled library
 #include <xtrain/io.hpp>

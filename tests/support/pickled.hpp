@@ -1,4 +1,4 @@
-// Pickles and ZIP archives, byte by byte: files that torch.save writes, and malformed ones.
+// Pickles and ZIP archives byte by byte: torch.save's files, and malformed ones.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,7 @@ struct zip_entry {
   bool wide = false;  // sizes in a zip64 field
 };
 
-/// A central directory record, or a local header, which lacks the directory's extra fields.
+/// A central directory record, or a local header, which lacks the extra fields.
 inline std::string zip_record(const zip_entry& e, const std::uint32_t* offset) {
   const auto size = static_cast<std::uint32_t>(e.contents.size());
   constexpr std::uint32_t elsewhere = 0xffffffffU;
@@ -107,13 +107,13 @@ inline std::string zip(const std::vector<zip_entry>& entries, bool wide = false,
          bytes_of(static_cast<std::uint16_t>(comment.size())) + comment;
 }
 
-/// A file as torch.save writes it: pickle operations that push its value, and storages by key.
+/// torch.save's file: pickle operations that push its value, and storages by key.
 inline std::string archive(const std::string& value, const std::vector<std::pair<std::string, std::string>>& storages) {
   std::vector<zip_entry> entries = {{.name = "x/data.pkl", .contents = program(value)}, {.name = "x/byteorder", .contents = "little"}};
   for (const auto& [key, contents] : storages) entries.push_back({.name = "x/data/" + key, .contents = contents});
   return zip(entries);
 }
-/// The format of torch.save before 1.6; each storage is preceded by its number of elements.
+/// torch.save's format before 1.6; each storage is preceded by its number of elements.
 inline std::string legacy(const std::string& value, const std::vector<std::pair<std::string, std::string>>& storages,
                           const std::string& machine = "}(" + text("little_endian") + "\x88u") {
   std::vector<std::string> keys;

@@ -1,4 +1,4 @@
-// Small runs with pipeline parallelism, and their results.
+// Small pipeline-parallel runs.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ namespace {
 using make_schedule = pipeline_schedule (*)(std::size_t, std::size_t, std::vector<std::size_t>);
 make_schedule chosen_schedule = one_forward_one_backward::make;
 
-/// The schedule that the test sets at run time, so that one trainer is compiled for all of them.
+/// A schedule set at run time: one compiled trainer for all schedules.
 struct chosen {
   static constexpr std::string_view name = "chosen";
   static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
@@ -24,7 +24,7 @@ struct chosen {
   }
 };
 
-/// All weights by name, gathered on rank 0. All ranks call it.
+/// All weights by name, gathered on rank 0. Collective.
 template <class Model>
 std::vector<double> collected(const Model& model) {
   using dtype = typename Model::precision::parameter;
@@ -54,7 +54,7 @@ piped_outcome run_here(const dataset& data, const decoder_config& shape, const r
           {seen.gradient_norms().begin(), seen.gradient_norms().end()}};
 }
 
-/// The same run on several ranks, which must agree with each other.
+/// Runs on several ranks, which must agree.
 template <class Model>
 piped_outcome run_pipeline(std::size_t ranks, const dataset& data, const decoder_config& shape, const run_config& settings,
                            typename Model::options options = {}) {

@@ -1,4 +1,4 @@
-// Compares what was planned for a run with what it took.
+// Compares a run's plan with its use.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -10,8 +10,7 @@
 
 namespace {
 
-/// By role and in total, to the byte.
-///   taken   by all that shares the plan's device
+/// By role and in total, to the byte. taken: by all users of the plan's device
 [[maybe_unused]] void check_planned(const xtrain::dry_run& plan, const xtrain::memory_count& taken) {
   CHECK(plan.total() == taken.total_peak);
   for (std::size_t r = 0; r < xtrain::memory_roles; ++r) {

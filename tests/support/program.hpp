@@ -1,4 +1,4 @@
-// Runs programs as a user does: arguments in, exit status and both outputs out.
+// Runs programs: arguments in, exit status and outputs out.
 #pragma once
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include "scratch.hpp"
 
 struct program_result {
-  int status = 0;  // 128 + signal if it was killed by one
+  int status = 0;  // 128 + signal if killed
   std::string out{}, err{};
 };
 

@@ -1,4 +1,4 @@
-// Small runs on ranks that are threads, and their results.
+// Small runs on ranks that are threads.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -64,7 +64,7 @@ struct outcome {
   double held_out = 0;
 };
 
-/// Whole weights by name, gathered from the ranks that own them; of a pipeline, those of this stage. All ranks call it.
+/// Unsharded weights by name, gathered from their owner ranks; of a pipeline, this stage's. Collective.
 template <class Model>
 std::vector<double> all_weights(const Model& model) {
   using dtype = typename Model::precision::parameter;
@@ -92,7 +92,7 @@ outcome train(const dataset& data, const decoder_config& shape, const Config& se
   return {{seen.losses().begin(), seen.losses().end()}, all_weights(model), trainer.evaluate(data).loss};
 }
 
-/// The same run on several ranks, which must agree with each other.
+/// Runs on several ranks, which must agree.
 template <class Model, class Config>
 outcome train_on_ranks(std::size_t ranks, const dataset& data, const decoder_config& shape, const Config& settings, std::size_t shards = 0) {
   std::vector<outcome> all(ranks);

@@ -1,4 +1,4 @@
-// Prompts of online reinforcement learning, and the answers of all ranks.
+// Prompts of online reinforcement learning, and all ranks' answers.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ using xtrain::token;
   return all;
 }
 
-/// Prompts with their answers, in the order of the prompts: ranks have those of different prompts, or the same.
+/// Prompts with answers, in prompt order: ranks have different prompts, or the same.
 [[maybe_unused]] std::vector<std::vector<token>> answers_in_order(const std::vector<std::vector<token>>& prompts,
                                                                   const std::vector<std::vector<completion>>& of_ranks) {
   std::vector<std::vector<token>> all;
@@ -31,7 +31,7 @@ using xtrain::token;
       const std::size_t before = all.size();
       for (const completion& one : of_rank)
         if (one.prompt == prompt) all.push_back(one.tokens());
-      if (all.size() > before) break;  // other ranks have the same
+      if (all.size() > before) break;  // other ranks have the same prompts
     }
   return all;
 }

@@ -1,4 +1,4 @@
-// Trains a small model and saves at every step, until it is done or killed: the program that the kill test kills.
+// Trains a small model and saves at every step, until done or killed (by the kill test).
 //
 //   save_forever FOLDER STEPS
 #include <cstdio>

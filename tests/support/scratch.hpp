@@ -1,4 +1,4 @@
-// A folder that is removed at the end of a test, and ways to make system calls fail.
+// A temporary folder, and ways to make system calls fail.
 #pragma once
 
 #include <sys/resource.h>
@@ -33,7 +33,7 @@ class scratch_folder {
   [[nodiscard]] std::vector<std::string> files() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_))
-      if (entry.path().filename() != ".lock") names.push_back(entry.path().filename().string());  // exists while a run does
+      if (entry.path().filename() != ".lock") names.push_back(entry.path().filename().string());  // exists during a run
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -48,7 +48,7 @@ inline std::string get_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// While an object exists, no file can grow beyond `bytes`.
+/// While an object exists, no file grows beyond `bytes`.
 class limited_file_size {
  public:
   explicit limited_file_size(rlim_t bytes) {
@@ -70,7 +70,7 @@ class limited_file_size {
   void (*previous_)(int) = SIG_DFL;
 };
 
-/// A path in the folder of shared test data, XTRAIN_TEST_DATA, or empty.
+/// A path of the shared test data, XTRAIN_TEST_DATA, or empty.
 inline std::string test_data(const std::string& name) {
   const char* folder = std::getenv("XTRAIN_TEST_DATA");
   if (folder == nullptr || *folder == '\0') return {};

@@ -1,4 +1,4 @@
-// Small runs with context parallelism, compared with one device.
+// Small context-parallel runs, against one device.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -46,8 +46,8 @@ outcome train_shared(const cut& how, const dataset& data, const decoder_config& 
   return all[0];
 }
 
-/// Eight steps of four sequences give the same result for any sharding of tokens. AdamW divides by |gradient| + epsilon: with the usual
-/// 1e-8, a gradient that is only rounding error would change its weight as much as any other, in any direction.
+/// Eight steps of four sequences give the same result for any sharding of tokens. Not with epsilon 1e-8: AdamW divides by |gradient| + epsilon, so a gradient
+/// of pure rounding error would change its weight as much as any other.
 template <template <class> class Recipe, template <class> class Family, class Shared = context_parallel>
 void equals_one(const decoder_config& shape, const cut& how, const dataset& data = sentences(),
                 const typename Family<Recipe<single>>::options& options = {}) {

@@ -40,7 +40,7 @@ inline const xtrain::dataset& data() {
   return all;
 }
 
-/// The largest difference of two lists of numbers.
+/// The largest difference of elements.
 template <class Numbers>
 double difference(const Numbers& mine, const std::vector<double>& expected) {
   REQUIRE(mine.size() == expected.size());

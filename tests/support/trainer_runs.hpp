@@ -1,4 +1,4 @@
-// Runs of the example trainers, as on a command line: EXAMPLES is their folder.
+// Runs example trainers as on a command line; EXAMPLES is their folder.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ inline std::string text_file(const scratch_folder& folder) {
 inline words pretrain_flags(const scratch_folder& folder, const std::string& output) {
   return tiny + words{"--data", text_file(folder), "--output-dir", folder / output, "--learning-rate", "1e-2"};
 }
-/// The number behind the last `name` in a record or a log.
+/// The number after the last `name` in a record or log.
 inline double last_number(const std::string& text, const std::string& name) {
   const std::size_t at = text.rfind(name);
   REQUIRE_MESSAGE(at != std::string::npos, "no '", name, "' in: ", text);
