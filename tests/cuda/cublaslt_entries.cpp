@@ -1,4 +1,4 @@
-// The library's declarations of cuBLASLt beside those of <cublasLt.h>: compiled, not run.
+// The library's declarations of cuBLASLt against <cublasLt.h>: compiled, not run.
 #include <cstddef>
 #include <type_traits>
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace {
 
-/// How the library declares what <cublasLt.h> does.
+/// The library's declarations.
 template <class T>
 struct ours {
   using type = std::conditional_t<std::is_enum_v<T>, int, T>;
@@ -69,7 +69,7 @@ static_assert(offsetof(proposal, algorithm) == offsetof(cublasLtMatmulHeuristicR
               offsetof(proposal, workspace_bytes) == offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize) &&
               offsetof(proposal, status) == offsetof(cublasLtMatmulHeuristicResult_t, state) &&
               offsetof(proposal, waves) == offsetof(cublasLtMatmulHeuristicResult_t, wavesCount));
-// attributes: their types are what products.hpp passes
+// attributes: types passed by products.hpp
 static_assert(sizeof(cublasStatus_t) == sizeof(int) && sizeof(cudaDataType) == sizeof(int) && sizeof(cublasComputeType_t) == sizeof(int) &&
               sizeof(cublasLtMatmulDescAttributes_t) == sizeof(int) && sizeof(cublasLtMatmulPreferenceAttributes_t) == sizeof(int) &&
               sizeof(cublasLtMatmulAlgoConfigAttributes_t) == sizeof(int) && std::is_same_v<cudaStream_t, xtrain::cuda_queue_handle>);

@@ -1,4 +1,4 @@
-// The library's declarations of NCCL beside those of <nccl.h>: compiled, not run.
+// The library's declarations of NCCL against <nccl.h>: compiled, not run.
 #include <cstddef>
 #include <type_traits>
 
@@ -8,7 +8,7 @@
 
 namespace {
 
-/// How the library declares what <nccl.h> does.
+/// The library's declarations.
 template <class T>
 struct ours {
   using type = std::conditional_t<std::is_enum_v<T>, int, T>;

@@ -1,4 +1,4 @@
-// The reference for every combination: one device.
+// One device: the reference of every combination.
 #include "run.hpp"
 
 namespace equality {

@@ -10,10 +10,9 @@
 
 namespace equality {
 
-/// AdamW moves a weight by rate · m / (√v + ε), where m and v are means of gradients and of their squares. With the usual ε of 1e-8, a
-/// gradient that consists only of rounding errors moves its weight as far as any other, in any direction, and the only bound is the
-/// trivial one, rate · steps. With this ε, smaller than most gradients here and far above their rounding, a step is a smooth function of
-/// the gradient.
+/// AdamW moves a weight by rate · m / (√v + ε), m and v being means of gradients and their squares. With ε = 1e-8, a gradient of pure rounding error moves its
+/// weight as far as any other, in any direction: only the trivial bound, rate · steps, holds. This ε is below most gradients here and far above their rounding:
+/// a step is a smooth function of the gradient.
 inline constexpr double epsilon = 1e-2;
 
 /// Maximum differences between two runs: of all weights together, as a distance (the root of the sum of squares); of a step's loss; of a

@@ -1,4 +1,4 @@
-// One strategy: the macro EQUALITY_STRATEGY is its type, with `chosen` as a pipeline's schedule.
+// One strategy: EQUALITY_STRATEGY is its type, with `chosen` as a pipeline's schedule.
 #include <cstddef>
 #include <iterator>
 #include <type_traits>
@@ -69,7 +69,7 @@ outcome train_here(const drawn_run& run, const std::shared_ptr<transport>& netwo
     return train<Model>(run, run.settings, options);
   };
   group together(network, 1000);
-  together.barrier();  // no rank is still using the schedule of the previous run
+  together.barrier();  // no rank still uses the previous run's schedule
   if (network->rank() == 0 || network->name() != "threads") chosen_schedule = run.mesh.schedule;
   together.barrier();
   constexpr sharded_axes axes = axes_of<Strategy>();

@@ -29,8 +29,7 @@ class dice {
   std::uint64_t thrown_ = 0;
 };
 
-/// Assigns the prime factors of the number of ranks to the axes: each axis gets one before any gets two. A factor of three goes to data
-/// or stages, which accept any divisor.
+/// Assigns the number of ranks' prime factors to axes: each axis gets one before any gets two. Factors of three go to data or stages, which accept any divisor.
 [[nodiscard]] inline drawn_mesh draw_mesh(dice& throws, const sharded_axes& axes, std::size_t ranks) {
   drawn_mesh mesh;
   mesh.ranks = ranks;
@@ -45,7 +44,7 @@ class dice {
   for (; left % 3 == 0; left /= 3) (axes.stages && (all.size() == 1 || throws.one_in(2)) ? mesh.depth : mesh.data) *= 3;
   const std::size_t first = throws.below(all.size());
   for (std::size_t i = 0; left > 1; left /= 2, ++i) *all[i < all.size() ? (first + i) % all.size() : throws.below(all.size())] *= 2;
-  if (axes.expert) mesh.data *= mesh.expert;  // expert-parallel ranks have other sequences of the batch
+  if (axes.expert) mesh.data *= mesh.expert;  // expert-parallel ranks have different sequences of the batch
   if (axes.states && !axes.stages) {
     const std::size_t alike = ranks / mesh.tensor / mesh.expert;
     std::vector<std::size_t> shards{0};
@@ -94,7 +93,7 @@ class dice {
     if (has_experts(run.what)) run.adapter.targets = {"q_proj", "w1", "w2", "w3"};
   }
   run.layout = throws.one_in(2) ? sequence_layout::packed : sequence_layout::separate;
-  if (mesh.context == 8) {  // a ring of eight has sixteen chunks, and would pad separate samples more than one device does
+  if (mesh.context == 8) {  // a ring of eight has sixteen chunks: it would pad separate samples more than one device does
     run.layout = sequence_layout::packed;
     run.shape.max_position_embeddings = 32;
   }
@@ -108,8 +107,8 @@ class dice {
   run.settings.seed = 1 + throws.below(1000);
   if (of.axes.stages) {
     run.settings.gradient_accumulation_steps *= schedules[mesh.schedule].groups ? mesh.depth : 2;
-    // One sequence less in the first micro-batch is one more in the last. But with other micro-batches the load-balancing loss is
-    // different, and LoRA's dropout inside an expert indexes the expert's tokens within the micro-batch: also on one device.
+    // The first micro-batch has one sequence less, the last one more. Not with experts: other micro-batches change the load-balancing loss, and dropout of LoRA
+    // inside an expert, which indexes its tokens within the micro-batch; also on one device.
     if (run.settings.micro_batch_size == 2 && !has_experts(run.what) && throws.one_in(3)) {
       mesh.rows.assign(run.settings.gradient_accumulation_steps, 2);
       if (run.settings.gradient_accumulation_steps > 1) --mesh.rows.front(), ++mesh.rows.back();
@@ -118,9 +117,8 @@ class dice {
   return run;
 }
 
-/// Whether no sum is split or ordered differently from one device: stages sum what one device sums, micro-batch by micro-batch. But a
-/// tied table's gradient is the sum of two stages, the load-balancing loss covers all stages, and clipping needs the sum of squares of
-/// all stages.
+/// No sum is split or ordered differently from one device: stages add micro-batch by micro-batch. Exceptions: a tied table's gradient sums two stages, the
+/// load-balancing loss covers all stages, clipping needs the sum of squares of all stages.
 [[nodiscard]] inline bool is_exact(const drawn_run& run) {
   const drawn_mesh& mesh = run.mesh;
   const bool divided = mesh.data * mesh.tensor * mesh.context > 1;

@@ -1,10 +1,9 @@
-// Runs with random delays of ranks and messages: there must be no deadlock, and results must not change.
+// Runs with random delays of ranks and messages: no deadlock, same results.
 //
 //   equality.late [runs] [seed]
 //
-// Each run is drawn: collectives on all axes of a mesh while a background thread communicates too, a schedule whose lists ranks execute,
-// or a training of two steps, which must give the same results as without delays, bit for bit. A rank that waits longer than two minutes
-// (the timeout) ends the program.
+// Drawn runs: collectives on all axes of a mesh while a background thread communicates, a schedule that ranks execute, or a training of two steps, with the
+// bits of a run without delays. A rank that waits longer than two minutes (the timeout) ends the program.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -34,7 +33,7 @@ using namespace equality;
 using network = std::shared_ptr<transport>;
 using std::chrono::microseconds;
 
-/// A rank that pauses before some of its messages, as if the work between them took a random time.
+/// Pauses before some messages, like work of random duration.
 class dawdling_transport final : public transport {
  public:
   dawdling_transport(network of, std::uint64_t seed) : of_(std::move(of)), seed_(seed) {}
@@ -67,7 +66,7 @@ class dawdling_transport final : public transport {
   std::uint64_t messages_ = 0;
 };
 
-/// Calls work(network) on threads with random delays of messages and ranks; with seed 0 without delays.
+/// Calls work(network) on threads with random delays of messages and ranks; seed 0: without delays.
 template <class Work>
 void on_late_ranks(std::size_t ranks, std::uint64_t seed, Work&& work) {
   const thread_ranks_options options{.timeout = std::chrono::minutes(2)};
@@ -134,8 +133,7 @@ void exchange_on_mesh(dice throws, std::uint64_t late) {
   });
 }
 
-/// Every stage adds one in the forward and in the backward pass, and sums the values that came back. Sends wait for their receives, as
-/// the runner's may.
+/// Every stage adds one in the forward and in the backward, and sums the returned values. Sends wait for their receives, as the runner's may.
 void carry_out_lists(dice throws, std::uint64_t late) {
   const std::size_t ranks = 2 + throws.below(5), groups = 1 + throws.below(3);
   const std::vector<std::size_t> rows(ranks * groups, 1);
@@ -189,7 +187,7 @@ struct chosen {
   }
 };
 
-/// One of a few trainings, so that the results without delays are computed only once each.
+/// A few trainings: results without delays are computed once each.
 template <class Model>
 void train_late(dice throws, std::uint64_t late) {
   using config = typename Model::recipe::parallel::config;

@@ -2,8 +2,7 @@
 //
 //   equality.<name> [runs] [seed] [mpi]
 //
-// With `mpi` the ranks are the processes that mpirun has started; otherwise they are threads, 2 to 8 of them. Prints a line per run, and
-// a summary.
+// mpi: ranks are mpirun's processes; otherwise 2 to 8 threads. Prints a line per run, and a summary.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -51,7 +50,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::isnan(squares) ? INFINITY : std::sqrt(squares);
 }
 
-/// Whether all ranks have the same values, bit for bit.
+/// All ranks have the same values, bit for bit.
 bool same_everywhere(const std::shared_ptr<transport>& network, const outcome& mine) {
   std::vector<double> numbers = mine.losses;
   numbers.insert(numbers.end(), mine.norms.begin(), mine.norms.end());

@@ -1,4 +1,4 @@
-// One small run, as drawn, and its results on any ranks.
+// A small drawn run, and its results on any ranks.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ struct drawn_mesh {
   std::vector<std::size_t> rows{};  // sequences of each micro-batch, where they differ
 };
 
-/// Everything about a run that is not a type.
+/// A run's values that are not types.
 struct drawn_run {
   kind what = kind::llama;
   decoder_config shape{};
@@ -52,7 +52,7 @@ struct drawn_run {
   drawn_mesh mesh{};
 };
 
-/// Weights are whole and on the first rank only; everything else is on all ranks.
+/// Weights are unsharded and on the first rank only; other results are on all ranks.
 struct outcome {
   std::vector<double> losses, norms, weights;
   double held_out = 0;
@@ -113,10 +113,10 @@ decltype(auto) with_dense_model(kind what, Use&& use) {
   }
 }
 
-/// The same run on one device, with the whole global batch. `alone.cpp` compiles it once for all combinations.
+/// The run on one device with the entire global batch. Compiled once, in alone.cpp.
 [[nodiscard]] outcome train_alone(const drawn_run& run);
 
-/// The program's strategy: its axes, the models it can train, and how a rank trains its part of the run.
+/// The program's strategy: axes, trainable models, and how a rank trains its part.
 struct combination {
   std::string_view name;
   sharded_axes axes;
@@ -125,13 +125,13 @@ struct combination {
 };
 [[nodiscard]] combination this_combination();
 
-/// The schedules that a pipeline can choose from at run time, so that one trainer is compiled for all of them.
+/// A pipeline's schedules, chosen at run time: one compiled trainer for all.
 struct schedule_choice {
   std::string_view name;
   bool has_chunks;  // a rank may have several stages
   bool groups;      // micro-batches must be a multiple of the ranks of a pipeline
 };
-/// The last one only where backwards may be in two parts.
+/// The last only for backwards in two parts.
 inline constexpr schedule_choice schedules[] = {{"gpipe", false, false}, {"one_forward_one_backward", false, false}, {"interleaved", true, true},
                                                 {"all_in_all_out", true, false}, {"zero_bubble", false, false}};
 

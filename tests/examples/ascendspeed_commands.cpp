@@ -1,5 +1,5 @@
-// The commands of AscendSpeed's document, on a small model and small data: only paths, sizes and the device are changed. And fifty steps of pretrain_llama,
-// compared with Megatron-LM's arithmetic in PyTorch (make_megatron_runs.py).
+// Commands of AscendSpeed's document on a small model and data: only paths, sizes and the device differ. And fifty steps of pretrain_llama, against
+// Megatron-LM's arithmetic in PyTorch (make_megatron_runs.py).
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ const std::string sizes = " --num-layers 2 --hidden-size 24 --ffn-hidden-size 40
 const std::string grouped = " --group-query-attention --num-query-groups 2";  // the model's
 const std::string launcher = "python -m torch.distributed.launch --nproc_per_node 8 --nnodes 1 --node_rank 0 --master_addr localhost --master_port 6001 ";
 
-/// Runs a command line, whose words have no spaces, with `program` before it.
+/// Runs `program` with a line of space-separated words.
 program_result run(const std::string& program, const std::string& line) {
   std::vector<std::string> words{EXAMPLES "/" + program};
   for (std::size_t begin = 0; begin < line.size();) {
@@ -41,7 +41,7 @@ program_result run(const std::string& program, const std::string& line) {
   return run_program(std::move(words));
 }
 program_result megatron(const std::string& line) { return run("megatron", line); }
-/// The run that a command asks for.
+/// A command's run.
 json described(const std::string& line) {
   const auto result = megatron(line + " --print-run");
   REQUIRE_MESSAGE(result.status == 0, result.err);
@@ -60,7 +60,7 @@ std::string texts() {
   }
   return all;
 }
-/// Instructions, as alpaca_data.json has them.
+/// Instructions in alpaca_data.json's form.
 std::string alpaca() {
   json all = json::array();
   for (int i = 0; i < 24; ++i)
@@ -82,8 +82,8 @@ const std::string fifty_steps = " --micro-batch-size 2 --global-batch-size 8 --s
 const std::string by_iterations = " --train-iters 50 --lr-decay-style cosine --lr-warmup-iters 5 --lr-decay-iters 45";
 const std::string by_samples = " --train-samples 255 --rampup-batch-size 2 2 100 --lr-decay-style linear --lr-warmup-samples 45 --lr-decay-samples 240";
 
-/// Fifty steps beside the fixture's. fp32 rounds relative to 2^-24 = 6e-8, and fifty steps amplify differences: 100 roundings of a loss, 1000 of a norm, which
-/// is a difference's square root.
+/// Fifty steps against the fixture's. fp32 rounds relative to 2^-24 = 6e-8, and fifty steps amplify differences: 100 roundings of a loss, 1000 of a norm, the
+/// square root of a difference.
 void check_fifty_steps(const std::string& name, const std::string& log) {
   CAPTURE(name);
   const xtrain::safetensors_file file(golden::folder("megatron_runs/expected.safetensors"));
@@ -125,7 +125,7 @@ TEST_CASE("fifty steps of pretrain_llama are Megatron-LM's") {
     REQUIRE_MESSAGE(result.status == 0, result.err);
     check_fifty_steps(name, get_file(out + ".jsonl"));
   }
-  // as it is printed, and stopped and resumed: from the run's folder, whose model is not padded as a new one is
+  // as printed, and stopped and resumed: from the run's folder, whose model is not padded like a new one
   const std::string line = by_samples + fifty_steps + data + " --save-interval 20 --save " + (folder / "again");
   const auto whole = run("pretrain_llama", line);
   REQUIRE_MESSAGE(whole.status == 0, whole.err);
@@ -162,7 +162,7 @@ TEST_CASE("the quick start: a dataset, weights, training with DeepSpeed and LoRA
   CHECK_MESSAGE(reshards.status == 0, reshards.err);
   CHECK(get_file(folder / "merged/model.safetensors") == get_file(weights + "/model.safetensors"));
 
-  // pretrain_llama_7B_zero_8p.sh with the LoRA flags of the document; 2 ranks follow from the batch sizes
+  // pretrain_llama_7B_zero_8p.sh with the document's LoRA flags; 2 ranks follow from the batch sizes
   put_file(folder / "ds.json", R"({"fp16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 8, "hysteresis": 2,
     "min_loss_scale": 1}, "optimizer": {"type": "Adam"}, "zero_optimization": {"stage": 2, "allgather_partitions": true, "allgather_bucket_size": 1e8,
     "overlap_comm": true, "reduce_scatter": true, "reduce_bucket_size": 1e8, "contiguous_gradients": true}, "gradient_accumulation_steps": 1,
@@ -245,7 +245,7 @@ TEST_CASE("pipelines: micro-batches of different sizes, and a global batch that 
   description["output"]["metrics"] = out + ".jsonl";
   put_file(out + ".json", description.dump());
   std::string trainer;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder / "cache"))  // a lock file lies beside the program
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder / "cache"))  // a lock file lies next to the program
     if (entry.is_regular_file() && (entry.status().permissions() & std::filesystem::perms::owner_exec) != std::filesystem::perms::none)
       trainer = entry.path().string();
   REQUIRE_FALSE(trainer.empty());
@@ -275,7 +275,7 @@ TEST_CASE("evaluation with the document's parameters") {
                                 (dataset / "lambada/test.jsonl").string() + common);
   CHECK_MESSAGE(lambada.status == 0, lambada.err);
   CHECK(holds(lambada.out, "lambada_openai"));
-  // WIKITEXT103: Megatron-LM's lines, as make_benchmarks.py prints them
+  // WIKITEXT103: Megatron-LM's lines, printed by make_benchmarks.py
   std::filesystem::create_directories(dataset / "wikitext-103");
   const std::string pages = get_file((benchmarks / "wikitext/test.jsonl").string()), file = (dataset / "wikitext-103/wiki.test.tokens").string();
   put_file(file, json::parse(pages.substr(0, pages.find('\n')))["page"].get<std::string>());
@@ -295,7 +295,7 @@ TEST_CASE("MMLU with the document's parameters, and results by category as in it
   const std::filesystem::path dataset = folder / "dataset";
   std::filesystem::create_directories(dataset / "mmlu/test");
   std::filesystem::create_directories(dataset / "mmlu/dev");
-  // five examples and one to three questions of each of the 57 subjects, so that a mean over questions is not one over subjects
+  // five examples and one to three questions per subject: a mean over questions differs from one over subjects
   std::map<std::string, std::map<std::string, std::size_t>> questions;  // by category and subject
   std::size_t number = 0, all = 0;
   for (const auto& [category, subjects] : xtrain::detail::mmlu_subjects())
@@ -357,7 +357,7 @@ TEST_CASE("MMLU with the document's parameters, and results by category as in it
   CHECK(right < static_cast<double>(all));
   CHECK(std::abs(accuracy.at("mmlu") - right / static_cast<double>(all)) < 5.1e-5);
   MESSAGE(result.out.substr(result.out.find("|mmlu  ")));
-  // a subject whose file is not there is named before anything is computed
+  // a missing subject file is reported before any computation
   std::filesystem::remove(dataset / "mmlu/test/virology_test.csv");
   const auto incomplete = megatron(line);
   CHECK(incomplete.status != 0);

@@ -1,4 +1,4 @@
-// The example that converts weights, run as on a command line.
+// The example `convert`, run as on a command line.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -34,7 +34,7 @@ program_result convert(std::vector<std::string> flags) {
 }
 bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// Two sources hold the same tensors, bit for bit.
+/// Two sources with the same tensors, bit for bit.
 void check_same(const tensor_source& a, const tensor_source& b) {
   REQUIRE(a.tensors().size() == b.tensors().size());
   for (const auto& [name, tensor] : a.tensors()) {
@@ -104,7 +104,7 @@ TEST_CASE("a folder is converted to another type, in shards, and the report says
   const json config = read_json(f / "narrow" + "/config.json");
   CHECK(config.value(config.contains("dtype") ? "dtype" : "torch_dtype", "") == "bfloat16");
   CHECK_NOTHROW((void)llama<plain>::from_pretrained(f / "narrow"));
-  // widened again nothing more is lost
+  // widening loses nothing
   const auto wide = convert({"--from", f / "narrow", "--to", f / "wide", "--dtype", "fp32"});
   CHECK(holds(wide.out, "rounding   none: every number is the same"));
 }
@@ -159,7 +159,7 @@ TEST_CASE("an adapter is merged into the weights of its base model, in their dty
   check_same(weight_folder(f / "expected"), weight_folder(f / "merged"));
   CHECK_FALSE(std::filesystem::exists(f / "merged.merging"));
 
-  // a base model in bf16: the sum is rounded once
+  // bf16 base model: the sum is rounded once
   REQUIRE(convert({"--from", f / "base", "--to", f / "base16", "--dtype", "bf16"}).status == 0);
   auto rounded = llama<plain>::from_pretrained(f / "base16");
   merge_adapter(rounded, f / "lora");
@@ -201,7 +201,7 @@ TEST_CASE("an adapter that was trained with another vocabulary is merged with it
     check_same(weight_folder(f / "expected"), weight_folder(f / "merged"));
     CHECK(read_sizes<llama_family>(f / "merged").vocab_size == rows);
   }
-  // the head is not in the adapter: nobody says what its new rows are
+  // the adapter lacks the head: its new rows are unknown
   decoder_config resized = c;
   resized.vocab_size = 14;
   const lora_config half{.rank = 2, .targets = {"q_proj"}, .modules_to_save = {"embed_tokens"}};
@@ -365,7 +365,7 @@ TEST_CASE("a quantized GGUF file is fine-tuned as the folder of its numbers is, 
   CHECK(said == text({"--model", file, "--adapter", f / "of-file"}));
   refuses({"--from", f / "texts.jsonl", "--adapter", f / "of-file", "--to", f / "x"}, "must be given with a folder of a model, or a GGUF file, as --from", 2);
 
-  // in four bits, too: the numbers of the file are quantized again
+  // 4-bit too: the file's numbers are quantized again
   auto of_file = llama<four_bits>::from_pretrained(file), of_numbers = llama<four_bits>::from_pretrained(numbers);
   array<token, 2> tokens(shape_of_rank<2>{1, 6});
   for (std::size_t i = 0; i < 6; ++i) tokens.data()[i] = static_cast<token>(40 * i + 3);
@@ -408,8 +408,7 @@ TEST_CASE("a model and an adapter go to files of GGUF, and the model back") {
 
 namespace {
 
-/// The first tokens that llama.cpp continues a text with, by llama-cpp-python and the Python that XTRAIN_TEST_LLAMA_CPP names, else python3; empty where
-/// that has no such package.
+/// llama.cpp's first tokens after a text, by llama-cpp-python of the Python in XTRAIN_TEST_LLAMA_CPP, else python3; empty without the package.
 std::vector<std::string> text_of_llama_cpp(const scratch_folder& f, const std::string& model, const std::string& adapter = {}) {
   const char* named = std::getenv("XTRAIN_TEST_LLAMA_CPP");
   const std::string python = named != nullptr ? named : "python3";

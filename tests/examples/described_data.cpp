@@ -1,4 +1,4 @@
-// The datasets of a config, read as a run reads them.
+// A config's datasets, read as in a run.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -32,7 +32,7 @@ dataset read_by_a_run(const run_description& run) {
   chat.find({});
   return command_line::described_data(run.data, byte_tokenizer(), chat, false, run.tokenizer.max_length);
 }
-/// Every sample: its tokens, and which of them are targets.
+/// Every sample: tokens and target flags.
 std::vector<std::pair<std::vector<token>, std::vector<bool>>> samples_of(const dataset& data) {
   std::vector<std::pair<std::vector<token>, std::vector<bool>>> all;
   for (std::size_t s = 0; s < data.size(); ++s) {
@@ -87,7 +87,7 @@ TEST_CASE("a list of torchtune's datasets is read one after the other, each with
 
   const auto packed = [&](std::string one) { return one.insert(one.size() - 2, ", packed: True"); };
   CHECK(read_by_a_run(run_with_data(folder, "- " + packed(alpaca) + "- " + packed(questions))).layout() == sequence_layout::packed);
-  // a sample takes as many positions as torchtune's, which end with <|end_of_text|>, and has at most 512 tokens with it
+  // as many positions as in torchtune, whose samples end with <|end_of_text|>, at most 512 tokens with it
   const auto spaced = samples_of(read_by_a_run(run_with_data(folder, "  " + packed(alpaca))));
   CHECK(spaced.size() == 2);
   for (std::size_t s = 0; s < spaced.size(); ++s) {

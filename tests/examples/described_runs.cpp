@@ -1,4 +1,4 @@
-// The trainer of run descriptions, run as its front ends run it.
+// The trainer of run descriptions, run as by its front ends.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ TEST_CASE("a run does what its description says") {
   json run = small_run(folder);
   const auto result = train(folder, run);
   REQUIRE_MESSAGE(result.status == 0, result.err);
-  // 9 samples, 4 in a step: the third step of an epoch would be smaller, and is left out
+  // 9 samples, 4 per step: the incomplete third step is dropped
   const auto steps = events(folder / "run.jsonl", "step");
   REQUIRE(steps.size() == 4);
   const double rates[] = {0.0, 1e-2, 1e-2 * 2 / 3, 1e-2 / 3};
@@ -114,7 +114,7 @@ TEST_CASE("a run does what its description says") {
     CHECK(get_file(folder / "next/epoch_1/model.safetensors").size() > 1000);
     CHECK(holds(get_file(folder / "log.txt"), "Step 4 | loss:"));
     CHECK(holds(get_file(folder / "log.txt"), " grad_norm:"));
-    // what is saved is what was given, without the numbers that follow from the data
+    // the given description is saved, without numbers derived from the data
     for (const char* file : {"next/run.json", "next/epoch_1/run.json"}) {
       const json kept = json::parse(get_file(folder / file));
       for (const auto& [name, value] : next.at("output").items()) CHECK_MESSAGE(kept.at("output").at(name) == value, file);
@@ -126,7 +126,7 @@ TEST_CASE("a run does what its description says") {
     const auto refused = train(folder, next);
     CHECK(refused.status == 2);
     CHECK(holds(refused.err, "model: hidden_size must be that of " + (folder / "out") + ", 16; the run's config names 32"));
-    // sizes that config.json leaves out or has in rope_parameters
+    // sizes left out of config.json, or in rope_parameters
     json sparse = json::parse(get_file(folder / "out/config.json"));
     for (const char* name : {"num_key_value_heads", "head_dim", "rope_theta"}) sparse.erase(name);
     sparse["rope_parameters"] = {{"rope_theta", 5e4}, {"rope_type", "default"}};
@@ -138,7 +138,7 @@ TEST_CASE("a run does what its description says") {
     CHECK(holds(train(folder, next).err, "model: rope_theta must be that of " + (folder / "out") + ", 50000.0; the run's config names 10000.0"));
     next["model"]["config"] = {{"num_key_value_heads", 1}};
     CHECK(holds(train(folder, next).err, "model: num_key_value_heads must be that of " + (folder / "out") + ", 2; the run's config names 1"));
-    // a size that config.json leaves out is the family's default
+    // missing size: the family's default
     json config = json::parse(get_file(folder / "out/config.json"));
     config.erase("rope_theta");
     config.erase("rope_parameters");
@@ -220,7 +220,7 @@ TEST_CASE("folders of epochs, evaluations of epochs, and limits of steps") {
   REQUIRE_MESSAGE(second.status == 0, second.err);
   CHECK(events(folder / "limited.jsonl", "step").size() == 2);
 
-  // epochs of 4 steps that end after 3, and the learning rate falls to the end of the last one
+  // epochs of 4 steps that end after 3; the learning rate falls until the last epoch's end
   limited["epochs"] = 2;
   limited.erase("max_steps");
   limited["output"] = run.at("output");
@@ -252,7 +252,7 @@ TEST_CASE("a run of a part of an epoch, with intervals that are fractions of its
   REQUIRE_MESSAGE(result.status == 0, result.err);
   const auto steps = events(folder / "run.jsonl", "step");
   REQUIRE(steps.size() == 12);
-  CHECK(steps[11].at("lr").get<double>() == doctest::Approx(1e-2 / 11));  // the schedule ends behind the last step
+  CHECK(steps[11].at("lr").get<double>() == doctest::Approx(1e-2 / 11));  // the schedule ends after the last step
   std::vector<std::size_t> saved, evaluated;
   for (const auto& one : xtrain::checkpoints_in(folder / "out")) saved.push_back(one.first);
   CHECK(saved == std::vector<std::size_t>{5, 10});  // every ceil(4.2) steps
@@ -322,7 +322,7 @@ TEST_CASE("a run goes on from its newest checkpoint as if it had not ended") {
   run["output"]["overwrite"] = true;
   CHECK(holds(train(folder, run).err, "output.overwrite: must be false with output.resume"));
   run["output"].erase("resume");
-  run["max_steps"] = 2;  // checkpoint-4 would be taken for this run's
+  run["max_steps"] = 2;  // checkpoint-4 could be mistaken for this run's
   const auto anew = train(folder, run);
   REQUIRE_MESSAGE(anew.status == 0, anew.err);
   CHECK(holds(anew.err, "removed " + (folder / "out/checkpoint-4") + ", a checkpoint of an earlier run"));
@@ -351,7 +351,7 @@ program_result run(const std::string& name, words flags) {
   return run_program(std::move(flags));
 }
 
-/// A folder with a tiny LLaMA and a tokenizer of bytes, and Alpaca's records.
+/// A folder with a tiny LLaMA, a byte tokenizer, and Alpaca's records.
 void make_model(const scratch_folder& folder) {
   std::string text;
   for (int i = 0; i < 60; ++i) text += "one two three four five\n";
@@ -364,7 +364,7 @@ void make_model(const scratch_folder& folder) {
   put_file(folder / "alpaca.json", records.dump());
 }
 
-/// A config of torchtune's for that model.
+/// A torchtune config for that model.
 std::string tune_config(const scratch_folder& folder) {
   const std::string config = "output_dir: " + (folder / "tuned") + R"(
 tokenizer:
@@ -432,7 +432,7 @@ TEST_CASE("command lines of other systems run") {
     CHECK(std::filesystem::exists(folder / "tuned/epoch_0/model.safetensors"));
     CHECK(std::filesystem::exists(folder / "tuned/epoch_1/model.safetensors"));
     CHECK(std::filesystem::exists(folder / "tuned/logs"));
-    // torchrun's flags: those that say how processes find each other and print are not needed
+    // torchrun's flags for rendezvous and printing are not needed
     const auto launched = [&](words flags) {
       flags.insert(flags.begin(), "run");
       flags.insert(flags.end(), {"full_finetune_distributed", "--config", folder / "config.yaml", "--print-run"});
@@ -497,7 +497,7 @@ TEST_CASE("command lines of other systems run") {
     const auto without = train_with({"--overwrite_output_dir"});
     CHECK(without.status == 2);
     CHECK_MESSAGE(holds(without.err, "hf_train: --model_name_or_path: the folder must hold tokenizer.json, vocab.json"), without.err);
-    CHECK(std::filesystem::exists(folder / "alpaca/checkpoint-2"));  // nothing is removed by a run that does not begin
+    CHECK(std::filesystem::exists(folder / "alpaca/checkpoint-2"));  // a run that does not begin removes nothing
   }
   SUBCASE("hf_train has a checkpoint after the last step, as the Trainer has since transformers 4.42") {
     const auto checkpoints_of = [&](const std::string& name, words more) {
@@ -575,7 +575,7 @@ TEST_CASE("command lines of other systems run") {
     };
     const auto result = pretrain("4", {"--save-interval", "3"});
     REQUIRE_MESSAGE(result.status == 0, result.err);
-    // there is a checkpoint at the end, as Megatron has it: a longer run goes on from there
+    // a checkpoint at the end, as in Megatron: a longer run continues from it
     CHECK(std::filesystem::exists(folder / "megatron/checkpoint-3"));
     CHECK(std::filesystem::exists(folder / "megatron/checkpoint-4"));
     const auto refused = pretrain("6", {});

@@ -1,4 +1,4 @@
-// Settings of an optimizer, from a run description on to the checkpoint of a run.
+// Optimizer settings, from a run description to a run's checkpoint.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -38,7 +38,7 @@ struct muon_recipe : defaults {
   using optimizer = own_muon;
 };
 
-/// Every setting of muon, none of them the default.
+/// Every setting of muon, with non-default values.
 const char* const settings_of_muon = R"({"momentum": 0.75, "nesterov": false, "weight_decay": 0.25, "coefficients": [3.0, -3.5, 1.5], "steps": 7,
   "epsilon": 1e-6, "adjust_learning_rate": "original", "learning_rate_ratio": 8.0,
   "adamw": {"beta1": 0.5, "beta2": 0.625, "epsilon": 1e-4, "weight_decay": 0.125}})";
@@ -90,7 +90,7 @@ TEST_CASE("settings of an optimizer are those of a run description, saved and re
     REQUIRE(recorded.contains(item.key()));
     CHECK(recorded.at(item.key()) == item.value());
   }
-  // a run that goes on with others says so, one with the same settings says nothing
+  // resuming with other settings reports them, with equal settings nothing
   const auto changes = [&](const muon::config& now, double own_strength) {
     llama<muon_recipe> other(small_run::sizes());
     trainer again(other, training_config<own_muon>{.max_steps = 2, .micro_batch_size = 2, .optimizer = {now, own_strength}});

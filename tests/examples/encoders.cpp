@@ -25,7 +25,7 @@ words operator+(words left, const words& right) {
 program_result run(const words& flags) { return run_program(words{EXAMPLES "/train_encoder"} + flags); }
 bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// A vocabulary of words, sizes for it, documents, and records whose label is in their first word.
+/// A vocabulary, sizes, documents, and records labelled by their first word.
 struct small_world : scratch_folder {
   words names = {"one", "two", "three", "four", "five", "six"};
 
@@ -68,7 +68,7 @@ TEST_CASE("BERT is trained on pairs, adapted to words, and labels texts; each fo
   REQUIRE(found.status == 0);
   const std::size_t at = found.err.rfind("perplexity ");
   REQUIRE(at != std::string::npos);
-  CHECK(std::stod(found.err.substr(at + 11)) < 4.0);  // of 11 words, six of which occur, in an order that says which is missing
+  CHECK(std::stod(found.err.substr(at + 11)) < 4.0);  // 11 words, six of which occur, in an order that reveals the missing one
   CHECK(holds(get_file(world / "adapted/config.json"), "\"vocab_size\": 12"));
 
   const auto labelled = run(often + words{"--task", "classification", "--model", world / "adapted", "--data", world / "records.jsonl",

@@ -1,4 +1,4 @@
-// The example that runs benchmarks, run as on a command line.
+// The example `evaluate`, run as on a command line.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -95,7 +95,7 @@ TEST_CASE("wrong command lines of evaluate end with status 2 and say why") {
     CHECK(result.status == 2);
     CHECK(holds(result.err, words));
   }
-  // before the model is loaded: there is none
+  // before loading the model: there is none
   const auto unwritable = run_program({EXAMPLES "/evaluate", "--model", folder + "/model", "--data-dir", folder + "/data", "--tokenizer", "no such folder",
                                        "--tasks", "boolq", "--output-path", folder + "/no such folder/results.json"});
   CHECK(unwritable.status == 1);

@@ -1,4 +1,4 @@
-// The example trainers where a run is stopped, killed, restarted, or has no more of what it needs. NO_LOCKS is a library to load first, or empty.
+// Example trainers that are stopped, killed, restarted, or run out of resources. NO_LOCKS: a library to preload, or empty.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -51,7 +51,7 @@ TEST_CASE("a run that was stopped by Ctrl-C goes on with --resume to the same we
 
 namespace {
 
-/// The process that another one has started, and is waiting for; 0: there is none.
+/// A child process of another process; 0: none.
 pid_t child_of(pid_t parent) {
   const std::string children = get_file(xtrain::concat("/proc/", parent, "/task/", parent, "/children"));
   return children.empty() ? 0 : static_cast<pid_t>(std::stol(children));

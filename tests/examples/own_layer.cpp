@@ -1,4 +1,4 @@
-// The example with a custom layer: the same losses on ranks, which shard the model's other layers, as on one device.
+// The example with a custom layer: equal losses on ranks that shard the other layers, and on one device.
 #include <doctest/doctest.h>
 
 #include <cmath>

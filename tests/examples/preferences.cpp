@@ -55,7 +55,7 @@ std::vector<double> numbers(const std::string& path, const std::string& name) {
   REQUIRE(!all.empty());
   return all;
 }
-/// The run says that it took as much memory as was planned.
+/// The run reports memory use as planned.
 bool is_as_planned(const std::string& err) {
   const std::size_t taken = err.find("peak memory: "), planned = err.find(" (planned: ", taken), end = err.find(')', planned);
   if (end == std::string::npos) return false;
@@ -91,7 +91,7 @@ TEST_CASE("preferences are learned: the margin of rewards rises, whatever the re
   CHECK(margins.back() > 0.5);
   CHECK(losses.back() < 0.5);
 
-  // log-probabilities of a file, which is made by the first run, and read by the second
+  // a file of log-probabilities: written by the first run, read by the second
   const words with_file = flags + words{"--reference-log-probs", folder / "reference.safetensors"};
   const auto made = run("finetune_dpo", with_file + words{"--output-dir", folder / "made", "--metrics", folder / "made.jsonl"});
   CAPTURE(made.err);
@@ -105,7 +105,7 @@ TEST_CASE("preferences are learned: the margin of rewards rises, whatever the re
   CHECK(holds(read.err, "--reference-log-probs " + folder / "reference.safetensors" + ": computed by " + folder / "model"));
   CHECK(numbers(folder / "made.jsonl", "loss") == numbers(folder / "read.jsonl", "loss"));
 
-  // an adapter, with itself switched off, and with a second model
+  // an adapter: reference by disabling it, and by a second model
   const words adapter = flags + words{"--lora-rank", "4"};
   const auto off = run("finetune_dpo", adapter + words{"--output-dir", folder / "off", "--metrics", folder / "off.jsonl"});
   CAPTURE(off.err);

@@ -1,4 +1,4 @@
-// The example that tokenizes data before training, run as on a command line.
+// The example `preprocess`, run as on a command line.
 #include <doctest/doctest.h>
 
 #include <unistd.h>
@@ -101,7 +101,7 @@ TEST_CASE("a program that is killed goes on, and ends with the same bytes") {
     one.send(SIGKILL);
     (void)one.wait();
     ++kills;
-    // both names are there when it was killed after everything was written, or neither is an index of half a file
+    // both files exist if it was killed after writing; otherwise there is no index of a partial file
     if (std::filesystem::exists(f / "cut_text_document.idx"))
       CHECK(get_file(f / "cut_text_document.bin") == get_file(f / "whole_text_document.bin"));
   }

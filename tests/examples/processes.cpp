@@ -1,4 +1,4 @@
-// A trainer whose ranks are processes, as mpirun starts them.
+// A trainer whose ranks are processes, started by mpirun.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ double last_loss(const std::string& record) {
   return std::strtod(text.c_str() + at + before.size(), nullptr);
 }
 
-/// Ranks of one run. Each writes its process id into pid.<rank>, its standard error into err.<rank>, and its exit status into status.<rank>.
+/// Ranks of one run. Each writes process id, standard error and exit status into pid.<rank>, err.<rank> and status.<rank>.
 struct started_ranks {
   scratch_folder folder{};
   running_program launcher;
@@ -139,7 +139,7 @@ void hangs(const std::string& program) {
   CHECK(ranks.status(1) == 1);
   const std::string named = " has waited 2 s for rank 2";
   CHECK((holds(ranks.err(0), named) || holds(ranks.err(1), named)));
-  CHECK(seconds < 60.0);  // not ten minutes, which is the default
+  CHECK(seconds < 60.0);  // well below the default of ten minutes
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The example that writes a page about runs, run as on a command line.
+// The example `report`, run as on a command line.
 #include <doctest/doctest.h>
 
 #include <cstdlib>

@@ -1,5 +1,4 @@
-// torchtune's recipe of PPO, from its YAML to the models that it saves; its arithmetic is compared with torchtune's in train/ppo_recipe.cpp. One trainer is
-// compiled.
+// torchtune's PPO recipe, from YAML to saved models; arithmetic: train/ppo_recipe.cpp. One trainer is compiled.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -22,7 +21,7 @@ namespace {
 
 bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// A tokenizer of 61 tokens: <unk>, <s>, </s>, and a character each.
+/// 61 tokens: <unk>, <s>, </s>, and single characters.
 std::string tokenizer_of_characters() {
   json vocabulary{{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
   const std::string all = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!:;";
@@ -47,7 +46,7 @@ std::string tokenizer_of_characters() {
       .dump();
 }
 
-/// Models and prompts, and the config of torchtune with their sizes.
+/// Models, prompts, and torchtune's config with their sizes.
 void make_inputs(const scratch_folder& folder) {
   for (const char* name : {"policy", "reward"})
     std::filesystem::copy(golden::folder("ppo_recipe") + "/" + name, folder / name, std::filesystem::copy_options::recursive);
@@ -132,7 +131,7 @@ TEST_CASE("torchtune's recipe of PPO runs from its YAML, and saves policy and va
                                                     " ")),
                   log);
 
-  // what depends on the models and on all data
+  // refusals that depend on the models and all data
   refused({"output_dir=" + (folder / "other"), "max_generated_tokens=30"},
           "a prompt and its answer must have at most 32 tokens, the models' max_position_embeddings; the longest prompt has 4, and answers up to 30");
   refused({"output_dir=" + (folder / "other"), "stop_token_ids=[61]"}, "rollouts.stop: must be tokens of the policy, below 61; given 61");

@@ -147,7 +147,7 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
 
 TEST_CASE("a plan shows memory by role and allocates none of it; a run that cannot fit is refused with the numbers") {
   const scratch_folder folder;
-  // ten thousand times what this machine has
+  // ten thousand times this machine's memory
   const auto plan = run("pretrain", {"--plan", "--num-layers", "400", "--hidden-size", "65536", "--num-attention-heads", "512", "--seq-length", "2048",
                                      "--max-memory", "100000000G"});
   CAPTURE(plan.err);
@@ -197,16 +197,16 @@ TEST_CASE("a model is trained, continued by finetune, adapted, and writes; the r
   CHECK(std::filesystem::exists(folder / "adapter" + "/adapter_model.safetensors"));
   CHECK(run("generate", write + words{"--adapter", folder / "adapter"}).status == 0);
 
-  // tokens that were added in the adapter's training are in its tokenizer
+  // the adapter's tokenizer has the tokens added in training
   const auto taught = run("finetune", finetune + words{"--output-dir", folder / "taught", "--lora-rank", "2", "--lora-target-modules", "q_proj", "--add-tokens",
                                                        "<tool>", "--lora-modules-to-save", "embed_tokens"});
   REQUIRE_MESSAGE(taught.status == 0, taught.err);
   const words tool = {"--model", folder / "model", "--adapter", folder / "taught", "--prompt", "<tool>", "--max-new-tokens", "1", "--temperature", "0"};
   CHECK(holds(run("generate", tool + words{"--resize-token-embeddings", "258"}).err, "prompt: 1 tokens"));
   CHECK(holds(run("generate", tool + words{"--resize-token-embeddings", "258", "--tokenizer", folder / "model"}).err, "prompt: 6 tokens"));
-  CHECK(holds(run("generate", tool).err, "prompt: 1 tokens"));  // the adapter holds the whole embedding, and so its size
+  CHECK(holds(run("generate", tool).err, "prompt: 1 tokens"));  // the adapter holds the resized embedding
 
-  // weights of another model, which would stay beside those that are saved
+  // another model's weights, which would remain next to the saved ones
   std::filesystem::create_directory(folder / "used");
   put_file(folder / "used/pytorch_model-00001-of-00002.bin", "");
   put_file(folder / "used/pytorch_model.bin.index.json", "{}");
@@ -241,7 +241,7 @@ TEST_CASE("settings of the folder are replaced, and words are added, for a run a
   CHECK(holds(wrong.err, "--override-config " + folder / "other.json"));
   CHECK(holds(wrong.err, "'num_hidden_layers' must be a number"));
 
-  // custom sizes, from a config.json and settings that override some of it
+  // custom sizes from a config.json, some overridden
   put_file(folder / "other.json", R"({"num_hidden_layers": 2, "vocab_size": 300})");
   const auto fresh = run("pretrain", {"--config", folder / "model/config.json", "--override-config", folder / "other.json", "--data", text_file(folder),
                                       "--max-steps", "1", "--micro-batch-size", "2", "--output-dir", folder / "fresh"});
@@ -261,7 +261,7 @@ TEST_CASE("settings of the folder are replaced, and words are added, for a run a
 
 namespace {
 
-/// A model that has room for a conversation, in bytes.
+/// A model with room for a conversation in bytes.
 void make_chat_model(const scratch_folder& folder) {
   const auto result = run("pretrain", words{"--tokenizer", "byte", "--num-layers", "1", "--hidden-size", "32", "--num-attention-heads", "2",
                                             "--seq-length", "256", "--micro-batch-size", "2", "--max-steps", "1", "--data",
@@ -336,7 +336,7 @@ TEST_CASE("a chat template is a name, a file, or that of the folder; without one
   CAPTURE(tuned.err);
   REQUIRE(tuned.status == 0);
   CHECK(get_file(folder / "out/chat_template.jinja") == get_file(folder / "own.jinja"));
-  // the folder's own, and what the model sees of it
+  // the folder's template, and what the model sees of it
   const words again = {"--model", folder / "out", "--data", folder / "chats.jsonl", "--max-steps", "2", "--micro-batch-size", "1", "--overlong", "drop"};
   const auto more = run("finetune", again + words{"--format", "chat", "--output-dir", folder / "more"});
   CAPTURE(more.err);
@@ -358,7 +358,7 @@ TEST_CASE("a chat template is a name, a file, or that of the folder; without one
   CHECK(answer.out.starts_with("<system>S<|endoftext|><user>Say.<|endoftext|><assistant>"));
   const auto named = run("generate", words{"--model", folder / "more", "--chat", "--chat-template", "chatml"} + ask);
   CHECK(named.out.starts_with("<|im_start|>user\nSay.<|im_end|>\n<|im_start|>assistant\n"));
-  // a prompt and a completion that are strings need no template; what a template does not read is told once
+  // string prompts and completions need no template; unread fields are reported once
   put_file(folder / "texts.jsonl", R"({"prompt": "Say.", "completion": " one"})");
   const words small = {"--model", folder / "model", "--max-steps", "1", "--micro-batch-size", "1", "--format", "chat"};
   const auto texts = run("finetune", small + words{"--data", folder / "texts.jsonl", "--output-dir", folder / "texts"});
@@ -373,7 +373,7 @@ TEST_CASE("a chat template is a name, a file, or that of the folder; without one
   const auto nothing = run("generate", words{"--model", folder / "model", "--chat"} + ask);
   CHECK(nothing.status == 2);
   CHECK(holds(nothing.err, "generate: --chat-template: must be given, a Jinja file or one of alpaca, llama2, "));
-  // the end of a turn is a text of several tokens here: a beam search does not see it
+  // here a turn's end is several tokens: beam search does not detect it
   const auto searched = run("generate", words{"--model", folder / "more", "--chat", "--chat-template", "chatml", "--num-beams", "2"} + ask);
   CHECK(searched.status == 2);
   CHECK(searched.err.find("tokens: a beam search ends at single ones") != std::string::npos);
@@ -388,7 +388,7 @@ TEST_CASE("an answer that was learned ends where its turn does, at a token or at
   const scratch_folder folder;
   make_chat_model(folder);
   put_file(folder / "chat.json", R"({"messages": [{"role": "user", "content": "Say."}, {"role": "assistant", "content": "one <two>"}]})");
-  for (const char* form : {"chatml", "llama2"}) {  // a tokenizer of bytes has no token <|im_end|>; </s> is its end of a text
+  for (const char* form : {"chatml", "llama2"}) {  // a byte tokenizer has no token <|im_end|>; its end-of-text token is </s>
     CAPTURE(form);
     const std::string out = folder / form;
     const auto tuned =
@@ -503,7 +503,7 @@ TEST_CASE("a fine-tuned model keeps how its base samples texts, and says what it
     const auto generation = xtrain::read_json(out + "/generation_config.json");
     CHECK(generation.value("do_sample", false));
     CHECK(generation.value("temperature", 0.0) == 0.6);
-    // config.json says nothing of what ends a text: it is the tokenizer's token, and beside it the class's
+    // config.json names no end token: the tokenizer's and the class's apply
     CHECK(generation.at("eos_token_id") == xtrain::json::array({256, 2}));
     CHECK(xtrain::read_json(out + "/config.json").at("eos_token_id") == 256);
     CHECK(holds(get_file(out + "/README.md"), "base_model: \"" + folder / "model" + "\"\n"));
@@ -610,7 +610,7 @@ TEST_CASE("a real model writes its known text, and learns from other text") {
   put_file(folder / "held_out.txt", whole.substr(200000, 20000));
   const words flags = {"--model",   model, "--tokenizer", tokenizer, "--data", folder / "train.txt", "--eval-data", folder / "held_out.txt",
                        "--seq-length", "128", "--micro-batch-size",     "8"};
-  // the first evaluation is after one step: of a rate so small that it is the model's own loss
+  // evaluation after one step with a tiny rate: the model's own loss
   const auto before = run("finetune", flags + words{"--max-steps", "1", "--learning-rate", "1e-12", "--output-dir", folder / "same"});
   REQUIRE(before.status == 0);
   const double own = last_number(before.err, "held-out loss ");

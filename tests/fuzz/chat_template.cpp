@@ -22,7 +22,7 @@ void check_spans(const chat_text& chat) {
   }
 }
 
-/// Records in any form, written by a template that takes them: every byte is there, and the loss mask covers answers.
+/// Records in any form, applied to a template that accepts them: every byte is present, and the loss mask covers answers.
 bool read_records(const std::string& records) {
   const std::string path = fuzz::folder() / "chats.jsonl";
   put_file(path, records);

@@ -1,5 +1,4 @@
-// A file of a checkpoint that a run is resumed from: trainer_state.json when it begins with a brace, otherwise weights and
-// optimizer state. All other files are valid.
+// One file of a checkpoint to resume from: trainer_state.json if it begins with a brace, otherwise weights and optimizer state. All other files are valid.
 #include <cmath>
 
 #include <xtrain/core/json.hpp>
@@ -31,7 +30,7 @@ struct run {
   }
 };
 
-/// Resumes with one file of the checkpoint replaced; the file is restored afterwards.
+/// Resumes with one replaced file, which is restored afterwards.
 bool resumes_with(run& one, const std::string& name, const std::string& contents) {
   const std::string path = one.whole + "/" + name, good = get_file(path);
   put_file(path, contents);

@@ -1,4 +1,4 @@
-// A config.json, read by every family; from an accepted one a model is constructed, within a small memory limit.
+// A config.json, read by every family; a model is constructed from an accepted one, within a small memory limit.
 #include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/models/bert.hpp>
@@ -12,7 +12,7 @@ namespace {
 
 struct recipe : defaults {};
 
-/// Deeper models are not constructed here: that would be correct, but slow.
+/// Deeper models would be correct, but slow.
 constexpr std::size_t max_layers = 32;
 
 template <class Model>
@@ -53,7 +53,7 @@ bool read_as() {
   });
 }
 
-/// The same of an encoder.
+/// For encoders.
 template <class Model>
 bool reads_encoder() {
   using family = typename Model::family;
@@ -79,7 +79,7 @@ bool reads_encoder() {
   });
 }
 
-/// The same text as overriding settings: the result is accepted or rejected like a config.json.
+/// As overriding settings: accepted or rejected like a config.json.
 void replaces_settings() {
   (void)fuzz::reads([] {
     json_settings theirs;

@@ -1,4 +1,4 @@
-// A file of JSON records: as texts, as instructions with their answers, and as texts with labels.
+// JSON records: as texts, as instructions with answers, and as texts with labels.
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/plain_json.hpp>
 #include <xtrain/data/json_dataset.hpp>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr token end_of_text = 256;
 
-/// The bytes of the tokens of a sample that are targets, or that are ignored by the loss; without the end-of-text token.
+/// Bytes of a sample's tokens that are targets, or ignored; without the end-of-text token.
 std::string text_of(const dataset& data, std::size_t sample, bool learned) {
   std::string text;
   for (std::size_t i = data.begin(sample); i < data.begin(sample) + data.length(sample); ++i)
@@ -34,7 +34,7 @@ void check_sizes(const dataset& data) {
   fuzz::must(data.largest_token() <= end_of_text, "tokens must be of the vocabulary");
 }
 
-/// Every token occurs as often as it should when the data is cut into sequences.
+/// Cutting into sequences preserves every token's count.
 void check_rows(const dataset& data) {
   (void)fuzz::reads([&] {
     const loader rows(data, {.micro_batch_size = 2, .seq_length = 16, .shuffle = true, .seed = 1});
@@ -93,7 +93,7 @@ bool read_instructions(const std::string& path, bool packed, overlong when_too_l
   });
 }
 
-/// Records with labels, as sequences that are truncated to a few tokens.
+/// Labelled records, as sequences truncated to a few tokens.
 bool read_labels(const std::string& path) {
   return fuzz::reads([&] {
     const sentence_dataset data = labelled_dataset(path, byte_tokenizer(), {.second = "input", .label = "output", .seq_length = 12});

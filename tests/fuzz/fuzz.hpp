@@ -1,4 +1,4 @@
-// What the fuzz targets share: bytes as files, and what counts as a finding.
+// Shared by fuzz targets: bytes as files, and findings.
 #pragma once
 
 #include <array>
@@ -21,22 +21,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 namespace fuzz {
 
-/// What the replay runs, by the name of a target's source; null for a name it does not have.
+/// The replay's target by name of its source; null: unknown.
 using target = int (*)(const std::uint8_t* data, std::size_t size);
 target target_of(std::string_view source);
 
-/// Whether the last input was read without an error: the replay compares it with what the corpus file is named.
+/// The last input was accepted: the replay compares this with the corpus file's name.
 inline bool accepted = false;
 
-/// A property that must hold of whatever was read.
+/// A property of every accepted input.
 inline void must(bool holds, const char* sentence) {
   if (holds) return;
   std::fprintf(stderr, "finding: %s\n", sentence);
   std::abort();
 }
 
-/// Whether `read` ends without an error. The library rejects invalid input with its own errors; any other exception
-/// leaves this function and ends the program.
+/// Whether `read` ends without an error. Rejections are the library's errors; any other exception ends the program.
 template <class Read>
 [[nodiscard]] bool reads(Read&& read) {
   try {
@@ -48,7 +47,7 @@ template <class Read>
   return true;
 }
 
-/// The folder that inputs are written to. It lives as long as the program.
+/// The folder of inputs, for the program's lifetime.
 inline const scratch_folder& folder() {
   static const scratch_folder one;
   return one;
@@ -56,11 +55,10 @@ inline const scratch_folder& folder() {
 
 inline std::string text_of(const std::uint8_t* data, std::size_t size) { return {reinterpret_cast<const char*>(data), size}; }
 
-/// Whether an input is to be taken for JSON where it could also be a safetensors file, whose first eight bytes are a length:
-/// the length's last byte is zero, however large the file.
+/// JSON, not a safetensors file, whose first eight bytes are a length: the length's last byte is zero for any file size.
 inline bool begins_as_json(std::string_view input) { return input.starts_with('{') && (input.size() < 8 || input[7] != '\0'); }
 
-/// Several files in one input: a line "%% <name>" begins each. Anything before the first such line is ignored.
+/// Several files in one input, each after a line "%% <name>". Text before the first such line is ignored.
 inline std::vector<std::pair<std::string, std::string>> files_of(std::string_view input) {
   constexpr std::string_view mark = "%% ";
   std::vector<std::pair<std::string, std::string>> files;
@@ -69,7 +67,7 @@ inline std::vector<std::pair<std::string, std::string>> files_of(std::string_vie
     const std::size_t end = std::min(input.find('\n', begin), input.size());
     const std::string_view line = input.substr(begin, end - begin);
     if (line.starts_with(mark)) {
-      if (inside && !files.back().second.empty()) files.back().second.pop_back();  // the line break before the mark is the mark's
+      if (inside && !files.back().second.empty()) files.back().second.pop_back();  // the line break before a mark belongs to the mark
       files.emplace_back(line.substr(mark.size()), "");
       inside = true;
     } else if (inside) {

@@ -1,4 +1,4 @@
-// A GGUF file: metadata, tensors, and the model, tokenizer or adapter in it; models are written again.
+// A GGUF file: metadata, tensors, and its model, tokenizer or adapter; models are written again.
 #include <xtrain/adapt/gguf_adapter.hpp>
 #include <xtrain/adapt/gguf_adapter_folder.hpp>
 #include <xtrain/core/gguf_file.hpp>
@@ -14,7 +14,7 @@ using namespace xtrain;
 
 namespace {
 
-/// Every value is inside the file, and can be read as what its type says.
+/// Every value is inside the file and readable as its type.
 void check_metadata(const gguf_file& file, std::size_t file_size) {
   for (const auto& entry : file.metadata()) {
     const auto& key = entry.first;
@@ -49,7 +49,7 @@ void check_tensors(const gguf_file& file, std::size_t file_size) {
   }
 }
 
-/// A model that is read can be written; what is written is read as the same.
+/// An accepted model can be written, and reads back equal.
 void check_written_again(const gguf_model& model) {
   const auto& family = all_families::of(model.config());
   const std::string path = fuzz::folder() / "y.gguf";
@@ -64,7 +64,7 @@ void check_written_again(const gguf_model& model) {
              "a model that is written must be readable");
 }
 
-/// Matrices of an adapter that is read can be written as a file again.
+/// An accepted adapter's matrices can be written again.
 void check_adapter(const std::string& path) {
   for (const char* family : {"llama", "internlm2"}) {
     const gguf_config base{.family = family, .hidden_size = 4, .num_layers = 1, .num_heads = 2, .num_kv_heads = 1, .head_dim = 2};

@@ -1,4 +1,4 @@
-// A pair of files of a Megatron indexed dataset: the first two bytes are the size of the index, the next byte a vocabulary; then the index and the tokens.
+// A Megatron indexed dataset: two bytes for the index's size, one for a vocabulary; then the index and the tokens.
 #include <xtrain/data/gpt_dataset.hpp>
 #include <xtrain/data/indexed_dataset.hpp>
 #include <xtrain/data/loader.hpp>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t all_tokens = std::size_t{1} << 30;
 
-/// Whether the pair is read: sequences lie one behind the other in the file, documents hold them all, and a pair written from it is the same.
+/// Whether the pair is accepted: then sequences are contiguous in the file, documents hold them all, and a written copy is equal.
 bool read_pair(const std::string& prefix) {
   return fuzz::reads([&] {
     const indexed_file file(prefix);
@@ -52,7 +52,7 @@ bool read_pair(const std::string& prefix) {
   });
 }
 
-/// Every sample that a loader reads has tokens of the vocabulary.
+/// Samples of a loader have tokens of the vocabulary.
 void read_samples(const std::string& prefix, std::size_t vocabulary) {
   (void)fuzz::reads([&] {
     const dataset data = gpt_dataset(prefix, {.seq_length = 4, .vocab_size = vocabulary, .samples = 12, .split = "3,1"});

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     rank.record.count("matmul", 1e9, 1e6);
     rank.record.count("adamw", 1e3, 1e6);
     for (traffic& one : rank.sent.sent) one = {12, 1'000'000};
-    // a machine without support for the dtype or without links is rejected; otherwise the predicted time is positive
+    // a machine without the dtype or without links is rejected; otherwise the predicted time is positive
     const auto takes_time = [&] {
       fuzz::must(
           predict(rank, {.mesh = {.data_parallel_size = 4, .tensor_parallel_size = 2, .pipeline_parallel_size = 2}, .micro_batches = 2}, m,

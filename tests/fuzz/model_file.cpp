@@ -1,4 +1,4 @@
-// A model's file as llm.c or llama2.c writes it.
+// A model file of llm.c or llama2.c.
 #include <xtrain/io.hpp>
 #include <xtrain/io/llama2c.hpp>
 #include <xtrain/io/llmc.hpp>
@@ -9,7 +9,7 @@ using namespace xtrain;
 
 namespace {
 
-/// The settings in a file's header are those of some family; written again, the tensors give the same file.
+/// The header's settings fit some family; written again, the tensors give the same file.
 void check_model(const weight_file& file, const std::string& contents) {
   const json_settings& config = *file.config();
   const std::string again = fuzz::folder() / "again.bin";

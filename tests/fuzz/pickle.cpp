@@ -1,5 +1,4 @@
-// A pickle by itself, so that fuzzing need not find its way through an archive first. What it describes becomes a PyTorch file
-// with two storages.
+// A bare pickle, so that fuzzing need not get through an archive. It becomes a PyTorch file with two storages.
 #include <xtrain/io/pickle.hpp>
 #include <xtrain/io/weight_file.hpp>
 

@@ -1,4 +1,4 @@
-// A file of preferences: as pairs, and as answers with labels, in every form.
+// Preferences: as pairs, and as labelled answers, in every form.
 #include <cstddef>
 #include <string>
 

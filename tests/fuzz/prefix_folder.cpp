@@ -1,4 +1,4 @@
-// A prefix: PEFT's adapter_config.json when the input begins with a brace, otherwise the weights of ChatGLM's P-tuning.
+// A prefix: PEFT's adapter_config.json if it begins with a brace, otherwise the weights of ChatGLM's P-tuning.
 #include <filesystem>
 
 #include <xtrain/io.hpp>

@@ -19,8 +19,8 @@ int main(int argc, char** argv) {
   bool valid = false, refused = false;
   for (const auto& path : inputs) {
     const std::string name = path.filename().string(), contents = get_file(path.string());
-    std::fprintf(stderr, "%s\n", name.c_str());  // the last name printed is the one that ended the program
-    // a copy of exactly that size, so that the sanitizers see a read beyond the end
+    std::fprintf(stderr, "%s\n", name.c_str());  // the last printed name ended the program
+    // exact size: sanitizers see a read beyond the end
     const std::unique_ptr<std::uint8_t[]> exact(new std::uint8_t[contents.size()]);
     std::copy(contents.begin(), contents.end(), exact.get());
     fuzz::accepted = false;
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
     refused = refused || name.starts_with("refused-");
   }
   fuzz::must(valid && refused, "the corpus must hold inputs of both kinds, valid-* and refused-*");
-  // A small file must not make the library ask for much memory. Half a gibibyte leaves room for the sanitizers' own.
+  // Small files must not need much memory. Half a gibibyte leaves room for the sanitizers.
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
   fuzz::must(used.ru_maxrss < 512L * 1024, "reading small files must not take more than 512 MiB");

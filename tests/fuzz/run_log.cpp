@@ -1,4 +1,4 @@
-// A run's log of metrics; of an accepted one a page can be written, in which no text of the log is markup.
+// A run's log of metrics; an accepted one gives a page without markup from the log's text.
 #include <span>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// A safetensors file, or (when it begins with a brace) the index of a folder whose one file is good.
+// A safetensors file, or (if it begins with a brace) the index of a folder with one valid file.
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/safetensors.hpp>
 
@@ -8,7 +8,7 @@ using namespace xtrain;
 
 namespace {
 
-/// Properties of every returned tensor, and of all of them together.
+/// Properties of each returned tensor, and of all together.
 void check_tensors(const safetensors_file& file, std::size_t file_size) {
   const std::size_t most = file_size - 8;
   std::size_t all = 0;
@@ -28,7 +28,7 @@ void check_tensors(const safetensors_file& file, std::size_t file_size) {
   fuzz::must(all <= most, "tensors must not overlap");
 }
 
-/// Written and read again, the tensors are the same.
+/// Written and read again, the tensors are equal.
 void check_written_again(const safetensors_file& file) {
   std::vector<tensor_to_write> tensors;
   for (const file_tensor& tensor : file.tensors())

@@ -1,5 +1,5 @@
-// A pipeline schedule and changes to it, as numbers: maker, ranks, chunks, micro-batches, the sequences of each; then, of every change,
-// its kind, the rank, the action and a number. A schedule that the checker accepts must be executable.
+// A pipeline schedule and changes to it, as numbers: maker, ranks, chunks, micro-batches, sequences of each; per change its kind, rank, action and a number. A
+// schedule that the checker accepts must be executable.
 #include <charconv>
 #include <cmath>
 #include <vector>
@@ -19,7 +19,7 @@ using namespace xtrain;
 
 namespace {
 
-/// Longer lists are not constructed here: that would be correct, but slow.
+/// Longer lists would be correct, but slow.
 constexpr std::size_t max_ranks = 64, max_chunks = 8, longest = 4096, max_allowed = std::size_t{1} << 22;
 
 class number_reader {

@@ -1,4 +1,4 @@
-// A SentencePiece model and a text: reading the file, normalization, segmentation and decoding are implemented here.
+// A SentencePiece model and a text: reading, normalization, segmentation, decoding.
 #include <xtrain/text/load_tokenizer.hpp>
 
 #include "fuzz.hpp"

@@ -1,5 +1,5 @@
-// A folder with tokenizer files (see fuzz.hpp for how one input holds several), and a text to be encoded with them.
-// "$bytes" stands for the 256 tokens of single bytes, which every such vocabulary must have.
+// A folder of tokenizer files (several in one input: see fuzz.hpp), and a text to encode. "$bytes" stands for the 256 single-byte tokens, which every such
+// vocabulary needs.
 #include <xtrain/core/json.hpp>
 #include <xtrain/text/byte_tokenizer.hpp>
 #include <xtrain/text/load_tokenizer.hpp>
@@ -25,7 +25,7 @@ std::string with_bytes(const std::string& text) {
   return at == std::string::npos ? text : text.substr(0, at) + all + text.substr(at + mark.size());
 }
 
-/// Properties of any tokenizer. A byte-level vocabulary without further steps is also lossless.
+/// Properties of any tokenizer. A byte-level vocabulary without further steps is lossless.
 void check_text(const tokenizer& with, const std::string& text, bool gives_back) {
   const auto placed = with.encode_placed(text);
   std::size_t last = 0;

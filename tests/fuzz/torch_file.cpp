@@ -1,4 +1,4 @@
-// A file as torch.save writes it: an archive, or the format before 1.6.
+// torch.save's file: an archive, or the format before 1.6.
 #include <xtrain/io/torch_file.hpp>
 #include <xtrain/io/weight_file.hpp>
 
@@ -8,7 +8,7 @@ using namespace xtrain;
 
 namespace {
 
-/// A PyTorch file as a source of tensors, whatever it begins with.
+/// A PyTorch file as tensor source, for any first bytes.
 struct opened : tensor_source {
   explicit opened(const std::string& path) { add_all(keep<torch_file>(path)); }
 };

@@ -1,4 +1,4 @@
-// Properties of tensors that were read from a file of any format.
+// Properties of tensors of any format.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace fuzz {
 
-/// A tensor's elements lie inside its bytes, and these inside a file of `file_size` bytes.
+/// Elements lie inside the tensor's bytes, and these inside a file of `file_size` bytes.
 inline void check_tensor(const xtrain::file_tensor& tensor, std::size_t file_size) {
   const std::size_t bits = xtrain::bits_of(tensor.dtype), count = tensor.size();
   must(bits != 0, "a tensor's number type must be known");
@@ -33,7 +33,7 @@ inline void check_tensor(const xtrain::file_tensor& tensor, std::size_t file_siz
        "floating-point tensors must be readable, others must not");
 }
 
-/// The tensors are sound, and are the same when they are written as safetensors and read again.
+/// The tensors are valid, and equal when written as safetensors and read again.
 inline void check_tensors(const xtrain::tensor_source& source, std::size_t file_size) {
   std::vector<xtrain::tensor_to_write> tensors;
   for (const auto& [name, tensor] : source.tensors()) {

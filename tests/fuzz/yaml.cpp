@@ -1,4 +1,4 @@
-// A document of YAML, as configs are. What is read is written, and read again the same.
+// A YAML document, as configs are. Written, it reads back equal.
 #include <cmath>
 #include <string>
 

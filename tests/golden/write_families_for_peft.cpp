@@ -39,7 +39,7 @@ xtrain::tensor_to_write to_write(std::string name, std::vector<std::size_t> shap
           }};
 }
 
-/// The sequences that peft's adapter of the fixture was run on, without padding: input of a whole model.
+/// The sequences of peft's adapter fixture, without padding.
 xtrain::array<xtrain::token, 2> rows_of(const std::string& fixture) {
   const xtrain::safetensors_file file(fixtures + "/" + fixture + "/expected.safetensors");
   const xtrain::file_tensor& inputs = *file.find("inputs");
@@ -58,7 +58,7 @@ void write_ours(const std::string& folder, const xtrain::array<xtrain::token, 2>
   xtrain::write_safetensors(folder + "/ours.safetensors", std::move(all));
 }
 
-/// Every trained parameter gets values that no other has.
+/// Gives every trained parameter distinct values.
 template <class Model>
 void fill(Model& model) {
   double next = 1;

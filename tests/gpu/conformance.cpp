@@ -14,7 +14,7 @@ namespace {
 using fp32 = float;
 using xtrain::bf16, xtrain::fp16;
 
-/// Kernels that nvcc does not compile, because no precision of the library launches them: most of fp16 gradients and states, and a softcap of 16 bits.
+/// Kernels that nvcc does not compile, because no precision launches them: most of fp16 gradients and states, and a softcap in 16 bits.
 template <class Suite>
 int report(const Suite& suite) {
   std::fputs(suite.text().c_str(), stdout);

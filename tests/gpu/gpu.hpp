@@ -1,4 +1,4 @@
-// The parts of the program `gpu`, and the device that they run on.
+// Parts of the program `gpu`, and their device.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace gpu {
 
-/// throws  config_error with a sentence where there is no GPU
+/// throws config_error without a GPU
 inline xtrain::cuda::context open() {
 #ifdef XTRAIN_CUDA_KERNELS
   return xtrain::cuda::context{};

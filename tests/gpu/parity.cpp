@@ -1,4 +1,4 @@
-// Fifty AdamW steps, each on its own sequences: the GPU's losses beside the cpu's and PyTorch's (tests/golden).
+// Fifty AdamW steps, each on its own sequences: losses of the GPU, the cpu, and PyTorch (tests/golden).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -51,7 +51,7 @@ double largest_difference(const std::vector<double>& one, const std::vector<doub
   return most;
 }
 
-/// The bounds are of tests/train/parity.cpp, where they are derived.
+/// Bounds: derived in tests/train/parity.cpp.
 template <template <class> class Family, class Precision>
 bool check(const std::string& folder, const char* name, double allowed) {
   const auto on = open();

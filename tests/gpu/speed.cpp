@@ -1,4 +1,4 @@
-// Steps of full training in bf16 with fp32 master weights, clipping and AdamW: tokens per second, operations per second, memory planned and taken.
+// Full training steps in bf16 with fp32 master weights, clipping and AdamW: tokens per second, operations per second, planned and used memory.
 #include <algorithm>
 #include <cstdio>
 #include <string>

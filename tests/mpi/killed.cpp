@@ -23,7 +23,7 @@ struct recipe : xtrain::defaults {
   using parallel = Parallel;
 };
 
-/// A line at once, behind those of earlier runs: a kill may lose lines, but leaves no half ones.
+/// Written at once, after earlier runs' lines: a kill may lose lines, but leaves no partial ones.
 class loss_lines final : public xtrain::observer {
  public:
   explicit loss_lines(const std::string& path) : file_(std::fopen(path.c_str(), "a")) {}
@@ -49,7 +49,7 @@ void train(const std::string& folder, std::size_t steps) {
     xtrain::checkpoint_folder files(trainer, folder + "/run", {.save_steps = 3, .save_total_limit = 2});
     files.resume();
     loss_lines lines(folder + "/losses." + std::to_string(network->rank()));
-    trainer.attach(lines);  // before the checkpoints: a step that is not done again has its line
+    trainer.attach(lines);  // before the checkpoints: a step that is not repeated has its line
     trainer.attach(files);
     trainer.fit(small_run::data());
     trainer.save(folder + "/model");

@@ -1,5 +1,5 @@
-// A rank of the tests, as a host program that has initialized MPI itself, so that each case can create its own session.
-// XTRAIN_TEST_MPI says how threads may use MPI: 'serialised' one at a time, 'single' not at all, otherwise as they like.
+// A rank of the tests; this program initializes MPI, so that each case can create its own session. XTRAIN_TEST_MPI limits threads' use of MPI: 'serialised' one
+// at a time, 'single' not at all, otherwise free.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 

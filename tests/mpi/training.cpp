@@ -1,4 +1,4 @@
-// Training on ranks that are processes is training on ranks that are threads, bit for bit.
+// Training on processes equals training on threads, bit for bit.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/llama.hpp>
@@ -10,7 +10,7 @@ namespace {
 
 using network = std::shared_ptr<transport>;
 
-/// A run on all processes, and on as many threads in each of them.
+/// A run on all processes, and on as many threads in each.
 template <class Parallel>
 void equals_threads(std::size_t tensor) {
   mpi_session session({.timeout = std::chrono::seconds(60)});
@@ -31,7 +31,7 @@ void equals_threads(std::size_t tensor) {
   CHECK(of_processes.held_out == of_threads.held_out);
 }
 
-/// What the first rank hears of all.
+/// The first rank's figures of all ranks.
 class rank_figures final : public observer {
  public:
   using observer::on;
@@ -70,7 +70,7 @@ TEST_CASE("the first rank hears what every rank's steps took, when it is time, a
     CHECK((session.size() == 1 || one.waiting > 0));
     CHECK(one.tokens > 0);
     CHECK(one.tokens <= 4 * 24);  // sequences of a step x sequence length
-    CHECK(one.peak_memory == heard.all[0].peak_memory);  // all ranks store the same
+    CHECK(one.peak_memory == heard.all[0].peak_memory);  // all ranks store the same amount
   }
 }
 

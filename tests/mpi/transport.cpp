@@ -1,4 +1,4 @@
-// Ranks that are processes. Started by mpirun; every case is run by every rank.
+// Ranks that are processes. mpirun starts them; every rank runs every case.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace {
 
 using network = std::shared_ptr<transport>;
 
-/// No case needs that long; a rank that hangs must not hold the others for ten minutes.
+/// No case needs that long: a hanging rank must not hold the others for ten minutes.
 constexpr mpi_options watched{.timeout = std::chrono::seconds(60)};
 
 std::string message_of(const std::function<void()>& work) {
@@ -39,7 +39,7 @@ std::string message_of(const std::function<void()>& work) {
   return "nothing was thrown";
 }
 
-/// Sums of values whose result depends on the order of additions.
+/// Sums of values that depend on the order of additions.
 std::vector<float> sums(const network& w, std::size_t n) {
   group all(w);
   std::vector<float> values(n), part(n), rounded;

@@ -1,4 +1,4 @@
-// AdamW with 8-bit moments in training: on ranks with shards, and in checkpoints, which keep every bit.
+// AdamW with 8-bit moments: ranks with shards, and checkpoints, keep every bit.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ struct recipe_with : recipe<Parallel> {
 template <class Parallel, class Precision = fp32>
 using model_8bit = llama<recipe_with<adamw_8bit, Parallel, Precision>>;
 
-/// Matrices have codes, norms do not. One micro-batch per step and no gradient clipping: with them, ranks with shards add in another order.
+/// Matrices have codes, norms do not. With several micro-batches or gradient clipping, sharded ranks would add in another order.
 training_config<adamw_8bit> settings(std::size_t steps, std::size_t ranks) {
   return {.max_steps = steps,
           .micro_batch_size = 12 / ranks,
@@ -36,8 +36,7 @@ training_config<adamw_8bit> settings(std::size_t steps, std::size_t ranks) {
           .max_grad_norm = 0.0};
 }
 
-/// Goes on from the newest checkpoint in `folder` to `steps` steps; without one begins. Returns all weights, and writes the optimizer state
-/// to `state`.
+/// Continues from the newest checkpoint in `folder`, if any, to `steps` steps. Returns all weights; writes the optimizer state to `state`.
 template <class Parallel, class Precision>
 std::vector<double> run_in(const std::string& folder, std::size_t ranks, std::size_t steps, const std::string& state) {
   const dataset data = sentences();
@@ -70,7 +69,7 @@ TEST_CASE("8-bit moments train like those of 32 bits, and lion trains") {
                             sign = losses(lion{}, 1e-3, {});
   CHECK(wide.back() < wide.front() - 0.1);
   CHECK(narrow != wide);
-  for (std::size_t i = 0; i < wide.size(); ++i) CHECK(std::abs(narrow[i] - wide[i]) < 0.01);  // 0.005 when this was written
+  for (std::size_t i = 0; i < wide.size(); ++i) CHECK(std::abs(narrow[i] - wide[i]) < 0.01);  // 0.005 measured
   CHECK(sign.back() < sign.front() - 0.2);
 }
 
@@ -101,7 +100,7 @@ TEST_CASE("a checkpoint of 8-bit moments keeps every bit, on the same ranks and 
     const std::vector<double> whole = run_in<First, Precision>(scratch / (name + "whole"), first, 6, scratch / (name + "whole.state"));
     const std::vector<double> half = run_in<First, Precision>(folder, first, 3, scratch / (name + "half.state"));
     CHECK(run_in<Second, Precision>(folder, second, 3, scratch / (name + "read.state")) ==
-          half);  // no step is left: read, and written again
+          half);  // no steps left: read and written again
     CHECK(get_file(scratch / (name + "half.state")) == get_file(scratch / (name + "read.state")));
     CHECK(run_in<First, Precision>(folder, first, 6, scratch / (name + "resumed.state")) == whole);
     CHECK(get_file(scratch / (name + "whole.state")) == get_file(scratch / (name + "resumed.state")));

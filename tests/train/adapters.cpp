@@ -1,4 +1,4 @@
-// Adapters from peft: logits with separate and with merged adapters; prefix tuning.
+// Adapters from peft: logits with separate and merged adapters; prefix tuning.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/bloom.hpp>

@@ -1,5 +1,4 @@
-// A step is queued while the device still works on what was queued before: how often the host waits, with every strategy, and that results
-// are those of the cpu, bit for bit.
+// A step is queued while the device still runs earlier work: number of host waits for every strategy, and results equal to the cpu's, bit for bit.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -37,7 +36,7 @@ using isolated = testing::isolated<cpu>;
 static_assert(clause::device_prepares_kernels<isolated> && clause::device_marks_host_failures<isolated>);
 static_assert(!clause::device_prepares_kernels<cpu> && !clause::device_marks_host_failures<cpu>);
 
-/// A few steps by hand on one rank of several, and how often the host waited in the last one.
+/// A few manual steps on one of several ranks, and the host waits of the last.
 struct steps_taken {
   std::vector<double> losses, norms, weights;
   testing::host_waits waits{};
@@ -91,7 +90,7 @@ steps_taken take_steps(const decoder_config& shape, const typename Model::option
   return shape;
 }
 
-/// The step waits once, for its own end; no copy makes the host wait; everything is as on the cpu, and memory is as planned.
+/// The step waits once, for its end; no copy blocks the host; results equal the cpu's; memory is as planned.
 template <template <class> class Family, class Parallel, class Precision = fp32, class Adapter = no_adapter>
 void waits_once(const char* name, std::size_t ranks, const decoder_config& shape, typename Parallel::config layout = {},
                 std::size_t waits = 1) {
@@ -112,7 +111,7 @@ void waits_once(const char* name, std::size_t ranks, const decoder_config& shape
     CHECK(there[rank].weights == here[rank].weights);
     CHECK(there[rank].waits.synchronizations + there[rank].waits.event_waits == waits);
     CHECK(there[rank].waits.blocking_copies == waits - 1);
-    if (waits == 1) CHECK(there[rank].allocated == there[rank].planned);  // memory that grows when experts are not balanced is not
+    if (waits == 1) CHECK(there[rank].allocated == there[rank].planned);  // memory that grows with unbalanced experts is not planned
   }
 }
 
@@ -141,7 +140,7 @@ TEST_CASE("sharded layers and sequences") {
 }
 
 TEST_CASE("collectives of an accelerator's own library, which a transport provides: the same calls on every rank, and the same results") {
-  // host_bytes: what all ranks together send by way of the host in 3 steps: counts of targets and tokens, and no array
+  // host_bytes: sent by way of the host in 3 steps by all ranks: target and token counts, no arrays
   const auto run = [&]<class Model>(const Model*, std::size_t ranks, const decoder_config& shape, typename Model::recipe::parallel::config layout,
                                     std::size_t host_bytes, std::size_t waits = 1) {
     using model_type = Model;
@@ -177,14 +176,14 @@ TEST_CASE("collectives of an accelerator's own library, which a transport provid
   llama_on(ring_context_parallel{}, 4, {.context_parallel_size = 4}, 0);
   llama_on(pipeline<one_forward_one_backward>{}, 2, {}, 0);
   llama_on(pipeline<zero_bubble, zero<1>>{}, 4, {.data_parallel_size = 2}, 288);
-  // a library takes the sizes of messages from the host, which waits for the counts: of 2 experts of the other rank, in each of 3 layers and 4 micro-batches
+  // the library gets message sizes from the host, which waits for the counts: of 2 experts of the other rank, in each of 3 layers and 4 micro-batches
   run(static_cast<const mixtral<on_device<isolated, expert_parallel>>*>(nullptr), 2, experts(), {.expert_parallel_size = 2, .expert_waits = true},
       1296, 1 + 3 * 4);
 }
 
 namespace {
 
-/// A network that fails: from some message on, nothing can be sent.
+/// A network that fails from some message on.
 class failing_transport final : public transport {
  public:
   explicit failing_transport(std::shared_ptr<transport> of) : of_(std::move(of)) {}
@@ -210,7 +209,7 @@ class failing_transport final : public transport {
 };
 
 using device_state = std::vector<std::vector<std::byte>>;
-/// Weights and optimizer state, read or written through another stream: the model's may have failed.
+/// Weights and optimizer state, through another stream: the model's may have failed.
 template <class Model, class Trainer, class Visit>
 void visit_state(Model& model, Trainer& trainer, Visit&& visit) {
   isolated::stream beside(model.context());
@@ -230,7 +229,7 @@ template <class Model, class Trainer>
   return all;
 }
 
-/// A step of two ranks fails, because rank 1 sends `messages` messages of it and no more.
+/// A step of two ranks fails after rank 1 sent `messages` messages.
 template <template <class> class Family, class Parallel>
 void step_fails(int messages, const decoder_config& shape, const typename Parallel::config& layout = {}) {
   using model_type = Family<on_device<isolated, Parallel>>;
@@ -257,7 +256,7 @@ void step_fails(int messages, const decoder_config& shape, const typename Parall
   on_ranks([&](failing_transport& network, model_type& model, auto& trainer, std::size_t data) {
     const std::size_t rank = network.rank();
     losses[rank].push_back(step(trainer, data, 0));
-    (void)all_weights(model);  // weights may still be gathered beside the stream
+    (void)all_weights(model);  // weights may still be gathered outside the stream
     saved[rank] = state_of(model, trainer);
     progress[rank] = trainer.progress();
     if (rank == 1) network.fail_after(messages);
@@ -267,7 +266,7 @@ void step_fails(int messages, const decoder_config& shape, const typename Parall
     CHECK(trainer.progress().updates == 1);
     CHECK_THROWS_WITH_AS(step(trainer, data, 1), doctest::Contains("Create new ranks, and load the last checkpoint"), comm_error);
   });
-  // resumed from the memory of the ranks that failed, a run is like one that has not failed
+  // a run resumed from the failed ranks' memory equals one without failure
   on_ranks([&](failing_transport& network, model_type& model, auto& trainer, std::size_t data) {
     const std::size_t rank = network.rank();
     visit_state(model, trainer, [&](isolated::stream& beside, std::size_t index, auto bytes) {
@@ -344,9 +343,9 @@ TEST_CASE("pipelines with several chunks per rank, sequences of growing length, 
 TEST_CASE("with expert parallelism messages are queued before their sizes are known, and there is room for all rows that may come") {
   waits_once<mixtral, expert_parallel>("two experts on each rank", 2, experts(), {.expert_parallel_size = 2});
   waits_once<mixtral, expert_parallel>("one, and two copies of it", 8, experts(), {.expert_parallel_size = 4});
-  // where the host waits for the sizes: once per layer with experts and micro-batch
+  // where the host waits for sizes: once per expert layer and micro-batch
   waits_once<mixtral, expert_parallel>("as much memory as needed", 2, experts(), {.expert_parallel_size = 2, .expert_waits = true}, 1 + 3 * 4);
-  // room for the rows of experts that are chosen equally often, which they are not
+  // room for balanced experts, but they are not balanced
   const auto without_room = [](const std::shared_ptr<transport>& network) {
     const rank_layout layout{.ranks = network, .expert_parallel_size = 2, .expert_capacity = 1.0};
     (void)take_steps<mixtral<on_device<isolated, expert_parallel>>>(experts(), {.parallel = layout}, 1);
@@ -473,7 +472,7 @@ TEST_CASE("log-probabilities, scores and optimizer state come to the host throug
       checkpoint_folder checkpoints(trainer, folder + "/together", {.save_steps = 1});
       trainer.attach(checkpoints);
       CHECK(waits_in(trained, [&] { trainer.fit(sentences()); }).blocking_copies == 0);
-      CHECK(waits_in(trained, [&] { (void)checkpoints.resume(); }).blocking_copies == 1);  // the loss scale and its like, 1 struct
+      CHECK(waits_in(trained, [&] { (void)checkpoints.resume(); }).blocking_copies == 1);  // the loss scale's state, 1 struct
     });
 }
 
@@ -498,7 +497,7 @@ TEST_CASE("at most two steps may be queued, and every result is that of its step
   CHECK_THROWS_AS((void)second.finish_step(), config_error);
   CHECK(one == two);
   CHECK(all_weights(model) == all_weights(other));
-  // a run that is restored knows nothing of steps queued before
+  // a restored run ignores steps queued before
   const std::vector<host_batch> more = batches_of(1, 0);
   second.queue_step(std::span<const host_batch>(more), 1e-2);
   const training_progress saved = first.progress();
@@ -509,7 +508,7 @@ TEST_CASE("at most two steps may be queued, and every result is that of its step
 
 namespace {
 
-/// Steps of the isolated device, captured or not: what the host launched in the last of them.
+/// Steps of the isolated device, captured or not: the host's launches in the last step.
 template <class Model>
 steps_taken steps_in_turn(const decoder_config& shape, const typename Model::options& options, bool captures) {
   Model model(shape, typename Model::context_type{}, options);
@@ -534,7 +533,7 @@ steps_taken steps_in_turn(const decoder_config& shape, const typename Model::opt
     const testing::host_waits before = model.context().waits();
     trainer.queue_step(std::span<const host_batch>(batches), 1e-2 / static_cast<double>(1 + step));
     taken.waits = model.context().waits().since(before);
-    const std::size_t left = step >= 4 && step < 7 ? 1 : 0;  // of these, one stays queued
+    const std::size_t left = step >= 4 && step < 7 ? 1 : 0;  // one of these stays queued
     while (trainer.queued_steps() > left) add(trainer.finish_step());
   }
   taken.weights = all_weights(model);
@@ -546,7 +545,7 @@ steps_taken steps_in_turn(const decoder_config& shape, const typename Model::opt
   if (captures) {
     CHECK(kernels.captured > 100);
     CHECK(kernels.prepared > 10);
-    CHECK(4 * kernels.prepared < kernels.captured);  // there are two captures for each of two slots, and layers are alike
+    CHECK(4 * kernels.prepared < kernels.captured);  // two captures for each of two slots; layers are alike
   } else {
     CHECK(kernels.prepared == 0);
   }
@@ -593,7 +592,7 @@ TEST_CASE("kernels are prepared before a capture, once for each shape, also thos
     return after.prepared - before.prepared;
   };
   CHECK(prepared_by(16, 0) > 10);
-  CHECK(prepared_by(16, 1) <= 2);  // the other slot: only what has other operands there, of another alignment
+  CHECK(prepared_by(16, 1) <= 2);  // the other slot: only kernels whose operands there have another alignment
   CHECK(prepared_by(16, 2) == 0);
   CHECK(prepared_by(8, 3) > 10);
   CHECK(prepared_by(8, 4) <= 2);
@@ -673,7 +672,7 @@ TEST_CASE("work that is not the same in two steps is not captured, and says whic
   fill_zero(stream, x_n);
   const std::vector<host_batch> batches = batches_of(1, 0);
   const batch_view view(batches[0]);
-  const auto queue = [&](std::span<const batch_view>, std::uint32_t number) {  // the step's number is in a setting
+  const auto queue = [&](std::span<const batch_view>, std::uint32_t number) {  // a setting contains the step number
     const kernel::dropout<isolated::memory, float> drops{.n = 64, .probability = 0.5, .random = {.step = number}, .x_n = x_n, .y_n = x_n};
     execution<isolated> where{stream, workspace, on.properties()};
     ops::launch(where, drops);
@@ -682,5 +681,5 @@ TEST_CASE("work that is not the same in two steps is not captured, and says whic
     CHECK_THROWS_WITH_AS(steps.prepare(stream, staged, staging, 0, std::span(&view, 1), 7, queue),
                          doctest::Contains("is dropout and dropout, with other settings or operands. What differs from step to step must be in device memory"),
                          config_error);
-  stream.synchronize();  // what is queued uses the buffer
+  stream.synchronize();  // queued work uses the buffer
 }

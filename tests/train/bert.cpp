@@ -1,4 +1,4 @@
-// Parity of BERT with transformers: masked tokens, sequence labels, padding.
+// BERT against transformers: masked tokens, sequence labels, padding.
 #include <doctest/doctest.h>
 
 #include <xtrain/data/sentence_batch.hpp>
@@ -108,7 +108,7 @@ TEST_CASE("adapters of bert give peft's logits") {
     const auto labels = label_logits(model, rows_of(of_words));
     require_close({labels.begin(), labels.end()}, golden::numbers(of_words, "sentence_logits"), fp32_logits, what);
   });
-  // peft trains the classifier as well, and saves it under two names, of which a model has one
+  // peft also trains the classifier and saves it under two names; a model has one
   const safetensors_file of_labels(golden::folder("bert_classification_lora") + "/expected.safetensors");
   const auto says_as_peft = [&](auto& model, const std::string& what) {
     const auto labels = label_logits(model, rows_of(of_labels));

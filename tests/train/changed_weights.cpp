@@ -1,5 +1,4 @@
-// A model's weights that something else than its trainer has changed: another trainer, a loaded folder, a merged adapter. And what else a loop of one's own
-// may do to a trainer.
+// Weights changed by others than their trainer: another trainer, a loaded folder, a merged adapter. Also further uses of a trainer in a user's loop.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -32,7 +31,7 @@ struct mixed_lora : mixed {
   return {.max_steps = steps, .micro_batch_size = 2, .seq_length = 24, .learning_rate = 1e-2};
 }
 
-/// A step with learning rate 0: the weights must be what they were.
+/// A step with learning rate 0 changes no weights.
 template <class Trainer>
 void changes_nothing(Trainer& trainer, const dataset& data) {
   const std::vector<double> before = all_weights(trainer.model());
@@ -99,7 +98,7 @@ TEST_CASE("a trainer's settings of parameters are its own") {
 
   llama<defaults> one(shape()), two(shape());
   trainer first_of_one(one, strong), second_of_one(one, all), of_two(two, all);
-  changes_nothing(first_of_one, data);  // the older one steps: the newer one has settings of its own all the same
+  changes_nothing(first_of_one, data);  // the older trainer steps; the newer has its own settings
   second_of_one.fit(data);
   of_two.fit(data);
   CHECK(all_weights(one) == all_weights(two));
@@ -169,7 +168,7 @@ TEST_CASE("misuse is refused, and observers may attach observers") {
   trainer.attach(adds);
   trainer.fit(data);
   REQUIRE(adds.all.size() == 6);
-  CHECK(adds.all.front()->losses().size() == 6);  // it is told of the event that it was attached in
+  CHECK(adds.all.front()->losses().size() == 6);  // it receives the event in which it was attached
   CHECK(adds.all.back()->losses().size() == 1);
 
   xtrain::trainer behind(model, settings(2));

@@ -287,7 +287,7 @@ TEST_CASE("a run goes on only with the model it was begun with, though every ten
   sizes.max_position_embeddings = 24;
   CHECK(changes(sizes).size() == 2);
 
-  // an earlier version's checkpoint does not say what the model was
+  // an earlier version's checkpoint does not identify the model
   const std::string path = folder / "checkpoint-0/trainer_state.json";
   json state = read_settings(path).object();
   for (const char* key : {"model", "checksums", "checksum"}) state.erase(key);
@@ -349,7 +349,7 @@ TEST_CASE("a checkpoint that fails behind the training is told of at the next sa
     bench b;
     checkpoint_folder files(b.trainer, folder / "run", behind);
     b.trainer.attach(files);
-    // renaming a folder over a non-folder fails: only after everything is on disk
+    // renaming a folder over a non-folder fails only after everything is on disk
     std::filesystem::create_symlink("nowhere", folder / concat("run/checkpoint-", failing));
     CHECK_THROWS_WITH_AS(b.trainer.fit(small_run::data()), doctest::Contains("must take its name; the system says: "), file_error);
     CHECK(b.trainer.progress().step == 6);

@@ -1,4 +1,4 @@
-// Context parallelism: with other axes, on another device, what is sent and saved, what is refused, checkpoints.
+// Context parallelism: with other axes, on another device; traffic, saved activations, refusals, checkpoints.
 #include <doctest/doctest.h>
 
 #include <xtrain/eval/logits.hpp>
@@ -102,11 +102,11 @@ TEST_CASE("memory and messages of a step") {
   run_ranks(n, [&](const std::shared_ptr<transport>& network) {
     llama<recipe<context_parallel>> model(shape, {}, {.parallel = {.ranks = network, .context_parallel_size = n}});
     trainer trainer(model, settings);
-    // saved activations: outputs of attention twice, and each key/value head on two ranks
+    // saved activations: attention outputs twice, and each key/value head on two ranks
     CHECK(static_cast<double>(trainer.plan().passes.stash()) < 1.2 * static_cast<double>(alone.passes.stash()) / n);
     const std::size_t before = traffic_of(model.parallel()).of(traffic_role::context_parallel).bytes;
     (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
-    // per layer, forward and backward, to each other rank: query, key, value and output of one head for each own token; and the loss
+    // per layer, forward and backward, to each other rank: query, key, value and output of one head per own token; and the loss
     const double exchanged = 2.0 * static_cast<double>(shape.num_layers) * (48.0 / n) * (3 + 1) * (64.0 / 4) * sizeof(float) * (n - 1);
     CHECK(static_cast<double>(traffic_of(model.parallel()).of(traffic_role::context_parallel).bytes - before) == exchanged + 8.0 * (n - 1));
   });

@@ -71,7 +71,7 @@ TEST_CASE("with LoRA and its dropout, with recomputation of everything and of at
 
 TEST_CASE("places that see a context on both sides") {
   decoder_config shape = sizes(true);
-  shape.bos = 62;  // in a fifth of the samples: the prefix before it is visible to all of its tokens
+  shape.bos = 62;  // in a fifth of the samples: a prefix before it that all its tokens see
   shape.gap = 51;
   shape.residual_dropout = 0;
   equals_one<recipe, chatglm1>(shape, {2, 2}, packed_sentences());

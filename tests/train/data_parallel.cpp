@@ -17,7 +17,7 @@ struct walled_recipe : recipe<Parallel> {
   using device = testing::isolated<cpu>;
 };
 
-/// Ten steps of 8 sequences, with any data parallelism and gradient accumulation, give the result of one device.
+/// Ten steps of 8 sequences, with any data parallelism and gradient accumulation, equal one device.
 template <template <class> class Recipe, template <class> class Family>
 void equals_single(bool tied, double bound) {
   const dataset data = sentences();
@@ -41,7 +41,7 @@ void equals_single(bool tied, double bound) {
     agrees(stage2);
     const outcome stage3 = train_on_ranks<Family<Recipe<zero<3>>>>(ranks, data, sizes(tied), cut);
     agrees(stage3);
-    // the same sums in the same order: sharding weights changes nothing at all
+    // equal sums in equal order: sharding weights changes nothing
     CHECK(stage2.losses == stage3.losses);
     CHECK(stage2.weights == stage3.weights);
   }
@@ -114,7 +114,7 @@ TEST_CASE("bit for bit: who keeps what changes nothing, neither does a copy of t
     CHECK(all.weights == train_on_ranks<gpt2<recipe<zero<2>>>>(4, data, sizes(true), settings, shards).weights);
     CHECK(all.weights == train_on_ranks<gpt2<recipe<zero<3>>>>(4, data, sizes(true), settings, shards).weights);
   }
-  // two replicas of two shards: gradients are summed in another order
+  // two replicas of two shards sum gradients in another order
   CHECK(difference(all.weights, train_on_ranks<gpt2<recipe<zero<3>>>>(4, data, sizes(true), settings, 2).weights) < 2e-5);
   CHECK_THROWS_AS(train_on_ranks<gpt2<recipe<zero<3>>>>(4, data, sizes(true), settings, 3), config_error);
 }
@@ -123,7 +123,7 @@ TEST_CASE("weights that come back late are there for whoever reads them, and a m
   const dataset data = sentences();
   const run_config settings{.max_steps = 2, .micro_batch_size = 2, .learning_rate = 1e-3, .max_grad_norm = 0};
   const testing::slow_network late{.latency = std::chrono::milliseconds(2), .jitter = std::chrono::milliseconds(4)};
-  // read from the store directly after a step
+  // the store is read directly after a step
   const auto read_after_steps = [&]<class Parallel>(Parallel, bool reads) {
     std::vector<float> weights;
     run_ranks(2, [&](const std::shared_ptr<transport>& network) {
@@ -190,7 +190,7 @@ TEST_CASE("the balance of experts counts by targets, or whole for each micro-bat
   shape.num_experts_per_token = 2;
   shape.balances_experts = true;
   shape.router_aux_loss_coef = 0.02;
-  // the first step's loss, and its weights after a step of plain SGD, which are linear in the gradient
+  // the first step's loss, and weights after a step of plain SGD, linear in the gradient
   const auto step = [&](balance_average average, std::size_t batch, std::size_t accumulate, double coefficient = 0.02) {
     decoder_config with = shape;
     with.router_aux_loss_coef = coefficient;
@@ -206,14 +206,14 @@ TEST_CASE("the balance of experts counts by targets, or whole for each micro-bat
   using enum balance_average;
   const double without = step(none, 2, 4).losses[0];
   CHECK(step(targets, 2, 4, 0.0).losses[0] == doctest::Approx(without).epsilon(1e-6));
-  // one micro-batch: both are the term itself
+  // one micro-batch: both equal the term
   CHECK(step(micro_batches, 8, 1).losses[0] == doctest::Approx(step(targets, 8, 1).losses[0]).epsilon(1e-6));
   const double mean = step(targets, 2, 4).losses[0] - without, sum = step(micro_batches, 2, 4).losses[0] - without;
-  CHECK(mean > 0.02);  // at balance the term is the coefficient times the choices
+  CHECK(mean > 0.02);  // at balance the term is the coefficient times the number of choices
   CHECK(sum > 3.8 * mean);
   CHECK(sum < 4.2 * mean);
   CHECK(difference(step(targets, 2, 4).weights, step(micro_batches, 2, 4).weights) > 1e-6);
-  // four ranks of one micro-batch are one rank of four
+  // four ranks of one micro-batch equal one rank of four
   const run_config one{.max_steps = 3, .micro_batch_size = 2, .gradient_accumulation_steps = 4, .learning_rate = 1e-3, .average_balance = micro_batches};
   run_config each = one;
   each.gradient_accumulation_steps = 2;
@@ -244,7 +244,7 @@ TEST_CASE("experts and their balance") {
 
 namespace {
 
-/// Memory of a rank, the plan, and what it sent in two steps of one micro-batch.
+/// A rank's memory, its plan, and its traffic in two steps of one micro-batch.
 template <class Parallel>
 struct cost {
   memory_count kept;
@@ -289,7 +289,7 @@ TEST_CASE("memory and messages are what the papers say, and what was planned") {
   CHECK(near(first.of(memory_role::optimizer), o / n));
   CHECK(near(second.of(memory_role::optimizer), o / n));
   CHECK(near(third.of(memory_role::optimizer), o / n));
-  // besides its shards, a rank has windows: the first block, the last, and two of the layers
+  // besides shards, a rank has windows: first block, last block, two layers
   const llama<recipe<single>> like({.vocab_size = 128,
                                     .hidden_size = 64,
                                     .num_layers = 8,
@@ -311,14 +311,14 @@ TEST_CASE("memory and messages are what the papers say, and what was planned") {
   as_planned(second);
   as_planned(third);
 
-  // two steps with ψ values: an all-reduce sends 2 ψ (n − 1) / n, a reduce-scatter or an all-gather half of that
+  // two steps of ψ values: an all-reduce sends 2 ψ (n − 1) / n, a reduce-scatter or all-gather half
   const double half = 2.0 * w * (n - 1) / n;
   CHECK(near(static_cast<double>(all.gradients.bytes), 2 * half));
   CHECK(all.weights.bytes == 0);
   for (const auto* one : {&first.gradients, &second.gradients, &third.gradients}) CHECK(near(static_cast<double>(one->bytes), half));
   CHECK(near(static_cast<double>(first.weights.bytes), half));
   CHECK(near(static_cast<double>(second.weights.bytes), half));
-  // forward and backward; three windows are still gathered from the forward
+  // forward and backward; three windows still hold the forward's gather
   CHECK(static_cast<double>(third.weights.bytes) <= 2 * half);
   CHECK(static_cast<double>(third.weights.bytes) > 1.5 * half);
 }

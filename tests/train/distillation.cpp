@@ -1,4 +1,4 @@
-// Distillation: a teacher that is a model, or its log-probabilities in the data, and every strategy equals one device.
+// Distillation from a teacher model or from log-probabilities in the data; every strategy equals one device.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -172,7 +172,7 @@ TEST_CASE("the mean of micro-batches' means, as torchtune's recipe logs it") {
   double most = 0;
   for (std::size_t i = 0; i < both.second.size(); ++i)
     most = std::max(most, std::abs(static_cast<double>(both.second[i]) - 0.5 * (static_cast<double>(first.second[i]) + static_cast<double>(second.second[i]))));
-  CHECK(most < 1e-6);  // gradients below 1: sums of two of them round at 2^-24
+  CHECK(most < 1e-6);  // gradients below 1: sums of two round at 2^-24
 }
 
 TEST_CASE("data, tensor, sequence, context and pipeline parallelism equal one device") {

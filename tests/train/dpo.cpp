@@ -1,5 +1,5 @@
-// Preference training: the reference by an adapter switched off, by a second model and from the data are the same, every strategy equals one
-// device, and orpo, simpo and kto train as in trl.
+// Preference training: equal references from a disabled adapter, a second model and the data; every strategy equals one device; orpo, simpo and kto train as in
+// trl.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ using dpo_model = llama<dpo_recipe<Parallel, Adapter, Device>>;
 
 [[nodiscard]] decoder_config shape() {
   decoder_config c = sizes(false);
-  c.attention_dropout = c.residual_dropout = 0.0;  // the reference has none
+  c.attention_dropout = c.residual_dropout = 0.0;  // the reference has no dropout
   return c;
 }
 
@@ -39,7 +39,7 @@ constexpr std::size_t length = 16;
 
 using policy = any_preference::policy;
 
-/// Pairs of sequences: a prompt in common, then answers of different lengths, then padding.
+/// Pairs of sequences: common prompt, answers of different lengths, padding.
 [[nodiscard]] host_batch pairs_of(std::size_t first, std::size_t pairs, bool has_labels = false) {
   host_batch batch;
   batch.b = 2 * pairs;
@@ -66,7 +66,7 @@ struct result {
   double held_out = 0;
 };
 
-/// Five steps of eight pairs, over all ranks, in micro-batches of two.
+/// Five steps of eight pairs over all ranks, in micro-batches of two.
 template <class Trainer>
 result take_steps(Trainer& trainer, bool has_labels = false) {
   auto& parallel = trainer.model().parallel();
@@ -92,7 +92,7 @@ result take_steps(Trainer& trainer, bool has_labels = false) {
   return c;
 }
 
-/// With the first weights of the model as the reference.
+/// The model's initial weights are the reference.
 template <class Parallel, class Device = cpu>
 result with_second_model(std::size_t ranks, typename Parallel::config layout = {}, policy is = policy::dpo) {
   std::vector<result> all(ranks);
@@ -120,7 +120,7 @@ result with_second_model(std::size_t ranks, typename Parallel::config layout = {
   return all[0];
 }
 
-/// What a reference model says of a batch, on the host.
+/// A reference model's log-probabilities of a batch, on the host.
 template <class Source, class Model>
 std::vector<double> log_probs_of(Source& source, Model& model, const host_batch& batch) {
   const buffer<cpu> values(model.context(), batch.b * sizeof(double), memory_role::other);
@@ -162,7 +162,7 @@ TEST_CASE("a second model, log-probabilities in the data, and an adapter switche
   CHECK(by_adapter.losses == by_second.losses);
   CHECK(by_adapter.norms == by_second.norms);
 
-  // computed before, and kept beside the data
+  // precomputed and stored in the data
   trainer by_data(third, settings());
   result by_file;
   for (std::size_t step = 0; step < 5; ++step) {

@@ -13,7 +13,7 @@ encoder_config small() {
   return {.vocab_size = 61, .hidden_size = 24, .num_layers = 4, .num_heads = 2, .intermediate_size = 40, .max_position_embeddings = 16, .labels = {"a", "b"}};
 }
 
-/// Sequences [first, first + count) of a batch: masked tokens, and a label for each sequence.
+/// Sequences [first, first + count) of a batch: masked tokens, a label per sequence.
 host_batch some_rows(std::size_t first, std::size_t count) {
   constexpr std::size_t t = 12;
   std::vector<token> tokens, segments, mask, targets, labels;
@@ -37,8 +37,7 @@ struct encoder_run {
   double held_out = 0;
 };
 
-/// Four steps of four sequences, on every rank the same result. `data` ranks, or pipelines, or groups of tensor-parallel ranks share the
-/// sequences.
+/// Four steps of four sequences; all ranks have the same result. `data` ranks, pipelines or tensor-parallel groups share the sequences.
 template <class Parallel, template <class> class Encoder = bert_pretraining, template <class> class Recipe = recipe>
 encoder_run trained(std::size_t ranks, std::size_t data, std::size_t micro_batches, pipeline_ranks layout = {},
                     const typename Recipe<Parallel>::adapter::config& adapter = {}) {
@@ -128,7 +127,7 @@ sentence_dataset labelled_sentences() {
   return all;
 }
 
-/// fit and evaluate, on every rank the same: losses of steps, and of the held-out sequences.
+/// fit and evaluate: losses of steps and held-out sequences; all ranks agree.
 template <class Parallel>
 std::vector<double> fitted(std::size_t ranks, std::size_t data, const pipeline_ranks& layout) {
   std::vector<std::vector<double>> all(ranks);

@@ -1,5 +1,4 @@
-// Expert parallelism with tensor, context and pipeline parallelism: equals one device, uses the planned memory and sends what the
-// formulas say.
+// Expert parallelism with tensor, context and pipeline parallelism: equals one device, uses the planned memory, sends what the formulas say.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/mixtral.hpp>
@@ -64,9 +63,9 @@ TEST_CASE("experts beside divided layers, shared rows and stages: mixtral with i
   on(two, 2, 2, {.tensor_parallel_size = 2});  // shards of every expert
   on(two, 2, 4, {.data_parallel_size = 2, .tensor_parallel_size = 2, .expert_parallel_size = 2});
   on(two, 2, 2, {.context_parallel_size = 2});                                                      // every rank routes its own tokens
-  // expert-parallel ranks have other tokens of the same sequences
+  // expert-parallel ranks have different tokens of the same sequences
   on(two, 2, 2, {.context_parallel_size = 2, .expert_parallel_size = 2});
-  on(two, 2, 4, {.data_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 4});  // and other sequences
+  on(two, 2, 4, {.data_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 4});  // and different sequences
   on(two, 2, 8, {.data_parallel_size = 2, .tensor_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 2});
   on(two, 2, 8, {.tensor_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 2});  // two pipeline stages
   run_config of_means = settings(1);
@@ -119,18 +118,17 @@ TEST_CASE("memory as planned, and bytes as the formulas say, where all routes go
     const step_traffic sent = traffic_of(model.parallel());
 
     const std::size_t l = shape.num_layers, n = 48 / 2, row = shape.hidden_size * sizeof(float), number = sizeof(float);
-    // of two ranks, each sends as many bytes as the reduced array has; for experts, the gradients of the routing weights are reduced as
-    // well
+    // two ranks each send the bytes of the reduced array; experts also reduce gradients of the routing weights
     const std::size_t losses = 3 * n * number, norm = sizeof(double);
     CHECK(sent.of(traffic_role::tensor_parallel).bytes == (4 * l + 2) * n * row + l * n * shape.num_experts_per_token * number + losses + norm);
-    // half of queries, keys and values of half the heads, and of their outputs, forward and backward; counts and probabilities of all
-    // layers' experts, their gradient; and the loss
+    // half of queries, keys and values of half the heads, and of their outputs, forward and backward; counts and probabilities of all layers' experts, their
+    // gradient; and the loss
     const std::size_t balance = l * shape.num_experts * (sizeof(token) + number) + shape.num_experts * number;
     CHECK(sent.of(traffic_role::context_parallel).bytes == l * 2 * n * (3 + 1) * row / 2 / 2 + balance + sizeof(double));
-    // two copies of every token are dispatched and combined, and so are gradients; and a count for each expert
+    // two copies of every token are dispatched and combined, and so are gradients; and a count per expert
     const std::size_t copies = shape.num_experts_per_token * n * row, counts = shape.num_experts / 2 * sizeof(std::uint64_t);
     CHECK(sent.of(traffic_role::expert_parallel).bytes == l * (2 * copies + counts));
-    // gradients of non-expert parameters are reduced over expert-parallel ranks; then half of everything between two ranks
+    // expert-parallel ranks reduce gradients of non-expert parameters; then half of everything between two ranks
     std::size_t shared = 0, trained = 0;
     const auto& store = model.parameters();
     for (const auto& entry : store.entries())

@@ -1,4 +1,3 @@
-// Expert parallelism equals one device.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -114,7 +113,7 @@ TEST_CASE("all rows may go to one rank, and what is sent is what the formula say
     const step_done mine = trainer.step(std::span<const host_batch>(&rows[network->rank()], 1), 1e-3);
     CHECK(std::abs(mine.loss - one.loss) < 2e-5);
     CHECK(std::abs(mine.gradient_norm - one.gradient_norm) < 2e-5);
-    // in each layer, two copies of every token go to the first rank, forward and backward; the counts of two experts to each other rank
+    // per layer two copies of every token go to the first rank, forward and backward; counts of two experts to each other rank
     const std::size_t copies = 2 * 48 * shape.hidden_size * sizeof(float), ranks_answered = network->rank() == 0 ? 3 : 1;
     CHECK(traffic_of(spread.parallel()).of(traffic_role::expert_parallel).bytes ==
           shape.num_layers * (2 * copies * ranks_answered + 3 * 2 * sizeof(std::uint64_t)));
@@ -125,7 +124,7 @@ TEST_CASE("all rows may go to one rank, and what is sent is what the formula say
 
 TEST_CASE("memory of a rank: its experts, and no more after the first step") {
   decoder_config shape = eight_experts();
-  shape.attention_dropout = shape.residual_dropout = 0;  // so that routes do not change
+  shape.attention_dropout = shape.residual_dropout = 0;  // keeps routes constant
   const mixtral<recipe<single>> whole(shape);
   std::size_t all_experts = 0, all_else = 0;
   for (const auto& entry : whole.parameters().entries())
@@ -170,7 +169,7 @@ TEST_CASE("folders and checkpoints know tensors, not ranks") {
     trainer trainer(model, settings(6, 4));
     checkpoint_folder checkpoints(trainer, folder, {.save_steps = 3});
     CHECK(checkpoints.resume());
-    // what four ranks exported are the checkpoint's weights
+    // the four ranks' export equals the checkpoint's weights
     CHECK(all_weights(model) == all_weights(single_model::from_pretrained(scratch / "three")));
     trainer.attach(checkpoints);
     trainer.fit(data);
@@ -179,7 +178,7 @@ TEST_CASE("folders and checkpoints know tensors, not ranks") {
   const auto nine = single_model::from_pretrained(scratch / "nine");
   CHECK(difference(uninterrupted.weights, all_weights(nine)) < 2e-5);
 
-  // a folder can be loaded by any number of ranks: same logits
+  // any number of ranks loads a folder: equal logits
   const array<token, 2> tokens{{1, 2, 3, 4, 5}, {9, 8, 7, 6, 5}};
   const auto expected = logits(nine, tokens);
   run_ranks(2, [&](const std::shared_ptr<transport>& network) {

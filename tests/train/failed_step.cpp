@@ -1,4 +1,4 @@
-// A step that throws halfway: with one rank the trainer continues as if nothing had happened, with several it refuses to.
+// A step that throws halfway: one rank continues as if it had not run, several refuse to continue.
 #include <doctest/doctest.h>
 
 #include <stdexcept>
@@ -17,7 +17,7 @@ struct fault {
 thread_local fault next_fault;
 thread_local bool optimizer_fails = false;
 
-/// Wraps a strategy; its block hook throws when a test requests it.
+/// A strategy whose block hook throws on request.
 template <class Of>
 struct failing : Of {
   template <class Device>
@@ -81,7 +81,7 @@ double step(Trainer& trainer) {
   return trainer.step(std::span<const host_batch>(batches), 1e-3).loss;
 }
 
-/// A trainer whose steps fail at each point in turn gives the same result as one whose steps never failed.
+/// A trainer whose steps fail at each point in turn gives the result of one without failures.
 template <class Model>
 void forgets_failures() {
   const decoder_config shape = layers(2, false);

@@ -1,4 +1,4 @@
-// Parity of the other families with transformers, on models and sequences generated with it.
+// Parity of the other families with transformers.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/aquila.hpp>

@@ -1,4 +1,4 @@
-// Adapters from peft for each family: logits with separate adapters, saved again, merged into the weights.
+// Adapters from peft for each family: logits with separate adapters, saved again, merged.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/families.hpp>

@@ -1,5 +1,4 @@
-// Group relative policy optimization: whole runs compared with trl (tests/golden/make_grpo.py), every strategy equals one device, and rollouts of the
-// model that is trained.
+// Group relative policy optimization: runs of trl (tests/golden/make_grpo.py), every strategy equals one device, rollouts of the trained model.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -34,7 +33,7 @@ using grpo_model = llama<grpo_recipe<Parallel, Device, Adapter>>;
 
 using three_axes = pipeline<one_forward_one_backward, parallel<zero<1>, sequence_parallel>>;
 
-/// Two data-parallel pipelines, whose two stages are two tensor-parallel ranks each.
+/// Two data-parallel pipelines of two stages, each of two tensor-parallel ranks.
 [[nodiscard]] pipeline_ranks all_axes() {
   pipeline_ranks layout;
   layout.tensor_parallel_size = layout.data_parallel_size = 2;
@@ -52,7 +51,7 @@ template <class T>
   return values;
 }
 
-/// The first step's gradients, the losses of fifty AdamW steps, and weights after them, within the bounds of tests/train/objectives.cpp.
+/// The first step's gradients, losses of fifty AdamW steps, and final weights, within the bounds of tests/train/objectives.cpp.
 void check_run(const std::string& name, const grpo::config& objective) {
   CAPTURE(name);
   constexpr std::size_t b = 4, t = 12;
@@ -63,7 +62,7 @@ void check_run(const std::string& name, const grpo::config& objective) {
   for (std::size_t i = 0; i < inputs.size() / (b * t); ++i) {
     host_batch batch = golden::batch(inputs, targets, i * b * t, b, t);
     for (std::size_t s = 0; s < b; ++s)
-      for (std::size_t j = static_cast<std::size_t>(lengths[i * b + s]); j < t; ++j) {  // padding is a sample of its own
+      for (std::size_t j = static_cast<std::size_t>(lengths[i * b + s]); j < t; ++j) {  // padding is a separate sample
         batch.starts[s * t + j] = static_cast<token>(lengths[i * b + s]);
         batch.positions[s * t + j] = static_cast<token>(j - static_cast<std::size_t>(lengths[i * b + s]));
       }
@@ -118,7 +117,7 @@ void check_run(const std::string& name, const grpo::config& objective) {
 
 constexpr std::size_t length = 16;
 
-/// Answers of different lengths with all that a batch may have, and padding.
+/// Answers of different lengths with every array of a batch, and padding.
 [[nodiscard]] host_batch answers(std::size_t first, std::size_t b) {
   host_batch batch;
   batch.b = b;
@@ -151,7 +150,7 @@ struct result {
       .max_steps = 4, .micro_batch_size = 4, .gradient_accumulation_steps = 4 / ranks, .seq_length = length, .objective = objective};
 }
 
-/// Four steps of 16 answers, over all ranks, in micro-batches of four. On a device that works asynchronously, two steps are in flight.
+/// Four steps of 16 answers over all ranks, in micro-batches of four; two steps in flight on an asynchronous device.
 template <class Parallel, class Device = cpu>
 result train_with(std::size_t ranks, const grpo::config& objective, typename Parallel::config layout = {}) {
   std::vector<result> all(ranks);
@@ -198,7 +197,7 @@ struct rollouts_result {
   std::vector<double> lengths;
 };
 
-/// The reward of an answer is how many of its tokens are even.
+/// The reward is the number of even tokens.
 [[nodiscard]] double evenness(const std::vector<token>&, const std::vector<token>& answer) {
   return static_cast<double>(std::count_if(answer.begin(), answer.end(), [](token t) { return t % 2 == 0; }));
 }
@@ -267,7 +266,7 @@ TEST_CASE("rollouts on data-parallel, tensor-parallel and pipeline-parallel rank
   const rollouts_result here = roll_out<single>(1);
   REQUIRE(here.first_answers.size() == 32);
   CHECK(std::any_of(here.first_answers.begin(), here.first_answers.end(), [](const auto& all) { return all.back() == stop_token; }));
-  CHECK(std::abs(here.losses[0]) < 1e-6);  // the ratios of the first step are 1: its loss is minus the mean of all advantages, which is 0
+  CHECK(std::abs(here.losses[0]) < 1e-6);  // the first step's ratios are 1: its loss is minus the mean of all advantages, 0
   CHECK(std::abs(here.losses[3]) > 1e-4);
   agree(here, roll_out<zero<3>>(2));
   agree(here, roll_out<parallel<zero<1>, sequence_parallel>>(4, {.tensor_parallel_size = 2}));
@@ -283,7 +282,7 @@ TEST_CASE("a rollout learns from its answers and nothing else") {
   rollouts player(trainer, {.num_generations = 4, .max_completion_length = 6, .stop = {stop_token}});
   const auto prompts = prompts_of(4);
   const rollouts_done done = player.step(prompts, evenness, 1e-3);
-  // the only optimizer step of these answers: all ratios are 1, so the loss is minus the mean of the groups' advantages, which is 0
+  // the only optimizer step of these answers: all ratios are 1, so the loss is minus the mean of the groups' advantages, 0
   REQUIRE(done.steps.size() == 1);
   CHECK(std::abs(done.steps[0].loss) < 1e-6);
   CHECK(done.steps[0].gradient_norm > 1e-3);
@@ -303,7 +302,7 @@ TEST_CASE("a rollout learns from its answers and nothing else") {
   CHECK(done.reward == doctest::Approx(rewards));
   CHECK(done.completion_length == doctest::Approx(lengths));
   CHECK(done.clipped_ratio == doctest::Approx(cut));
-  // a function of a batch; answers without a reward have no advantage, and equal ones have none either
+  // a function of a batch; answers without a reward, or with equal ones, have no advantage
   const rollouts_done none = player.step(
       prompts,
       [](std::span<const completion> all) {
@@ -402,7 +401,7 @@ TEST_CASE("rewards rise, and the best of several answers has more than their mea
   CHECK(last > first + 1.0);
 }
 
-// a balance of experts is one loss per target: refused where a trainer is constructed
+// expert balance needs one loss per target: otherwise refused when a trainer is constructed
 static_assert(goes_with_balanced_experts<next_token>() && goes_with_balanced_experts<distillation>());
 static_assert(!goes_with_balanced_experts<grpo>() && !goes_with_balanced_experts<ppo>() && !goes_with_balanced_experts<ppo_value>());
 static_assert(!goes_with_balanced_experts<dpo>() && !goes_with_balanced_experts<kto>() && !goes_with_balanced_experts<reward>());

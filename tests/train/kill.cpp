@@ -1,4 +1,4 @@
-// A run that is killed at random moments of saving: the last checkpoint is always complete, and the resumed run gives the same result.
+// A run killed at random moments of saving: the last checkpoint is complete, and the resumed run gives the same result.
 #include <doctest/doctest.h>
 
 #include <spawn.h>
@@ -45,7 +45,7 @@ TEST_CASE("killed a hundred times while saving, a run never loses a checkpoint a
   constexpr std::size_t steps = 3000, kills = 100;
   const scratch_folder folder;
   std::size_t killed = 0, last_step = 0, unfinished_seen = 0;
-  std::size_t slowness = 1;  // of this machine and build: doubled as long as runs are killed before their first checkpoint
+  std::size_t slowness = 1;  // of this machine and build: doubled while runs are killed before their first checkpoint
   for (std::size_t attempt = 0; killed < kills; ++attempt) {
     REQUIRE(attempt < 3 * kills);
     const pid_t child = start(folder.path(), steps);
@@ -73,7 +73,7 @@ TEST_CASE("killed a hundred times while saving, a run never loses a checkpoint a
           " unfinished saves were left behind and ignored");
   CHECK(killed == kills);
   CHECK(last_step > 0);
-  CHECK(unfinished_seen > 0);  // otherwise no kill hit a save, and nothing was tested
+  CHECK(unfinished_seen > 0);  // otherwise no kill hit a save: nothing was tested
   const std::size_t end = last_step + 20;
   REQUIRE(finish(start(folder.path(), end)) == 0);
   const scratch_folder undisturbed;

@@ -1,5 +1,4 @@
-// Log-probabilities of a dataset by a reference model or a teacher, computed once, kept in the dataset and in files beside it: training with them is training
-// with the model.
+// Stored log-probabilities of a reference model or teacher, in the dataset or in files: training with them equals training with the model.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -39,7 +38,7 @@ constexpr std::size_t length = 16;
   return c;
 }
 
-/// Pairs of different lengths; some are longer than the sequence length.
+/// Pairs of different lengths; some exceed the sequence length.
 [[nodiscard]] dataset pairs() {
   dataset data("pairs", sequence_layout::separate);
   data.group_size = 2;
@@ -53,7 +52,7 @@ constexpr std::size_t length = 16;
   data.finish();
   return data;
 }
-/// Samples that a student learns, whole.
+/// A student's samples, untruncated.
 [[nodiscard]] dataset samples(sequence_layout layout) {
   dataset data("samples", layout);
   for (std::size_t i = 0; i < 40; ++i) {
@@ -102,14 +101,14 @@ TEST_CASE("with reference log-probabilities of a file, of a second model, and wi
   reference_model source(frozen, {.micro_batch_size = 4, .gradient_accumulation_steps = 4, .seq_length = length});
   by_model.use_reference(source);
   const std::vector<double> expected = fit(switched_off, data);
-  CHECK(expected.size() == 7);  // of three in an epoch
+  CHECK(expected.size() == 7);  // three in an epoch
   CHECK(std::abs(expected.front() - std::log(2.0)) < 1e-6);
   CHECK(expected.back() < std::log(2.0) - 0.005);
   CHECK(difference(expected, fit(by_model, data)) < 1e-6);
   CHECK(difference(expected, fit(by_file, read)) < 1e-6);
   CHECK(std::abs(by_file.evaluate(read).loss - switched_off.evaluate(data).loss) < 1e-6);
 
-  // two data-parallel ranks, of which one reads the file
+  // two data-parallel ranks; one reads the file
   model_of<dpo> all_weights(shape());
   trainer alone(all_weights, settings<dpo>());
   const std::vector<double> of_one = fit(alone, read);
@@ -122,7 +121,7 @@ TEST_CASE("with reference log-probabilities of a file, of a second model, and wi
     model_of<dpo, data_parallel> model(shape(), {}, {.parallel = {.ranks = network}});
     trainer trainer(model, settings<dpo>(2));
     CHECK(difference(of_one, fit(trainer, mine)) < 1e-5);
-    // computed by the ranks together
+    // computed by all ranks
     const auto agrees = [&](auto& reference) {
       dataset computed = pairs();
       add_reference_log_probs(reference, computed, {.micro_batch_size = 3, .seq_length = length});
@@ -136,7 +135,7 @@ TEST_CASE("with reference log-probabilities of a file, of a second model, and wi
     agrees(stages);
   });
 
-  // values of samples that are read otherwise, and files of something else, are refused
+  // refused: values of differently read samples, and other files
   auto longer = settings<dpo>();
   longer.seq_length = length + 8;
   trainer another(all_weights, longer);
@@ -152,7 +151,7 @@ TEST_CASE("with reference log-probabilities of a file, of a second model, and wi
                        doctest::Contains("must be a file of xtrain teacher log-probabilities"), file_error);
   CHECK_THROWS_WITH_AS(save_teacher_log_probs(read, folder / "x"), doctest::Contains("it has none"), config_error);
 
-  // which model computed a file
+  // the model that computed a file
   const auto weights = [&](const std::string& name, std::size_t last) {
     make_folder(folder / name);
     put_file(folder / name + "/config.json", "{}");
@@ -165,7 +164,7 @@ TEST_CASE("with reference log-probabilities of a file, of a second model, and wi
   CHECK(base.name == folder / "base");
   CHECK(base.fingerprint == copy.fingerprint);
   CHECK(base.fingerprint != further.fingerprint);
-  // of a large file a change of 1/255 is seen, wherever it is
+  // in a large file, a change of 1/255 is detected anywhere
   const std::size_t size = (std::size_t{1} << 23) + 17, part = size / 255 + 1;
   const auto changed = [&](std::size_t begin) {
     std::string values(size, 'x');
@@ -236,7 +235,7 @@ TEST_CASE("a teacher's log-probabilities of the whole vocabulary in a file are t
     trainer shorter(other, how);
     CHECK_THROWS_WITH_AS(shorter.fit(read), doctest::Contains("log-probabilities of a stream are those of sequences of 16 tokens"), data_error);
   }
-  // of fewer, the most probable ones, in order
+  // of fewer: the most probable, in order
   dataset few = samples(sequence_layout::separate), all = samples(sequence_layout::separate);
   add_teacher_log_probs(teacher, few, {.top_k = 3, .seq_length = length});
   add_teacher_log_probs(teacher, all, {.top_k = 97, .seq_length = length});

@@ -1,4 +1,4 @@
-// Adapters of the parts of fused modules: torchtune's numbers, folders that PEFT reads, ranks.
+// Adapters of parts of fused modules: torchtune's numbers, folders for PEFT, ranks.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct four_bits : defaults {
 };
 struct plain : defaults {};
 
-/// phi3's fixture as torchtune's model is: RoPE on whole heads, no sliding window.
+/// phi3's fixture as torchtune's model: RoPE on whole heads, no sliding window.
 decoder_config torchtune_sizes() {
   decoder_config c = read_sizes<phi3_family>(golden::folder("phi3"));
   c.rotary_dim = 0;
@@ -50,7 +50,7 @@ phi3<Recipe> with_adapter(double dropout = 0.0) {
   return model;
 }
 
-/// A parameter's values or gradients as its file has them.
+/// A parameter's values or gradients in file layout.
 template <class Entry, class T>
 std::vector<double> as_in_file(const Entry& entry, std::span<const T> values) {
   const std::vector<double> all(values.begin(), values.end());
@@ -64,7 +64,7 @@ host_batch rows_of(const safetensors_file& expected, std::size_t step) {
 
 using axes = parallel<zero<1>, tensor_parallel>;
 
-/// Runs until `steps` steps are done, from the folder's newest checkpoint on; the global batch is 8.
+/// Runs to `steps` steps from the folder's newest checkpoint; the global batch is 8.
 template <class Parallel>
 void run_in(const std::string& folder, std::size_t ranks, typename Parallel::config layout, std::size_t steps, bool one_writer = false) {
   dataset data("numbers", sequence_layout::separate);
@@ -126,7 +126,7 @@ TEST_CASE("loss, gradients and ten steps of Phi-3 with adapters of q_proj, v_pro
   }
   MESSAGE("largest difference of a step's loss from torchtune's: ", error);
   CHECK(error < 1e-5);
-  // ten steps of 1e-2 whose direction, m / sqrt(v), has an error of the gradients' relative one
+  // ten steps of 1e-2; their direction m / sqrt(v) has the gradients' relative error
   for (const auto& entry : store.entries())
     if (entry.spec.trainable)
       require_close(as_in_file(entry, std::span<const float>(store.value(entry).host())), golden::numbers(expected, "last." + entry.spec.name),
@@ -159,7 +159,7 @@ TEST_CASE("the folder of adapters of parts is what PEFT reads: saved again the s
   merge_adapter(model);
   says_the_same(model, "merged");
 
-  // PEFT's view, without the file of ours: one adapter of each module
+  // PEFT's view, without our file: one adapter per module
   std::filesystem::remove(folder / "xtrain_parts.json");
   const lora_config whole = adapter_config_of(folder.path());
   CHECK(whole.parts.empty());
@@ -193,7 +193,7 @@ TEST_CASE("adapters of parts that do not fit are refused by name") {
   CHECK(refused({.targets = {"qkv_proj"}, .rank_pattern = {{"qkv_proj", 2}}, .parts = {{"qkv_proj", {"q_proj"}}}}).find("a pattern is given") !=
         std::string::npos);
 
-  // an adapter of the whole module is not one of its parts
+  // an adapter of the fused module is not one of a part
   auto model = with_adapter<parity::lora_recipe>();
   const scratch_folder folder;
   save_pretrained(model, folder.path());

@@ -1,4 +1,4 @@
-// Optimizers that see whole matrices train like one rank where ranks hold tensor-parallel shards of matrices or other layers.
+// Optimizers over whole matrices train like one rank on tensor-parallel shards and pipeline stages.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -44,7 +44,7 @@ TEST_CASE_TEMPLATE("tensor-parallel ranks and pipelines train like one rank, and
   same(run_in<sharded_tensor>(scratch / "zero", 4, two, 6, 2));
   same(run_in<sequence>(scratch / "sequence", 4, two, 6, 2));
   same(run_in<stages>(scratch / "stages", 4, pipeline_ranks{.data_parallel_size = 2}, 6, 2));
-  // a folder with the checkpoint of one strategy, from which another goes on
+  // one strategy's checkpoint, from which another continues
   (void)run_in<tensor>(scratch / "a", 4, four, 3);
   same(run_in<stages>(scratch / "a", 4, pipeline_ranks{.data_parallel_size = 2}, 6, 2, true));
   (void)run_in<stages>(scratch / "b", 4, pipeline_ranks{.data_parallel_size = 2}, 3, 2);

@@ -1,4 +1,4 @@
-// Optimizers that see whole matrices train like one rank where ranks hold other experts.
+// Optimizers over whole matrices train like one rank on expert-parallel ranks.
 #include <doctest/doctest.h>
 
 #include <cstddef>

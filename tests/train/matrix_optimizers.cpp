@@ -1,5 +1,4 @@
-// Optimizers that see whole matrices train like one rank on data-parallel ranks that shard the matrices, and their checkpoints do not depend
-// on the ranks.
+// Optimizers over whole matrices train like one rank on data-parallel ranks that shard the matrices; checkpoints do not depend on the ranks.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -21,7 +20,7 @@ struct walled_recipe : recipe_with<Parallel, Optimizer> {
   using device = testing::isolated<cpu>;
 };
 
-/// Steps on some ranks, with a folder of checkpoints; returns all weights at the end.
+/// Steps on some ranks, with a checkpoint folder; returns the final weights.
 template <class Parallel, class Optimizer, class Precision = fp32>
 std::vector<double> run_in(const std::string& folder, std::size_t ranks, std::size_t steps, bool resumes) {
   const dataset data = sentences();
@@ -64,7 +63,7 @@ TEST_CASE_TEMPLATE("they train", Optimizer, muon, adafactor) {
 TEST_CASE("muon on ranks that shard matrices has the bits of ranks that do not") {
   const dataset data = sentences();
   training_config<muon> how = settings<muon>(6, 1, 0);
-  how.gradient_accumulation_steps = 1;  // stages 2 and 3 of ZeRO add up gradients of micro-batches in another order
+  how.gradient_accumulation_steps = 1;  // ZeRO stages 2 and 3 add micro-batches' gradients in another order
   for_each_sharding([&]<class Parallel>(std::size_t ranks, Parallel) {
     const outcome all = train_on_ranks<model_with<data_parallel, muon>>(ranks, data, sizes(false), how);
     const outcome shards = train_on_ranks<model_with<Parallel, muon>>(ranks, data, sizes(false), how);
@@ -123,6 +122,6 @@ TEST_CASE_TEMPLATE("in bf16_mixed, ranks that shard matrices train like one rank
   const dataset data = sentences();
   const outcome one = train<model_with<single, Optimizer, bf16_mixed>>(data, sizes(false), settings<Optimizer>(4, 1), {});
   const outcome two = train_on_ranks<model_with<zero<2>, Optimizer, bf16_mixed>>(2, data, sizes(false), settings<Optimizer>(4, 2));
-  CHECK(difference(one.losses, two.losses) < 2e-2);   // activations are bf16, and a step may round a weight to its neighbor
+  CHECK(difference(one.losses, two.losses) < 2e-2);   // activations are bf16; a step may round a weight to its neighbor
   CHECK(difference(one.weights, two.weights) < 2e-2);
 }

@@ -1,4 +1,4 @@
-// Parity of Mixtral with transformers, load-balancing loss included.
+// Mixtral against transformers, including the load-balancing loss.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ TEST_CASE("mixtral is transformers', with a window and without") {
 }
 
 TEST_CASE("padding does not count in the load-balancing loss, as in transformers with an attention mask") {
-  // two sequences of 8 tokens, of which the second has 3 of padding; tokens that belong to a sample, but have no target, count
+  // two sequences of 8 tokens, the second with 3 of padding; tokens of a sample without a target count
   host_batch rows{.b = 2, .t = 8};
   for (std::size_t i = 0; i < 16; ++i) {
     const std::size_t r = i / 8, at = i % 8, start = r == 1 && at >= 5 ? 5 : 0;
@@ -39,9 +39,9 @@ TEST_CASE("padding does not count in the load-balancing loss, as in transformers
         for (const float d : model.parameters().gradient(entry).host()) squares += static_cast<double>(d) * static_cast<double>(d);
     return std::vector<double>{done.loss, done.gradient_norm, std::sqrt(squares)};
   };
-  // cross-entropy and 0.02 · aux_loss of transformers' MixtralForCausalLM, the norm of all gradients, and of the router's; sums as in check_all
+  // cross-entropy and 0.02 · aux_loss of transformers' MixtralForCausalLM, norms of all gradients and of the router's; sums as in check_all
   const std::vector<double> theirs{4.282595634460449, 4.707992923074313, 0.5151361579605226};
   require_close(step("gate.weight"), theirs, {.absolute = 0, .relative = 1e-5}, "padding left out");
-  for (token& target : rows.targets) target = std::max(target, token{-1});  // now nothing says that it is padding
+  for (token& target : rows.targets) target = std::max(target, token{-1});  // no longer marked as padding
   CHECK(std::abs(step("gate.weight")[0] - theirs[0]) > 1e-3);
 }

@@ -1,5 +1,5 @@
-// Whole runs of training objectives compared with PyTorch, trl and torchtune (tests/golden/make_objective_runs.py): the first step's gradients,
-// the losses of fifty AdamW steps, and weights after them. And steps whose arithmetic is that of other programs (make_training_steps.py).
+// Runs of training objectives against PyTorch, trl and torchtune (tests/golden/make_objective_runs.py): the first step's gradients, losses of fifty AdamW
+// steps, and final weights. Also steps with other programs' arithmetic (make_training_steps.py).
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -41,8 +41,7 @@ void check_distillation(const std::string& name, const distillation::config& obj
   check_run<model_for<distillation>>(expected_run(name), objective, [&](auto& trainer) { trainer.use_teacher(source); });
 }
 
-/// Twenty steps on the micro-batches of the runs, in turn.
-///   settings   beside those that all these runs have
+/// Twenty steps on the runs' micro-batches, in turn. settings: those not common to all runs
 void check_training_steps(const std::string& name, training_config<adamw> settings) {
   CAPTURE(name);
   const safetensors_file file(golden::folder("training_steps/" + name) + ".safetensors");

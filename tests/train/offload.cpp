@@ -1,4 +1,4 @@
-// Offload to files: the same results, and runs that are larger than their memory limit.
+// Offload to files: equal results, and runs larger than their memory limit.
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>
@@ -84,7 +84,7 @@ TEST_CASE("a limit of memory is for what is not in files; a folder that cannot h
 }
 
 TEST_CASE("a process that the system allows less memory than the run has trains it") {
-  // in a child process, whose memory the system limits
+  // in a child process with limited memory
   const auto trains_within = []<class Offload>(Offload, std::size_t bytes) {
     const pid_t child = ::fork();
     if (child == 0) {

@@ -1,4 +1,4 @@
-// Parity of GPT-2 and LLaMA with PyTorch and transformers, on models and sequences generated with them.
+// GPT-2 and LLaMA against PyTorch and transformers.
 #include <doctest/doctest.h>
 
 #include "parity.hpp"

@@ -42,14 +42,14 @@ void with_every_schedule(Work&& work) {
   chosen_schedule = one_forward_one_backward::make;
 }
 
-/// Same sums in the same order: equal bit for bit, loss included. Only norms are summed in another order.
+/// Equal sums in equal order: bit for bit, loss included. Only norms are summed in another order.
 void is_the_same(const piped_outcome& one, const piped_outcome& other) {
   CHECK(one.losses == other.losses);
   CHECK(one.weights == other.weights);
   CHECK(one.held_out == other.held_out);
   for (std::size_t i = 0; i < one.norms.size(); ++i) CHECK(one.norms[i] == doctest::Approx(other.norms[i]).epsilon(1e-6));
 }
-/// The gradient of a tied table is a sum of two sums instead of one, in fp32.
+/// A tied table's gradient is a sum of two sums, in fp32.
 void is_near(const piped_outcome& one, const piped_outcome& other) {
   CHECK(difference(one.losses, other.losses) < 2e-5);
   CHECK(difference(one.weights, other.weights) < 2e-5);
@@ -65,12 +65,12 @@ TEST_CASE("llama with dropout, every schedule on two and four ranks: bit for bit
   with_every_schedule([&](std::size_t ranks, std::size_t chunks) {
     is_the_same(one, run_pipeline<llama<recipe<pipeline<chosen>>>>(ranks, data, layers(8, false), settings(4), {.parallel = {.chunks = chunks}}));
   });
-  run_config means = settings(4);  // of micro-batches, whose numbers of targets differ
+  run_config means = settings(4);  // micro-batches with different numbers of targets
   means.average_loss = loss_average::micro_batch;
   const piped_outcome other = run_here<llama<recipe<single>>>(data, layers(8, false), means, {});
   CHECK(difference(one.losses, other.losses) > 1e-4);
   is_the_same(other, run_pipeline<llama<recipe<pipeline<chosen>>>>(2, data, layers(8, false), means, {}));
-  // one rank is a pipeline, too, with any number of chunks
+  // one rank is a pipeline with any number of chunks
   is_the_same(one, run_pipeline<llama<recipe<pipeline<chosen>>>>(1, data, layers(8, false), settings(4), {.parallel = {.chunks = 2}}));
 }
 

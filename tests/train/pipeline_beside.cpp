@@ -1,4 +1,4 @@
-// Pipelines with ZeRO and expert parallelism among the ranks of a stage equal one device.
+// Pipelines with ZeRO and expert parallelism within a stage equal one device.
 #include <doctest/doctest.h>
 
 #include <mutex>
@@ -15,7 +15,7 @@ run_config settings(std::size_t data) {
   return {.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 4 / data, .learning_rate = 1e-3, .max_grad_norm = 0.5};
 }
 
-/// Where gradients are reduced over ranks after every micro-batch, the order of sums differs from one device's.
+/// Reducing gradients after every micro-batch changes the order of sums.
 void is_near(const piped_outcome& one, const piped_outcome& other) {
   CHECK(difference(one.losses, other.losses) < 2e-5);
   CHECK(difference(one.weights, other.weights) < 2e-5);
@@ -23,7 +23,7 @@ void is_near(const piped_outcome& one, const piped_outcome& other) {
   for (std::size_t i = 0; i < one.norms.size(); ++i) CHECK(one.norms[i] == doctest::Approx(other.norms[i]).epsilon(1e-4));
 }
 
-/// Calls work(chunks) with schedules that have one micro-batch of the head in flight, or several, on one stage per rank, or two.
+/// Calls work(chunks) with schedules that have one or several micro-batches of the head in flight, on one or two stages per rank.
 template <class Work>
 void with_schedules(Work&& work) {
   for (const auto& [make, chunks] : {std::pair<make_schedule, std::size_t>{gpipe::make, 1}, {one_forward_one_backward::make, 1},
@@ -56,7 +56,7 @@ TEST_CASE("ZeRO's second and third stage, the head tied or not, equal one device
       CHECK(gradients.weights == weights.weights);
       CHECK(gradients.held_out == weights.held_out);
     });
-    // a single stage, and ZeRO-3 with a single rank
+    // a single stage, and ZeRO-3 with one rank
     is_near(one, run_pipeline<piped<zero<3>>>(2, data, layers(8, tied), settings(2), {.parallel = {.data_parallel_size = 2}}));
     is_near(one, run_pipeline<piped<zero<3>>>(2, data, layers(8, tied), settings(1)));
   }
@@ -72,7 +72,7 @@ TEST_CASE("weights that are not trained are divided as well") {
 
 namespace {
 
-/// Memory and traffic of each of eight ranks in a step, and the plan: four stages, two ranks each.
+/// Memory, traffic and plan of eight ranks in a step: four stages, two ranks each.
 template <class Beside>
 struct cost {
   std::vector<memory_count> held;
@@ -130,7 +130,7 @@ TEST_CASE("a rank keeps half of its stage and windows for its blocks, as planned
   for (std::size_t rank = 0; rank < 8; ++rank) {
     const std::size_t stage = first.trained[rank] * sizeof(float);
     CHECK(first.of(memory_role::gradients, rank) == stage);
-    // a half, and a window for each of the two layers, the embedding, the head: all blocks of the stage
+    // a half, and windows for two layers, embedding and head: all blocks of the stage
     CHECK(second.of(memory_role::gradients, rank) == stage / 2 + stage);
     CHECK(third.of(memory_role::weights, rank) == stage / 2 + stage);
     CHECK(third.of(memory_role::optimizer, rank) == stage);  // two elements per weight, for half of the weights
@@ -138,7 +138,7 @@ TEST_CASE("a rank keeps half of its stage and windows for its blocks, as planned
     CHECK(second.sent[rank].of(traffic_role::gradients).bytes == m * stage / 2);
     CHECK(third.sent[rank].of(traffic_role::gradients).bytes == m * stage / 2);
     CHECK(second.sent[rank].of(traffic_role::weights).bytes == stage / 2);
-    // every window still holds its block when it is needed again
+    // windows still hold their blocks when needed again
     CHECK(third.sent[rank].of(traffic_role::weights).bytes == stage / 2);
   }
 }

@@ -1,4 +1,4 @@
-// Checkpoints of pipelines can be loaded by any number of ranks; memory and traffic of pipelines; what is refused.
+// Pipelines' checkpoints load on any number of ranks; memory, traffic, refusals.
 #include <doctest/doctest.h>
 
 #include <mutex>
@@ -11,7 +11,7 @@
 
 namespace {
 
-/// `steps` steps on some ranks, with a folder of checkpoints; returns all weights at the end.
+/// `steps` steps on some ranks, with a checkpoint folder; returns the final weights.
 template <class Model>
 std::vector<double> run_in(const std::string& folder, std::size_t ranks, std::size_t steps, bool resumes, typename Model::options options = {}) {
   const dataset data = sentences();
@@ -87,7 +87,7 @@ TEST_CASE("adapters are saved from the stages they are on, and loaded there") {
 
 namespace {
 
-/// Memory of every rank, its plan, and what it sent from stage to stage.
+/// Memory of every rank, its plan, and its traffic between stages.
 struct cost {
   std::vector<memory_count> held;
   std::vector<dry_run> plan;

@@ -1,5 +1,5 @@
-// Proximal policy optimization: a policy and a value function on ranks of every kind equal those on one, and both learn. Losses and gradients per token are
-// compared with torchtune's in unit/ops/grpo.cpp, advantages in unit/rl/advantages.cpp.
+// Proximal policy optimization: policy and value function on any ranks equal one rank, and both learn. Losses and gradients per token: unit/ops/grpo.cpp;
+// advantages: unit/rl/advantages.cpp.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ constexpr token stop_token = 5;
   c.attention_dropout = c.residual_dropout = 0.0;
   return c;
 }
-/// The share of an answer's tokens that are even.
+/// The fraction of even tokens.
 [[nodiscard]] double evenness(const std::vector<token>&, const std::vector<token>& answer) {
   const auto even = std::count_if(answer.begin(), answer.end(), [](token t) { return t % 2 == 0; });
   return answer.empty() ? 0.0 : static_cast<double>(even) / static_cast<double>(answer.size());
@@ -49,7 +49,7 @@ template <class Objective>
   return {.max_steps = 100, .micro_batch_size = 4, .gradient_accumulation_steps = micro_batches / data_ranks, .seq_length = length};
 }
 
-/// A policy, its reference and its value function on the ranks of a network.
+/// Policy, reference and value function on a network's ranks.
 struct players {
   explicit players(const std::shared_ptr<transport>& network, pipeline_ranks layout = {}, std::size_t micro_batches = 4, double temperature = 1.0)
       : model(shape(), opened, {.parallel = on(layout, network)}), frozen(shape(), opened, {.parallel = on(layout, separate_channels(network))}),
@@ -80,8 +80,7 @@ struct result {
   std::vector<std::vector<token>> answers;
 };
 
-/// Three steps of 16 prompts, in two optimizer steps of 8 twice.
-///   as_torchtune   with what torchtune's recipe has besides
+/// Three steps of 16 prompts, in two optimizer steps of 8, twice. as_torchtune: with the further features of torchtune's recipe
 result play(std::size_t ranks, const pipeline_ranks& layout = {}, bool as_torchtune = false) {
   std::vector<result> all(ranks);
   std::vector<std::vector<completion>> first(ranks);
@@ -131,13 +130,13 @@ TEST_CASE("a policy and its value function on data-, tensor- and pipeline-parall
   const result there = play(8, layout);
   CHECK(here.answers == there.answers);
   CHECK(difference(here.rewards, there.rewards) < 1e-12);
-  // sums in fp32 in another order, over twelve steps: up to 2e-7 was measured, of norms 1e-6; AdamW enlarges differences of small gradients
+  // fp32 sums in another order, over twelve steps: 2e-7 measured, norms 1e-6; AdamW enlarges differences of small gradients
   CHECK(difference(here.divergences, there.divergences) < 1e-5);
   CHECK(difference(here.losses, there.losses) < 1e-5);
   CHECK(difference(here.value_losses, there.value_losses) < 1e-5);
   CHECK(difference(here.values, there.values) < 1e-5);
   CHECK(difference(here.norms, there.norms) < 5e-5);
-  CHECK(std::abs(here.divergences[0]) < 1e-5);  // nothing is learned yet
+  CHECK(std::abs(here.divergences[0]) < 1e-5);  // nothing learned yet
   CHECK(std::abs(here.divergences[2]) > 1e-3);
 }
 
@@ -147,7 +146,6 @@ TEST_CASE("so are those with the temperature, the whitening and the rewards behi
   layout.tensor_parallel_size = layout.data_parallel_size = 2;
   const result there = play(8, layout, true);
   CHECK(here.answers == there.answers);
-  // as above
   CHECK(difference(here.divergences, there.divergences) < 1e-5);
   CHECK(difference(here.losses, there.losses) < 1e-5);
   CHECK(difference(here.value_losses, there.value_losses) < 1e-5);
@@ -163,7 +161,7 @@ TEST_CASE("an answer's first step has ratios of 1 and unclipped values") {
     ppo_rollouts player(on.policy, on.value, {.max_completion_length = 6, .stop = {stop_token}, .num_ppo_epochs = 1, .kl_coef = 0.0});
     const ppo_rollouts_done done = player.step(prompts_of(16), evenness, 1e-3, 1e-3);
     REQUIRE(done.policy_steps.size() == 1);
-    // minus the mean of whitened advantages, each with the ratio 1
+    // minus the mean of whitened advantages, ratios 1
     CHECK(std::abs(done.policy_steps[0].loss) < 1e-5);
     CHECK(done.policy_steps[0].gradient_norm > 1e-3);
     CHECK(done.policy_steps[0].statistics[0] == 0.0);
@@ -188,7 +186,7 @@ TEST_CASE("the divergence from the reference, rewards of tokens and returns are 
                         {.max_completion_length = 6, .stop = {stop_token}, .num_ppo_epochs = 1, .kl_coef = 0.5, .gamma = 0.9, .lambda = 0.5});
     player.use_reference(on.reference);
     (void)player.step(prompts_of(4), evenness, 3e-3, 5e-3);
-    const ppo_rollouts_done done = player.step(prompts_of(4), evenness, 0.0, 0.0);  // both models stay as they are
+    const ppo_rollouts_done done = player.step(prompts_of(4), evenness, 0.0, 0.0);  // neither model changes
     host_batch batch;
     batch.b = 4;
     batch.t = length;
@@ -222,7 +220,7 @@ TEST_CASE("the divergence from the reference, rewards of tokens and returns are 
       }
     }
     CHECK(std::abs(divergence) > 1e-2);
-    // the batch of the rollouts is padded to another length: a few roundings in fp32
+    // the rollouts' batch has other padding: a few fp32 roundings
     CHECK(done.kl == doctest::Approx(divergence / 4).epsilon(1e-4));
     CHECK(done.value_steps[0].loss == doctest::Approx(loss / targets).epsilon(1e-4));
   });
@@ -255,7 +253,7 @@ TEST_CASE("shuffled epochs have every answer once, each in another order") {
   run_ranks(1, [&](const std::shared_ptr<transport>& network) {
     const auto epochs_of = [&](bool shuffle) {
       players on(network);
-      // without tokens that end them, all answers are equally long; without changes of the weights, an answer's loss is the same in every epoch
+      // without end tokens all answers are equally long; with constant weights an answer's loss is equal in every epoch
       ppo_rollouts player(on.policy, on.value,
                           {.num_generations = 2, .max_completion_length = 6, .num_ppo_epochs = 4, .kl_coef = 0.0, .shuffle = shuffle});
       const ppo_rollouts_done done = player.step(prompts_of(24), evenness, 0.0, 0.0);
@@ -272,7 +270,7 @@ TEST_CASE("shuffled epochs have every answer once, each in another order") {
     const double sum = in_order[0] + in_order[1] + in_order[2];
     for (std::size_t e = 0; e < 4; ++e) {
       for (std::size_t i = 0; i < 3; ++i) CHECK(in_order[3 * e + i] == in_order[i]);
-      CHECK(shuffled[3 * e] + shuffled[3 * e + 1] + shuffled[3 * e + 2] == doctest::Approx(sum).epsilon(1e-6));  // sums of fp32 in another order
+      CHECK(shuffled[3 * e] + shuffled[3 * e + 1] + shuffled[3 * e + 2] == doctest::Approx(sum).epsilon(1e-6));  // fp32 sums in another order
       for (std::size_t other = 0; other < e; ++other) CHECK(std::abs(shuffled[3 * e] - shuffled[3 * other]) > 1e-5);
       CHECK(std::abs(shuffled[3 * e] - in_order[0]) > 1e-5);
     }
@@ -320,7 +318,7 @@ TEST_CASE("a second model that sends on the channels of the first is refused") {
     CHECK_THROWS_WITH_AS(on.policy.use_reference(reference), doctest::Contains(why), config_error);
     CHECK_THROWS_WITH_AS((void)ppo_rollouts(on.policy, value, {.max_completion_length = 4}), doctest::Contains(why), config_error);
 
-    // another transport, the same channels: those of the policy, and those of the value model
+    // another transport, same channels: the policy's and the value model's
     policy_model renamed(shape(), on.opened, {.parallel = players::on({}, separate_channels(network, 0))});
     reference_model<policy_model> of_policy(renamed, {.micro_batch_size = 4, .seq_length = length});
     CHECK_THROWS_WITH_AS(player.use_reference(of_policy), doctest::Contains("given are the channels of the trained model"), config_error);
@@ -355,7 +353,7 @@ TEST_CASE("what does not fit is said") {
     CHECK_THROWS_WITH_AS((void)without.step(prompts_of(16), evenness, 1e-3, 1e-3),
                          doctest::Contains("ppo_rollouts: the value model's trainer must live as long as it is used; it has been destroyed"), config_error);
 
-    // batches that no rollout has made
+    // batches not made by rollouts
     host_batch plain;
     plain.b = 1;
     plain.t = 4;

@@ -1,5 +1,5 @@
-// Steps of PPO are those of torchtune's recipe ppo_full_finetune_single_device, which has made tests/golden/ppo_recipe (make_ppo_recipe.py); and what of its
-// arithmetic are settings here: the temperature of log-probabilities, the weight of the value loss.
+// PPO steps equal those of torchtune's recipe ppo_full_finetune_single_device, recorded in tests/golden/ppo_recipe (make_ppo_recipe.py); settings for its
+// arithmetic: temperature of log-probabilities, weight of the value loss.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ template <class Objective>
           .optimizer = {.momentum = 0.5}, .objective = objective, .max_grad_norm = 0.0};
 }
 
-/// Another micro-batch, whose answers are fixed.
+/// A micro-batch with fixed answers.
 [[nodiscard]] host_batch batch_of(std::size_t b, std::size_t t) {
   host_batch batch;
   batch.b = b;
@@ -72,9 +72,8 @@ struct adapted_recipe : policy_recipe {
   using adapter = lora;
 };
 
-/// Log-probabilities of a model at a temperature are those of its logits, and the loss falls along its gradient as fast as that says.
-///   rounding   of a log-probability
-///   slope      how much of the expected fall may be missing
+/// A model's log-probabilities at a temperature follow from its logits, and the loss falls along its gradient at the expected rate. rounding: of a
+/// log-probability; slope: tolerated shortfall of the fall
 template <class Recipe>
 void check_temperature(const typename mistral<Recipe>::options& options, double rounding, double slope) {
   const host_batch batch = batch_of(2, 9);
@@ -83,12 +82,12 @@ void check_temperature(const typename mistral<Recipe>::options& options, double 
   training_config<sgd, ppo> how = settings<ppo>({.temperature = temperature});
   how.optimizer.momentum = 0.0;
   trainer warm(model, how);
-  host_batch near = batch;  // ratios are about 1, where the loss is smooth
+  host_batch near = batch;  // ratios near 1, where the loss is smooth
   const auto values = warm.token_log_probs(batch);
   near.old_log_probs.assign(values.begin(), values.end());
   const auto step = [&](double learning_rate) { return warm.step(std::span<const host_batch>(&near, 1), learning_rate); };
   if constexpr (Recipe::adapter::freezes_weights)
-    for (int i = 0; i < 3; ++i) (void)step(0.1);  // an adapter begins as none
+    for (int i = 0; i < 3; ++i) (void)step(0.1);  // an adapter starts without effect
   const std::vector<float> log_probs = warm.token_log_probs(batch);
   const auto all = logits(model, batch);
   for (std::size_t i = 0; i < 18; ++i) {
@@ -105,9 +104,8 @@ void check_temperature(const typename mistral<Recipe>::options& options, double 
   CHECK(before.loss - after.loss == doctest::Approx(rate * before.gradient_norm * before.gradient_norm).epsilon(slope));
 }
 
-/// Steps of both models on all prompts, in turn, compared with those of the recipe.
-///   prefix      of the fixture's names
-///   batch_size  prompts of a step of the recipe, which has batches of PPO of four
+/// Steps of both models on all prompts, in turn, against the recipe's. prefix: of the fixture's names; batch_size: prompts of a recipe step; PPO batches have
+/// four
 void compare_with_recipe(const std::string& prefix, std::size_t steps, std::size_t batch_size, std::size_t accumulation, bool shuffle) {
   const std::string folder = golden::folder("ppo_recipe");
   auto model = policy_model::from_pretrained(folder + "/policy"), frozen = policy_model::from_pretrained(folder + "/policy");
@@ -139,7 +137,7 @@ void compare_with_recipe(const std::string& prefix, std::size_t steps, std::size
     std::vector<double> scores = scorer(texts);
     for (std::size_t i = 0; i < answers.size(); ++i) {
       const std::size_t tokens = answers[i].answer.size() + (answers[i].stop >= 0 ? 1 : 0);
-      if (tokens == longest_answer || tokens < 3) scores[i] = penalty;  // penalise_no_eos; min_response_length 2, of which the last index must be
+      if (tokens == longest_answer || tokens < 3) scores[i] = penalty;  // penalise_no_eos; min_response_length 2: the minimum of the last index
     }
     return scores;
   };
@@ -166,7 +164,7 @@ void compare_with_recipe(const std::string& prefix, std::size_t steps, std::size
     const auto loss = [](const step_done& one) { return one.loss; };
     const auto near = [&](double found, const char* name) {
       most = std::max(most, std::abs(found - expected(name)[step]));
-      // sums in fp32 in another order, which sixteen large steps enlarge: up to 3.6e-5 was measured
+      // fp32 sums in another order, enlarged by sixteen large steps: 3.6e-5 measured
       CHECK_MESSAGE(std::abs(found - expected(name)[step]) < 2e-4, name, " of step ", step);
     };
     near(done.reward, "scores");
@@ -174,7 +172,7 @@ void compare_with_recipe(const std::string& prefix, std::size_t steps, std::size
     near(mean(done.policy_steps, loss), "policy_loss");
     near(mean(done.value_steps, loss), "value_loss");
     near(mean(done.policy_steps, loss) + value_coefficient * mean(done.value_steps, loss), "loss");
-    // here over the tokens of a step, there the mean of micro-batches
+    // mean over a step's tokens here, over micro-batches in torchtune
     if (accumulation == 1) near(mean(done.policy_steps, [](const step_done& one) { return one.statistics[0] + one.statistics[1]; }), "clipfrac");
     near(done.completion_length - 1.0, "response_lengths");
   }
@@ -211,7 +209,7 @@ TEST_CASE("log-probabilities have the temperature of the objective, of the refer
 TEST_CASE("so they do, and gradients with them, in bf16 and with an adapter") {
   check_temperature<policy_recipe>({}, 1e-5, 0.03);
   check_temperature<adapted_recipe>({.adapter = {.rank = 4, .alpha = 8, .targets = {"q_proj", "v_proj", "down_proj"}}}, 1e-5, 0.03);
-  // logits below 8 are rounded to 8 bits, twice: 2 · 8 · 2^-9 / 0.6
+  // logits below 8 are rounded to 8 bits twice: 2 · 8 · 2^-9 / 0.6
   check_temperature<bf16_recipe>({}, 0.06, 0.3);
 }
 

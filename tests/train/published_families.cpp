@@ -1,5 +1,4 @@
-// Parity of the families that transformers has no classes for with their published formulas, on models and sequences from
-// tests/golden.
+// Families without transformers classes against their published formulas (tests/golden).
 #include <doctest/doctest.h>
 
 #include <xtrain/models/aquila.hpp>

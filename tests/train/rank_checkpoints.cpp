@@ -9,7 +9,7 @@
 
 namespace {
 
-/// `steps` steps on some ranks, with a folder of checkpoints; returns all weights at the end.
+/// `steps` steps on some ranks, with a checkpoint folder; returns the final weights.
 template <class Parallel>
 std::vector<double> run_in(const std::string& folder, std::size_t ranks, std::size_t steps, bool resumes) {
   const dataset data = sentences();
@@ -26,7 +26,7 @@ std::vector<double> run_in(const std::string& folder, std::size_t ranks, std::si
                                       .lr_schedule = lr_schedule_kind::constant});
     checkpoint_folder checkpoints(trainer, folder, {.save_steps = 3});
     if (resumes) {
-      (void)trainer.evaluate(data);  // weights that ranks have gathered must not outlive a load
+      (void)trainer.evaluate(data);  // gathered weights must not survive a load
       CHECK(checkpoints.resume());
     }
     trainer.attach(checkpoints);
@@ -48,7 +48,7 @@ TEST_CASE("a checkpoint of any ranks goes on with any others") {
     (void)run_in<First>(folder, first, 3, false);
     const std::vector<double> went_on = run_in<Second>(folder, second, 6, true);
     CHECK(difference(one, went_on) < 2e-5);
-    // the saved weights are the trained ones, and one rank loads them
+    // saved weights are the trained ones, and one rank loads them
     const llama<recipe<single>> saved = llama<recipe<single>>::from_pretrained(folder + "/out");
     CHECK(all_weights(saved) == went_on);
   };

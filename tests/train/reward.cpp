@@ -1,4 +1,4 @@
-// Reward models: trained as in trl, under every strategy as on one device, saved and loaded as transformers' models for sequence classification.
+// Reward models: trained as in trl, every strategy equals one device, saved and loaded as transformers' sequence classification models.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ using three_axes = pipeline<one_forward_one_backward, parallel<zero<1>, sequence
 namespace runs = objective_runs;
 
 [[nodiscard]] decoder_config shape() {
-  decoder_config c = sizes(true);  // the embedding has no head to be tied to
+  decoder_config c = sizes(true);  // no head to tie
   c.num_heads = 4;
   return c;
 }
@@ -79,7 +79,7 @@ struct result {
   std::vector<double> losses, norms, margins, scores;
 };
 
-/// Five steps of eight pairs, over all ranks, in micro-batches of two; and scores after them.
+/// Five steps of eight pairs over all ranks, in micro-batches of two; final scores.
 template <class Parallel, class Device = cpu>
 result steps_on(std::size_t ranks, typename Parallel::config layout = {}) {
   std::vector<result> all(ranks);
@@ -121,7 +121,7 @@ TEST_CASE("a reward model trains as in trl, and scores as in transformers") {
   auto model = reward_llama<single>::from_pretrained(golden::folder(runs::base));
   set_score(model, score);
   const auto texts = sequences_of(expected.batches[0], runs::part(expected["lengths"], 0, runs::b));
-  // one sequence at a time, and padded to the longest: the values are the same up to rounding
+  // one sequence at a time, and padded to the longest: equal up to rounding
   for (const std::size_t at_once : {std::size_t{1}, std::size_t{3}})
     runs::require_close(reward_scores(model, texts, {.micro_batch_size = at_once, .seq_length = runs::t}), expected["scores"], parity::fp32_logits, "scores");
 }
@@ -169,7 +169,7 @@ TEST_CASE("fitted on pairs, scores of chosen answers become higher, also of answ
   std::vector<std::vector<token>> chosen, rejected;
   for (std::size_t i = 0; i < 64; ++i)
     for (const bool is_chosen : {true, false}) {
-      // answers to the same prompt, of different tokens
+      // different answers to the same prompt
       std::vector<token> tokens{static_cast<token>(1 + i % 13)};
       for (std::size_t t = 1; t < 6 + (i + (is_chosen ? 0 : 1)) % 3; ++t)
         tokens.push_back(static_cast<token>((is_chosen ? 20 : 60) + (i * 7 + t * t * 5) % 30));

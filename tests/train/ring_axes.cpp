@@ -1,4 +1,4 @@
-// Ring context parallelism: with other axes and in pipelines, on another device and in 16 bits; compute, traffic and memory; refusals.
+// Ring context parallelism: with other axes and in pipelines, on another device, in 16 bits; compute, traffic, memory; refusals.
 #include <doctest/doctest.h>
 
 #include <xtrain/eval/logits.hpp>
@@ -52,9 +52,8 @@ TEST_CASE("stages of context-parallel ranks") {
   }
 }
 
-// Sums over blocks are accumulated in fp32 and rounded once, as in the kernel for whole sequences, but some round to the adjacent value:
-// outputs differ by a unit of bf16, 2^-8, at some tokens. Losses are means over some 60 labels, which each depend on many of those: 2^-8 ·
-// 2 / sqrt(60) = 1e-3.
+// Sums over blocks accumulate in fp32 and are rounded once, as in the unsplit kernel, but some round to the adjacent value: outputs differ by a unit of bf16,
+// 2^-8, at some tokens. Losses are means over some 60 labels, each depending on many outputs: 2^-8 · 2 / sqrt(60) = 1e-3.
 TEST_CASE("in 16 bits, on a device whose memory is elsewhere and whose stream is late") {
   const run settings{.max_steps = 3, .micro_batch_size = 2, .learning_rate = 1e-3};
   const outcome one = train<llama<bf16_recipe<single>>>(packed_sentences(), two_heads(), settings, {});
@@ -79,7 +78,7 @@ TEST_CASE("every rank has as much to do, and twice as many blocks and one") {
         if (kernel.name != "attention_block") continue;
         if (rank == 0) operations = kernel.operations;
         CHECK(kernel.operations == operations);
-        // two products over the triangle of the sequence, shared equally by the ranks
+        // two products over the sequence's triangle, shared equally by the ranks
         CHECK(kernel.operations * static_cast<double>(n) == static_cast<double>(shape.num_layers) * 4.0 * 32 * (48.0 * 49 / 2));
       }
     }
@@ -103,8 +102,7 @@ TEST_CASE("memory and messages of a step, and what was planned of them") {
       trainer trainer(model, settings);
       const std::size_t before = traffic_of(model.parallel()).of(traffic_role::context_parallel).bytes;
       (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
-      // per layer: keys and values of the own tokens in the forward, the same in the backward, and their gradients in fp32; to the next
-      // rank, n - 1 times. And the loss
+      // per layer, n - 1 times to the next rank: keys and values of own tokens in the forward and the backward, and their gradients in fp32. And the loss
       const std::size_t array = 48 / n * 2 * (64 / 2);
       const std::size_t exchanged = shape.num_layers * (n - 1) * array * (2 * number + sizeof(float));
       CHECK(traffic_of(model.parallel()).of(traffic_role::context_parallel).bytes - before == exchanged + 8 * (n - 1));

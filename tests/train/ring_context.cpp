@@ -1,4 +1,3 @@
-// Ring context parallelism equals one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/bloom.hpp>
@@ -8,7 +7,6 @@
 
 namespace {
 
-/// With full recomputation and LoRA.
 template <class Parallel>
 struct frugal_recipe : lora_recipe<Parallel> {
   using recompute = recompute_full;
@@ -16,11 +14,10 @@ struct frugal_recipe : lora_recipe<Parallel> {
 
 }  // namespace
 
-// The bound is that of Ulysses, 2e-6. What one device sums in one pass over the keys is merged in n turns: n more roundings of 2^-24, of
-// values about 1, in each of three layers, forward and backward. For losses of 5 that is 5 · 2^-24 · sqrt(6n) = 1.5e-6 for n = 4, if
-// roundings are independent; means over many labels are below (6e-8 is measured). A weight changes by 1e-3 · gradient / (|gradient| + 1e-5)
-// per step, so if a gradient is only such rounding error (4e-9, a loss's over 60 labels), eight steps change it by 8 · 1e-3 · 4e-4 = 3e-6
-// if all have the same sign, by 1e-6 if not; 3e-7 is measured.
+// The bound is Ulysses', 2e-6. One device's sums over the keys are merged in n turns: n more roundings of 2^-24, of values about 1, in three layers, forward
+// and backward. Losses of 5: 5 · 2^-24 · sqrt(6n) = 1.5e-6 for n = 4, if independent; means over many labels are below (6e-8 measured). A weight changes by
+// 1e-3 · gradient / (|gradient| + 1e-5) per step: if a gradient is only such rounding error (4e-9, a loss's over 60 labels), eight steps change it by 8 · 1e-3
+// · 4e-4 = 3e-6 if all have the same sign, else by 1e-6; 3e-7 is measured.
 TEST_CASE("llama on two and four ranks, with four heads and with two, of two key/value heads and of one") {
   decoder_config shape = four_heads(false);
   equals_one<recipe, llama, ring_context_parallel>(shape, {2, 2});

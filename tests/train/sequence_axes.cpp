@@ -9,7 +9,7 @@
 
 namespace {
 
-/// The action list that the test sets; its backwards may be in two parts.
+/// The test's action list; backwards may be in two parts.
 struct chosen_parts : chosen {
   static constexpr bool splits_backwards = true;
 };
@@ -28,7 +28,7 @@ run_config settings(std::size_t data) {
   return {.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 4 / data, .learning_rate = 1e-3, .max_grad_norm = 0.5};
 }
 
-/// Partial sums of ranks are added in another order than on one device.
+/// Ranks' partial sums are added in another order.
 void is_near(const piped_outcome& one, const piped_outcome& other) {
   CHECK(difference(one.losses, other.losses) < 2e-5);
   CHECK(difference(one.weights, other.weights) < 2e-5);
@@ -44,7 +44,7 @@ host_batch full_rows() {
   return rows;
 }
 
-/// Memory and traffic of a rank in a step, and the plan for both.
+/// Memory and traffic of a rank in a step, and the plan.
 struct cost {
   memory_count held;
   dry_run plan;
@@ -140,11 +140,11 @@ TEST_CASE("a stage keeps and sends slices of what flows, as planned, and as many
     const cost& one = all[rank];
     const bool first = rank < 2;
     one.is_as_planned();
-    // the outputs of the embedding and of two layers; the second stage has its input in the receive buffer
+    // outputs of the embedding and of two layers; the second stage's input is in the receive buffer
     CHECK(one.plan.passes.layer_inputs == (first ? 3 : 2) * slice);
     CHECK(one.bytes(traffic_role::pipeline_parallel) == m * slice);
-    // per micro-batch: halves of all-reduces of [tokens, hidden_size], ten in a layer and two at an end, and three values per token for the
-    // head's loss; per step: gradients of two norms in a layer, of the position embeddings and the last norm, and the gradient norm
+    // per micro-batch: halves of all-reduces of [tokens, hidden_size], ten per layer and two at an end, and three values per token for the head's loss; per
+    // step: gradients of two norms per layer, of position embeddings and the last norm, and the gradient norm
     const std::size_t at_the_end = first ? 0 : m * 3 * 48 * sizeof(float);
     const std::size_t parts = (2 * 4 * c + (first ? 24 * c : 2 * c)) * sizeof(float);
     CHECK(one.bytes(traffic_role::tensor_parallel) == m * (2 * 10 + 2) * slice + at_the_end + sizeof(double));

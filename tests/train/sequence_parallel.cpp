@@ -1,4 +1,3 @@
-// Sequence parallelism equals one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/eval/logits.hpp>
@@ -48,7 +47,7 @@ TEST_CASE("memory and messages of a step") {
   for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(48, 1);
   rows.starts.assign(48, 0);
   rows.target_count = rows.token_count = 48;
-  // layer outputs: the embedding's and every layer's
+  // outputs of the embedding and of every layer
   const std::size_t between = (shape.num_layers + 1) * 48 * shape.hidden_size * sizeof(float);
   run_ranks(n, [&](const std::shared_ptr<transport>& network) {
     const auto kept_by = [&]<class Strategy>(Strategy) {
@@ -61,13 +60,13 @@ TEST_CASE("memory and messages of a step") {
     const pass_sizes sizes = trainer.plan().passes, whole = kept_by(tensor_parallel{});
     CHECK(whole.layer_inputs == between);
     CHECK(sizes.layer_inputs == between / n);
-    // of the activations that a block saves, two layer inputs and the middle were replicated, and are sharded now
+    // of a block's saved activations, two layer inputs and the middle are now sharded
     CHECK(whole.saved - sizes.saved >= shape.num_layers * 3 * 48 * shape.hidden_size * sizeof(float) * (n - 1) / n);
     const step_traffic before = traffic_of(model.parallel());
     (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
-    // halves of all-reduces of [tokens, hidden_size]: an all-gather before the first matrix of each half of a layer, a reduce-scatter after
-    // the second; in the backward pass both again, and the first matrix's input once more; the embedding's and the head's, forward and
-    // backward. Gradients of norms are all-reduced. For the head, three values per token from every rank to every rank; and the norm.
+    // halves of all-reduces of [tokens, hidden_size]: an all-gather before each half-layer's first matrix, a reduce-scatter after the second; in the backward
+    // both again, and the first matrix's input once more; embedding and head, forward and backward. Gradients of norms are all-reduced. For the head, three
+    // values per token from every rank to every rank; and the norm.
     const double half = 48.0 * 64 * sizeof(float) * (n - 1) / n, norms = 2.0 * static_cast<double>(shape.num_layers) + 1;
     const double expected = (10.0 * static_cast<double>(shape.num_layers) + 4) * half + 3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
     const step_traffic sent = traffic_of(model.parallel()).since(before);

@@ -1,4 +1,4 @@
-// Training on the GPU's kernels, run on the host, late and captured.
+// Training on the GPU's kernels, run on the host, asynchronously and captured.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 #include <xtrain/models/gemma2.hpp>
 #include <xtrain/models/mixtral.hpp>
 
-// the kernels compute here, thread by thread; what is only instantiated stays as it is
+// kernels compute here, thread by thread
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
 #pragma GCC optimize("O2")
@@ -78,7 +78,7 @@ constexpr token vocabulary = 61;
   batch.reference_log_probs = {-66.0, -65.5};
   return batch;
 }
-/// Two answers of a group, with the log-probabilities that they were sampled with.
+/// Two answers of a group, with their sampling log-probabilities.
 [[nodiscard]] host_batch answers(std::size_t number) {
   host_batch batch = pair(number);
   batch.reference_log_probs.clear();
@@ -109,9 +109,8 @@ run take_steps(Model& model, host_batch (*rows)(std::size_t), bool captures) {
   return taken;
 }
 
-/// A few steps on the cpu and on the kernels, queued and captured.
-///   allowed   difference of losses; zero: a fraction 2⁻⁹ of the loss. A rounding to bf16 that falls the other way, after sums in another order, changes an
-///             activation by 2⁻⁸ of it; the loss is a mean over tokens, in which such changes do not all point one way: half of that is allowed
+/// A few steps on the cpu and on the kernels, queued and captured. allowed: difference of losses; zero: a fraction 2⁻⁹ of the loss. After sums in another
+/// order, a different rounding to bf16 changes an activation by a fraction 2⁻⁸; the loss averages such changes over tokens: half is allowed
 template <template <class> class Family, class Adapter = no_adapter, class Objective = next_token, class Config>
 void check(const char* name, const Config& sizes, host_batch (*rows)(std::size_t), double allowed = 0) {
   CAPTURE(name);
@@ -186,8 +185,8 @@ TEST_CASE("a Mixtral with LoRA, a Gemma 2 and a BERT") {
 }
 
 TEST_CASE("DPO and GRPO") {
-  // β · (Δ of two sums of 16 log-probabilities near −ln 61), each with the error of a loss; sigmoid's slope is at most 1
+  // β · (Δ of two sums of 16 log-probabilities near −ln 61), each with a loss's error; sigmoid's slope is at most 1
   check<llama, no_adapter, dpo>("dpo", decoder_sizes(), pair, 0.1 * 2 * 16 * std::log(61.0) * 0x1p-9);
-  // a token's ratio of probabilities has the error of its log-probability, times an advantage of at most 1
+  // a token's probability ratio has its log-probability's error, times an advantage of at most 1
   check<llama, no_adapter, grpo>("grpo", decoder_sizes(), answers, std::log(61.0) * 0x1p-9);
 }

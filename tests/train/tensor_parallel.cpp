@@ -1,4 +1,3 @@
-// Tensor parallelism equals one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/eval/logits.hpp>
@@ -103,7 +102,7 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
   shape.intermediate_size = 42;
   CHECK(refused(shape, 4, 4) == "tensor: 4 tensor-parallel ranks must have equal shards of a layer; 42 intermediate channels are not divisible by 4");
   shape = four_heads(false);
-  shape.vocab_size = 5;  // two tokens each: none are left for the last rank
+  shape.vocab_size = 5;  // two tokens each: the last rank has none
   shape.pad_token_id = {};
   CHECK(refused(shape, 4, 4) == "tensor: every one of the 4 tensor-parallel ranks must have a part of 'model.embed_tokens'; given a vocabulary of 5");
 }
@@ -188,8 +187,8 @@ TEST_CASE("memory and messages of a step") {
     rows.starts.assign(48, 0);
     rows.target_count = rows.token_count = 48;
     (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
-    // all-reduces of [tokens, hidden_size]: two per layer in the forward and two in the backward, one of the embedding, one of the gradient
-    // of the head's input; for the head three values per token from every rank to every rank; and the norm
+    // all-reduces of [tokens, hidden_size]: two per layer in the forward, two in the backward, one of the embedding, one of the head's input gradient; for the
+    // head three values per token from every rank to every rank; and the norm
     const double reduced = 48.0 * 64 * sizeof(float), reductions = 4.0 * static_cast<double>(shape.num_layers) + 2;
     const double expected = reductions * 2 * reduced * (n - 1) / n + 3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
     CHECK(static_cast<double>(traffic_of(model.parallel()).of(traffic_role::tensor_parallel).bytes - before) == expected);
@@ -222,12 +221,12 @@ TEST_CASE("folders and checkpoints know tensors, not ranks") {
     trainer trainer(model, steps(6, 2));
     checkpoint_folder checkpoints(trainer, folder);
     CHECK(checkpoints.resume());
-    // what four ranks exported are the checkpoint's weights
+    // the four ranks' export equals the checkpoint's weights
     CHECK(all_weights(model) == all_weights(gpt2<recipe<single>>::from_pretrained(scratch / "three")));
     trainer.fit(data);
     CHECK(difference(uninterrupted.weights, all_weights(model)) < 2e-5);
   }
-  // a folder can be loaded by any number of ranks: same logits
+  // any number of ranks loads a folder: equal logits
   const auto one = gpt2<recipe<single>>::from_pretrained(scratch / "three");
   const array<token, 2> tokens{{1, 2, 3, 4, 5}, {9, 8, 7, 6, 5}};
   const auto expected = logits(one, tokens);

@@ -1,4 +1,3 @@
-// Data, tensor and pipeline parallelism together equal one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/gpt2.hpp>

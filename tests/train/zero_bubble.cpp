@@ -9,7 +9,7 @@
 
 namespace {
 
-/// The action list that the test sets; its backwards may be in two parts.
+/// The test's action list; backwards may be in two parts.
 struct chosen_parts : chosen {
   static constexpr bool splits_backwards = true;
 };
@@ -32,7 +32,7 @@ void is_the_same(const piped_outcome& one, const piped_outcome& other) {
   CHECK(one.held_out == other.held_out);
 }
 
-/// Two parts, all W after all B: as much is deferred as possible.
+/// Two parts, all W after all B: the maximum is deferred.
 pipeline_schedule all_deferred(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
   pipeline_schedule work = empty_schedule("all_put_off", ranks, chunks, std::move(rows));
   for (auto& list : work.actions)
@@ -60,7 +60,7 @@ TEST_CASE("llama with dropout on two and four ranks: bit for bit, also where eve
   // fewer micro-batches than ranks
   is_the_same(run_here<llama<recipe<single>>>(data, layers(8, false), settings(2), {}),
               run_pipeline<llama<recipe<piped>>>(4, data, layers(8, false), settings(2)));
-  decoder_config capped = layers(4, false);  // softcaps, a window in some layers, norms of the outputs of branches
+  decoder_config capped = layers(4, false);  // softcaps, windows in some layers, output norms
   capped.sliding_window = 4;
   capped.windowed_layers = {true, false, false, true};
   capped.attn_logit_softcapping = 0.5;
@@ -76,7 +76,7 @@ TEST_CASE("gpt2, whose head is tied and whose layers have biases, with clipping"
   clipped.max_grad_norm = 0.5;
   const piped_outcome one = run_here<gpt2<recipe<single>>>(data, layers(8, true), clipped, {});
   chosen_schedule = zero_bubble::make;
-  const auto near = [&](const piped_outcome& other) {  // the gradient of a tied table is a sum of two sums instead of one, in fp32
+  const auto near = [&](const piped_outcome& other) {  // a tied table's gradient is a sum of two sums, in fp32
     CHECK(difference(one.losses, other.losses) < 2e-5);
     CHECK(difference(one.weights, other.weights) < 2e-5);
   };
@@ -159,7 +159,7 @@ TEST_CASE("ZeRO's second and third stage, the head tied or not, equal one device
 
 namespace {
 
-/// Two stages of four layers, two ranks each, with everything deferred: memory, traffic and allocations of each in its second step.
+/// Two stages of four layers, two ranks each, everything deferred: memory, traffic and allocations in the second step.
 template <class Beside>
 void keeps_its_promises(std::size_t micro_batches) {
   const decoder_config shape = layers(8, false);
@@ -188,8 +188,8 @@ void keeps_its_promises(std::size_t micro_batches) {
     for (std::size_t role = 0; role < memory_roles; ++role) CHECK(on.memory().now[role] == plan.bytes[role]);
     for (const traffic_role role : {traffic_role::gradients, traffic_role::weights, traffic_role::pipeline_parallel})
       CHECK(sent.of(role).bytes == plan.sent.of(role).bytes);
-    CHECK(sent.of(traffic_role::gradients).bytes == micro_batches * stage / 2);  // once per micro-batch, as for whole backwards
-    // for four layers: both factors of all products, and the gradients of norms and biases
+    CHECK(sent.of(traffic_role::gradients).bytes == micro_batches * stage / 2);  // once per micro-batch, as for unsplit backwards
+    // for four layers: both factors of all products, gradients of norms and biases
     const std::size_t num_tokens = 2 * shape.max_position_embeddings, c = shape.hidden_size, f = shape.intermediate_size;
     const std::size_t factors = sizeof(float) * num_tokens * ((c + 3 * c) + (c + c) + (c + f) + (f + c));
     const std::size_t aside = sizeof(float) * (4 * c + 3 * c + c + 32 + c);  // f = 24 is stored as two cache lines

@@ -1,4 +1,4 @@
-// The recipe that xtrain_add_trainer wrote, and something of each dependency, so that each is found and linked.
+// xtrain_add_trainer's recipe, and a use of each dependency, so that each is found and linked.
 #include <cstdio>
 #include <type_traits>
 

@@ -1,4 +1,4 @@
-// A custom trainer: its policies are those passed to xtrain_add_trainer.
+// A custom trainer with the policies passed to xtrain_add_trainer.
 //
 //   own_trainer <text file> <model folder>
 #include <cstdio>

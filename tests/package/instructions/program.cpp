@@ -1,4 +1,4 @@
-// Opens the cpu; other.cpp is compiled for other instructions, or for the same.
+// Opens the cpu; other.cpp is compiled for other or equal instructions.
 #include <cstdio>
 
 #include <xtrain/device/cpu/cpu.hpp>

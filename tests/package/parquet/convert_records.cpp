@@ -99,7 +99,7 @@ std::shared_ptr<arrow::Array> times(const std::shared_ptr<arrow::DataType>& type
   return must(builder.Finish());
 }
 
-/// Two values and a null of each.
+/// Two values and a null per type.
 columns every_column() {
   arrow::MemoryPool* const pool = arrow::default_memory_pool();
   columns all;
@@ -172,7 +172,7 @@ const xtrain::json expected = xtrain::json::parse(R"([
   {"text": null, "large": null, "truth": null, "small": null, "whole": null, "real": null, "half": null, "instant": null, "utc": null, "day": null,
    "hour": null, "price": null, "kind": null, "messages": null, "counts": null}])");
 
-/// What is read of every column, one after the other.
+/// Checks every column's values, in order.
 void check_values(const std::string& path) {
   const xtrain::json found = records_of(path);
   check(found.size() == expected.size(), path + ": must have 3 records; it has " + std::to_string(found.size()));
@@ -201,7 +201,7 @@ int main(int argc, char** argv) {
   write_ipc(*table_of(all), in("all.ipc"), true);
   for (const char* name : {"all.parquet", "all.arrow", "all.ipc"}) check_values(in(name));
 
-  // a view has no copy of its text; Parquet has no such type
+  // a view holds no copy of its text; Parquet lacks this type
 #if ARROW_VERSION_MAJOR >= 16
   write_ipc(*table_of({{"text", array_of(arrow::StringViewBuilder(), std::vector<std::string>{"short", "longer than the twelve bytes that lie in the view"})}}),
             in("view.arrow"), false);
@@ -223,7 +223,7 @@ int main(int argc, char** argv) {
   std::fclose(cut);
   check_refused(in("cut.parquet"), "must be readable");
 
-  // Arrow's type for JSON text, alone and in a list, as datasets writes messages whose members differ; members keep their order
+  // Arrow's type for JSON text, alone and in a list, as datasets writes messages with differing members; members stay in order
   {
     const auto is_json = arrow::key_value_metadata({"ARROW:extension:name", "ARROW:extension:metadata"}, {"arrow.json", ""});
     const std::shared_ptr<arrow::Array> values = texts({R"({"role": "user", "content": "hi"})", R"({"role": "assistant", "calls": [{"b": 1, "a": null}]})"});
@@ -247,7 +247,7 @@ int main(int argc, char** argv) {
     check_refused(in("broken_json.parquet"), "row 1: JSON in a column: must be JSON");
   }
 
-  // the same dataset from Parquet and from JSON Lines
+  // equal datasets from Parquet and from JSON Lines
   std::vector<std::string> values;
   std::string lines;
   for (int i = 0; i < 500; ++i) {

@@ -1,4 +1,4 @@
-// Two translation units of one program, compiled with different flags, must agree.
+// Two translation units of one program, compiled with different flags, agree.
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -39,8 +39,8 @@ int main() {
   check(plain_losses.size() == 5 && optimised_losses.size() == 5, "both trained five steps");
   check(!plain_losses.empty() && plain_losses.back() < plain_losses.front(), "training made the loss smaller");
 
-  // A unit that is optimized differently may add in another order. A forward is 16 products (7 of each layer, the embedding, the head) of
-  // sums of at most 31 terms, each right within eps · sqrt(31); step k sees the differences of the k steps before it.
+  // Different optimization may add in another order. A forward is 16 products (7 per layer, embedding, head) of sums of at most 31 terms, each within eps ·
+  // sqrt(31); step k sees the differences of the k steps before.
   constexpr double eps = std::numeric_limits<float>::epsilon();
   for (std::size_t k = 0; k < plain_losses.size() && k < optimised_losses.size(); ++k) {
     const double bound = static_cast<double>(k + 1) * 16 * eps * std::sqrt(31.0) * plain_losses[k];
@@ -48,7 +48,7 @@ int main() {
     check(std::abs(plain_losses[k] - optimised_losses[k]) <= bound, "losses agree");
   }
 
-  // and a model trained in one unit continues training in the other
+  // a model trained in one unit continues in the other
   const std::vector<double> more = optimised::train(one, data);
   check(!more.empty() && more.back() < plain_losses.back(), "a model goes on in the other unit");
   return failures == 0 ? 0 : 1;

@@ -1,4 +1,4 @@
-// Compiled twice into one program: PART is 'plain' without optimization, and 'optimised'.
+// Compiled twice into one program: PART is 'plain' without optimization, or 'optimised'.
 #include "part.hpp"
 
 #include <typeinfo>

@@ -1,4 +1,4 @@
-// What each translation unit does: the same training run, and the names and sizes of public types as it sees them.
+// Each unit's work: the same training run, and the names and sizes of public types as it sees them.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct seen_type {
   friend bool operator==(const seen_type&, const seen_type&) = default;
 };
 
-// Public types in the parameters: if a compiler flag changed one of them, the program would not link.
+// Public types in parameters: if a compiler flag changed one, the program would not link.
 namespace plain {
 std::vector<seen_type> types();
 std::vector<double> train(tiny::model& small, const xtrain::dataset& data);
