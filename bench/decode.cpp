@@ -59,7 +59,7 @@ const xtrain::decoder_config llama_125m{.vocab_size = 32000,
   return of[of.size() / 2];
 }
 
-/// The line that peers/decode_llamacpp.cpp prints, too.
+/// Also printed by peers/decode_llamacpp.cpp.
 template <class Model>
 int run_folder(const char* dtype, const std::string& folder, std::size_t prompt_tokens, std::size_t new_tokens, std::size_t batch,
                const xtrain::sampling_config& sampling) {
@@ -100,7 +100,7 @@ int run(const char* name, const xtrain::decoder_config& sizes, std::size_t promp
     decode.push_back(s.tokens_per_second());
     bandwidth.push_back(s.bandwidth());
   }
-  // products with the blocks' weights for each token; with the head's only for the last
+  // the blocks' weights for each token; the head's only for the last
   const double table = static_cast<double>(sizes.vocab_size * sizes.hidden_size * (sizes.tie_word_embeddings ? 1 : 2));
   const double operations = 2.0 * (static_cast<double>(model.parameters().count()) - table) * median(prefill);
   std::printf(
@@ -116,7 +116,7 @@ int run(const char* name, const xtrain::decoder_config& sizes, std::size_t promp
   for (std::size_t batch = 2; batch <= max_batch; batch *= 2) {
     xtrain::generator several(model, batch, prompt_tokens + new_tokens);
     std::vector<double> tokens, against_one, bound;
-    for (int round = 0; round < 3; ++round) {  // what is compared is measured side by side
+    for (int round = 0; round < 3; ++round) {  // compared runs alternate
       const double memory_now = xtrain::measure_read_bandwidth(device);
       (void)writer.generate(prompt, {.max_new_tokens = new_tokens});
       (void)several.generate(prompts_of(batch), {.max_new_tokens = new_tokens});

@@ -58,7 +58,7 @@ void make(const std::string& folder) {
   std::printf("%zu weights\n", model.parameters().count());
 }
 
-/// Drops a folder's files from the system's page cache, so that they are read from disk again.
+/// Drops a folder's files from the page cache.
 void forget(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const xtrain::detail::descriptor file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));

@@ -1,6 +1,6 @@
-// Single kernels on memory that exceeds all caches: the cpu device, the reference device (on a sixteenth of the rows), and for some
-// kernels the plain loop that one would write first. Counters: operations and bytes per second, and the fraction of the processor's
-// measured peak, or of the memory bandwidth measured just before and after, whichever is the tighter bound for the kernel.
+// Single kernels on memory beyond all caches: the cpu device, the reference device (a sixteenth of the rows), and for some kernels a plain loop. Counters:
+// operations and bytes per second, and the fraction of the processor's measured peak or of the memory bandwidth measured just before and after, whichever
+// bounds the kernel more tightly.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -50,12 +50,12 @@ const machine& this_machine() {
   static const machine measured;
   return measured;
 }
-/// Measured each time: other programs on the machine change the available bandwidth by the minute.
+/// Measured each time: other programs change the available bandwidth.
 double bandwidth_now() { return xtrain::measure_bandwidth(this_machine().device, 0.15); }
 
 constexpr std::size_t width = 768, context = 1024, head_dim = 64, vocabulary = 50257;
 
-// A kernel's operands, and the kernel itself. `n` is the number of rows (tokens).
+// a kernel's operands, and the kernel. `n`: rows (tokens)
 
 template <class T>
 struct rms_norm {
@@ -196,7 +196,7 @@ struct rotary {
   std::vector<token> position;
   xtrain::kernel::rotary<host_memory, T> kernel;
 };
-/// Gathers as many rows as the table has, so that the memory traffic is the bytes of both.
+/// Gathers as many rows as the table has: the memory traffic is the bytes of both.
 template <class T>
 struct embedding {
   explicit embedding(std::size_t n) : table(numbers<T>(n * width)), y(n * width), index(n) {

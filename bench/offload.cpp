@@ -1,5 +1,5 @@
-// Cost of keeping a run's memory in files: a llama trained with everything in memory, with the optimizer state in a file, and with
-// weights, gradients, optimizer state and stash in files. Run it also in a control group with less memory than the run needs:
+// Cost of offload to files: a llama with everything in memory, with the optimizer state in a file, and with weights, gradients, optimizer state and stash in
+// files. Also run it in a control group with less memory than the run needs:
 //
 //   offload none|optimizer|everything [HIDDEN_SIZE] [NUM_LAYERS] [FOLDER]
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-// Predicted step times compared with published ones: plan/predict.hpp applied to runs that others have measured. Nothing is run.
+// Predicted step times (plan/predict.hpp) against published ones. Nothing is run.
 //
 //   predictions
 #include <cstdio>
@@ -38,7 +38,7 @@ decoder_config untied_llama(decoder_config sizes) {
   return sizes;
 }
 
-/// The one mesh that a reference gives, whatever memory it needs.
+/// A reference's only mesh, for any memory.
 template <class Model, class Strategies>
 found_plan predicted(const decoder_config& sizes, const search_settings& settings, machine on) {
   on.memory = std::size_t{1} << 50;

@@ -1,9 +1,9 @@
-// Speed of preprocess_data, compared with encode_batch on the same texts in memory: what reading, parsing and writing cost beside tokenization.
+// Speed of preprocess_data against encode_batch on the same texts in memory: cost of reading, parsing and writing.
 //
 //   preprocess TOKENIZER FILE [THREADS...]
 //
-// The file is split at line breaks into documents of about 4 KiB, which are written as JSON Lines, again and again until there are 24 MiB: putting the
-// files on disk takes some time whatever their size.
+// The file is split at line breaks into documents of about 4 KiB, written as JSON Lines repeatedly up to 24 MiB: the time of syncing files to disk hardly
+// depends on size.
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 
 namespace {
 
-/// The median time of three calls or more, for about a second.
+/// Median time of three or more calls, for about a second.
 template <class Work>
 double seconds_of(Work&& work) {
   std::vector<double> times;

@@ -1,4 +1,4 @@
-// The matrix products of training with the cpu device's kernel, compared with the processor's peak.
+// Training's matrix products with the cpu device's kernel, against the processor's peak.
 //
 //   products [all|forward|input|weight|lora] [both|fp32|bf16] [THREADS...]
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Anonymous memory of a process (RssAnon) while it runs: pages of mapped files are not counted.
+// A process's anonymous memory (RssAnon) while it runs, without pages of mapped files.
 #pragma once
 
 #include <unistd.h>

@@ -29,7 +29,7 @@ using namespace xtrain;
 
 namespace {
 
-/// With one chunk per rank, the forward pass of a stage takes 1 and its backward pass 2; with more chunks, each is proportionally shorter.
+/// One chunk per rank: a stage's forward takes 1, its backward 2; more chunks are proportionally shorter.
 pipeline_costs model_costs(std::size_t chunks, double unit = 1.0) {
   const double part = unit / static_cast<double>(chunks);
   return {.stages = {{.forward = {part, 0}, .backward_input = {part, 0}, .backward_weight = {part, 0}}}};
@@ -63,7 +63,7 @@ void print_bubbles(std::size_t ranks, std::size_t count) {
   }
 }
 
-/// The same sequences in equal micro-batches and in AscendSpeed's lists. `fixed_cost`: the fixed cost per micro-batch; a sequence costs 1.
+/// Equal micro-batches and AscendSpeed's lists of the same sequences. `fixed_cost`: per micro-batch; a sequence costs 1.
 void print_variable(std::size_t ranks, double fixed_cost) {
   const auto list = manual_micro_batches(ranks);
   const std::size_t step_rows = 4 * list.size();
@@ -94,8 +94,7 @@ void write_picture(const std::string& folder, const pipeline_schedule& schedule,
   std::printf("%s: %zu bytes\n", path.c_str(), picture.size());
 }
 
-/// How delays are measured: seconds per unit, and the number of runs, of which the shortest counts. Other load on the machine only adds
-/// time.
+/// Measurement of delays: seconds per unit, and the number of runs, of which the shortest counts, as other load only adds time.
 struct delays {
   double unit = 0.02;
   std::size_t runs = 3;
@@ -127,7 +126,7 @@ void print_delayed_bubbles(const delays& how, std::size_t ranks, std::size_t cou
   print_delayed(how, all_in_all_out_schedule(ranks, 2, rows), interleaved_bubble(ranks, 2, count));
 }
 
-/// The same sequences in equal micro-batches and in AscendSpeed's lists: a sequence takes a fifth of a unit.
+/// Equal micro-batches and AscendSpeed's lists of the same sequences: a sequence takes a fifth of a unit.
 void print_delayed_lists(const delays& how, std::size_t ranks, send_mode mode) {
   const auto list = manual_micro_batches(ranks);
   const row_cost cost{0, how.unit / 5};

@@ -43,7 +43,7 @@ double resident_mebibytes() {
 
 const xtrain::decoder_config gpt2_124m{.vocab_size = 50257, .hidden_size = 768, .num_layers = 12, .num_heads = 12, .max_position_embeddings = 1024};
 const xtrain::decoder_config gpt2_1m{.vocab_size = 1024, .hidden_size = 128, .num_layers = 4, .num_heads = 4, .max_position_embeddings = 256};
-/// TinyLlama's sizes: the smallest LLaMA that is commonly fine-tuned.
+/// TinyLlama's sizes: the smallest commonly fine-tuned LLaMA.
 const xtrain::decoder_config llama_1100m{.vocab_size = 32000,
                                          .hidden_size = 2048,
                                          .num_layers = 22,

@@ -1,5 +1,5 @@
-// Shared by all programs that time matrix products, xtrain's and the peers': the list of products, their operands, timing,
-// the processor's measured peak, and the printed line. Each program supplies only the product.
+// Shared by programs that time matrix products, xtrain's and peers': list of products, operands, timing, the processor's measured peak, the printed line. Each
+// program supplies the product.
 #pragma once
 
 #pragma GCC diagnostic push
@@ -111,7 +111,7 @@ struct choice {
   return chosen;
 }
 
-/// An array allocated as in a training run: on its own pages, huge ones where it fills them.
+/// An array as in a training run: on its own pages, huge ones if it fills them.
 class bytes {
  public:
   explicit bytes(std::size_t size) {
@@ -159,8 +159,7 @@ struct operands {
   array<T> a, b, c;
 };
 
-/// Spot check: recomputes a few elements of C after the first run, so that a peer that computes something else is rejected.
-///   throws  std::runtime_error
+/// Recomputes a few elements of C after the first run, to reject a peer that computes something else. throws std::runtime_error
 template <class T>
 void require_right(const product& p, const operands<T>& x) {
   for (std::size_t s = 0; s < 16; ++s) {
@@ -181,14 +180,12 @@ void require_right(const product& p, const operands<T>& x) {
   }
 }
 
-/// A line must not name more threads than have computed.
-///   throws  std::runtime_error
+/// A line names no more threads than have computed. throws std::runtime_error
 inline void require_threads(std::size_t asked, std::size_t are) {
   if (asked != are) throw std::runtime_error("must compute on " + std::to_string(asked) + " threads; there are " + std::to_string(are));
 }
 
-/// Median over runs for 0.3 s, and of at least five. The first 0.1 s are not counted: threads that slept may share one
-/// processor until the system moves them apart.
+/// Median over runs for 0.3 s, at least five. The first 0.1 s are not counted: threads that slept may share a processor until the system moves them.
 template <class Run>
 [[nodiscard]] double median_seconds(Run&& run) {
   using clock = std::chrono::steady_clock;
