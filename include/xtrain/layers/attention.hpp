@@ -161,7 +161,7 @@ class causal_attention {
                           "attention: the mask must be causal if an adapter prepends a prefix, or that of ChatGLM-6B; this model's is neither");
   }
 
-  /// qkv [tokens, heads] written, rotated, with the prefix; of whole sequences under Ulysses
+  /// qkv [tokens, heads] written, rotated, with the prefix; of unsharded sequences under Ulysses
   void project(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> qkv) const {
     const auto scope = p.scope();
     if (before(p) != 0) require_prefix_fits(p, before(p));

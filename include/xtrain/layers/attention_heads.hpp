@@ -41,7 +41,7 @@ struct attention_heads {
   std::size_t heads = 0, kv_heads = 0;
   std::size_t first_kv = 0;
 
-  /// Key/value heads of this rank's queries; with fewer of them than ranks, adjacent ranks hold the same head.
+  /// Key/value heads of this rank's queries; adjacent ranks share one if there are fewer heads than ranks.
   ///   throws  config_error when heads are not divisible
   attention_heads(const attention_options& o, const tensor_shard& shard) {
     const row_range queries = shard.of(o.num_heads, "heads");

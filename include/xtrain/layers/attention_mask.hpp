@@ -37,7 +37,7 @@ struct attention_mask {
     [[nodiscard]] place at(std::size_t i) const { return i < begin ? place{i, 0, begin} : place{gap, i - begin + 1, i + 1}; }
   };
 
-  /// Without a begin token everything is generated. Without a gap it is at index 0.
+  /// Everything is generated without a begin token. The gap's default index is 0.
   [[nodiscard]] context_end context_of(std::span<const token> text) const {
     const auto find = [](std::span<const token> in, token what) {
       return static_cast<std::size_t>(std::find(in.begin(), in.end(), what) - in.begin());
@@ -64,7 +64,7 @@ requires requires(const Model& model) { model.mask(); }
   return mask;
 }
 
-/// Positions and masks for a mask that is not causal; memory is allocated once. Arrays that the kind lacks are empty.
+/// Positions and masks of a non-causal mask; memory is allocated once. Arrays that the kind lacks are empty.
 class token_layout {
  public:
   token_layout(const attention_mask& rule, std::size_t num_tokens) : mask_(rule) {

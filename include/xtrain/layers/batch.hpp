@@ -28,18 +28,18 @@ struct device_batch {
   vector_view<const token, memory> tokens_n{};
   vector_view<const token, memory> targets_n{};      // labels; negative: ignored; padding_target: padding
   vector_view<const token, memory> positions_n{};    // in the sample, from 0
-  vector_view<const token, memory> starts_n{};       // index in the sequence where a token's sample starts; none: 0
+  vector_view<const token, memory> starts_n{};       // index in the sequence where a token's sample starts; empty: 0
   vector_view<const token, memory> withins_n{};      // second positions (2D)
-  vector_view<const token, memory> ends_n{};         // end of what a token attends to; none: itself
+  vector_view<const token, memory> ends_n{};         // end of what a token attends to; empty: itself
   vector_view<const token, memory> segments_n{};     // segments (token types), for models with segments
-  vector_view<const float, memory> weights_n{};      // loss weights; none: 1
+  vector_view<const float, memory> weights_n{};      // loss weights; empty: 1
   vector_view<const token, memory> labels_b{};       // labels of sequences; negative: ignored
   vector_view<const token, memory> firsts_b{};       // first tokens of sequences
   std::size_t first_sequence = 0;                    // index in the global batch
   bool is_packed = false;                            // a sequence holds several samples (padding not counted)
   std::size_t whole_t = 0;                           // length of an unsharded sequence, if this rank has a part
   std::array<context_shard::range, 2> own_ranges{};  // the part: one range, or two
-  std::span<const token> host_starts{};              // starts, while the host batch exists; none: 0
+  std::span<const token> host_starts{};              // starts, while the host batch exists; empty: 0
 
   [[nodiscard]] std::size_t n() const { return b * t; }
   [[nodiscard]] bool is_part() const { return whole_t > t; }
@@ -55,8 +55,8 @@ struct device_batch {
 
 namespace detail {
 
-/// The device reads host memory and computes before it returns: no copy. A stream that runs host functions reads later, when the batch may have been
-/// overwritten. The dry device behaves as the device that it replaces.
+/// The device reads host memory and computes before it returns: no copy. Not if its stream runs host functions, which read later, when the batch may be
+/// overwritten. The dry device behaves as the device it replaces.
 template <class Device>
 inline constexpr bool reads_host_batches = host_addressable<Device> && !clause::device_runs_host_functions<Device>;
 template <class Device>
@@ -123,8 +123,8 @@ class batch_staging {
   pinned_memory<Device> memory_;
 };
 
-/// Device memory for a batch of up to `num_tokens` tokens; none if the device reads host memory. Computes positions and masks that are not causal; selects
-/// this rank's tokens under context parallelism.
+/// Device memory for a batch of up to `num_tokens` tokens; empty if the device reads host memory. Computes positions and non-causal masks; selects this rank's
+/// tokens under context parallelism.
 template <class Device>
 class batch_memory {
  public:
@@ -138,10 +138,10 @@ class batch_memory {
 
   [[nodiscard]] std::size_t num_tokens() const { return num_tokens_; }
 
-  /// Tokens, targets, positions and starts have b · t elements or none; for a mask that is not causal also ends and segments, and b labels. Without staging
-  /// the arrays must not change until the stream is synchronized, and no queued work may use this memory.
-  ///   throws  shape_error when the batch or an array does not fit, or the sequence length is not divisible by context-parallel ranks;
-  ///           data_error when a start or an end is invalid
+  /// Tokens, targets, positions and starts have b · t elements or are empty; for a non-causal mask also ends and segments, and b labels. Without staging the
+  /// arrays must not change until the stream is synchronized, and no queued work may use this memory.
+  ///   throws  shape_error when the batch or an array does not fit, or the sequence length is not divisible by context-parallel ranks; data_error when a start
+  ///           or an end is invalid
   [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const batch_view& host, batch_staging<Device>* staging = nullptr) const {
     [[maybe_unused]] std::span<token> staged;
     if (staging != nullptr && !staging->exists()) staging = nullptr;

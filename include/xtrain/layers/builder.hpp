@@ -129,7 +129,7 @@ class builder {
     if (spec.cut.exists() || !shard_.is_sharded()) return;
     if (where == region::sharded_layer || (where == region::sequence_parallel && shard_.has_sequence_parallel)) spec.gradients_are_parts = true;
   }
-  /// An adapter may train biases alone. (A linear module declares its weight first.)
+  /// An adapter may train biases alone.
   [[nodiscard]] bool trains_bias(const std::string& module) const {
     if constexpr (has_hook<typename Recipe::adapter, hook::trains_bias>) {
       const auto* weight = parameters_->find(module + ".weight");

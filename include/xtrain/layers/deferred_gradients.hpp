@@ -25,8 +25,8 @@ inline constexpr bool splits_backwards_of<Strategy> = static_cast<bool>(Strategy
 template <class Recipe>
 inline constexpr bool splits_backwards = splits_backwards_of<typename Recipe::parallel>;
 
-/// Deferred products of a micro-batch, from the last block to the first. Both factors are copied: their memory is reused. Gradients computed at once
-/// (norms, biases) are stored here if blocks share the gradient window. A dry run measures the memory.
+/// Deferred products of a micro-batch, from the last block to the first. Both factors are copied, as their memory is reused. If blocks share the gradient
+/// window, immediate gradients (norms, biases) are stored here. A dry run measures the memory.
 template <class Device, class T, class G>
 class deferred_gradients {
  public:
@@ -48,7 +48,7 @@ class deferred_gradients {
     products_.push_back({block, dy, x, dw_oi});
   }
 
-  /// Memory in place of a gradient: zero at first, the same for every call of the block.
+  /// Memory in place of a gradient, initially zero; the same for every call of the block.
   ///   gradient  stored; added to with the block's products
   ///   throws    memory_error when the measured memory does not suffice
   [[nodiscard]] device_span<G, memory> deferred_sum(typename Device::stream& on, std::size_t block, device_span<G, memory> gradient) {

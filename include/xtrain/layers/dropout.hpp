@@ -29,7 +29,7 @@ class residual {
     p.dropout(out, dropout_, site_, y, ops::result::is_added);
   }
 
-  /// Calls branch_backward(dbranch), dbranch = dropped dy; dx = dy is the caller's, who has one gradient for the stream.
+  /// Calls branch_backward(dbranch), dbranch = dropped dy; dx = dy is the caller's gradient of the stream.
   template <class BranchBackward>
   void backward(pass<Recipe>& p, matrix_view<compute, memory> dy, BranchBackward&& branch_backward) const {
     if (!drops(p)) return branch_backward(dy);

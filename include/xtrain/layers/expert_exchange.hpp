@@ -84,7 +84,7 @@ class expert_exchange {
     ranks.exchange(stream, there.span(), arrives(), slots.span(), leaves(), slots.shape(1));
   }
 
-  // ---- for a host that does not know the counts: the stream fills `later`, queued work reads it ----
+  // ---- the host does not know the counts: the stream fills `later`, queued work reads it ----
 
   /// Ranges of rows: each expert's in `chunks` ranges of at most `chunk` rows.
   struct row_ranges {
@@ -100,7 +100,7 @@ class expert_exchange {
   static void queue(Stream& stream, Ranks& ranks, expert_exchange& later, device_span<const token, Memory> count_e, device_span<token, Memory> range_m2,
                     const row_ranges& how) {
     detail::on_host(stream, ranks.staging(), count_e, range_m2, [&ranks, &later, how](std::span<const token> counts, std::span<token> ranges) {
-      std::fill(ranges.begin(), ranges.end(), token{0});  // no rows if this throws
+      std::fill(ranges.begin(), ranges.end(), token{0});  // empty if this throws
       expert_counts leaving{};
       for (std::size_t e = 0; e < counts.size(); ++e) leaving[e] = static_cast<std::size_t>(counts[e]);
       later = expert_exchange(ranks, counts.size(), leaving);

@@ -64,7 +64,7 @@ class expert_layers {
       confines_ = confines_ && one.up.works_on_rows() && one.down.works_on_rows();
       up_needs_input_ = up_needs_input_ || one.up.needs_input();
       down_needs_input_ = down_needs_input_ || one.down.needs_input();
-      // dropped elements depend on rows routed before, on all context-parallel ranks; an expert's rows are known only with those of all tensor-parallel ranks
+      // dropped elements depend on rows routed before, on all context-parallel ranks; an expert's rows are known only with all tensor-parallel ranks' rows
       if (one.up.drops_input() || one.down.drops_input()) {
         drops_input_ = true;
         build.require_whole_sequences("dropout of an adapter inside an expert");
@@ -229,9 +229,8 @@ class expert_layers {
     return std::min(n, count - std::min(count, first));
   }
 
-  /// work(expert, first row, rows) for each of this rank's experts, confined to its rows. If the host knows them: at most rows_at_once() at a time, so that
-  /// the workspace does not grow with ranks. A dry run assumes balanced rows; it measures memory for n rows, since an expert may get all, without counting
-  /// work.
+  /// work(expert, first row, rows) for each of this rank's experts, confined to its rows. If the host knows them: at most rows_at_once() at a time, so that the
+  /// workspace does not grow with ranks. A dry run assumes balanced rows, and measures memory for n rows, since an expert may get all, without counting work.
   template <class Work>
   void each_expert(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Work&& work) const {
     if (all.later != nullptr) {

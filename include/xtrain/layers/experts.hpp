@@ -252,7 +252,7 @@ class mixture_of_experts {
     exchange.combine(p.stream, ranks, read(here.out), out);
     routes_backward(p, routes, needs_input() ? gather_from_sequence_parallel_region(p, x) : x, dweight_nk, out, dx, how);
   }
-  /// The strategy's memory for a layer from forward to backward: per pass and layer, or shared if blocks are recomputed or there is no backward.
+  /// A layer's memory from forward to backward: per pass and layer, or shared if blocks are recomputed or there is no backward.
   struct kept_place {
     std::size_t pass = 0, place = 0;
   };

@@ -33,7 +33,7 @@ struct feed_forward_options {
 
 namespace detail {
 
-/// A type that supports any activation is given the kind.
+/// Passes the kind to a type for any activation.
 template <class Activation>
 [[nodiscard]] Activation make_activation(const feed_forward_options& o) {
   if constexpr (std::is_constructible_v<Activation, activation_kind>) return Activation(o.activation);

@@ -88,8 +88,8 @@ class linear {
  private:
   friend class row_parallel_linear<Recipe>;
   using adapter_type = typename Recipe::adapter::template on_linear<Recipe>;
-  /// The adapter decides what is multiplied: on_linear has quantizes, quantized_input, quantized_weight, input_backward, weight_backward; quantized_outputs
-  /// if only for some modules.
+  /// The adapter decides the operands: on_linear has quantizes, quantized_input, quantized_weight, input_backward, weight_backward; quantized_outputs if only
+  /// for some modules.
   static constexpr bool replaces_operands = has_hook<typename Recipe::adapter, hook::quantizes>;
 
   /// This layer does not reduce over ranks.

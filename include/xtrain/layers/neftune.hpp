@@ -13,9 +13,9 @@
 
 namespace xtrain::detail {
 
-/// y += alpha / sqrt(L · hidden_size) · u, u uniform in [−1, 1), L: a sequence's tokens without padding, as in the paper (transformers' hook: length of the
-/// padded batch). u is a function of (seed, step, sequence in the global batch, token, channel), not of rank or micro-batch. The backward is the identity.
-///   y [this rank's tokens in the sequence-parallel region, hidden_size]   added to
+/// y += alpha / sqrt(L · hidden_size) · u, u uniform in [−1, 1), L: a sequence's tokens without padding, as in the paper (transformers: padded length). u is a
+/// function of (seed, step, sequence in the global batch, token, channel), not of rank or micro-batch. The backward is the identity.
+///   y  [this rank's tokens in the sequence-parallel region, hidden_size] added to
 template <class Recipe>
 void add_neftune_noise(pass<Recipe>& p, matrix_view<typename pass<Recipe>::compute, typename pass<Recipe>::memory> y) {
   constexpr std::uint64_t elements_per_sequence = std::uint64_t{1} << 36;

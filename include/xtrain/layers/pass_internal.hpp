@@ -64,9 +64,9 @@ struct pass_internal {
   /// Takes deferred products of a split backward.
   deferred_gradients<device, compute, typename Recipe::precision::gradient>* deferred = nullptr;
   token_loss loss{};
-  pass_objective<Recipe>* objective = nullptr;  ///< none: next-token cross-entropy
+  pass_objective<Recipe>* objective = nullptr;  ///< null: next-token cross-entropy
   std::size_t micro_batch = 0;  ///< index in the step
-  device_span<double, typename device::memory> statistics{};  ///< an objective adds to these; empty: not wanted
+  device_span<double, typename device::memory> statistics{};  ///< an objective adds to these; empty: unwanted
   double neftune_noise_alpha = 0.0;  ///< see layers/neftune.hpp; 0: none
   bool without_fake_quantization = false;  ///< qat's first steps use weights as they are
   bool without_adapter = false;  ///< linear layers and embeddings skip adapters

@@ -68,8 +68,8 @@ struct position_options {
   return table;
 }
 
-/// 2^(−8i/h), i = 1 … h, for a power of two h; else the slopes of the next lower power, then every second of the next higher.
-/// [Press et al. 2022, section 3 and its code]
+/// 2^(−8i/h), i = 1 … h, for a power of two h; else the slopes of the next lower power, then every second slope of the next higher. [Press et al. 2022, section
+/// 3 and its code]
 [[nodiscard]] inline std::vector<float> alibi_slopes(std::size_t heads) {
   std::size_t power = 1;
   while (2 * power <= heads) power *= 2;

@@ -72,7 +72,7 @@ class head_pass<Recipe> {
     sum_over_sequence_parallel_region(p, chosen);
     return chosen;
   }
-  /// score_b, count_b (1) written; 0 and 0 for a negative token.
+  /// score_b, count_b (1) written; 0 and 0 for a negative token
   void scores(pass<Recipe>& p, matrix_view<const compute, memory> x_bc, vector_view<const token, memory> token_b, vector_view<double, memory> score_b,
               vector_view<double, memory> count_b) const {
     const auto scope = p.scope();

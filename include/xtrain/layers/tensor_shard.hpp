@@ -14,8 +14,7 @@ namespace xtrain {
 /// This rank's shard of every layer. [Shoeybi et al. 2019, "Megatron-LM", section 3]
 struct tensor_shard {
   std::size_t rank = 0, ranks = 1;
-  /// Between tensor-parallel layers a rank has 1/ranks of the tokens for norms, residual additions and dropout.
-  /// [Korthikanti et al. 2022, "sequence parallelism"]
+  /// Between tensor-parallel layers a rank has 1/ranks of the tokens, for norms, residuals and dropout. [Korthikanti et al. 2022, "sequence parallelism"]
   bool has_sequence_parallel = false;
 
   [[nodiscard]] bool is_sharded() const { return ranks > 1; }

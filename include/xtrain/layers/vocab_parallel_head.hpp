@@ -57,7 +57,7 @@ class vocab_parallel_head {
   struct options {
     tensor_shard shard{};        ///< of the vocabulary
     std::size_t vocab_size = 0;  ///< of all ranks
-    parameter bias{};            ///< [vocabulary], sharded as the weight; or none
+    parameter bias{};            ///< [vocabulary], sharded as the weight; may be empty
     double z_loss = 0.0;
     double softcap = 0.0;        ///< bound of logits; 0: none
     adapter_type adapter{};      ///< declared
@@ -74,7 +74,7 @@ class vocab_parallel_head {
     forward_with(p, x, p.matrix(weight_), p.trains() ? p.matrix_gradient(weight_) : matrix_view<gradient_type, memory>{}, loss_n);
   }
   /// With values computed from the weight.
-  ///   dweight   added to, or none
+  ///   dweight  added to; may be empty
   void forward_with(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
                     matrix_view<gradient_type, memory> dweight, vector_view<accumulate, memory> loss_n) const {
     if (p.internal.objective != nullptr) return p.internal.objective->compute(p, head_pass<Recipe>(*this, x, weight, dweight), loss_n);
@@ -110,7 +110,7 @@ class vocab_parallel_head {
   [[nodiscard]] bool adapts(const pass<Recipe>& p) const { return adapter_.exists() && !p.internal.without_adapter; }
 
   /// this rank's logits
-  ///   t  the adapter's projection of x; or none
+  ///   t  the adapter's projection of x; may be empty
   void own_logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
                   matrix_view<accumulate, memory> logits, matrix_view<const compute, memory> t = {}) const {
     ops::linear(p, x, weight, p.vector(bias_), logits);
@@ -137,8 +137,8 @@ class vocab_parallel_head {
   /// Of cross-entropy.
   struct operands {
     matrix_view<const compute, memory> x{}, weight{};
-    matrix_view<gradient_type, memory> dweight{};  // none: frozen
-    matrix_view<compute, memory> dx{};             // none: no gradients
+    matrix_view<gradient_type, memory> dweight{};  // empty: frozen
+    matrix_view<compute, memory> dx{};             // empty: no gradients
     vector_view<const accumulate, memory> token_weight_n{};
     token_loss loss{};
     double z_loss = 0.0;
@@ -176,7 +176,7 @@ class vocab_parallel_head {
     ops::linear_cross_entropy_with_gradient(p, o.x, o.weight, p.batch.targets_n, p.gradient_scale, loss_n, o.dx, o.dweight, o.z_loss, p.vector(bias_),
                                             p.vector_gradient(bias_), o.token_weight_n, o.loss.label_smoothing, o.loss.log_z_loss, softcap_);
   }
-  /// The adapter's projection of all tokens and its gradient; or none.
+  /// The adapter's projection of all tokens, and its gradient; may be empty.
   struct projected {
     matrix_view<const compute, memory> t{};
     matrix_view<compute, memory> dt{};
@@ -264,7 +264,7 @@ class head_pass {
   using memory = typename head_type::memory;
   using sums = vector_view<accumulate, memory>;
 
-  ///  x [n or this rank's tokens, hidden_size]; weight [vocabulary, hidden_size]; dweight added to, or none
+  /// x [n or this rank's tokens, hidden_size]; weight [vocabulary, hidden_size]; dweight added to, may be empty
   head_pass(const head_type& head, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
             matrix_view<typename head_type::gradient_type, memory> dweight)
       : head_(&head), x_(x), weight_(weight), dweight_(dweight) {}
@@ -314,7 +314,7 @@ class head_pass {
     head_->cross_entropy(p, {.x = x_, .weight = weight_, .dweight = dweight_, .dx = dx, .token_weight_n = token_weight_n}, loss_n);
   }
 
-  /// A teacher's stored log-probabilities; none: it gives logits.
+  /// A teacher's stored log-probabilities; empty: it gives logits.
   struct stored_log_probs {
     matrix_view<const token, memory> id_nk{};
     matrix_view<const accumulate, memory> log_prob_nk{};
