@@ -23,10 +23,9 @@ namespace xtrain {
 /// A matrix's second moment is a row factor times a column factor; a vector has a second moment per element. An update's root mean square is clipped per
 /// matrix. Names are transformers' Adafactor, defaults its Trainer's (`optim="adafactor"`): steps of the learning rate, no parameter scaling.
 ///   departs from  transformers: weight decay applies to matrices only; sums over a matrix are in double; factors are in the accumulate dtype
-///   torch.optim.Adafactor is equal with scale_parameter, relative_step and at_most_learning_rate, without weight decay, while second moments are above its
-///   eps1²
+/// Equals torch.optim.Adafactor with scale_parameter, relative_step and at_most_learning_rate, without weight decay, while second moments are above its eps1²
 ///
-/// Ranks that shard a matrix sum rows, columns and norms over their pieces: equal to one rank up to rounding of these sums in double.
+/// Ranks that shard a matrix sum rows, columns and norms over pieces: equal to one rank up to rounding of sums in double.
 struct adafactor {
   static constexpr std::string_view name = "adafactor";
   using hooks = xtrain::hooks<hook::has_learning_rate_factors, hook::steps_with_strategy>;

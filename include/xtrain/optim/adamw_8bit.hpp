@@ -56,9 +56,8 @@ struct adamw_8bit {
     using wide = accumulate_t<typename Precision::master>;  ///< moments of small parameters
 
     /// `store` must outlive the state.
-    ///   throws  config_error when this rank has tensor-parallel shards (their blocks differ from whole parameters'), when the store is not laid out for
-    ///           blocks,
-    ///           or when a setting is outside its range
+    ///   throws  config_error when this rank has tensor-parallel shards (whose blocks differ from unsharded parameters'), the store is not laid out for
+    ///           blocks, or a setting is out of range
     state(const config& settings, execution<Device>& on, const store_type& store)
         : settings_(require_ranges(name, settings)), store_(&checked(store)), master_(on, store), pieces_(pieces_of_this_rank()),
           m_code_(zeros<std::uint8_t>(on, store.stepped())), v_code_(zeros<std::uint8_t>(on, store.stepped())),

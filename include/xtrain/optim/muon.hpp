@@ -86,10 +86,10 @@ struct kind_names<muon_rate> {
       {{"original", muon_rate::original}, {"match_rms_adamw", muon_rate::match_rms_adamw}, {"spectral", muon_rate::spectral}}};
 };
 
-/// Matrices of hidden layers (two dims, in all blocks but the first and the last) move by their orthogonalized momentum. AdamW steps all other parameters:
+/// Matrices of hidden layers (two dims, in all blocks except the first and last) move by their orthogonalized momentum. AdamW steps other parameters:
 /// embeddings, head, norms, biases. Both read the trainer's learning rate.
 ///
-/// Ranks that shard a matrix gather its momentum, and each orthogonalizes the whole matrix: same bits as one rank, but every rank repeats the products.
+/// Ranks that shard a matrix gather its momentum, and each orthogonalizes it: one rank's bits, but every rank repeats the products.
 struct muon {
   static constexpr std::string_view name = "muon";
   using hooks = xtrain::hooks<hook::has_learning_rate_factors, hook::steps_with_strategy>;
@@ -251,7 +251,7 @@ struct muon {
                         .parameter_n = store.values_of(run)});
     }
 
-    /// The momentum of the whole matrix, over all ranks, divided by its norm.
+    /// The unsharded matrix's momentum, over all ranks, divided by its norm.
     template <class Strategy>
     void whole_update(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy,
                       const parameter_piece& piece, const typename store_type::entry& entry, device_span<compute, memory> x) {
@@ -285,7 +285,7 @@ struct muon {
                                   .n = x.size(), .epsilon = settings_.epsilon, .squares_1 = squares, .u_n = whole, .x_n = x});
     }
 
-    /// Copies rows of a tensor-parallel shard to the whole matrix, from its row `row` on, or back.
+    /// Copies rows of a tensor-parallel shard to the unsharded matrix, from its row `row` on, or back.
     template <class T>
     static void copy_shard_rows(execution<Device>& on, const parameter_spec& spec, device_span<T, memory> whole, std::size_t row,
                                 device_span<T, memory> shard, bool to_whole) {

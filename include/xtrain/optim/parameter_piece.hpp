@@ -41,8 +41,8 @@ template <class Store>
   return pieces;
 }
 
-/// Calls visit(offset, n, row, first) for the part of a piece in each row range of the shard: elements offset … offset + n - 1 of the piece, which
-/// begin in row `row` of the whole matrix, at element `first` of this rank's columns.
+/// Calls visit(offset, n, row, first) for the part of a piece in each row range of the shard: elements offset … offset + n - 1, which begin in row `row` of the
+/// unsharded matrix, at element `first` of this rank's columns.
 template <class Visit>
 void for_each_row_range(const parameter_spec& spec, std::size_t piece_first, std::size_t piece_count, Visit&& visit) {
   const std::size_t columns = spec.shape[1];
