@@ -1,4 +1,3 @@
-// Definitions of block_dtypes.hpp.
 #pragma once
 
 #include <algorithm>

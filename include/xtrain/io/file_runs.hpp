@@ -1,4 +1,4 @@
-// Runs of a file that a rank stores of a parameter; ranks write one file together.
+// Runs of a parameter's file that a rank stores; ranks write one file together.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Definitions of folder.hpp.
 #pragma once
 
 #include <algorithm>
@@ -65,8 +64,8 @@ struct numbered_name {
   std::vector<std::size_t> numbers{};
 };
 
-/// Why names are no set; empty: they are. A set: one file, or files counted from 0 or 1, as many as the number after "-of-". Files with parts of tensors may
-/// have two counts: rank and file.
+/// Why names are no set; empty: they are one. A set: one file, or files counted from 0 or 1, as many as the number after "-of-". Files with parts of tensors
+/// may have two counts: rank and file.
 [[nodiscard]] inline std::string missing_in_set(const std::vector<numbered_name>& names, bool parts) {
   const numbered_name& first = names.front();
   std::vector<std::size_t> counts;  // numbers that differ

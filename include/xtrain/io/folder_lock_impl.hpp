@@ -1,4 +1,3 @@
-// Definitions of folder_lock.hpp.
 #pragma once
 
 #include <fcntl.h>

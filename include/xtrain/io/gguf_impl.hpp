@@ -1,4 +1,3 @@
-// Definitions of gguf.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Definitions of gguf_save.hpp.
 #pragma once
 
 #include <algorithm>

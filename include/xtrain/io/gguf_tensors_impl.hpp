@@ -1,4 +1,3 @@
-// Definitions of gguf_tensors.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Definitions of model_card.hpp.
 #pragma once
 
 #include <string>

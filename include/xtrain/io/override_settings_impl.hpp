@@ -1,4 +1,3 @@
-// Definitions of override_settings.hpp.
 #pragma once
 
 #include <algorithm>

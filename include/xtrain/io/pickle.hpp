@@ -48,7 +48,7 @@ class pickle {
   using index = pickle_value::index;
   using kind = pickle_value::kind;
 
-  /// More indicate an attack, or a file to be split.
+  /// More indicate an attack, or a file that should be split.
   static constexpr std::size_t max_values = std::size_t{1} << 22;
 
   /// Parses the pickle at the front of `bytes`; `who` and `offset` (in the file) for errors.

@@ -119,7 +119,7 @@ template <class Family>
 
 namespace detail {
 
-/// A parameter's tensor under any name; or null.
+/// A parameter's tensor under any name, or null.
 template <class Info, class Find>
 [[nodiscard]] const file_tensor* find_tensor(const Info& family, const std::string& name, const Find& find) {
   if (const file_tensor* found = find(name)) return found;
@@ -405,7 +405,7 @@ template <class Sizes>
 /// Makes both texts agree with the folder's tokenizer. Empty texts stay empty.
 void align_texts(const std::string& folder, std::string& config, std::string& generation);
 
-/// Erases null special tokens unless the folder's config.json has the key.
+/// Erases null special tokens that the folder's config.json lacks.
 void leave_out_absent_tokens(json_settings& config, const std::string& folder);
 
 }  // namespace detail

@@ -1,4 +1,3 @@
-// Definitions of pretrained.hpp.
 #pragma once
 
 #include <algorithm>

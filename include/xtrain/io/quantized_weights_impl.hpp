@@ -1,4 +1,3 @@
-// Definitions of quantized_weights.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Definitions of rewrite.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Definitions of safetensors.hpp.
 #pragma once
 
 #include <algorithm>

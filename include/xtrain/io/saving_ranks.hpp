@@ -20,7 +20,7 @@
 
 namespace xtrain::detail {
 
-/// A strategy that tells what each rank stores: ranks can write together.
+/// A strategy that tells each rank's stored elements: ranks can write together.
 template <class Strategy, class Store>
 concept tells_what_is_kept = requires(Strategy& state, const Store& store, const typename Store::entry& entry) {
   { state.kept(store, entry, std::size_t{}) } -> std::same_as<stored_range>;
@@ -81,7 +81,7 @@ template <class Model, class Entry>
   return tensor;
 }
 
-/// The first rank creates files; all write, or help gather. They meet in wait_for_all().
+/// The first rank creates files; all write, or help gather, and meet in wait_for_all().
 template <class Model>
 class saving_ranks {
  public:

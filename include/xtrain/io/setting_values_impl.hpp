@@ -1,4 +1,3 @@
-// Definitions of setting_values.hpp.
 #pragma once
 
 #include <algorithm>

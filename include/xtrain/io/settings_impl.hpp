@@ -1,4 +1,3 @@
-// Definitions of settings.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Definitions of special_token_ids.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Definitions of weight_file.hpp.
 #pragma once
 
 #include <cstdint>

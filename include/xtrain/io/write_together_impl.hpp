@@ -1,4 +1,3 @@
-// Definitions of write_together.hpp.
 #pragma once
 
 #include <unistd.h>
