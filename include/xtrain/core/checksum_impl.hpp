@@ -1,4 +1,3 @@
-// Definitions of checksum.hpp.
 #pragma once
 
 #include <algorithm>

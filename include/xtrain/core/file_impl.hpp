@@ -1,4 +1,3 @@
-// Definitions of file.hpp.
 #pragma once
 
 #include <dirent.h>

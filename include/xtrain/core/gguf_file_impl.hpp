@@ -1,4 +1,3 @@
-// Definitions of gguf_file.hpp.
 #pragma once
 
 #include <algorithm>

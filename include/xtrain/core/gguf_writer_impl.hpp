@@ -1,4 +1,3 @@
-// Definitions of gguf_writer.hpp.
 #pragma once
 
 #include <algorithm>

@@ -49,7 +49,7 @@ class address_lifetime : public lifetime {
   address_lifetime& operator=(const address_lifetime&) noexcept { return *this; }
 };
 
-/// A referrer's knowledge of an object.
+/// A reference to an object.
 class lifetime_watch {
  public:
   explicit lifetime_watch(const lifetime& of) : then_(&of) {
@@ -58,7 +58,7 @@ class lifetime_watch {
   }
   [[nodiscard]] bool is_unmoved() const { return now_ != nullptr && *now_ == then_; }
   [[nodiscard]] bool is_destroyed() const { return now_ != nullptr && *now_ == nullptr; }
-  /// The watch, and so its owner, was moved from.
+  /// The watch and its owner were moved from.
   [[nodiscard]] bool is_moved_from() const { return now_ == nullptr; }
 
  private:

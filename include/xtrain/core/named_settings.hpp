@@ -51,7 +51,7 @@ class named_settings {
   virtual void set_null(const char* key) = 0;
   /// nullopt: null, so that readers use no default
   virtual void set_token(const char* key, std::optional<token> value) = 0;
-  /// none: null, one: a number, else a list
+  /// empty: null, one: a number, else a list
   virtual void set_tokens(const char* key, const std::vector<token>& all) = 0;
   /// Empty, to be written to.
   [[nodiscard]] virtual std::unique_ptr<named_settings> new_object() const = 0;

@@ -1,4 +1,3 @@
-// Definitions of pattern.hpp.
 #pragma once
 
 #include <bitset>

@@ -11,7 +11,7 @@
 
 namespace xtrain::detail {
 
-/// First member of an object read in the background; moves with the content. The destructor calls end() before other members end.
+/// First member of an object read in the background; moves with its content. The destructor calls end() before other members end.
 class read_lifetime {
  public:
   read_lifetime() : place_(std::make_shared<place>(this)) {}
@@ -49,7 +49,7 @@ class read_lifetime {
   std::shared_ptr<place> place_;
 };
 
-/// A reader's knowledge of it.
+/// A reader's reference to the object.
 class read_watch {
  public:
   explicit read_watch(const read_lifetime& of) : place_(of.place_), then_(&of) {}
