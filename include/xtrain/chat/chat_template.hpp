@@ -28,8 +28,8 @@ struct chat_message {
 /// A template's variables except messages.
 struct chat_variables {
   bool add_generation_prompt = false;
-  jinja_value tools{};                 ///< JSON schemas, or none
-  jinja_value documents{};             ///< a list, or none
+  jinja_value tools{};                 ///< JSON schemas, or empty
+  jinja_value documents{};             ///< a list, or empty
   jinja_mapping more{};                ///< others: enable_thinking, date_string
   std::time_t now = 0;                 ///< for strftime_now; 0: now
   jinja_limits limits{};               ///< per rendering; finding answers may take twice
@@ -117,7 +117,7 @@ class chat_template {
 
  private:
   static constexpr const char* tools_file = "additional_chat_templates/tool_use.jinja";  ///< with chat_template.jinja
-  static constexpr std::size_t max_messages = 1024;  ///< an answer is rendered three times with all before
+  static constexpr std::size_t max_messages = 1024;  ///< an answer is rendered three times with all messages before
   chat_template() = default;
 
   [[nodiscard]] const jinja_template& template_for(const chat_variables& with) const;

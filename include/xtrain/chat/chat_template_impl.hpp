@@ -1,4 +1,3 @@
-// Definitions of chat_template.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Definitions of chat_templates.hpp.
 #pragma once
 
 #include <array>
