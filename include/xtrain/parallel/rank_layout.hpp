@@ -26,7 +26,7 @@ struct rank_layout {
   /// more
   /// rows fails. 0: the maximum.
   double expert_capacity = 0;
-  /// The host waits for the number of rows in every layer with experts and micro-batch: memory is as large as needed.
+  /// The host waits for the row count in every expert layer and micro-batch: memory is as large as needed.
   bool expert_waits = false;
 };
 

@@ -56,7 +56,7 @@ struct pipeline_memory {
   return most;
 }
 
-/// Merges B and W into a whole backward where they are adjacent, or only receives are between them: no rank waits for B alone.
+/// Merges adjacent B and W, or with only receives between, into an unsplit backward: no rank waits for B alone.
 [[nodiscard]] inline std::vector<pipeline_action> with_whole_backwards(const std::vector<pipeline_action>& list) {
   std::vector<pipeline_action> whole;
   std::size_t input = 0;
@@ -428,8 +428,8 @@ class pipeline_runner {
   std::vector<std::size_t> ended_;  // finished backwards, by chunk
   std::size_t num_tokens_;
   std::vector<in_flight*> in_flight_of_;            // by chunk and micro-batch
-  std::vector<deferred*> deferred_of_;              // likewise
-  std::vector<receive_buffer*> receive_buffer_of_;  // likewise
+  std::vector<deferred*> deferred_of_;              // by chunk and micro-batch
+  std::vector<receive_buffer*> receive_buffer_of_;  // by chunk and micro-batch
   std::deque<in_flight> in_flight_;
   std::deque<deferred> deferred_;
   std::deque<receive_buffer> receive_buffers_;

@@ -26,7 +26,7 @@ namespace xtrain {
 
 /// First in, first out: same order as `interleaved_schedule`. Fold3D's overlap of messages with compute exists in every schedule here: sends do not block, and
 /// a receive stands where its message is needed.
-///   throws    config_error when micro-batches are not divisible by ranks
+///   throws  config_error when micro-batches are not divisible by ranks
 [[nodiscard]] inline pipeline_schedule fifo_schedule(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = interleaved_schedule(ranks, chunks, std::move(rows));
   schedule.name = "fifo";

@@ -119,7 +119,7 @@ struct message_end {
   bool exists = false;
   std::size_t rank = 0, chunk = 0;
 };
-/// See message_end.
+/// As message_end.
 [[nodiscard]] inline message_end other_end(const pipeline_schedule& schedule, std::size_t rank, std::size_t chunk, action_kind kind) {
   const bool next = kind == action_kind::send_forward || kind == action_kind::receive_backward;
   const std::size_t stage = schedule.stage_of(rank, chunk);

@@ -22,7 +22,7 @@ struct row_cost {
   [[nodiscard]] double of(std::size_t rows) const { return fixed + static_cast<double>(rows) * per_row; }
 };
 
-/// Durations of a stage for a micro-batch. A whole backward takes as long as its two parts.
+/// Durations of a stage for a micro-batch. An unsplit backward takes as long as its two parts.
 struct stage_cost {
   row_cost forward = {}, backward_input = {}, backward_weight = {};
   double reduce = 0;  // of all gradients of the stage
