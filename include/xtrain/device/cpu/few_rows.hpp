@@ -18,8 +18,8 @@ namespace xtrain::cpu_kernels {
 /// c(i, j) = alpha · Σ_p x(i, p) w(j, p) (+ bias_j) (+ c)
 inline constexpr std::size_t few_rows = 8;
 
-/// Intel's prefetchers restart at every row and page: prefetching the next call's rows gains up to 20 % on Sapphire Rapids. AMD's do not: on Zen 5 the
-/// instructions cost 5 to 18 % for one row, but products of four rows are a fifth slower without them.
+/// Intel's prefetchers restart at every row and page: prefetching the next call's rows gains up to 20 % on Sapphire Rapids. On Zen 5 the instructions cost 5 to
+/// 18 % for one row, but products of four rows are a fifth slower without them.
 [[nodiscard]] inline bool one_row_is_prefetched_by_hardware() {
 #ifdef __x86_64__
   return __builtin_cpu_is("amd");

@@ -1,5 +1,5 @@
-// All sources of a program must be compiled for equal vector instructions: header functions have one symbol, and the linker takes any copy. Otherwise a newer
-// processor's copy could run on an older one, and compilations of a kernel could disagree on scratch memory. For several processors see levels.hpp.
+// All sources of a program must be compiled for equal vector instructions. Header functions have one symbol, and the linker takes any copy: a newer processor's
+// copy could run on an older one, and copies of a kernel could disagree on scratch memory. For several processors see levels.hpp.
 #pragma once
 
 #include <atomic>

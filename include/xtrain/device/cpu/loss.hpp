@@ -17,8 +17,8 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Rows per chunk: enough to amortize reading and packing the head's weight, few enough for bounded memory. Chunks are equal: a short one would read the entire
-/// weight for few rows. 16-bit products are bound by memory traffic, so a quarter more rows pay.
+/// Rows per chunk: enough to amortize reading and packing the head's weight, with bounded memory. Chunks are equal: a short one would read the entire weight
+/// for few rows. 16-bit products are bound by memory traffic: a quarter more rows pay.
 template <class T>
 [[nodiscard]] constexpr std::size_t largest_loss_chunk(std::size_t v) {
   constexpr std::size_t max_rows = sizeof(T) == 2 ? 350 : 280, fewest_rows = 56;  // entire tiles of 14 rows

@@ -136,7 +136,7 @@ void head_norm_rows(const cpu_stream& stream, const kernel::head_norm<host_memor
           simd::store(y + j, simd::load<Arch>(x + j, count) * scale * simd::load<Arch>(weight + j, count), count);
         });
       }
-      std::copy_n(x, k.k * k.d, y);  // values
+      std::copy_n(x, k.k * k.d, y);  // copies values
     }
   });
 }
@@ -173,7 +173,7 @@ void head_norm_backward_rows(const cpu_stream& stream, const kernel::head_norm_b
           if (weights_learn) simd::store(dweight + j, simd::load<Arch>(dweight + j, count) + dy_j * xhat, count);
         });
       }
-      if (dx != dy) std::copy_n(dy, k.k * k.d, dx);  // values
+      if (dx != dy) std::copy_n(dy, k.k * k.d, dx);  // copies values
     }
   });
   if (!weights_learn) return;

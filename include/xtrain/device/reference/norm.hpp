@@ -60,7 +60,7 @@ void run_kernel(reference_stream&, const kernel::head_norm<host_memory, T>& k, s
       k.rstd_nh.data()[i * (k.h + k.k) + head] = rstd;
       for (std::size_t j = 0; j < k.d; ++j) y[j] = static_cast<T>(static_cast<acc>(x[j]) * rstd * static_cast<acc>(weight[j]));
     }
-    for (std::size_t j = 0; j < k.k * k.d; ++j) y[j] = x[j];  // values
+    for (std::size_t j = 0; j < k.k * k.d; ++j) y[j] = x[j];  // copies values
   }
 }
 
@@ -86,7 +86,7 @@ void run_kernel(reference_stream&, const kernel::head_norm_backward<host_memory,
         dx[j] = static_cast<T>(rstd * (d * static_cast<acc>(weight[j]) - xhat * gx / static_cast<acc>(k.d)));
       }
     }
-    for (std::size_t j = 0; j < k.k * k.d; ++j) dx[j] = dy[j];  // values
+    for (std::size_t j = 0; j < k.k * k.d; ++j) dx[j] = dy[j];  // copies values
   }
   if (k.dquery_d.empty()) return;
   for (std::size_t j = 0; j < k.d; ++j) {

@@ -1,4 +1,4 @@
-// The reference device: every kernel as its formula, slow and simple, in any dtype: the standard for all devices.
+// The reference device: every kernel as its formula, in any dtype; the standard for all devices.
 #pragma once
 
 #include <xtrain/device/concepts.hpp>

@@ -97,7 +97,7 @@ class random_words {
 
  private:
   random_site at_;
-  std::uint64_t quad_ = ~std::uint64_t{0};  // none
+  std::uint64_t quad_ = ~std::uint64_t{0};  // before the first quad
   std::array<std::uint32_t, 4> words_{};
 };
 

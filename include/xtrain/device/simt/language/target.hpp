@@ -25,8 +25,8 @@
 
 namespace xtrain::simt {
 
-/// Threads that execute warp instructions together: a GPU's warp, or a part of a wider one, as of the 128 threads of MUSA's mp_21 and mp_22. Host code counts
-/// blocks with it, so that it cannot depend on what a compiler defines for device code alone. The host runner plays any width that a program defines.
+/// Threads that execute warp instructions together: a GPU's warp, or part of a wider one, as of the 128 threads of MUSA's mp_21 and mp_22. Host code counts
+/// blocks with it: it must not depend on device compilation alone. The host runner plays any width.
 #if defined(XTRAIN_SIMT_WARP)
 inline constexpr int warp_width = XTRAIN_SIMT_WARP;
 #else

@@ -41,12 +41,12 @@ struct mp_31_layout {
   XTRAIN_SIMT_FN static constexpr int row_slot(int e) { return e; }
 };
 
-/// A GPU whose products this library does not call: lanes multiply, and hold what NVIDIA's hold.
+/// A GPU whose tensor cores this library does not use: lanes multiply, in NVIDIA's layout.
 struct lanes_layout : nvidia_layout {
   static constexpr bool has_ldmatrix = false;
 };
 
-/// The host plays the layout of MUSA's mp_31 if XTRAIN_SIMT_MP_31 is defined, and products by lanes if XTRAIN_SIMT_LANES is.
+/// On the host: mp_31's layout if XTRAIN_SIMT_MP_31 is defined, products by lanes if XTRAIN_SIMT_LANES is.
 #if defined(XTRAIN_SIMT_MP_31)
 using tensor_layout = mp_31_layout;
 #elif defined(XTRAIN_SIMT_LANES) || (XTRAIN_SIMT_GPU && !XTRAIN_SIMT_PTX)
@@ -173,7 +173,7 @@ inline void wait_for_groups(std::size_t groups_left, const site& where) {
 /// c += a · b, by the lanes themselves: each gets the row and the columns of its results from lanes that hold them.
 template <class T>
 XTRAIN_SIMT_FN void multiply_by_lanes(fragment_c& c, const fragment_a<T>& a, const fragment_b<T>& b XTRAIN_SIMT_SITE) {
-  constexpr bool written = sizeof(T) != 0 && std::is_base_of_v<nvidia_layout, tensor_layout>;  // depends on T: asked only where it is called
+  constexpr bool written = sizeof(T) != 0 && std::is_base_of_v<nvidia_layout, tensor_layout>;  // depends on T: evaluated only where called
   static_assert(written, "simt: products by lanes are not written for this GPU's layout");
   constexpr int words = is_16_bits<T> ? 1 : 2, numbers = 2 / words;  // neighbours along the sum are in one word, or in two
   const int row = lane() / 4 * 4, column = lane() % 4 * 8;
@@ -190,7 +190,7 @@ XTRAIN_SIMT_FN void multiply_by_lanes(fragment_c& c, const fragment_a<T>& a, con
   };
   XTRAIN_SIMT_UNROLL
   for (int half = 0; half < 2; ++half) {
-    XTRAIN_SIMT_UNROLL_BY(is_16_bits<T> ? 1 : 4)  // 16-bit numbers: so that the code of a product stays short
+    XTRAIN_SIMT_UNROLL_BY(is_16_bits<T> ? 1 : 4)  // 16-bit numbers: keeps the code short
     for (int of = 0; of < 4; ++of) {
       XTRAIN_SIMT_UNROLL
       for (int w = 0; w < words; ++w) {
