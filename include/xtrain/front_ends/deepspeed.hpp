@@ -14,7 +14,7 @@ struct deepspeed_context {
   std::size_t data_parallel_ranks = 1;  ///< ranks with different samples
   /// true: "auto" means the run's value, as in transformers. false: refused, as by DeepSpeed.
   bool fills_auto = true;
-  /// Batch sizes and precision must always agree with the run. true: all other values too, as in transformers; a missing optimizer or scheduler is the run's.
+  /// Batch sizes and precision must always agree with the run. true: other values too, as in transformers; a missing optimizer or scheduler is the run's.
   /// false: the config's values are used.
   bool must_agree = true;
   /// The program's names of values, for errors.

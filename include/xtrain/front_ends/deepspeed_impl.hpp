@@ -1,4 +1,3 @@
-// Definitions of deepspeed.hpp.
 #pragma once
 
 #include <algorithm>

@@ -31,11 +31,11 @@ namespace xtrain {
 
 /// A translated command line.
 struct hugging_face_command {
-  bool trains = true;  ///< execute `run`; else `program`, of this library: --do_predict
+  bool trains = true;  ///< execute `run`; false: `program` of this library, for --do_predict
   run_description run{};
   std::string program{};
   std::vector<std::string> arguments{};
-  std::vector<std::string> notes{};  ///< given without effect, each with the reason
+  std::vector<std::string> notes{};  ///< ineffective flags, each with the reason
 };
 /// As from_hugging_face, but also for command lines that predict.
 [[nodiscard]] hugging_face_command read_hugging_face(const std::vector<std::string>& words);

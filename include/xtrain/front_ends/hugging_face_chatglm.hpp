@@ -91,7 +91,7 @@ class hugging_face_chatglm : hugging_face_part {
     return bits == "4" ? 4 : 8;
   }
 
-  /// Equivalent to --do_predict.
+  /// Equivalent of --do_predict.
   void predict() {
     predicts_ = true;
     if (flags_.is_true("do_train")) flags_.wrong("do_predict", "left out with --do_train: predict with a second command, as evaluate.sh does");
@@ -121,7 +121,7 @@ class hugging_face_chatglm : hugging_face_part {
       if (!prefix.empty()) flags_.wrong("ptuning_checkpoint", "left out without --pre_seq_len, the length of its prefix");
       flags_.must_be_off({"quantization_bit"}, "needs --pre_seq_len: integers are supported beside a prefix");
     }
-    (void)flags_.is_true("prefix_projection");  // its result, the saved prefix, is read
+    (void)flags_.is_true("prefix_projection");  // determined by the saved prefix
     pass("--prompts", flags_.text("test_file"));
     for (const auto& [flag, to] : {std::pair{"prompt_column", "--prompt-field"}, {"response_column", "--answer-field"}}) {
       require<config_error>(flags_.has(flag), "--", flag, ": must be given: a field of the records");

@@ -1,4 +1,3 @@
-// Definitions of hugging_face.hpp.
 #pragma once
 
 #include <algorithm>

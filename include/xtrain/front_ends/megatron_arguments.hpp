@@ -129,7 +129,7 @@ class megatron_arguments {
   }
 
   [[nodiscard]] bool has(const std::string& name) { return find(name) != nullptr; }
-  /// Whether one of several flags is given; all of them are read.
+  /// One of several flags is given; all are read.
   [[nodiscard]] bool has_any(std::initializer_list<const char*> names) {
     bool any = false;
     for (const char* name : names) any = has(name) || any;

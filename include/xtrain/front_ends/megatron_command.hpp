@@ -9,7 +9,7 @@ namespace xtrain {
 
 /// A translated command line.
 struct megatron_command {
-  /// One of this library's programs, with its flags.
+  /// A program of this library, with its flags.
   struct call {
     std::string program{};
     std::vector<std::string> arguments{};
@@ -20,7 +20,7 @@ struct megatron_command {
   bool trains = false;    ///< execute `run`; else `calls`, in order
   run_description run{};
   std::vector<call> calls{};
-  std::vector<std::string> notes{};  ///< given without effect, each with the reason
+  std::vector<std::string> notes{};  ///< ineffective flags, each with the reason
 };
 
 }  // namespace xtrain

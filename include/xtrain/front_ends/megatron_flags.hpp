@@ -10,7 +10,7 @@ namespace xtrain::detail {
 enum class megatron_flag_use : std::uint8_t {
   read,
   no_effect,  ///< accepted: changes no result, for the reason given
-  refused     ///< for the reason given
+  refused     ///< for the given reason
 };
 
 struct megatron_flag {

@@ -1,4 +1,3 @@
-// Definitions of megatron.hpp.
 #pragma once
 
 #include <cstddef>

@@ -61,7 +61,7 @@ class megatron_pretraining {
     else if (!file.empty()) flags_.ignore({"deepspeed-config"}, "--deepspeed is not given");
     if (!deepspeed_.config) return;
     require<config_error>(deepspeed_.config->is_object(), file, ": must be an object");
-    // the program makes the optimizer, as deepspeed.initialize(optimizer=...)
+    // the program creates the optimizer, as deepspeed.initialize(optimizer=...)
     if (deepspeed_.config->erase("optimizer") > 0) note(concat(file, ": optimizer: the program's own is used: --optimizer, --lr, --weight-decay"));
   }
 

@@ -139,7 +139,7 @@ inline void read_inference(megatron_command& to, megatron_arguments& flags, cons
   }
 }
 
-/// AscendSpeed's task, this library's task or group, and names of its data folder.
+/// AscendSpeed's task, this library's task or group, names of its data folder.
 struct megatron_task {
   const char* theirs;
   const char* ours;

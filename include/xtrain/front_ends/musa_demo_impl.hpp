@@ -1,4 +1,3 @@
-// Definitions of musa_demo.hpp.
 #pragma once
 
 #include <algorithm>

@@ -208,8 +208,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// torchrun's flags for starting, connecting, watching and printing processes: no effect here, because ranks are threads of one process, or connected by
-/// mpirun or srun.
+/// torchrun's flags for starting, connecting, watching and printing processes: no effect here, where ranks are threads, or processes of mpirun or srun.
 struct torchrun_flag {
   std::string_view name;  ///< with underscores
   bool has_value = true;

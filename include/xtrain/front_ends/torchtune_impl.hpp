@@ -1,4 +1,3 @@
-// Definitions of torchtune.hpp.
 #pragma once
 
 #include <string>

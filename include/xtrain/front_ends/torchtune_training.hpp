@@ -45,7 +45,7 @@ class tune_training : tune_reader {
     tokenize(run);
     datasets(run);
 
-    run.micro_batch_size = top_.required_positive("batch_size") * (is_dpo() ? 2 : 1);  // of pairs, which are two sequences each
+    run.micro_batch_size = top_.required_positive("batch_size") * (is_dpo() ? 2 : 1);  // a pair is two sequences
     run.gradient_accumulation_steps = top_.positive("gradient_accumulation_steps", 1);
     run.epochs = top_.required_positive("epochs");
     run.max_steps_per_epoch = top_.has("max_steps_per_epoch") ? top_.positive("max_steps_per_epoch", 1) : 0;
