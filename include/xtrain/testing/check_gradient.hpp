@@ -54,8 +54,8 @@ struct gradient_report {
   explicit operator bool() const { return problem.empty(); }
 };
 
-/// Checks a layer. make(build) declares and returns it; forward(layer, p, x, y) writes y; backward(layer, p, x, dy, dx) adds
-/// to dx and to parameter gradients. Values and gradients start non-zero: an overwritten gradient is detected.
+/// Checks a layer. make(build) declares and returns it; forward(layer, p, x, y) writes y; backward(layer, p, x, dy, dx) adds to dx and parameter gradients.
+/// Non-zero initial gradients detect overwriting.
 template <class Recipe = gradient_recipe, class Make, class Forward, class Backward>
 [[nodiscard]] gradient_report check_gradient(const gradient_check& what, Make&& make, Forward&& forward, Backward&& backward,
                                              const typename Recipe::adapter::config& adapter = {}) {
@@ -102,7 +102,7 @@ template <class Recipe = gradient_recipe, class Make, class Forward, class Backw
     parameters[i] = draw();
     gradients[i] = draw();
   }
-  for (const auto& entry : store.entries())  // frozen ones too: the gradient that flows through them is checked
+  for (const auto& entry : store.entries())  // including frozen ones: gradients flow through them
     if (!entry.spec.trainable) {
       std::vector<double> values(entry.size());
       for (double& value : values) value = draw();

@@ -39,11 +39,10 @@ struct objective_recipe : gradient_recipe {
 }  // namespace detail
 
 /// Runs an objective on a micro-batch's hidden states and a head, in double on the reference device; compares every derivative (hidden states, head weight)
-/// with
-/// a central difference. Also reports: a prepare() that installs nothing; losses that are not counted, or counted without targets; saved activations left over,
-/// also after an evaluation. Optional members that are not listed in hooks do not compile.
-///   batch    as in training; with reference_log_probs if the objective needs them
-///   throws   what the objective's require_batch throws
+/// with a central difference. Also reports: a prepare() that installs nothing; losses that are not counted, or counted without targets; leftover saved
+/// activations, also after an evaluation. Unlisted optional members do not compile.
+///   batch   as in training; with reference_log_probs if the objective needs them
+///   throws  what the objective's require_batch throws
 template <class Objective>
 [[nodiscard]] gradient_report check_objective(const batch_view& batch, const typename Objective::config& settings = {}, const objective_check& what = {}) {
   using recipe = detail::objective_recipe<Objective>;

@@ -163,7 +163,7 @@ class communicator_check {
     std::vector<T> expected;
     for (std::size_t part = 0; part < 2; ++part)
       for (std::size_t r = 0; r < size; ++r) {
-        std::size_t first = 0;  // of this part, in what rank r sends
+        std::size_t first = 0;  // of this part, in rank r's data
         for (std::size_t p = 0; p < 2; ++p)
           for (std::size_t to_rank = 0; to_rank < size && !(p == part && to_rank == me); ++to_rank) first += p <= part ? rows(r, to_rank, p) : 0;
         for (std::size_t i = 0; i < rows(r, me, part) * n; ++i) expected.push_back(static_cast<T>(value(r, first * n + i)));

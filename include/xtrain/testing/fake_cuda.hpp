@@ -163,7 +163,7 @@ class fake_cuda {
     return std::any_of(queues_.begin(), queues_.end(),
                        [](const auto& one) { return one.second->is_capturing && one.second->capturer == std::this_thread::get_id(); });
   }
-  /// In is_done(): a queue does its next work, if it can.
+  /// In is_done(): a queue does its next work, if possible.
   bool go_on(cuda_queue_handle stream) {
     const auto found = queues_.find(stream);
     return found != queues_.end() && advance(*std::shared_ptr<queue>(found->second));

@@ -1,5 +1,5 @@
-// A model's gradients of one step on two devices, per parameter: the backward pass runs from the last layer to the first, so a difference begins at the last
-// parameter that differs by more than rounding.
+// A model's gradients of one step on two devices, per parameter. The backward runs from last layer to first: a difference begins at the last parameter that
+// differs by more than rounding.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace xtrain::testing {
 /// Of one parameter.
 struct parameter_parity {
   std::string name{};
-  double size = 0;   ///< Euclidean norm of the right gradient
+  double size = 0;   ///< Euclidean norm of the reference gradient
   double error = 0;  ///< norm of the difference
   [[nodiscard]] double relative() const { return size > 0 ? error / size : error; }
 };

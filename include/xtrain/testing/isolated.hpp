@@ -134,7 +134,7 @@ class isolated_host {
   kernel_preparation preparation_{};
 };
 
-/// A queue of work and the thread that executes it in order, only when waited for. As on a GPU, after a host function throws, later work is done, but not later
+/// A queue of work and the thread that executes it in order, only when waited for. As on a GPU, after a host function throws, later work runs, but not later
 /// host functions.
 class late_worker {
  public:
@@ -392,7 +392,7 @@ struct isolated {
       refuse_in_capture("the stream waited for an event");
       queue([worker = other.worker_, number = other.number_](auto&) { worker->finish(number); }, kind::wait);
     }
-    /// Runs f() on the host in the order of the stream. It may block without delaying other streams. If it throws, later work is done, but not host functions.
+    /// Runs f() on the host in stream order. It may block without delaying other streams. If it throws, later work runs, but not host functions.
     template <class Function>
     void queue_host_function(Function f) {
       refuse_in_capture("a host function was queued");

@@ -1,4 +1,4 @@
-// Questions about AscendCL's runtime that its documentation leaves open, each asked of a card by a few calls. What the device `npu` relies on must pass.
+// Questions left open by AscendCL's documentation, each answered by a few calls on a card. The device `npu` relies on those that must pass.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace xtrain::testing {
 
-/// One question, and what the card says.
+/// A question and the card's answer.
 struct npu_answer {
   std::string question{};
   bool passed = false;
@@ -179,7 +179,7 @@ class npu_questions {
 
 }  // namespace detail
 
-/// Asks all questions, each whatever the others say.
+/// Asks all questions, independently.
 [[nodiscard]] inline std::vector<npu_answer> probe_npu(const npu_context& on) { return detail::npu_questions(on).ask_all(); }
 
 /// "pass  question", or "FAIL  question: why", a line each.

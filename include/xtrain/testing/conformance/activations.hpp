@@ -1,4 +1,4 @@
-// Cases of the conformance suite: activations, forward and backward, also in place.
+// Conformance cases: activations, forward and backward, also in place.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Cases of the conformance suite: attention over whole sequences, with a cache, and over blocks of sequences.
+// Conformance cases: attention over entire sequences, with a cache, and over blocks.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Operands for the cases of the conformance suite.
+// Operands of conformance cases.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Cases of the conformance suite: elementwise kernels and strided rows.
+// Conformance cases: elementwise kernels and strided rows.
 #pragma once
 
 #include <algorithm>

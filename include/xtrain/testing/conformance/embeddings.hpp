@@ -1,4 +1,4 @@
-// Cases of the conformance suite: embeddings and rotary positions.
+// Conformance cases: embeddings and rotary positions.
 #pragma once
 
 #include <cstddef>

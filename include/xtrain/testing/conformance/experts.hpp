@@ -1,4 +1,4 @@
-// Cases of the conformance suite: expert routing, combine, and the load-balancing loss.
+// Conformance cases: expert routing, combine, load-balancing loss.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace xtrain::testing::detail {
 
-/// The three products of an expert layer; experts with 0 rows, 1, more than a tile, all; and rows without an expert.
+/// The three products of an expert layer; experts with 0 rows, 1, more than a tile, all; rows without an expert.
 template <class T, class Suite>
 void check_grouped_products(Suite& suite) {
   struct size {

@@ -1,4 +1,4 @@
-// Cases of the conformance suite: the kernels of a step at the sizes of a model.
+// Conformance cases: a step's kernels at model sizes.
 #pragma once
 
 #include <array>

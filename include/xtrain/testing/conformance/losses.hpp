@@ -1,4 +1,4 @@
-// Cases of the conformance suite: losses, with an unsharded and a sharded vocabulary.
+// Conformance cases: losses with unsharded and sharded vocabulary.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace xtrain::testing::detail {
 
-/// Weights of both signs, one of them 0.
+/// Weights of both signs and 0.
 template <class A>
 device_span<A, host_memory> some_weights(case_memory& mem, std::size_t n) {
   const auto all = mem.numbers<A>(n, -2.0, 2.0);

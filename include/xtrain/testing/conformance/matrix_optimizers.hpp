@@ -1,4 +1,4 @@
-// Cases of the conformance suite: optimizers of whole matrices.
+// Conformance cases: optimizers over entire matrices.
 #pragma once
 
 #include <array>

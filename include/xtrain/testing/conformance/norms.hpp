@@ -1,4 +1,4 @@
-// Cases of the conformance suite: norms, forward and backward.
+// Conformance cases: norms, forward and backward.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Cases of the conformance suite: objectives over pairs of sequences, and distillation.
+// Conformance cases: objectives over pairs of sequences, and distillation.
 #pragma once
 
 #include <cstddef>

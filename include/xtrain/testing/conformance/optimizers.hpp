@@ -1,4 +1,4 @@
-// Cases of the conformance suite: optimizer steps.
+// Conformance cases: optimizer steps.
 #pragma once
 
 #include <array>

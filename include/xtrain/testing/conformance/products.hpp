@@ -1,4 +1,4 @@
-// Cases of the conformance suite: products with every transposition, slim products, and column sums.
+// Conformance cases: products with every transposition, slim products, column sums.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Cases of the conformance suite: kernels on some of their rows, with the range in device memory.
+// Conformance cases: kernels on some rows, with the range in device memory.
 #pragma once
 
 #include <array>

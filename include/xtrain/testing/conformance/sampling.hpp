@@ -1,4 +1,4 @@
-// Cases of the conformance suite: sampling, and continued rows.
+// Conformance cases: sampling, and continued rows.
 #pragma once
 
 #include <algorithm>

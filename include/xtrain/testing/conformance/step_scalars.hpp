@@ -1,4 +1,4 @@
-// Cases of the conformance suite: scalars of good steps, skipped steps and overflows.
+// Conformance cases: scalars of good steps, skipped steps and overflows.
 #pragma once
 
 #include <cstddef>

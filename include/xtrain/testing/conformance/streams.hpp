@@ -1,4 +1,4 @@
-// Cases of the conformance suite: a stream's copies, fills and events.
+// Conformance cases: a stream's copies, fills and events.
 #pragma once
 
 #include <algorithm>
@@ -129,7 +129,7 @@ class stream_checks {
     for (std::size_t i = 0; i < bytes; ++i) all[i] = static_cast<std::byte>((i * 2654435761U + seed * 40503U) >> 8);
     return all;
   }
-  /// Whether `all` has the bytes at `first`, and marks around them.
+  /// Whether `all` has the bytes at `first`, with marks around them.
   static std::string compared(const std::vector<std::byte>& all, const std::byte* expected, std::size_t bytes, std::size_t first, const char* what,
                               std::byte outside = mark) {
     for (std::size_t i = 0; i < all.size(); ++i) {
