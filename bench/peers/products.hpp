@@ -159,7 +159,8 @@ struct operands {
   array<T> a, b, c;
 };
 
-/// Recomputes a few elements of C after the first run, to reject a peer that computes something else. throws std::runtime_error
+/// Recomputes a few elements of C after the first run, to reject a peer that computes something else.
+///   throws  std::runtime_error
 template <class T>
 void require_right(const product& p, const operands<T>& x) {
   for (std::size_t s = 0; s < 16; ++s) {
@@ -180,7 +181,8 @@ void require_right(const product& p, const operands<T>& x) {
   }
 }
 
-/// A line names no more threads than have computed. throws std::runtime_error
+/// A line names no more threads than have computed.
+///   throws  std::runtime_error
 inline void require_threads(std::size_t asked, std::size_t are) {
   if (asked != are) throw std::runtime_error("must compute on " + std::to_string(asked) + " threads; there are " + std::to_string(are));
 }

@@ -12,7 +12,7 @@
 
 namespace gpu {
 
-/// throws config_error without a GPU
+///   throws  config_error without a GPU
 inline xtrain::cuda::context open() {
 #ifdef XTRAIN_CUDA_KERNELS
   return xtrain::cuda::context{};

@@ -74,8 +74,8 @@ struct from_the_batch {
 
 /// PyTorch's fp32 differs from its fp64 by up to 2e-5 in these losses and 4e-6 in the last weights (make_objective_runs.py prints it): our fp32, in another
 /// order, may differ from either by a few times that.
-/// prepare  gets the trainer before its first step
-/// bound    of a step loss's difference
+///   prepare  gets the trainer before its first step
+///   bound    of a step loss's difference
 template <class Model, class Prepare = from_the_batch>
 void check_run(const expected_run& expected, const typename Model::recipe::objective::config& objective, Prepare&& prepare = {}, double bound = 1e-4) {
   CAPTURE(expected.name());

@@ -1,4 +1,3 @@
-// Definitions of from_json.hpp.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,3 @@
-// Definitions of template.hpp.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,3 @@
-// Definitions of value.hpp.
 #pragma once
 
 #include <algorithm>
