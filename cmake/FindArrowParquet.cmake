@@ -1,11 +1,11 @@
-# ArrowParquet::ArrowParquet, Apache Arrow's C++ library with Parquet: from the folder ARROW_ROOT (a variable, or of the environment), from Arrow's own
-# package, or from the Python package pyarrow, which ships headers and libraries. What is found is taken only if a program can be linked with it.
+# ArrowParquet::ArrowParquet, Apache Arrow's C++ library with Parquet: from the folder ARROW_ROOT (variable or environment), Arrow's own package, or the Python
+# package pyarrow. It must link a program.
 if(TARGET ArrowParquet::ArrowParquet)
   set(ArrowParquet_FOUND TRUE)
   return()
 endif()
 
-# Sets `result`: whether a program with these headers can be linked with these libraries. Says why not.
+# Sets `result`: whether a program links with these headers and libraries. Reports why not.
 function(_arrow_links result where headers)
   if(ArrowParquet_LINKS STREQUAL "${headers};${ARGN}")  # as the last time
     set(${result} TRUE PARENT_SCOPE)
@@ -60,7 +60,7 @@ if(NOT _arrow_roots AND NOT ARROW_LIBRARY)
     endif()
   endif()
 endif()
-# a wheel has no libarrow.so, only one with a version behind its name; headers lie in include/
+# a wheel has libarrow.so with a version suffix only; headers are in include/
 set(_arrow_names arrow)
 set(_parquet_names parquet)
 foreach(_arrow_root IN LISTS _arrow_roots)

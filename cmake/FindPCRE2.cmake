@@ -1,4 +1,4 @@
-# PCRE2::8BIT, from PCRE2's own package where there is one, else from its header and library.
+# PCRE2::8BIT, from PCRE2's own package, else from its header and library.
 find_package(PCRE2 QUIET CONFIG COMPONENTS 8BIT)
 if(TARGET PCRE2::8BIT)
   return()

@@ -1,4 +1,4 @@
-# Utf8proc::utf8proc, from utf8proc's own package where there is one, else from its header and library.
+# Utf8proc::utf8proc, from utf8proc's own package, else from its header and library.
 find_package(utf8proc QUIET CONFIG)
 if(TARGET utf8proc::utf8proc)
   set(Utf8proc_FOUND TRUE)

@@ -1,12 +1,10 @@
-# Which headers can be compiled as one source, although each must compile by itself: prints a line per source, its base (or none) and its headers in order.
+# Groups headers that can be compiled as one source without hiding missing includes: prints a line per source, its base (or none) and its headers in order.
 #
 #   awk -v bases="<header> ..." -v folder=<include folder> [-v define=<macro>] -f header_chains.awk <folder>/<header>...
 #
-# What a header finds declared when it stands alone is what it includes, directly or not. Behind other headers it finds no more than that if all
-# that they bring is among what it includes: a missing include is noticed there, too. So a source is a chain, in which each header includes the one before.
-# A header that includes one of the bases is put into a chain behind that base, which can be precompiled; a header that the base includes is not.
-# name_impl.hpp needs no source: name.hpp and it include each other and therefore the same, and name.hpp alone ends with it. With a macro defined, headers
-# that do not change by it are left out.
+# In a chain each header includes the one before, directly or not: nothing is declared before it that it does not include, so a missing include still fails.
+# A header that includes one of the bases follows that base, which can be precompiled; headers that the base includes are left out.
+# name_impl.hpp needs no source: name.hpp ends with it. With a macro defined, headers that do not depend on it are left out.
 
 BEGIN {
   if (define != "") defined[define] = 1
@@ -42,7 +40,7 @@ function find_included(header,    open, size, one, names, n, i) {
   }
 }
 
-# the header before `header` in a chain: the largest one of `base` that it includes, and that does not include it
+# the header before `header`: the largest header of `base` that it includes and that does not include it
 function one_before(header, base,    best, i, h) {
   best = ""
   for (i = 1; i <= count; ++i) {
@@ -71,7 +69,7 @@ END {
     if (sub(/_impl\.hpp$/, ".hpp", declares) && ((h, declares) in direct) && ((declares, h) in direct)) done[h] = 1
   }
 
-  # the largest headers first
+  # largest headers first
   for (i = 2; i <= count; ++i) {
     h = headers[i]
     for (j = i; j > 1 && includes[headers[j - 1]] < includes[h]; --j) headers[j] = headers[j - 1]

@@ -3,11 +3,10 @@
 #   xtrain_add_library([NATIVE])
 #   target_link_libraries(my_program PRIVATE xtrain::text xtrain::library)
 #
-# The headers then declare. The definitions (*_impl.hpp), the kernels of the cpu device, and training and generation of every decoder family in
-# fp32 and bf16 on one rank, of all weights or a LoRA adapter, are compiled with the project: what that saves is in bench/README.md. They are
-# optimized in every configuration, so that a debug build trains at almost full speed. Components that are not there (io, text, recipes) are left out.
-# NATIVE compiles the library, and what links it, for the processor at hand (xtrain::native). All sources of a program link the library, or none
-# does: a mix does not link.
+# Headers then declare. Definitions (*_impl.hpp), the cpu device's kernels, and training and generation of every decoder family in fp32 and bf16 on one rank,
+# of all weights or a LoRA adapter, are compiled once (savings: bench/README.md), optimized in every configuration. Missing components (io, text, recipes) are
+# left out. NATIVE compiles the library, and programs that link it, for this processor (xtrain::native). All sources of a program link the library, or none: a
+# mix does not link.
 
 function(xtrain_add_library)
   if(TARGET xtrain::library)

@@ -1,10 +1,9 @@
-# xtrain_add_cpu_kernels: the kernels of the cpu device in a library of their own.
+# xtrain_add_cpu_kernels: the kernels of the cpu device in a library.
 #
 #   xtrain_add_cpu_kernels([NATIVE])
 #   target_link_libraries(my_program PRIVATE xtrain::xtrain xtrain::cpu_kernels)
 #
-# They are compiled with optimization in every configuration, so that a debug build of a program that links the target trains
-# at almost full speed. NATIVE compiles them, and what links them, for the processor at hand
+# Optimized in every configuration: debug builds train at almost full speed. NATIVE compiles them, and programs that link them, for this processor
 # (xtrain::native): kernels and programs must be compiled for the same processor.
 
 function(xtrain_add_cpu_kernels)

@@ -3,12 +3,11 @@
 #   xtrain_add_cpu_levels()
 #   target_link_libraries(my_program PRIVATE xtrain::xtrain xtrain::cpu_levels)
 #
-# Compiles the kernels of the cpu device four times: for any x86-64 processor, for AVX2 with FMA, for AVX-512, and for AVX-512
-# with bf16 products. A program that links the target runs those of the best level its processor has, or of the level that
-# the environment variable XTRAIN_CPU_LEVEL names. The program itself is compiled for any processor.
+# Compiles the cpu device's kernels four times: for any x86-64 processor, AVX2 with FMA, AVX-512, and AVX-512 with bf16 products. A program runs the best level
+# of its processor, or the level in the environment variable XTRAIN_CPU_LEVEL. The program itself is compiled for any processor.
 #
-# Needs GNU ld and objcopy: functions that several levels have in common (the standard library's, say) must not be shared
-# between them, or the linker could keep the one that only new processors can run. They are made local to each level.
+# Needs GNU ld and objcopy: functions common to several levels (as the standard library's) are made local to each, or the linker could keep a copy that only
+# new processors run.
 
 function(xtrain_add_cpu_levels)
   if(TARGET xtrain::cpu_levels)
@@ -21,7 +20,7 @@ function(xtrain_add_cpu_levels)
     message(FATAL_ERROR "xtrain_add_cpu_levels: the levels are those of x86-64; this is ${CMAKE_SYSTEM_PROCESSOR}. Compile the program for its "
                         "processor instead (xtrain::native).")
   endif()
-  # CMake's own choice may be LLVM's linker, which cannot dissolve the groups that shared functions come in
+  # CMake's choice may be LLVM's linker, which cannot dissolve the groups of shared functions
   find_program(XTRAIN_GNU_LD NAMES ld.bfd x86_64-linux-gnu-ld.bfd ld)
   find_program(XTRAIN_GNU_OBJCOPY NAMES x86_64-linux-gnu-objcopy objcopy)
   mark_as_advanced(XTRAIN_GNU_LD XTRAIN_GNU_OBJCOPY)

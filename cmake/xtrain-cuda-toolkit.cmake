@@ -1,7 +1,6 @@
-# What the cuda device needs to be compiled, NCCL and cuDNN. Used by xtrain_add_cuda_kernels, by the components 'cuda', 'nccl' and 'cudnn', and by the
-# trainers.
+# Requirements of compiling the cuda device, NCCL and cuDNN. Used by xtrain_add_cuda_kernels, the components 'cuda', 'nccl' and 'cudnn', and the trainers.
 
-# _xtrain_find_cuda(<result>): finds CUDAToolkit; sets <result> to a sentence that says what is missing, or to nothing
+# _xtrain_find_cuda(<result>): finds CUDAToolkit; sets <result> to a sentence about the missing part, or empty
 macro(_xtrain_find_cuda result)
   set(${result} "")
   find_package(CUDAToolkit QUIET)
@@ -13,7 +12,7 @@ CUDAToolkit_ROOT=<folder> if they are in an unusual folder")
   endif()
 endmacro()
 
-# _xtrain_find_nccl(<result>): the same for NCCL's library, which programs load when they run: it need not be on the machine that compiles them
+# _xtrain_find_nccl(<result>): the same for NCCL's library, which programs load at run time: the compiling machine need not have it
 macro(_xtrain_find_nccl result)
   set(${result} "")
   find_library(XTRAIN_NCCL_LIBRARY NAMES libnccl.so.2 nccl HINTS /usr/local/cuda/lib64 /usr/local/cuda/lib DOC "NCCL's library")
@@ -22,7 +21,7 @@ macro(_xtrain_find_nccl result)
   endif()
 endmacro()
 
-# _xtrain_find_cudnn(<result>): the same for the headers of cuDNN and cudnn-frontend. Programs load cuDNN's library when they run.
+# _xtrain_find_cudnn(<result>): the same for the headers of cuDNN and cudnn-frontend. Programs load cuDNN's library at run time.
 macro(_xtrain_find_cudnn result)
   set(${result} "")
   find_path(XTRAIN_CUDNN_FRONTEND cudnn_frontend.h DOC "The folder of cudnn-frontend's headers")

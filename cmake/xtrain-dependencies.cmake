@@ -1,10 +1,9 @@
 # Finds what each component needs. Used by this project and, installed, by find_package(xtrain).
 #
-#   xtrain_find_dependencies(<result> <component>...)   sets <result> to a sentence that says what is missing, or to nothing;
-#                                                       what the core needs is always looked for
+#   xtrain_find_dependencies(<result> <component>...)   sets <result> to a sentence about the missing part, or empty;
+#                                                       also finds what the core needs
 #
-# A dependency whose target a program's own build has made already is taken from there. It is a macro, because packages set variables
-# that a program may read, as it would after its own find_package.
+# Dependencies whose targets exist already are not searched. A macro, because packages set variables that a program may read.
 
 include("${CMAKE_CURRENT_LIST_DIR}/xtrain-cuda-toolkit.cmake")
 
@@ -31,7 +30,7 @@ macro(xtrain_find_dependencies result)
   elseif(xtensor_VERSION AND xtensor_VERSION VERSION_LESS 0.24)
     _xtrain_missing("xtrain needs xtensor 0.24 or newer; ${xtensor_VERSION} was found.")
   endif()
-  # xsimd's version file accepts one major version only, so versions are compared here
+  # xsimd's version file accepts one major version only: compares versions here
   if(NOT TARGET xsimd)
     find_package(xsimd QUIET)
   endif()

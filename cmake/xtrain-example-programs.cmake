@@ -1,6 +1,6 @@
-# What xtrain_add_trainer and xtrain_add_front_ends share: what a program needs, and where its source is.
+# Shared by xtrain_add_trainer and xtrain_add_front_ends: a program's requirements and source.
 
-# _xtrain_has(<result> <component>): whether it can be linked.
+# _xtrain_has(<result> <component>): it can be linked.
 function(_xtrain_has result component)
   set(${result} FALSE PARENT_SCOPE)
   if(TARGET xtrain::${component})
@@ -11,7 +11,7 @@ function(_xtrain_has result component)
   endif()
 endfunction()
 
-# _xtrain_must_have(<component> <caller> <who needs>): an error that says how to get it, unless it can be linked.
+# _xtrain_must_have(<component> <caller> <who needs>): otherwise an error that says how to get it.
 function(_xtrain_must_have component caller who)
   if(NOT TARGET xtrain::${component})
     set(components text ${component})
@@ -35,7 +35,7 @@ function(_xtrain_must_have_cli11 caller whose)
   endif()
 endfunction()
 
-# _xtrain_example(<result> <name>): the file of an example. An installed package has the examples beside this file, a checkout has them beside its folder.
+# _xtrain_example(<result> <name>): the file of an example, next to this file in an installed package, next to its folder in a checkout.
 function(_xtrain_example result name)
   foreach(examples "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/examples" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../examples")
     if(EXISTS "${examples}/${name}")

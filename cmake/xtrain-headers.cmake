@@ -1,4 +1,4 @@
-# Every header of the library, by component. A test checks that none is forgotten.
+# Every header of the library, by component; a test checks completeness.
 
 set(XTRAIN_CORE_HEADERS
     xtrain/adapt/concepts.hpp

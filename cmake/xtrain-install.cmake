@@ -1,4 +1,4 @@
-# Installs headers, targets, the CMake package, and the example programs that xtrain_add_trainer and xtrain_add_front_ends can build.
+# Installs headers, targets, the CMake package, and sources of xtrain_add_trainer and xtrain_add_front_ends.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

@@ -1,9 +1,8 @@
-# Makes headers_alone: every header compiles by itself, under the warnings of this project, with and without the compiled library. It is no part of
-# 'all'; the test static.headers builds it. These are objects and not a run of -fsyntax-only per header, so that later only what a change touches is
-# compiled.
+# Makes headers_alone: every header compiles by itself with this project's warnings, with and without the compiled library. Not part of 'all'; the test
+# static.headers builds it. Objects instead of -fsyntax-only per header: a later build compiles only what a change touches.
 #
-# Most of the time goes into reading what many headers include. So headers are compiled in chains (header_chains.awk), and a header that includes one of
-# the bases below, directly or not, with that base precompiled. Neither hides a missing include: what is declared before a header is what it includes anyway.
+# Most time is spent reading common headers: headers are compiled in chains (header_chains.awk), after a precompiled base below if they include it. Neither
+# hides a missing include: only included headers precede a header.
 set(bases xtrain/tensor/xt.hpp xtrain/device/cpu/simd.hpp xtrain/core/json.hpp xtrain/tensor/parameters.hpp xtrain/core/file.hpp  # largest first
           xtrain/core/text.hpp)
 
