@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs what is missing, builds with both compilers, runs all tests, and shows what the library costs a user's compiler.
+# Installs missing packages, builds with both compilers, runs all tests, and shows the library's cost for a user's compiler.
 #
 #   ./tests/run.sh                  everything
 #   ./tests/run.sh dev              one preset: dev (g++), clang, asan-ubsan, tsan
 #
-# XTRAIN_TEST_DATA names a folder of real models and texts; without it, tests that need them say so and pass.
+# XTRAIN_TEST_DATA: a folder of real models and texts; without it, their tests report skips.
 set -eu
 cd "$(dirname "$0")/.."
 . examples/set_up.sh
@@ -29,7 +29,7 @@ for preset in $presets; do
   step="building and testing the preset '$preset'"
   echo "== $preset"
   mkdir -p "build/$preset"
-  # all errors of a build at once; of its log only what is worth reading: warnings and errors, not every file's name
+  # all errors of a build at once; of its log only warnings and errors
   { cmake --preset "$preset" && cmake --build --preset "$preset" -- -k 0; } > "build/$preset/build.log" 2>&1 ||
     { grep -vE '^\[[0-9]+/[0-9]+\]' "build/$preset/build.log"; false; }
   ctest --preset "$preset" --progress --quiet --output-junit results.xml || { ctest --preset "$preset" --rerun-failed; false; }

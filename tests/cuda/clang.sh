@@ -1,6 +1,6 @@
 #!/bin/sh
-# clang's CUDA mode reads the whole list of kernels, compiles the products and the attention of bf16 to PTX, and ptxas assembles them. It stands in for other
-# vendors' compilers, which are built on clang: they refuse what nvcc lets pass.
+# clang's CUDA mode reads the whole list of kernels, compiles products and attention in bf16 to PTX, and ptxas assembles them: a stand-in for other vendors'
+# clang-based compilers, which refuse what nvcc accepts.
 #
 #   clang.sh <clang++> <checkout> <folder of CUDA's headers> <ptxas, or NO> <folder for results> [<parts of cmake/cuda_kernels.cu>, of 30]
 set -eu
@@ -9,7 +9,7 @@ mkdir -p "$results"
 compile() {  # part, parts, options
   part="$1" parts="$2"
   shift 2
-  # at -O1, not every loop that asks to be unrolled is
+  # at -O1, some loops with unroll pragmas are not unrolled
   "$clang" -x cuda -std=c++20 --cuda-gpu-arch=sm_80 -Xclang -target-feature -Xclang +ptx75 -nocudainc -nocudalib --cuda-device-only \
     -Wall -Wextra -Werror -Wno-unknown-cuda-version -Wno-cuda-compat -Wno-pass-failed -D"XTRAIN_CUDA_PART=$part" -D"XTRAIN_CUDA_PARTS=$parts" \
     -I "$checkout/tests/cuda/clang" -isystem "$headers" -I "$checkout/include" "$@" "$checkout/cmake/cuda_kernels.cu"

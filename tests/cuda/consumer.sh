@@ -1,5 +1,5 @@
 #!/bin/sh
-# xtrain_add_cuda_kernels in a project of its own: what it refuses, its rules, and a program that links a part of the kernels and the toolkit's runtime.
+# xtrain_add_cuda_kernels in a separate project: refusals, rules, and a program that links a part of the kernels and the toolkit's runtime.
 #
 #   consumer.sh <checkout> <folder for results>
 set -eu
@@ -17,5 +17,5 @@ configure "$1" "$2" "80;90" || { cat "$2/log" >&2; exit 1; }
 cmake --build "$2/build" --target one_part > "$2/log" 2>&1 || { cat "$2/log" >&2; exit 1; }
 "$2/build/one_part"
 for arch in sm_80 sm_90; do grep -aq "$arch" "$2/build/one_part" || { echo "the program must hold code for $arch" >&2; exit 1; }; done
-# a part is compiled again only if what it includes has changed
+# a part is recompiled only if its includes have changed
 cmake --build "$2/build" --target one_part | grep -q "no work to do"

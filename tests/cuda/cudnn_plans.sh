@@ -1,8 +1,8 @@
 #!/bin/sh
-# cuDNN plans attention for an H100 and a B200 without one. Its engines compile kernels and have the driver load them when a plan is made, also from saved
-# properties: a driver that says yes to everything, made of the names in the toolkit's stub, stands in.
+# cuDNN plans attention for an H100 and a B200 without one. Its engines compile kernels and load them through the driver when planning, also from saved
+# properties: a fake driver with the names of the toolkit's stub accepts everything.
 #
-# The program is of a project that asks for xtrain_add_cuda_kernels(CUDNN).
+# The program belongs to a project with xtrain_add_cuda_kernels(CUDNN).
 #
 #   cudnn_plans.sh <checkout> <folder for results> <C++ compiler> <folder of cudnn_frontend.h> <libcudnn.so.9> <the toolkit's stub of libcuda.so>
 set -eu

@@ -1,7 +1,6 @@
 #!/bin/sh
-# Compiles the kernels for a GPU and reads what the compiler says: registers within limits, no spills, no local memory; and in its PTX, tensor-core
-# products, loads of their operands and asynchronous copies in every product and attention kernel of 16-bit numbers. With nvdisasm, the same in the machine's
-# code (SASS), and that no kernel reads or writes local memory.
+# Compiles the kernels for a GPU and reads the compiler's report: registers within limits, no spills, no local memory; and in PTX, tensor-core products, matrix
+# loads and asynchronous copies in every 16-bit product and attention kernel. With nvdisasm, the same in SASS, and no access to local memory.
 #
 #   resources.sh <nvcc> <checkout> <folder for results> [<architecture> [<nvdisasm>]]
 set -eu

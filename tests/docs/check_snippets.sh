@@ -1,13 +1,12 @@
 #!/bin/sh
-# Compiles what pages show: every block that begins with ```cpp. Blocks see what earlier blocks of their page declared. The pages are
-# compiled as one, because most of the work is reading the headers that they include.
+# Compiles pages' code: every block that begins with ```cpp. Blocks see earlier blocks' declarations. Pages are compiled as one: most work is reading headers.
 #
 #   check_snippets.sh "PAGE.md..." OUTPUT.cpp COMPILER FLAGS...
 set -eu
 pages=$1
 output=$2
 shift 2
-# includes go to the top; every block gets a namespace of its own, so that a page may define 'my_run' twice
+# includes go to the top; every page block has its own namespace, so that 'my_run' may be defined twice
 # shellcheck disable=SC2086  # a list of pages, whose names have no spaces
 awk 'FNR == 1 { inside = 0 } /^```cpp/ { inside = 1; next } /^```/ { inside = 0 } inside && /^#include/ && !seen[$0]++' $pages > "$output"
 # shellcheck disable=SC2086

@@ -1,5 +1,5 @@
-# Checks the table of headers of include/xtrain/README.md: each header exists and belongs to the component that is linked. Writes a page whose code names all
-# that the table names, for check_snippets.sh.
+# Checks the table of headers of include/xtrain/README.md: each header exists and belongs to the linked component. Writes a page whose code uses every name of
+# the table, for check_snippets.sh.
 #   cmake -D SOURCE=<checkout> -D OUTPUT=<page.md> -D COMPILER=... -D "COMPONENTS=mpi;openmp;parquet" -P headers.cmake
 # Of these components only the given ones are compiled.
 cmake_minimum_required(VERSION 3.25)
@@ -53,7 +53,7 @@ foreach(row IN LISTS rows)
   string(APPEND code "}\n")
 endforeach()
 
-# A header of another library that is not found is named with what to link. The preprocessor is given no folder but the library's.
+# A missing header of another library names the target to link. The preprocessor gets no folder but the library's.
 foreach(header tensor/xt device/cpu/simd core/json core/json_fwd text/word_pattern text/unicode comm/mpi_world data/arrow_records front_ends/yaml_impl)
   execute_process(COMMAND "${COMPILER}" -E -nostdinc -nostdinc++ -x c++ -std=c++20 "-I${SOURCE}/include" "${SOURCE}/include/xtrain/${header}.hpp"
                   OUTPUT_QUIET ERROR_VARIABLE said)

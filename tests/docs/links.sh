@@ -1,7 +1,6 @@
 #!/bin/sh
-# Every link of a page to a file of this project leads to one, and where it names a section, the page has it. Web addresses are not followed.
-# Each name in a list of examples/walk_through.md is in the source that is the list's title.
-# Tables of settings have every member of their struct, in its order.
+# Every link of a page to a file of this project leads to one, and named sections exist. Web addresses are not followed. Names in the lists of
+# examples/walk_through.md are in the sources that are their titles. Tables of settings have every member of their struct, in its order.
 #
 #   links.sh SOURCE
 set -eu
@@ -70,7 +69,7 @@ awk '
     }
   }
   END { if (broken || sources < 5 || names < 50) exit 1; print names " names of the walk-through are in their sources" }' examples/walk_through.md
-# A table of settings has the members of its struct, in the order in which designated initializers must be written.
+# A table of settings has its struct's members, in the order of designated initializers.
 #   in_order STRUCT HEADER PAGE TITLE   TITLE: the table's first line
 in_order() {
   declared=$(awk -v name="$1" '

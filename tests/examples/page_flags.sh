@@ -1,5 +1,5 @@
 #!/bin/sh
-# examples/README.md beside `--help` of the programs: every flag of a program is on the page, and every flag that the page names exists.
+# examples/README.md against `--help` of the programs: the page has every flag, and every flag of the page exists.
 #
 #   page_flags.sh PAGE PROGRAM...
 set -eu
@@ -40,7 +40,7 @@ for program; do
   done
   for flag in $(awk -v section="$name" '$1 == section && $3 == "row" { print $2 }' "$work/page"); do
     case "$name $flag" in
-      # of the same source with another objective, or with another strategy
+      # programs of the same source with another objective or strategy
       "finetune --beta" | "finetune --loss-type" | "finetune --label-smoothing" | "finetune --gamma" | "finetune --ratio" | "finetune --preference-form" | \
         "finetune --reference-"* | "finetune --eval-reference-"* | "finetune --teacher-"* | "finetune --top-k") ;;
       *) grep -qx -- "$flag" "$work/flags.$name" || complain "$flag, in a table of $name, is no flag of it" ;;

@@ -1,8 +1,8 @@
 #!/bin/bash
-# The page of examples/report.cpp as Chromium shows it: in both themes and on a phone nothing is wider than the screen, texts can be read, numbers appear
-# under the pointer, and the page asks for nothing. Without a Chromium it says so and passes.
+# The page of examples/report.cpp in Chromium: in both themes and on a phone nothing is wider than the screen, texts are readable, numbers appear under the
+# pointer, and the page makes no request. Skipped without a Chromium.
 #
-#   report_page.sh REPORT [FOLDER]      pictures stay in FOLDER, to look at
+#   report_page.sh REPORT [FOLDER]      screenshots go to FOLDER
 set -eu
 report=$1
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
@@ -18,7 +18,7 @@ fail() {
   exit 1
 }
 
-# two runs, one of them resumed, with ranks, and names that would be markup
+# two runs, one resumed, with ranks, and names that look like markup
 awk -v rate=0.02 -v first=0 -v last=400 -f - > "$work/baseline.jsonl" << 'AWK'
 function event(name, rest) { printf "{\"event\": \"%s\", %s}\n", name, rest }
 function settings() { event("settings", "\"recipe\": {\"precision\": \"fp32\", \"objective\": \"next_token\", \"device\": \"<script>document.title = 1</script>\"}, \"settings\": {\"learning_rate\": 0.003, \"a_setting_with_a_rather_long_name_for_a_phone\": \"a value that is much longer than a phone is wide, and has_no_place_where_it_could_be_broken_into_lines\"}, \"plan\": {\"weights\": 3544064, \"gradients\": 3544064, \"stash\": 70000000}") }
@@ -41,7 +41,7 @@ sed -e 's/0\.003/0.01/g' -e '/"event": "rank"/d' "$work/baseline.jsonl" | head -
 "$report" "$work/baseline.jsonl" --output "$work/one.html" > "$work/log"
 "$report" "$work/baseline.jsonl" "$work/rate-<i>&.jsonl" --output "$work/two.html" >> "$work/log"
 
-# what is measured in the page is appended to its script, and becomes the title
+# measurements are appended to the page's script, and become the title
 cat > "$work/probe.js" << 'JS'
 setTimeout(() => {
   const wrong = [], rgb = text => (text.match(/[\d.]+/g) || [0, 0, 0]).map(Number);
@@ -106,7 +106,7 @@ for page in one two; do
     [ "$(stat -c %s "$pictures/$page-$theme-$width.png")" -gt 20000 ] || fail "$page.html, $theme: the picture is empty"
   done
 done
-# the switch of the page against the preference of the reader, without a script
+# the page's switch against the reader's preference, without a script
 sed -e 's/ checked><span>Auto/><span>Auto/' -e 's/id="theme-light"/id="theme-light" checked/' "$work/probed.html" > "$work/switched.html"
 in_chromium --blink-settings=preferredColorScheme=0 --window-size=1280,1000 --dump-dom "file://$work/switched.html" > "$work/dom"
 grep -q "<title>width 1280 light right</title>" "$work/dom" || fail "the switch to light does not work"

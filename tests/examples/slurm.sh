@@ -16,7 +16,7 @@ fail() {
 mkdir "$work/bin"
 cat > "$work/bin/srun" << 'STAND_IN'
 #!/bin/bash
-# as the real one: a signal to the ranks is not one to srun, which kills them when it gets SIGTERM
+# like the real srun: a signal to the ranks is not one to srun, which kills them on SIGTERM
 while [[ ${1:-} == --* ]]; do echo "srun $1" >> "$STAND_INS"; shift; done
 "$@" &
 ranks=$!
@@ -64,7 +64,7 @@ stopped=$(grep -o "stopped after step [0-9]*" "$work/log1" | grep -o "[0-9]*$")
 grep -q "resuming after step $stopped" "$work/log2" || fail "it must go on from the checkpoint"
 [ -f "$work/run/model.safetensors" ] || fail "the model must be saved"
 
-# a job that is cancelled: Slurm sends SIGTERM to the script and to the ranks
+# a cancelled job: Slurm sends SIGTERM to the script and to the ranks
 : > "$work/asked"
 "$script" "$trainer" "${flags[@]}" --max-steps 1000000 > "$work/log_cancelled" 2>&1 &
 job=$!
@@ -88,7 +88,7 @@ status=0
 [ $status = 2 ] || fail "a wrong command line must end with 2; it ended with $status"
 grep -q scontrol "$work/asked" && fail "a wrong command line must not be requeued"
 
-# failed runs are requeued, but not forever: failures are counted, and requeues at the time limit are none
+# failed runs are requeued a limited number of times; requeues at the time limit do not count
 fails() {  # LOG STATUS TRAINER...: the trainer must end with that status
   local log=$1 expected=$2 status=0
   shift 2

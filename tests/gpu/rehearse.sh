@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs run.sh where there is no GPU, with programs that answer as the real one would: every stage ends, and the summary says how.
+# Runs run.sh without a GPU, with programs that answer like real ones: every stage ends, and the summary reports it.
 #
 #   rehearse.sh <checkout> <folder for results>
 set -eu

@@ -1,7 +1,7 @@
 #!/bin/sh
-# A run ends when one of its ranks fails, in whatever way, and reports why.
+# A run ends when a rank fails, in any way, and reports why.
 #
-#   faults.sh PROGRAM SCRATCH MPIRUN [KILLS]     how often a rank is killed; by default twice
+#   faults.sh PROGRAM SCRATCH MPIRUN [KILLS]     number of kills of a rank; default 2
 set -eu
 program=$1
 scratch=$2
@@ -10,7 +10,7 @@ kills=${4:-2}
 rm -rf "$scratch"
 mkdir -p "$scratch"
 
-# ends MODE SENTENCE: within 30 seconds, with a status that is not 0, and the sentence
+# ends MODE SENTENCE: within 30 seconds, with a nonzero status, and the sentence
 ends() {
   status=0
   timeout -k 5 30 "$mpirun" -n 3 "$program" "$scratch" "$1" > "$scratch/said" 2>&1 || status=$?

@@ -19,7 +19,7 @@ fail() {
   exit 1
 }
 milliseconds() { echo $(($(date +%s%N) / 1000000)); }
-# a folder's losses; a step that was done twice must have the same loss, or there are two different lines
+# a folder's losses; a repeated step with another loss gives two different lines
 losses() { sort -u "$1/losses.0" | sort -n; }
 
 slowest=0

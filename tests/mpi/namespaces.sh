@@ -1,6 +1,5 @@
 #!/bin/sh
-# Two hosts, as far as one machine can have them: network namespaces with a link between them, each with its own host name and
-# a daemon of Open MPI. Run by hand, as root:
+# Two hosts on one machine: network namespaces with a link between them, each with its own host name and Open MPI daemon. Run by hand, as root:
 #
 #   namespaces.sh FOLDER     the folder of mpi.transport and mpi.faults: build/dev/tests
 set -eu
@@ -26,12 +25,12 @@ for host in a b; do
   ip -n "xtrain_$host" addr add "10.77.0.$number/24" dev "xtrain_$host"
   ip -n "xtrain_$host" link set "xtrain_$host" up
   ip -n "xtrain_$host" link set lo up
-  # mpirun ends when the kernel gives its daemons' connections up: that is after a quarter of an hour by default
+  # mpirun ends when the kernel gives up its daemons' connections: by default after a quarter of an hour
   ip netns exec "xtrain_$host" sysctl -q -w net.ipv4.tcp_retries2=5
   number=$((number + 1))
 done
 
-# What mpirun takes for ssh: its first word is the host.
+# mpirun's replacement of ssh: its first word is the host
 cat > "$scratch/agent" << 'AGENT'
 #!/bin/sh
 shift
@@ -56,7 +55,7 @@ on_both 120 "$programs/mpi.transport" > "$scratch/said" 2>&1 || { cat "$scratch/
 grep -c "SUCCESS" "$scratch/said" | sed 's/$/ ranks on two hosts pass/'
 echo "$(($(bytes) - before)) bytes went over the wire from one of them"
 
-# fails MODE: how the run ends, and after how long
+# fails MODE: how and when the run ends
 fails() {
   rm -f "$scratch"/rank_*
   on_both 100 "$programs/mpi.faults" "$scratch" "$1" > "$scratch/said" 2>&1 &

@@ -1,5 +1,4 @@
-# What the package tests share. Each is a script that configures, builds and runs programs of its own, with the compiler of the
-# enclosing build:
+# Shared by package tests: scripts that configure, build and run their own programs, with the enclosing build's compiler:
 #   cmake -D SOURCE=<checkout> -D SCRATCH=<folder> -D COMPILER=... -D LAUNCHER=... -D GENERATOR=... -D PREFIX_PATH=... -D MPI=<is there one>
 #         -D COMPILED=<the folder of xtrain::library compiled for the processor at hand, or nothing> -P <script>
 cmake_minimum_required(VERSION 3.25)
@@ -10,7 +9,7 @@ if(PREFIX_PATH)  # where the enclosing build has found xtrain's dependencies
   set(ENV{CMAKE_PREFIX_PATH} "${places}")
 endif()
 
-# run(<result> <command>...): runs it; <result>_rc is its exit status, <result> all it said, as one line
+# run(<result> <command>...): <result>_rc is the exit status, <result> all output as one line
 function(run result)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE rc OUTPUT_VARIABLE said ERROR_VARIABLE said)
   string(REGEX REPLACE "[ \n]+" " " line "${said}")

@@ -1,5 +1,4 @@
-# What a program asks for and cannot have is refused in a sentence. Each refusal stands beside what is accepted, so that it cannot
-# have another reason.
+# Unsatisfiable requests are refused with a sentence. Each refusal is paired with an accepted request, to exclude other reasons.
 include("${CMAKE_CURRENT_LIST_DIR}/package.cmake")
 include("${prefix}/share/cmake/xtrain/xtrain-config-version.cmake")
 string(REGEX MATCH "^([0-9]+)\\.([0-9]+)" version "${PACKAGE_VERSION}")
@@ -7,7 +6,7 @@ set(major ${CMAKE_MATCH_1})
 math(EXPR next "${CMAKE_MATCH_2} + 1")
 file(REMOVE_RECURSE "${SCRATCH}/asking" "${SCRATCH}/asking_folder")
 
-# Every case sets everything, since the build folders are used again.
+# Every case sets everything: build folders are reused.
 set(everything -D ASK= -D EXPECT= -D LINK= -D TRAINER= -D FRONT_ENDS= -D CMAKE_DISABLE_FIND_PACKAGE_PCRE2=OFF -D CMAKE_DISABLE_FIND_PACKAGE_Utf8proc=OFF
     -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=OFF -D CMAKE_DISABLE_FIND_PACKAGE_xtensor=OFF -D CMAKE_DISABLE_FIND_PACKAGE_CLI11=OFF
     -D CMAKE_DISABLE_FIND_PACKAGE_MPI=OFF -D CMAKE_DISABLE_FIND_PACKAGE_yaml-cpp=OFF
@@ -34,7 +33,7 @@ set(no_yaml -D CMAKE_DISABLE_FIND_PACKAGE_yaml-cpp=ON)
 set(mpi_missing "The component 'mpi' needs MPI (Debian and Ubuntu: libopenmpi-dev).")
 set(pcre2_missing "The component 'text' needs PCRE2 (Debian and Ubuntu: libpcre2-dev).")
 
-# Versions: while the major one is 0, another minor one is another interface.
+# Versions: while the major version is 0, each minor version is another interface.
 accepted("-DASK=${version} REQUIRED" "-DEXPECT=TARGET xtrain::xtrain AND NOT TARGET xtrain::io" -D LINK=xtrain::xtrain)
 refused("compatible with requested version \"${major}.${next}\"" "-DASK=${major}.${next} REQUIRED" -D LINK=xtrain::xtrain)
 refused("compatible with requested version \"9\"" "-DASK=9 REQUIRED" -D LINK=xtrain::xtrain)
@@ -77,7 +76,7 @@ if(nvcc)
   accepted("-DASK=REQUIRED COMPONENTS text cuda" -DEXPECT=xtrain_cuda_FOUND "-DTRAINER=NAME mine SOURCE pretrain.cpp DEVICE cuda")
 endif()
 
-# An optional component is left out when it cannot be had, and the program can tell.
+# An unavailable optional component is left out, and the program can tell.
 set(text_is_optional "-DASK=REQUIRED COMPONENTS io OPTIONAL_COMPONENTS text txt")
 accepted(${text_is_optional} "-DEXPECT=xtrain_text_FOUND AND TARGET xtrain::text AND NOT xtrain_txt_FOUND" -D LINK=xtrain::text)
 accepted(${text_is_optional} "-DEXPECT=xtrain_FOUND AND TARGET xtrain::io AND NOT xtrain_text_FOUND AND NOT TARGET xtrain::text" -D LINK=xtrain::io
@@ -129,7 +128,7 @@ endif()
 refused("LIBRARIES must be targets; there is no 'xtrain::library'" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune LIBRARIES xtrain::library")
 refused("trainers that are compiled on demand link no others; given was: PCRE2::8BIT" ${text_and_recipes} "-DFRONT_ENDS=NAMES tune LIBRARIES PCRE2::8BIT")
 
-# The source as a folder: a component that lacks something is refused when it is linked, and not before.
+# The source as a folder: an incomplete component is refused when linked, not earlier.
 folder_accepted(-D LINK=xtrain::text "-DTRAINER=NAME mine SOURCE generate.cpp")
 folder_accepted(-D LINK=xtrain::io ${no_pcre2})
 folder_refused("xtrain::text cannot be linked. ${pcre2_missing}" -D LINK=xtrain::text ${no_pcre2})

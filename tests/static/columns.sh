@@ -1,6 +1,5 @@
 #!/bin/sh
-# Lines of sources and pages have at most 160 columns. Excepted are data: tables and code blocks of pages, lines that begin with a string, and files that hold
-# little else.
+# Lines of sources and pages have at most 160 columns, except data: tables and code blocks of pages, lines that begin with a string, data files.
 #   columns.sh FOLDER      the folder of the project
 cd "$1" || exit 2
 long=$(find README.md include examples tests bench cmake -type f \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Which kernels ran, and where: the table of include/xtrain/device/simt/kernels.md, from the list of kernels and from what the tests compile.
+# The table of include/xtrain/device/simt/kernels.md (which kernels ran, and where), from the list of kernels and the tests' sources.
 #
 #   kernel_table.sh <checkout>           fails when the page is not that table
 #   kernel_table.sh <checkout> --write   writes it

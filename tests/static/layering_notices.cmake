@@ -1,4 +1,4 @@
-# The layering test itself can fail: a checkout with one wrong include is refused, for the right reason.
+# The layering test can fail: a checkout with one wrong include is refused, for the right reason.
 cmake_minimum_required(VERSION 3.25)
 set(copy "${SCRATCH}/layering")
 file(REMOVE_RECURSE "${copy}")

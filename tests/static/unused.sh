@@ -1,6 +1,5 @@
 #!/bin/sh
-# Functions, types and constants of the headers that nothing names: no other line of the headers, the programs, the tests or the benchmarks,
-# and no code on a page. Only names that nothing else has are found.
+# Functions, types and constants of the headers that no other line of headers, programs, tests, benchmarks or pages names. Only unique names are found.
 #
 #   unused.sh <checkout>
 set -eu

@@ -3,23 +3,20 @@
 #   xtrain_test(<source> [LIBRARIES ...] [DEFINITIONS ...] [NAME name] [TIMEOUT seconds] [OPTIMISED])
 #   xtrain_tests(<programs> <source>... [TIMEOUT seconds] [OPTIMISED] [WEIGHT n])
 #
-# A test is a source, named after its path: unit/layers/gradients.cpp is unit.layers.gradients. OPTIMISED: it computes much
-# outside the cpu device's kernels.
+# A test is a source, named after its path: unit/layers/gradients.cpp is unit.layers.gradients. OPTIMISED: it computes much outside the cpu device's kernels.
 #
-# Parsing headers, and templates that several tests instantiate, are half of a test's compile time: xtrain_tests compiles
-# XTRAIN_TESTS_TOGETHER sources as one, into programs <programs>.1, <programs>.2 and so on, and each test runs the cases of its source.
-# A source of WEIGHT n counts as n: sources that instantiate many trainers have little in common, and the compiler needs 3 GB for four of them.
-# With 1 every source is a separate program, which suits editing a test.
+# Parsing headers and instantiating shared templates is half of a test's compile time: xtrain_tests compiles XTRAIN_TESTS_TOGETHER sources as one, into
+# programs <programs>.1, <programs>.2, ...; each test runs its source's cases. A source of WEIGHT n counts as n: sources with many trainers share little, and
+# four of them take 3 GB to compile. With 1 every source is a separate program, for editing a test.
 set(XTRAIN_TESTS_TOGETHER 1 CACHE STRING "How many sources of tests are compiled together")
 
-# Cases that cannot run under a sanitizer, by test. The child's memory limit would include the sanitizer's own memory, and the thread
-# sanitizer does not let a child of a multi-threaded process start threads.
+# Cases that cannot run under a sanitizer, by test: a memory limit would include the sanitizer's memory; under the thread sanitizer, a child of a
+# multi-threaded process cannot start threads.
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   set(left_out_of_train.offload "--test-case-exclude=a process that the system allows less memory*")
 endif()
 
-# xtrain_test_library(<name> <programs> <header>): the library that every test links, compiled with the same options as those programs, and their
-# precompiled header
+# xtrain_test_library(<name> <programs> <header>): the library of every test, compiled with these programs' options, and their precompiled header
 function(xtrain_test_library name programs header)
   add_library(${name} STATIC support/main.cpp support/pch.cpp)
   set_source_files_properties(support/main.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
@@ -79,7 +76,7 @@ function(xtrain_tests programs)
   list(REMOVE_ITEM how ${T_UNPARSED_ARGUMENTS})
   set(together "")
   foreach(source ${T_UNPARSED_ARGUMENTS})
-    # a source that opens a namespace of the library, or defines macros, cannot be included with others
+    # a source that opens a namespace of the library or defines macros cannot be combined
     file(STRINGS "${source}" alone REGEX "^namespace [a-z]|^(struct|class) xtrain::|^#(if|define)|\"host_allocations\\.hpp\"")
     if(alone OR XTRAIN_TESTS_TOGETHER LESS_EQUAL 1)
       xtrain_test(${source} ${how})
@@ -95,8 +92,7 @@ function(xtrain_tests programs)
   endforeach()
 endfunction()
 
-# Each source is included in its own namespace, so that equal names do not collide, after the headers that any of them includes.
-# <sources> is separated by commas; <end> is appended to the file.
+# Each source is included in its own namespace, after all headers of the sources. <sources>: separated by commas; <end> is appended to the file.
 function(xtrain_write_as_one file sources end)
   string(REPLACE "," ";" sources "${sources}")
   set(includes "")
