@@ -1,4 +1,4 @@
-# Interface targets, built from the header lists: linking a target permits its headers.
+# The interface targets, built from the header lists. Linking one says which headers a program may include.
 
 function(xtrain_interface_target name export_name)
   add_library(${name} INTERFACE)
@@ -11,8 +11,8 @@ function(xtrain_interface_target name export_name)
   endif()
 endfunction()
 
-# xtrain_component_needs(<component> <target>...): links the component's dependencies. For a missing one it links the sentence about it: CMake takes an item
-# with :: for a target, and shows it to a program that links the component.
+# xtrain_component_needs(<component> <target>...): links what the component needs. Where that was not found, the sentence that says
+# so is linked in its place: CMake takes an item with :: for a target, and shows it to a program that links the component.
 function(xtrain_component_needs component)
   set(sentence "${XTRAIN_MISSING_${component}}")
   if(sentence)
@@ -53,11 +53,11 @@ xtrain_interface_target(xtrain_parquet parquet ${XTRAIN_PARQUET_HEADERS})
 target_link_libraries(xtrain_parquet INTERFACE xtrain_io)
 xtrain_component_needs(parquet ArrowParquet::ArrowParquet)
 
-# Runs as data, and other systems' configs and flags.
+# Runs as data, and what other systems' configs and flags become.
 xtrain_interface_target(xtrain_recipes recipes ${XTRAIN_RECIPES_HEADERS})
 target_link_libraries(xtrain_recipes INTERFACE xtrain_io)
 xtrain_component_needs(recipes $<IF:$<TARGET_EXISTS:yaml-cpp::yaml-cpp>,yaml-cpp::yaml-cpp,yaml-cpp>)
 
-# For builds that run on the compiling processor. Never part of xtrain::xtrain.
+# The processor that compiles is the processor that runs. Never part of xtrain::xtrain.
 xtrain_interface_target(xtrain_native native)
 target_compile_options(xtrain_native INTERFACE -march=native)

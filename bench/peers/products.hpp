@@ -187,7 +187,8 @@ inline void require_threads(std::size_t asked, std::size_t are) {
   if (asked != are) throw std::runtime_error("must compute on " + std::to_string(asked) + " threads; there are " + std::to_string(are));
 }
 
-/// Median over runs for 0.3 s, at least five. The first 0.1 s are not counted: threads that slept may share a processor until the system moves them.
+/// Median over runs for 0.3 s, and of at least five. The first 0.1 s are not counted: threads that slept may share one
+/// processor until the system moves them apart.
 template <class Run>
 [[nodiscard]] double median_seconds(Run&& run) {
   using clock = std::chrono::steady_clock;

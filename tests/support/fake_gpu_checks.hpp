@@ -1,4 +1,4 @@
-// Final checks of tests on a fake GPU.
+// What tests on a stand-in for a GPU check in the end.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@ std::string what_is_thrown(F&& f) {
   return "nothing";
 }
 
-/// Every object is destroyed, and no call violated CUDA's documentation.
+/// Everything that was made is gone, and nothing was called in a way that CUDA's documentation forbids.
 inline void check_clean(const xtrain::testing::fake_cuda& gpu) {
   CHECK(gpu.violations() == "");
   CHECK(gpu.leaks() == "");

@@ -1,4 +1,4 @@
-// Checkpoints written by all ranks together: one writer's bytes, resumable on any number of ranks, or no checkpoint.
+// Checkpoints written by all ranks together: the same bytes as from one writer, resumable on any number of ranks, or no checkpoint at all.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -26,7 +26,7 @@ class writers_seen final : public observer {
   std::vector<std::size_t> all;
 };
 
-/// Runs to `steps` steps from the folder's newest checkpoint; the global batch is 8. Returns the final weights.
+/// Runs until `steps` steps are done, from the folder's newest checkpoint on; the global batch is 8. Returns the weights at the end.
 template <class Parallel>
 std::vector<double> run_in(const std::string& folder, std::size_t ranks, typename Parallel::config axes, std::size_t steps,
                            const checkpoint_options& how = {.save_steps = 3}) {
@@ -57,7 +57,7 @@ std::vector<double> run_in(const std::string& folder, std::size_t ranks, typenam
   return all_weights(llama<recipe<single>>::from_pretrained(folder + "/out"));
 }
 
-/// Every rank throws, the first with this message.
+/// Every rank must throw, and the first with this message.
 void all_refused(const std::string& folder, const std::string& words, const checkpoint_options& how, std::size_t limit = 0) {
   std::array<std::string, 4> said;
   run_ranks(4, [&](const std::shared_ptr<transport>& network) {
@@ -106,7 +106,7 @@ TEST_CASE("a rank that cannot write its part lets all fail, at once or behind th
   std::filesystem::rename(folder / "checkpoint-3", folder / "checkpoint-2");
   std::filesystem::remove_all(folder / "out");
   const std::string before = get_file(folder / "checkpoint-2/optimizer.safetensors");
-  // space for the weights, not for the optimizer state
+  // enough space for the weights, not for the optimizer state
   all_refused(folder.path(), "optimizer.safetensors: must be written whole", {.save_steps = 3}, before.size() - 1000);
   CHECK(folder.files() == std::vector<std::string>{"checkpoint-2"});
   std::filesystem::create_symlink("nowhere", folder / "checkpoint-3");  // the final name is taken
