@@ -24,14 +24,8 @@ struct deepspeed_context {
               bf16 = "--bf16", max_steps = "--max_steps";
 };
 
-/// Applies a DeepSpeed config to a run, with the defaults of DeepSpeed 0.19.8 (recorded in run.follows):
-///   zero_optimization   parallel.zero, parallel.shards (MiCS); offloading to nvme: offload, offload_folder
-///   fp16, bf16          precision, loss_scale. bf16 with ZeRO adds gradients in bf16, unless data_types.grad_accum_dtype is fp32
-///   optimizer           optimizer: AdamW, Adam, Lion. transformers then has one group of parameters, which all decay
-///   scheduler           schedule: WarmupLR, WarmupDecayLR, WarmupCosineLR; the first two steps have the minimum learning rate
-///   gradient_clipping   optimizer.max_grad_norm; default 1.0
-///   train_batch_size    checked: micro-batch size x gradient accumulation x data-parallel ranks
-/// Keys that change no result are accepted, with a reason in run.notes. The run must have the program's values already.
+/// Applies a DeepSpeed config to a run, with the defaults of DeepSpeed 0.19.8 (recorded in run.follows); keys: examples/hugging_face.md. Keys that change no
+/// result are accepted, with a reason in run.notes. The run must have the program's values already.
 ///   file    names the config in errors, before the path of a key: ds_config.json: zero_optimization.stage
 ///   throws  config_error: an unknown key, with the nearest known key; a wrong type; a contradiction with the run; an unsupported feature
 void apply_deepspeed(run_description& run, const json& config, const std::string& file, const deepspeed_context& context = {});

@@ -16,18 +16,10 @@ namespace xtrain {
 //   torchrun --nproc_per_node=8 --master_port=29001 train.py --model_name_or_path DIR --data_path alpaca_data.json --bf16 True ...
 //   deepspeed --num_gpus=4 main.py --do_train --train_file train.json --prompt_column content --response_column summary --pre_seq_len 128 ...
 //
-// with or without launcher and script. --data_path selects Alpaca's train.py, --train_file ChatGLM-6B's ptuning/main.py. Flags are TrainingArguments of
-// transformers 4.28 to 5.24, with their defaults: learning rate 5e-5, batch size 8, 3 epochs, a linear schedule, AdamW, clipping at 1.0, seed 42, a
-// checkpoint and a log line every 500 steps. Differences to this library's defaults:
-//   schedule   the first step has the learning rate 0, the step after the last the minimum; a ratio of warm-up steps is rounded up
-//   loss       Alpaca: sum over all targets of a step, of all ranks, divided once (transformers 4.46 and later); with --loss_average
-//              micro_batch the mean of the micro-batches' means (before). ChatGLM-6B: always the latter
-//   epochs     the last step of an epoch may be smaller
-//   decay      matrices decay, norms and biases do not; with an optimizer in the DeepSpeed config, everything decays
-//   samples    at most model_max_length tokens, of which the last is no input
-// The order of samples follows from the seed, but is not torch's.
-// throws config_error: an unknown flag, with the nearest known flag; an invalid value; contradicting flags; an unsupported feature. Reads only the DeepSpeed
-// config, the FSDP config, and config.json and tokenizer_config.json of the model's folder, if it exists
+// with or without launcher and script. --data_path selects Alpaca's train.py, --train_file ChatGLM-6B's ptuning/main.py. Flags and defaults are
+// TrainingArguments' of transformers 4.28 to 5.24. Arithmetic and differences: examples/hugging_face.md. Reads only the DeepSpeed config, the FSDP config, and
+// config.json and tokenizer_config.json of the model's folder, if it exists.
+//   throws  config_error: an unknown flag, with the nearest known flag; an invalid value; contradicting flags; an unsupported feature
 
 /// A translated command line.
 struct hugging_face_command {

@@ -21,16 +21,11 @@ namespace xtrain {
 ///   python -m torch.distributed.launch --nproc_per_node 8 pretrain_llama.py --num-layers 32 ...
 ///   torchrun --nproc_per_node 8 pretrain_gpt.py ...           deepspeed --num_gpus 8 pretrain_llama.py ...
 /// A launcher's flags stand before the script's name, or among the script's flags; its ranks become threads of one process. Flags have one or two dashes, '_'
-/// and
-/// '-' are equal, `--flag value` is `--flag=value`.
-///
-/// Values follow Megatron-LM and AscendSpeed: defaults of flags, a loss that is the mean of the micro-batches' means, a learning rate that begins at 0 and
-/// counts
-/// samples, weight decay of matrices only, the vocabulary padded to a multiple of --make-vocab-size-divisible-by times the tensor-parallel ranks, seed 1234.
+/// and '-' are equal, `--flag value` is `--flag=value`. Defaults and arithmetic: examples/ascendspeed.md. Reads only --deepspeed_config and the folder of
+/// --load.
 ///
 ///   program  name of this program, if the words contain no script
-///   throws   config_error: an unknown flag, with the nearest known flag; an invalid value; contradicting flags; an unsupported feature. Reads only
-///            --deepspeed_config and the folder of --load
+///   throws   config_error: an unknown flag, with the nearest known flag; an invalid value; contradicting flags; an unsupported feature
 [[nodiscard]] megatron_command read_megatron(const std::string& program, const std::vector<std::string>& words);
 
 }  // namespace xtrain

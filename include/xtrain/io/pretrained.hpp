@@ -463,8 +463,8 @@ void save_to_gguf(const Model& model, const std::string& path, const std::string
 
 }  // namespace detail
 
-/// Writes a Hugging Face folder, or a GGUF file for a name that ends in .gguf (save_gguf): config.json, weights, generation_config.json, tokenizer files, and
-/// README.md if missing. Each file is replaced by one rename, weights last and together. Checkpoints survive a kill at any instant; this does not.
+/// Writes a Hugging Face folder, or a GGUF file for a name that ends in .gguf (save_gguf); see io/README.md. Each file is replaced by one rename, weights last
+/// and together. Checkpoints survive a kill at any instant; this does not.
 ///   throws  config_error before writing when the folder has another family's model or the vocabulary lacks tokens; file_error
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Model& model, const std::string& folder,

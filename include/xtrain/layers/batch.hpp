@@ -55,8 +55,8 @@ struct device_batch {
 
 namespace detail {
 
-/// The device reads host memory and computes before it returns: no copy. Not if its stream runs host functions, which read later, when the batch may be
-/// overwritten. The dry device behaves as the device it replaces.
+/// The device reads host memory and computes before it returns: no copy. Not with host functions on the stream, which read later. The dry device behaves as the
+/// device it replaces.
 template <class Device>
 inline constexpr bool reads_host_batches = host_addressable<Device> && !clause::device_runs_host_functions<Device>;
 template <class Device>

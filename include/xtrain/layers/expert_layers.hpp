@@ -19,7 +19,7 @@
 
 namespace xtrain::detail {
 
-/// out = W2 · f(W1 · x) of every expert on its range of rows, which the host knows, the device, or the stream after an exchange (rows_of_experts).
+/// out = W2 · f(W1 · x) of every expert on its range of rows, known to the host, the device, or the stream after an exchange (rows_of_experts).
 template <class Recipe, class Activation>
 class expert_layers {
  public:
@@ -230,7 +230,7 @@ class expert_layers {
   }
 
   /// work(expert, first row, rows) for each of this rank's experts, confined to its rows. If the host knows them: at most rows_at_once() at a time, so that the
-  /// workspace does not grow with ranks. A dry run assumes balanced rows, and measures memory for n rows, since an expert may get all, without counting work.
+  /// workspace does not grow with ranks. A dry run assumes balanced rows, but measures memory for n rows, as an expert may get all.
   template <class Work>
   void each_expert(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Work&& work) const {
     if (all.later != nullptr) {

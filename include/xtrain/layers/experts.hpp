@@ -17,17 +17,16 @@
 
 namespace xtrain {
 
-/// y = Σ over the chosen experts of weight · W2 · f(W1 · x), dropless: an expert takes every token routed to it. Copies of tokens are sorted by expert:
-/// each expert's rows are contiguous, and saved sizes do not depend on routing.
+/// y = Σ over the chosen experts of weight · W2 · f(W1 · x), dropless. Copies of tokens are sorted by expert: each expert's rows are contiguous, and saved
+/// sizes do not depend on routing.
 /// [Shazeer et al. 2017; Jiang et al. 2024; dropless: Gale et al. 2022]
 ///
-/// Only the device knows the counts: one launch computes all products (kernel::grouped_matmul); experts with more, such as an adapter, run kernels confined
-/// to their rows (execution::confined).
-/// Expert parallelism: tokens are dispatched to the rank of their expert and results combined. An asynchronous device sends in stream order, with memory for
-/// all rows that may come. The host reads the counts, once per forward, if the device is synchronous, that memory is not wanted, or an adapter's operations
-/// cannot be confined.
-/// Tensor parallelism: each rank has some intermediate channels of every expert, and a replicated router. A token's experts are summed before ranks are, so
-/// the reduced array is as large as for other layers.
+/// Only the device knows the counts: one launch computes all products (kernel::grouped_matmul); experts with more, such as an adapter, run kernels confined to
+/// their rows (execution::confined).
+/// Expert parallelism: an asynchronous device sends in stream order, with memory for all rows that may come. The host reads the counts, once per forward, if
+/// the device is synchronous, that memory is unwanted, or an adapter's operations cannot be confined.
+/// Tensor parallelism: each rank has some intermediate channels of every expert, and a replicated router. A token's experts are summed before ranks are: the
+/// reduced array is as large as for other layers.
 template <class Recipe, class Activation>
 class mixture_of_experts {
  public:

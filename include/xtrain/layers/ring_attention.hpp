@@ -12,14 +12,14 @@
 
 namespace xtrain {
 
-/// In each of n turns, a rank computes attention of its queries over the keys and values that it has and merges the result, while keys and values travel to
-/// the next rank. [Liu et al. 2023, "Ring attention with blockwise transformers"]
+/// In each of n turns, a rank computes attention of its queries over its current keys and values and merges the result, while keys and values travel to the
+/// next rank. [Liu et al. 2023, "Ring attention with blockwise transformers"]
 ///
 /// A sequence has 2n chunks; rank i has i and 2n − 1 − i. Under a causal mask two of four pairs of chunks are visible in every turn: ranks are balanced.
 /// [Brandon et al. 2023, "Striped attention", section 3; Llama team 2024, section 3.3.2]
 ///
-/// A rank sends keys and values n − 1 times in the forward and in the backward, and n − 1 times their gradients, which follow one rank behind, end on their
-/// owner, and are in the accumulate dtype: rounded once. Transfers overlap with independent compute.
+/// Gradients of keys and values follow one rank behind, end on their owner, and are in the accumulate dtype: rounded once. Transfers overlap with independent
+/// compute.
 template <class Recipe>
 class ring_attention {
  public:

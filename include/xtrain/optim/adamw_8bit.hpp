@@ -21,10 +21,9 @@
 namespace xtrain {
 
 /// Moments are 8-bit codes with a scale per block of 256 weights: 2 + 8 / 256 bytes per weight instead of adamw's 8. Blocks begin with each parameter; adjacent
-/// parameters used as one matrix (queries, keys and values) count as one. Parameters with fewer than `min_8bit_size` elements have 32-bit moments. Weight
-/// decay applies to matrices only.
+/// parameters used as one matrix (queries, keys and values) count as one. Weight decay applies to matrices only.
 ///
-/// Parameters and shards begin at multiples of 256 elements (shard_spec::alignment): shards have the same bits as a single rank.
+/// Parameters and shards begin at multiples of 256 elements (shard_spec::alignment): shards have the bits of a single rank.
 struct adamw_8bit {
   static constexpr std::string_view name = "adamw_8bit";
   using hooks = xtrain::hooks<hook::has_learning_rate_factors, hook::layout_alignment>;

@@ -85,15 +85,15 @@ struct lr_schedule_settings {
   /// false: warmup (s + 1) / W, progress of the decay (s - W) / (T - W - 1): the first step is above warmup_init, the last step at the end of the decay.
   /// true: s / W and (s - W) / (T - W), as in transformers, torchtune and Megatron: the first step is at warmup_init, the step after the last at the end.
   bool from_zero = false;
-  /// DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR, with from_zero: each step has the previous step's learning rate, so the first two steps are at
-  /// warmup_init; a cosine's decay is not late. W is at least 2.
+  /// DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR, with from_zero: each step has the previous step's rate, so the first two are at warmup_init; a
+  /// cosine's decay is not late. W is at least 2.
   bool as_deepspeed = false;
   bool log_warmup = false;  ///< warmup log(s + 1) / log(W), with from_zero: DeepSpeed's warmup_type log
   bool continues = false;   ///< a cosine rises again after the end, as in transformers; false: later steps have the minimum
   double num_cycles = 0;  ///< cosine: waves; 0: 0.5, from peak to minimum. cosine_with_restarts; 0: 1
   double power = 1;       ///< of polynomial
-  /// inverse_sqrt: in steps; 0: the warmup, or 10,000 without warmup. inverse_square_root: minimum of the steps in the formula; 0: one step. Megatron counts
-  /// samples, and its minimum is one sample: 1 / (global batch size) steps.
+  /// inverse_sqrt: in steps; 0: the warmup, or 10,000 without warmup. inverse_square_root: minimum of the steps in the formula; 0: one step (Megatron: one
+  /// sample, 1 / global batch size steps).
   double timescale = 0;
   lr_shape warmup_shape = lr_shape::linear, decay_shape = lr_shape::cosine;  ///< of warmup_stable_decay
   double final_steps = 0;    ///< of warmup_stable_decay: steps of the decay

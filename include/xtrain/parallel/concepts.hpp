@@ -1,5 +1,4 @@
-// The parallel strategy concept: process groups, sharding of weights, gradients and optimizer state, and hooks around every block. Models and trainers know
-// nothing else of parallelism.
+// The parallel strategy concept: process groups, sharding of weights, gradients and optimizer state, and hooks around every block.
 #pragma once
 
 #include <concepts>

@@ -23,8 +23,7 @@ struct rank_layout {
   /// `expert_parallel`: adjacent among the ranks with the same shard of a layer. They process different sequences, or different tokens.
   std::size_t expert_parallel_size = 1;
   /// Expert parallelism on an asynchronous device: rows (copies of tokens) reserved per layer, as a multiple of the rows with balanced experts; a step with
-  /// more
-  /// rows fails. 0: the maximum.
+  /// more rows fails. 0: the maximum.
   double expert_capacity = 0;
   /// The host waits for the row count in every expert layer and micro-batch: memory is as large as needed.
   bool expert_waits = false;

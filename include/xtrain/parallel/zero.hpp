@@ -1,15 +1,6 @@
-// Data parallelism, and ZeRO's three stages, which shard the model state over data-parallel ranks.
+// Data parallelism, and ZeRO's three stages, which shard the model state over data-parallel ranks. Memory and traffic: parallel/README.md.
 //                          [Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models";
 //                           stage 3 with replicas: Zhao et al. 2023, "PyTorch FSDP"]
-//
-//                       stored on each rank                        sent per rank and step, for ψ parameters and n ranks
-//                       weights  gradients  optimizer state
-//     data_parallel     all      all        all                    2 ψ (n−1)/n    all-reduce of gradients
-//     zero<1>           all      all        1/n                    2 ψ (n−1)/n    reduce-scatter of gradients, all-gather of weights
-//     zero<2>           all      1/n        1/n                    the same, with gradients in every micro-batch
-//     zero<3>           1/n      1/n        1/n                    3 ψ (n−1)/n    and weights before forward and backward
-//
-// Communication is per block, on a side stream, overlapped with compute of other blocks.
 #pragma once
 
 #include <array>
@@ -53,9 +44,9 @@ struct tensor_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.tensor = true}>;
 };
 
-/// Tensor parallelism with norms, residuals and dropout between layers sharded along the sequence: each rank stores 1/n of the hidden states there. Each
-/// all-reduce becomes a reduce-scatter and an all-gather; the backward pass gathers the input of every first matrix again: a fourth more traffic per layer.
-///                                                                           [Korthikanti et al. 2022, section 4.2.2]
+/// Tensor parallelism with norms, residuals and dropout between layers sharded along the sequence: each rank stores 1/n of the hidden states there. All-reduces
+/// become reduce-scatters and all-gathers; the backward gathers the input of every first matrix again.
+///                                                                          [Korthikanti et al. 2022, section 4.2.2]
 struct sequence_parallel {
   static constexpr std::string_view name = "tensor and sequence";
   static constexpr bool has_sequence_parallel = true;
@@ -75,9 +66,8 @@ struct context_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.context = true}>;
 };
 
-/// Each rank has two chunks of every sequence and, for attention, all their heads: keys and values circulate around the ring. There may be more ranks than
-/// heads.
-///     [Liu et al. 2023, "Ring attention with blockwise transformers"]
+/// Each rank has two chunks of every sequence and, for attention, all their heads: keys and values circulate. There may be more ranks than heads.
+///    [Liu et al. 2023, "Ring attention with blockwise transformers"]
 struct ring_context_parallel {
   static constexpr std::string_view name = "ring";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;

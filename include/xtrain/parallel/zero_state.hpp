@@ -1,5 +1,4 @@
-// Hooks around every block for ranks with the same weights: reduces gradients and gathers sharded weights on a side stream, overlapped with compute of
-// other blocks. zero.hpp has the strategies.
+// Hooks around every block for ranks with the same weights: reduces gradients and gathers sharded weights on a side stream. zero.hpp has the strategies.
 #pragma once
 
 #include <algorithm>
@@ -371,8 +370,8 @@ class zero_state {
     return own;
   }
 
-  /// Queues work(stream) on the side stream, after the main stream's present work; a dry run runs it at once. A single rank queues it on the main
-  /// stream: nothing to wait for, and the step may be captured.
+  /// Queues work(stream) on the side stream, after the main stream's present work; a dry run runs it at once. A single rank queues it on the main stream: the
+  /// step may be captured.
   template <class Store, class Work>
   void later(stream_type& stream, Store& store, Work work) {
     if (everyone_.size() == 1) return work(stream);

@@ -67,8 +67,7 @@ struct slim_product {
   static constexpr bool narrow = !std::is_same_v<C, A>;
   static constexpr bool many_registers = simd::registers<Arch> >= 32;
   /// Rows of A per tile in place. Rows a power of two apart share a set of the 8-way L1 cache: twelve rows run at two thirds of the speed, eight with two
-  /// vectors
-  /// of B at half.
+  /// vectors of B at half.
   template <std::size_t Vectors>
   static constexpr std::size_t rows_at_once = many_registers && Vectors == 1 ? 8 : 6;
   /// B in place pays if a vector is a cache line (half for pairs): shorter vectors would fetch lines repeatedly.

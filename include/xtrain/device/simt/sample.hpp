@@ -158,8 +158,7 @@ struct sample_rows {
 
   /// Equal for every thread of the block. Sums have another order than the definition's and differ by less than `doubt` (see token_selection::select); nothing
   /// exists where comparisons could differ. Fewer numbers are added in sequence here, at most v / 256 + 32 per pass and 256 digits, and weights are within 2
-  /// units
-  /// of roundoff.
+  /// units of roundoff.
   XTRAIN_SIMT_FN crossing draw(std::size_t i, const row& x, double largest, shared& s) const {
     constexpr double near = 0x1p-42;
     double* const weights = weights_nv + i * v;

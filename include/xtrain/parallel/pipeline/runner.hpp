@@ -32,8 +32,8 @@
 
 namespace xtrain {
 
-/// Micro-batches that need memory at a time: `saved` between forward and backward (or its first part, B), `deferred` between B and W, `received` from the
-/// earliest send of the previous stage until their gradient has been sent back.
+/// Micro-batches in memory at a time: `saved` between forward and backward (or its first part, B), `deferred` between B and W, `received` from the earliest
+/// send of the previous stage until their gradient is sent back.
 struct pipeline_memory {
   std::size_t saved = 0, deferred = 0, received = 0;
 };
@@ -75,8 +75,7 @@ struct pipeline_memory {
   return whole;
 }
 
-/// Runs one rank's part of a step. Messages begin at their position in the list and are waited for where needed. The list is safe for
-/// rendezvous sends: no rank deadlocks, whatever the timing.
+/// Runs one rank's part of a step. Messages begin at their position in the list and are waited for where needed. Rendezvous sends cannot deadlock.
 template <class Model, class Schedule>
 class pipeline_runner {
  public:

@@ -1,5 +1,4 @@
-// A pipeline schedule is data: every rank's ordered actions in a step. Small functions make schedules (gpipe.hpp and others), check.hpp verifies them,
-// simulate.hpp times them, paint.hpp draws them.
+// A pipeline schedule is data: every rank's ordered actions in a step. See schedule/README.md.
 #pragma once
 
 #include <cstddef>

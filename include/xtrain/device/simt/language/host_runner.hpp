@@ -1,8 +1,6 @@
 // Runs the dialect's kernels on the host. A block's threads are fibers on one system thread; they switch at barriers and warp instructions, in an order drawn
-// from a seed. What a GPU leaves undefined is a fault: a barrier that some threads do not reach, an element outside a shared array, a copy read before arrival,
-// an unaligned vector. Under the thread sanitizer only barriers and warp instructions order accesses: it reports races in shared and device memory, also
-// between
-// blocks.
+// from a seed. Undefined behavior of a GPU is a fault: a barrier that some threads do not reach, an element outside a shared array, a copy read before arrival,
+// an unaligned vector. The thread sanitizer reports races in shared and device memory, also between blocks: only barriers and warp instructions order accesses.
 #pragma once
 
 #include <sys/mman.h>
@@ -342,8 +340,8 @@ class runner {
 #endif
   }
 
-  /// Draws the next thread. In a fair order no warp gets far ahead, and a missing barrier between uses of shared memory has no effect: so in half of all blocks
-  /// the thread freed last nearly always continues.
+  /// Draws the next thread. In a fair order a missing barrier between uses of shared memory would have no effect: in half of all blocks the thread freed last
+  /// nearly always continues.
   XTRAIN_SIMT_RUNNER void pick() {
     const std::uint32_t drawn = draw(), all = static_cast<std::uint32_t>(runnable_count_);
     const std::uint32_t chosen = is_unfair_ && drawn % 16 != 0 ? all - 1 : (drawn >> 4) % all;

@@ -1,6 +1,5 @@
 // Products of 16 × 16 by 16 × 8 by a warp, sums in fp32, and copies that feed them. Kernels address operands in shared memory and results by row and column;
-// the
-// layout assigns lanes.
+// the layout assigns lanes.
 #pragma once
 
 #include <cstddef>
