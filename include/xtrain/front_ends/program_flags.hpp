@@ -20,8 +20,7 @@
 namespace xtrain {
 
 /// Flags of a Python program that uses argparse or HfArgumentParser: `--name value`, `--name=value`, `--name` alone for true. Dashes inside names are
-/// underscores; the last of repeated flags counts. finish() refuses flags that were not read. Every error names the flag, what must hold, and what was given.
-/// Component 'recipes'.
+/// underscores; the last of repeated flags counts. finish() refuses unread flags. Component 'recipes'.
 class program_flags {
  public:
   enum class use : std::uint8_t { read, no_effect, must_be_off };

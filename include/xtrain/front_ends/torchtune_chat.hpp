@@ -37,9 +37,9 @@ struct tune_prompt {
   return quoted + "'";
 }
 
-/// For tune_layout::plain. torchtune tokenizes each part of a message separately: its words, and the prompt template's text before and after. Spaces at the
-/// end of a part are cut; SentencePiece puts a space before each part of a turn's first message, and of a message that follows a space: hence two spaces before
-/// [/INST], and the space before the answer is a target.
+/// For tune_layout::plain. torchtune tokenizes each part of a message separately: its words, and the prompt template's text around them. Spaces at the end of a
+/// part are cut; SentencePiece puts a space before each part of a turn's first message, and of a message that follows a space: hence two spaces before [/INST],
+/// and a target space before the answer.
 [[nodiscard]] inline std::string tune_plain_chat_template(const tune_prompt& prompt) {
   const auto parts = [](const std::array<std::string, 2>& around, const std::string& before_content = "") {
     return concat("[", jinja_text(around[0]), "]", before_content, " + [m.content, ", jinja_text(around[1]), "]");

@@ -15,18 +15,9 @@ namespace xtrain {
 ///   throws  file_error when one is missing, or this is not the first
 [[nodiscard]] std::vector<std::string> gguf_files(const std::string& path);
 
-/// A model in a GGUF file, or in several (NAME-00001-of-0000N.gguf), given the first.
-///
-///   general.architecture   llama (with experts: mixtral; with a sliding window: mistral), qwen2, qwen3, gemma, gemma2, phi3, gpt2, bloom, baichuan,
-///                          internlm2, chatglm
-///   rows of q and k        llama's rotate in adjacent pairs in files; returned in Hugging Face's order
-///   tensors of experts     one per expert
-///   Gemma's norms          files hold 1 + weight; returned: weight
-///   tied head              no output.weight, or one equal to token_embd.weight
-///   attn_q, attn_k, attn_v Baichuan's and InternLM2's: fused, as in Hugging Face's files
-///   rope_freqs.weight      frequency factors of LLaMA 3's rule; others are refused
-///
-/// Settings that change results are read, or refused by key. Not in files: dropout (0), Gemma 2's query_pre_attn_scalar (llama.cpp's).
+/// A model in a GGUF file, or in several (NAME-00001-of-0000N.gguf), given the first; architectures and settings: io/README.md. In Hugging Face's order,
+/// experts one per tensor, Gemma's norms without 1 +; fused queries, keys and values as in Hugging Face's files. Settings that change results are read, or
+/// refused by key. Not in files: dropout (0), Gemma 2's query_pre_attn_scalar (llama.cpp's).
 class gguf_model : public tensor_source {
  public:
   /// throws file_error when a file is damaged or missing, config_error for an unsupported or inconsistent model

@@ -39,8 +39,8 @@ struct objective_recipe : gradient_recipe {
 }  // namespace detail
 
 /// Runs an objective on a micro-batch's hidden states and a head, in double on the reference device; compares every derivative (hidden states, head weight)
-/// with a central difference. Also reports: a prepare() that installs nothing; losses that are not counted, or counted without targets; leftover saved
-/// activations, also after an evaluation. Unlisted optional members do not compile.
+/// with a central difference. Also reports a prepare() that installs nothing, uncounted losses, losses counted without targets, and leftover saved activations,
+/// also after an evaluation.
 ///   batch   as in training; with reference_log_probs if the objective needs them
 ///   throws  what the objective's require_batch throws
 template <class Objective>

@@ -129,8 +129,7 @@ class optimizer_bench {
 }  // namespace detail
 
 /// Runs a few steps of an optimizer on the reference device. Reports: a skipped step (`applies` 0) that changes something; a step without changes; non-finite
-/// weights; a changed frozen parameter; ignored scalars (`gradient_scale`, `learning_rate`); state hidden from visit(), so that a resumed run differs; arrays
-/// of a wrong size. Unlisted optional members do not compile.
+/// weights; a changed frozen parameter; ignored scalars (`gradient_scale`, `learning_rate`); state missing from visit(); arrays of a wrong size.
 template <class Optimizer, class Precision = fp32>
 [[nodiscard]] policy_report check_optimizer(const typename Optimizer::config& settings = {}) {
   static_assert(optimizer<Optimizer> && optimizer_for<Optimizer, reference, Precision>,

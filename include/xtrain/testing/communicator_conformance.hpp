@@ -1,5 +1,5 @@
-// The conformance suite of communicators: collectives on device memory, queued on a stream, against values that each rank computes; their order on
-// the stream; and events that mark their end for another stream. All ranks of a run call it, to test a new communicator.
+// The conformance suite of communicators: collectives on device memory, queued on a stream, against computed values; their order on the stream; events that
+// mark their end. All ranks of a run call it.
 //
 //     for (const std::string& problem : xtrain::testing::communicator_conformance<acme>(on, ranks)) std::puts(problem.c_str());
 #pragma once

@@ -4,9 +4,8 @@
 //     suite.check_all();
 //     std::fputs(suite.text().c_str(), stdout);
 //
-// For every kernel and dtype it prints the number of agreeing cases and the largest error as a fraction of the tolerance, or that the kernel is missing. A case
-// fails when an element is wrong, something outside the operands was written, or a read-only operand was changed. check_stream() checks copies, fills and
-// events. check_large<T>() runs sizes of real models, for hardware.
+// Prints per kernel and dtype the number of agreeing cases and the largest error as a fraction of the tolerance, or that the kernel is missing. A case fails
+// when an element is wrong, something outside the operands was written, or a read-only operand was changed.
 #pragma once
 
 #include <algorithm>

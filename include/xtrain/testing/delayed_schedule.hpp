@@ -1,5 +1,4 @@
-// Executes a pipeline schedule with ranks that sleep instead of computing: real messages and waits, any number of ranks on any number of cores. Compare with
-// simulate.hpp.
+// Executes a pipeline schedule with ranks that sleep instead of computing: real messages and waits on any number of cores. Compare with simulate.hpp.
 #pragma once
 
 #include <algorithm>

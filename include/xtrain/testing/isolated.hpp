@@ -1,5 +1,5 @@
-// A device whose memory the host cannot access and whose stream works as late as possible: code that lacks a copy or a
-// synchronization fails on it, without an accelerator. It counts the host's waits.
+// A device whose memory the host cannot access and whose stream works as late as possible: missing copies or synchronizations fail, without an accelerator. It
+// counts the host's waits.
 #pragma once
 
 #include <algorithm>

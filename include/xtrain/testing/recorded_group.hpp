@@ -1,5 +1,5 @@
-// A communicator with the requirements of NCCL, MCCL and HCCL, without their hardware: calls are queued on a stream; all ranks make the same calls in the same
-// order; sends and receives that wait for each other are grouped. Where these libraries hang or corrupt memory, this reports the differing call.
+// A communicator with the requirements of NCCL, MCCL and HCCL, without hardware: calls are queued on a stream; all ranks make equal calls in equal order; sends
+// and receives that wait for each other are grouped. Where these libraries hang or corrupt memory, this reports the differing call.
 #pragma once
 
 #include <cstddef>
@@ -124,8 +124,8 @@ class recorded_group {
     end_group(stream);
   }
 
-  // Point to point. A call outside of begin_group and end_group holds the stream until the other rank's call; grouped calls run together, so that ranks may
-  // send to each other, and to themselves.
+  // Point to point. An ungrouped call holds the stream until the other rank's call; grouped calls run together: ranks may send to each other, and to
+  // themselves.
 
   void begin_group() {
     require<comm_error>(!grouped_, "recorded_group: begin_group must not be called twice without end_group");

@@ -1,5 +1,4 @@
-// The conformance suite of transports: every collective, on odd sizes and every dtype, against values that each rank
-// computes. All ranks of a run call it, to test a new transport.
+// The conformance suite of transports: every collective, on odd sizes and every dtype, against computed values. All ranks of a run call it.
 //
 //     for (const std::string& problem : xtrain::testing::transport_conformance(network)) std::puts(problem.c_str());
 #pragma once

@@ -446,7 +446,7 @@ void attend_all(const cpu_stream& stream, const Kernel& k, std::size_t queries_o
 }
 
 /// A task's part of a key/value head's backward: dq of query panels part, part + parts, …, or dk and dv of such key blocks, or everything. Each sum belongs to
-/// one task, in an order independent of the number of tasks.
+/// one task: its order is independent of the number of tasks.
 struct backward_share {
   bool queries = true, keys = true;
   std::size_t part = 0, parts = 1;

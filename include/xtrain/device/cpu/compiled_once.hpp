@@ -1,5 +1,5 @@
-// Kernels compiled once in a library, always optimized: debug builds train at full speed, and sources do not recompile them. xtrain_add_cpu_kernels (CMake)
-// builds the library and defines XTRAIN_CPU_KERNELS for its users; only then this header is used.
+// Kernels compiled once in a library, always optimized. xtrain_add_cpu_kernels (CMake) builds it and defines XTRAIN_CPU_KERNELS for its users; only then this
+// header is used.
 #pragma once
 
 #include <cstddef>

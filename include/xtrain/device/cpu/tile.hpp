@@ -1,7 +1,7 @@
 // The innermost loop of products: a tile of C whose sums stay in registers while panels of A and B stream through.
 // [Goto & van de Geijn 2008; Van Zee & van de Geijn 2015]
 //
-// Every element of C is summed along the depth in the same order at any position in a tile.
+// An element of C is summed along the depth in the same order at any position in a tile.
 #pragma once
 
 #include <algorithm>

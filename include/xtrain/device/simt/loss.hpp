@@ -76,8 +76,8 @@ struct cross_entropy_rows {
 
 /// Elements per chunk of logits: 512 MiB of fp32; less in tests.
 inline std::size_t logit_elements = std::size_t{128} << 20;
-/// Rows per chunk, in tiles of 128. A chunk reads all weights twice and updates all their gradients: fewer rows make this slower than products for a
-/// vocabulary of 150,000, and leave dx fewer tiles than a GPU has processors.
+/// Rows per chunk, in tiles of 128. A chunk reads all weights twice and updates all their gradients: with fewer rows this is slower than products for a
+/// vocabulary of 150,000, and dx has fewer tiles than a GPU has processors.
 [[nodiscard]] inline std::size_t logit_rows(std::size_t n, std::size_t v) {
   const std::size_t rows = std::max<std::size_t>(logit_elements / std::max<std::size_t>(v, 1) / 128 * 128, 128);
   return std::min(n, rows);
