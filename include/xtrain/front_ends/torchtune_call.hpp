@@ -27,9 +27,9 @@ struct torchtune_launch {
 /// The translation of a recipe and its config.
 struct torchtune_call {
   std::string program = "train";         ///< train, generate, generate_bf16, evaluate or convert; generate_cuda, evaluate_cuda
-  std::optional<run_description> run{};  ///< if the program is train
-  std::vector<std::string> arguments{};  ///< of other programs
-  std::string weights{};                 ///< of other programs: the folder of weights, and its files that the config names
+  std::optional<run_description> run{};  ///< of train
+  std::vector<std::string> arguments{};  ///< of the others
+  std::string weights{};                 ///< of the others: the folder of weights, and the files that the config names there
   std::vector<std::string> weight_files{};
   std::string device = "cpu", dtype = "fp32";
   std::vector<std::string> notes{};      ///< keys without effect, with the reason
