@@ -77,7 +77,7 @@ struct convert_flags {
   }
 };
 
-/// What --quantize asks for.
+/// The settings of --quantize.
 struct quantization {
   xtrain::weight_quantization how{};
   std::vector<std::string> names{};  // sorted, as in the source
@@ -87,7 +87,7 @@ struct quantization {
   [[nodiscard]] bool has(const std::string& name) const { return std::binary_search(names.begin(), names.end(), name); }
 };
 
-/// What is converted: tensors, and the settings of their model.
+/// The tensors to convert, and their model's settings.
 struct model_source {
   std::shared_ptr<const xtrain::tensor_source> weights{};
   std::optional<xtrain::json_settings> config{};
@@ -117,7 +117,7 @@ model_source open(const convert_flags& flags) {
 
 struct recipe : xtrain::defaults {};
 
-/// The base model with the adapter merged into it, in fp32, in a folder beside the one that is written; removed at the end.
+/// The base model with the adapter merged into it, in fp32, in a temporary folder next to the output.
 class merged_folder {
  public:
   explicit merged_folder(const convert_flags& flags) : merged_folder(free_path(flags)) {  // from here on the destructor runs
@@ -213,7 +213,7 @@ quantization quantization_for(const convert_flags& flags, const model_source& so
   return q;
 }
 
-/// The dtype of what is written of a tensor: its own where --dtype is not given, fp32 for blocks of GGUF.
+/// The dtype in which a tensor is written: without --dtype its own, but fp32 for GGUF blocks.
 std::string_view stored_as(const xtrain::file_tensor& tensor, const std::string& dtype) {
   if (!dtype.empty()) return dtype;
   return xtrain::find_block_dtype(tensor.dtype) == nullptr ? std::string_view(tensor.dtype) : "F32";
@@ -239,7 +239,7 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
     if (!generation.contains(key) && config.contains(key)) generation[key] = config[key];
   xtrain::write_file(flags.to + "/generation_config.json", generation.dump(2) + "\n");
   xtrain::write_file(flags.to + "/config.json", config.dump(2) + "\n");
-  if (!flags.adapter.empty()) xtrain::align_special_tokens(flags.to);  // what an adapter was trained with may be more than the base model's
+  if (!flags.adapter.empty()) xtrain::align_special_tokens(flags.to);  // the adapter may have been trained with more tokens
   std::vector<xtrain::tensor_to_write> tensors;
   for (const auto& [name, tensor] : source.weights->tensors()) {
     const std::string_view to = stored_as(*tensor, dtype);
@@ -251,7 +251,7 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
   write_weights(flags.to, std::move(tensors), shard_bytes);
 }
 
-/// The type of a GGUF file's matrices: what --type says, or the only one that the weights have, if it is F16 or BF16.
+/// The type of a GGUF file's matrices: --type, or the weights' only type, if it is F16 or BF16.
 xtrain::gguf_type gguf_type_for(const convert_flags& flags, const xtrain::tensor_source& weights) {
   if (!flags.type.empty()) return *xtrain::gguf_type_named(flags.type);
   std::string only;
@@ -335,7 +335,7 @@ std::vector<std::string> write(const convert_flags& flags, const model_source& s
                                flags.format == "llama2c" ? xtrain::llama2c_version::legacy : xtrain::llama2c_version::v1);
 }
 
-/// Whether the weights that are read would be overwritten by others.
+/// Whether the output would overwrite the weights that are read.
 bool loses_source(const convert_flags& flags) {
   namespace fs = std::filesystem;
   const bool changes = !flags.dtype.empty() || !flags.quantize.empty() || !flags.adapter.empty();
@@ -349,8 +349,7 @@ bool loses_source(const convert_flags& flags) {
   return changes && (fs::equivalent(from, to, ignored) || fs::equivalent(from, to / "model.safetensors", ignored));
 }
 
-/// A folder that would not load is written as asked, with a warning that says what the loader would. Compared are decoders that the library has, with
-/// the head of a language model.
+/// Warns of a folder that the loader would reject, with the loader's reason. Compares only decoders of this library with a language model's head.
 void warn_of_other_tensors(const convert_flags& flags, const model_source& source) {
   if (flags.format != "hf" || !source.config) return;
   const xtrain::json& config = source.config->object();
@@ -371,7 +370,7 @@ void warn_of_other_tensors(const convert_flags& flags, const model_source& sourc
   }
 }
 
-/// The dtype of a folder's matrices, as --dtype names it. Vectors may be what is computed anew, as RoPE's frequencies.
+/// The dtype of a folder's matrices, as --dtype names it. Vectors do not count: some, as RoPE's frequencies, are computed.
 std::string dtype_of(const std::string& folder) {
   std::string only;
   const auto weights = xtrain::open_weights(folder);

@@ -1,5 +1,5 @@
-// Says what a program's policies are and, with --unsupported, which kernels and members its device lacks, and what falls back to the host: before a run.
-// Of a device of your own:  xtrain_add_trainer(NAME describe_acme SOURCE describe.cpp DEVICE acme::device HEADERS acme.hpp)
+// Prints a program's policies and, with --unsupported, the kernels and members that its device lacks and those that fall back to the host. For a custom device:
+// xtrain_add_trainer(NAME describe_acme SOURCE describe.cpp DEVICE acme::device HEADERS acme.hpp)
 #include <CLI/CLI.hpp>
 #include <cstdio>
 

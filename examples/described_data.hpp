@@ -18,7 +18,7 @@
 
 namespace command_line {
 
-/// What a record's field is called: the format's own name, unless the description says otherwise.
+/// The name of a record's field: the description's, else the format's.
 [[nodiscard]] inline std::string column(const xtrain::data_description& data, const char* name) {
   const auto at = data.columns.find(name);
   if (at == data.columns.end()) return name;
@@ -30,7 +30,7 @@ namespace command_line {
   return data.when_too_long == "truncate" ? xtrain::overlong::truncate : data.when_too_long == "drop" ? xtrain::overlong::leave_out : xtrain::overlong::refuse;
 }
 
-/// Samples with another token in place of the end-of-text token, if the tokenizer has it.
+/// Samples with another end token, if the tokenizer has it.
 [[nodiscard]] inline xtrain::dataset ended_by(xtrain::dataset from, const std::string& name, const xtrain::tokenizer& tokenizer) {
   const xtrain::token end = tokenizer.find_token(name), eos = tokenizer.special().eos;
   if (end < 0 || end == eos) return from;
@@ -48,7 +48,7 @@ namespace command_line {
   return all;
 }
 
-/// One dataset of a description, of files that hold samples.
+/// One dataset of a description, from files of samples.
 ///   has_labels  preferences are answers with labels, not pairs
 [[nodiscard]] inline xtrain::dataset described_data(const xtrain::data_description& data, const std::string& path, const xtrain::tokenizer& tokenizer,
                                                     const chat_flags& chat, bool has_labels = false) {
@@ -186,13 +186,13 @@ namespace command_line {
   return all;
 }
 
-/// The tokens of the longest sample of a run with tokenizer.max_length: torchtune's texts have one less. 0: no limit.
+/// Tokens of the longest sample with tokenizer.max_length (torchtune's texts have one less). 0: no limit.
 [[nodiscard]] inline std::size_t longest_sample(const xtrain::data_description& data, std::size_t max_length) {
   return max_length > 1 && data.kind == "text" ? max_length - 1 : max_length;
 }
 
-/// All datasets of a description but indexed ones.
-///   max_length  that of the tokenizer; 0: none
+/// All datasets of a description except indexed ones.
+///   max_length  the tokenizer's; 0: none
 [[nodiscard]] inline xtrain::dataset described_data(const std::vector<xtrain::data_description>& all, const xtrain::tokenizer& tokenizer,
                                                     const chat_flags& chat, bool has_labels = false, std::size_t max_length = 0) {
   std::vector<xtrain::dataset> parts;
@@ -203,7 +203,7 @@ namespace command_line {
       parts.push_back(for_flag("data", path, [&] {
         xtrain::dataset samples = described_data(one, path, tokenizer, chat, has_labels);
         if (one.pack_gap == 0) return samples;
-        const std::size_t longest = longest_sample(one, max_length), ends = one.pack_gap - 1;  // of these positions, tokens that were left out
+        const std::size_t longest = longest_sample(one, max_length), ends = one.pack_gap - 1;  // tokens that were left out had these positions
         return spaced(samples, longest > ends ? longest - ends : longest, one.pack_gap);
       }));
     };

@@ -1,4 +1,4 @@
-// What a run description reads must be there: told before a trainer is compiled, and before one loads anything.
+// Checks that everything a run description reads exists, before a trainer is compiled and before it loads anything.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 
 namespace described_files {
 
-/// What users call members of a run description: where a front end has read them, as "tuned.yaml:12: checkpointer.checkpoint_dir" or "--output_dir".
-/// A member that is not there has its own name.
+/// Users' names of a run description's members: "tuned.yaml:12: checkpointer.checkpoint_dir" where a front end read them, or "--output_dir". A missing member
+/// has its own name.
 using member_names = std::map<std::string, std::string>;
 
 [[nodiscard]] inline std::string name_of(const member_names& names, const std::string& member) {
@@ -35,7 +35,7 @@ using member_names = std::map<std::string, std::string>;
   return std::filesystem::exists(path, ignored);
 }
 
-/// The fields that a record of this data must have. What else it may have is the reader's to say.
+/// The fields that a record must have. The reader checks all others.
 [[nodiscard]] inline std::vector<std::string> needed_fields(const xtrain::data_description& data) {
   const auto named = [&](const char* name) {
     const auto at = data.columns.find(name);
@@ -53,7 +53,7 @@ using member_names = std::map<std::string, std::string>;
   return {};
 }
 
-/// Refuses a file whose first record lacks a field. Records of other formats are the reader's to judge.
+/// Refuses a file whose first record lacks a field. The reader checks records of other formats.
 inline void require_fields(const xtrain::data_description& data, const std::string& path, const std::string& member = "data") {
   const std::vector<std::string> fields = needed_fields(data);
   if (fields.empty() || (!path.ends_with(".json") && !path.ends_with(".jsonl"))) return;
@@ -67,7 +67,7 @@ inline void require_fields(const xtrain::data_description& data, const std::stri
   }
 }
 
-/// Weight files that a config names must be those of the folder, all of which are read.
+/// Refuses a config that names other weight files than the folder has: all of these are read.
 ///   throws  config_error
 inline void require_weight_files(const std::string& folder, std::vector<std::string> given, const member_names& names = {},
                                  const std::string& of = "model.files") {
@@ -103,8 +103,7 @@ inline void require_weight_files(const std::string& folder, std::vector<std::str
   return false;
 }
 
-/// A model's folder must have the family and the sizes that the run says, and be long enough for its sequences. Settings that its config.json leaves out
-/// are the trainer's to know.
+/// Refuses a model folder of another family, other sizes, or too short a context. The trainer knows settings that config.json omits.
 inline void require_sizes(const xtrain::run_description& run, const member_names& names) {
   const std::string file = run.model.folder + "/config.json";
   const bool is_gguf = !run.model.folder.empty() && xtrain::gguf_file::is_one(run.model.folder);
@@ -137,7 +136,7 @@ inline void require_sizes(const xtrain::run_description& run, const member_names
     }
 }
 
-/// A folder that has checkpoints of another run is not written to, unless that run goes on, or may be overwritten.
+/// Refuses a folder with checkpoints of another run, unless the run resumes it or may overwrite it.
 inline void require_output(const xtrain::run_description& run, const member_names& names) {
   const xtrain::output_description& output = run.output;
   const std::string member = name_of(names, "output.folder");
@@ -145,7 +144,7 @@ inline void require_output(const xtrain::run_description& run, const member_name
   xtrain::require<xtrain::config_error>(run.model.folder.empty() || !std::filesystem::equivalent(output.folder, run.model.folder, ignored), member, " ",
                                         output.folder, ": must not be the model's folder, which would be overwritten");
   const auto earlier = xtrain::checkpoints_in(output.folder);
-  if (output.overwrite) {  // what the run begins with must not be removed
+  if (output.overwrite) {  // the initial weights must not be removed
     for (const auto& one : earlier)
       for (const std::string& read : {run.model.folder, run.model.adapter, run.objective.second_model, run.tokenizer.path}) {
         const auto from = std::filesystem::weakly_canonical(read, ignored), folder = std::filesystem::weakly_canonical(one.second, ignored);
@@ -165,9 +164,8 @@ inline void require_output(const xtrain::run_description& run, const member_name
                                      ", or choose another folder");
 }
 
-/// names   what users call the description's members
-/// throws  config_error: which folder or file is missing, which field its records lack, that there is no checkpoint to go on from, or that there are those of
-///         another run
+/// names   users' names of the description's members
+/// throws  config_error: a missing folder, file or record field; no checkpoint to resume from; checkpoints of another run
 inline void require(const xtrain::run_description& run, const member_names& names = {}) {
   const auto must_be_folder = [&](const char* member, const std::string& folder) {
     std::error_code ignored;
@@ -212,7 +210,7 @@ inline void require(const xtrain::run_description& run, const member_names& name
   }
   const xtrain::output_description& output = run.output;
   require_output(run, names);
-  // as transformers' Trainer and torchtune's recipes do; others begin at step 0
+  // as transformers' Trainer and torchtune's recipes; others begin at step 0
   const bool needs_one = output.resume == "latest" && (output.checkpoint_style == "torchtune" || output.checkpoint_style == "hugging_face");
   xtrain::require<xtrain::config_error>(!needs_one || !xtrain::checkpoints_in(output.folder).empty(), name_of(names, "output.resume"),
                                         ": there must be a checkpoint to go on from; there is no valid checkpoint in the output folder '", output.folder, "'");

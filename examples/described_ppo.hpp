@@ -1,4 +1,4 @@
-// The run of a description whose objective is ppo: a policy that answers prompts, its reference, a reward model, and a value model that is trained beside it.
+// The run of a description with the objective ppo: a policy that answers prompts, its reference, a reward model, and a value model that is also trained.
 #pragma once
 
 #include <algorithm>
@@ -50,12 +50,12 @@ using command_line::usage_error;
   return prompts;
 }
 
-/// The scores of answers by the reward model, or the penalty in place of them.
+/// The reward model's scores of answers, or the penalty in place of a score.
 [[nodiscard]] inline std::vector<double> rewards_of(std::span<const xtrain::completion> answers, std::vector<double> scores,
                                                     const xtrain::rollouts_description& how) {
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const std::size_t tokens = answers[i].answer.size() + (answers[i].stop >= 0 ? 1 : 0);
-    // as torchtune, for which an answer that ends with its longest length has no end either
+    // as torchtune: an answer of the maximum length has no end either
     const bool is_longest = answers[i].stop < 0 || tokens >= how.max_completion_length, is_short = tokens < how.min_completion_length + 1;
     if ((how.penalize_longest && is_longest) || is_short) scores[i] = how.penalty;
   }
@@ -96,8 +96,8 @@ class log_lines {
   command_line::torchtune_log_file file_;
 };
 
-/// The sizes of a folder's model, which must agree with those that the description names.
-///   require_agreement(named, config, all, folder)   refuses a folder that does not
+/// The sizes of a folder's model, which must equal those in the description.
+///   require_agreement(named, config, all, folder)  refuses a folder with other sizes
 template <class Model>
 [[nodiscard]] typename Model::config_type sizes_in(const std::string& folder, const xtrain::json& named, const std::string& family_name,
                                                    const auto& require_agreement) {
@@ -111,7 +111,7 @@ template <class Model>
   xtrain::detail::complete_decoder(own, family.name);  // num_key_value_heads and head_dim that the file leaves out
   family.write(own, all);
   require_agreement(named, config, all, folder);
-  // ratios of probabilities are of the same function
+  // ratios of probabilities need equal functions
   for (const double dropout : {sizes.attention_dropout, sizes.residual_dropout, sizes.embedding_dropout})
     xtrain::require<usage_error>(dropout == 0.0, "must be a model without dropout, for ratios of probabilities; its config.json has ", dropout);
   return sizes;

@@ -64,7 +64,7 @@ class personalisation {
   void cancel() { thread_.request_stop(); }
   void wait() { thread_.join(); }
   [[nodiscard]] const training_status& status() const { return status_; }
-  /// The error message, after the job has finished; empty if there was none.
+  /// The error message, after the job has finished; empty without an error.
   [[nodiscard]] const std::string& problem() const { return problem_; }
   /// The job's peak memory.
   [[nodiscard]] std::size_t peak_memory() const { return peak_memory_; }
@@ -80,7 +80,7 @@ class personalisation {
       status_updates updates(status_);
       trainer.attach(updates);
       trainer.fit(data, nullptr, std::move(cancelled));
-      trainer.save(job_.output, xtrain::save_adapter_options{.base_model = job_.model});  // what was learned so far
+      trainer.save(job_.output, xtrain::save_adapter_options{.base_model = job_.model});  // the weights learned so far
       peak_memory_ = on.memory().total_peak;
     } catch (const std::exception& problem) {  // no exception may leave a thread
       problem_ = problem.what();
@@ -152,7 +152,7 @@ int main(int argc, char** argv) try {
       {.model = model, .text = text, .output = scratch + "/none", .steps = 40, .memory_limit = mebibyte, .threads = threads});
   watch(refused, 40);
 
-  if (!job.problem().empty() || !cancelled.problem().empty()) return 1;  // of the last one it is expected
+  if (!job.problem().empty() || !cancelled.problem().empty()) return 1;  // the last one is expected to have one
   std::printf("adapters are in %s\n", scratch.c_str());
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "embed: %s\n", problem.what());

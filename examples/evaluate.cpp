@@ -92,12 +92,12 @@ struct evaluate_flags {
     const std::size_t slash = output.rfind('/');
     return (slash == std::string::npos ? "" : output.substr(0, slash + 1)) + name;
   }
-  /// Before hours of work: whether results can be written.
+  /// Checks before hours of work that results can be written.
   void check_output() const {
     if (output.empty()) return;
     command_line::for_flag("--output-path", output, [&] {
       xtrain::require<xtrain::file_error>(!xtrain::is_directory(output), output, ": must be a file; it is a folder");
-      const xtrain::atomic_file unused(output);  // which is removed
+      const xtrain::atomic_file unused(output);  // removed at once
     });
   }
   void write(const xtrain::benchmark_result& of) const {

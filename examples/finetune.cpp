@@ -34,13 +34,13 @@ constexpr std::array<chat_format, 6> chat_formats{{{"chat", xtrain::chat_form::a
 
 using objective = recipe::objective;
 
-/// A model that is not trained, beside the trained one.
+/// A second model, which is not trained.
 struct frozen_recipe : recipe {
   using adapter = xtrain::no_adapter;
 };
 using second_model = model_of<std::conditional_t<recipe::adapter::freezes_weights, frozen_recipe, recipe>>;
 
-/// What an objective's data may be: pairs, answers with labels, or samples.
+/// The objective's data: pairs, answers with labels, or samples.
 constexpr bool compares_pairs = objective::group_size == 2, has_labels = command_line::reads_labels<objective>;
 [[nodiscard]] std::vector<std::string> formats() {
   if (has_labels) return {"unpaired-preference"};
@@ -152,7 +152,7 @@ struct finetune_flags : command_line::objective_training_flags<objective> {
     c.neftune_noise_alpha = neftune_noise_alpha;
     return c;
   }
-  /// Refuses flags that the format has no use for, and reads the chat template.
+  /// Refuses flags that the format does not use, and reads the chat template.
   void check_format() {
     using command_line::usage_error;
     if constexpr (!compares_pairs) {
@@ -175,9 +175,9 @@ struct finetune_flags : command_line::objective_training_flags<objective> {
     else if (form) chat.find({tokenizer, model});
     second.check(!eval_data.empty(), is_reference_free());
   }
-  /// Whether the data is prompts and completions that are strings. A file that cannot be read is refused when it is read.
+  /// Whether the data has prompts and completions as strings. An unreadable file is refused when it is read.
   [[nodiscard]] bool holds_text() const { return xtrain::file_exists(data) && !xtrain::is_directory(data) && xtrain::holds_text_completions(data); }
-  /// Records of strings need no template: it is read if there is one.
+  /// Reads the template if there is one: records of strings need none.
   void find_template() {
     bool found = !chat.given.empty();
     for (const std::string& folder : {tokenizer, model}) found = found || (!folder.empty() && xtrain::chat_template::is_in(folder));
@@ -187,7 +187,7 @@ struct finetune_flags : command_line::objective_training_flags<objective> {
   [[nodiscard]] bool adapter_is_all() const { return lora.rank > 0 && lora.modules_to_save.empty(); }
 };
 
-/// What the ranks of a process share.
+/// Shared by the ranks of a process.
 struct shared_things {
   command_line::made_once<xtrain::tokenizer> tokenizer{};
   command_line::interruption interrupt{};
@@ -234,19 +234,19 @@ xtrain::dataset read_data(const char* flag, const std::string& path, const finet
   });
 }
 
-/// A reference model or a teacher, beside the trained model.
+/// A reference model or a teacher.
 template <class Frozen>
 class model_beside {
  public:
-  /// Adds it to the plan of a run that has it in memory.
-  ///   sizes  of the trained model
+  /// Adds it to the plan of a run that keeps it in memory.
+  ///   sizes  the trained model's
   template <class Layout>
   static void add_to(xtrain::dry_run& plan, const finetune_flags& flags, const typename Frozen::config_type& sizes, const typename Frozen::context_type& on,
                      const Layout& layout) {
     if (!flags.second.file.empty() || !is_needed(flags)) return;
     beside::add_to(plan, sizes_of(flags, sizes), on, layout, batches(flags));
   }
-  /// Loads it, if the run needs it, and computes log-probabilities that are to be kept in files. All ranks call it.
+  /// Loads it if the run needs it, and computes log-probabilities for files. All ranks call it.
   template <class Layout>
   void prepare(const finetune_flags& flags, const std::string& changes, const typename Frozen::config_type& sizes, const typename Frozen::context_type& on,
                const Layout& layout, bool first_rank, xtrain::dataset& data, xtrain::dataset* held_out) {
@@ -295,14 +295,14 @@ class model_beside {
 
   beside frozen_{};
 };
-/// The objective has none.
+/// For objectives without one.
 struct no_model_beside {
   static void add_to(const auto&...) {}
   void prepare(const auto&...) {}
   void use(const auto&...) {}
 };
 
-/// The blocks that a GGUF file's weights are in.
+/// The block formats of a GGUF file's weights.
 ///   throws  config_error when no weight is in blocks
 xtrain::weight_blocks blocks_of(const std::string& model) {
   xtrain::weight_blocks all = xtrain::blocks_in(model);
@@ -310,7 +310,7 @@ xtrain::weight_blocks blocks_of(const std::string& model) {
   return all;
 }
 
-/// Says which frozen matrices are in blocks, and which had to be decoded.
+/// Prints which frozen matrices are in blocks, and which had to be decoded.
 template <class Store>
 void show_blocks(const Store& store, const xtrain::weight_blocks& blocks) {
   std::size_t stored = 0, decoded = 0;
@@ -346,7 +346,7 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, typena
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
   sizes.vocab_size = flags.vocabulary.size(sizes.vocab_size, tokenizer);
-  // what the run changes in --model, which may be the reference model
+  // the run's changes of --model, which may be the reference model
   const std::string changes =
       (config.text() == settings.text() ? "" : config.text()) + (flags.vocabulary.resizes() ? xtrain::concat(sizes.vocab_size, " tokens") : "");
   if constexpr (command_line::second_model_flags<objective>::exists) flags.second.find_files(layout, !flags.plan);

@@ -1,5 +1,5 @@
-// What flags are called by Megatron-LM, Hugging Face (TrainingArguments, TRL), torchtune, axolotl and DeepSpeed: an unknown flag with such a name is
-// answered with the program's own.
+// Names of flags in Megatron-LM, Hugging Face (TrainingArguments, TRL), torchtune, axolotl and DeepSpeed: the error for such an unknown flag suggests the
+// program's own.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,7 @@
 
 namespace command_line {
 
-/// Names elsewhere, without dashes in front and with '-' for '_', and the flags here. A name may have several flags, of different programs: the first
-/// that a program has is its answer.
+/// Other systems' names, without leading dashes and with '-' for '_', and the flags here. A name may have several flags: the program's first one counts.
 inline constexpr auto flags_elsewhere = std::to_array<std::pair<std::string_view, std::string_view>>({
     // batches
     {"per-device-train-batch-size", "--micro-batch-size"},
@@ -235,9 +234,9 @@ inline constexpr auto flags_elsewhere = std::to_array<std::pair<std::string_view
     {"data-seed", "--seed"},
 });
 
-/// The flag that is meant by a name of another system, or by one's own name with underscores.
-///   known    the flags of the program
-///   returns  "" when there is none
+/// The program's flag for another system's name, or for its own name with underscores.
+///   known    the program's flags
+///   returns  "" if there is none
 [[nodiscard]] inline std::string flag_named_elsewhere(std::string_view given, std::span<const std::string> known) {
   std::string name(given.substr(std::min(given.find_first_not_of('-'), given.size())));
   std::replace(name.begin(), name.end(), '_', '-');

@@ -1,4 +1,4 @@
-// The reference model or the teacher of an objective: a model that is not trained, beside the trained one.
+// The reference model or the teacher of an objective, which is not trained.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,12 @@
 
 namespace command_line {
 
-/// `Model` has no adapter, and the policies of the trained model.
+/// `Model`: without an adapter, with the trained model's policies.
 template <class Model, class Objective>
 class frozen_model {
  public:
-  /// Sizes of a model of its own.
-  ///   throws  file_error; config_error when its vocabulary is not that of the trained model
+  /// The model's own sizes.
+  ///   throws  file_error; config_error when its vocabulary differs from the trained model's
   [[nodiscard]] static typename Model::config_type sizes_in(const std::string& folder, std::size_t vocab_size) {
     const auto config = xtrain::read_config(folder);
     auto sizes = xtrain::sizes_of(config, Model::family_of(config));
@@ -29,7 +29,7 @@ class frozen_model {
     return sizes;
   }
   /// Loads the weights. All ranks call it.
-  ///   resizes  the folder's vocabulary may differ from that of `sizes`: it is the trained model as it was
+  ///   resizes  the folder's vocabulary may differ from that in `sizes`: it holds the trained model's initial weights
   template <class Layout>
   Model& load(const std::string& folder, const typename Model::config_type& sizes, const typename Model::context_type& on, const Layout& layout,
               bool resizes) {
@@ -37,21 +37,21 @@ class frozen_model {
   }
   void reset() { model_.reset(); }
 
-  /// The batches of the trainer.
-  ///   micro_batch_sizes  of a step, when they differ
+  /// The trainer's batches.
+  ///   micro_batch_sizes  of a step, if they differ
   [[nodiscard]] static xtrain::forward_only_config batches(std::size_t micro_batch_size, const std::vector<std::size_t>& micro_batch_sizes,
                                                            std::size_t gradient_accumulation_steps, std::size_t seq_length) {
     for (const std::size_t one : micro_batch_sizes) micro_batch_size = std::max(micro_batch_size, one);
     return {.micro_batch_size = micro_batch_size, .gradient_accumulation_steps = gradient_accumulation_steps, .seq_length = seq_length};
   }
-  /// Adds such a model to the plan of a run. Nothing is loaded.
+  /// Adds the model to a run's plan; loads nothing.
   template <class Layout>
   static void add_to(xtrain::dry_run& plan, const typename Model::config_type& sizes, const typename Model::context_type& on, const Layout& layout,
                      const xtrain::forward_only_config& of_trainer) {
     plan.set_beside(has_teacher_model<Objective> ? "teacher" : "reference model",
                     xtrain::plan<source>(sizes, {.parallel = beside(layout)}, of_trainer, on.properties()));
   }
-  /// Gives it to the trainer, if it is loaded.
+  /// Gives the model to the trainer, if it is loaded.
   template <class Trainer>
   void use(Trainer& trainer, const xtrain::forward_only_config& of_trainer) {
     if (!model_) return;

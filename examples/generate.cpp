@@ -32,7 +32,7 @@ namespace {
 struct prefix_recipe : recipe {
   using adapter = xtrain::prefix_tuning;
 };
-/// Whether the folder has one, in PEFT's format or in ChatGLM's, and no LoRA adapter.
+/// Whether the folder has a prefix, in PEFT's or ChatGLM's format, and no LoRA adapter.
 bool has_prefix(const std::string& folder) {
   if (folder.empty()) return false;
   const std::string adapter = folder + "/adapter_config.json", model = folder + "/config.json";
@@ -122,7 +122,7 @@ struct generate_flags {
     device.add(app);
     parallel.add<recipe::parallel>(app);
   }
-  /// What the user says to a chat model, after the system message.
+  /// The system message and the user's.
   [[nodiscard]] std::vector<xtrain::chat_message> messages(const std::string& says) const {
     std::vector<xtrain::chat_message> all;
     if (!system.empty()) all.push_back({"system", system});
@@ -162,7 +162,7 @@ struct generate_flags {
   }
 };
 
-/// What ranks that are threads of this process share.
+/// Shared by ranks that are threads of this process.
 struct shared_things {
   command_line::made_once<xtrain::tokenizer> tokenizer{};
 };
@@ -202,7 +202,7 @@ void generate(const generate_flags& flags, const xtrain::json_settings& settings
   typename Model::options options{.parallel = layout};
   if constexpr (with_prefix) {
     options.adapter = command_line::for_flag("--adapter", flags.adapter, [&] { return xtrain::prefix_config_of(flags.adapter); });
-    options.adapter.projection = 0;  // the network's output is read
+    options.adapter.projection = 0;  // the network's output is used
     options.adapter.weight_bits = flags.weight_bits;
   }
   auto model = command_line::for_flag("--model", flags.model, [&] {
@@ -241,7 +241,7 @@ void generate(const generate_flags& flags, const xtrain::json_settings& settings
                                                 how.beams.num_beams, ", because the end of a turn, '", turn, "', is ", tokens.size(),
                                                 " tokens: a beam search ends at single ones");
       if (tokens.size() == 1) how.stop.push_back(tokens.front());
-      ends.push_back(turn);  // where it is not a token of the vocabulary
+      ends.push_back(turn);  // where it is no token of the vocabulary
     }
   } else {
     for (std::string& text : texts) {

@@ -1,4 +1,4 @@
-// GPUs and NCCL that stand in for real ones, for programs that are built with XTRAIN_GPU_REHEARSAL.
+// Simulated GPUs and NCCL, for programs built with XTRAIN_GPU_REHEARSAL.
 #pragma once
 
 #include <unistd.h>
@@ -15,9 +15,8 @@
 
 namespace command_line {
 
-/// Of this process. What a runtime or NCCL would not have accepted is said when the program ends, with status 70.
-/// XTRAIN_REHEARSAL_FAILURE=N in the environment: the N-th work on the GPUs fails, as an illegal address does. XTRAIN_REHEARSAL_COUNTS=1: the program ends
-/// with a line that says how many captured steps were launched.
+/// This process's. Calls that a runtime or NCCL would reject are reported at the program's end, with status 70. XTRAIN_REHEARSAL_FAILURE=N in the environment:
+/// the N-th work on the GPUs fails, like an illegal address. XTRAIN_REHEARSAL_COUNTS=1: the last line is the number of launched captured steps.
 struct gpu_rehearsal {
   [[nodiscard]] static gpu_rehearsal& here() {
     static gpu_rehearsal one;

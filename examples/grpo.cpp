@@ -18,7 +18,7 @@ struct grpo_run : xtrain::defaults {
   using objective = xtrain::grpo;
 };
 
-/// The reward of an answer: the share of its characters that are vowels.
+/// An answer's reward: the share of vowels among its characters.
 double reward_of(const std::string& answer) {
   const auto vowels = std::count_if(answer.begin(), answer.end(), [](char c) { return std::string_view("aeiou").find(c) != std::string_view::npos; });
   return answer.empty() ? 0.0 : static_cast<double>(vowels) / static_cast<double>(answer.size());
@@ -30,13 +30,13 @@ struct settings {
   double beta = 0, learning_rate = 1e-2;
 };
 
-/// make() gives the model as it is before training.
+/// make() returns the initial model.
 template <class Make>
 void train(const Make& make, const xtrain::tokenizer& tokenizer, const settings& how) {
   auto model = make();
   // 4 prompts with 8 answers each are one optimizer step
   xtrain::trainer trainer(model, {.micro_batch_size = 32, .seq_length = 32, .learning_rate = how.learning_rate, .objective = {.beta = how.beta}});
-  std::vector<xtrain::token> stop = model.config().eos;  // and the end tokens of a folder's generation_config.json, as when text is generated
+  std::vector<xtrain::token> stop = model.config().eos;  // and the end tokens of generation_config.json, as in text generation
   for (const xtrain::token t : xtrain::generation_stop_tokens(how.folder)) stop.push_back(t);
   xtrain::rollouts rollouts(trainer, {.num_generations = 8, .max_completion_length = 16, .stop = stop});
   auto frozen = make();
@@ -57,7 +57,7 @@ void train(const Make& make, const xtrain::tokenizer& tokenizer, const settings&
   }
   std::printf("reward: %.3f before, %.3f after %d steps\n", first, last, how.steps);
 
-  // rejection sampling: the best of eight answers to each prompt, which could be fine-tuned on
+  // rejection sampling: the best of eight answers per prompt, for fine-tuning
   xtrain::generator generator(model, 8, 32);
   const auto best = xtrain::best_of_n(generator, std::span<const std::vector<xtrain::token>>(prompts),
                                       {.n = 8, .max_completion_length = 16, .stop = stop}, reward);

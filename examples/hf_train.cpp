@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
       xtrain::require<xtrain::config_error>(process.alone(), "--do_predict: must be started once; ", process.launcher, " has started it as one of several");
       for (const std::string& note : command.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
       if (!asked.print_run && !asked.print_recipe && !asked.plan) {
-        const auto given = [&](const std::string& name) {  // what is passed on, under the name that it has there
+        const auto given = [&](const std::string& name) {  // an argument of the other program, by its name there
           const auto at = std::find(command.arguments.begin(), command.arguments.end(), name);
           return at == command.arguments.end() ? std::string() : *(at + 1);
         };

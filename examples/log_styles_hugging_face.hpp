@@ -1,4 +1,4 @@
-// A run's output as Hugging Face's Trainer prints it, and as the MUSA demo main_hf.py does.
+// A run's output as printed by Hugging Face's Trainer, and by the MUSA demo main_hf.py.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace command_line {
 
-/// A number as Python prints it: the shortest text that is read back as the same number, 1.0 for 1, 2e-05.
+/// A number as Python prints it: the shortest text that reads as the same number; 1.0 for 1, 2e-05.
 [[nodiscard]] inline std::string python_number(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
@@ -121,7 +121,7 @@ class musa_demo_lines final : public xtrain::observer {
     std::size_t batch_size = 1;  ///< of a rank
     std::size_t ranks = 1;
     std::size_t seq_len = 0;  ///< max_position_embeddings
-    std::size_t warnings = 0;  ///< datasets that the demo warns of: its tokenizer takes longer texts than 1024 tokens
+    std::size_t warnings = 0;  ///< datasets with the demo's warning: its tokenizer accepts more than 1024 tokens
   };
   explicit musa_demo_lines(const config& settings, std::FILE* to = stdout) : settings_(settings), to_(to) {}
 

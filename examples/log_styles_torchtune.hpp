@@ -1,4 +1,4 @@
-// A run's output as torchtune's recipes print it.
+// A run's output as printed by torchtune's recipes.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +17,17 @@
 
 namespace command_line {
 
-/// The file that torchtune's DiskLogger, or StdoutLogger, appends to; closed if its path is empty.
+/// The file to which torchtune's DiskLogger, or StdoutLogger, appends; closed if its path is empty.
 ///   throws  file_error
 class torchtune_log_file {
  public:
   explicit torchtune_log_file(const std::string& path) {
     if (path.empty()) return;
-    if (path == "/dev/stdout") {  // opened once more, it would overwrite what is printed before, where the output is a file
+    if (path == "/dev/stdout") {  // opening a redirected output again would overwrite earlier lines
       file_ = stdout;
       return;
     }
-    std::error_code ignored;  // what is wrong is said below
+    std::error_code ignored;  // the error is reported below
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
     file_ = std::fopen(path.c_str(), "ae");
     xtrain::require<xtrain::file_error>(file_ != nullptr, path, ": must be writable: the metrics of every step are logged there");

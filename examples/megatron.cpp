@@ -23,7 +23,7 @@ constexpr const char* help =
     "Scripts: those above, preprocess_data, convert_weights_from_huggingface, convert_weights_when_tp_pp_change, inference_llama, inference_alpaca, ...,\n"
     "evaluation.\n\n%s\nexamples/ascendspeed.md lists the flags that are read, that have no effect, and that are refused.\n";
 
-/// Prints a call, or becomes it if it is the last one; returns the exit status of the others.
+/// Prints a call, or runs it; the last call replaces this process. Returns the exit status of the others.
 int call(const xtrain::megatron_command::call& one, bool prints, bool last) {
   if (prints) {
     std::printf("%s\n", python_program::shell_line(one.program, one.arguments).c_str());
@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
     asked.take(words);
     const xtrain::launched_process process = xtrain::launched();
     const bool first = process.rank == 0;
-    if (!process.mpi) python_program::add_ranks_of(process, called, words);  // torchrun itself has started this: it is refused
+    if (!process.mpi) python_program::add_ranks_of(process, called, words);  // started by torchrun itself: refused
     const xtrain::megatron_command command = xtrain::read_megatron(called, words);
     if (first && command.trains) std::fprintf(stderr, "note: defaults of %s\n", command.run.follows.c_str());
     for (const std::string& note : command.notes)

@@ -1,4 +1,4 @@
-// Prints, for each thing that this library assumes about MUSA and has not run, whether it holds on this machine's card. See musa_gpu.md.
+// Prints, for each untested assumption of this library about MUSA, whether it holds on this machine's card. See musa_gpu.md.
 #include <cstdio>
 #include <string>
 #include <vector>

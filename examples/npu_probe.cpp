@@ -23,7 +23,7 @@ struct on_npu : on_cpu {
   using device = xtrain::npu;
 };
 
-/// The kernels beside plain formulas.
+/// Compares the kernels with plain formulas.
 ///   returns  whether all are within their tolerances
 bool compare_kernels(const xtrain::npu_context& on, const char* which) {
   xtrain::testing::conformance<xtrain::npu> suite(on);
@@ -33,7 +33,7 @@ bool compare_kernels(const xtrain::npu_context& on, const char* which) {
   std::printf("kernels, %s\n%s%s", which, suite.text().c_str(), on.host_runs_text().c_str());
   return suite.passed();
 }
-/// The gradients of a small model beside the cpu's, by parameter.
+/// Compares the gradients of a small model with the cpu's, by parameter.
 void compare_model(const xtrain::npu_context& on, const char* which) {
   using namespace xtrain;
   llama<on_npu> model({.vocab_size = 257, .hidden_size = 128, .num_layers = 4, .num_heads = 4, .max_position_embeddings = 64}, on);

@@ -1,4 +1,4 @@
-// NPUs and HCCL that stand in for real ones, for programs that are built with XTRAIN_NPU_REHEARSAL.
+// Simulated NPUs and HCCL, for programs built with XTRAIN_NPU_REHEARSAL.
 #pragma once
 
 #include <unistd.h>
@@ -12,8 +12,8 @@
 
 namespace command_line {
 
-/// Of this process. What CANN would not have accepted is said when the program ends, with status 70.
-/// XTRAIN_REHEARSAL_FAILURE=N in the environment: the N-th work on the NPUs fails, as an exception of a core does.
+/// This process's. Calls that CANN would reject are reported at the program's end, with status 70. XTRAIN_REHEARSAL_FAILURE=N in the environment: the N-th work
+/// on the NPUs fails, like a core's exception.
 struct npu_rehearsal {
   [[nodiscard]] static npu_rehearsal& here() {
     static npu_rehearsal one;

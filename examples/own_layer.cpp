@@ -16,7 +16,7 @@
 // Dynamic tanh, a replacement for normalization layers.                [Zhu et al. 2025, "Transformers without normalization"]
 //   y = weight · tanh(alpha·x) + bias,  weight and bias per channel, one alpha for all
 
-/// x_nc, weight_c, bias_c, alpha_1 read; y_nc written, computed in accumulate and rounded once.
+/// Reads x_nc, weight_c, bias_c, alpha_1; writes y_nc, computed in accumulate and rounded once.
 template <class Memory, class T>
 struct dynamic_tanh_kernel {
   static constexpr std::string_view name = "dynamic_tanh";
@@ -54,7 +54,7 @@ struct dynamic_tanh_backward_kernel {
   [[nodiscard]] constexpr double operations() const { return 16.0 * static_cast<double>(n) * static_cast<double>(c); }
 };
 
-// Both run on any device with host-addressable memory: the cpu, and the reference device of the gradient check.
+// Both run on any device with host-addressable memory: the cpu, and the gradient check's reference device.
 
 template <class Stream, class T>
 void run_kernel(Stream&, const dynamic_tanh_kernel<xtrain::host_memory, T>& k, xtrain::scratch_span<xtrain::host_memory>) {
@@ -88,7 +88,7 @@ void run_kernel(Stream&, const dynamic_tanh_backward_kernel<xtrain::host_memory,
   if (!k.dalpha_1.empty()) k.dalpha_1.raw()[0] = static_cast<G>(static_cast<A>(k.dalpha_1.raw()[0]) + dalpha);
 }
 
-/// The layer. It replaces norms in models, so it has their interface.
+/// The layer has a norm's interface: it replaces norms in models.
 template <class Recipe>
 class dynamic_tanh {
  public:
@@ -134,7 +134,7 @@ class dynamic_tanh {
   xtrain::parameter weight_, bias_, alpha_;
 };
 
-/// LLaMA without normalization: everything else is inherited.
+/// LLaMA without normalization.
 struct norm_free_family : xtrain::llama_family {
   template <class Recipe>
   using norm = dynamic_tanh<Recipe>;

@@ -33,7 +33,7 @@ struct ranking_loss {
   [[nodiscard]] constexpr double operations() const { return 8.0 * static_cast<double>(pairs); }
 };
 
-/// Runs it on any device with host-addressable memory. A device of another kind would have an overload for its stream.
+/// For any device with host-addressable memory. Other devices need an overload for their stream.
 template <class Stream>
 void run_kernel(Stream&, const ranking_loss<xtrain::host_memory>& k, xtrain::scratch_span<xtrain::host_memory>) {
   for (std::size_t i = 0; i < k.pairs; ++i) {
@@ -57,14 +57,14 @@ struct ranking {
   struct config {
     double margin = 1.0;
 
-    /// Checkpoints have what is described here: a run that is resumed says what has changed.
+    /// Checkpoints contain these members: a resumed run reports what has changed.
     template <class Self, class Visit>
     static constexpr void members(Self& c, Visit&& visit) {
       visit({.name = "margin", .range = xtrain::setting_range::positive, .unit = "nats per token", .help = "margin between log-probabilities"}, c.margin);
     }
   };
 
-  /// The mean is over pairs with targets: xtrain::dpo counts the same.
+  /// The mean is over pairs with targets, as in xtrain::dpo.
   [[nodiscard]] static double count_losses(const xtrain::batch_view& batch) { return xtrain::dpo::count_losses(batch); }
   static void require_batch(const config& settings, const xtrain::batch_view& batch) {
     xtrain::require_ranges(name, settings);

@@ -40,7 +40,7 @@ struct adagrad_kernel {
   [[nodiscard]] constexpr double operations() const { return 8.0 * static_cast<double>(n); }
 };
 
-/// Runs it on any device with host-addressable memory. A device of another kind would have an overload for its stream.
+/// For any device with host-addressable memory. Other devices need an overload for their stream.
 template <class Stream, class P, class G, class M, class S>
 void run_kernel(Stream&, const adagrad_kernel<xtrain::host_memory, P, G, M, S>& k, xtrain::scratch_span<xtrain::host_memory>) {
   const xtrain::kernel::step_scalars& scalars = *k.scalars_1.raw();
@@ -64,7 +64,7 @@ struct adagrad {
   struct config {
     double epsilon = 1e-10;
 
-    /// Checkpoints have what is described here: a run that is resumed says what has changed.
+    /// Checkpoints contain these members: a resumed run reports what has changed.
     template <class Self, class Visit>
     static constexpr void members(Self& c, Visit&& visit) {
       visit({.name = "epsilon", .range = xtrain::setting_range::positive, .help = "added to the root of the sum"}, c.epsilon);
@@ -86,7 +86,7 @@ struct adagrad {
               const xtrain::optimizer_step<Device>& how) {
       using kernel = adagrad_kernel<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
                                     typename Precision::master, dtype>;
-      for (const xtrain::decay_run& run : store.decay_runs())  // ranges of what this rank steps
+      for (const xtrain::decay_run& run : store.decay_runs())  // ranges that this rank updates
         xtrain::ops::launch(on, kernel{.n = run.size(),
                                        .epsilon = settings_.epsilon,
                                        .scalars_1 = how.scalars,

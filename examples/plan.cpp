@@ -99,7 +99,7 @@ struct plan_flags {
   }
 };
 
-/// How to run a plan: the CMake line that builds the trainer, and the command that starts it.
+/// The CMake line that builds the trainer of a plan, and the command that starts it.
 std::string how_to_run(const found_plan& plan) {
   const run_layout& at = plan.layout;
   const mesh_sizes& mesh = at.mesh;
@@ -123,7 +123,7 @@ std::string how_to_run(const found_plan& plan) {
   return text;
 }
 
-/// The strategies that are searched for a family, and those that a given layout is chosen from.
+/// The strategies that are searched for a family, or chosen from for a given layout.
 template <class Family>
 inline constexpr bool is_mixture = std::is_same_v<Family, mixtral_family>;
 template <class Family>
@@ -179,7 +179,7 @@ void list_plans(const plan_flags& flags, const decoder_config& sizes, const mach
                        least->layout.zero_stage, ", recompute ", least->recompute, ", ", least->micro_batch_size,
                        " sequences: ", bytes_text(least->bytes), ". More devices, or an adapter, need less of each");
   }
-  const bool is_complete = flags.exhaustive || found.size() < flags.top;  // all that fit are found
+  const bool is_complete = flags.exhaustive || found.size() < flags.top;  // fewer than requested: all that fit
   const std::string count = is_complete ? concat(found.size(), " layouts fit") : concat("At least ", found.size(), " of ", search.layouts(), " layouts fit");
   std::printf("%s, %s parameters, on %s, a global batch of %zu sequences\n%s%s. The first:\n%s", std::string(Family::name).c_str(),
               count_text(static_cast<double>(found.front().parameters)).c_str(), on_what(flags, on).c_str(), flags.global_batch_size,
@@ -248,7 +248,7 @@ void show_plan(const plan_flags& flags, const decoder_config& sizes, const machi
                         "; --search lists what fits");
 }
 
-/// Plans what the flags ask for.
+/// Plans as the flags say.
 void answer(const plan_flags& flags) {
   const json_settings settings = flags.config.empty() ? json_settings(json{{"model_type", flags.model}}, "--model-type")
                                                       : command_line::for_flag("--config", "", [&] { return read_settings(flags.config); });

@@ -19,7 +19,7 @@ struct value_run : xtrain::defaults {
   using objective = xtrain::ppo_value;
 };
 
-/// The reward of an answer: the share of its characters that are vowels.
+/// An answer's reward: the share of vowels among its characters.
 double reward_of(const std::string& answer) {
   const auto vowels = std::count_if(answer.begin(), answer.end(), [](char c) { return std::string_view("aeiou").find(c) != std::string_view::npos; });
   return answer.empty() ? 0.0 : static_cast<double>(vowels) / static_cast<double>(answer.size());
@@ -28,7 +28,7 @@ double reward_of(const std::string& answer) {
 void train(int steps, double kl_coef) {
   const xtrain::decoder_config tiny{.vocab_size = 257, .hidden_size = 32, .num_layers = 1, .num_heads = 2, .max_position_embeddings = 32};
   const auto tokenizer = xtrain::byte_tokenizer();
-  // three models: the policy, the policy as it was, and the value function. The reward could be a fourth (reward_scorer)
+  // the policy, its initial weights, and the value function. A model could also give the reward (reward_scorer)
   xtrain::llama<policy_run> model(tiny), frozen(tiny);
   xtrain::llama<value_run> value(tiny);
   xtrain::trainer policy_trainer(model, {.micro_batch_size = 32, .seq_length = 32});

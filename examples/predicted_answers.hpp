@@ -1,4 +1,4 @@
-// Answers to records whose answers are known, and how much of these they have: what --do_predict of ChatGLM-6B's ptuning/main.py does.
+// Generates answers to records with known answers, and scores them, as --do_predict of ChatGLM-6B's ptuning/main.py.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,7 @@ struct prediction_flags {
   [[nodiscard]] bool given() const { return !folder.empty(); }
 };
 
-/// The prompts and answers of a file. Records in which one of them is empty are left out.
+/// The prompts and answers of a file, without records in which one is empty.
 class answered_prompts {
  public:
   /// throws  usage_error, file_error, data_error
@@ -86,13 +86,13 @@ class answered_prompts {
                                         "' that are not empty; it has none");
   }
   std::vector<std::string> prompts{}, answers{};
-  std::vector<std::size_t> groups{};  ///< which thousand records of the file one is of: the batches that `datasets` maps
+  std::vector<std::size_t> groups{};  ///< the thousand of the file's records that a record belongs to: batches of `datasets`' map
 
  private:
   static constexpr std::size_t together = 1000;
 };
 
-/// A prompt cut at the right; the tokens behind it stay.
+/// Cuts a prompt at the right, but not the tokens after it.
 inline void cut_prompt(std::vector<xtrain::token>& prompt, std::size_t most, const xtrain::tokenizer& tokenizer) {
   if (most == 0 || prompt.size() <= most) return;
   const std::size_t ending = tokenizer.prompt_ending().size();
@@ -100,7 +100,7 @@ inline void cut_prompt(std::vector<xtrain::token>& prompt, std::size_t most, con
   prompt.erase(prompt.end() - static_cast<std::ptrdiff_t>(prompt.size() - most + ending), prompt.end() - static_cast<std::ptrdiff_t>(ending));
 }
 
-/// Texts as transformers' batch_decode gives them: no special tokens, a replacement character for a byte that is not UTF-8, and no spaces before English
+/// Texts as from transformers' batch_decode: without special tokens, with a replacement character for a byte that is not UTF-8, without spaces before English
 /// punctuation.
 [[nodiscard]] inline std::string cleaned_text(const xtrain::tokenizer& tokenizer, std::span<const xtrain::token> tokens) {
   const std::string decoded = tokenizer.decode(tokens, xtrain::special_text::left_out);
@@ -142,7 +142,7 @@ inline void cut_prompt(std::vector<xtrain::token>& prompt, std::size_t most, con
   return text;
 }
 
-/// The mean scores of texts, of 100; those of each are rounded to four decimals, as in main.py.
+/// Mean scores of texts, from 0 to 100; each text's are rounded to four decimals, as in main.py.
 class prediction_scores {
  public:
   void add(std::string_view text, std::string_view reference) {
@@ -195,7 +195,7 @@ inline void print_metrics(const char* split, const xtrain::json& metrics) {
   xtrain::require<xtrain::file_error>(all.is_object(), file, ": must be a JSON object: the results of all calls");
   return all;
 }
-/// The JSON objects that the Trainer's save_metrics writes: those of this call, and those of all calls together.
+/// The JSON files of the Trainer's save_metrics: this call's, and one of all calls.
 inline void save_metrics(const std::string& folder, const xtrain::json& metrics) {
   xtrain::write_file(folder + "/predict_results.json", metrics.dump(4));
   const std::string file = folder + "/all_results.json";
@@ -210,7 +210,7 @@ inline void save_metrics(const std::string& folder, const xtrain::json& metrics)
 template <class Model>
 void predict(Model& model, const prediction_flags& flags, const answered_prompts& records, const std::vector<std::vector<xtrain::token>>& prompts,
              xtrain::generate_config settings, std::size_t batch_size, const xtrain::tokenizer& tokenizer, bool first_rank) {
-  // records that are tokenized together are padded to the longest prompt; what it takes is no room for the answer
+  // records tokenized together are padded to the longest prompt, which shortens the answers
   const std::size_t n = prompts.size();
   std::vector<std::size_t> padded(n, 0);
   for (std::size_t first = 0, end = 0; first < n; first = end) {

@@ -124,7 +124,7 @@ xtrain::tokenizer load(const preprocess_flags& flags) {
   return loaded;
 }
 
-/// By its name, from a folder, or from a file; "" stands for that of the tokenizer's folder.
+/// A template by its name, from a folder, or from a file; "": the tokenizer folder's.
 xtrain::chat_template template_of(const preprocess_flags& flags) {
   const std::string& name = flags.chat_template;
   if (name.empty())
@@ -157,7 +157,7 @@ xtrain::handler_options handler_options_of(const preprocess_flags& flags) {
   return options;
 }
 
-/// What the output depends on beside the files, and the settings that preprocess_data sees.
+/// Everything that the output depends on except the files and the settings of preprocess_data.
 std::string identity_of(const preprocess_flags& flags) {
   const std::string path = flags.tokenizer.empty() ? flags.vocab_file : flags.tokenizer;
   std::string text =

@@ -81,7 +81,7 @@ struct pretrain_flags : command_line::objective_training_flags<recipe::objective
   }
 };
 
-/// What the ranks of a process share.
+/// Shared by the ranks of a process.
 struct shared_things {
   command_line::made_once<xtrain::tokenizer> tokenizer{};
   command_line::made_once<std::shared_ptr<const xtrain::gpt_samples>> samples{}, held_out{};
@@ -101,7 +101,7 @@ xtrain::dataset read_data(const char* flag, const std::vector<std::string>& path
   });
 }
 
-/// Samples of a part of --data-path, for so many steps of `batch` samples; 0 steps: those of --num-train-epochs.
+/// Samples of a part of --data-path for this many steps of `batch` samples; 0 steps: for --num-train-epochs.
 std::shared_ptr<const xtrain::gpt_samples> read_indexed(const pretrain_flags& flags, xtrain::data_split part, std::size_t steps, std::size_t batch,
                                                         const xtrain::decoder_config& sizes) {
   return command_line::for_flag("--data-path", "", [&] {
@@ -183,14 +183,14 @@ int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool con
   if (!flags.eval_data.empty()) held_out.emplace(read("--eval-data", {flags.eval_data}));
 
   Model model(sizes, on, options);
-  if (indexed) {  // every rank maps the files; how many samples there are, and so their order, depends on the ranks
+  if (indexed) {  // every rank maps the files; the number of samples, hence their order, depends on the ranks
     const std::size_t batch = flags.micro_batch_size * flags.gradient_accumulation_steps * model.parallel().data().size();
     given.emplace(xtrain::gpt_dataset(
         shared.samples.get([&] { return read_indexed(flags, xtrain::data_split::train, flags.max_steps, batch, sizes); })));
     if (flags.eval_iters > 0)
       held_out.emplace(xtrain::gpt_dataset(
           shared.held_out.get([&] { return read_indexed(flags, xtrain::data_split::validation, flags.eval_iters, batch, sizes); })));
-    flags.epochs = 1;  // the samples are those of all epochs
+    flags.epochs = 1;  // the samples contain all epochs
     if (first_rank)
       std::fprintf(stderr, "--data-path %s: %zu samples to train on, %zu to evaluate on\n", given->source().c_str(), given->size(),
                    held_out ? held_out->size() : 0);
@@ -200,7 +200,7 @@ int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool con
     std::fprintf(stderr, "%s%s parameters, %s tokens of text\n", xtrain::describe<recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                  xtrain::count_text(static_cast<double>(data.tokens())).c_str());
-  const auto lock = flags.lock_output(first_rank);  // files written before the first checkpoint could belong to another run, too
+  const auto lock = flags.lock_output(first_rank);  // files from before the first checkpoint could belong to another run
   std::string tokenizer_files = flags.tokenizer;
   if (tokenizer_files == "byte") {  // the byte tokenizer has no files yet: write them
     if (first_rank) {

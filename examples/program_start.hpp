@@ -1,4 +1,4 @@
-// What every command line does before anything else: signals and descriptors that would end a run without a word, or put text into its files.
+// For every command line: signals and descriptors that would end a run silently, or put text into its files.
 #pragma once
 
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 
 namespace program_start {
 
-/// A write that nobody reads (SIGPIPE) or that is beyond `ulimit -f` (SIGXFSZ) fails like any other, and is reported, instead of killing the process.
-/// Standard streams that were closed become /dev/null: otherwise the next file that is opened would get their number, and with it what is printed.
+/// A write to a closed pipe (SIGPIPE) or beyond `ulimit -f` (SIGXFSZ) fails with an error instead of killing the process. Closed standard streams become
+/// /dev/null: otherwise the next opened file would get their number, and printed text.
 inline void prepare() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
@@ -21,7 +21,7 @@ inline void prepare() {
     if (::fcntl(stream, F_GETFD) == -1 && errno == EBADF) (void)::open("/dev/null", stream == 0 ? O_RDONLY : O_WRONLY);
 }
 
-/// The exit status of a program that ends with `status`: 1 instead of 0, with a sentence, if standard output has not all that was printed.
+/// The program's exit status: `status`, or 1 instead of 0, with a message, if standard output is incomplete.
 inline int with_output_written(const std::string& name, int status) {
   const bool flushed = std::fflush(stdout) == 0;
   const int reason = flushed ? 0 : errno;

@@ -26,7 +26,7 @@
 
 namespace command_line {
 
-/// The strategy runs on several ranks, which its config gets.
+/// The strategy supports several ranks.
 template <class Parallel>
 concept has_ranks = requires(typename Parallel::config layout) { layout.ranks; };
 
@@ -100,10 +100,10 @@ struct rank_flags {
   }
 };
 
-/// Checks that the processes of a launcher become the ranks of one run, not as many runs that write into the same folder.
-///   has_ranks     the strategy supports several ranks
-///   connects      the program is built with MPI
-///   ranks         --ranks; 1 if not given
+/// Checks that a launcher's processes become the ranks of one run, not several runs that write into the same folder.
+///   has_ranks  the strategy supports several ranks
+///   connects   the program is built with MPI
+///   ranks      --ranks; 1 if not given
 inline void require_one_run(const xtrain::launched_process& process, bool has_ranks, bool connects, std::size_t ranks) {
   if (process.alone()) return;
   const std::string who = process.size == 0 ? xtrain::concat("launch: ", process.launcher, " has started this process as one of several")
@@ -118,9 +118,8 @@ inline void require_one_run(const xtrain::launched_process& process, bool has_ra
                                         "; leave it out");
 }
 
-/// Calls run(layout, whether this is the first rank) on every rank. `Processes` is xtrain::mpi_session, or void if the program is built
-/// without MPI.
-///   throws  usage_error when the processes of a launcher would not be ranks of one run
+/// Calls run(layout, whether this is the first rank) on every rank. `Processes`: xtrain::mpi_session, or void in a program without MPI.
+///   throws  usage_error when a launcher's processes would not be ranks of one run
 template <class Parallel, class Processes, class Run>
 void on_ranks(const rank_flags& flags, Run&& run) {
   using config = typename Parallel::config;
@@ -134,7 +133,7 @@ void on_ranks(const rank_flags& flags, Run&& run) {
       if (!process.alone()) {
         xtrain::keep_to_own_processors(process);
         Processes session({.timeout = flags.timeout_duration()});
-        // an MPI that does not support this launcher makes every process a run of its own
+        // an MPI without support for this launcher makes every process a run
         const bool all_here = process.size == 0 ? process.rank < session.size() : process.size == session.size();
         xtrain::require<usage_error>(all_here, "launch: ", process.launcher, " has started ", process.size == 0 ? "several" : xtrain::concat(process.size),
                                               " processes, and MPI knows of ", session.size(),
@@ -147,8 +146,8 @@ void on_ranks(const rank_flags& flags, Run&& run) {
   }
 }
 
-/// Opens this rank's device, and gives the ranks of the layout NCCL if --collectives says so.
-///   first_rank  says why messages between GPUs go by way of the host
+/// Opens this rank's device, and gives the layout's ranks NCCL if --collectives asks for it.
+///   first_rank  prints why messages between GPUs pass through the host
 ///   throws      usage_error, config_error when a GPU, or NCCL, cannot be used
 template <class Device, class Layout>
 [[nodiscard]] typename Device::context open_device(const device_flags& flags, const rank_flags& ranks, Layout& layout, bool first_rank,
@@ -192,7 +191,7 @@ template <class Device, class Layout>
   return on;
 }
 
-/// What all ranks of a process use, and the first of them that asks makes: a tokenizer. The others wait for it.
+/// A value for all ranks of a process (a tokenizer), made by the first rank that asks. The others wait.
 template <class Value>
 class made_once {
  public:
@@ -226,7 +225,7 @@ template <class Config, class Make>
   return make();
 }
 
-/// What the first rank answers, on all ranks: hosts may see different files.
+/// The first rank's answer, on all ranks: hosts may see different files.
 template <class Config, class Ask>
 [[nodiscard]] std::uint8_t answer_of_first_rank(const Config& layout, Ask&& ask) {
   if constexpr (requires { layout.ranks; }) {
@@ -246,7 +245,7 @@ template <class Config, class Ask>
   return ask();
 }
 
-/// The first rank does something, and the others go on when it is done.
+/// The first rank does the work; the others wait.
 template <class Config, class Work>
 void on_first_rank(const Config& layout, Work&& work) {
   (void)answer_of_first_rank(layout, [&] {

@@ -19,7 +19,7 @@
 
 namespace command_line {
 
-/// The folder of an adapter. Of a GGUF file it is a temporary one, which exists as long as this.
+/// The folder of an adapter. For a GGUF file, a temporary one with this object's lifetime.
 class readable_adapter {
  public:
   ///   base   returns the base model's config.json

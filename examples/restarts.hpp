@@ -68,7 +68,7 @@ inline ending run_child(std::vector<std::string> arguments) {
   return end;
 }
 
-/// Arguments of the child: without --max-restarts, which is for this process; with --resume from the second attempt on.
+/// The child's arguments: without --max-restarts; with --resume from the second attempt on.
 inline std::vector<std::string> arguments_of_child(int argc, char** argv, bool resume) {
   std::vector<std::string> all;
   for (int i = 0; i < argc; ++i) {
@@ -89,7 +89,7 @@ inline std::size_t last_step(const std::string& folder) {
 }  // namespace restarts
 
 /// Runs the program as a child, and again when it fails, at most `most` times. Returns the last exit status.
-///   throws  usage_error when it would start from the beginning each time, or is one of a launcher's processes
+///   throws  usage_error when each attempt would start from the beginning, or for one of a launcher's processes
 inline int run_with_restarts(const std::string& name, int argc, char** argv, std::size_t most, std::size_t save_every, const std::string& output) {
   xtrain::require<usage_error>(xtrain::launched().alone(), "--max-restarts: a process of a launcher cannot restart the others; restart the launcher, with "
                                         "--resume, while it fails");

@@ -64,13 +64,13 @@ struct shared_things {
   command_line::interruption interrupt{};
 };
 
-/// The labels that a model has.
+/// A model's labels.
 struct known_labels {
   std::vector<std::string> names{};
-  bool are_trained = false;  ///< rows of a classifier have been trained for them: there can be no others
+  bool are_trained = false;  ///< the classifier is trained for them: others are refused
 };
 
-/// The labels of a config.json, and whether the folder has a classifier of them.
+/// A config.json's labels, and whether the folder has a classifier for them.
 ///   throws  config_error when their numbers contradict each other
 known_labels labels_of(const std::string& folder, const std::vector<std::string>& names) {
   known_labels known{.names = names};
@@ -86,8 +86,8 @@ known_labels labels_of(const std::string& folder, const std::vector<std::string>
   return known;
 }
 
-/// Records with the known labels, by their names or by their numbers; where those are not of a trained classifier, records with others have their own.
-///   throws  data_error when a trained classifier does not have a label
+/// Records with known labels, by name or number. Unless the classifier is trained, records with other labels keep their own.
+///   throws  data_error when a trained classifier lacks a label
 xtrain::sentence_dataset read_labels(const std::string& path, const xtrain::tokenizer& tokenizer, xtrain::labelled_options options,
                                      const known_labels& known) {
   const auto all_in = [](const std::vector<std::string>& labels, const std::vector<std::string>& some) {
@@ -158,7 +158,7 @@ int train_encoder(encoder_flags flags, const xtrain::json_settings& settings, ty
   if (flags.task == "classification") sizes.labels = data.labels;
   std::optional<xtrain::sentence_dataset> held_out;
   if (!flags.eval_data.empty()) {
-    held_out.emplace(read("--eval-data", {flags.eval_data}, {.names = data.labels, .are_trained = true}));  // the model cannot predict others
+    held_out.emplace(read("--eval-data", {flags.eval_data}, {.names = data.labels, .are_trained = true}));  // the model cannot predict other labels
   }
   command_line::for_flag("--data", flags.data.front(), [&] { require_tokens_below(data, sizes.vocab_size); });
   if (flags.seq_length == 0)

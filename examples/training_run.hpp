@@ -114,8 +114,8 @@ struct training_flags {
     return c;
   }
 
-  /// Refuses flags that have no effect without another one, or beside one.
-  ///   evaluates  there is data to evaluate, which `data` names
+  /// Refuses flags that need another flag, or exclude one.
+  ///   evaluates  there is evaluation data, named by the flag `data`
   void check_uses(const CLI::App& app, bool evaluates, const char* data = "--eval-data") const {
     const auto given = [&](const char* flag) { return app.count(flag) > 0; };
     xtrain::require<usage_error>(eval_steps == 0 || evaluates, "--eval-steps ", eval_steps, ": needs data to evaluate; give ", data);
@@ -129,12 +129,12 @@ struct training_flags {
       std::fprintf(stderr, "note: --num-train-epochs: --max-steps is used\n");
   }
 
-  /// With --max-restarts this process only supervises a child process, which trains, and exits with its status.
+  /// With --max-restarts this process only supervises a child, which trains, and exits with the child's status.
   void watch_over(const std::string& name, int argc, char** argv) const {
     if (restarts > 0 && !plan) std::exit(run_with_restarts(name, argc, argv, restarts, save_steps, output));
   }
 
-  /// The folder must be given, must differ from the input folder (`model`), and must not hold an earlier run unless that is resumed.
+  /// Refuses a missing folder, the input folder (`model`), and a folder with an earlier run unless it is resumed.
   void check_output(const std::string& model = {}) const {
     xtrain::require<usage_error>(!output.empty(), "--output-dir: must be given: where the model is to be saved");
     std::error_code ignored;
@@ -145,8 +145,8 @@ struct training_flags {
                                           ": holds checkpoints of an earlier run, the newest of step ",
                                           earlier.empty() ? 0 : earlier.back().first, "; pass --resume to continue, or choose another folder");
   }
-  /// While the lock exists, no other run writes there. Warns if the file system has no locks.
-  ///   throws  file_error when another run does
+  /// The lock excludes other runs from the folder. Warns if the file system has no locks.
+  ///   throws  file_error when another run has it
   [[nodiscard]] xtrain::folder_lock lock_output(bool first_rank) const {
     if (!first_rank) return {};
     return for_flag("--output-dir", output, [&] {
@@ -163,7 +163,7 @@ struct training_flags {
 /// of the run.
 class interruption {
  public:
-  /// All ranks call it; those of one process share one request.
+  /// All ranks call it; ranks of one process share a request.
   [[nodiscard]] std::stop_token begin_training() {
     std::call_once(begun_, [&] { asked_.emplace(); });
     return asked_->token();
@@ -176,10 +176,10 @@ class interruption {
   std::optional<xtrain::stop_on_interrupt> asked_;
 };
 
-/// Of --metrics and --tensorboard-dir: a full disk ends the log, not the run.
+/// For --metrics and --tensorboard-dir: a full disk ends the log, not the run.
 inline void warn_of_log(const std::string& what) { std::fprintf(stderr, "warning: %s; training goes on without it\n", xtrain::printable(what).c_str()); }
 
-/// Says what of the data is not trained on, and which steps had no loss.
+/// Reports data that is not trained on, and steps without a loss.
 class data_warnings final : public xtrain::observer {
  public:
   using observer::on;
@@ -230,8 +230,8 @@ class log_lines final : public xtrain::observer {
   }
 };
 
-/// Says if a run that goes on from a checkpoint was at its end.
-///   begun  the checkpoint's step; 0: there is none
+/// Reports a resumed run that was already complete.
+///   begun  the checkpoint's step; 0: no checkpoint
 inline void tell_if_nothing_is_left(bool first_rank, std::size_t begun, std::size_t ended) {
   if (first_rank && begun > 0 && begun == ended) std::fprintf(stderr, "no step is left after the checkpoint's step %zu: nothing was trained\n", begun);
 }
@@ -317,7 +317,7 @@ int train(Model& model, const Flags& flags, const Data& data, const Data* held_o
   return train(model, flags, data, held_out, files, first_rank, interrupt, [](auto&) {});
 }
 
-/// Prints how many tokens the data has and how long tokenization took; called by the rank that tokenized.
+/// Prints the number of tokens and the time of tokenization; called by the rank that tokenized.
 template <class Data>
 Data tokenised(const char* flag, const std::string& path, Data data, std::chrono::steady_clock::time_point began) {
   std::fprintf(stderr, "%s %s: %s tokens in %.1f s\n", flag, path.c_str(), xtrain::count_text(static_cast<double>(data.tokens())).c_str(),
@@ -325,7 +325,7 @@ Data tokenised(const char* flag, const std::string& path, Data data, std::chrono
   return data;
 }
 
-/// Refuses sizes that the family's config.json has no setting for: the saved model would be read as another one.
+/// Refuses sizes that the family's config.json cannot express: the saved model would be read as another.
 template <class Config, class Info>
 void require_kept(Config sizes, const Info& family) {
   const auto complete = [&](Config& of) {
@@ -337,7 +337,7 @@ void require_kept(Config sizes, const Info& family) {
   family.write(sizes, saved);
   Config read = family.read(saved);
   complete(read);
-  const auto same = [&](const char* name, auto given, auto kept) {  // but for rounding: some families save a number relative to another one
+  const auto same = [&](const char* name, auto given, auto kept) {  // except for rounding: some families save ratios
     const auto a = static_cast<double>(given), b = static_cast<double>(kept);
     xtrain::require<usage_error>(std::abs(a - b) <= 1e-9 * std::abs(a), family.name, ": ", name, " must be ", kept,
                                  ": config.json of this family has no such setting; given ", given);
@@ -347,8 +347,8 @@ void require_kept(Config sizes, const Info& family) {
   if (!sizes.alibi) same("rope_theta", sizes.rope_theta, read.rope_theta);
 }
 
-/// Prints what a run would need (dry run).
-///   complete  called with the plan: adds a second model to it
+/// Prints a run's requirements (dry run).
+///   complete  called with the plan: adds a second model
 ///   throws    usage_error when the layout of ranks is impossible, or the run does not fit the device
 template <class Model, class Flags, class Complete>
 void show_plan(const typename Model::config_type& sizes, const typename Model::options& options, const Flags& flags,

@@ -67,7 +67,7 @@ int list() {
   return 0;
 }
 
-/// The text of a config of ours, by its name.
+/// The text of a built-in config, by its name.
 const xtrain::torchtune_config* own_config(const std::string& name) {
   for (const xtrain::torchtune_config& one : xtrain::torchtune_configs())
     if (one.name == name) return &one;
@@ -143,11 +143,11 @@ void log_config(const std::string& recipe, const std::string& config, const argu
                    xtrain::yaml_text(values, true).c_str());
 }
 
-/// Where a config, with the overrides, says what a run description has: its file and line, if it is not of the command line.
+/// The file and line where a config, with the overrides, sets each member of a run description; no file for the command line.
 described_files::member_names names_in(const std::string& config, const arguments& overrides) {
   const xtrain::yaml_value root = xtrain::torchtune_values(config, overrides);
   described_files::member_names names;
-  // the first of the keys that is there
+  // the first key that exists
   const auto name = [&](const char* member, std::initializer_list<const char*> keys) {
     for (const std::string key : keys) {
       const std::size_t dot = key.find('.');

@@ -30,7 +30,7 @@ const std::string sizes = " --num-layers 2 --hidden-size 24 --ffn-hidden-size 40
 const std::string grouped = " --group-query-attention --num-query-groups 2";  // the model's
 const std::string launcher = "python -m torch.distributed.launch --nproc_per_node 8 --nnodes 1 --node_rank 0 --master_addr localhost --master_port 6001 ";
 
-/// Runs `program` with a line of space-separated words.
+/// Runs a command line, whose words have no spaces, with `program` before it.
 program_result run(const std::string& program, const std::string& line) {
   std::vector<std::string> words{EXAMPLES "/" + program};
   for (std::size_t begin = 0; begin < line.size();) {
