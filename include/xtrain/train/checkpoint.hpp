@@ -51,7 +51,7 @@ enum class later_checkpoints : std::uint8_t {
 struct checkpoint_options {
   std::size_t save_steps = 0;        ///< steps between checkpoints; 0: only when the run is stopped
   std::size_t save_total_limit = 0;  ///< number of checkpoints that are kept, newest first; 0: all
-  later_checkpoints later = later_checkpoints::refused;
+  later_checkpoints later = later_checkpoints::refused;  ///< what is done with checkpoints of later steps than the run's
   std::string tokenizer_from{};      ///< folder or file whose tokenizer files are copied
   std::string base_model{};          ///< name or path of the model that training starts from
   std::string data{};                ///< dataset::identity(); a resumed run reports a change; empty: not recorded
