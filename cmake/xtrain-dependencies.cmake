@@ -7,6 +7,8 @@
 
 include("${CMAKE_CURRENT_LIST_DIR}/xtrain-cuda-toolkit.cmake")
 
+set(_xtrain_components "io, text, mpi, openmp, parquet, recipes, native, cuda, nccl, cudnn and npu")
+
 macro(_xtrain_missing sentence)
   string(APPEND _xtrain_problem "${sentence} ")
 endmacro()
@@ -105,7 +107,7 @@ macro(xtrain_find_dependencies result)
         _xtrain_missing("The component 'cudnn' ${_xtrain_of_nvidia}.")
       endif()
     elseif(NOT _xtrain_component MATCHES "^(io|native|npu)$")  # npu: CANN is found at run time
-      _xtrain_missing("There is no component '${_xtrain_component}'; there are io, text, mpi, openmp, parquet, recipes, native, cuda, nccl, cudnn and npu.")
+      _xtrain_missing("There is no component '${_xtrain_component}'; there are ${_xtrain_components}.")
     endif()
   endforeach()
   string(STRIP "${_xtrain_problem}" ${result})

@@ -83,6 +83,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/terminal_line.hpp
     xtrain/core/text.hpp
     xtrain/core/text_span.hpp
+    xtrain/core/thread_use.hpp
     xtrain/core/utf8.hpp
     xtrain/core/warning.hpp
     xtrain/data/dataset.hpp
@@ -613,6 +614,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/reward_scorer.hpp
     xtrain/train/run_dry.hpp
     xtrain/train/run_settings.hpp
+    xtrain/train/shifted_targets.hpp
     xtrain/train/step_guard.hpp
     xtrain/train/step_memory.hpp
     xtrain/train/teacher_model.hpp

@@ -14,6 +14,7 @@ install(EXPORT xtrain-xtrain_native NAMESPACE xtrain:: DESTINATION "${package}" 
 configure_package_config_file(cmake/xtrain-config.cmake.in "${PROJECT_BINARY_DIR}/xtrain-config.cmake" INSTALL_DESTINATION "${package}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/xtrain-config-version.cmake" COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES "${PROJECT_BINARY_DIR}/xtrain-config.cmake" "${PROJECT_BINARY_DIR}/xtrain-config-version.cmake" cmake/xtrain-dependencies.cmake
+              cmake/xtrain-check-links.cmake
               cmake/xtrain-add-trainer.cmake cmake/xtrain-add-front-ends.cmake cmake/xtrain-example-programs.cmake cmake/xtrain-add-library.cmake
               cmake/library_core.cpp cmake/library_fp32.cpp cmake/library_fp32_lora.cpp cmake/library_bf16.cpp cmake/library_bf16_lora.cpp
               cmake/library_data.cpp cmake/library_io.cpp cmake/library_text.cpp cmake/library_recipes.cpp cmake/xtrain-cpu-kernels.cmake cmake/cpu_kernels.cpp

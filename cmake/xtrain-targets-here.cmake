@@ -11,6 +11,14 @@ function(xtrain_interface_target name export_name)
   endif()
 endfunction()
 
+# xtrain_target_macro(<target> <macro>): set for programs that find or add this project. Headers then know which components a target links.
+function(xtrain_target_macro target macro)
+  target_compile_definitions(${target} INTERFACE $<INSTALL_INTERFACE:${macro}>)
+  if(NOT PROJECT_IS_TOP_LEVEL)
+    target_compile_definitions(${target} INTERFACE $<BUILD_INTERFACE:${macro}>)
+  endif()
+endfunction()
+
 # xtrain_component_needs(<component> <target>...): links what the component needs. Where that was not found, the sentence that says
 # so is linked in its place: CMake takes an item with :: for a target, and shows it to a program that links the component.
 function(xtrain_component_needs component)
@@ -27,20 +35,24 @@ endfunction()
 # The core: xtensor, xsimd, threads.
 xtrain_interface_target(xtrain xtrain ${XTRAIN_CORE_HEADERS})
 target_link_libraries(xtrain INTERFACE xtensor xsimd Threads::Threads)
+xtrain_target_macro(xtrain XTRAIN_TARGET)
 
 # Files: safetensors, Hugging Face folders, JSON data sets.
 xtrain_interface_target(xtrain_io io ${XTRAIN_IO_HEADERS})
 target_link_libraries(xtrain_io INTERFACE xtrain)
+xtrain_target_macro(xtrain_io XTRAIN_TARGET_IO)
 xtrain_component_needs(io nlohmann_json::nlohmann_json)
 
 # Tokenizers with vocabularies.
 xtrain_interface_target(xtrain_text text ${XTRAIN_TEXT_HEADERS})
 target_link_libraries(xtrain_text INTERFACE xtrain_io)
+xtrain_target_macro(xtrain_text XTRAIN_TARGET_TEXT)
 xtrain_component_needs(text PCRE2::8BIT Utf8proc::utf8proc)
 
 # Ranks that are processes.
 xtrain_interface_target(xtrain_mpi mpi ${XTRAIN_MPI_HEADERS})
 target_link_libraries(xtrain_mpi INTERFACE xtrain)
+xtrain_target_macro(xtrain_mpi XTRAIN_TARGET_MPI)
 xtrain_component_needs(mpi MPI::MPI_CXX)
 
 # OpenMP's team of threads instead of the library's own.

@@ -154,8 +154,17 @@ inline void require_output(const xtrain::run_description& run, const member_name
       }
     return;
   }
-  if (!output.resume.empty() || earlier.empty()) return;
   const std::string& style = output.checkpoint_style;
+  if (output.resume == "latest" || earlier.empty()) return;
+  if (!output.resume.empty()) {
+    const std::string state = output.resume + "/trainer_state.json";
+    if (style == "hugging_face" || !exists(state)) return;  // transformers' Trainer goes on from an earlier checkpoint of a folder
+    const auto from = xtrain::read_json(state).value("step", std::size_t{0});
+    xtrain::require<xtrain::config_error>(earlier.back().first <= from, member, " ", output.folder, ": must have no checkpoints of later steps than ",
+                                          output.resume, ", with which the run goes on; it has checkpoint-", earlier.back().first,
+                                          ". Choose another folder, or remove them");
+    return;
+  }
   xtrain::fail<xtrain::config_error>(member, " ", output.folder, ": holds checkpoints of an earlier run, the newest of step ", earlier.back().first, "; ",
                                      style == "hugging_face" ? "give --resume_from_checkpoint True to go on, --overwrite_output_dir True to begin anew"
                                      : style == "torchtune"  ? "give resume_from_checkpoint=True to go on"

@@ -296,6 +296,9 @@ int fit(Model& model, bool captures, const run_description& run, const run_descr
   const xtrain::output_description& output = run.output;
   const xtrain::checkpoint_options files{.save_steps = output.save_steps,
                                          .save_total_limit = output.save_total_limit,
+                                         // as transformers' Trainer, which goes on from an earlier checkpoint of a folder
+                                         .later = output.checkpoint_style == "hugging_face" && !output.resume.empty() ? xtrain::later_checkpoints::kept
+                                                                                                                      : xtrain::later_checkpoints::refused,
                                          .tokenizer_from = tokenizer_from,
                                          .base_model = output.resume.empty() || recipe::adapter::freezes_weights ? run.model.folder
                                                                                                                 : base_model_of(run.model.folder),

@@ -1,6 +1,12 @@
 // Component 'io': safetensors, Hugging Face and PEFT folders, checkpoints, JSON data sets. Needs nlohmann-json.
 #pragma once
 
+#if defined XTRAIN_TARGET && !defined XTRAIN_TARGET_IO
+#error "xtrain: a target with a source that includes <xtrain/io.hpp> must link xtrain::io: call target_link_libraries"
+#elif defined XTRAIN_TARGET && defined XTRAIN_LIBRARY && !defined XTRAIN_LIBRARY_IO
+#error "xtrain: xtrain_add_library() must be called after find_package(xtrain COMPONENTS io), or xtrain::library has no 'io'"
+#endif
+
 namespace xtrain::detail {
 
 struct io_header {};  // before the headers, which call functions of elsewhere.hpp

@@ -305,6 +305,13 @@ TEST_CASE("a run goes on from its newest checkpoint as if it had not ended") {
   const auto whole = train(folder, run);
   REQUIRE_MESSAGE(whole.status == 0, whole.err);
   const std::string weights = get_file(folder / "out/model.safetensors");
+  json earlier = run;
+  earlier["output"]["resume"] = folder / "out/checkpoint-2";
+  const auto back = train(folder, earlier);
+  CHECK(back.status == 2);
+  CHECK_MESSAGE(holds(back.err, "output.folder " + (folder / "out") + ": must have no checkpoints of later steps than " + (folder / "out/checkpoint-2") +
+                                    ", with which the run goes on; it has checkpoint-4. Choose another folder, or remove them"),
+                back.err);
   std::filesystem::remove_all(folder / "out/checkpoint-4");
   const auto refused = train(folder, run);
   CHECK(refused.status == 2);

@@ -360,15 +360,15 @@ TEST_CASE("with late metrics the device always has work, and losses, weights and
   const dataset data = sentences();
   const auto run = [&]<class Device>(Device, bool late) {
     using model_type = llama<on_device<Device, single>>;
+    struct reader final : observer {
+      [[nodiscard]] bool reads_weights_after(std::size_t step) const override { return step == 5; }
+    };
     model_type model(sizes(false));
-    trainer trainer(model, {.max_steps = 8,
-                            .micro_batch_size = 2,
-                            .gradient_accumulation_steps = 2,
-                            .learning_rate = 1e-3,
-                            .eval_steps = 5,
-                            .late_metrics = late});
+    trainer trainer(model, {.max_steps = 8, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-3, .late_metrics = late});
     history seen;
+    reader reads;
     trainer.attach(seen);
+    trainer.attach(reads);
     testing::host_waits before;
     if constexpr (requires { model.context().waits(); }) before = model.context().waits();
     trainer.fit(data);
@@ -385,7 +385,7 @@ TEST_CASE("with late metrics the device always has work, and losses, weights and
   CHECK(here.weights == now.weights);
   CHECK(here.weights == late.weights);
   CHECK(waits.drains == 8);
-  CHECK(late_waits.drains == 2);  // before the evaluation, and at the end
+  CHECK(late_waits.drains == 2);  // before weights are read, and at the end
   CHECK(late_waits.event_waits == 8);
 }
 

@@ -54,9 +54,54 @@ TEST_CASE("a checkpoint just written stays, whatever later steps an earlier run 
     put_file(folder / concat(earlier, "/trainer_state.json"), "{}");
   }
   bench b;
-  checkpoint_folder files(b.trainer, folder.path(), {.save_total_limit = 2});
+  checkpoint_folder files(b.trainer, folder.path(), {.save_total_limit = 2, .later = later_checkpoints::kept});
   files.save();
   CHECK(folder.files() == std::vector<std::string>{"checkpoint-0", "checkpoint-30"});
+}
+
+TEST_CASE("a run in a folder with another run's checkpoints of later steps is refused, or removes them; a run that goes on is not") {
+  const scratch_folder folder;
+  const auto train = [&](std::size_t steps, bool resumes, const checkpoint_options& options) {
+    bench b(small_run::settings(steps));
+    checkpoint_folder files(b.trainer, folder.path(), options);
+    if (resumes) CHECK(files.resume());
+    b.trainer.attach(files);
+    b.trainer.fit(small_run::data());
+  };
+  train(4, false, {.save_steps = 2});
+  train(6, true, {.save_steps = 2});
+  const std::vector<std::string> all{"checkpoint-2", "checkpoint-4", "checkpoint-6"};
+  CHECK(folder.files() == all);
+  const auto refused = [&](const std::string& words, auto&& run) {
+    CHECK_THROWS_WITH_AS(run(), doctest::Contains(words.c_str()), config_error);
+    CHECK(folder.files() == all);
+  };
+  const std::string begins =
+      concat("checkpoint_folder '", folder.path(), "': must have no checkpoints of later steps than the run's 0, which are another run's; "
+             "it has checkpoint-6. Call resume() to go on with that run, choose another folder, or give {.later = later_checkpoints::removed}");
+  refused(begins, [&] { train(4, false, {.save_steps = 2}); });
+  refused(begins, [&] { train(4, false, {}); });  // which would save when it is stopped
+  {
+    bench b;
+    checkpoint_folder files(b.trainer, folder.path());
+    refused(begins, [&] { files.save(); });
+    files.resume_from(folder / "checkpoint-2");
+    refused("the run's 2,", [&] { files.save(); });
+    b.trainer.attach(files);
+    refused("the run's 2,", [&] { b.trainer.fit(small_run::data()); });
+    CHECK(files.resume());
+    b.trainer.fit(small_run::data());  // no step is left
+    refused(begins, [&] { b.trainer.fit(small_run::data()); });  // a new run
+  }
+  train(3, false, {.save_steps = 3, .later = later_checkpoints::removed});
+  CHECK(folder.files() == std::vector<std::string>{"checkpoint-3"});
+  {
+    bench b;
+    checkpoint_folder files(b.trainer, folder.path(), {.later = later_checkpoints::removed, .asynchronous = true});
+    files.save();
+    files.finish();
+    CHECK(folder.files() == std::vector<std::string>{"checkpoint-0"});
+  }
 }
 
 TEST_CASE("checkpoints that training does not wait for are the same, and there when the run ends") {

@@ -149,7 +149,7 @@ XTRAIN_INLINE void loader::lay_out_sequences() {
       if (data_->when_too_long == overlong::leave_out) continue;
       require<data_error>(data_->when_too_long == overlong::truncate, data_->source(), ": samples must fit the sequence length of ", context,
                           " tokens; sample ", s + 1, " has ", length,
-                          ". Raise the sequence length, or choose to truncate or drop such samples");
+                          ". Raise the sequence length, or set the data's when_too_long to overlong::truncate or overlong::leave_out");
     }
     const std::size_t inputs = limited(length - 1);
     if (data_->layout() == sequence_layout::separate || inputs > room) {

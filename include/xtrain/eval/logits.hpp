@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/thread_use.hpp>
 #include <xtrain/data/xtensor_batch.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/models/pass_memory.hpp>
@@ -46,6 +47,7 @@ requires requires(const Rows& rows) { rows.tokens; }
   const std::size_t n = rows.b * rows.t, v = model.config().vocab_size;
   if (rows.b == 0) return array<accumulate, 3>(shape_of_rank<3>{0, rows.t, v});
   detail::require_batch(model, rows, "logits");
+  const auto use = detail::use_of(model, "logits");
   pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
                               using device = typename std::remove_cvref_t<decltype(like)>::device;
                               tensor<token, 1, device> chosen(like.context(), {n}, memory_role::batch);
@@ -82,6 +84,7 @@ template <class Model, class Rows>
   const std::size_t n = rows.b * rows.t;
   if (rows.b == 0) return array<accumulate, 2>(shape_of_rank<2>{0, model.config().labels.size()});
   detail::require_batch(model, rows, "logits");
+  const auto use = detail::use_of(model, "logits");
   const auto run = [&](auto& of, auto& passes, auto& batch, auto& result) {
     auto p = passes.new_pass(pass_mode::evaluation);
     p.batch = batch.upload(of.stream(), rows);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/thread_use.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/eval/concepts.hpp>
 #include <xtrain/device/pinned_memory.hpp>
@@ -63,6 +64,7 @@ template <class Model>
   require<config_error>(settings.seq_length <= longest, "perplexity: seq_length must not be longer than the model's ", longest, " tokens; given ",
                         settings.seq_length);
   require_tokens_below(data, model.config().vocab_size);
+  const auto use = detail::use_of(model, "perplexity");
   const loader rows(data, {.micro_batch_size = settings.micro_batch_size, .seq_length = settings.seq_length, .shuffle = false});
   const std::size_t num_tokens = settings.micro_batch_size * settings.seq_length;
   pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {

@@ -17,6 +17,7 @@
 #include <xtrain/core/lifetime.hpp>
 #include <xtrain/core/shared_model.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/core/thread_use.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/stream_drain.hpp>
 #include <xtrain/generate/beam_search.hpp>
@@ -205,6 +206,7 @@ class generator {
   decoding decoding_;
   typename decoding::decode_batch to_run_;
   generate_statistics statistics_;
+  bool generates_ = false;
   detail::stream_drain<typename Model::device::stream> drain_;  // last: queued work ends before its memory is freed
 };
 
@@ -246,6 +248,8 @@ template <class Model>
 auto generator<Model>::generate_sequences(std::span<const std::vector<token>> prompts, const generate_config& settings)
     -> std::vector<generated_sequence> {
   model_life_.require_model("generator");
+  const auto use = detail::use_of(*model_, "generator");
+  const detail::running_call call(generates_, "generator", "on_token or processor; make a second generator");
   check(settings);
   check(prompts, settings);
   statistics_ = {};

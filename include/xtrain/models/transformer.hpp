@@ -14,6 +14,7 @@
 
 #include <xtrain/adapt/concepts.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/thread_use.hpp>
 #include <xtrain/device/stream_drain.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/computation.hpp>
@@ -130,6 +131,8 @@ class transformer {
   }
   /// Tells references whether this model still exists.
   [[nodiscard]] const detail::lifetime& lifetime() const { return lifetime_; }
+  /// Refuses two threads at once.
+  [[nodiscard]] const detail::thread_use& use() const { return use_; }
 
   ///   throws  config_error when no parameter has that name in files, shape_error when its rank is not N
   template <std::size_t N>
@@ -299,6 +302,7 @@ class transformer {
   std::vector<block_type> blocks_;
   output_type output_;
   detail::lifetime lifetime_;
+  detail::thread_use use_;
   detail::stream_drain<stream_type> drain_;  // last: queued work ends before its memory is freed
 };
 

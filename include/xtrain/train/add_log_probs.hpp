@@ -62,7 +62,7 @@ class token_runs {
     for (std::size_t s = 0; s < data.size(); ++s)
       require<data_error>(data.length(s) <= seq_length + 1 || data.when_too_long != overlong::refuse, data.source(),
                           ": samples must fit the sequence length of ", seq_length, " tokens; sample ", s + 1, " has ", data.length(s),
-                          ". Raise the sequence length, or choose to truncate or drop such samples");
+                          ". Raise the sequence length, or set the data's when_too_long to overlong::truncate or overlong::leave_out");
   }
   [[nodiscard]] std::size_t size() const { return is_stream() ? (data_->tokens() - 1 + seq_length_ - 1) / seq_length_ : data_->size(); }
   [[nodiscard]] token_run operator[](std::size_t i) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/comm/transport.hpp>
+#include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/lifetime.hpp>
 #include <xtrain/io/file_writers.hpp>
@@ -38,10 +40,18 @@
 
 namespace xtrain {
 
+/// What a run does with a folder's checkpoints of later steps than its own: they are of another run, and resume() would take them.
+enum class later_checkpoints : std::uint8_t {
+  refused,  ///< config_error when the run begins, or saves
+  kept,     ///< they stay, and resume() takes the last step
+  removed   ///< they are removed when fit() begins; in a custom loop, after the first save
+};
+
 /// Settings of a checkpoint_folder.
 struct checkpoint_options {
   std::size_t save_steps = 0;        ///< steps between checkpoints; 0: only when the run is stopped
   std::size_t save_total_limit = 0;  ///< number of checkpoints that are kept, newest first; 0: all
+  later_checkpoints later = later_checkpoints::refused;  ///< what is done with checkpoints of later steps than the run's
   std::string tokenizer_from{};      ///< folder or file whose tokenizer files are copied
   std::string base_model{};          ///< name or path of the model that training starts from
   std::string data{};                ///< dataset::identity(); a resumed run reports a change; empty: not recorded
@@ -83,6 +93,10 @@ class checkpoint_folder final : public observer {
 
   using observer::on;
   [[nodiscard]] bool reads_weights_after(std::size_t step) const override { return options_.save_steps > 0 && step % options_.save_steps == 0; }
+  void on(const run_began& began) override {
+    require_no_later(began.first_step);
+    if (writes()) remove_later(began.first_step);
+  }
   void on(const step_done& done) override {
     if (reads_weights_after(done.step)) save();
   }
@@ -102,13 +116,15 @@ class checkpoint_folder final : public observer {
 
   /// Writes "checkpoint-<step>" and removes checkpoints beyond `save_total_limit`. Asynchronous: waits for the previous checkpoint; finish() waits for
   /// this one.
-  ///   throws  file_error, non_finite_error when a weight is not finite: earlier checkpoints remain. If one rank fails, all throw
+  ///   throws  file_error, non_finite_error when a weight is not finite: earlier checkpoints remain; config_error when the folder has checkpoints of later
+  ///           steps, unless options allow it. If one rank fails, all throw
   std::string save() {
     trainer_life_.require_there("checkpoint_folder", "its trainer");
     trainer_->require_no_queued_steps("checkpoint_folder: save()");
     finish();
     trainer_->require_finite_weights();
     const std::size_t step = trainer_->progress().step;
+    require_no_later(step);
     const std::string whole = concat(folder_, "/checkpoint-", step);
     const std::string part = concat(folder_, "/.checkpoint-", step, ".", ::getpid(), ".part");
     const auto began = std::chrono::steady_clock::now();
@@ -227,7 +243,9 @@ class checkpoint_folder final : public observer {
         if (ranks.is_first()) remove(part);
         throw;
       }
-      if (ranks.is_first()) remove_old(state.progress.step);
+      if (!ranks.is_first()) return;
+      remove_later(state.progress.step);
+      remove_old(state.progress.step);
     };
     if (options_.asynchronous) behind_ = std::async(std::launch::async, std::move(work));
     else work();
@@ -258,19 +276,40 @@ class checkpoint_folder final : public observer {
     std::shared_ptr<transport> network_{};
   };
 
-  /// The checkpoint just written stays: a folder may have checkpoints of later steps, by an earlier run.
+  /// All ranks call it.
+  ///   throws  config_error when another run has written checkpoints of later steps than `step`
+  void require_no_later(std::size_t step) const {
+    if (options_.later != later_checkpoints::refused) return;
+    std::array<double, 1> last{0.0};
+    if (const auto found = writes() ? checkpoints_in(folder_) : decltype(checkpoints_in(folder_))(); !found.empty())
+      last[0] = static_cast<double>(found.back().first);
+    if (everyone().size() > 1) everyone().all_reduce(last, reduction::largest);
+    const auto newest = static_cast<std::size_t>(last[0]);
+    require<config_error>(newest <= step, "checkpoint_folder '", folder_, "': must have no checkpoints of later steps than the run's ", step,
+                          ", which are another run's; it has checkpoint-", newest, ". Call resume() to go on with that run, choose another folder, or give "
+                          "{.later = later_checkpoints::removed}; see train/README.md");
+  }
+  void remove_later(std::size_t step) const {
+    if (options_.later != later_checkpoints::removed) return;
+    for (const auto& [each, path] : checkpoints_in(folder_))
+      if (each > step) remove_checkpoint(each, path);
+  }
+  /// Renames first: a partly removed checkpoint must not look complete.
+  void remove_checkpoint(std::size_t step, const std::string& path) const {
+    std::error_code ignored;
+    const std::string hidden = concat(folder_, "/.removed-", step, ".", ::getpid(), ".part");
+    std::filesystem::rename(path, hidden, ignored);
+    std::filesystem::remove_all(hidden, ignored);
+  }
+  /// The checkpoint just written stays: a folder may have kept checkpoints of later steps, by an earlier run.
   void remove_old(std::size_t written) const {
     if (options_.save_total_limit == 0) return;
     const auto found = checkpoints_in(folder_);
     std::size_t excess = found.size() - std::min(found.size(), options_.save_total_limit);
-    std::error_code ignored;
     for (const auto& [step, path] : found) {
       if (excess == 0) break;
       if (step == written) continue;
-      // rename first: a partly removed checkpoint must not look complete
-      const std::string hidden = concat(folder_, "/.removed-", step, ".", ::getpid(), ".part");
-      std::filesystem::rename(path, hidden, ignored);
-      std::filesystem::remove_all(hidden, ignored);
+      remove_checkpoint(step, path);
       --excess;
     }
   }

@@ -105,6 +105,7 @@ struct training_config {
   /// work, one rank and the objective next_token.
   bool capture_steps = false;
   std::size_t max_bad_steps = 8;                            ///< consecutive non-finite steps before the run fails
+  bool check_targets = true;                                ///< refuse micro-batches whose targets are their own tokens (causal models, next_token)
   bool shuffle = true;                                      ///< in every epoch
   bool drop_last = false;                                   ///< leave out the incomplete last step of an epoch
   std::uint64_t seed = 42;                                  ///< of shuffling, dropout, stochastic rounding
@@ -171,6 +172,7 @@ struct training_config {
     visit({.name = "late_metrics", .help = "results of a step are read after the next is queued", .compared = false}, c.late_metrics);
     visit({.name = "capture_steps", .help = "the work of a step is captured and replayed", .compared = false}, c.capture_steps);
     visit({.name = "max_bad_steps", .unit = "steps", .help = "bad steps in a row before the run fails", .compared = false}, c.max_bad_steps);
+    visit({.name = "check_targets", .help = "refuse micro-batches whose targets are their own tokens", .compared = false, .is_flag = false}, c.check_targets);
     visit({.name = "shuffle", .help = "shuffle sequences in every epoch"}, c.shuffle);
     visit({.name = "drop_last", .help = "leave out the last, smaller step of an epoch"}, c.drop_last);
     visit({.name = "seed", .help = "of shuffling, dropout and stochastic rounding", .compared = false}, c.seed);

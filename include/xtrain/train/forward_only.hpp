@@ -11,6 +11,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/lifetime.hpp>
+#include <xtrain/core/thread_use.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/pinned_pipe.hpp>
 #include <xtrain/layers/batch.hpp>
@@ -93,12 +94,14 @@ class forward_only {
     require<shape_error>(batch.b <= settings_.micro_batch_size && batch.t <= settings_.seq_length, "a model beside the trained one: a batch must have at most ",
                          settings_.micro_batch_size, " sequences of ", settings_.seq_length, " tokens; given ", batch.b, " of ", batch.t);
     detail::require_batch(*model_, batch, "a model beside the trained one");
+    const auto use = detail::use_of(*model_, who_);
     run(memory_, instead, batch, rounds_);
   }
   /// Runs a batch with an objective that writes its cross-entropy, and waits for it.
   ///   returns   log p(target) of every token; this rank, or the last stage of its pipeline, must have all tokens
   [[nodiscard]] std::vector<float> log_probs_of(const batch_view& batch, pass_objective<computation>& cross_entropy) {
     model_life_.require_model(who_);
+    const auto use = detail::use_of(*model_, who_);
     fill_zero(model_->stream(), memory_.losses_of(batch.b * batch.t).span());  // in a pipeline only the last stage writes them
     run(batch, 0, cross_entropy);
     std::vector<typename Model::accumulate> losses(batch.b * batch.t);

@@ -22,6 +22,7 @@
 #include <xtrain/comm/rank_thread.hpp>
 #include <xtrain/core/lifetime.hpp>
 #include <xtrain/core/shared_model.hpp>
+#include <xtrain/core/thread_use.hpp>
 #include <xtrain/data/global_batch_sizes.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/data/sentence_loader.hpp>
@@ -44,6 +45,7 @@
 #include <xtrain/train/require_second_model.hpp>
 #include <xtrain/train/run_dry.hpp>
 #include <xtrain/train/run_settings.hpp>
+#include <xtrain/train/shifted_targets.hpp>
 #include <xtrain/train/step_guard.hpp>
 #include <xtrain/train/training_progress.hpp>
 #include <xtrain/train/training_step.hpp>
@@ -87,12 +89,14 @@ class trainer {
   void expect_attached(observer& watcher, std::string what) { expected_.push_back({{&watcher, detail::watched(watcher)}, std::move(what)}); }
   template <class Event>
   void tell(const Event& event) {
+    const observers_at_work mark(telling_);
     for (std::size_t i = 0; i < observers_.size(); ++i)  // an observer may attach another
       if (!observers_[i].life.is_destroyed()) observers_[i].one->on(event);
   }
 
   /// Trains until the config's steps or epochs are done, or a stop is requested.
-  ///   throws  data_error when the data does not fit the model, non_finite_error after too many bad steps in a row
+  ///   throws  data_error when the data does not fit the model, non_finite_error after too many bad steps in a row, config_error in an observer, and with
+  ///           eval_steps without held_out
   void fit(const dataset& data, const dataset* held_out = nullptr, std::stop_token stop = {});
   void fit(loader& rows, const dataset* held_out = nullptr, std::stop_token stop = {});
   /// For an encoder.
@@ -105,8 +109,8 @@ class trainer {
 
   /// One optimizer step on the given micro-batches (host_batch, or xtensor_batch), for custom training loops; fit() calls it.
   ///   throws  data_error when a token is outside the vocabulary, a position is out of range, or a start is not the start of the token's
-  ///           sample; non_finite_error after too many bad steps in a row. On other errors: with one rank, the step has no effect; with
-  ///           several, ranks may be in different states, and later calls throw comm_error
+  ///           sample; non_finite_error after too many bad steps in a row; config_error in an observer, and while another thread uses the model. On other
+  ///           errors: with one rank, the step has no effect; with several, ranks may be in different states, and later calls throw comm_error
   template <class Batch>
   step_done step(std::span<const Batch> batches, double learning_rate) {
     require_no_queued_steps("trainer: step()");
@@ -158,6 +162,7 @@ class trainer {
   [[nodiscard]] std::vector<float> token_log_probs(const Batch& batch, bool without_adapter = false) {
     require_usable();
     require_no_queued_steps("trainer: token_log_probs()");
+    const auto use = use_of_model();
     return together(remains::nothing, [&] { return step_->token_log_probs(batch_view(batch), without_adapter); });
   }
 
@@ -168,6 +173,7 @@ class trainer {
                   "xtrain trainer::token_values: the recipe's 'objective' must be ppo_value; see rl/README.md");
     require_usable();
     require_no_queued_steps("trainer: token_values()");
+    const auto use = use_of_model();
     return together(remains::nothing, [&] { return step_->token_values(batch_view(batch)); });
   }
 
@@ -204,9 +210,10 @@ class trainer {
     plan_.set_beside("teacher", detail::plan_of(source));
   }
   /// Restores the state of a saved run, from which fit() continues. Results of queued steps are dropped.
-  ///   throws  comm_error after a step that failed on one of several ranks
+  ///   throws  comm_error after a step that failed on one of several ranks; config_error in an observer
   void restore(const training_progress& saved) {
     require_model();
+    require_outside_observers("restore()");
     failed_.restore();
     while (queued_steps() > 0) (void)step_->finish();
     progress_ = saved;
@@ -244,6 +251,7 @@ class trainer {
         "where an adapter freezes weights; such an adapter of your own needs a save_pretrained of its own; see io/README.md");
     require_usable();
     require_no_queued_steps("trainer: save()");
+    const auto use = use_of_model();
     require_finite_weights();
     save_pretrained(*model_, folder, arguments...);
   }
@@ -258,6 +266,13 @@ class trainer {
     failed_.require_whole_steps();
   }
   void require_model() const { model_life_.require_model("trainer"); }
+  /// throws config_error while another thread uses the model
+  [[nodiscard]] auto use_of_model() const { return detail::use_of(*model_, "trainer"); }
+  /// throws config_error in an observer: the step that it is told of is not over
+  void require_outside_observers(std::string_view what) const {
+    require<config_error>(telling_ == 0, "trainer: ", what, " must not be called in an observer, whose step or run is not over. Request a stop, "
+                          "and call it after fit(); see train/README.md");
+  }
   void require_second_models() const {
     reference_life_.require_there("trainer", "the reference model");
     teacher_life_.require_there("trainer", "the teacher");
@@ -295,9 +310,12 @@ class trainer {
   template <class Rows, class Data>
   void fit_loader(Rows& rows, const Data* held_out, std::stop_token stop) {
     require_usable();
+    require_outside_observers("fit()");
     require_expected_observers();
+    require<config_error>(held_out != nullptr || config_.eval_steps == 0, "trainer: eval_steps must be 0 in a fit() without held-out data; given ",
+                          config_.eval_steps, ". Give fit() the data to evaluate as its second argument");
     while (queued_steps() > 0) (void)finish_step();  // an exception ended a fit()
-    if (!std::exchange(restored_, false)) progress_.step = progress_.skipped_sequences = 0;  // a new run
+    if (!restored_) progress_.step = progress_.skipped_sequences = 0;  // a new run
     else rows.restore(progress_.data);
     std::unique_ptr<Rows> held_out_rows;
     if (held_out != nullptr) held_out_rows = std::make_unique<Rows>(*held_out, evaluation_settings());
@@ -320,6 +338,7 @@ class trainer {
     tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(),
                    rows.sequences_per_step(), config_.seq_length, plan_.record.operations(), model_->context().memory(), config_.rampup_batch_size,
                    batch_sizes, unused_of(rows)});
+    restored_ = false;  // after all that may refuse the run
     bool ends = false;
     while (progress_.step < steps && !ends) {
       stopwatch_.begin();
@@ -407,6 +426,17 @@ class trainer {
   detail::rank_stopwatch stopwatch_;
   bool restored_ = false;
   bool stopped_ = false;
+  class observers_at_work {
+   public:
+    explicit observers_at_work(std::size_t& count) : count_(count) { ++count_; }
+    ~observers_at_work() { --count_; }
+    observers_at_work(const observers_at_work&) = delete;
+    observers_at_work& operator=(const observers_at_work&) = delete;
+
+   private:
+    std::size_t& count_;
+  };
+  std::size_t telling_ = 0;  // tell() calls that are not over
   struct attached_observer {
     observer* one;
     detail::watched life;
@@ -448,13 +478,16 @@ trainer<Model>::trainer(Model& model, detail::run_config_of<Model> settings)
 template <class Model>
 void trainer<Model>::queue_step_of(std::span<const batch_view> batches, double learning_rate) {
   require_usable();
+  require_outside_observers("step()");
   require_second_models();
   require<config_error>(queued_steps() < queued_data_.size(), "trainer: at most ", queued_data_.size(),
                         " steps must be queued; finish_step() must be called for the first");
   require<config_error>(learning_rate >= 0.0 && std::isfinite(learning_rate),
                         "trainer: the learning rate of a step must be non-negative; given ", learning_rate);
+  const auto use = use_of_model();
   if (queued_steps() == 0) step_began_ = clock::now();
   step_->require_batches(batches);
+  if (config_.check_targets && !is_dry_run(model_->context())) detail::require_shifted_targets<Model>(batches);
   step_->take_changes(config_);
   // counted across fit() calls: random numbers must not repeat
   const auto number = static_cast<std::uint32_t>(progress_.updates + progress_.skipped + queued_steps());
@@ -467,7 +500,11 @@ template <class Model>
 auto trainer<Model>::finish_step() -> step_done {
   require_usable();
   require<config_error>(queued_steps() > 0, "trainer: finish_step() must follow queue_step(); no step is queued");
-  const detail::step_result result = together(remains::half_a_step, [&] { return step_->finish(); });
+  require_outside_observers("finish_step()");
+  const detail::step_result result = [&] {
+    const auto use = use_of_model();
+    return together(remains::half_a_step, [&] { return step_->finish(); });
+  }();
   ++progress_.step;
   detail::step_guard::count(progress_, result.report);
   if (result.report.is_skipped != 0) progress_.skipped_sequences += queued_data_[progress_.step % queued_data_.size()].sequences;
@@ -530,6 +567,7 @@ auto trainer<Model>::evaluate(const loader& rows) -> evaluation {
   require_usable();
   require_second_models();
   require_no_queued_steps("trainer: evaluate()");  // its batches share their staging memory
+  const auto use = use_of_model();
   return together(remains::nothing, [&] { return evaluate_loader(rows); });
 }
 
@@ -537,6 +575,7 @@ template <class Model>
 auto trainer<Model>::evaluate(const sentence_loader& rows) -> evaluation {
   require_usable();
   require_no_queued_steps("trainer: evaluate()");  // its batches share their staging memory
+  const auto use = use_of_model();
   return together(remains::nothing, [&] { return evaluate_loader(rows); });
 }
 
@@ -587,6 +626,7 @@ auto trainer<Model>::stopped_anywhere(const std::stop_token& stop) -> bool {
 template <class Model>
 void trainer<Model>::require_finite_weights() {
   require_usable();
+  const auto use = use_of_model();
   const store& all = model_->parameters();
   std::string problem;  // each rank checks its weights, and all must agree
   try {

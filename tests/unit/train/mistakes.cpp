@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -292,6 +293,106 @@ TEST_CASE("objects with a lifetime() that is something else are not watched") {
   CHECK(life.is_unmoved());
 }
 
+TEST_CASE("an observer that trains or resumes") {
+  struct meddling final : observer {
+    using observer::on;
+    explicit meddling(std::function<void()> then) : work(std::move(then)) {}
+    void on(const step_done& done) override {
+      if (done.step == 1) work();
+    }
+    std::function<void()> work;
+  };
+  const scratch_folder folder;
+  model_type model(sizes());
+  trainer_type trainer(model, settings());
+  checkpoint_folder checkpoints(trainer, folder.path());
+  (void)checkpoints.save();
+  const auto meddles = [&](std::string_view what, std::function<void()> work) {
+    meddling watcher([&] { told<config_error>(work, what); });
+    trainer.attach(watcher);
+    trainer.fit(numbers());
+    CHECK(trainer.progress().step == 2);
+  };
+  meddles("trainer: fit() must not be called in an observer", [&] { trainer.fit(numbers()); });
+  meddles("trainer: step() must not", [&] { (void)trainer.step(rows(1, 8), 1e-2); });
+  meddles("trainer: step() must not", [&] { trainer.queue_step(std::vector{rows(1, 8)}, 1e-2); });
+  meddles("trainer: restore() must not", [&] { (void)checkpoints.resume(); });
+  auto late = settings();
+  late.late_metrics = true;
+  trainer_type ahead(model, late);
+  meddling finishes([&] { told<config_error>([&] { (void)ahead.finish_step(); }, "trainer: finish_step() must not"); });
+  ahead.attach(finishes);
+  ahead.fit(numbers());
+  double loss = 0;
+  meddling evaluates([&] {
+    loss = trainer.evaluate(numbers()).loss;
+    trainer.save(folder / "model");
+    (void)checkpoints.save();
+  });
+  trainer.attach(evaluates);
+  trainer.fit(numbers());
+  CHECK(loss > 0);
+  CHECK(std::filesystem::exists(folder / "checkpoint-1"));
+}
+
+TEST_CASE("a model that two threads use at once") {
+  model_type model(sizes());
+  trainer_type trainer(model, settings()), second(model, settings());
+  generator<computed_model<model_type>> texts(model, 1);
+  const auto on_another_thread = [](const auto& work) { std::thread([&] { told<config_error>(work, "must be used by one thread at a time"); }).join(); };
+  std::size_t calls = 0;
+  const auto meanwhile = [&](std::size_t, token) {
+    ++calls;
+    on_another_thread([&] { trainer.fit(numbers()); });
+    on_another_thread([&] { (void)second.step(rows(1, 8), 1e-2); });
+    on_another_thread([&] { (void)trainer.evaluate(numbers()); });
+    on_another_thread([&] { (void)texts.generate({1, 2}, {.max_new_tokens = 1}); });
+    on_another_thread([&] { (void)logits(model, rows(1, 1)); });
+    (void)second.step(rows(1, 8), 1e-2);  // on the thread that generates
+    told<config_error>([&] { (void)texts.generate({1, 2}, {.max_new_tokens = 1}); }, "generator: must not be called in its own on_token");
+    return true;
+  };
+  (void)texts.generate({1, 2}, {.max_new_tokens = 1, .on_token = meanwhile});
+  CHECK(calls == 1);
+  std::thread([&] { trainer.fit(numbers()); }).join();  // threads may take turns
+  second.fit(numbers());
+  CHECK(second.progress().step == 2);
+}
+
+TEST_CASE("evaluations without data to evaluate") {
+  model_type model(sizes());
+  auto each = settings();
+  each.eval_steps = 1;
+  trainer_type trainer(model, each);
+  told<config_error>([&] { trainer.fit(numbers()); }, "eval_steps must be 0 in a fit() without held-out data; given 1");
+  trainer.fit(numbers(), &numbers());
+  CHECK(trainer.progress().step == 2);
+}
+
+TEST_CASE("a batch whose targets are its tokens") {
+  model_type model(sizes());
+  trainer_type trainer(model, settings());
+  const auto batch = [](std::vector<token> tokens, std::vector<token> targets, std::vector<token> starts = {}) {
+    host_batch all{.b = 1, .t = tokens.size(), .tokens = std::move(tokens), .targets = std::move(targets), .starts = std::move(starts)};
+    for (std::size_t i = 0; i < all.t; ++i) all.positions.push_back(static_cast<token>(all.starts.empty() ? i : i - static_cast<std::size_t>(all.starts[i])));
+    all.target_count = static_cast<std::size_t>(std::count_if(all.targets.begin(), all.targets.end(), [](token one) { return one >= 0; }));
+    all.token_count = all.t;
+    return all;
+  };
+  const auto unshifted = batch({1, 2, 3, 4}, {-100, 2, 3, 4});
+  told<data_error>([&] { (void)trainer.step(unshifted, 1e-2); }, "all targets of a micro-batch are its own tokens");
+  told<data_error>([&] { (void)trainer.step(std::vector{rows(1, 4), unshifted}, 1e-2); });
+  CHECK(trainer.progress().step == 0);
+  for (const host_batch& good : {batch({1, 2, 3, 4}, {2, 3, 4, 5}), batch({5, 5, 5, 5}, {5, 5, 5, 5}), batch({1, 2, 2, 3}, {-100, 2, -100, -100}),
+                                 batch({1, 1, 2, 2}, {1, 1, 2, 2}, {0, 0, 2, 2}), batch({1, 2, 3, 4}, {1, 2, 3, 5})})
+    (void)trainer.step(good, 1e-2);
+  CHECK(trainer.progress().step == 5);
+  auto copies = settings();
+  copies.check_targets = false;
+  trainer_type that_copies(model, copies);
+  (void)that_copies.step(unshifted, 1e-2);
+}
+
 TEST_CASE("checkpoints of a trainer that is gone") {
   const scratch_folder folder;
   model_type model(sizes());
@@ -451,7 +552,7 @@ TEST_CASE("a dataset, an adapter and a limit of memory that do not fit the model
   dataset unfinished = samples(4, 3), too_long = samples(20, 3), of_other_words = samples(4, 31);
   told<error>([&] { trainer.fit(unfinished); }, "rows: finish() must be called");
   too_long.finish();
-  told<error>([&] { trainer.fit(too_long); }, "sample 1 has 20");
+  told<error>([&] { trainer.fit(too_long); }, "sample 1 has 20. Raise the sequence length, or set the data's when_too_long to overlong::truncate");
   of_other_words.finish();
   told<error>([&] { trainer.fit(of_other_words); }, "token 31 occurs");
 
