@@ -417,6 +417,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/objective/kto.hpp
     xtrain/objective/log_prob_source.hpp
     xtrain/objective/next_token.hpp
+    xtrain/objective/objective_data.hpp
     xtrain/objective/orpo.hpp
     xtrain/objective/ppo.hpp
     xtrain/objective/ppo_value.hpp

@@ -198,8 +198,10 @@ class trainer {
   /// A teacher for distillation: see teacher_model. Lifetime as for a reference model.
   template <class Teacher>
   void use_teacher(Teacher& source) {
+    static_assert(has_hook<objective, hook::uses_teacher>, "xtrain trainer::use_teacher: the recipe's 'objective' must have the hook 'uses_teacher', as "
+                                                           "distillation has; see objective/README.md");
     detail::require_second_model("trainer: the teacher", source, *model_);
-    step_->use_teacher(source);
+    step_->use_teacher(&source);
     teacher_life_ = detail::watched(source);
     plan_.set_beside("teacher", detail::plan_of(source));
   }

@@ -32,7 +32,9 @@
 #include <xtrain/models/require_batch.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/log_prob_source.hpp>
+#include <xtrain/objective/objective_data.hpp>
 #include <xtrain/objective/sequence_log_probs.hpp>
+#include <xtrain/objective/teacher_source.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/step_scalars.hpp>
 #include <xtrain/optim/concepts.hpp>
@@ -107,10 +109,7 @@ class training_step {
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return memory_->stash_bytes(each); }
   /// Source of reference log-probabilities; null: from batches, or with the adapter switched off.
   void use_reference(log_prob_source<device>* source) { reference_ = source; }
-  template <class Teacher>
-  void use_teacher(Teacher& source) {
-    objective_->use_teacher(&source);
-  }
+  void use_teacher(teacher_source<device, accumulate>* source) { teacher_ = source; }
   [[nodiscard]] static constexpr std::size_t statistics() { return objective::statistics.size(); }
 
   /// Resets after a pass that threw, on one rank. Kept gradients of earlier steps are lost.
@@ -236,7 +235,17 @@ class training_step {
   /// An objective's values for every token of a batch, from a forward pass without dropout, on every rank that shares the batch.
   template <class Prepare>
   [[nodiscard]] std::vector<float> token_outputs(std::string_view who, const batch_view& batch, Prepare&& prepare);
-  void refer(const batch_view& batch, std::size_t micro_batch);
+  struct data_of_step final : objective_data<device, accumulate> {
+    data_of_step(training_step& of, const batch_view& batch, std::size_t micro_batch)
+        : objective_data<device, accumulate>(batch, micro_batch, of.teacher_), step(of) {}
+    void write_reference(vector_view<double, memory> logp_b) const override { step.write_reference(this->batch, this->micro_batch, logp_b); }
+    training_step& step;
+  };
+  /// Gives the objective a micro-batch's data.
+  void upload([[maybe_unused]] const batch_view& batch, [[maybe_unused]] std::size_t micro_batch) {
+    if constexpr (has_hook<objective, hook::upload>) objective_->upload(model_->stream(), data_of_step(*this, batch, micro_batch));
+  }
+  void write_reference(const batch_view& batch, std::size_t micro_batch, vector_view<double, memory> logp_b);
   /// Before every pass that the objective sees.
   void prepare(pass<computation>& p, std::size_t micro_batch) {
     if constexpr (statistics() > 0) p.internal.statistics = memory_->losses_and_statistics(statistics()).subspan(1, statistics());
@@ -271,10 +280,11 @@ class training_step {
   void require_batch(std::span<const batch_view> batches) const;
   void require_reference([[maybe_unused]] const batch_view& batch) const {
     if constexpr (has_teacher())
-      require<config_error>(objective_->has_teacher(), objective::name, ": a teacher must be given: a model (trainer.use_teacher), or its top-k "
-                            "log-probabilities in every batch (top_k of the objective's config)");
+      require<config_error>(objective::reference(objective_settings_) != reference_use::teacher_logits || teacher_ != nullptr, objective::name,
+                            ": a teacher must be given: a model (trainer.use_teacher), or its top-k log-probabilities in every batch (top_k of the objective's "
+                            "config)");
     if constexpr (refers())
-      require<config_error>(objective::reference(objective_settings_) == reference_use::none || !batch.reference_log_probs.empty() ||
+      require<config_error>(objective::reference(objective_settings_) != reference_use::sequence_log_probs || !batch.reference_log_probs.empty() ||
                                 reference_ != nullptr || adapter_can_be_switched_off(*model_),
                             objective::name, ": a reference model must be given: log-probabilities in every batch (reference_log_probs), a second model "
                             "(trainer.use_reference), or an adapter that is all that is trained (lora); or the objective must be reference-free");
@@ -299,10 +309,10 @@ class training_step {
         !balances_load(*model_) || (batch.token_weights.empty() && batch.advantages.empty() && batch.returns.empty()), objective::name,
         ": a load-balancing loss of experts must not be combined with weights per token, or with advantages; set balances_experts to false");
   }
-  static constexpr bool has_teacher() { return has_hook<objective, hook::use_teacher>; }
+  static constexpr bool has_teacher() { return has_hook<objective, hook::uses_teacher>; }
   /// The head's cross-entropy: nothing to install.
   static constexpr bool predicts_next_token() { return has_hook<objective, hook::is_cross_entropy>; }
-  static constexpr bool refers() { return has_hook<objective, hook::reference_b>; }
+  static constexpr bool refers() { return has_hook<objective, hook::uses_reference>; }
   template <class Config>
   [[nodiscard]] static std::size_t largest_micro_batch(const Model& model, const Config& settings) {
     const std::vector<std::size_t> sizes = unequal_micro_batches(model, settings);
@@ -334,6 +344,7 @@ class training_step {
   std::optional<step_memory<Model>> memory_;
   std::optional<typename objective::template state<computation>> objective_;
   log_prob_source<device>* reference_ = nullptr;
+  teacher_source<device, accumulate>* teacher_ = nullptr;
   log_prob_collector<computation> collector_{};
   buffer<device> reference_counts_;            // targets per sequence
   pinned_memory<device> reference_staging_;    // log-probabilities from the data: of two steps
@@ -379,10 +390,10 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
   require<config_error>(!captures_ || !balances_load(model) || average_balance_ != balance_average::micro_batches,
                         "average_balance: must be targets or none with capture_steps: how many targets a micro-batch has is not in device memory");
   require_temperature(model, settings.objective);
-  if constexpr (!refers())
-    require<config_error>(objective::reference(settings.objective) == reference_use::none, objective::name,
-                          ": its state must have reference_b(micro_batch, sequences), where the log-probabilities of the reference model are written, listed in hooks; reference() "
-                          "says that it needs them; see objective/README.md");
+  const reference_use second = objective::reference(settings.objective);
+  require<config_error>((refers() || second != reference_use::sequence_log_probs) && (has_teacher() || second != reference_use::teacher_logits),
+                        objective::name, ": its hooks must list 'uses_reference' or 'uses_teacher', which reference() says that it needs; see "
+                                         "objective/README.md");
   set_parameter_settings(model.parameters(), settings);
   model.parameters().allocate_gradients();
   memory_.emplace(model, settings, sizes);
@@ -484,7 +495,7 @@ void training_step<Model>::queue_gradients(std::span<const batch_view> batches, 
   fake_quantizes_ = step_number >= fake_quantizes_from_;
   begin_gradients();
   zero_losses();
-  for (std::size_t m = 0; m < batches.size(); ++m) refer(batches[m], m);
+  for (std::size_t m = 0; m < batches.size(); ++m) upload(batches[m], m);
   double loss_factor = 1.0;
   const auto prepare_pass = [&](pass<computation>& p, std::size_t micro_batch) {
     prepare(p, micro_batch);
@@ -613,28 +624,22 @@ void training_step<Model>::restore(const kernel::step_state& state) {
 }
 
 template <class Model>
-void training_step<Model>::refer(const batch_view& batch, std::size_t micro_batch) {
-  if constexpr (has_teacher()) objective_->teach(model_->stream(), batch, micro_batch);
-  if constexpr (has_hook<objective, hook::upload>) objective_->upload(model_->stream(), batch, micro_batch);
-  if constexpr (refers()) {
-    if (objective::reference(objective_settings_) == reference_use::none) return;
-    auto& stream = model_->stream();
-    const auto logp_b = objective_->reference_b(micro_batch, batch.b);
-    if (!batch.reference_log_probs.empty()) {
-      const auto staged = reference_staging_.template as<double>().subspan(staged_++ % (2 * micro_batches_) * sequences_, batch.b);
-      std::copy(batch.reference_log_probs.begin(), batch.reference_log_probs.end(), staged.begin());
-      return copy_to_device(stream, logp_b.span(), staged);
-    }
-    if (reference_ != nullptr) return reference_->compute(stream, batch, micro_batch, logp_b);
-    collector_.write_to(logp_b, {reference_counts_.template as<double>().subspan(0, batch.b), {batch.b}});
-    const auto prepare_pass = [&](pass<computation>& p) {
-      p.internal.objective = &collector_;
-      p.internal.without_adapter = true;
-      p.internal.most_tokens = memory_->local_tokens_of(*model_);
-    };
-    const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
-    memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, [](std::size_t) {}, &memory_->staging);
+void training_step<Model>::write_reference(const batch_view& batch, std::size_t micro_batch, vector_view<double, memory> logp_b) {
+  auto& stream = model_->stream();
+  if (!batch.reference_log_probs.empty()) {
+    const auto staged = reference_staging_.template as<double>().subspan(staged_++ % (2 * micro_batches_) * sequences_, batch.b);
+    std::copy(batch.reference_log_probs.begin(), batch.reference_log_probs.end(), staged.begin());
+    return copy_to_device(stream, logp_b.span(), staged);
   }
+  if (reference_ != nullptr) return reference_->compute(stream, batch, micro_batch, logp_b);
+  collector_.write_to(logp_b, {reference_counts_.template as<double>().subspan(0, batch.b), {batch.b}});
+  const auto prepare_pass = [&](pass<computation>& p) {
+    p.internal.objective = &collector_;
+    p.internal.without_adapter = true;
+    p.internal.most_tokens = memory_->local_tokens_of(*model_);
+  };
+  const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
+  memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, [](std::size_t) {}, &memory_->staging);
 }
 
 template <class Model>
@@ -649,7 +654,7 @@ auto training_step<Model>::evaluate(const batch_view& batch, double label_weight
   require_reference(batch);
   require_plain_balance(batch);
   zero_losses();
-  refer(batch, 0);
+  upload(batch, 0);
   memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, sum, &memory_->staging);
   return on_host(memory_->loss_1());
 }
@@ -673,7 +678,7 @@ auto training_step<Model>::token_log_probs(const batch_view& batch, bool without
 template <class Model>
 template <class Batch>
 auto training_step<Model>::token_values(const Batch& batch) -> std::vector<float> {
-  objective_->upload(model_->stream(), batch, 0);
+  upload(batch, 0);
   struct predicting {  // also when the pass throws
     typename objective::template state<computation>& of;
     explicit predicting(typename objective::template state<computation>& state) : of(state) { of.predicts(true); }
