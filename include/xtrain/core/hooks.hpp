@@ -71,6 +71,16 @@ struct adapts_table;              ///< (module), config: a table or head is a ta
 struct weight_bits;               ///< config: bits of integers; 0: not quantized
 struct fake_quant_after_n_steps;  ///< config: steps before rounding starts
 
+
+// parallel strategy (parallel/README.md)
+struct runner;               ///< runner<Model>: runs a step's micro-batches
+struct ranks;                ///< config: the transport between ranks; null: one rank
+struct add_up;               ///< (sums), state: sums over pipeline stages
+struct steps_are_queued;     ///< (count), state: steps queued by the trainer
+struct collects_with_index;  ///< no member: collect() of the state takes an array's index, too
+struct collect_state;        ///< (stream, store, entry, first, own, whole), state: gathers an array of any shape; with writes_state()
+struct combines_matrices;    ///< no member: the state has gather_pieces(), sum_pieces() and sum_tensor_shards()
+
 }  // namespace hook
 
 namespace detail {

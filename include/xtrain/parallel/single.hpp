@@ -15,6 +15,7 @@ namespace xtrain {
 /// One rank: nothing is distributed.
 struct single {
   static constexpr std::string_view name = "single";
+  using hooks = xtrain::hooks<hook::collects_with_index, hook::collect_state, hook::combines_matrices>;
 
   struct config {};
 

@@ -63,6 +63,7 @@ struct bare_communicator {
 /// A strategy whose hooks do nothing.
 struct bare_strategy {
   static constexpr std::string_view name = "bare";
+  using hooks = xtrain::hooks<>;
   struct config {};
   template <class Device>
   struct state {

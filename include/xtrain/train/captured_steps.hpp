@@ -191,7 +191,7 @@ template <class Model, class Config>
   using recipe = typename Model::recipe;
   if constexpr (causal_model<Model> && clause::device_captures_work<typename recipe::device> && !detail::strategy_runs<Model> &&
                 detail::can_be_captured<typename recipe::objective>) {
-    if constexpr (clause::strategy_config_has_ranks<typename recipe::parallel::config>)
+    if constexpr (has_hook<typename recipe::parallel, hook::ranks>)
       if (options.parallel.ranks != nullptr && options.parallel.ranks->size() != 1) return false;
     if (detail::num_experts_of(sizes) != 0 && !std::same_as<typename recipe::adapter, no_adapter>) return false;  // the host may wait for experts' counts
     if constexpr (has_hook<typename recipe::adapter, hook::fake_quant_after_n_steps>)

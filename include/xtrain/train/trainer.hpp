@@ -431,7 +431,7 @@ trainer<Model>::trainer(Model& model, detail::run_config_of<Model> settings)
     : model_(&model), model_life_(model), config_(detail::complete_config(model, std::move(settings))),
       guard_(config_.max_bad_steps) {
   if constexpr (!is_dry<device>) {
-    if constexpr (clause::strategy_config_has_ranks<typename recipe::parallel::config>)
+    if constexpr (has_hook<typename recipe::parallel, hook::ranks>)
       require<config_error>(model.settings().parallel.ranks != nullptr || detail::ranks_of_thread == 1 || is_dry_run(model.context()),
                             "trainer: a model that is made in run_ranks must be given the ranks, {.parallel = {.ranks = ranks}}: without, each of the ",
                             detail::ranks_of_thread, " ranks would train alone. If it shall, give it one_rank()");

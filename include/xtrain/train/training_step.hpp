@@ -167,7 +167,7 @@ class training_step {
   [[nodiscard]] std::vector<float> token_values(const Batch& batch);
   /// Sums losses over pipeline stages and context-parallel ranks, which share the sequences.
   void all_reduce_losses(std::span<double> losses) {
-    add_up_stages(model_->parallel(), losses);
+    add_up_stages(*model_, losses);
     if constexpr (has_context_parallel<recipe>) model_->parallel().context().all_reduce(losses, reduction::sum);
   }
 
@@ -208,7 +208,7 @@ class training_step {
   /// The strategy refuses to report traffic while steps are queued.
   void set_pending(std::size_t steps) {
     pending_ = steps;
-    if constexpr (clause::strategy_counts_queued_steps<typename recipe::parallel::template state<device>>)
+    if constexpr (has_hook<typename recipe::parallel, hook::steps_are_queued>)
       if (!is_dry_run(model_->context())) model_->parallel().steps_are_queued(steps);
   }
   [[nodiscard]] bool captures() const { return captures_ && !is_dry_run(model_->context()); }
@@ -706,7 +706,7 @@ auto training_step<Model>::token_outputs(std::string_view who, const batch_view&
   std::vector<accumulate> host(n);
   copy_in_pieces<device>(model_->context(), stream, std::span<accumulate>(host), losses(n).span());
   std::vector<double> sums(host.begin(), host.end());
-  add_up_stages(model_->parallel(), sums);
+  add_up_stages(*model_, sums);
   return {sums.begin(), sums.end()};
 }
 

@@ -32,6 +32,7 @@ struct counting_communicator : testing::bare_communicator {
 
 struct watched {
   static constexpr std::string_view name = "watched";
+  using hooks = xtrain::hooks<>;
   struct config {};
   template <class Device>
   struct state {
