@@ -120,6 +120,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/control_group_impl.hpp
     xtrain/device/cpu/activation.hpp
     xtrain/device/cpu/attention.hpp
+    xtrain/device/cpu/attention_backward.hpp
+    xtrain/device/cpu/attention_cache.hpp
+    xtrain/device/cpu/attention_forward.hpp
+    xtrain/device/cpu/attention_panel.hpp
     xtrain/device/cpu/blocks.hpp
     xtrain/device/cpu/compiled_once.hpp
     xtrain/device/cpu/cpu.hpp
