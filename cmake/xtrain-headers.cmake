@@ -604,6 +604,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/json_lines.hpp
     xtrain/train/json_lines_impl.hpp
     xtrain/train/kind_names.hpp
+    xtrain/train/loss_counts.hpp
     xtrain/train/memory_statistics.hpp
     xtrain/train/non_finite.hpp
     xtrain/train/progress_bar.hpp
@@ -618,6 +619,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/reward_scorer.hpp
     xtrain/train/run_dry.hpp
     xtrain/train/run_settings.hpp
+    xtrain/train/second_models.hpp
     xtrain/train/step_guard.hpp
     xtrain/train/step_memory.hpp
     xtrain/train/teacher_model.hpp

@@ -32,8 +32,6 @@
 #include <xtrain/models/require_batch.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/log_prob_source.hpp>
-#include <xtrain/objective/objective_data.hpp>
-#include <xtrain/objective/sequence_log_probs.hpp>
 #include <xtrain/objective/teacher_source.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/step_scalars.hpp>
@@ -44,7 +42,9 @@
 #include <xtrain/train/captured_steps.hpp>
 #include <xtrain/train/checked_recipe.hpp>
 #include <xtrain/train/config.hpp>
+#include <xtrain/train/loss_counts.hpp>
 #include <xtrain/train/run_settings.hpp>
+#include <xtrain/train/second_models.hpp>
 #include <xtrain/train/step_memory.hpp>
 
 namespace xtrain::detail {
@@ -56,31 +56,6 @@ struct step_result {
   double learning_rate = 0;
   bool is_empty = false;  // no token has a loss, on any rank
 };
-
-/// Number of losses, tokens and sequence labels in the batches.
-template <class Objective>
-[[nodiscard]] std::array<double, 3> count_all(const typename Objective::config& settings, std::span<const batch_view> batches) {
-  std::array<double, 3> counts{};
-  for (const batch_view& batch : batches) {
-    for (const token label : batch.labels) counts[2] += label >= 0 ? 1 : 0;
-    counts[0] += count_losses<Objective>(settings, batch);
-    counts[1] += static_cast<double>(batch.token_count);
-  }
-  return counts;
-}
-
-/// Only the adapter is trained, so the model without it is the base model.
-template <class Model>
-[[nodiscard]] bool adapter_can_be_switched_off(const Model& model) {
-  using adapter = typename Model::recipe::adapter;
-  if constexpr (has_hook<adapter, hook::can_be_switched_off>) {
-    for (const auto& entry : model.parameters().entries())
-      if (entry.spec.trainable && !adapter::is_own(entry.spec.name)) return false;
-    return true;
-  } else {
-    return false;
-  }
-}
 
 /// The optimizer's step takes the strategy.
 template <class Model, class Recipe = typename Model::recipe>
@@ -108,8 +83,8 @@ class training_step {
   [[nodiscard]] pass_sizes high_water() const { return memory_->high_water(); }
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return memory_->stash_bytes(each); }
   /// Source of reference log-probabilities; null: from batches, or with the adapter switched off.
-  void use_reference(log_prob_source<device>* source) { reference_ = source; }
-  void use_teacher(teacher_source<device, accumulate>* source) { teacher_ = source; }
+  void use_reference(log_prob_source<device>* source) { second_models_.reference = source; }
+  void use_teacher(teacher_source<device, accumulate>* source) { second_models_.teacher = source; }
   [[nodiscard]] static constexpr std::size_t statistics() { return objective::statistics.size(); }
 
   /// Resets after a pass that threw, on one rank. Kept gradients of earlier steps are lost.
@@ -184,12 +159,6 @@ class training_step {
   }
 
  private:
-  struct mean_over {
-    double targets = 0, labels = 0;
-  };
-  [[nodiscard]] static mean_over mean_of(const std::array<double, 3>& counts) {
-    return {counts[0] > 0 ? counts[0] : counts[2], counts[2]};  // there may be only sequence labels
-  }
   /// The denominators of one micro-batch.
   [[nodiscard]] mean_over mean_of_micro_batch(const batch_view& batch) const {
     return mean_of(count_all<objective>(objective_settings_, std::span(&batch, 1)));
@@ -235,17 +204,10 @@ class training_step {
   /// An objective's values for every token of a batch, from a forward pass without dropout, on every rank that shares the batch.
   template <class Prepare>
   [[nodiscard]] std::vector<float> token_outputs(std::string_view who, const batch_view& batch, Prepare&& prepare);
-  struct data_of_step final : objective_data<device, accumulate> {
-    data_of_step(training_step& of, const batch_view& batch, std::size_t micro_batch)
-        : objective_data<device, accumulate>(batch, micro_batch, of.teacher_), step(of) {}
-    void write_reference(vector_view<double, memory> logp_b) const override { step.write_reference(this->batch, this->micro_batch, logp_b); }
-    training_step& step;
-  };
   /// Gives the objective a micro-batch's data.
   void upload([[maybe_unused]] const batch_view& batch, [[maybe_unused]] std::size_t micro_batch) {
-    if constexpr (has_hook<objective, hook::upload>) objective_->upload(model_->stream(), data_of_step(*this, batch, micro_batch));
+    if constexpr (has_hook<objective, hook::upload>) second_models_.upload(*objective_, *memory_, batch, micro_batch);
   }
-  void write_reference(const batch_view& batch, std::size_t micro_batch, vector_view<double, memory> logp_b);
   /// Before every pass that the objective sees.
   void prepare(pass<computation>& p, std::size_t micro_batch) {
     if constexpr (statistics() > 0) p.internal.statistics = memory_->losses_and_statistics(statistics()).subspan(1, statistics());
@@ -278,17 +240,6 @@ class training_step {
   }
 
   void require_batch(std::span<const batch_view> batches) const;
-  void require_reference([[maybe_unused]] const batch_view& batch) const {
-    if constexpr (has_teacher())
-      require<config_error>(objective::reference(objective_settings_) != reference_use::teacher_logits || teacher_ != nullptr, objective::name,
-                            ": a teacher must be given: a model (trainer.use_teacher), or its top-k log-probabilities in every batch (top_k of the objective's "
-                            "config)");
-    if constexpr (refers())
-      require<config_error>(objective::reference(objective_settings_) != reference_use::sequence_log_probs || !batch.reference_log_probs.empty() ||
-                                reference_ != nullptr || adapter_can_be_switched_off(*model_),
-                            objective::name, ": a reference model must be given: log-probabilities in every batch (reference_log_probs), a second model "
-                            "(trainer.use_reference), or an adapter that is all that is trained (lora); or the objective must be reference-free");
-  }
   /// The load-balancing loss is one per target.
   static void require_balanced_objective([[maybe_unused]] const Model& model) {
     if constexpr (!goes_with_balanced_experts<objective>())
@@ -309,10 +260,8 @@ class training_step {
         !balances_load(*model_) || (batch.token_weights.empty() && batch.advantages.empty() && batch.returns.empty()), objective::name,
         ": a load-balancing loss of experts must not be combined with weights per token, or with advantages; set balances_experts to false");
   }
-  static constexpr bool has_teacher() { return has_hook<objective, hook::uses_teacher>; }
   /// The head's cross-entropy: nothing to install.
   static constexpr bool predicts_next_token() { return has_hook<objective, hook::is_cross_entropy>; }
-  static constexpr bool refers() { return has_hook<objective, hook::uses_reference>; }
   template <class Config>
   [[nodiscard]] static std::size_t largest_micro_batch(const Model& model, const Config& settings) {
     const std::vector<std::size_t> sizes = unequal_micro_batches(model, settings);
@@ -343,13 +292,9 @@ class training_step {
   typename objective::config objective_settings_;
   std::optional<step_memory<Model>> memory_;
   std::optional<typename objective::template state<computation>> objective_;
-  log_prob_source<device>* reference_ = nullptr;
-  teacher_source<device, accumulate>* teacher_ = nullptr;
-  log_prob_collector<computation> collector_{};
-  buffer<device> reference_counts_;            // targets per sequence
-  pinned_memory<device> reference_staging_;    // log-probabilities from the data: of two steps
+  second_models<Model> second_models_;
   pinned_memory<device> number_staging_;       // a number that the host waits for
-  std::size_t sequences_, micro_batches_, seq_length_, staged_ = 0;
+  std::size_t sequences_, micro_batches_, seq_length_;
   std::size_t changes_ = 0, gradient_users_ = 0;  // of the parameters, known to this trainer
   std::optional<typename optimizer::template state<device, precision>> optimizer_;
   std::optional<stream_drain<typename device::stream>> drain_;  // last: destroyed first, so the host waits before memory in use is released
@@ -362,8 +307,7 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
       keeps_gradients_(settings.keep_gradients), seed_(settings.seed), neftune_noise_alpha_(settings.neftune_noise_alpha),
       rule_(dynamic_loss_scale::rule(settings.loss_scale, precision::scales_loss)), captures_(settings.capture_steps),
       objective_settings_(settings.objective),
-      reference_counts_(model.context(), refers() ? largest_micro_batch(model, settings) * sizeof(double) : 0, memory_role::batch),
-      reference_staging_(model.context(), refers() ? 2 * settings.gradient_accumulation_steps * largest_micro_batch(model, settings) * sizeof(double) : 0),
+      second_models_(model, settings.objective, largest_micro_batch(model, settings), settings.gradient_accumulation_steps),
       number_staging_(model.context(), sizeof(double)),
       sequences_(largest_micro_batch(model, settings)), micro_batches_(settings.gradient_accumulation_steps),
       seq_length_(settings.seq_length) {
@@ -390,10 +334,6 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
   require<config_error>(!captures_ || !balances_load(model) || average_balance_ != balance_average::micro_batches,
                         "average_balance: must be targets or none with capture_steps: how many targets a micro-batch has is not in device memory");
   require_temperature(model, settings.objective);
-  const reference_use second = objective::reference(settings.objective);
-  require<config_error>((refers() || second != reference_use::sequence_log_probs) && (has_teacher() || second != reference_use::teacher_logits),
-                        objective::name, ": its hooks must list 'uses_reference' or 'uses_teacher', which reference() says that it needs; see "
-                                         "objective/README.md");
   set_parameter_settings(model.parameters(), settings);
   model.parameters().allocate_gradients();
   memory_.emplace(model, settings, sizes);
@@ -436,7 +376,7 @@ void training_step<Model>::require_batches(std::span<const batch_view> batches) 
     require_batch(batches);
     for (const batch_view& batch : batches) {
       objective::require_batch(objective_settings_, batch);
-      require_reference(batch);
+      second_models_.require_for(batch);
       require_plain_balance(batch);
       require<config_error>(neftune_noise_alpha_ == 0.0 || !has_packed_sequences(batch),
                             "neftune_noise_alpha: sequences must be single samples, on whose length the noise depends; a batch has packed ones");
@@ -624,25 +564,6 @@ void training_step<Model>::restore(const kernel::step_state& state) {
 }
 
 template <class Model>
-void training_step<Model>::write_reference(const batch_view& batch, std::size_t micro_batch, vector_view<double, memory> logp_b) {
-  auto& stream = model_->stream();
-  if (!batch.reference_log_probs.empty()) {
-    const auto staged = reference_staging_.template as<double>().subspan(staged_++ % (2 * micro_batches_) * sequences_, batch.b);
-    std::copy(batch.reference_log_probs.begin(), batch.reference_log_probs.end(), staged.begin());
-    return copy_to_device(stream, logp_b.span(), staged);
-  }
-  if (reference_ != nullptr) return reference_->compute(stream, batch, micro_batch, logp_b);
-  collector_.write_to(logp_b, {reference_counts_.template as<double>().subspan(0, batch.b), {batch.b}});
-  const auto prepare_pass = [&](pass<computation>& p) {
-    p.internal.objective = &collector_;
-    p.internal.without_adapter = true;
-    p.internal.most_tokens = memory_->local_tokens_of(*model_);
-  };
-  const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
-  memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, [](std::size_t) {}, &memory_->staging);
-}
-
-template <class Model>
 auto training_step<Model>::evaluate(const batch_view& batch, double label_weight) -> double {
   const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
   const auto sum = [&](std::size_t n) { add_losses(n); };
@@ -651,7 +572,7 @@ auto training_step<Model>::evaluate(const batch_view& batch, double label_weight
     p.label_weight = label_weight;
   };
   objective::require_batch(objective_settings_, batch);
-  require_reference(batch);
+  second_models_.require_for(batch);
   require_plain_balance(batch);
   zero_losses();
   upload(batch, 0);
@@ -719,7 +640,7 @@ void training_step<Model>::require_batch(std::span<const batch_view> batches) co
                          batch.t);
     require<shape_error>(batch.b * batch.t <= memory_->runner.num_tokens(), "trainer: a micro-batch must have at most micro_batch_size times seq_length ",
                          "tokens, ", memory_->runner.num_tokens(), "; given ", batch.b, " sequences of ", batch.t);
-    if constexpr (!predicts_next_token() && !has_teacher())  // the objective's state has a limited size
+    if constexpr (!predicts_next_token() && !has_hook<objective, hook::uses_teacher>)  // the objective's state has a limited size
       require<shape_error>(batch.b <= sequences_, objective::name, ": a micro-batch must have at most micro_batch_size sequences, ", sequences_, "; given ",
                            batch.b);
     if constexpr (causal_model<Model> && !scores_sequences<recipe>)  // checked by all stages of a pipeline
