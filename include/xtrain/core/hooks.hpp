@@ -50,7 +50,7 @@ struct reads_labels;          ///< no member, of sequence_objective: batches hav
 
 // optimizer (optim/README.md)
 struct layout_alignment;           ///< constant: alignment of parameters and shards, in elements
-struct has_learning_rate_factors;  ///< no member: steps use decay_run::learning_rate_factor
+struct has_learning_rate_factors;  ///< no member: steps use parameter_slice::learning_rate_factor
 struct steps_with_strategy;        ///< step(execution, store, step, strategy), state
 
 // adapter (adapt/README.md)

@@ -50,8 +50,8 @@ concept optimizer_state_opens_on_a_store = requires(const typename O::config& se
 
 template <class O, class Device, class Precision>
 concept optimizer_state_steps = requires(state_of<O, Device, Precision>& state, execution<Device>& on,
-                                         const_store<Device, Precision>& store, const optimizer_step<Device>& how) {
-  state.step(on, store, how);
+                                         const_store<Device, Precision>& store, const optimizer_step<Device>& step) {
+  state.step(on, store, step);
 };
 
 struct any_visitor {
@@ -68,8 +68,8 @@ concept optimizer_state_shows_its_arrays = requires(state_of<O, Device, Precisio
 
 /// step(execution, store, step, strategy): for optimizers that combine pieces of matrices over ranks.
 template <class State, class Device, class Store, class Strategy>
-concept optimizer_state_steps_with = requires(State& state, execution<Device>& on, const Store& store, const optimizer_step<Device>& how, Strategy& strategy) {
-  state.step(on, store, how, strategy);
+concept optimizer_state_steps_with = requires(State& state, execution<Device>& on, const Store& store, const optimizer_step<Device>& step, Strategy& strategy) {
+  state.step(on, store, step, strategy);
 };
 template <class O>
 concept optimizer_says_its_alignment = requires {

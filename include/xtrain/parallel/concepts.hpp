@@ -41,11 +41,11 @@ concept communicator_on =
                                                         device_span<const Number, typename Device::memory>>;
 
 /// data(): data-parallel ranks: the same weights, different sequences. tensor(): tensor-parallel ranks: shards of the same layers, whose partial outputs are
-/// summed. everyone(): all ranks of the run.
+/// summed. world(): all ranks of the run.
 template <class P, class Device, class Number>
 concept strategy_has_communicators = requires(strategy_state<P, Device>& state) {
   requires communicator_on<std::remove_cvref_t<decltype(state.data())>, Device, double>;
-  requires communicator<std::remove_cvref_t<decltype(state.everyone())>>;
+  requires communicator<std::remove_cvref_t<decltype(state.world())>>;
   requires communicator_on<std::remove_cvref_t<decltype(state.tensor())>, Device, Number>;
 };
 

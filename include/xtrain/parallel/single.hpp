@@ -26,7 +26,7 @@ struct single {
 
     [[nodiscard]] self& data() { return self_; }
     [[nodiscard]] self& tensor() { return self_; }
-    [[nodiscard]] self& everyone() { return self_; }
+    [[nodiscard]] self& world() { return self_; }
     [[nodiscard]] shard_spec sharding() const { return {}; }
 
     template <class Stream, class Store>

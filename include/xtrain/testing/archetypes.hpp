@@ -70,7 +70,7 @@ struct bare_strategy {
     explicit state(const config&) {}
     bare_communicator& data() { return communicator_; }
     bare_communicator& tensor() { return communicator_; }
-    bare_communicator& everyone() { return communicator_; }
+    bare_communicator& world() { return communicator_; }
     [[nodiscard]] shard_spec sharding() const { return {}; }
     template <class Stream, class Store>
     void block_begins(Stream&, Store&, std::size_t, block_visit) {}

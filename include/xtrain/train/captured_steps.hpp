@@ -36,8 +36,8 @@ void require_captures(Model& model) {
   if constexpr (!is_dry<device>)
     require<config_error>(clause::device_captures_work<device>, "capture_steps: the device must be able to capture work; ", device::name,
                           " is not; see device/README.md");
-  require<config_error>(!strategy_runs<Model> && model.parallel().everyone().size() == 1,
-                        "capture_steps: steps of several ranks cannot be captured; there are ", model.parallel().everyone().size());
+  require<config_error>(!strategy_runs<Model> && model.parallel().world().size() == 1,
+                        "capture_steps: steps of several ranks cannot be captured; there are ", model.parallel().world().size());
   require<config_error>(can_be_captured<typename recipe::objective>,
                         "capture_steps: the objective must be one whose steps can be captured, as next_token; it is ", recipe::objective::name);
 }

@@ -162,7 +162,7 @@ std::size_t write_optimizer(Trainer& trainer, const std::string& path, file_writ
   detail::for_each_optimizer_array(trainer, [&](std::string name, auto span, const auto& entry, const auto& part) {
     tensors.push_back(detail::optimizer_array_to_write(trainer.model(), std::move(name), span, entry, part));
   });
-  const bool first = trainer.model().parallel().everyone().rank() == 0;
+  const bool first = trainer.model().parallel().world().rank() == 0;
   return first ? detail::write_safetensors_with(together, path, std::move(tensors)) : detail::follow_safetensors_with(together, std::move(tensors));
 }
 

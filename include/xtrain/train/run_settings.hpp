@@ -128,8 +128,8 @@ void set_parameter_settings(Store& parameters, const training_config<Optimizer, 
   }
   const bool any = parameters.set_learning_rate_factors([&](const auto& e) { return factors.of(e.spec.name, e.spec.shape.size()); });
   if constexpr (!has_hook<Optimizer, hook::has_learning_rate_factors>)
-    require<config_error>(!any, Optimizer::name, ": must list the hook has_learning_rate_factors, and read decay_run::learning_rate_factor, for parameters "
-                                "with learning rates of their own (loraplus_lr_ratio)");
+    require<config_error>(!any, Optimizer::name, ": must list the hook has_learning_rate_factors, and read parameter_slice::learning_rate_factor, for "
+                                "parameters with learning rates of their own (loraplus_lr_ratio)");
 }
 
 template <class Model, class Optimizer, class Objective>

@@ -114,13 +114,13 @@ class training_step {
   void require_batches(std::span<const batch_view> batches) const;
 
   /// Queues gradients of the mean loss of all ranks' batches, times the loss scale, and sums of the loss and of the gradients' squares. If steps are captured,
-  /// change_weights queues all of it.
+  /// update_weights queues all of it.
   ///   step_number   for random numbers: unique in a run
   ///   throws  config_error when gradients are kept and a step is pending (their clipping is not known yet), or the step cannot be captured
   void forward_backward(std::span<const batch_view> batches, std::uint32_t step_number);
 
   /// Queues the optimizer's part: clips gradients to the maximum norm and changes weights, unless loss or norm is not finite.
-  void change_weights(double learning_rate, std::uint32_t step_number);
+  void update_weights(double learning_rate, std::uint32_t step_number);
 
   /// Queued, unfinished steps; at most 2.
   [[nodiscard]] std::size_t pending() const { return pending_; }
@@ -184,7 +184,7 @@ class training_step {
   /// The first step, on one rank, with full micro-batches. Other steps have too many sizes, and several ranks choose alike only without timing.
   [[nodiscard]] bool prepares_uncaptured(std::span<const batch_view> batches) const {
     const auto is_full = [&](const batch_view& batch) { return batch.t == seq_length_ && batch.b == sequences_; };
-    return !has_prepared_ && !keeps_gradients_ && !is_dry_run(model_->context()) && model_->parallel().everyone().size() == 1 &&
+    return !has_prepared_ && !keeps_gradients_ && !is_dry_run(model_->context()) && model_->parallel().world().size() == 1 &&
            std::all_of(batches.begin(), batches.end(), is_full);
   }
   [[nodiscard]] std::size_t slot() const { return begun_ % results_.size(); }
@@ -364,7 +364,7 @@ void training_step<Model>::take_changes(const training_config<optimizer, objecti
     optimizer_->visit([&](std::string_view name, const auto& array, const auto&...) {
       if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(array)>::element_type, typename precision::master>)
         if (name == "master")
-          for (const decay_run& run : parameters.decay_runs()) ops::cast(on, parameters.values_of(run), array.subspan(run.kept, run.size()));
+          for (const parameter_slice& run : parameters.parameter_slices()) ops::cast(on, parameters.values_of(run), array.subspan(run.kept, run.size()));
     });
   }
 }
@@ -488,7 +488,7 @@ void training_step<Model>::begin_gradients() {
 }
 
 template <class Model>
-void training_step<Model>::change_weights(double learning_rate, std::uint32_t step_number) {
+void training_step<Model>::update_weights(double learning_rate, std::uint32_t step_number) {
   const std::size_t slot = this->slot();
   bool queued = false;
   if constexpr (clause::device_captures_work<device>) {
@@ -532,10 +532,10 @@ void training_step<Model>::queue_update(double learning_rate, std::uint32_t step
   ops::update_step_scalars(on, scalars);
   // in captured steps, kernels add the step's number from device memory
   const std::uint32_t number = precision::update == rounding::stochastic ? (captures_ ? 0 : step_number) + 1 : 0;
-  const optimizer_step<device> how{.scalars = memory_->scalars_1(), .number = number, .seed = seed_};
+  const optimizer_step<device> step{.scalars = memory_->scalars_1(), .number = number, .seed = seed_};
   if constexpr (optimizer_combines<Model>)
-    optimizer_->step(on, model_->parameters(), how, model_->parallel());
-  else optimizer_->step(on, model_->parameters(), how);
+    optimizer_->step(on, model_->parameters(), step, model_->parallel());
+  else optimizer_->step(on, model_->parameters(), step);
   model_->parallel().weights_changed(model_->stream(), model_->parameters());
   copy_to_host(model_->stream(), memory_->reports.template as<kernel::step_report>().subspan(slot, 1), memory_->report_1());
 }

@@ -17,9 +17,9 @@
 namespace xtrain::cpu_kernels {
 
 /// Allocates from a worker's scratch memory, or only measures (null).
-class carving {
+class scratch_allocator {
  public:
-  explicit carving(std::byte* memory) : memory_(memory) {}
+  explicit scratch_allocator(std::byte* memory) : memory_(memory) {}
   template <class X>
   [[nodiscard]] X* take(std::size_t n) {
     std::byte* const at = memory_ == nullptr ? nullptr : memory_ + used_;
@@ -63,7 +63,7 @@ struct attention_work {
     const std::size_t d = k.shape.d;
     bool drops = false;
     if constexpr (requires { k.dropout; }) drops = k.dropout > 0.0;
-    carving from(memory);
+    scratch_allocator from(memory);
     const std::size_t blocks = (t + keys - 1) / keys, units = units_of<U>(d);
     const std::size_t panels_d = (d + queries - 1) / queries * queries;
     const auto only = [](bool needed, std::size_t n) { return needed ? n : 0; };
