@@ -611,6 +611,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/progress_bar_impl.hpp
     xtrain/train/rank_stopwatch.hpp
     xtrain/train/recipe.hpp
+    xtrain/train/reference_and_teacher.hpp
     xtrain/train/reference_model.hpp
     xtrain/train/replace_folder.hpp
     xtrain/train/replace_folder_impl.hpp
@@ -619,7 +620,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/reward_scorer.hpp
     xtrain/train/run_dry.hpp
     xtrain/train/run_settings.hpp
-    xtrain/train/second_models.hpp
     xtrain/train/step_guard.hpp
     xtrain/train/step_memory.hpp
     xtrain/train/teacher_model.hpp

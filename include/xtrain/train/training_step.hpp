@@ -43,8 +43,8 @@
 #include <xtrain/train/checked_recipe.hpp>
 #include <xtrain/train/config.hpp>
 #include <xtrain/train/loss_counts.hpp>
+#include <xtrain/train/reference_and_teacher.hpp>
 #include <xtrain/train/run_settings.hpp>
-#include <xtrain/train/second_models.hpp>
 #include <xtrain/train/step_memory.hpp>
 
 namespace xtrain::detail {
