@@ -121,6 +121,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/control_group_impl.hpp
     xtrain/device/cpu/activation.hpp
     xtrain/device/cpu/attention.hpp
+    xtrain/device/cpu/attention_backward.hpp
+    xtrain/device/cpu/attention_cache.hpp
+    xtrain/device/cpu/attention_forward.hpp
+    xtrain/device/cpu/attention_panel.hpp
     xtrain/device/cpu/blocks.hpp
     xtrain/device/cpu/compiled_once.hpp
     xtrain/device/cpu/cpu.hpp
@@ -418,6 +422,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/objective/kto.hpp
     xtrain/objective/log_prob_source.hpp
     xtrain/objective/next_token.hpp
+    xtrain/objective/objective_data.hpp
     xtrain/objective/orpo.hpp
     xtrain/objective/ppo.hpp
     xtrain/objective/ppo_value.hpp
@@ -600,12 +605,14 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/json_lines.hpp
     xtrain/train/json_lines_impl.hpp
     xtrain/train/kind_names.hpp
+    xtrain/train/loss_counts.hpp
     xtrain/train/memory_statistics.hpp
     xtrain/train/non_finite.hpp
     xtrain/train/progress_bar.hpp
     xtrain/train/progress_bar_impl.hpp
     xtrain/train/rank_stopwatch.hpp
     xtrain/train/recipe.hpp
+    xtrain/train/reference_and_teacher.hpp
     xtrain/train/reference_model.hpp
     xtrain/train/replace_folder.hpp
     xtrain/train/replace_folder_impl.hpp

@@ -79,7 +79,7 @@ struct convert_flags {
 
 /// The settings of --quantize.
 struct quantization {
-  xtrain::weight_quantization how{};
+  xtrain::weight_quantization quantization{};
   std::vector<std::string> names{};  // sorted, as in the source
   bool transposed = false, packs = false;
   std::string head{};
@@ -198,17 +198,17 @@ quantization quantization_for(const convert_flags& flags, const model_source& so
   xtrain::require<command_line::usage_error>(source.config->object().find("quantization_config") == source.config->object().end(), "--quantize ",
                                              flags.quantize, ": weights must not be quantized; config.json has a quantization_config");
   const xtrain::decoder_family_info& family = xtrain::all_families::of<>(*source.config);
-  q.how.group_size = flags.group_size;
-  if (flags.quantize == "int4-weight-only") q.how.format.zeros = xtrain::zero_points::floating;
+  q.quantization.group_size = flags.group_size;
+  if (flags.quantize == "int4-weight-only") q.quantization.format.zeros = xtrain::zero_points::floating;
   q.transposed = family.transposed_in_files;
   q.packs = flags.packs;
   q.head = family.head_name();
   xtrain::require<command_line::usage_error>(!q.packs || !q.transposed, "--packed: must be used with a family whose files hold [out, in]; ", family.name,
                                              " holds [in, out]");
   command_line::for_flag("--group-size", std::to_string(flags.group_size), [&] {
-    q.names = quantized_weights(*source.weights, q.transposed, q.how);
+    q.names = quantized_weights(*source.weights, q.transposed, q.quantization);
     for (const std::string& name : q.names)
-      if (q.packs) (void)packed_in_four_bits(*source.weights->find(name), q.how);  // refuses before anything is written
+      if (q.packs) (void)packed_in_four_bits(*source.weights->find(name), q.quantization);  // refuses before anything is written
   });
   return q;
 }
@@ -232,7 +232,7 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
   xtrain::json config = source.config->object(), generation = xtrain::json::object();
   if (!dtype.empty())
     config[config.contains("dtype") ? "dtype" : "torch_dtype"] = dtype == "F32" ? "float32" : dtype == "BF16" ? "bfloat16" : "float16";
-  if (q.packs) config["quantization_config"] = packed_settings(q.how, q.head);
+  if (q.packs) config["quantization_config"] = packed_settings(q.quantization, q.head);
   const std::string generation_file = flags.from + "/generation_config.json";
   if (xtrain::file_exists(generation_file)) generation = xtrain::read_json(generation_file);
   for (const char* key : {"bos_token_id", "eos_token_id"})
@@ -244,9 +244,9 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
   for (const auto& [name, tensor] : source.weights->tensors()) {
     const std::string_view to = stored_as(*tensor, dtype);
     if (!q.has(name)) tensors.push_back(rewritten(*tensor, to));
-    else if (!q.packs) tensors.push_back(with_quantized_values(*tensor, q.transposed, q.how, to));
+    else if (!q.packs) tensors.push_back(with_quantized_values(*tensor, q.transposed, q.quantization, to));
     else
-      for (xtrain::tensor_to_write& part : packed_in_four_bits(*tensor, q.how)) tensors.push_back(std::move(part));
+      for (xtrain::tensor_to_write& part : packed_in_four_bits(*tensor, q.quantization)) tensors.push_back(std::move(part));
   }
   write_weights(flags.to, std::move(tensors), shard_bytes);
 }
@@ -429,7 +429,7 @@ void convert(convert_flags flags) {
     bytes += xtrain::bits_of(tensor.dtype) == 0 ? tensor.bytes.size() : tensor.size() * xtrain::bits_of(tensor.dtype) / 8;
     if (q.has(entry.first))
       command_line::for_flag("--from", flags.from,
-                             [&] { measure_quantization(tensor, q.transposed, q.how, q.packs ? "F32" : stored_as(tensor, dtype), lost); });
+                             [&] { measure_quantization(tensor, q.transposed, q.quantization, q.packs ? "F32" : stored_as(tensor, dtype), lost); });
     if (dtype.empty() || tensor.dtype == dtype || !xtrain::is_floating(tensor.dtype)) continue;
     command_line::for_flag("--from", flags.from, [&] { measure_rounding(tensor, dtype, error); });
     ++converted[tensor.dtype];
@@ -449,7 +449,7 @@ void convert(convert_flags flags) {
     std::printf("rounding   at most %.3g: %.9g became %.9g in %s\n", error.largest, error.before, error.after, error.tensor.c_str());
   if (!q.names.empty())
     std::printf("quantized  %zu weights of linear layers to %s in groups of %zu%s; they change by %.2g of their root mean square\n", q.names.size(),
-                flags.quantize.c_str(), q.how.group_size, q.packs ? ", four bits each" : ", stored as the values that the integers stand for",
+                flags.quantize.c_str(), q.quantization.group_size, q.packs ? ", four bits each" : ", stored as the values that the integers stand for",
                 lost.of_squares > 0 ? std::sqrt(lost.squares / lost.of_squares) : 0.0);
   if (flags.format == "hf") command_line::warn_of_other_weights(flags.to);
   if (flags.format == "gguf") {

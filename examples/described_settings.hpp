@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
+#include <xtrain/core/setting.hpp>
 #include <xtrain/core/setting_list.hpp>
 #include <xtrain/data/global_batch_sizes.hpp>
 #include <xtrain/io/setting_values.hpp>
@@ -27,10 +29,23 @@ void set_described(Config& to, const xtrain::json& given, const char* where, std
   });
 }
 
+/// Sets every member of a config whose name an object of a run description has, too, with a value of the same kind.
+template <class Described, class Config>
+void copy_members(const Described& from, Config& to) {
+  Described::members(from, [&](std::string_view name, const auto& value, const auto&...) {
+    using given = std::remove_cvref_t<decltype(value)>;
+    Config::members(to, [&](const xtrain::setting& about, auto& member) {
+      using taken = std::remove_cvref_t<decltype(member)>;
+      constexpr bool are_numbers = std::is_arithmetic_v<given> && std::is_arithmetic_v<taken> && std::is_same_v<given, bool> == std::is_same_v<taken, bool>;
+      if constexpr (are_numbers || std::is_same_v<given, taken>)
+        if (about.name == name) member = static_cast<taken>(value);
+    });
+  });
+}
+
 [[nodiscard]] inline xtrain::lora_config lora_of(const xtrain::adapter_description& adapter) {
-  xtrain::lora_config lora{.rank = adapter.rank, .alpha = adapter.alpha, .dropout = adapter.dropout, .targets = adapter.targets,
-                           .modules_to_save = adapter.modules_to_save};
-  lora.rank_stabilised = adapter.rank_stabilised;
+  xtrain::lora_config lora;
+  copy_members(adapter, lora);
   for (const auto& item : adapter.parts.items()) lora.parts[item.key()] = item.value().get<std::vector<std::string>>();
   lora.dora = adapter.kind == "dora" || adapter.kind == "qdora";
   return lora;
@@ -45,33 +60,19 @@ void set_described(Config& to, const xtrain::json& given, const char* where, std
 template <class Optimizer, class Objective>
 [[nodiscard]] xtrain::training_config<Optimizer, Objective> described_config(const xtrain::run_description& run) {
   xtrain::training_config<Optimizer, Objective> c;
-  c.epochs = run.epochs;
-  c.max_steps = run.max_steps;
-  c.micro_batch_size = run.micro_batch_size;
-  c.gradient_accumulation_steps = run.gradient_accumulation_steps;
+  copy_members(run, c);
   c.rampup_batch_size = rampup_of(run);
-  c.seq_length = run.seq_length;
-  c.shuffle = run.shuffle;
-  c.drop_last = run.drop_last;
-  c.max_steps_per_epoch = run.max_steps_per_epoch;
-  c.seed = run.seed;
-  c.neftune_noise_alpha = run.neftune_noise_alpha;
 
   const xtrain::schedule_description& schedule = run.schedule;
-  c.learning_rate = schedule.learning_rate;
+  copy_members(schedule, c);
   c.lr_schedule = xtrain::lr_schedule_named(schedule.kind);
-  c.warmup_steps = schedule.warmup_steps;
-  c.warmup_ratio = schedule.warmup_ratio;
   c.min_lr = schedule.min_learning_rate;
-  c.lr_from_zero = schedule.from_zero;
-  c.lr_decay_steps = schedule.decay_steps;
   c.lr_counts_sequences = schedule.counts == "sequences";
   set_described(c, schedule.settings, "schedule.settings", "schedule");
 
+  copy_members(run.optimizer, c);
   set_described(c.optimizer, run.optimizer.settings, "optimizer.settings");
   c.weight_decay_of = run.optimizer.decays == "all" ? xtrain::decayed_parameters::all : xtrain::decayed_parameters::matrices;
-  c.max_grad_norm = run.optimizer.max_grad_norm;
-  c.keep_gradients = run.optimizer.keep_gradients;
   set_described(c.objective, run.objective.settings, "objective.settings");
   if constexpr (requires { c.objective.top_k, c.objective.renormalize; })
     xtrain::require<usage_error>(c.objective.top_k > 0 || !c.objective.renormalize, "objective.settings.renormalize: needs top_k");
@@ -79,7 +80,7 @@ template <class Optimizer, class Objective>
   c.average_loss = run.objective.average == "micro_batch" ? xtrain::loss_average::micro_batch : xtrain::loss_average::step;
 
   set_described(c.loss_scale, run.loss_scale, "loss_scale");
-  c.eval_steps = run.output.eval_steps;
+  copy_members(run.output, c);
   return c;
 }
 

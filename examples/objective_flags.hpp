@@ -81,12 +81,12 @@ void add_setting_flags(CLI::App& app, Config& to) {
 
 /// Whether an objective may have a reference model, or a teacher.
 template <class Objective>
-concept has_reference_model = xtrain::has_hook<Objective, xtrain::hook::reference_b>;
+concept has_reference_model = xtrain::has_hook<Objective, xtrain::hook::uses_reference>;
 template <class Objective>
-concept has_teacher_model = xtrain::has_hook<Objective, xtrain::hook::use_teacher>;
+concept has_teacher_model = xtrain::has_hook<Objective, xtrain::hook::uses_teacher>;
 /// Whether it reads labels of samples.
 template <class Objective>
-concept reads_labels = has_reference_model<Objective> && xtrain::has_hook<Objective, xtrain::hook::upload>;
+concept reads_labels = xtrain::has_hook<Objective, xtrain::hook::reads_labels>;
 
 /// Flags of a training run with an objective.
 template <class Objective>
@@ -108,7 +108,7 @@ struct objective_training_flags : training_flags {
     if constexpr (requires { objective_settings.top_k; }) objective_settings.top_k = k;
   }
   /// Whether the run needs no reference model, though the objective may.
-  [[nodiscard]] bool is_reference_free() const { return Objective::reference(objective_settings) == xtrain::reference_use::none; }
+  [[nodiscard]] bool is_reference_free() const { return Objective::reference(objective_settings) != xtrain::reference_use::sequence_log_probs; }
 };
 
 /// A second model beside the trained one, or its log-probabilities in a file beside the data.

@@ -83,13 +83,13 @@ struct adagrad {
     }
 
     void step(xtrain::execution<Device>& on, const xtrain::parameter_store<Device, Precision>& store,
-              const xtrain::optimizer_step<Device>& how) {
+              const xtrain::optimizer_step<Device>& step) {
       using kernel = adagrad_kernel<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
                                     typename Precision::master, dtype>;
-      for (const xtrain::decay_run& run : store.decay_runs())  // ranges that this rank updates
+      for (const xtrain::parameter_slice& run : store.parameter_slices())  // ranges that this rank updates
         xtrain::ops::launch(on, kernel{.n = run.size(),
                                        .epsilon = settings_.epsilon,
-                                       .scalars_1 = how.scalars,
+                                       .scalars_1 = step.scalars,
                                        .gradient_n = store.gradients_of(run),
                                        .master_n = master_.of(run),
                                        .parameter_n = store.values_of(run),

@@ -400,9 +400,9 @@ int fit(Model& model, bool captures, const run_description& run, const run_descr
                  xtrain::bytes_text(trainer.plan().total()).c_str());
   if (trainer.is_stopped()) {
     if (first_rank) std::fprintf(stderr, "stopped after step %zu; no model is saved yet: resume the run\n", trainer.progress().step);
-    auto& everyone = model.parallel().everyone();
+    auto& world = model.parallel().world();
     std::array<double, 1> signal{static_cast<double>(shared.interrupt.signal())};
-    if (everyone.size() > 1) everyone.all_reduce(signal, xtrain::reduction::largest);
+    if (world.size() > 1) world.all_reduce(signal, xtrain::reduction::largest);
     return 128 + static_cast<int>(signal[0]);
   }
   command_line::tell_if_nothing_is_left(first_rank, begun, trainer.progress().step);

@@ -297,9 +297,9 @@ int train(Model& model, const Flags& flags, const Data& data, const Data* held_o
                  xtrain::bytes_text(trainer.plan().total()).c_str());
   if (trainer.is_stopped()) {
     if (first_rank) std::fprintf(stderr, "stopped after step %zu; no model is saved yet: resume it with --resume\n", trainer.progress().step);
-    auto& everyone = model.parallel().everyone();
+    auto& world = model.parallel().world();
     std::array<double, 1> signal{static_cast<double>(interrupt.signal())};
-    if (everyone.size() > 1) everyone.all_reduce(signal, xtrain::reduction::largest);
+    if (world.size() > 1) world.all_reduce(signal, xtrain::reduction::largest);
     return 128 + static_cast<int>(signal[0]);
   }
   tell_if_nothing_is_left(first_rank, begun, trainer.progress().step);

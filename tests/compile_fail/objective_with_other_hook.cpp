@@ -1,15 +1,15 @@
 // says: xtrain recipe: the objective's hooks must be tags of objectives
-// says: xtrain recipe: 'can_be_captured', 'scores_sequences' and 'averages_tokens' must be tags
+// says: xtrain recipe: 'can_be_captured', 'scores_sequences', 'averages_tokens', 'uses_reference', 'uses_teacher' and 'reads_labels' must be tags
 // says: xtrain recipe: 'balances_experts' must be both
 // says: xtrain recipe: 'log_prob_temperature(config)' must be both
 // says: xtrain recipe: 'reported(means)' must be both
 // says: xtrain recipe: 'require_model(model)' must be both
 // says: xtrain recipe: 'is_cross_entropy' must be both
-// says: xtrain recipe: 'upload(stream, batch, micro_batch)' must be both
-// says: xtrain recipe: 'reference_b(micro_batch, sequences)' must be both
-// says: xtrain recipe: 'use_teacher(source)', with has_teacher() and teach(stream, batch, micro_batch), must be both
+// says: xtrain recipe: 'upload(stream, data)' must be both
+// says: xtrain recipe: 'upload_batch' of the objective's state is never used; did you mean the hook 'upload'?
+// says: xtrain recipe: an objective with the hook 'uses_reference', 'uses_teacher' or 'reads_labels' must have 'upload(stream, data)'
 // says: xtrain recipe: the objective must have at most four statistics
-// says: xtrain recipe: 'has_reference' and 'has_labels' must be the tags 'reference_b' and 'upload'
+// says: xtrain recipe: 'has_reference' and 'has_labels' must be the tags 'uses_reference' and 'reads_labels'
 #include <xtrain/models/llama.hpp>
 #include <xtrain/objective/next_token.hpp>
 #include <xtrain/objective/orpo.hpp>
@@ -18,8 +18,8 @@
 struct my_objective : xtrain::next_token {
   using means = std::array<double, 4>;
 #ifdef MISTAKE
-  using hooks = xtrain::hooks<xtrain::hook::is_cross_entropy, xtrain::hook::balances_experts, xtrain::hook::log_prob_temperature, xtrain::hook::upload,
-                              xtrain::hook::reference_b, xtrain::hook::layout_alignment>;
+  using hooks = xtrain::hooks<xtrain::hook::is_cross_entropy, xtrain::hook::balances_experts, xtrain::hook::log_prob_temperature,
+                              xtrain::hook::uses_reference, xtrain::hook::layout_alignment>;
   static constexpr bool can_be_captured = true;     // a tag
   static constexpr bool balance_experts = false;    // listed, and has another name
   static double log_prob_temperature() { return 1.0; }  // takes something else
@@ -44,20 +44,16 @@ struct my_objective : xtrain::next_token {
     void prepare(xtrain::pass<Recipe>&, std::size_t) {}
     static constexpr bool cross_entropy = true;
     template <class Stream>
-    void upload(Stream&, const xtrain::batch_view&) {}
-    template <class Stream>
-    void upload_batch(Stream&, const xtrain::batch_view&, std::size_t) {}
-    void use_teacher(const void*) {}
-    bool has_teacher() const { return false; }
-    template <class Stream>
-    void teach(Stream&, const xtrain::batch_view&, std::size_t) {}
+    void upload(Stream&, const xtrain::batch_view&, std::size_t) {}  // not listed, and takes something else
+    template <class Stream, class Data>
+    void upload_batch(Stream&, const Data&) {}  // not listed, and has another name
   };
 #else
   template <class Recipe>
   struct state : xtrain::next_token::state<Recipe> {
     using xtrain::next_token::state<Recipe>::state;
-    template <class Stream>
-    void upload(Stream&, const xtrain::batch_view&, std::size_t) {}
+    template <class Stream, class Data>
+    void upload(Stream&, const Data&) {}
   };
 #endif
 };

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -103,6 +104,30 @@ TEST_CASE("settings of an optimizer are those of a run description, saved and re
   other.momentum = 0.5, other.adamw.beta1 = 0.75;
   CHECK(changes(other, 0.25) == std::vector<std::string>{"adamw_betas is [0.75,0.625], it was [0.5,0.625]", "max_steps is 2, it was 1",
                                                          "momentum is 0.5, it was 0.75", "own_strength is 0.25, it was 0.75"});
+}
+
+TEST_CASE("members of a run description become the run's settings of the same names") {
+  run_description run = run_with_muon();
+  run.epochs = 3, run.max_steps = 5, run.micro_batch_size = 7, run.gradient_accumulation_steps = 9, run.seq_length = 11, run.max_steps_per_epoch = 13;
+  run.shuffle = !run.shuffle, run.drop_last = !run.drop_last, run.seed = 17, run.neftune_noise_alpha = 0.5;
+  run.schedule.learning_rate = 0.25, run.schedule.min_learning_rate = 0.125, run.schedule.warmup_steps = 19, run.schedule.warmup_ratio = 0.75;
+  run.schedule.from_zero = true, run.schedule.decay_steps = 23, run.schedule.counts = "sequences", run.schedule.kind = "linear";
+  run.optimizer.max_grad_norm = 2.5, run.optimizer.keep_gradients = true, run.output.eval_steps = 29;
+  const auto c = command_line::described_config<muon, next_token>(run);
+  CHECK(std::array{c.epochs, c.max_steps, c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length, c.max_steps_per_epoch, c.warmup_steps,
+                   c.lr_decay_steps, c.eval_steps} == std::array<std::size_t, 9>{3, 5, 7, 9, 11, 13, 19, 23, 29});
+  CHECK(std::array{c.neftune_noise_alpha, c.learning_rate, c.min_lr, c.warmup_ratio, c.max_grad_norm} == std::array{0.5, 0.25, 0.125, 0.75, 2.5});
+  CHECK(c.seed == 17);
+  CHECK(c.shuffle == run.shuffle);
+  CHECK(c.drop_last == run.drop_last);
+  CHECK(c.lr_from_zero);
+  CHECK(c.lr_counts_sequences);
+  CHECK(c.keep_gradients);
+  CHECK(c.lr_schedule == lr_schedule_kind::linear);
+
+  const lora_config lora = command_line::lora_of({.rank = 3, .alpha = 0.5, .dropout = 0.25, .targets = {"q_proj"}, .modules_to_save = {"lm_head"},
+                                                  .rank_stabilised = true});
+  CHECK(lora == lora_config{.rank = 3, .alpha = 0.5, .dropout = 0.25, .targets = {"q_proj"}, .modules_to_save = {"lm_head"}, .rank_stabilised = true});
 }
 
 TEST_CASE("a setting that muon does not have, or of another type, is refused by name") {

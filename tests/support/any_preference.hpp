@@ -15,7 +15,7 @@ struct any_preference {
   static constexpr std::string_view name = "any_preference";
   static constexpr std::size_t group_size = 2;
   static constexpr auto statistics = xtrain::dpo::statistics;
-  using hooks = xtrain::hooks<xtrain::hook::reference_b, xtrain::hook::upload>;
+  using hooks = xtrain::hooks<xtrain::hook::upload, xtrain::hook::uses_reference, xtrain::hook::reads_labels>;
 
   enum class policy { dpo, orpo, simpo, kto };
   struct config {

@@ -67,13 +67,13 @@ void all_refused(const std::string& folder, const std::string& words, const chec
     trainer.attach(checkpoints);
     std::unique_ptr<limited_file_size> full;
     if (limit != 0 && network->rank() == 0) full = std::make_unique<limited_file_size>(limit);
-    model.parallel().everyone().barrier();
+    model.parallel().world().barrier();
     try {
       trainer.fit(sentences());
     } catch (const file_error& problem) {
       said[network->rank()] = problem.what();
     }
-    model.parallel().everyone().barrier();
+    model.parallel().world().barrier();
   });
   for (const std::string& one : said) CHECK(!one.empty());
   CHECK_MESSAGE(said[0].find(words) != std::string::npos, said[0]);

@@ -88,11 +88,21 @@ concept adapter_config_delays_rounding = requires(const Config& config) { config
 
 namespace detail {
 
+/// Names of hooks, and names close to them.
+struct adapter_names {
+  int on_weights_loaded, on_table, on_attention, on_head, drops_input, works_on_rows, adds_nothing, quantizes, quantized_outputs, trains_bias, adapts_table;
+  int weight_bits, fake_quant_after_n_steps, tokens_before, positions_before;
+  int on_weight_loaded, weights_loaded, on_loaded_weights, on_tables, on_embedding, on_heads, switched_off, can_switch_off, quantize_weights, store_blocks;
+  int drop_input, drops_inputs, work_on_rows, works_on_row, add_nothing, quantize, quantises, quantized_output, quantises_weights;
+  int train_bias, trains_biases, adapt_table, adapts_tables, weights_bits, fake_quant_after_steps, token_before, position_before;
+};
+
 /// An optional member that is not listed, or listed and missing, does not compile. A function, since clang++ stops at the first such member in a class.
 template <class A, class Recipe, class Pass, class Store, class Stream>
 consteval bool adapter_hooks_are_members() {
   using config = typename A::config;
   using linear = typename A::template on_linear<Recipe>;
+  using names = adapter_names;
   static_assert(A::hooks::template all_among<hook::can_be_switched_off, hook::quantizes_weights, hook::stores_blocks, hook::on_weights_loaded, hook::on_table,
                                              hook::on_attention, hook::on_head, hook::drops_input, hook::works_on_rows, hook::adds_nothing, hook::quantizes,
                                              hook::quantized_outputs, hook::trains_bias, hook::adapts_table, hook::weight_bits,
@@ -101,35 +111,66 @@ consteval bool adapter_hooks_are_members() {
   static_assert(!clause::adapter_has_flag_as_member<A>,
                 "xtrain recipe: 'can_be_switched_off', 'quantizes_weights' and 'stores_blocks' must be tags in the adapter's hooks, not members; see "
                 "adapt/README.md");
-  static_assert(has_hook<A, hook::on_weights_loaded> == clause::adapter_sees_loaded_weights<A, Store, Stream>,
+  static_assert(is_as_listed(has_hook<A, hook::on_weights_loaded>, clause::adapter_sees_loaded_weights<A, Store, Stream>,
+                             XTRAIN_HAS_NAME(A, names, on_weights_loaded)),
                 "xtrain recipe: 'on_weights_loaded(store, stream)' must be both a member of the adapter and in its hooks, or neither; see adapt/README.md");
-  static_assert(has_hook<A, hook::on_table> == clause::adapter_has_on_table<A, Recipe>,
+  static_assert(is_as_listed(has_hook<A, hook::on_table>, clause::adapter_has_on_table<A, Recipe>, XTRAIN_HAS_NAME(A, names, on_table)),
                 "xtrain recipe: 'on_table' must be both a member of the adapter and in its hooks, or neither; see adapt/README.md");
-  static_assert(has_hook<A, hook::on_attention> == clause::adapter_has_on_attention<A, Recipe> &&
-                    has_hook<A, hook::on_attention> == clause::adapter_config_puts_tokens_before<config>,
+  static_assert(is_as_listed(has_hook<A, hook::on_attention>, clause::adapter_has_on_attention<A, Recipe>, XTRAIN_HAS_NAME(A, names, on_attention)) &&
+                    is_as_listed(has_hook<A, hook::on_attention>, clause::adapter_config_puts_tokens_before<config>,
+                                 XTRAIN_HAS_NAME(config, names, tokens_before) || XTRAIN_HAS_NAME(config, names, positions_before)),
                 "xtrain recipe: 'on_attention', and tokens_before() and positions_before() of the config, must be both members of the adapter and in its hooks, "
                 "or neither; see adapt/README.md");
-  static_assert(has_hook<A, hook::on_head> == clause::adapter_has_on_head<A, Recipe>,
+  static_assert(is_as_listed(has_hook<A, hook::on_head>, clause::adapter_has_on_head<A, Recipe>, XTRAIN_HAS_NAME(A, names, on_head)),
                 "xtrain recipe: 'on_head' must be both a member of the adapter and in its hooks, or neither; see adapt/README.md");
-  static_assert(has_hook<A, hook::drops_input> == clause::on_linear_drops_input<linear>,
+  static_assert(is_as_listed(has_hook<A, hook::drops_input>, clause::on_linear_drops_input<linear>, XTRAIN_HAS_NAME(linear, names, drops_input)),
                 "xtrain recipe: 'drops_input()' must be both a member of on_linear and in the adapter's hooks, or neither; see adapt/README.md");
-  static_assert(has_hook<A, hook::works_on_rows> == clause::on_linear_works_on_rows<linear>,
+  static_assert(is_as_listed(has_hook<A, hook::works_on_rows>, clause::on_linear_works_on_rows<linear>, XTRAIN_HAS_NAME(linear, names, works_on_rows)),
                 "xtrain recipe: 'works_on_rows()' must be both a member of on_linear and in the adapter's hooks, or neither; see adapt/README.md");
-  static_assert(has_hook<A, hook::adds_nothing> == clause::on_linear_adds_nothing<linear>,
+  static_assert(is_as_listed(has_hook<A, hook::adds_nothing>, clause::on_linear_adds_nothing<linear>, XTRAIN_HAS_NAME(linear, names, adds_nothing)),
                 "xtrain recipe: 'adds_nothing()' must be both a member of on_linear and in the adapter's hooks, or neither; see adapt/README.md");
-  static_assert(has_hook<A, hook::quantizes> == clause::on_linear_quantizes<linear, Pass>,
+  static_assert(is_as_listed(has_hook<A, hook::quantizes>, clause::on_linear_quantizes<linear, Pass>, XTRAIN_HAS_NAME(linear, names, quantizes)),
                 "xtrain recipe: 'quantizes(pass)' must be both a member of on_linear and in the adapter's hooks, or neither; see adapt/README.md");
-  static_assert(has_hook<A, hook::quantized_outputs> == clause::on_linear_has_quantized_outputs<linear>,
+  static_assert(is_as_listed(has_hook<A, hook::quantized_outputs>, clause::on_linear_has_quantized_outputs<linear>,
+                             XTRAIN_HAS_NAME(linear, names, quantized_outputs)),
                 "xtrain recipe: 'quantized_outputs()' must be both a member of on_linear and in the adapter's hooks, or neither; see adapt/README.md");
-  static_assert(has_hook<A, hook::trains_bias> == clause::adapter_config_trains_biases<config>,
+  static_assert(is_as_listed(has_hook<A, hook::trains_bias>, clause::adapter_config_trains_biases<config>, XTRAIN_HAS_NAME(config, names, trains_bias)),
                 "xtrain recipe: 'trains_bias(module, is_linear)' must be both a member of the adapter's config and in its hooks, or neither; see "
                 "adapt/README.md");
-  static_assert(has_hook<A, hook::adapts_table> == clause::adapter_config_adapts_tables<config>,
+  static_assert(is_as_listed(has_hook<A, hook::adapts_table>, clause::adapter_config_adapts_tables<config>, XTRAIN_HAS_NAME(config, names, adapts_table)),
                 "xtrain recipe: 'adapts_table(module)' must be both a member of the adapter's config and in its hooks, or neither; see adapt/README.md");
-  static_assert(has_hook<A, hook::weight_bits> == clause::adapter_config_has_weight_bits<config>,
+  static_assert(is_as_listed(has_hook<A, hook::weight_bits>, clause::adapter_config_has_weight_bits<config>, XTRAIN_HAS_NAME(config, names, weight_bits)),
                 "xtrain recipe: 'weight_bits' must be both a member of the adapter's config and in its hooks, or neither; see adapt/README.md");
-  static_assert(has_hook<A, hook::fake_quant_after_n_steps> == clause::adapter_config_delays_rounding<config>,
+  static_assert(is_as_listed(has_hook<A, hook::fake_quant_after_n_steps>, clause::adapter_config_delays_rounding<config>,
+                             XTRAIN_HAS_NAME(config, names, fake_quant_after_n_steps)),
                 "xtrain recipe: 'fake_quant_after_n_steps' must be both a member of the adapter's config and in its hooks, or neither; see adapt/README.md");
+  XTRAIN_REFUSE_NAME("adapter", A, names, on_weight_loaded, "on_weights_loaded");
+  XTRAIN_REFUSE_NAME("adapter", A, names, weights_loaded, "on_weights_loaded");
+  XTRAIN_REFUSE_NAME("adapter", A, names, on_loaded_weights, "on_weights_loaded");
+  XTRAIN_REFUSE_NAME("adapter", A, names, on_tables, "on_table");
+  XTRAIN_REFUSE_NAME("adapter", A, names, on_embedding, "on_table");
+  XTRAIN_REFUSE_NAME("adapter", A, names, on_heads, "on_head");
+  XTRAIN_REFUSE_NAME("adapter", A, names, switched_off, "can_be_switched_off");
+  XTRAIN_REFUSE_NAME("adapter", A, names, can_switch_off, "can_be_switched_off");
+  XTRAIN_REFUSE_NAME("adapter", A, names, quantize_weights, "quantizes_weights");
+  XTRAIN_REFUSE_NAME("adapter", A, names, quantises_weights, "quantizes_weights");
+  XTRAIN_REFUSE_NAME("adapter", A, names, store_blocks, "stores_blocks");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, drop_input, "drops_input");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, drops_inputs, "drops_input");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, work_on_rows, "works_on_rows");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, works_on_row, "works_on_rows");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, add_nothing, "adds_nothing");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, quantize, "quantizes");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, quantises, "quantizes");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, quantized_output, "quantized_outputs");
+  XTRAIN_REFUSE_NAME("adapter's config", config, names, train_bias, "trains_bias");
+  XTRAIN_REFUSE_NAME("adapter's config", config, names, trains_biases, "trains_bias");
+  XTRAIN_REFUSE_NAME("adapter's config", config, names, adapt_table, "adapts_table");
+  XTRAIN_REFUSE_NAME("adapter's config", config, names, adapts_tables, "adapts_table");
+  XTRAIN_REFUSE_NAME("adapter's config", config, names, weights_bits, "weight_bits");
+  XTRAIN_REFUSE_NAME("adapter's config", config, names, fake_quant_after_steps, "fake_quant_after_n_steps");
+  XTRAIN_REFUSE_NAME("adapter's config", config, names, token_before, "on_attention', with the member 'tokens_before");
+  XTRAIN_REFUSE_NAME("adapter's config", config, names, position_before, "on_attention', with the member 'positions_before");
   return true;
 }
 

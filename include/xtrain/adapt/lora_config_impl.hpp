@@ -13,6 +13,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/core/pattern.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/core/text.hpp>
 
 namespace xtrain {
@@ -80,12 +81,9 @@ XTRAIN_INLINE void lora_config::require_range() const {
   const std::string first = target_parameters.empty() ? std::string() : target_parameters.front();
   require<config_error>(target_parameters.empty(), "lora: an adapter of parameters (target_parameters: '", first,
                         "') must be merged into the model, with merge_adapter or convert --adapter; it is not trained");
-  const auto require_alpha = [](double a) { require<config_error>(a > 0.0, "lora: alpha must be positive; given ", a); };
-  require<config_error>(rank > 0, "lora: rank must be positive; given ", rank);
-  require_alpha(alpha);
+  require_ranges("lora", *this);
   for (const auto& [name, r] : rank_pattern) require<config_error>(r > 0, "lora: the rank of '", name, "' must be positive; given ", r);
-  for (const auto& [name, a] : alpha_pattern) require_alpha(a);
-  require<config_error>(dropout >= 0.0 && dropout < 1.0, "lora: dropout must be in [0, 1); given ", dropout);
+  for (const auto& [name, a] : alpha_pattern) require<config_error>(a > 0.0, "lora: the alpha of '", name, "' must be positive; given ", a);
   for (const auto* names : {&targets, &modules_to_save, &exclude, &layers_pattern})
     require<config_error>(std::find(names->begin(), names->end(), "") == names->end(), "lora: names of modules must not be empty");
   for (const auto& [fused, names] : parts) {

@@ -88,13 +88,13 @@ struct qat {
     }
     /// dx written or added to; to_quantized(matrix, how) computes the rounded input's gradient.
     template <class ToQuantized>
-    void input_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx, ops::result how,
+    void input_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx, ops::result write_mode,
                         ToQuantized&& to_quantized) const {
-      if (!quantizes_inputs_) return to_quantized(dx, how);
+      if (!quantizes_inputs_) return to_quantized(dx, write_mode);
       const auto scope = p.scope();
       const auto d = p.temporary(dx.shape(0), dx.shape(1));
       to_quantized(d, ops::result::replaces);
-      ops::fake_quantize_backward<typename Recipe::device, compute, compute>(p, x, x.shape(1), input_format, d, dx, how);
+      ops::fake_quantize_backward<typename Recipe::device, compute, compute>(p, x, x.shape(1), input_format, d, dx, write_mode);
     }
     /// The rounded weight's gradient becomes the weight's; earlier micro-batches stay, as the weight is the same.
     void weight_backward(pass<Recipe>& p, matrix_view<const compute, memory> w, matrix_view<gradient_type, memory> dw) const {

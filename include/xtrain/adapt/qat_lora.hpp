@@ -91,9 +91,9 @@ struct qat_lora : lora {
     [[nodiscard]] auto quantized_input(pass<Recipe>& p, matrix_view<const compute, memory> x) const { return rounding_.quantized_input(p, x); }
     [[nodiscard]] auto quantized_weight(pass<Recipe>& p, matrix_view<const compute, memory> w) const { return rounding_.quantized_weight(p, w); }
     template <class ToQuantized>
-    void input_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx, ops::result how,
+    void input_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx, ops::result write_mode,
                         ToQuantized&& to_quantized) const {
-      rounding_.input_backward(p, x, dx, how, to_quantized);
+      rounding_.input_backward(p, x, dx, write_mode, to_quantized);
     }
     /// Never called: adapted weights are frozen.
     void weight_backward(pass<Recipe>&, matrix_view<const compute, memory>, matrix_view<gradient_type, memory>) const {}

@@ -34,7 +34,7 @@ template <class Number>
 ///   sends    added to: sends still reading `from`
 template <class In, class Sum>
 void halve(point_to_point& ranks, const halving_position& position, const halving_round& round, const halving_range& range,
-           std::span<const std::size_t> first, std::span<const In> from, std::span<In> arrived, std::span<Sum> to, reduction how,
+           std::span<const std::size_t> first, std::span<const In> from, std::span<In> arrived, std::span<Sum> to, reduction op,
            std::vector<pending_message>& sends) {
   const std::size_t mine = position.digit(round);
   const auto begin_of = [&](std::size_t i) { return first[range.begin + i * range.width]; };
@@ -54,7 +54,7 @@ void halve(point_to_point& ranks, const halving_position& position, const halvin
     if (end > begin) sends.push_back(ranks.begin_send(position.with_digit(round, other), from.subspan(begin, end - begin)));
   }
   ranks.wait_all(receives);
-  if (count > 0) reduce_parts(std::span<const In* const>(parts), to.subspan(begin_of(mine), count), how);
+  if (count > 0) reduce_parts(std::span<const In* const>(parts), to.subspan(begin_of(mine), count), op);
 }
 
 /// Recursive halving in pieces of rounds_piece_bytes. In each round a rank sends the parts of ranks that differ in the round's digit and adds what it
@@ -62,7 +62,7 @@ void halve(point_to_point& ranks, const halving_position& position, const halvin
 ///   mine   written: this rank's part of the reduction; at most `part` elements
 template <class T>
 void reduce_scatter_in_rounds(point_to_point& ranks, const halving_position& position, std::span<const T> whole, std::span<T> mine, std::size_t part,
-                              reduction how) {
+                              reduction op) {
   using sum = typename accumulate_dtype<T>::type;
   constexpr bool is_exact = std::is_same_v<sum, T>;
   const recursive_halving& tree = position.tree();
@@ -121,14 +121,14 @@ void reduce_scatter_in_rounds(point_to_point& ranks, const halving_position& pos
     if (other < size) {
       ranks.receive(other, arrived.first(total));
       const std::array<const T*, 2> parts{values.data(), arrived.data()};
-      reduce_parts(std::span<const T* const>(parts), sums, how);
+      reduce_parts(std::span<const T* const>(parts), sums, op);
     } else if (begins_as_sums && !is_exact) {
       std::transform(values.begin(), values.end(), sums.begin(), [](T value) { return static_cast<sum>(value); });
     }
     for (std::size_t k = 0; k < ranges.size(); ++k) {
       const halving_round& round = tree.rounds()[k];
-      if (k == 0 && !begins_as_sums) halve(ranks, position, round, ranges[k], first, std::span<const T>(values), arrived, sums, how, sends);
-      else halve(ranks, position, round, ranges[k], first, std::span<const sum>(sums), arrived_sums, sums, how, sends);
+      if (k == 0 && !begins_as_sums) halve(ranks, position, round, ranges[k], first, std::span<const T>(values), arrived, sums, op, sends);
+      else halve(ranks, position, round, ranges[k], first, std::span<const sum>(sums), arrived_sums, sums, op, sends);
     }
     const std::size_t at = position.own_part(ranges, first);
     const auto rounded = [](sum value) { return static_cast<T>(value); };

@@ -17,7 +17,7 @@ inline constexpr std::size_t direct_piece_bytes = 1U << 20;  // smaller messages
 
 /// Reduces part r (at most `part` elements) to rank r, into `mine`, in pieces.
 template <class T>
-void reduce_scatter_directly(point_to_point& ranks, std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
+void reduce_scatter_directly(point_to_point& ranks, std::span<const T> whole, std::span<T> mine, std::size_t part, reduction op) {
   const std::size_t size = ranks.size(), rank = ranks.rank();
   const std::size_t piece = std::max(direct_piece_bytes, 4 * direct_piece_bytes / size) / sizeof(T);
   ranks.count_rounds((part + piece - 1) / piece);
@@ -45,7 +45,7 @@ void reduce_scatter_directly(point_to_point& ranks, std::span<const T> whole, st
     });
     ranks.wait_all(receives);
     for (std::size_t r = 0; r < size; ++r) parts[r] = r == rank ? own.data() : all.data() + r * own.size();
-    if (!own.empty()) reduce_parts(std::span<const T* const>(parts), mine.subspan(begin, own.size()), how);
+    if (!own.empty()) reduce_parts(std::span<const T* const>(parts), mine.subspan(begin, own.size()), op);
     ranks.wait_all(sends);
   }
 }

@@ -61,15 +61,15 @@ class group : private detail::point_to_point {
 
   /// In place, on every rank.
   template <class T>
-  void all_reduce(std::span<T> values, reduction how) {
+  void all_reduce(std::span<T> values, reduction op) {
     if (size() == 1) return;
     count_collective();
-    if (values.size_bytes() <= detail::max_whole_bytes) return detail::reduce_whole(*this, position_, values, how);
+    if (values.size_bytes() <= detail::max_whole_bytes) return detail::reduce_whole(*this, position_, values, op);
     const std::size_t part = detail::length_of_parts(values.size(), size());
-    reduce_scatter_to(std::span<const T>(values), detail::range_of_part(values, rank(), part), part, how);
+    reduce_scatter_to(std::span<const T>(values), detail::range_of_part(values, rank(), part), part, op);
     all_gather_ranges(values, part);
   }
-  void all_reduce(std::span<double> values, reduction how);
+  void all_reduce(std::span<double> values, reduction op);
 
   /// whole: size() parts in rank order; may contain `part` at its position.
   ///   throws  shape_error
@@ -86,14 +86,14 @@ class group : private detail::point_to_point {
   /// part: this rank's part of size() parts of the reduction. May alias its position in `whole`, which is otherwise unchanged.
   ///   throws  shape_error
   template <class T>
-  void reduce_scatter(std::span<const T> whole, std::span<T> part, reduction how) {
+  void reduce_scatter(std::span<const T> whole, std::span<T> part, reduction op) {
     require_parts(part.size(), whole.size());
     if (size() == 1) {
       if (carries() && part.data() != whole.data()) std::copy(whole.begin(), whole.end(), part.begin());
       return;
     }
     count_collective();
-    reduce_scatter_to(whole, part, part.size(), how);
+    reduce_scatter_to(whole, part, part.size(), op);
   }
 
   template <class T>
@@ -116,10 +116,10 @@ class group : private detail::point_to_point {
 
   /// In place on `root`, with the bits of all_reduce; other ranks' values are unchanged.
   template <class T>
-  void reduce(std::span<T> values, reduction how, std::size_t root) {
+  void reduce(std::span<T> values, reduction op, std::size_t root) {
     if (size() == 1) return;
     count_collective();
-    detail::reduce_whole(*this, position_, values, how, root);
+    detail::reduce_whole(*this, position_, values, op, root);
   }
 
   /// whole, on `root` only: parts in rank order.
@@ -178,10 +178,10 @@ class group : private detail::point_to_point {
   // the memory, or the stream cannot run host functions. Until completion, use this group only on this stream ----
 
   template <class Stream, class T, class Memory>
-  void all_reduce(Stream& stream, device_span<T, Memory> values, reduction how) {
+  void all_reduce(Stream& stream, device_span<T, Memory> values, reduction op) {
     if (size() == 1) return;
-    if (on_device<T>(stream, [&](auto& native) { native.all_reduce(&stream, detail::array_of(values), how); })) return;
-    detail::on_host(stream, staging_, values, true, [this, how](std::span<T> host) { all_reduce(host, how); });
+    if (on_device<T>(stream, [&](auto& native) { native.all_reduce(&stream, detail::array_of(values), op); })) return;
+    detail::on_host(stream, staging_, values, true, [this, op](std::span<T> host) { all_reduce(host, op); });
   }
   template <class Stream, class T, class Memory>
   void all_gather(Stream& stream, device_span<const T, Memory> part, device_span<T, Memory> whole) {
@@ -205,14 +205,14 @@ class group : private detail::point_to_point {
     detail::on_host(stream, staging_, values, true, [this](std::span<T> host) { share_ranges(host); });
   }
   template <class Stream, class T, class Memory>
-  void reduce_scatter(Stream& stream, device_span<const T, Memory> whole, device_span<T, Memory> part, reduction how) {
+  void reduce_scatter(Stream& stream, device_span<const T, Memory> whole, device_span<T, Memory> part, reduction op) {
     require_parts(part.size(), whole.size());
     if (size() == 1) {
       if (part.raw() != whole.raw()) copy_within(stream, part, whole);
       return;
     }
-    if (on_device<T>(stream, [&](auto& native) { native.reduce_scatter(&stream, detail::array_of(whole), part.raw(), how); })) return;
-    detail::on_host(stream, staging_, whole, part, [this, how](std::span<const T> all, std::span<T> mine) { reduce_scatter(all, mine, how); });
+    if (on_device<T>(stream, [&](auto& native) { native.reduce_scatter(&stream, detail::array_of(whole), part.raw(), op); })) return;
+    detail::on_host(stream, staging_, whole, part, [this, op](std::span<const T> all, std::span<T> mine) { reduce_scatter(all, mine, op); });
   }
   /// Part i of `from` goes to rank i; part i of `to` comes from it.
   ///   throws  shape_error
@@ -311,10 +311,10 @@ class group : private detail::point_to_point {
   // ---- of arrays in parts: direct for few ranks, rounds for many ----
 
   template <class T>
-  void reduce_scatter_to(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
+  void reduce_scatter_to(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction op) {
     if (part == 0) return;
-    if (position_.tree().is_direct()) return detail::reduce_scatter_directly(*this, whole, mine, part, how);
-    detail::reduce_scatter_in_rounds(*this, position_, whole, mine, part, how);
+    if (position_.tree().is_direct()) return detail::reduce_scatter_directly(*this, whole, mine, part, op);
+    detail::reduce_scatter_in_rounds(*this, position_, whole, mine, part, op);
   }
   /// `except` has the part; direct messages skip it.
   template <class T>

@@ -16,6 +16,6 @@ XTRAIN_INLINE void group::barrier() {
   all_reduce(std::span<std::uint8_t>(nothing), reduction::largest);
 }
 
-XTRAIN_INLINE void group::all_reduce(std::span<double> values, reduction how) { all_reduce<double>(values, how); }
+XTRAIN_INLINE void group::all_reduce(std::span<double> values, reduction op) { all_reduce<double>(values, op); }
 
 }  // namespace xtrain

@@ -34,11 +34,11 @@ class native_collectives {
 
   /// Type of the streams, which are passed by address.
   [[nodiscard]] virtual const std::type_info& stream_type() const = 0;
-  virtual void all_reduce(void* stream, const device_array& values, reduction how) = 0;
+  virtual void all_reduce(void* stream, const device_array& values, reduction op) = 0;
   /// whole: parts in rank order; may contain `part` at its position.
   virtual void all_gather(void* stream, const void* part, const device_array& whole) = 0;
   /// part: this rank's part of the reduction; may be its position in `whole`.
-  virtual void reduce_scatter(void* stream, const device_array& whole, void* part, reduction how) = 0;
+  virtual void reduce_scatter(void* stream, const device_array& whole, void* part, reduction op) = 0;
   virtual void broadcast(void* stream, const device_array& values, std::size_t root) = 0;
 
   // ---- messages: between two ranks in queued order, with equal sizes on both ----

@@ -29,7 +29,7 @@ namespace detail {
 
 /// result[i] = parts[0][i] + parts[1][i] + ..., in order
 template <class T, class Sum>
-void reduce_parts(std::span<const T* const> parts, std::span<Sum> result, reduction how) {
+void reduce_parts(std::span<const T* const> parts, std::span<Sum> result, reduction op) {
   using sum = typename accumulate_dtype<T>::type;
   constexpr std::size_t block = 256;
   std::array<sum, block> acc;
@@ -39,7 +39,7 @@ void reduce_parts(std::span<const T* const> parts, std::span<Sum> result, reduct
       const T* from = parts[r] + begin;
       if (r == 0)
         for (std::size_t i = 0; i < n; ++i) acc[i] = static_cast<sum>(from[i]);
-      else if (how == reduction::sum)
+      else if (op == reduction::sum)
         for (std::size_t i = 0; i < n; ++i) acc[i] = static_cast<sum>(acc[i] + static_cast<sum>(from[i]));
       else
         for (std::size_t i = 0; i < n; ++i) acc[i] = std::max(acc[i], static_cast<sum>(from[i]));

@@ -21,7 +21,7 @@ inline constexpr std::size_t max_whole_bytes = 4096;  // up to here faster than 
 /// A round of a reduction. `only`: the rank that gets the sums, unless `everybody`.
 template <class T>
 void reduce_digits(point_to_point& ranks, const halving_position& position, const halving_round& round, std::span<const T> own, std::span<T> others,
-                   std::span<T> result, reduction how, bool everybody, std::size_t only, std::size_t count_of_dry = ~std::size_t{0}) {
+                   std::span<T> result, reduction op, bool everybody, std::size_t only, std::size_t count_of_dry = ~std::size_t{0}) {
   const std::size_t n = count_of_dry == ~std::size_t{0} ? own.size() : count_of_dry, mine = position.digit(round);
   if (!ranks.carries()) return ranks.count_each(everybody ? round.ranks - 1 : only == ranks.rank() ? 0 : 1, n * sizeof(T));
   std::vector<pending_message> receives, sends;
@@ -36,12 +36,12 @@ void reduce_digits(point_to_point& ranks, const halving_position& position, cons
   ranks.wait_all(sends);  // the result may overwrite them
   std::vector<const T*> parts(round.ranks);
   for (std::size_t i = 0; i < round.ranks; ++i) parts[i] = i == mine ? own.data() : others.data() + i * n;
-  reduce_parts(std::span<const T* const>(parts), result, how);
+  reduce_parts(std::span<const T* const>(parts), result, op);
 }
 
 /// In place; with `root`, only the root gets the result.
 template <class T>
-void reduce_whole(point_to_point& ranks, const halving_position& position, std::span<T> values, reduction how, std::size_t root = ~std::size_t{0}) {
+void reduce_whole(point_to_point& ranks, const halving_position& position, std::span<T> values, reduction op, std::size_t root = ~std::size_t{0}) {
   using sum = typename accumulate_dtype<T>::type;
   const recursive_halving& tree = position.tree();
   const bool everybody = root == ~std::size_t{0};
@@ -53,7 +53,7 @@ void reduce_whole(point_to_point& ranks, const halving_position& position, std::
   if (tree.is_direct()) {  // unconverted
     const std::size_t only = everybody ? rank : root;
     const std::span<T> all(ranks.scratch<T>(n * widest));
-    reduce_digits(ranks, position, tree.rounds()[0], std::span<const T>(values), all, values, how, everybody, only);
+    reduce_digits(ranks, position, tree.rounds()[0], std::span<const T>(values), all, values, op, everybody, only);
     return;
   }
   std::vector<sum>& memory = ranks.scratch<sum>(n * (widest + 1));
@@ -71,11 +71,11 @@ void reduce_whole(point_to_point& ranks, const halving_position& position, std::
   if (const std::size_t other = position.beside(); other < size) {
     ranks.receive(other, others.first(ranks.carries() ? n : 0));
     const std::array<const sum*, 2> parts{acc.data(), others.data()};
-    if (ranks.carries()) reduce_parts(std::span<const sum* const>(parts), acc, how);
+    if (ranks.carries()) reduce_parts(std::span<const sum* const>(parts), acc, op);
   }
   for (const halving_round& round : tree.rounds()) {
     const std::size_t wanted = everybody ? position.digit(round) : target / round.stride % round.ranks;
-    reduce_digits(ranks, position, round, std::span<const sum>(acc), others, acc, how, everybody, position.with_digit(round, wanted), n);
+    reduce_digits(ranks, position, round, std::span<const sum>(acc), others, acc, op, everybody, position.with_digit(round, wanted), n);
     if (wanted != position.digit(round)) return;
   }
   if (const std::size_t other = position.beside(); other < size && (everybody || other == root)) {

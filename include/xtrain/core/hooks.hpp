@@ -3,6 +3,20 @@
 
 #include <type_traits>
 
+/// In a template: whether the class has a member of the name, of any kind, signature and access. Of a final class: one that is accessible and not overloaded,
+/// or a function of at most four arguments.
+///   NAMES   a class with members of these names
+#define XTRAIN_HAS_NAME(CLASS, NAMES, NAME)                                                                                                   \
+  (!requires { &::xtrain::detail::with_names<CLASS, NAMES>::NAME; } || requires { &CLASS::NAME; } ||                                          \
+   requires(::xtrain::detail::final_class_t<CLASS>& object) { object.NAME(); } ||                                                             \
+   requires(::xtrain::detail::final_class_t<CLASS>& object, ::xtrain::detail::any_value any) { object.NAME(any); } ||                      \
+   requires(::xtrain::detail::final_class_t<CLASS>& object, ::xtrain::detail::any_value any) { object.NAME(any, any); } ||                 \
+   requires(::xtrain::detail::final_class_t<CLASS>& object, ::xtrain::detail::any_value any) { object.NAME(any, any, any); } ||            \
+   requires(::xtrain::detail::final_class_t<CLASS>& object, ::xtrain::detail::any_value any) { object.NAME(any, any, any, any); })
+/// In a template: refuses a member with a name close to a hook's.
+#define XTRAIN_REFUSE_NAME(OWNER, CLASS, NAMES, NAME, HOOK) \
+  static_assert(!XTRAIN_HAS_NAME(CLASS, NAMES, NAME), "xtrain recipe: '" #NAME "' of the " OWNER " is never used; did you mean the hook '" HOOK "'?")
+
 namespace xtrain {
 
 /// `using hooks = xtrain::hooks<xtrain::hook::upload>;`, or `xtrain::hooks<>`. A tag is a member's name, or a statement without a member.
@@ -29,13 +43,14 @@ struct log_prob_temperature;  ///< (config): divisor of logits
 struct require_model;         ///< (model): throws for a model that cannot be trained
 struct reported;              ///< (means): shown statistics
 struct is_cross_entropy;      ///< constant of the state, true: prepare() installs nothing
-struct upload;                ///< (stream, batch, micro_batch), state: copies batch values to the device
-struct reference_b;           ///< (micro_batch, sequences), state: destination of a reference model's log-probabilities
-struct use_teacher;           ///< (source), state; with has_teacher() and teach(stream, batch, micro_batch)
+struct upload;                ///< (stream, data), state: copies values of a micro-batch and of second models to the device (objective_data)
+struct uses_reference;        ///< no member: upload may need a reference model's log-probabilities
+struct uses_teacher;          ///< no member: upload may need a teacher
+struct reads_labels;          ///< no member, of sequence_objective: batches have labels
 
 // optimizer (optim/README.md)
 struct layout_alignment;           ///< constant: alignment of parameters and shards, in elements
-struct has_learning_rate_factors;  ///< no member: steps use decay_run::learning_rate_factor
+struct has_learning_rate_factors;  ///< no member: steps use parameter_slice::learning_rate_factor
 struct steps_with_strategy;        ///< step(execution, store, step, strategy), state
 
 // adapter (adapt/README.md)
@@ -56,9 +71,33 @@ struct adapts_table;              ///< (module), config: a table or head is a ta
 struct weight_bits;               ///< config: bits of integers; 0: not quantized
 struct fake_quant_after_n_steps;  ///< config: steps before rounding starts
 
+
+// parallel strategy (parallel/README.md)
+struct runner;               ///< runner<Model>: runs a step's micro-batches
+struct ranks;                ///< config: the transport between ranks; null: one rank
+struct add_up;               ///< (sums), state: sums over pipeline stages
+struct steps_are_queued;     ///< (count), state: steps queued by the trainer
+struct collects_with_index;  ///< no member: collect() of the state takes an array's index, too
+struct collect_state;        ///< (stream, store, entry, first, own, whole), state: gathers an array of any shape; with writes_state()
+struct combines_matrices;    ///< no member: the state has gather_pieces(), sum_pieces() and sum_tensor_shards()
+
 }  // namespace hook
 
 namespace detail {
+
+/// Members of T and of Names: a name that both have is ambiguous.
+template <class T, class Names>
+struct named_members : T, Names {};
+template <class T, class Names>
+using with_names = named_members<std::conditional_t<std::is_final_v<T> || !std::is_class_v<T>, hooks<>, T>, Names>;
+template <class T>
+using final_class_t = std::conditional_t<std::is_final_v<T>, T, hooks<>>;
+struct any_value {
+  template <class T>
+  operator T&() const;
+};
+/// A listed hook must be a member with its signature; without a tag, no member may have the name.
+[[nodiscard]] consteval bool is_as_listed(bool listed, bool is_member, bool has_name) { return listed ? is_member : !is_member && !has_name; }
 
 template <class T>
 inline constexpr bool is_list_of_hooks = false;

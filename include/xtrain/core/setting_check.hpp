@@ -12,15 +12,21 @@ namespace xtrain {
 
 namespace detail {
 
+[[nodiscard]] inline bool holds_finite(setting_range range, double value) {
+  return is_in_range(range, value) && (range != setting_range::non_negative || std::isfinite(value));
+}
+[[nodiscard]] constexpr const char* range_name(setting_range range) {
+  switch (range) {
+    case setting_range::non_negative: return "non-negative";
+    case setting_range::positive: return "positive";
+    case setting_range::share: return "in [0, 1]";
+    case setting_range::share_below_one: return "in [0, 1)";
+    default: return "a number";
+  }
+}
 /// throws config_error if the value is out of range
 inline void require_in_range(std::string_view owner, const setting& about, double value) {
-  const bool holds = is_in_range(about.range, value) && (about.range != setting_range::non_negative || std::isfinite(value));
-  const char* const what = about.range == setting_range::non_negative      ? "non-negative"
-                           : about.range == setting_range::positive        ? "positive"
-                           : about.range == setting_range::share           ? "in [0, 1]"
-                           : about.range == setting_range::share_below_one ? "in [0, 1)"
-                                                                           : "a number";
-  require<config_error>(holds, owner, ": ", about.name, " must be ", what, "; given ", value);
+  require<config_error>(holds_finite(about.range, value), owner, ": ", about.name, " must be ", range_name(about.range), "; given ", value);
 }
 
 struct range_check {
@@ -38,6 +44,17 @@ struct range_check {
   }
 };
 
+struct own_range_check {
+  template <class Member>
+  void operator()(const setting& about, const Member& member) const {
+    if constexpr (std::floating_point<Member> || (std::integral<Member> && !std::same_as<Member, bool>)) {
+      const double value = static_cast<double>(member);
+      require<config_error>(holds_finite(about.range, value), about.full_name.empty() ? about.name : about.full_name, ": must be ", range_name(about.range),
+                            "; given ", value);
+    }
+  }
+};
+
 }  // namespace detail
 
 /// Checks all numbers of a config and its nested configs.
@@ -47,6 +64,11 @@ template <class Config>
 const Config& require_ranges(std::string_view owner, const Config& c) {
   Config::members(c, detail::range_check{owner});
   return c;
+}
+/// The same without nested configs, by full names: "warmup_ratio: must be in [0, 1]; given 2".
+template <class Config>
+void require_own_ranges(const Config& c) {
+  Config::members(c, detail::own_range_check{});
 }
 
 }  // namespace xtrain

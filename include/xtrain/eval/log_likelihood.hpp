@@ -219,8 +219,7 @@ std::vector<token_score> log_likelihood_scorer<Forward>::score(std::span<const t
   const std::size_t each = forward_->settings().micro_batch_size;
   for (std::size_t first = 0; first < all.size(); first += each)
     run(std::span(all).subspan(first, std::min(each, all.size() - first)), requests, scores);
-  auto& strategy = forward_->model().parallel();
-  detail::add_up_stages(strategy, scores);
+  detail::add_up_stages(forward_->model(), scores);
   std::vector<token_score> result(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i)
     require<non_finite_error>(!std::isnan(scores[2 * i]), "evaluation: log-likelihoods must be numbers; that of request ", i + 1, " is NaN");

@@ -31,7 +31,7 @@ class tune_training : tune_reader {
   using tune_reader::tune_reader;
 
   [[nodiscard]] torchtune_call train() {
-    if (is_ppo()) return reinforce();
+    if (is_ppo()) return translate_ppo();
     run_description run;
     compute(run);
     const model_use model = model_at("model");
@@ -55,7 +55,7 @@ class tune_training : tune_reader {
     else if (top_.any("seed") != nullptr) note("seed", concat("null is ", run.seed, " here, not a random number"));
     optimize(run);
     schedule(run);
-    lose(run);
+    set_loss(run);
 
     // clip_grad_norm: 'inf' only logs the norm
     if (const yaml_value* clip = top_.get("clip_grad_norm")) {
@@ -117,7 +117,7 @@ class tune_training : tune_reader {
     return call;
   }
 
-  [[nodiscard]] torchtune_call reinforce() {
+  [[nodiscard]] torchtune_call translate_ppo() {
     run_description run;
     rollouts_description& rollouts = run.rollouts;
     compute(run);
@@ -544,7 +544,7 @@ class tune_training : tune_reader {
     section.finish();
   }
 
-  void lose(run_description& run) {
+  void set_loss(run_description& run) {
     const auto loss_at = [&](const std::string& key) {
       tune_section section = top_.section(key);
       (void)checked_component(section.values(), file_, key, true);

@@ -316,7 +316,7 @@ class decoding_memory {
   void step(Model& model, pass_memory<Model>& passes, std::size_t n, std::size_t b, const kernel::sample<memory>& how) {
     if constexpr (clause::device_captures_work<device>) {
       auto& stream = model.stream();
-      if (captured_.works && model.parallel().everyone().size() == 1) {
+      if (captured_.works && model.parallel().world().size() == 1) {
         const auto [known, is_first] = captured_.steps.try_emplace(n);
         if (!is_first && !known->second) {
           stream.begin_capture();

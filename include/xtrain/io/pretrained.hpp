@@ -259,7 +259,7 @@ namespace detail {
 /// Tensors of all parameters except an adapter's.
 ///   throws  as load_weights
 template <class Model>
-[[nodiscard]] auto places_of(const Model& model, const tensor_source& weights, const std::string& where, const load_options& how) {
+[[nodiscard]] auto places_of(const Model& model, const tensor_source& weights, const std::string& where, const load_options& options) {
   const auto& family = model.family_info();
   const auto find = [&](const std::string& name) { return weights.find(name); };
   require_numbers(weights, where);
@@ -273,7 +273,7 @@ template <class Model>
         if (model.copied_by(name) == entry.spec.name) tensor = copy;
     if (tensor == nullptr && (family.may_be_missing(entry.spec.name) || model.may_be_missing(entry.spec.name))) continue;  // keeps initial values
     require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
-    require_place(entry, *tensor, where, how.resize_vocabulary && model.has_row_per_token(entry.spec.name));
+    require_place(entry, *tensor, where, options.resize_vocabulary && model.has_row_per_token(entry.spec.name));
     places.emplace_back(&entry, tensor);
     used.push_back(tensor);
   }
@@ -283,7 +283,7 @@ template <class Model>
     if (const std::string original = model.copied_by(name); !original.empty())
       if (const file_tensor* found = find_tensor(family, original, find)) require_tied(*tensor, *found, where);
     if (family.may_be_ignored(name, model.config()) || model.may_be_ignored(name)) continue;
-    const std::string first = how.fewer_layers ? name_in_first_layer(name, model.config().num_layers) : std::string();
+    const std::string first = options.fewer_layers ? name_in_first_layer(name, model.config().num_layers) : std::string();
     if (!first.empty() && (std::binary_search(used.begin(), used.end(), weights.find(first)) || family.may_be_ignored(first, model.config()))) continue;
     fail<config_error>(where, ": holds '", name, "', which has no counterpart in the model that config.json describes (", model.config().num_layers,
                        " layers, hidden_size ", model.config().hidden_size, ")");
@@ -295,24 +295,24 @@ template <class Model>
 
 /// Throws what load_weights would; also for a dry model (make_dry_model).
 template <class Model>
-void require_weights(const Model& model, const tensor_source& weights, const std::string& where, const load_options& how = {}) {
-  (void)detail::places_of(model, weights, where, how);
+void require_weights(const Model& model, const tensor_source& weights, const std::string& where, const load_options& options = {}) {
+  (void)detail::places_of(model, weights, where, options);
 }
 
 /// Loads all parameters except an adapter's; `where`: for errors.
 ///   throws  config_error when a tensor is missing, has another shape or is no parameter, or a tied head is not the embedding; file_error
 template <class Model>
-void load_weights(Model& model, const tensor_source& weights, const std::string& where, const load_options& how = {}) {
-  const auto any_rows = [&](const auto& entry) { return how.resize_vocabulary && model.has_row_per_token(entry.spec.name); };
-  detail::load_places(model, detail::places_of(model, weights, where, how), where, any_rows);
+void load_weights(Model& model, const tensor_source& weights, const std::string& where, const load_options& options = {}) {
+  const auto any_rows = [&](const auto& entry) { return options.resize_vocabulary && model.has_row_per_token(entry.spec.name); };
+  detail::load_places(model, detail::places_of(model, weights, where, options), where, any_rows);
   model.parallel().weights_changed(model.stream(), model.parameters());  // gathered weights are stale
   model.on_weights_loaded();
   model.parameters().note_merged_adapter(false);
 }
 /// From a folder or GGUF file: weight_folder, meta_llama_folder, gguf_model.
 template <class Model>
-void load_weights(Model& model, const std::string& folder, const load_options& how = {}) {
-  load_weights(model, *open_weights(folder), folder, how);
+void load_weights(Model& model, const std::string& folder, const load_options& options = {}) {
+  load_weights(model, *open_weights(folder), folder, options);
 }
 
 /// A model with this config and a folder's weights, converted one by one; files are memory-mapped.

@@ -24,7 +24,7 @@ namespace xtrain::detail {
 template <class Strategy, class Store>
 concept tells_what_is_kept = requires(Strategy& state, const Store& store, const typename Store::entry& entry) {
   { state.kept(store, entry, std::size_t{}) } -> std::same_as<stored_range>;
-  state.everyone().network();
+  state.world().network();
 };
 
 /// A parameter to be written to a file.
@@ -69,7 +69,7 @@ template <class Model, class Entry>
           const auto* bytes = static_cast<const std::byte*>(data);
           all.insert(all.end(), bytes, bytes + size);
         });
-        if (model.parallel().everyone().rank() == 0) sink(0, all.data(), all.size());
+        if (model.parallel().world().rank() == 0) sink(0, all.data(), all.size());
         return;
       }
       const auto& store = model.parameters();
@@ -87,15 +87,15 @@ class saving_ranks {
  public:
   explicit saving_ranks(const Model& model, bool one_writer = false) : model_(&model) {
     if constexpr (tells_what_is_kept<strategy, typename Model::store>) {
-      if (!one_writer && model.parallel().everyone().size() > 1)
-        together_ = std::make_unique<writers_of<std::remove_cvref_t<decltype(model.parallel().everyone())>>>(model.parallel().everyone());
+      if (!one_writer && model.parallel().world().size() > 1)
+        together_ = std::make_unique<writers_of<std::remove_cvref_t<decltype(model.parallel().world())>>>(model.parallel().world());
     }
   }
-  [[nodiscard]] bool writes() const { return model_->parallel().everyone().rank() == 0; }
+  [[nodiscard]] bool writes() const { return model_->parallel().world().rank() == 0; }
   /// Null: the first rank writes alone.
   [[nodiscard]] file_writers* together() const { return together_.get(); }
   /// Last call of each rank, unless it threw.
-  void wait_for_all() const { model_->parallel().everyone().barrier(); }
+  void wait_for_all() const { model_->parallel().world().barrier(); }
 
  private:
   using strategy = std::remove_cvref_t<decltype(std::declval<const Model&>().parallel())>;

@@ -69,28 +69,28 @@ class causal_attention {
 
   /// x [n, hidden_size] read, y [n, hidden_size] written or added to
   void forward(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
-               ops::result how) const {
+               ops::result write_mode) const {
     const auto s = shape(p);
     const std::size_t n = s.b * s.t;
     const auto qkv = p.save(n, s.row());
     project(p, positions, x, qkv);
-    if (p.internal.cache != nullptr) return attend_cached(p, positions, s, qkv, y, how);
+    if (p.internal.cache != nullptr) return attend_cached(p, positions, s, qkv, y, write_mode);
     if constexpr (recompute::template drops<attention_outputs>) {
       const auto scope = p.scope();
       const auto o = p.temporary(n, s.h * d_);
       attend(p, positions, s, qkv, o, temporary_sums(p, s));
-      output(p, own_outputs(p, o), y, how);
+      output(p, own_outputs(p, o), y, write_mode);
     } else {
       const auto o = p.save(n, s.h * d_);
       attend(p, positions, s, qkv, o, p.save_sums(s.b * s.h * s.t));
       const auto scope = p.scope();
-      output(p, saves_own_outputs(p) ? exchanged(p, o, p.save(p.batch.n(), own_.heads * d_)) : own_outputs(p, o), y, how);
+      output(p, saves_own_outputs(p) ? exchanged(p, o, p.save(p.batch.n(), own_.heads * d_)) : own_outputs(p, o), y, write_mode);
     }
   }
 
   /// dx [n, hidden_size] written or added to
   void backward(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
-                matrix_view<compute, memory> dx, ops::result how) const {
+                matrix_view<compute, memory> dx, ops::result write_mode) const {
     const auto scope = p.scope();
     const auto s = shape(p);
     const std::size_t n = s.b * s.t;
@@ -100,14 +100,14 @@ class causal_attention {
       const auto o = p.temporary(n, s.h * d_);
       const auto lse = temporary_sums(p, s);
       attend(p, positions, s, qkv, o, lse);
-      attend_backward(p, positions, s, raw, qkv, o, lse, own_outputs_again(p, o), x, dy, dx, how);
+      attend_backward(p, positions, s, raw, qkv, o, lse, own_outputs_again(p, o), x, dy, dx, write_mode);
     } else {
       const auto kept = saves_own_outputs(p) ? p.pop_saved(p.batch.n(), own_.heads * d_) : matrix_view<compute, memory>{};
       const auto lse = p.pop_saved_sums(s.b * s.h * s.t);
       const auto o = p.pop_saved(n, s.h * d_);
       const heads_before_norm raw = pop_heads(p);
       const auto qkv = p.pop_saved(n, s.row());
-      attend_backward(p, positions, s, raw, qkv, o, lse, kept.exists() ? kept : own_outputs_again(p, o), x, dy, dx, how);
+      attend_backward(p, positions, s, raw, qkv, o, lse, kept.exists() ? kept : own_outputs_again(p, o), x, dy, dx, write_mode);
     }
   }
 
@@ -189,9 +189,9 @@ class causal_attention {
     return {p.pop_saved(n, own_row()), rstd};
   }
   [[nodiscard]] std::size_t own_row() const { return (own_.heads + 2 * own_.kv_heads) * d_; }
-  void output(pass<Recipe>& p, matrix_view<const compute, memory> own, matrix_view<compute, memory> y, ops::result how) const {
+  void output(pass<Recipe>& p, matrix_view<const compute, memory> own, matrix_view<compute, memory> y, ops::result write_mode) const {
     const auto scope = p.scope();
-    output_.forward(p, own, y, how);
+    output_.forward(p, own, y, write_mode);
   }
   /// Outputs of this rank's tokens, all heads; temporary, or o itself.
   [[nodiscard]] matrix_view<const compute, memory> own_outputs(pass<Recipe>& p, matrix_view<const compute, memory> o) const {
@@ -225,7 +225,7 @@ class causal_attention {
                        matrix_view<const compute, memory> qkv,
                        matrix_view<const compute, memory> o, sums lse, matrix_view<const compute, memory> own,
                        matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
-                       ops::result how) const {
+                       ops::result write_mode) const {
     // forward: y = o · Woᵀ
     const auto d_o = p.temporary(o.shape(0), o.shape(1));
     output_backward(p, own, dy, d_o);
@@ -242,7 +242,7 @@ class causal_attention {
     positions.turn(p, own_.heads + own_.kv_heads, dqkv, ops::turn::backward);
     if (head_norm_) head_norm_->backward(p, own_.heads, own_.kv_heads, raw.qkv, raw.rstd, dqkv);
     // forward: qkv = x · Wqkvᵀ
-    qkv_.backward(p, x, dqkv, dx, how);
+    qkv_.backward(p, x, dqkv, dx, write_mode);
   }
   void backward_of_attention(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
                           matrix_view<const compute, memory> o, sums lse, matrix_view<const compute, memory> d_o,
@@ -264,13 +264,13 @@ class causal_attention {
   }
 
   void attend_cached(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
-                     matrix_view<compute, memory> y, ops::result how) const {
+                     matrix_view<compute, memory> y, ops::result write_mode) const {
     const auto scope = p.scope();
     const auto o = p.temporary(qkv.shape(0), own_.heads * d_);
     const auto& cache = *p.internal.cache;
     const std::size_t first = cache.first_row(layer_, s.k), rows = s.b * s.k;
     ops::cached_attention(p, s, settings(p, positions, s), qkv, cache.lengths_b, cache.keys.rows(first, rows), cache.values.rows(first, rows), o);
-    output(p, own_outputs(p, o), y, how);
+    output(p, own_outputs(p, o), y, write_mode);
   }
 
   std::size_t all_heads_;

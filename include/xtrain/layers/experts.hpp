@@ -46,9 +46,9 @@ class mixture_of_experts {
   [[nodiscard]] bool needs_input() const { return router_.needs_input() || experts_.up_needs_input(); }
 
   /// x [n, hidden_size] read, y [n, hidden_size] written or added to; under sequence parallelism, this rank's tokens.
-  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result write_mode) const {
     if constexpr (has_expert_parallel<Recipe>)
-      if (p.internal.parallel.experts().size() > 1) return forward_over_ranks(p, x, y, how);
+      if (p.internal.parallel.experts().size() > 1) return forward_over_ranks(p, x, y, write_mode);
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     const auto routes = save_routes(p, n);
     const auto u = p.save(slots, experts_.up_columns());
@@ -63,15 +63,15 @@ class mixture_of_experts {
     const auto x_s = p.temporary(slots, c);
     ops::embedding(p, routes.row_s, all_x, x_s);
     experts_.forward(p, n, rows, {.x = x_s, .u = u, .a = a, .out = out});
-    combine(p, routes, out, y, how);
+    combine(p, routes, out, y, write_mode);
     for (std::size_t e = 0; !experts_.confines() && e < experts_.size(); ++e) p.saved.push_number(rows.counts[e]);
   }
 
   /// dx [n, hidden_size] written or added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
-                matrix_view<compute, memory> dx, ops::result how) const {
+                matrix_view<compute, memory> dx, ops::result write_mode) const {
     if constexpr (has_expert_parallel<Recipe>)
-      if (p.internal.parallel.experts().size() > 1) return backward_over_ranks(p, x, dy, dx, how);
+      if (p.internal.parallel.experts().size() > 1) return backward_over_ranks(p, x, dy, dx, write_mode);
     const auto scope = p.scope();
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     rows_of_experts rows{.total = slots};
@@ -91,7 +91,7 @@ class mixture_of_experts {
       ops::embedding(p, routes.row_s, all_x, x_s);
       return x_s;
     });
-    routes_backward(p, routes, all_x, dweight_nk, out, dx, how);
+    routes_backward(p, routes, all_x, dweight_nk, out, dx, write_mode);
   }
 
  private:
@@ -143,8 +143,8 @@ class mixture_of_experts {
     for (std::size_t i = 0; i < e; ++i) rows.counts[i] = nothing_is_real ? experts_.balanced(n * choices_, i) : static_cast<std::size_t>(host[i]);
   }
   /// y = Σ weight · out, summed over tensor-parallel ranks
-  void combine(pass<Recipe>& p, const routes_type& routes, matrix out, matrix y, ops::result how) const {
-    reduced(p, y, how, [&](matrix to, ops::result as) { ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, to, as); });
+  void combine(pass<Recipe>& p, const routes_type& routes, matrix out, matrix y, ops::result write_mode) const {
+    reduced(p, y, write_mode, [&](matrix to, ops::result as) { ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, to, as); });
   }
   // forward: y = Σ weight · out; dout overwrites out
   [[nodiscard]] sums combine_backward(pass<Recipe>& p, const routes_type& routes, matrix_view<const compute, memory> dy, matrix out) const {
@@ -160,12 +160,12 @@ class mixture_of_experts {
   }
   /// x: all tokens
   void routes_backward(pass<Recipe>& p, const routes_type& routes, matrix_view<const compute, memory> x, sums dweight_nk, matrix dx_s,
-                       matrix dx, ops::result how) const {
+                       matrix dx, ops::result write_mode) const {
     const std::size_t n = routes.weight_nk.shape(0);
     // forward: weights = routing(x · Wᵀ)
     const auto dlogits = p.temporary(n, experts_.size());
     ops::expert_routing_backward(p, routes, dweight_nk, p.internal.load.dprobability_e, dlogits, p.batch.targets_n);
-    reduced(p, dx, how, [&](matrix to, ops::result as) {
+    reduced(p, dx, write_mode, [&](matrix to, ops::result as) {
       // forward: x_s = rows of x
       ops::expert_combine(p, routes.slot_nk, {}, dx_s, to, as);
       // the replicated router's gradient is equal on all ranks: one adds it
@@ -176,18 +176,18 @@ class mixture_of_experts {
   }
   /// y written or added to: make(to, how) summed over tensor-parallel ranks; the previous y counts once.
   template <class Make>
-  static void reduced(pass<Recipe>& p, matrix y, ops::result how, Make&& make) {
+  static void reduced(pass<Recipe>& p, matrix y, ops::result write_mode, Make&& make) {
     if (p.internal.has_sequence_parallel) {
       const auto scope = p.scope();
       const auto part = p.temporary(p.tokens_in_layer(y.shape(0)), y.shape(1));
       make(part, ops::result::replaces);
-      return reduce_scatter_to_sequence_parallel_region(p, part, y, how);
+      return reduce_scatter_to_sequence_parallel_region(p, part, y, write_mode);
     }
-    make(y, p.internal.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
+    make(y, p.internal.parallel.tensor().rank() == 0 ? write_mode : ops::result::replaces);
     p.internal.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }
 
-  void forward_over_ranks(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix y, ops::result how) const {
+  void forward_over_ranks(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix y, ops::result write_mode) const {
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     const auto routes = save_routes(p, n);
     const auto out = p.save(slots, c);
@@ -204,7 +204,7 @@ class mixture_of_experts {
         expert_exchange::queue_dispatch(p.stream, ranks, *rows.later, read(x_s), here.x);
         experts_.forward(p, n, rows, here);
         expert_exchange::queue_combine(p.stream, ranks, *rows.later, read(here.out), out);
-        return combine(p, routes, out, y, how);
+        return combine(p, routes, out, y, write_mode);
       }
     }
     rows_of_experts leaving{.total = slots};
@@ -217,11 +217,11 @@ class mixture_of_experts {
     exchange.dispatch(p.stream, ranks, read(x_s), here.x);
     experts_.forward(p, n, rows, here);
     exchange.combine(p.stream, ranks, read(here.out), out);
-    combine(p, routes, out, y, how);
+    combine(p, routes, out, y, write_mode);
     exchange.push(p.saved);
   }
   void backward_over_ranks(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix dx,
-                           ops::result how) const {
+                           ops::result write_mode) const {
     const auto scope = p.scope();
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     auto& ranks = p.internal.parallel.experts();
@@ -235,7 +235,7 @@ class mixture_of_experts {
         expert_exchange::queue_dispatch(p.stream, ranks, *rows.later, read(out), here.out);
         experts_.backward(p, n, rows, here, [&] { return here.x; });
         expert_exchange::queue_combine(p.stream, ranks, *rows.later, read(here.out), out);
-        return routes_backward(p, routes, needs_input() ? gather_from_sequence_parallel_region(p, x) : x, dweight_nk, out, dx, how);
+        return routes_backward(p, routes, needs_input() ? gather_from_sequence_parallel_region(p, x) : x, dweight_nk, out, dx, write_mode);
       }
     }
     const auto exchange = expert_exchange::popped(ranks, experts_.size(), p.saved);
@@ -249,7 +249,7 @@ class mixture_of_experts {
     experts_.backward(p, n, rows, here, [&] { return here.x; });
     // forward: dispatched x_s
     exchange.combine(p.stream, ranks, read(here.out), out);
-    routes_backward(p, routes, needs_input() ? gather_from_sequence_parallel_region(p, x) : x, dweight_nk, out, dx, how);
+    routes_backward(p, routes, needs_input() ? gather_from_sequence_parallel_region(p, x) : x, dweight_nk, out, dx, write_mode);
   }
   /// A layer's memory from forward to backward: per pass and layer, or shared if blocks are recomputed or there is no backward.
   struct kept_place {

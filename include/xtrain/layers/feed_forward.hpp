@@ -60,19 +60,19 @@ class feed_forward {
   [[nodiscard]] bool needs_input() const { return up_.needs_input(); }
 
   /// x [n, hidden_size] read, y [n, hidden_size] written or added to
-  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result write_mode) const {
     const std::size_t n = p.tokens_in_layer(x.shape(0));
     const auto u = p.save(n, activation_.columns * inner_);
     up_.forward(p, x, u);
     const auto scope = p.scope();
     const auto a = saves_activation() ? p.save(n, inner_) : p.temporary(n, inner_);
     activation_.forward(p, u, a);
-    down_.forward(p, a, y, how);
+    down_.forward(p, a, y, write_mode);
   }
 
   /// dx [n, hidden_size] written or added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
-                matrix_view<compute, memory> dx, ops::result how) const {
+                matrix_view<compute, memory> dx, ops::result write_mode) const {
     const auto scope = p.scope();
     const std::size_t n = p.tokens_in_layer(x.shape(0));
     matrix_view<compute, memory> a{};
@@ -88,7 +88,7 @@ class feed_forward {
     // forward: a = f(u); du overwrites u
     activation_.backward(p, u, da, u);
     // forward: u = x · W1ᵀ
-    up_.backward(p, x, u, dx, how);
+    up_.backward(p, x, u, dx, write_mode);
   }
 
  private:

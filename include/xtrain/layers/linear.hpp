@@ -61,24 +61,24 @@ class linear {
 
   /// x [n, in] read, y [n, out] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
-               ops::result how = ops::result::replaces) const {
-    multiply(p, x, y, how, p.vector(bias_));
+               ops::result write_mode = ops::result::replaces) const {
+    multiply(p, x, y, write_mode, p.vector(bias_));
   }
 
   /// dx [n, in] written or added to; gradients of trainable parameters added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
-                matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
+                matrix_view<compute, memory> dx, ops::result write_mode = ops::result::replaces) const {
     const auto scope = p.scope();
     if constexpr (replaces_operands) {
       if (adapter_.quantizes(p)) {
-        quantized_backward(p, x, dy, dx, how);
+        quantized_backward(p, x, dy, dx, write_mode);
         return adapter_.backward(p, x, dy, dx);
       }
     }
     // forward: y = x · Wᵀ + b
     p.add_weight_gradient(weight_, dy, x);
     if (const auto db = p.vector_gradient(bias_); db.exists()) ops::bias_backward(p, dy, db);
-    with_weight(p, [&](auto weight) { ops::linear_backward_input(p, dy, weight, dx, how); });
+    with_weight(p, [&](auto weight) { ops::linear_backward_input(p, dy, weight, dx, write_mode); });
     // forward: y += adapter(x)
     adapter_.backward(p, x, dy, dx);
   }
@@ -99,7 +99,7 @@ class linear {
                             "column_parallel_linear, to shard inputs row_parallel_linear");
   }
 
-  void multiply(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how,
+  void multiply(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result write_mode,
                 vector_view<const compute, memory> bias) const {
     const auto scope = p.scope();
     if constexpr (replaces_operands) {
@@ -110,13 +110,13 @@ class linear {
             const auto range_scope = p.scope();
             const auto w = weight.rows(first, count);
             ops::linear(p, rounds ? x_rounded : x, rounds ? adapter_.quantized_weight(p, w) : w, bias.exists() ? bias.rows(first, count) : bias,
-                        y.columns(first, count), how);
+                        y.columns(first, count), write_mode);
           });
         });
         return add_adapter(p, x, y);
       }
     }
-    with_weight(p, [&](auto weight) { ops::linear(p, x, weight, bias, y, how); });
+    with_weight(p, [&](auto weight) { ops::linear(p, x, weight, bias, y, write_mode); });
     add_adapter(p, x, y);
   }
 
@@ -131,7 +131,7 @@ class linear {
   }
 
   void quantized_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
-                          ops::result how) const {
+                          ops::result write_mode) const {
     // forward: y = Q(x) · Q(W)ᵀ + b
     if (trains_) {
       const auto scope = p.scope();
@@ -149,7 +149,7 @@ class linear {
           to_how = ops::result::is_added;
         });
       };
-      adapter_.input_backward(p, x, dx, how, [&](auto to, ops::result to_how) { through(true, to, to_how); });
+      adapter_.input_backward(p, x, dx, write_mode, [&](auto to, ops::result to_how) { through(true, to, to_how); });
       through(false, dx, ops::result::is_added);
     });
   }

@@ -47,25 +47,25 @@ class column_parallel_linear {
 
   /// x [n or this rank's tokens, in] read, y [n, this rank's outputs] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
-               ops::result how = ops::result::replaces) const {
+               ops::result write_mode = ops::result::replaces) const {
     const auto scope = p.scope();
-    if (!communicates_) return local_.forward(p, x, y, how);
+    if (!communicates_) return local_.forward(p, x, y, write_mode);
     require_layout(p, x.shape(0), token_layout_kind::sequence_sharded, "column_parallel_linear: x");
-    local_.forward(p, gather_from_sequence_parallel_region(p, x), y, how);
+    local_.forward(p, gather_from_sequence_parallel_region(p, x), y, write_mode);
   }
 
   /// dx [as x, in] written or added to; gradients of trainable parameters added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
-                matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
+                matrix_view<compute, memory> dx, ops::result write_mode = ops::result::replaces) const {
     const auto scope = p.scope();
-    if (!communicates_) return local_.backward(p, x, dy, dx, how);
+    if (!communicates_) return local_.backward(p, x, dy, dx, write_mode);
     if (p.internal.has_sequence_parallel) {
       const auto part = p.temporary(dy.shape(0), dx.shape(1));
       local_.backward(p, needs_input() ? gather_from_sequence_parallel_region(p, x) : part, dy, part);
-      return reduce_scatter_to_sequence_parallel_region(p, part, dx, how);
+      return reduce_scatter_to_sequence_parallel_region(p, part, dx, write_mode);
     }
     // the previous dx counts once in the sum over ranks
-    local_.backward(p, x, dy, dx, p.internal.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
+    local_.backward(p, x, dy, dx, p.internal.parallel.tensor().rank() == 0 ? write_mode : ops::result::replaces);
     p.internal.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
   }
 
@@ -106,27 +106,27 @@ class row_parallel_linear {
 
   /// x [n, this rank's inputs] read, y [n or this rank's tokens, out] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
-               ops::result how = ops::result::replaces) const {
+               ops::result write_mode = ops::result::replaces) const {
     const auto scope = p.scope();
     const bool first = p.internal.parallel.tensor().rank() == 0;
     const auto bias = first ? p.vector(local_.bias_) : p.vector(parameter{});
-    if (!communicates_) return local_.multiply(p, x, y, how, bias);
+    if (!communicates_) return local_.multiply(p, x, y, write_mode, bias);
     require_layout(p, x.shape(0), token_layout_kind::whole, "row_parallel_linear: x");
     if (p.internal.has_sequence_parallel) {
       const auto part = p.temporary(x.shape(0), y.shape(1));
       local_.multiply(p, x, part, ops::result::replaces, bias);
-      return reduce_scatter_to_sequence_parallel_region(p, part, y, how);
+      return reduce_scatter_to_sequence_parallel_region(p, part, y, write_mode);
     }
     // the previous y counts once in the sum over ranks
-    local_.multiply(p, x, y, first ? how : ops::result::replaces, bias);
+    local_.multiply(p, x, y, first ? write_mode : ops::result::replaces, bias);
     p.internal.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }
 
   /// dx [n, this rank's inputs] written or added to; gradients of trainable parameters added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
-                matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
+                matrix_view<compute, memory> dx, ops::result write_mode = ops::result::replaces) const {
     const auto scope = p.scope();
-    local_.backward(p, x, communicates_ ? gather_from_sequence_parallel_region(p, dy) : dy, dx, how);
+    local_.backward(p, x, communicates_ ? gather_from_sequence_parallel_region(p, dy) : dy, dx, write_mode);
   }
 
  private:

@@ -135,17 +135,17 @@ class pass : public execution<typename Recipe::device> {
   /// y = dropout(x), or y += dropout(x), at a site; x, y [n, channels]. Random numbers depend on token and element only.
   ///   first_channel, whole_channels   sharded channels: first of x, number over all ranks; 0: x has all
   void dropout(matrix_view<const compute, memory> x, double probability, std::uint32_t site, matrix_view<compute, memory> y,
-               ops::result how = ops::result::replaces, std::size_t first_channel = 0, std::size_t whole_channels = 0) {
+               ops::result write_mode = ops::result::replaces, std::size_t first_channel = 0, std::size_t whole_channels = 0) {
     const std::size_t c = whole_channels == 0 ? x.shape(1) : whole_channels;
-    if (internal.rows_are_sequences) return ops::dropout(*this, x, probability, random_at(site, c), y, how);
+    if (internal.rows_are_sequences) return ops::dropout(*this, x, probability, random_at(site, c), y, write_mode);
     const std::size_t per_row = batch.whole_seq_length() * c;
     random_site at = random_at(site, per_row);
     at.first += first_channel;
-    if (internal.origin.ranks > 0) return detail::dropout_of_dispatched(*this, internal.origin, x, probability, at, batch.b * per_row, y, how);
+    if (internal.origin.ranks > 0) return detail::dropout_of_dispatched(*this, internal.origin, x, probability, at, batch.b * per_row, y, write_mode);
     const std::size_t first = internal.has_sequence_parallel && x.shape(0) == sequence_parallel_tokens() ? first_sequence_parallel_token() : 0;
-    if (batch.is_part()) return detail::dropout_of_ranges(*this, batch, x, first, probability, at, y, how, whole_channels);
+    if (batch.is_part()) return detail::dropout_of_ranges(*this, batch, x, first, probability, at, y, write_mode, whole_channels);
     at.first += first * c;
-    ops::dropout(*this, x, probability, at, y, how, whole_channels);
+    ops::dropout(*this, x, probability, at, y, write_mode, whole_channels);
   }
 
  private:

@@ -44,12 +44,12 @@ template <class Recipe>
 void reduce_scatter_to_sequence_parallel_region([[maybe_unused]] pass<Recipe>& p,
                                                 [[maybe_unused]] matrix_view<const typename pass<Recipe>::compute, typename pass<Recipe>::memory> x,
                                                 [[maybe_unused]] matrix_view<typename pass<Recipe>::compute, typename pass<Recipe>::memory> y,
-                                                [[maybe_unused]] ops::result how) {
+                                                [[maybe_unused]] ops::result write_mode) {
   if constexpr (pass<Recipe>::may_be_sequence_parallel) {
     const auto scope = p.scope();
-    const auto sum = how == ops::result::replaces ? y : p.temporary(y.shape(0), y.shape(1));
+    const auto sum = write_mode == ops::result::replaces ? y : p.temporary(y.shape(0), y.shape(1));
     p.internal.parallel.tensor().reduce_scatter(p.stream, x.span(), sum.span(), reduction::sum);
-    if (how == ops::result::is_added) ops::add(p, matrix_view<const typename pass<Recipe>::compute, typename pass<Recipe>::memory>(sum), y);
+    if (write_mode == ops::result::is_added) ops::add(p, matrix_view<const typename pass<Recipe>::compute, typename pass<Recipe>::memory>(sum), y);
   }
 }
 

@@ -115,14 +115,14 @@ class any_feed_forward {
   }
 
   [[nodiscard]] bool needs_input() const { return dense_ ? dense_->needs_input() : experts_->needs_input(); }
-  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
-    if (dense_) dense_->forward(p, x, y, how);
-    else experts_->forward(p, x, y, how);
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result write_mode) const {
+    if (dense_) dense_->forward(p, x, y, write_mode);
+    else experts_->forward(p, x, y, write_mode);
   }
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
-                ops::result how) const {
-    if (dense_) dense_->backward(p, x, dy, dx, how);
-    else experts_->backward(p, x, dy, dx, how);
+                ops::result write_mode) const {
+    if (dense_) dense_->backward(p, x, dy, dx, write_mode);
+    else experts_->backward(p, x, dy, dx, write_mode);
   }
 
  private:

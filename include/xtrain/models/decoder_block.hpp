@@ -43,11 +43,11 @@ class branch_norm {
 
   /// y written or added to: norm(branch); branch(out, how) computes the branch.
   template <class Branch>
-  void forward(pass<Recipe>& p, matrix_view<compute, memory> y, ops::result how, Branch&& branch) const {
-    if (!norm_) return branch(y, how);
+  void forward(pass<Recipe>& p, matrix_view<compute, memory> y, ops::result write_mode, Branch&& branch) const {
+    if (!norm_) return branch(y, write_mode);
     const auto raw = p.save(y.shape(0), y.shape(1));
     branch(raw, ops::result::replaces);
-    if (how == ops::result::replaces) {
+    if (write_mode == ops::result::replaces) {
       norm_->forward(p, raw, y);
     } else {
       const auto scope = p.scope();
@@ -110,11 +110,13 @@ class decoder_block {
     const auto feed_forward_input = saves_feed_forward_input ? p.save(n, c) : p.temporary(n, c);
 
     attention_norm_.forward(p, x, attention_input);
-    const auto attention = [&](auto out, ops::result how) { attention_.forward(p, at, attention_input, out, how); };
-    attention_residual_.forward(p, x, middle, [&](auto out, ops::result how) { attention_output_norm_.forward(p, out, how, attention); });
+    const auto attention = [&](auto out, ops::result write_mode) { attention_.forward(p, at, attention_input, out, write_mode); };
+    attention_residual_.forward(p, x, middle, [&](auto out, ops::result write_mode) { attention_output_norm_.forward(p, out, write_mode, attention); });
     feed_forward_norm_.forward(p, middle, feed_forward_input);
-    const auto feed_forward = [&](auto out, ops::result how) { feed_forward_.forward(p, feed_forward_input, out, how); };
-    feed_forward_residual_.forward(p, middle, y, [&](auto out, ops::result how) { feed_forward_output_norm_.forward(p, out, how, feed_forward); });
+    const auto feed_forward = [&](auto out, ops::result write_mode) { feed_forward_.forward(p, feed_forward_input, out, write_mode); };
+    feed_forward_residual_.forward(p, middle, y, [&](auto out, ops::result write_mode) {
+      feed_forward_output_norm_.forward(p, out, write_mode, feed_forward);
+    });
 
     p.save_reference(attention_input);
     p.save_reference(middle);

@@ -113,9 +113,9 @@ class encoder_block {
     const auto middle = saves_middle() ? p.save(n, c) : p.temporary(n, c);
     const auto fed = p.save(n, c);
 
-    attention_residual_.forward(p, x, attended, [&](auto out, ops::result how) { attention_.forward(p, at, x, out, how); });
+    attention_residual_.forward(p, x, attended, [&](auto out, ops::result write_mode) { attention_.forward(p, at, x, out, write_mode); });
     attention_norm_.forward(p, attended, middle);
-    feed_forward_residual_.forward(p, middle, fed, [&](auto out, ops::result how) { feed_forward_.forward(p, middle, out, how); });
+    feed_forward_residual_.forward(p, middle, fed, [&](auto out, ops::result write_mode) { feed_forward_.forward(p, middle, out, write_mode); });
     feed_forward_norm_.forward(p, fed, y);
 
     p.save_reference(attended);

@@ -3,6 +3,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <type_traits>
 
@@ -11,6 +12,7 @@
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/computation.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/objective/objective_data.hpp>
 
 namespace xtrain {
 
@@ -21,8 +23,8 @@ struct objective_sizes {
   std::size_t micro_batches = 1;  ///< of a step
 };
 
-/// Whether an objective needs log-probabilities of sequences by a reference model.
-enum class reference_use : bool { none, sequence_log_probs };
+/// What an objective needs of a second model: nothing, log-probabilities of sequences by a reference model, or a teacher's logits.
+enum class reference_use : std::uint8_t { none, sequence_log_probs, teacher_logits };
 
 namespace clause {
 
@@ -50,7 +52,7 @@ concept objective_checks_batches = requires(const typename O::config& config, co
   O::require_batch(config, batch);
 };
 
-/// reference(config): whether it needs a reference model.
+/// reference(config): what it needs of a second model.
 template <class O>
 concept objective_says_what_it_refers_to = requires(const typename O::config& config) {
   { O::reference(config) } -> std::same_as<reference_use>;
@@ -80,7 +82,8 @@ concept objective_state_prepares_passes =
 };
 
 template <class O>
-concept objective_has_flag_as_member = requires { O::can_be_captured; } || requires { O::scores_sequences; } || requires { O::averages_tokens; };
+concept objective_has_flag_as_member = requires { O::can_be_captured; } || requires { O::scores_sequences; } || requires { O::averages_tokens; } ||
+    requires { O::uses_reference; } || requires { O::uses_teacher; } || requires { O::reads_labels; };
 template <class State>
 concept state_is_cross_entropy = requires { requires State::is_cross_entropy; };
 
@@ -100,61 +103,85 @@ template <class O, class Model>
 concept objective_checks_models = requires(const Model& model) {
   O::require_model(model);
 };
-template <class State, class Stream>
-concept state_uploads_batches = requires(State& state, Stream& stream, const batch_view& batch, std::size_t micro_batch) {
-  state.upload(stream, batch, micro_batch);
-};
-template <class State>
-concept state_has_room_for_reference = requires(State& state) {
-  state.reference_b(std::size_t{}, std::size_t{});
-};
-template <class State, class Stream>
-concept state_takes_teacher = requires(State& state, Stream& stream, const batch_view& batch, std::size_t micro_batch) {
-  state.use_teacher(nullptr);
-  { state.has_teacher() } -> std::convertible_to<bool>;
-  state.teach(stream, batch, micro_batch);
+template <class State, class Stream, class Data>
+concept state_uploads_data = requires(State& state, Stream& stream, const Data& data) {
+  state.upload(stream, data);
 };
 
 }  // namespace clause
 
 namespace detail {
 
+/// Names of hooks, and names close to them.
+struct objective_names {
+  int balances_experts, log_prob_temperature, reported, require_model, is_cross_entropy, upload;
+  int balance_experts, log_probs_temperature, report, reports, requires_model, require_models, capturable, can_capture, average_tokens, score_sequences;
+  int cross_entropy, uploads, upload_batch, on_upload, reference_b, use_teacher, teach, use_reference, has_reference, has_teacher, has_labels;
+};
+
 /// Optional members must be listed, and listed hooks must be members. A function: clang++ reports only the first error in a class.
 template <class O, class Recipe>
 consteval bool objective_hooks_are_members() {
   using state = typename O::template state<Recipe>;
   using stream = typename Recipe::device::stream;
+  using data = objective_data<typename Recipe::device, accumulate_t<typename pass<Recipe>::compute>>;
+  using names = objective_names;
   static_assert(O::hooks::template all_among<hook::balances_experts, hook::can_be_captured, hook::scores_sequences, hook::averages_tokens,
                                              hook::log_prob_temperature, hook::require_model, hook::reported, hook::is_cross_entropy, hook::upload,
-                                             hook::reference_b, hook::use_teacher>,
+                                             hook::uses_reference, hook::uses_teacher, hook::reads_labels>,
                 "xtrain recipe: the objective's hooks must be tags of objectives; see objective/README.md");
   static_assert(!clause::objective_has_flag_as_member<O>,
-                "xtrain recipe: 'can_be_captured', 'scores_sequences' and 'averages_tokens' must be tags in the objective's hooks, not members; see "
-                "objective/README.md");
-  static_assert(has_hook<O, hook::balances_experts> == clause::objective_says_if_it_balances_experts<O>,
+                "xtrain recipe: 'can_be_captured', 'scores_sequences', 'averages_tokens', 'uses_reference', 'uses_teacher' and 'reads_labels' must be tags in "
+                "the objective's hooks, not members; see objective/README.md");
+  static_assert(is_as_listed(has_hook<O, hook::balances_experts>, clause::objective_says_if_it_balances_experts<O>,
+                             XTRAIN_HAS_NAME(O, names, balances_experts)),
                 "xtrain recipe: 'balances_experts' must be both a member of the objective and in its hooks, or neither; see objective/README.md");
-  static_assert(has_hook<O, hook::log_prob_temperature> == clause::objective_has_temperature<O>,
+  static_assert(is_as_listed(has_hook<O, hook::log_prob_temperature>, clause::objective_has_temperature<O>, XTRAIN_HAS_NAME(O, names, log_prob_temperature)),
                 "xtrain recipe: 'log_prob_temperature(config)' must be both a member of the objective and in its hooks, or neither; see objective/README.md");
-  static_assert(has_hook<O, hook::reported> == clause::objective_converts_statistics<O>,
+  static_assert(is_as_listed(has_hook<O, hook::reported>, clause::objective_converts_statistics<O>, XTRAIN_HAS_NAME(O, names, reported)),
                 "xtrain recipe: 'reported(means)' must be both a member of the objective and in its hooks, or neither; see objective/README.md");
-  static_assert(has_hook<O, hook::is_cross_entropy> == clause::state_is_cross_entropy<state>,
+  static_assert(is_as_listed(has_hook<O, hook::is_cross_entropy>, clause::state_is_cross_entropy<state>, XTRAIN_HAS_NAME(state, names, is_cross_entropy)),
                 "xtrain recipe: 'is_cross_entropy' must be both a member of the objective's state and in the objective's hooks, or neither; see "
                 "objective/README.md");
-  static_assert(has_hook<O, hook::upload> == clause::state_uploads_batches<state, stream>,
-                "xtrain recipe: 'upload(stream, batch, micro_batch)' must be both a member of the objective's state and in the objective's hooks, or neither; "
+  static_assert(is_as_listed(has_hook<O, hook::upload>, clause::state_uploads_data<state, stream, data>, XTRAIN_HAS_NAME(state, names, upload)),
+                "xtrain recipe: 'upload(stream, data)' must be both a member of the objective's state and in the objective's hooks, or neither; see "
+                "objective/README.md");
+  static_assert(has_hook<O, hook::upload> || !(has_hook<O, hook::uses_reference> || has_hook<O, hook::uses_teacher> || has_hook<O, hook::reads_labels>),
+                "xtrain recipe: an objective with the hook 'uses_reference', 'uses_teacher' or 'reads_labels' must have 'upload(stream, data)', which gets "
+                "them; see objective/README.md");
+  static_assert(!XTRAIN_HAS_NAME(O, names, upload) && !XTRAIN_HAS_NAME(O, names, is_cross_entropy),
+                "xtrain recipe: 'upload' and 'is_cross_entropy' must be members of the objective's state, not of the objective; see objective/README.md");
+  static_assert(!XTRAIN_HAS_NAME(state, names, balances_experts) && !XTRAIN_HAS_NAME(state, names, log_prob_temperature) &&
+                    !XTRAIN_HAS_NAME(state, names, reported) && !XTRAIN_HAS_NAME(state, names, require_model),
+                "xtrain recipe: 'balances_experts', 'log_prob_temperature', 'reported' and 'require_model' must be members of the objective, not of its state; "
                 "see objective/README.md");
-  static_assert(has_hook<O, hook::reference_b> == clause::state_has_room_for_reference<state>,
-                "xtrain recipe: 'reference_b(micro_batch, sequences)' must be both a member of the objective's state and in the objective's hooks, or neither; "
-                "see objective/README.md");
-  static_assert(has_hook<O, hook::use_teacher> == clause::state_takes_teacher<state, stream>,
-                "xtrain recipe: 'use_teacher(source)', with has_teacher() and teach(stream, batch, micro_batch), must be both members of the objective's state "
-                "and in the objective's hooks, or neither; see objective/README.md");
+  XTRAIN_REFUSE_NAME("objective", O, names, balance_experts, "balances_experts");
+  XTRAIN_REFUSE_NAME("objective", O, names, log_probs_temperature, "log_prob_temperature");
+  XTRAIN_REFUSE_NAME("objective", O, names, report, "reported");
+  XTRAIN_REFUSE_NAME("objective", O, names, reports, "reported");
+  XTRAIN_REFUSE_NAME("objective", O, names, requires_model, "require_model");
+  XTRAIN_REFUSE_NAME("objective", O, names, require_models, "require_model");
+  XTRAIN_REFUSE_NAME("objective", O, names, capturable, "can_be_captured");
+  XTRAIN_REFUSE_NAME("objective", O, names, can_capture, "can_be_captured");
+  XTRAIN_REFUSE_NAME("objective", O, names, average_tokens, "averages_tokens");
+  XTRAIN_REFUSE_NAME("objective", O, names, score_sequences, "scores_sequences");
+  XTRAIN_REFUSE_NAME("objective", O, names, has_reference, "uses_reference");
+  XTRAIN_REFUSE_NAME("objective", O, names, has_teacher, "uses_teacher");
+  XTRAIN_REFUSE_NAME("objective", O, names, has_labels, "reads_labels");
+  XTRAIN_REFUSE_NAME("objective's state", state, names, cross_entropy, "is_cross_entropy");
+  XTRAIN_REFUSE_NAME("objective's state", state, names, uploads, "upload");
+  XTRAIN_REFUSE_NAME("objective's state", state, names, upload_batch, "upload");
+  XTRAIN_REFUSE_NAME("objective's state", state, names, on_upload, "upload");
+  XTRAIN_REFUSE_NAME("objective's state", state, names, reference_b, "upload");
+  XTRAIN_REFUSE_NAME("objective's state", state, names, use_reference, "upload");
+  XTRAIN_REFUSE_NAME("objective's state", state, names, use_teacher, "upload");
+  XTRAIN_REFUSE_NAME("objective's state", state, names, teach, "upload");
   static_assert(O::statistics.size() <= kernel::max_statistics, "xtrain recipe: the objective must have at most four statistics; see objective/README.md");
   return true;
 }
 template <class O, class Model>
 consteval bool objective_checks_this_model() {
-  static_assert(has_hook<O, hook::require_model> == clause::objective_checks_models<O, Model>,
+  static_assert(is_as_listed(has_hook<O, hook::require_model>, clause::objective_checks_models<O, Model>, XTRAIN_HAS_NAME(O, objective_names, require_model)),
                 "xtrain recipe: 'require_model(model)' must be both a member of the objective and in its hooks, or neither; see objective/README.md");
   return true;
 }

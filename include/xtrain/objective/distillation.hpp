@@ -39,7 +39,7 @@ struct distillation {
   static constexpr std::string_view name = "distillation";
   static constexpr std::size_t group_size = 1;
   static constexpr std::array<std::string_view, 0> statistics{};
-  using hooks = xtrain::hooks<hook::averages_tokens, hook::use_teacher>;
+  using hooks = xtrain::hooks<hook::averages_tokens, hook::upload, hook::uses_teacher>;
 
   struct config {
     divergence_kind kind = divergence_kind::forward;
@@ -78,7 +78,7 @@ struct distillation {
                           twice == of_one.end() ? 0 : *twice, " twice");
     }
   }
-  [[nodiscard]] static reference_use reference(const config&) { return reference_use::none; }
+  [[nodiscard]] static reference_use reference(const config& c) { return c.top_k == 0 ? reference_use::teacher_logits : reference_use::none; }
 
   template <class Recipe>
   class state final : public pass_objective<Recipe> {
@@ -102,11 +102,12 @@ struct distillation {
         require<config_error>(settings.top_k == 0, "distillation: stored log-probabilities (top_k) must not be used with context parallelism");
     }
 
-    void use_teacher(teacher* source) { teacher_ = source; }
-    [[nodiscard]] bool has_teacher() const { return settings_.top_k > 0 || teacher_ != nullptr; }
-    /// Queues the teacher's results for a micro-batch, before the student's pass.
-    template <class Stream>
-    void teach(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
+    /// Queues the teacher's pass of a micro-batch, or the copy of its stored log-probabilities.
+    template <class Stream, class Data>
+    void upload(Stream& stream, const Data& data) {
+      const batch_view& batch = data.batch;
+      const std::size_t micro_batch = data.micro_batch;
+      teacher_ = data.teacher;
       if (settings_.top_k == 0) {
         if (teacher_ != nullptr) teacher_->begin(stream, batch, micro_batch);
         return;

@@ -35,7 +35,7 @@ struct kind_names<kernel::preference_kind> {
 struct dpo {
   static constexpr std::string_view name = "dpo";
   static constexpr std::size_t group_size = 2;
-  using hooks = xtrain::hooks<hook::reference_b>;
+  using hooks = xtrain::hooks<hook::upload, hook::uses_reference>;
   static constexpr std::array<std::string_view, 4> statistics{"rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"};
 
   struct config {

@@ -103,8 +103,10 @@ struct grpo {
       p.internal.objective = this;
       p.internal.micro_batch = micro_batch;
     }
-    template <class Stream>
-    void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
+    template <class Stream, class Data>
+    void upload(Stream& stream, const Data& data) {
+      const batch_view& batch = data.batch;
+      const std::size_t micro_batch = data.micro_batch;
       if (batch.advantages.empty()) return;
       advantages_.upload(stream, batch.advantages, micro_batch * sequences_);
       has_old_[micro_batch] = !batch.old_log_probs.empty();

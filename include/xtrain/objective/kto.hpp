@@ -39,7 +39,7 @@ struct kto {
   static constexpr std::string_view name = "kto";
   static constexpr std::size_t group_size = 2;
   static constexpr std::array<std::string_view, 4> statistics{"rewards/chosen", "rewards/rejected", "rewards/margins", "kl"};
-  using hooks = xtrain::hooks<hook::reference_b, hook::upload, hook::reported>;
+  using hooks = xtrain::hooks<hook::upload, hook::uses_reference, hook::reads_labels, hook::reported>;
 
   struct config {
     kto_kind kind = kto_kind::kto;

@@ -82,8 +82,10 @@ struct ppo_value {
       p.internal.objective = this;
       p.internal.micro_batch = micro_batch;
     }
-    template <class Stream>
-    void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
+    template <class Stream, class Data>
+    void upload(Stream& stream, const Data& data) {
+      const batch_view& batch = data.batch;
+      const std::size_t micro_batch = data.micro_batch;
       if (is_dry_run_) return;
       std::vector<token> tokens(batch.targets.size(), -1);
       for (std::size_t i = 0; i < tokens.size(); ++i)

@@ -93,8 +93,10 @@ struct reward {
       p.internal.objective = this;
       p.internal.micro_batch = micro_batch;
     }
-    template <class Stream>
-    void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
+    template <class Stream, class Data>
+    void upload(Stream& stream, const Data& data) {
+      const batch_view& batch = data.batch;
+      const std::size_t micro_batch = data.micro_batch;
       if (is_dry_run_) return;
       const auto staged = staged_last_.template as<token>().subspan(staged_++ % (2 * micro_batches_) * sequences_, batch.b);
       last_tokens(batch, staged);

@@ -70,7 +70,7 @@ inline void require_targets_of_both(std::string_view who, const batch_view& batc
 /// The state of an objective over sequences. The objective also has
 ///   losses(on, config, sequence_losses)   a loss per group and its derivatives by log-probabilities
 ///   require_config(config)                throws config_error for a setting out of range, on every rank, with or without a head
-///   hooks                                 reference_b if it may have a reference model, upload if it reads batch.labels
+///   hooks                                 uses_reference if it may have a reference model, reads_labels if it reads batch.labels; upload with one of them
 /// The head runs twice: for log-probabilities, and for gradients.
 template <class Recipe, class Objective>
 class sequence_objective final : public pass_objective<Recipe> {
@@ -80,9 +80,9 @@ class sequence_objective final : public pass_objective<Recipe> {
   using config = typename Objective::config;
   using accumulate = accumulate_t<typename pass<Recipe>::compute>;
   static_assert(!requires { Objective::has_reference; } && !requires { Objective::has_labels; },
-                "xtrain recipe: 'has_reference' and 'has_labels' must be the tags 'reference_b' and 'upload' in the objective's hooks, not members; see "
-                "objective/README.md");
-  static constexpr bool has_labels = has_hook<Objective, hook::upload>;
+                "xtrain recipe: 'has_reference' and 'has_labels' must be the tags 'uses_reference' and 'reads_labels' in the objective's hooks, not members; "
+                "see objective/README.md");
+  static constexpr bool has_labels = has_hook<Objective, hook::reads_labels>;
 
   template <class Context>
   sequence_objective(const config& settings, const Context& on, const objective_sizes& sizes)
@@ -100,16 +100,11 @@ class sequence_objective final : public pass_objective<Recipe> {
     p.internal.objective = this;
     p.internal.micro_batch = micro_batch;
   }
-  /// The reference model's log-probabilities of a micro-batch; empty in a reference-free run.
-  [[nodiscard]] vector_view<double, memory> reference_b(std::size_t micro_batch, std::size_t b) const requires has_hook<Objective, hook::reference_b> {
-    return reference_of(micro_batch, b);
-  }
-  template <class Stream>
-  void upload(Stream& stream, const batch_view& batch, std::size_t micro_batch) requires has_labels {
-    if (batch.labels.empty()) return;
-    const auto staged = staged_labels_.template as<token>().subspan(staged_++ % (2 * micro_batches_) * sequences_, batch.b);
-    std::copy(batch.labels.begin(), batch.labels.end(), staged.begin());
-    copy_to_device(stream, labels_.template as<token>().subspan(micro_batch * sequences_, batch.b), staged);
+  template <class Stream, class Data>
+  void upload(Stream& stream, const Data& data) requires has_hook<Objective, hook::upload> {
+    if constexpr (has_labels) upload_labels(stream, data.batch, data.micro_batch);
+    if constexpr (has_hook<Objective, hook::uses_reference>)
+      if (Objective::reference(settings_) != reference_use::none) data.write_reference(reference_of(data.micro_batch, data.batch.b));
   }
 
   void compute(pass<Recipe>& p, const head_pass<Recipe>& head, typename head_pass<Recipe>::sums loss_n) override {
@@ -141,6 +136,14 @@ class sequence_objective final : public pass_objective<Recipe> {
   }
 
  private:
+  template <class Stream>
+  void upload_labels(Stream& stream, const batch_view& batch, std::size_t micro_batch) {
+    if (batch.labels.empty()) return;
+    const auto staged = staged_labels_.template as<token>().subspan(staged_++ % (2 * micro_batches_) * sequences_, batch.b);
+    std::copy(batch.labels.begin(), batch.labels.end(), staged.begin());
+    copy_to_device(stream, labels_.template as<token>().subspan(micro_batch * sequences_, batch.b), staged);
+  }
+  /// The reference model's log-probabilities of a micro-batch; empty in a reference-free run.
   [[nodiscard]] vector_view<double, memory> reference_of(std::size_t micro_batch, std::size_t b) const {
     if (Objective::reference(settings_) == reference_use::none) return {};
     return {reference_.template as<double>().subspan(micro_batch * sequences_, b), {b}};

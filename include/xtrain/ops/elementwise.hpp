@@ -23,13 +23,13 @@ void copy(execution<Device>& on, in_tensor<T, N, Device> x, tensor_of<T, N, Devi
 
 /// y = x or y += x; rows may be strided
 template <class Device, class T>
-void copy_rows(execution<Device>& on, in_matrix<T, Device> x, matrix<T, Device> y, result how = result::replaces) {
+void copy_rows(execution<Device>& on, in_matrix<T, Device> x, matrix<T, Device> y, result write_mode = result::replaces) {
   require_shape("copy_rows: y", y.shape(), x.shape());
   launch(on, kernel::copy_rows<typename Device::memory, T>{.rows = x.shape(0),
                                                            .columns = x.shape(1),
                                                            .x_stride = x.stride(),
                                                            .y_stride = y.stride(),
-                                                           .accumulate = how == result::is_added,
+                                                           .accumulate = write_mode == result::is_added,
                                                            .x = x.extent(),
                                                            .y = y.extent()});
 }
@@ -45,11 +45,11 @@ void cast(execution<Device>& on, device_span<X, M> x, device_span<Y, M> y) {
 ///   whole_width   columns of the matrix that x is a column range of; 0: x has all
 template <class Device, class T, std::size_t N>
 void dropout(execution<Device>& on, in_tensor<T, N, Device> x, double probability, const random_site& random, tensor_of<T, N, Device> y,
-             result how = result::replaces, std::size_t whole_width = 0) {
+             result write_mode = result::replaces, std::size_t whole_width = 0) {
   require_shape("dropout: y", y.shape(), x.shape());
   launch(on, kernel::dropout<typename Device::memory, T>{.n = x.size(),
                                                          .probability = probability,
-                                                         .accumulate = how == result::is_added,
+                                                         .accumulate = write_mode == result::is_added,
                                                          .width = whole_width == 0 ? 0 : x.shape(N - 1),
                                                          .whole_width = whole_width,
                                                          .random = random,

@@ -11,7 +11,7 @@ namespace xtrain::ops {
 ///   index_n, table_vc read; y_nc written. Indices outside the table give zeros; callers check indices on the host
 template <class Device, class T>
 void embedding(execution<Device>& on, in_vector<token, Device> index_n, in_matrix<T, Device> table_vc, matrix<T, Device> y_nc,
-               result how = result::replaces, std::size_t first = 0, double scale = 1.0) {
+               result write_mode = result::replaces, std::size_t first = 0, double scale = 1.0) {
   const std::size_t n = index_n.shape(0), v = table_vc.shape(0), c = table_vc.shape(1);
   require_shape("embedding: y_nc", y_nc.shape(), {n, c});
   launch(on, kernel::embedding<typename Device::memory, T>{.n = n,
@@ -19,7 +19,7 @@ void embedding(execution<Device>& on, in_vector<token, Device> index_n, in_matri
                                                            .c = c,
                                                            .first = static_cast<token>(first),
                                                            .scale = scale,
-                                                           .accumulate = how == result::is_added,
+                                                           .accumulate = write_mode == result::is_added,
                                                            .index_n = index_n.span(),
                                                            .table_vc = table_vc.span(),
                                                            .y_nc = y_nc.span()});

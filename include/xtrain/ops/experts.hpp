@@ -93,7 +93,7 @@ void expert_routing_backward(execution<Device>& on, const expert_routes<Device, 
 /// y row i = or += Σ_j weight_ij · x row slot_ij. Without weights: the backward of dispatching rows into slots.
 template <class Device, class T>
 void expert_combine(execution<Device>& on, in_matrix<token, Device> slot_nk, in_matrix<accumulate_t<T>, Device> weight_nk,
-                    in_matrix<T, Device> x_sc, matrix<T, Device> y_nc, result how = result::replaces) {
+                    in_matrix<T, Device> x_sc, matrix<T, Device> y_nc, result write_mode = result::replaces) {
   const std::size_t n = slot_nk.shape(0), k = slot_nk.shape(1), c = y_nc.shape(1);
   if (weight_nk.exists()) require_shape("expert_combine: weight_nk", weight_nk.shape(), {n, k});
   require_shape("expert_combine: x_sc", x_sc.shape(), {n * k, c});
@@ -101,7 +101,7 @@ void expert_combine(execution<Device>& on, in_matrix<token, Device> slot_nk, in_
   launch(on, kernel::expert_combine<typename Device::memory, T>{.n = n,
                                                                 .c = c,
                                                                 .choices = k,
-                                                                .accumulate = how == result::is_added,
+                                                                .accumulate = write_mode == result::is_added,
                                                                 .slot_nk = slot_nk.span(),
                                                                 .weight_nk = weight_nk.extent(),
                                                                 .x_sc = x_sc.span(),

@@ -13,7 +13,7 @@ enum class result : bool { replaces, is_added };
 ///   x_ni read, w_oi read, bias_o read or none, y_no written
 template <class Device, class X, class C>
 void linear(execution<Device>& on, matrix<X, Device> x_ni, in_matrix<std::remove_const_t<X>, Device> w_oi,
-            in_vector<std::remove_const_t<X>, Device> bias_o, matrix<C, Device> y_no, result how = result::replaces, double alpha = 1.0) {
+            in_vector<std::remove_const_t<X>, Device> bias_o, matrix<C, Device> y_no, result write_mode = result::replaces, double alpha = 1.0) {
   const std::size_t n = x_ni.shape(0), i = x_ni.shape(1), o = w_oi.shape(0);
   require_shape("linear: w_oi", w_oi.shape(), {o, i});
   require_shape("linear: y_no", y_no.shape(), {n, o});
@@ -25,7 +25,7 @@ void linear(execution<Device>& on, matrix<X, Device> x_ni, in_matrix<std::remove
                                                                                 .ldb = w_oi.stride(),
                                                                                 .ldc = y_no.stride(),
                                                                                 .transpose_b = true,
-                                                                                .accumulate = how == result::is_added,
+                                                                                .accumulate = write_mode == result::is_added,
                                                                                 .alpha = alpha,
                                                                                 .a = x_ni.extent(),
                                                                                 .b = w_oi.extent(),
@@ -36,7 +36,7 @@ void linear(execution<Device>& on, matrix<X, Device> x_ni, in_matrix<std::remove
 /// forward: y = alpha · x · wᵀ.   dx = or += alpha · dy · w
 template <class Device, class T>
 void linear_backward_input(execution<Device>& on, in_matrix<T, Device> dy_no, in_matrix<T, Device> w_oi, matrix<T, Device> dx_ni,
-                           result how = result::replaces, double alpha = 1.0) {
+                           result write_mode = result::replaces, double alpha = 1.0) {
   const std::size_t n = dy_no.shape(0), o = dy_no.shape(1), i = w_oi.shape(1);
   require_shape("linear_backward_input: w_oi", w_oi.shape(), {o, i});
   require_shape("linear_backward_input: dx_ni", dx_ni.shape(), {n, i});
@@ -46,7 +46,7 @@ void linear_backward_input(execution<Device>& on, in_matrix<T, Device> dy_no, in
                                                            .lda = dy_no.stride(),
                                                            .ldb = w_oi.stride(),
                                                            .ldc = dx_ni.stride(),
-                                                           .accumulate = how == result::is_added,
+                                                           .accumulate = write_mode == result::is_added,
                                                            .alpha = alpha,
                                                            .a = dy_no.extent(),
                                                            .b = w_oi.extent(),

@@ -73,7 +73,7 @@ struct adafactor {
           factors_(store.device(), place(true) * sizeof(factor), memory_role::optimizer),
           v_(store.device(), place(false) * sizeof(factor), memory_role::optimizer),
           m_(store.device(), settings.beta1 == 0 ? 0 : store.stepped() * sizeof(dtype), memory_role::optimizer) {
-      for (const decay_run& run : store.decay_runs())
+      for (const parameter_slice& run : store.parameter_slices())
         require<config_error>(run.learning_rate_factor == 1.0 || !settings.relative_step || settings.at_most_learning_rate,
                               "adafactor: relative_step must be off where parameters have learning rates of their own, which it does not use; a factor is ",
                               run.learning_rate_factor);
@@ -82,18 +82,18 @@ struct adafactor {
       fill_zero(on.stream, m_.template as<dtype>());
     }
 
-    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how) {
+    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& arguments) {
       whole_matrices::require(store, name);
       whole_matrices all;
-      step(on, store, how, all);
+      step(on, store, arguments, all);
     }
     template <class Strategy>
     requires clause::combines_matrices<Strategy, Device, parameter_store<Device, Precision>>
-    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy) {
+    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& step, Strategy& strategy) {
       for (const parameter_piece& piece : pieces_) {
         const entry_type& entry = store.entries()[piece.entry];
-        if (is_matrix(entry)) step_matrix(on, store, how, strategy, piece, entry);
-        else step_vector(on, store, how, strategy, piece, entry);
+        if (is_matrix(entry)) step_matrix(on, store, step, strategy, piece, entry);
+        else step_vector(on, store, step, strategy, piece, entry);
       }
     }
 
@@ -144,12 +144,12 @@ struct adafactor {
               .count = entry.is_here ? n : 0};
     }
 
-    void weight_squares(execution<Device>& on, const store_type& store, const decay_run& run, device_span<double, memory> to) const {
+    void weight_squares(execution<Device>& on, const store_type& store, const parameter_slice& run, device_span<double, memory> to) const {
       if (!settings_.scale_parameter || run.size() == 0) return;
       if constexpr (has_master_copy<Precision>) ops::sum_of_squares(on, master_.of(run), to);
       else ops::sum_of_squares(on, store.values_of(run), to);
     }
-    [[nodiscard]] adafactor_kernel kernel_of(const store_type& store, const optimizer_step<Device>& how, const decay_run& run,
+    [[nodiscard]] adafactor_kernel kernel_of(const store_type& store, const optimizer_step<Device>& step, const parameter_slice& run,
                                              const entry_type& entry, std::size_t offset, std::size_t n, device_span<double, memory> squares_2) const {
       adafactor_kernel kernel{.n = n,
                               .rate = {.scale_parameter = settings_.scale_parameter,
@@ -163,8 +163,8 @@ struct adafactor {
                               .beta1 = settings_.beta1,
                               .weight_decay = run.decays ? settings_.weight_decay : 0.0,
                               .stochastic = Precision::update == rounding::stochastic,
-                              .random = {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element + offset},
-                              .scalars_1 = how.scalars};
+                              .random = {.seed = step.seed, .step = step.number, .site = rounding_site, .first = run.element + offset},
+                              .scalars_1 = step.scalars};
       kernel.gradient_n = store.gradients_of(run).subspan(offset, n);
       kernel.weight_squares_1 = squares_2.subspan(0, 1);
       kernel.update_squares_1 = squares_2.subspan(1, 1);
@@ -175,9 +175,9 @@ struct adafactor {
     }
 
     template <class Strategy>
-    void step_matrix(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy,
+    void step_matrix(execution<Device>& on, const store_type& store, const optimizer_step<Device>& step, Strategy& strategy,
                      const parameter_piece& piece, const entry_type& entry) {
-      const decay_run& run = piece.run;
+      const parameter_slice& run = piece.run;
       const std::size_t rows = entry.spec.whole_shape()[0], columns = entry.spec.whole_shape()[1], own_columns = entry.spec.shape[1];
       const typename arena<Device>::scope scope(on.workspace);
       const auto sums = on.workspace.template take<double>(rows + columns + 2);  // Σ g² of each row and column, Σ w², Σ u²
@@ -197,7 +197,7 @@ struct adafactor {
                                        .n = n,
                                        .columns = own_columns,
                                        .first = first,
-                                       .scalars_1 = how.scalars,
+                                       .scalars_1 = step.scalars,
                                        .gradient_n = store.gradients_of(run).subspan(offset, n),
                                        .row_sum_r = of_rows(sums, row, first, n),
                                        .column_sum_c = sums.subspan(rows + left, own_columns)});
@@ -208,7 +208,7 @@ struct adafactor {
                                                                            .columns = columns,
                                                                            .decay_rate = settings_.decay_rate,
                                                                            .epsilon = settings_.epsilon1,
-                                                                           .scalars_1 = how.scalars,
+                                                                           .scalars_1 = step.scalars,
                                                                            .row_sum_r = sums.subspan(0, rows),
                                                                            .column_sum_c = sums.subspan(rows, columns),
                                                                            .row_r = row_factors,
@@ -219,7 +219,7 @@ struct adafactor {
                                               .n = n,
                                               .columns = own_columns,
                                               .first = first,
-                                              .scalars_1 = how.scalars,
+                                              .scalars_1 = step.scalars,
                                               .gradient_n = store.gradients_of(run).subspan(offset, n),
                                               .row_r = of_rows(row_factors, row, first, n),
                                               .column_c = column_factors.subspan(left, own_columns),
@@ -228,7 +228,7 @@ struct adafactor {
       });
       add_up(on, store, strategy, entry, squares.subspan(1, 1));
       for_each_range([&](std::size_t offset, std::size_t n, std::size_t row, std::size_t first) {
-        adafactor_kernel kernel = kernel_of(store, how, run, entry, offset, n, squares);
+        adafactor_kernel kernel = kernel_of(store, step, run, entry, offset, n, squares);
         kernel.columns = own_columns;
         kernel.first = first;
         kernel.row_r = of_rows(row_factors, row, first, n);
@@ -239,9 +239,9 @@ struct adafactor {
     }
 
     template <class Strategy>
-    void step_vector(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy,
+    void step_vector(execution<Device>& on, const store_type& store, const optimizer_step<Device>& step, Strategy& strategy,
                      const parameter_piece& piece, const entry_type& entry) {
-      const decay_run& run = piece.run;
+      const parameter_slice& run = piece.run;
       const typename arena<Device>::scope scope(on.workspace);
       const auto squares = on.workspace.template take<double>(2);
       const auto v = v_.template as<factor>().subspan(begin_[piece.entry], run.size());
@@ -251,13 +251,13 @@ struct adafactor {
         ops::adafactor_vector(on, kernel::adafactor_vector<memory, typename Precision::gradient, factor>{.n = run.size(),
                                                                                                         .decay_rate = settings_.decay_rate,
                                                                                                         .epsilon = settings_.epsilon1,
-                                                                                                        .scalars_1 = how.scalars,
+                                                                                                        .scalars_1 = step.scalars,
                                                                                                         .gradient_n = store.gradients_of(run),
                                                                                                         .v_n = v,
                                                                                                         .squares_1 = squares.subspan(1, 1)});
       add_up(on, store, strategy, entry, squares);
       if (run.size() == 0) return;
-      adafactor_kernel kernel = kernel_of(store, how, run, entry, 0, run.size(), squares);
+      adafactor_kernel kernel = kernel_of(store, step, run, entry, 0, run.size(), squares);
       kernel.columns = run.size();
       kernel.v_n = v;
       ops::adafactor(on, kernel);

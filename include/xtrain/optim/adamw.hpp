@@ -48,10 +48,10 @@ struct adamw {
       fill_zero(on.stream, v_.template as<dtype>());
     }
 
-    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step<Device>& how) {
+    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step<Device>& step) {
       const typename arena<Device>::scope scope(on.workspace);
-      const auto corrections = detail::adam_corrections(on, settings_.beta1, settings_.beta2, how);
-      for (const decay_run& run : store.decay_runs()) {
+      const auto corrections = detail::adam_corrections(on, settings_.beta1, settings_.beta2, step);
+      for (const parameter_slice& run : store.parameter_slices()) {
         const std::size_t n = run.size();
         ops::adamw(
             on, kernel::adamw<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
@@ -63,8 +63,8 @@ struct adamw {
                     .weight_decay = run.decays ? settings_.weight_decay : 0.0,
                     .learning_rate_factor = run.learning_rate_factor,
                     .stochastic = Precision::update == rounding::stochastic,
-                    .random = {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element},
-                    .scalars_1 = how.scalars,
+                    .random = {.seed = step.seed, .step = step.number, .site = rounding_site, .first = run.element},
+                    .scalars_1 = step.scalars,
                     .correction_2 = corrections,
                     .gradient_n = store.gradients_of(run),
                     .master_n = master_.of(run),

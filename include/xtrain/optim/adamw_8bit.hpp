@@ -63,13 +63,13 @@ struct adamw_8bit {
           m_scale_(zeros<float>(on, store.stepped() / dynamic_code::block)),
           v_scale_(zeros<float>(on, store.stepped() / dynamic_code::block)), m_(zeros<wide>(on, small_)), v_(zeros<wide>(on, small_)) {}
 
-    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how) {
+    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& step) {
       const typename arena<Device>::scope scope(on.workspace);
-      const auto corrections = detail::adam_corrections(on, settings_.beta1, settings_.beta2, how);
+      const auto corrections = detail::adam_corrections(on, settings_.beta1, settings_.beta2, step);
       for (const piece& one : pieces_) {
-        const decay_run& run = one.run;
+        const parameter_slice& run = one.run;
         const double weight_decay = run.decays ? settings_.weight_decay : 0.0;
-        const random_site random{.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element};
+        const random_site random{.seed = step.seed, .step = step.number, .site = rounding_site, .first = run.element};
         const std::size_t n = run.size(), blocks = dynamic_code::blocks(n), block = run.kept / dynamic_code::block;
         if (one.has_codes)
           ops::adamw_8bit(
@@ -82,7 +82,7 @@ struct adamw_8bit {
                                                                  .learning_rate_factor = run.learning_rate_factor,
                                                                  .stochastic = Precision::update == rounding::stochastic,
                                                                  .random = random,
-                                                                 .scalars_1 = how.scalars,
+                                                                 .scalars_1 = step.scalars,
                                                                  .correction_2 = corrections,
                                                                  .gradient_n = store.gradients_of(run),
                                                                  .master_n = master_.of(run),
@@ -101,7 +101,7 @@ struct adamw_8bit {
                                                                          .learning_rate_factor = run.learning_rate_factor,
                                                                          .stochastic = Precision::update == rounding::stochastic,
                                                                          .random = random,
-                                                                         .scalars_1 = how.scalars,
+                                                                         .scalars_1 = step.scalars,
                                                                          .correction_2 = corrections,
                                                                          .gradient_n = store.gradients_of(run),
                                                                          .master_n = master_.of(run),
@@ -134,7 +134,7 @@ struct adamw_8bit {
     static constexpr std::uint32_t rounding_site = 0xffff0000U;
 
     struct piece {
-      decay_run run{};
+      parameter_slice run{};
       std::uint32_t group = 0;
       bool has_codes = true;
       std::size_t small = 0;  // without codes: index of its moments
@@ -169,7 +169,7 @@ struct adamw_8bit {
         const entry group = group_of(all[i]);
         const auto own = store_->piece_of(group);
         const std::size_t begin = group.offset + own.first, end = begin + own.count;
-        for (const decay_run& run : store_->decay_runs()) {
+        for (const parameter_slice& run : store_->parameter_slices()) {
           const std::size_t from = std::max(begin, run.begin), to = std::min(end, run.end);
           if (from >= to) continue;
           const std::size_t skipped = from - run.begin;

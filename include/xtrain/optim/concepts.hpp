@@ -50,8 +50,8 @@ concept optimizer_state_opens_on_a_store = requires(const typename O::config& se
 
 template <class O, class Device, class Precision>
 concept optimizer_state_steps = requires(state_of<O, Device, Precision>& state, execution<Device>& on,
-                                         const_store<Device, Precision>& store, const optimizer_step<Device>& how) {
-  state.step(on, store, how);
+                                         const_store<Device, Precision>& store, const optimizer_step<Device>& step) {
+  state.step(on, store, step);
 };
 
 struct any_visitor {
@@ -68,8 +68,8 @@ concept optimizer_state_shows_its_arrays = requires(state_of<O, Device, Precisio
 
 /// step(execution, store, step, strategy): for optimizers that combine pieces of matrices over ranks.
 template <class State, class Device, class Store, class Strategy>
-concept optimizer_state_steps_with = requires(State& state, execution<Device>& on, const Store& store, const optimizer_step<Device>& how, Strategy& strategy) {
-  state.step(on, store, how, strategy);
+concept optimizer_state_steps_with = requires(State& state, execution<Device>& on, const Store& store, const optimizer_step<Device>& step, Strategy& strategy) {
+  state.step(on, store, step, strategy);
 };
 template <class O>
 concept optimizer_says_its_alignment = requires {
@@ -82,19 +82,40 @@ concept optimizer_has_flag_as_member = requires { O::has_learning_rate_factors; 
 
 namespace detail {
 
+/// Names of hooks, and names close to them.
+struct optimizer_names {
+  int layout_alignment, has_learning_rate_factors, steps_with_strategy;
+  int alignment, layout_alignments, layout_align, learning_rate_factors, has_learning_rate_factor, reads_learning_rate_factors, step_with_strategy, step_with;
+};
+
 /// Optional members must be listed, and listed hooks must be members. A function: clang++ reports only the first error in a class.
 template <class O, class Device, class Precision>
 consteval bool optimizer_hooks_are_members() {
+  using state = clause::state_of<O, Device, Precision>;
+  using names = optimizer_names;
   static_assert(O::hooks::template all_among<hook::layout_alignment, hook::has_learning_rate_factors, hook::steps_with_strategy>,
                 "xtrain recipe: the optimizer's hooks must be tags of optimizers; see optim/README.md");
   static_assert(!clause::optimizer_has_flag_as_member<O>,
                 "xtrain recipe: 'has_learning_rate_factors' must be a tag in the optimizer's hooks, not a member; see optim/README.md");
-  static_assert(has_hook<O, hook::layout_alignment> == clause::optimizer_says_its_alignment<O>,
+  static_assert(is_as_listed(has_hook<O, hook::layout_alignment>, clause::optimizer_says_its_alignment<O>, XTRAIN_HAS_NAME(O, names, layout_alignment)),
                 "xtrain recipe: 'layout_alignment' must be both a member of the optimizer and in its hooks, or neither; see optim/README.md");
   static_assert(has_hook<O, hook::steps_with_strategy> ==
-                    clause::optimizer_state_steps_with<clause::state_of<O, Device, Precision>, Device, parameter_store<Device, Precision>, whole_matrices>,
+                    clause::optimizer_state_steps_with<state, Device, parameter_store<Device, Precision>, whole_matrices>,
                 "xtrain recipe: 'step(execution, store, step, strategy)' must be both a member of the optimizer's state and in the optimizer's hooks as "
                 "steps_with_strategy, or neither; see optim/README.md");
+  static_assert(!XTRAIN_HAS_NAME(state, names, layout_alignment) && !XTRAIN_HAS_NAME(state, names, has_learning_rate_factors),
+                "xtrain recipe: 'layout_alignment' must be a member of the optimizer, and 'has_learning_rate_factors' a tag in its hooks, not members of its "
+                "state; see optim/README.md");
+  XTRAIN_REFUSE_NAME("optimizer", O, names, alignment, "layout_alignment");
+  XTRAIN_REFUSE_NAME("optimizer", O, names, layout_alignments, "layout_alignment");
+  XTRAIN_REFUSE_NAME("optimizer", O, names, layout_align, "layout_alignment");
+  XTRAIN_REFUSE_NAME("optimizer", O, names, learning_rate_factors, "has_learning_rate_factors");
+  XTRAIN_REFUSE_NAME("optimizer", O, names, has_learning_rate_factor, "has_learning_rate_factors");
+  XTRAIN_REFUSE_NAME("optimizer", O, names, reads_learning_rate_factors, "has_learning_rate_factors");
+  XTRAIN_REFUSE_NAME("optimizer", O, names, steps_with_strategy, "steps_with_strategy', a tag without a member of its name, for the member 'step");
+  XTRAIN_REFUSE_NAME("optimizer's state", state, names, steps_with_strategy, "steps_with_strategy', a tag, for the member 'step");
+  XTRAIN_REFUSE_NAME("optimizer's state", state, names, step_with_strategy, "steps_with_strategy', a tag, for the member 'step");
+  XTRAIN_REFUSE_NAME("optimizer's state", state, names, step_with, "steps_with_strategy', a tag, for the member 'step");
   return true;
 }
 

@@ -43,8 +43,8 @@ struct lion {
       fill_zero(on.stream, m_.template as<dtype>());
     }
 
-    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step<Device>& how) {
-      for (const decay_run& run : store.decay_runs()) {
+    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step<Device>& step) {
+      for (const parameter_slice& run : store.parameter_slices()) {
         const std::size_t n = run.size();
         ops::lion(on, kernel::lion<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
                                    typename Precision::master, dtype>{
@@ -54,8 +54,8 @@ struct lion {
                           .weight_decay = run.decays ? settings_.weight_decay : 0.0,
                           .learning_rate_factor = run.learning_rate_factor,
                           .stochastic = Precision::update == rounding::stochastic,
-                          .random = {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element},
-                          .scalars_1 = how.scalars,
+                          .random = {.seed = step.seed, .step = step.number, .site = rounding_site, .first = run.element},
+                          .scalars_1 = step.scalars,
                           .gradient_n = store.gradients_of(run),
                           .master_n = master_.of(run),
                           .parameter_n = store.values_of(run),

@@ -20,12 +20,12 @@ class master_copy {
   master_copy(execution<Device>& on, const parameter_store<Device, Precision>& store)
       : buffer_(store.device(), exists ? store.stepped() * sizeof(master) : 0, memory_role::optimizer) {
     if constexpr (exists)
-      for (const decay_run& run : store.decay_runs()) ops::cast(on, store.values_of(run), of(run));
+      for (const parameter_slice& run : store.parameter_slices()) ops::cast(on, store.values_of(run), of(run));
   }
 
   [[nodiscard]] device_span<master, memory> span() const { return buffer_.template as<master>(); }
   /// The slice of a run of trained parameters; empty without master weights.
-  [[nodiscard]] device_span<master, memory> of(const decay_run& run) const {
+  [[nodiscard]] device_span<master, memory> of(const parameter_slice& run) const {
     return exists ? span().subspan(run.kept, run.size()) : device_span<master, memory>{};
   }
 

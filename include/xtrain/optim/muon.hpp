@@ -139,20 +139,20 @@ struct muon {
       fill_zero(on.stream, v_.template as<dtype>());
     }
 
-    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how) {
+    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& arguments) {
       whole_matrices::require(store, name);
       whole_matrices all;
-      step(on, store, how, all);
+      step(on, store, arguments, all);
     }
     template <class Strategy>
     requires clause::combines_matrices<Strategy, Device, parameter_store<Device, Precision>>
-    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy) {
+    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& step, Strategy& strategy) {
       const typename arena<Device>::scope scope(on.workspace);
-      const auto corrections = detail::adam_corrections(on, settings_.adamw.beta1, settings_.adamw.beta2, how);
+      const auto corrections = detail::adam_corrections(on, settings_.adamw.beta1, settings_.adamw.beta2, step);
       for (const parameter_piece& piece : pieces_) {
         const auto& entry = store.entries()[piece.entry];
-        if (is_hidden(store, entry)) step_matrix(on, store, how, strategy, piece, entry);
-        else if (piece.run.size() > 0) step_element_wise(on, store, how, piece, corrections);
+        if (is_hidden(store, entry)) step_matrix(on, store, step, strategy, piece, entry);
+        else if (piece.run.size() > 0) step_element_wise(on, store, step, piece, corrections);
       }
     }
 
@@ -197,13 +197,13 @@ struct muon {
       if (settings_.adjust_learning_rate == muon_rate::match_rms_adamw) return 0.2 * std::sqrt(std::max(o, i));
       return std::sqrt(o / i);
     }
-    [[nodiscard]] random_site random_of(const optimizer_step<Device>& how, const decay_run& run) const {
-      return {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element};
+    [[nodiscard]] random_site random_of(const optimizer_step<Device>& step, const parameter_slice& run) const {
+      return {.seed = step.seed, .step = step.number, .site = rounding_site, .first = run.element};
     }
 
-    void step_element_wise(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, const parameter_piece& piece,
+    void step_element_wise(execution<Device>& on, const store_type& store, const optimizer_step<Device>& step, const parameter_piece& piece,
                            device_span<const double, memory> corrections) {
-      const decay_run& run = piece.run;
+      const parameter_slice& run = piece.run;
       ops::adamw(on, kernel::adamw<memory, typename Precision::parameter, typename Precision::gradient, typename Precision::master, dtype>{
                          .n = run.size(),
                          .beta1 = settings_.adamw.beta1,
@@ -212,8 +212,8 @@ struct muon {
                          .weight_decay = run.decays ? settings_.adamw.weight_decay : 0.0,
                          .learning_rate_factor = run.learning_rate_factor,
                          .stochastic = Precision::update == rounding::stochastic,
-                         .random = random_of(how, run),
-                         .scalars_1 = how.scalars,
+                         .random = random_of(step, run),
+                         .scalars_1 = step.scalars,
                          .correction_2 = corrections,
                          .gradient_n = store.gradients_of(run),
                          .master_n = master_.of(run),
@@ -223,13 +223,13 @@ struct muon {
     }
 
     template <class Strategy>
-    void step_matrix(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy,
+    void step_matrix(execution<Device>& on, const store_type& store, const optimizer_step<Device>& step, Strategy& strategy,
                      const parameter_piece& piece, const typename store_type::entry& entry) {
-      const decay_run& run = piece.run;
+      const parameter_slice& run = piece.run;
       const std::size_t r = entry.spec.whole_shape()[0], c = entry.spec.whole_shape()[1];
       const typename arena<Device>::scope scope(on.workspace);
       const auto x = on.workspace.template take<compute>(r * c), y = on.workspace.template take<compute>(r * c);
-      whole_update(on, store, how, strategy, piece, entry, x);
+      whole_update(on, store, step, strategy, piece, entry, x);
       auto update = detail::orthogonalise<Device, compute>(on, {x, y}, r, c, settings_.coefficients, settings_.steps);
       if (entry.spec.cut.exists()) {
         const auto shard = update.raw() == x.raw() ? y : x;  // large enough
@@ -244,8 +244,8 @@ struct muon {
                         .rate = run.learning_rate_factor * settings_.learning_rate_ratio * adjusted_rate(r, c),
                         .decay = run.learning_rate_factor * settings_.learning_rate_ratio * settings_.weight_decay,
                         .stochastic = Precision::update == rounding::stochastic,
-                        .random = random_of(how, run),
-                        .scalars_1 = how.scalars,
+                        .random = random_of(step, run),
+                        .scalars_1 = step.scalars,
                         .update_n = update.subspan(piece.first, run.size()),
                         .master_n = master_.of(run),
                         .parameter_n = store.values_of(run)});
@@ -253,9 +253,9 @@ struct muon {
 
     /// The unsharded matrix's momentum, over all ranks, divided by its norm.
     template <class Strategy>
-    void whole_update(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy,
+    void whole_update(execution<Device>& on, const store_type& store, const optimizer_step<Device>& step, Strategy& strategy,
                       const parameter_piece& piece, const typename store_type::entry& entry, device_span<compute, memory> x) {
-      const decay_run& run = piece.run;
+      const parameter_slice& run = piece.run;
       const typename arena<Device>::scope scope(on.workspace);
       auto whole = on.workspace.template take<wide>(entry.size());
       if (run.size() > 0)
@@ -264,8 +264,8 @@ struct muon {
                                    .beta = settings_.momentum,
                                    .nesterov = settings_.nesterov,
                                    .stochastic = Precision::update == rounding::stochastic,
-                                   .random = random_of(how, run),
-                                   .scalars_1 = how.scalars,
+                                   .random = random_of(step, run),
+                                   .scalars_1 = step.scalars,
                                    .gradient_n = store.gradients_of(run),
                                    .momentum_n = m_.template as<dtype>().subspan(run.kept, run.size()),
                                    .update_n = whole.subspan(piece.first, run.size())});

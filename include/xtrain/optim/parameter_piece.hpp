@@ -13,7 +13,7 @@ namespace xtrain {
 struct parameter_piece {
   std::size_t entry = 0;  ///< index in store.entries()
   std::size_t first = 0;  ///< index of its first element in this rank's (tensor-parallel) shard of the parameter
-  decay_run run{};
+  parameter_slice run{};
 };
 
 /// Pieces of all trained parameters on this rank, in declaration order: equal on all ranks with the same parameters.
@@ -24,13 +24,13 @@ template <class Store>
     const auto& entry = store.entries()[i];
     if (!entry.spec.trainable || !entry.is_here) continue;
     const auto own = store.piece_of(entry);
-    decay_run run{.kept = own.kept};
+    parameter_slice run{.kept = own.kept};
     if (own.count > 0) {
       run.begin = entry.offset + own.first;
       run.end = run.begin + own.count;
       // a run ends only between parameters
-      const auto& runs = store.decay_runs();
-      const auto found = std::find_if(runs.begin(), runs.end(), [&](const decay_run& r) { return r.begin <= run.begin && run.end <= r.end; });
+      const auto& runs = store.parameter_slices();
+      const auto found = std::find_if(runs.begin(), runs.end(), [&](const parameter_slice& r) { return r.begin <= run.begin && run.end <= r.end; });
       require<config_error>(found != runs.end(), "optimizer: parameter '", entry.spec.name, "' must be in one run of the store");
       run.element = found->element + (run.begin - found->begin);
       run.decays = found->decays;

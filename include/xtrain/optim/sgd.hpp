@@ -43,9 +43,9 @@ struct sgd {
       fill_zero(on.stream, velocity_.template as<dtype>());
     }
 
-    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step<Device>& how) {
+    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step<Device>& step) {
       const auto velocity = velocity_.template as<dtype>();
-      for (const decay_run& run : store.decay_runs()) {
+      for (const parameter_slice& run : store.parameter_slices()) {
         const std::size_t n = run.size();
         ops::sgd(on,
                  kernel::sgd<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
@@ -55,8 +55,8 @@ struct sgd {
                      .weight_decay = run.decays ? settings_.weight_decay : 0.0,
                      .learning_rate_factor = run.learning_rate_factor,
                      .stochastic = Precision::update == rounding::stochastic,
-                     .random = {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element},
-                     .scalars_1 = how.scalars,
+                     .random = {.seed = step.seed, .step = step.number, .site = rounding_site, .first = run.element},
+                     .scalars_1 = step.scalars,
                      .gradient_n = store.gradients_of(run),
                      .master_n = master_.of(run),
                      .parameter_n = store.values_of(run),

@@ -77,6 +77,7 @@ struct expert_parallel {
   static constexpr std::string_view name = "expert";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
   static constexpr bool has_expert_parallel = true;
+  using hooks = detail::hooks_of_ranks;
   using config = rank_layout;
   template <class Device>
   using state = detail::expert_state<Device, stage, detail::sharded_axes{.expert = true}>;

@@ -27,6 +27,8 @@ struct pipeline {
   static constexpr std::string_view name = Schedule::name;
   static constexpr bool has_sequence_parallel = has_sequence_parallel_of<Beside>;
   static constexpr bool splits_backwards = splits_backwards_of<Schedule>;
+  using hooks = xtrain::hooks<hook::runner, hook::ranks, hook::add_up, hook::steps_are_queued, hook::collects_with_index, hook::collect_state,
+                              hook::combines_matrices>;
   using config = pipeline_ranks;
   template <class Device>
   using state = detail::pipeline_state<Device, Beside>;

@@ -15,6 +15,7 @@ namespace xtrain {
 /// One rank: nothing is distributed.
 struct single {
   static constexpr std::string_view name = "single";
+  using hooks = xtrain::hooks<hook::collects_with_index, hook::collect_state, hook::combines_matrices>;
 
   struct config {};
 
@@ -25,7 +26,7 @@ struct single {
 
     [[nodiscard]] self& data() { return self_; }
     [[nodiscard]] self& tensor() { return self_; }
-    [[nodiscard]] self& everyone() { return self_; }
+    [[nodiscard]] self& world() { return self_; }
     [[nodiscard]] shard_spec sharding() const { return {}; }
 
     template <class Stream, class Store>

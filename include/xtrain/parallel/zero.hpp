@@ -14,10 +14,15 @@
 
 namespace xtrain {
 
+namespace detail {
+using hooks_of_ranks = hooks<hook::ranks, hook::steps_are_queued, hook::collects_with_index, hook::collect_state, hook::combines_matrices>;
+}  // namespace detail
+
 /// Every rank stores everything; the all-reduce of gradients overlaps the backward pass.
 struct data_parallel {
   static constexpr std::string_view name = "data";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
+  using hooks = detail::hooks_of_ranks;
   using config = rank_layout;
   template <class Device>
   using state = detail::zero_state<Device, stage, detail::sharded_axes{}>;
@@ -29,6 +34,7 @@ struct zero {
   static_assert(Stage >= 1 && Stage <= 3, "xtrain zero<Stage>: stages are 1 (optimizer state), 2 (and gradients), 3 (and weights); see parallel/README.md");
   static constexpr std::string_view name = Stage == 1 ? "zero-1" : Stage == 2 ? "zero-2" : "zero-3";
   static constexpr auto stage = static_cast<detail::zero_stage>(Stage);
+  using hooks = detail::hooks_of_ranks;
   using config = rank_layout;
   template <class Device>
   using state = detail::zero_state<Device, stage, detail::sharded_axes{}>;
@@ -39,6 +45,7 @@ struct zero {
 struct tensor_parallel {
   static constexpr std::string_view name = "tensor";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
+  using hooks = detail::hooks_of_ranks;
   using config = rank_layout;
   template <class Device>
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.tensor = true}>;
@@ -51,6 +58,7 @@ struct sequence_parallel {
   static constexpr std::string_view name = "tensor and sequence";
   static constexpr bool has_sequence_parallel = true;
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
+  using hooks = detail::hooks_of_ranks;
   using config = rank_layout;
   template <class Device>
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.tensor = true, .sequence = true}>;
@@ -61,6 +69,7 @@ struct sequence_parallel {
 struct context_parallel {
   static constexpr std::string_view name = "context";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
+  using hooks = detail::hooks_of_ranks;
   using config = rank_layout;
   template <class Device>
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.context = true}>;
@@ -71,6 +80,7 @@ struct context_parallel {
 struct ring_context_parallel {
   static constexpr std::string_view name = "ring";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
+  using hooks = detail::hooks_of_ranks;
   using config = rank_layout;
   template <class Device>
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.context = true, .ring = true}>;
@@ -129,6 +139,7 @@ struct parallel {
   static constexpr detail::zero_stage stage = Rows::stage;
   static constexpr bool has_sequence_parallel = detail::is_among<sequence_parallel, Axes...>;
   static constexpr bool has_expert_parallel = detail::is_among<expert_parallel, Axes...>;
+  using hooks = detail::hooks_of_ranks;
   using config = rank_layout;
   template <class Device>
   using state = typename detail::state_of<Device, Rows::stage,

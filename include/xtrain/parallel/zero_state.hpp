@@ -54,7 +54,7 @@ class zero_state {
   zero_state& operator=(const zero_state&) = delete;
 
   [[nodiscard]] group& data() { return data_; }
-  [[nodiscard]] group& everyone() { return everyone_; }
+  [[nodiscard]] group& world() { return world_; }
   [[nodiscard]] auto& tensor() {
     if constexpr (Axes.tensor) return tensor_;
     else return self_;
@@ -236,14 +236,14 @@ class zero_state {
     visit(traffic_role::expert_parallel, experts_.sent());
     for (const auto& [copies, ranks] : copies_) visit(traffic_role::partial_sums, ranks.sent());
     for (const group* one : {&pieces_, &tensor_shards_}) visit(traffic_role::optimizer, one->sent());
-    for (const group* one : {&data_, &host_, &losses_, &owners_, &everyone_}) visit(traffic_role::scalars, one->sent());
+    for (const group* one : {&data_, &host_, &losses_, &owners_, &world_}) visit(traffic_role::scalars, one->sent());
   }
 
  private:
   static std::shared_ptr<transport> network_of(const rank_layout& config) { return config.ranks ? config.ranks : one_rank(); }
   // main and side stream have separate channels
   zero_state(const std::shared_ptr<transport>& network, const rank_axes& at)
-      : everyone_(network, 0), data_(network, at.data(network->rank()), 1), host_(network, at.shard(network->rank()), 2),
+      : world_(network, 0), data_(network, at.data(network->rank()), 1), host_(network, at.shard(network->rank()), 2),
         tensor_(network, at.layers(network->rank()), 3), context_(network, at.rows(network->rank()), 8),
         experts_(network, at.expert_owners(network->rank()), 9), losses_(network, at.data(network->rank()), 14),
         owners_(network, at.expert_owners(network->rank()), 10),
@@ -374,7 +374,7 @@ class zero_state {
   /// step may be captured.
   template <class Store, class Work>
   void later(stream_type& stream, Store& store, Work work) {
-    if (everyone_.size() == 1) return work(stream);
+    if (world_.size() == 1) return work(stream);
     behind_.begin(store.device(), stream, std::move(work));
   }
   begun_work& pending(std::size_t block) {
@@ -442,7 +442,7 @@ class zero_state {
 
   self self_;
   // used by the training thread; equal members: experts_ and owners_, host_ and pieces_, tensor_ and tensor_shards_
-  group everyone_, data_, host_, tensor_, context_, experts_, losses_, owners_, pieces_, tensor_shards_;
+  group world_, data_, host_, tensor_, context_, experts_, losses_, owners_, pieces_, tensor_shards_;
   group gradients_, shards_, replicas_, weights_, spread_;              // for the side stream
   std::map<std::size_t, group> copies_;                                 // for the side stream
   std::vector<message_part> own_pieces_, their_pieces_;

@@ -62,7 +62,7 @@ template <class Recipe>
                     .zero_stage = detail::zero_stage_of<strategy>,
                     .forward_share = Recipe::recompute::drops_blocks ? 1.0 / 4 : 1.0 / 3,
                     .schedule = detail::schedule_of<strategy>::make};
-  if constexpr (clause::strategy_config_has_ranks<typename strategy::config>) {
+  if constexpr (has_hook<strategy, hook::ranks>) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
     auto& [data, tensor, stages, context, expert] = layout.mesh;
     tensor = config.tensor_parallel_size;

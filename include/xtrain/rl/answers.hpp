@@ -124,9 +124,9 @@ class answer_source {
     } catch (...) {
       problem = std::current_exception();
     }
-    if (auto& everyone = parallel().everyone(); everyone.size() > 1) {  // all ranks stop together
+    if (auto& world = parallel().world(); world.size() > 1) {  // all ranks stop together
       std::array<double, 1> failed{problem ? 1.0 : 0.0};
-      everyone.all_reduce(failed, reduction::largest);
+      world.all_reduce(failed, reduction::largest);
       require<error>(problem || failed[0] == 0.0, who_, ": every rank must have rewards; those of another rank have failed. Nothing has been trained");
     }
     if (problem) std::rethrow_exception(problem);

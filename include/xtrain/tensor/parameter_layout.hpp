@@ -39,7 +39,7 @@ class parameter_layout {
   [[nodiscard]] std::size_t stored_gradients() const { return sharding_.gradients ? trained_ / sharding_.parts : trained_; }
 
   /// What this rank's optimizer steps: trained parameters, or a shard of every block.
-  [[nodiscard]] const std::vector<decay_run>& decay_runs() const { return runs_; }
+  [[nodiscard]] const std::vector<parameter_slice>& parameter_slices() const { return runs_; }
   /// Splits the runs by learning-rate factor; replaces earlier factors.
   ///   factors   of every entry of this layout's list
   void set_learning_rate_factors(const std::vector<entry>& entries, const std::vector<double>& factors);
@@ -119,14 +119,14 @@ class parameter_layout {
 
   [[nodiscard]] std::vector<displacement> set_offsets(std::vector<entry>& entries, std::size_t blocks);
   void find_runs(const std::vector<entry>& entries, const std::vector<displacement>& displacements);
-  static void append(std::vector<decay_run>& runs, const decay_run& run);
+  static void append(std::vector<parameter_slice>& runs, const parameter_slice& run);
   void split_runs(const std::vector<entry>& entries);
   [[nodiscard]] std::size_t place_windows(std::vector<std::size_t>& begins, bool with_frozen) const;
 
   shard_spec sharding_{};
   std::size_t trained_ = 0, total_ = 0;
   std::vector<std::size_t> block_begin_, frozen_begin_;  // in the flat array; number of blocks + 1 elements
-  std::vector<decay_run> found_, runs_;  // without and with the following settings
+  std::vector<parameter_slice> found_, runs_;  // without and with the following settings
   std::vector<double> factors_;          // of the learning rate, by entry; empty: all 1
   bool all_decay_ = false;
   std::size_t value_windows_ = 0, gradient_windows_ = 0;

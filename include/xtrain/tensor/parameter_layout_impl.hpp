@@ -87,9 +87,9 @@ XTRAIN_INLINE std::vector<parameter_layout::displacement> parameter_layout::set_
 }
 
 /// Extends the last run if this one continues it.
-XTRAIN_INLINE void parameter_layout::append(std::vector<decay_run>& runs, const decay_run& run) {
+XTRAIN_INLINE void parameter_layout::append(std::vector<parameter_slice>& runs, const parameter_slice& run) {
   if (run.begin >= run.end) return;
-  decay_run* last = runs.empty() ? nullptr : &runs.back();
+  parameter_slice* last = runs.empty() ? nullptr : &runs.back();
   if (last != nullptr && last->decays == run.decays && last->end == run.begin && last->kept + last->size() == run.kept &&
       last->element + last->size() == run.element && last->learning_rate_factor == run.learning_rate_factor)
     last->end = run.end;
@@ -114,7 +114,7 @@ XTRAIN_INLINE void parameter_layout::split_runs(const std::vector<entry>& entrie
     if (entries[i].spec.trainable && entries[i].is_here) begins.emplace_back(entries[i].offset, factors_.empty() ? 1.0 : factors_[i]);
   std::stable_sort(begins.begin(), begins.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   runs_.clear();
-  for (const decay_run& run : found_) {
+  for (const parameter_slice& run : found_) {
     const auto add = [&](std::size_t from, std::size_t to, double factor) {
       from = std::max(from, run.begin);
       to = std::min(to, run.end);

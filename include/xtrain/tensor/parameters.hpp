@@ -88,13 +88,13 @@ class parameter_store : public parameter_list {
   [[nodiscard]] const shard_spec& sharding() const { return layout_.sharding(); }
   [[nodiscard]] std::size_t total() const { return layout_.total(); }
   /// A block's range in the flat array of trained parameters.
-  [[nodiscard]] decay_run block(std::size_t index) const {
+  [[nodiscard]] parameter_slice block(std::size_t index) const {
     const parameter_layout::range range = layout_.block(index, true);
     return {range.begin, range.end};
   }
   /// What this rank's optimizer steps: trained parameters, or a shard of every block.
-  [[nodiscard]] const std::vector<decay_run>& decay_runs() const { return layout_.decay_runs(); }
-  /// Multiplies each trained parameter's learning rate by factor_of(entry) in decay_runs(); replaces earlier factors; call before optimizer state is made.
+  [[nodiscard]] const std::vector<parameter_slice>& parameter_slices() const { return layout_.parameter_slices(); }
+  /// Multiplies each trained parameter's learning rate by factor_of(entry) in parameter_slices(); replaces earlier factors. Before optimizer state is made.
   /// Returns whether a factor differs from 1.
   ///   throws  config_error when a factor is negative or not finite, or differs within one matrix
   template <class FactorOf>
@@ -281,11 +281,11 @@ class parameter_store : public parameter_list {
     return values_.template as<parameter_type>();
   }
   [[nodiscard]] device_span<gradient_type, memory> gradients() const { return gradients_.template as<gradient_type>(); }
-  [[nodiscard]] device_span<parameter_type, memory> values_of(const decay_run& run) const {
+  [[nodiscard]] device_span<parameter_type, memory> values_of(const parameter_slice& run) const {
     await_all();
     return values_.template as<parameter_type>().subspan(sharding().values ? run.kept : run.begin, run.size());
   }
-  [[nodiscard]] device_span<gradient_type, memory> gradients_of(const decay_run& run) const {
+  [[nodiscard]] device_span<gradient_type, memory> gradients_of(const parameter_slice& run) const {
     return gradients_.template as<gradient_type>().subspan(sharding().gradients ? run.kept : run.begin, run.size());
   }
 
@@ -302,7 +302,7 @@ class parameter_store : public parameter_list {
     return {whole, whole.subspan(sharding().part * part, part)};
   }
   [[nodiscard]] device_span<gradient_type, memory> stored_gradients(std::size_t index) const {
-    const decay_run whole = block(index);
+    const parameter_slice whole = block(index);
     return gradients_.template as<gradient_type>().subspan(whole.begin / sharding().parts, whole.size() / sharding().parts);
   }
   /// A block's trained or frozen weights.

@@ -7,7 +7,7 @@
 namespace xtrain {
 
 /// A range of trained parameters with one weight decay and one learning-rate factor.
-struct decay_run {
+struct parameter_slice {
   std::size_t begin = 0, end = 0;
   bool decays = false;
   std::size_t kept = 0;     // its begin in arrays that this rank steps

@@ -63,13 +63,14 @@ struct bare_communicator {
 /// A strategy whose hooks do nothing.
 struct bare_strategy {
   static constexpr std::string_view name = "bare";
+  using hooks = xtrain::hooks<>;
   struct config {};
   template <class Device>
   struct state {
     explicit state(const config&) {}
     bare_communicator& data() { return communicator_; }
     bare_communicator& tensor() { return communicator_; }
-    bare_communicator& everyone() { return communicator_; }
+    bare_communicator& world() { return communicator_; }
     [[nodiscard]] shard_spec sharding() const { return {}; }
     template <class Stream, class Store>
     void block_begins(Stream&, Store&, std::size_t, block_visit) {}

@@ -88,12 +88,16 @@ template <class Objective>
   std::array<double, kernel::max_statistics> statistics{};
   p.internal.statistics = span_of(std::span<double>(statistics)).subspan(0, Objective::statistics.size());
   state_type state(settings, on, objective_sizes{.num_tokens = n, .sequences = batch.b, .micro_batches = 1});
-  if constexpr (has_hook<Objective, hook::upload>) state.upload(stream, batch, std::size_t{});
-  if constexpr (has_hook<Objective, hook::reference_b>)
-    if (Objective::reference(settings) != reference_use::none) {
-      require<config_error>(batch.reference_log_probs.size() == batch.b, "check_objective: the batch must have reference_log_probs for ", Objective::name);
-      copy_to_device(stream, state.reference_b(0, batch.b).span(), batch.reference_log_probs);
+  struct checked_data final : objective_data<device, double> {
+    checked_data(const batch_view& of, typename device::stream& on_stream) : objective_data<device, double>(of, 0, nullptr), stream(on_stream) {}
+    void write_reference(vector_view<double, typename device::memory> logp_b) const override {
+      const auto& given = this->batch.reference_log_probs;
+      require<config_error>(given.size() == this->batch.b, "check_objective: the batch must have reference_log_probs for ", Objective::name);
+      copy_to_device(stream, logp_b.span(), given);
     }
+    typename device::stream& stream;
+  };
+  if constexpr (has_hook<Objective, hook::upload>) state.upload(stream, checked_data(batch, stream));
   state.prepare(p, 0);
   if constexpr (!has_hook<Objective, hook::is_cross_entropy>)
     if (p.internal.objective == nullptr) return found("prepare(pass, micro_batch) of its state must set pass.internal.objective; it has not");

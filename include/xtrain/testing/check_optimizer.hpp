@@ -64,10 +64,10 @@ class optimizer_bench {
         gradient[i] = static_cast<typename Precision::gradient>(factor * number(100 * number_of_step + static_cast<std::uint32_t>(entry.size()), i));
     }
     scalars_ = scalars;
-    const optimizer_step<device> how{
+    const optimizer_step<device> step{
         .scalars = span_of(std::span<const kernel::step_scalars>(&scalars_, 1)), .number = number_of_step, .seed = 7};
-    if constexpr (has_hook<O, hook::steps_with_strategy>) state_[0].step(where_, store_, how, parallel_);
-    else state_[0].step(where_, store_, how);
+    if constexpr (has_hook<O, hook::steps_with_strategy>) state_[0].step(where_, store_, step, parallel_);
+    else state_[0].step(where_, store_, step);
     stream_.synchronize();
   }
 

@@ -29,12 +29,12 @@ struct recorded_call {
   std::string_view what{}, dtype{};
   std::size_t elements = 0;  ///< of the whole array
   std::size_t root = 0;
-  reduction how = reduction::sum;
+  reduction op = reduction::sum;
 
   friend bool operator==(const recorded_call&, const recorded_call&) = default;
   [[nodiscard]] std::string text() const {
     return concat(what, " of ", elements, " ", dtype, what == "broadcast" ? concat(" from rank ", root) : std::string(),
-                  how == reduction::largest ? ", largest" : "");
+                  op == reduction::largest ? ", largest" : "");
   }
 };
 
@@ -88,13 +88,13 @@ class recorded_group {
 
   [[nodiscard]] std::size_t rank() const { return inner_.rank(); }
   [[nodiscard]] std::size_t size() const { return inner_.size(); }
-  void all_reduce(std::span<double> values, reduction how) { inner_.all_reduce(values, how); }
+  void all_reduce(std::span<double> values, reduction op) { inner_.all_reduce(values, op); }
   void barrier() { inner_.barrier(); }
 
   template <class Stream, class T, class Memory>
-  void all_reduce(Stream& stream, device_span<T, Memory> values, reduction how) {
-    record<T>("all_reduce", values.size(), 0, how);
-    inner_.all_reduce(stream, values, how);
+  void all_reduce(Stream& stream, device_span<T, Memory> values, reduction op) {
+    record<T>("all_reduce", values.size(), 0, op);
+    inner_.all_reduce(stream, values, op);
   }
   template <class Stream, class T, class Memory>
   void all_gather(Stream& stream, device_span<const T, Memory> part, device_span<T, Memory> whole) {
@@ -102,9 +102,9 @@ class recorded_group {
     inner_.all_gather(stream, part, whole);
   }
   template <class Stream, class T, class Memory>
-  void reduce_scatter(Stream& stream, device_span<const T, Memory> whole, device_span<T, Memory> part, reduction how) {
-    record<T>("reduce_scatter", whole.size(), 0, how);
-    inner_.reduce_scatter(stream, whole, part, how);
+  void reduce_scatter(Stream& stream, device_span<const T, Memory> whole, device_span<T, Memory> part, reduction op) {
+    record<T>("reduce_scatter", whole.size(), 0, op);
+    inner_.reduce_scatter(stream, whole, part, op);
   }
   template <class Stream, class T, class Memory>
   void broadcast(Stream& stream, device_span<T, Memory> values, std::size_t root) {
@@ -180,8 +180,8 @@ class recorded_group {
     bool is_send = false;
   };
   template <class T>
-  void record(std::string_view what, std::size_t elements, std::size_t root, reduction how) {
-    ledger_->record(rank(), {what, dtype_traits<T>::name, elements, root, how});
+  void record(std::string_view what, std::size_t elements, std::size_t root, reduction op) {
+    ledger_->record(rank(), {what, dtype_traits<T>::name, elements, root, op});
   }
 
   std::shared_ptr<call_ledger> ledger_;

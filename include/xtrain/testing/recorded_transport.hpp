@@ -64,17 +64,17 @@ class recorded_collectives : public native_collectives {
       : ledgers_(std::move(ledgers)), inner_(ledgers_->of(members, channel), network, members, native_channels + channel) {}
 
   [[nodiscard]] const std::type_info& stream_type() const override { return typeid(stream_of_device); }
-  void all_reduce(void* stream, const device_array& values, reduction how) override {
-    typed(values, [&](auto span) { inner_.all_reduce(of(stream), span, how); });
+  void all_reduce(void* stream, const device_array& values, reduction op) override {
+    typed(values, [&](auto span) { inner_.all_reduce(of(stream), span, op); });
   }
   void all_gather(void* stream, const void* part, const device_array& whole) override {
     typed(whole, [&]<class T>(device_span<T, memory> span) {
       inner_.all_gather(of(stream), span_of<const T, memory>(static_cast<const T*>(part), span.size() / inner_.size()), span);
     });
   }
-  void reduce_scatter(void* stream, const device_array& whole, void* part, reduction how) override {
+  void reduce_scatter(void* stream, const device_array& whole, void* part, reduction op) override {
     typed(whole, [&]<class T>(device_span<T, memory> span) {
-      inner_.reduce_scatter(of(stream), device_span<const T, memory>(span), span_of<T, memory>(static_cast<T*>(part), span.size() / inner_.size()), how);
+      inner_.reduce_scatter(of(stream), device_span<const T, memory>(span), span_of<T, memory>(static_cast<T*>(part), span.size() / inner_.size()), op);
     });
   }
   void broadcast(void* stream, const device_array& values, std::size_t root) override {

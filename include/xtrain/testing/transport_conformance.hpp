@@ -33,22 +33,22 @@ class transport_check {
   void all(std::size_t n) {
     const std::size_t size = ranks_->size(), me = ranks_->rank();
     const std::vector<T> mine = drawn(me, n), whole = drawn(me, n * size);
-    for (const reduction how : {reduction::sum, reduction::largest}) {
+    for (const reduction op : {reduction::sum, reduction::largest}) {
       std::vector<T> values = mine;
-      ranks_->all_reduce(std::span<T>(values), how);
-      same("all_reduce", values, reduced(n, how, 0, n));
+      ranks_->all_reduce(std::span<T>(values), op);
+      same("all_reduce", values, reduced(n, op, 0, n));
       std::vector<T> part(n);
-      ranks_->reduce_scatter(std::span<const T>(whole), std::span<T>(part), how);
-      same("reduce_scatter", part, reduced(n * size, how, me * n, n));
+      ranks_->reduce_scatter(std::span<const T>(whole), std::span<T>(part), op);
+      same("reduce_scatter", part, reduced(n * size, op, me * n, n));
       std::vector<T> in_place = whole;
-      ranks_->reduce_scatter(std::span<const T>(in_place), std::span<T>(in_place).subspan(me * n, n), how);
+      ranks_->reduce_scatter(std::span<const T>(in_place), std::span<T>(in_place).subspan(me * n, n), op);
       std::vector<T> expected = whole;
       std::copy(part.begin(), part.end(), expected.begin() + static_cast<std::ptrdiff_t>(me * n));
       same("reduce_scatter in place", in_place, expected);
       for (std::size_t root = 0; root < size; ++root) {
         values = mine;
-        ranks_->reduce(std::span<T>(values), how, root);
-        same("reduce", values, me == root ? reduced(n, how, 0, n) : mine);
+        ranks_->reduce(std::span<T>(values), op, root);
+        same("reduce", values, me == root ? reduced(n, op, 0, n) : mine);
       }
     }
     std::vector<T> gathered(n * size);
@@ -92,14 +92,14 @@ class transport_check {
     return all;
   }
   /// Elements [first, first + count) of the reduction of all ranks' values, summed in rank order.
-  [[nodiscard]] std::vector<T> reduced(std::size_t n, reduction how, std::size_t first, std::size_t count) const {
+  [[nodiscard]] std::vector<T> reduced(std::size_t n, reduction op, std::size_t first, std::size_t count) const {
     using sum = typename accumulate_dtype<T>::type;
     std::vector<sum> values(count);
     for (std::size_t r = 0; r < ranks_->size(); ++r) {
       const std::vector<T> theirs = drawn(r, n);
       for (std::size_t i = 0; i < count; ++i) {
         const auto x = static_cast<sum>(theirs[first + i]);
-        values[i] = r == 0 ? x : how == reduction::sum ? static_cast<sum>(values[i] + x) : std::max(values[i], x);
+        values[i] = r == 0 ? x : op == reduction::sum ? static_cast<sum>(values[i] + x) : std::max(values[i], x);
       }
     }
     std::vector<T> rounded(count);

@@ -28,7 +28,7 @@ namespace xtrain::detail {
 
 /// Configures ChatGLM. ChatGLM-6B (pieces for line breaks): text, [gMASK] <sop>; ChatGLM2 and 3: [gMASK] sop, text.
 ///   throws  config_error for shifted ids (num_image_tokens, in the first published files)
-inline void be_chatglm(sentencepiece_model& model, const companion_files& beside, special_tokens& special) {
+inline void configure_chatglm(sentencepiece_model& model, const companion_files& beside, special_tokens& special) {
   special.adds_bos = false;
   if (model.find_token("<n>") >= 0) {
     require<config_error>(beside.image_tokens() == 0, model.path(), ": num_image_tokens must be 0, as in the current files of ChatGLM-6B; it is ",

@@ -79,7 +79,7 @@ XTRAIN_INLINE tokenizer load_sentencepiece(const std::string& path) {
   beside.read_special(special, [&](const std::string& text) { return model->find_token(text); });
   beside.read_adds_bos(special);
   if (chatglm) {
-    detail::be_chatglm(*model, beside, special);
+    detail::configure_chatglm(*model, beside, special);
     return {std::move(model), special};
   }
   text_surroundings around;

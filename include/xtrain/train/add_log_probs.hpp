@@ -154,7 +154,7 @@ class dataset_pass {
       values.assign(at_once * width, 0.0);
       const auto of_own = std::span(values).subspan(ranks.rank() * micro_batch_size_ * width, micro_batch_size_ * width);
       compute(batch_view(batch), of_own);
-      add_up_stages(model_->parallel(), of_own);
+      add_up_stages(*model_, of_own);
       if (ranks.size() > 1) ranks.all_reduce(std::span<double>(values), reduction::sum);
       for (std::size_t i = 0; i < runs.size(); ++i) take(runs[i], std::span<const double>(values).subspan(i * width, width));
     }

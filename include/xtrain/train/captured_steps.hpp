@@ -36,8 +36,8 @@ void require_captures(Model& model) {
   if constexpr (!is_dry<device>)
     require<config_error>(clause::device_captures_work<device>, "capture_steps: the device must be able to capture work; ", device::name,
                           " is not; see device/README.md");
-  require<config_error>(!strategy_runs<Model> && model.parallel().everyone().size() == 1,
-                        "capture_steps: steps of several ranks cannot be captured; there are ", model.parallel().everyone().size());
+  require<config_error>(!strategy_runs<Model> && model.parallel().world().size() == 1,
+                        "capture_steps: steps of several ranks cannot be captured; there are ", model.parallel().world().size());
   require<config_error>(can_be_captured<typename recipe::objective>,
                         "capture_steps: the objective must be one whose steps can be captured, as next_token; it is ", recipe::objective::name);
 }
@@ -191,7 +191,7 @@ template <class Model, class Config>
   using recipe = typename Model::recipe;
   if constexpr (causal_model<Model> && clause::device_captures_work<typename recipe::device> && !detail::strategy_runs<Model> &&
                 detail::can_be_captured<typename recipe::objective>) {
-    if constexpr (clause::strategy_config_has_ranks<typename recipe::parallel::config>)
+    if constexpr (has_hook<typename recipe::parallel, hook::ranks>)
       if (options.parallel.ranks != nullptr && options.parallel.ranks->size() != 1) return false;
     if (detail::num_experts_of(sizes) != 0 && !std::same_as<typename recipe::adapter, no_adapter>) return false;  // the host may wait for experts' counts
     if constexpr (has_hook<typename recipe::adapter, hook::fake_quant_after_n_steps>)

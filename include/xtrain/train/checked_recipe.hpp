@@ -34,11 +34,13 @@ struct checked_recipe {
       "optim/README.md");
   static_assert(
       parallel_strategy_for<typename recipe::parallel, device, store>,
-      "xtrain recipe: 'parallel' must be a parallel strategy for this device: communicators, and hooks around blocks; see parallel/README.md");
+      "xtrain recipe: 'parallel' must be a parallel strategy for this device: communicators, hooks (xtrain::hooks<> if it has no optional "
+      "members), and members called around blocks; see parallel/README.md");
   static_assert(
       objective_for<objective, model_computation<Model>>,
       "xtrain recipe: 'objective' must be an objective policy for this recipe: a name, a config, hooks (xtrain::hooks<> if it has no optional "
       "members), counts and checks of batches, a state that prepares passes; see objective/README.md");
+  static_assert(strategy_hooks_are_members<typename recipe::parallel, device, store, Model>());
   static_assert(optimizer_hooks_are_members<optimizer, device, precision>());
   static_assert(objective_hooks_are_members<objective, model_computation<Model>>() && objective_checks_this_model<objective, Model>());
   static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see device/README.md");
@@ -49,6 +51,6 @@ using run_config_of = training_config<typename Model::recipe::optimizer, typenam
 
 /// A pipeline strategy orders a step's micro-batches itself.
 template <class Model>
-inline constexpr bool strategy_runs = clause::strategy_runs_steps<typename Model::recipe::parallel, Model>;
+inline constexpr bool strategy_runs = has_hook<typename Model::recipe::parallel, hook::runner>;
 
 }  // namespace xtrain::detail

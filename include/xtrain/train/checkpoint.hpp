@@ -81,7 +81,7 @@ class checkpoint_folder final : public observer {
       if constexpr (model_type::recipe::adapter::freezes_weights) base_weights_ = detail::base_weights_fingerprint(options_.base_model);
     }
     if (options_.save_steps > 0) trainer.expect_attached(*this, concat("the checkpoint_folder '", folder_, "' with save_steps ", options_.save_steps));
-    everyone().barrier();
+    world().barrier();
   }
 
   ~checkpoint_folder() override {
@@ -134,7 +134,7 @@ class checkpoint_folder final : public observer {
       write_model(part);
       const detail::saving_ranks ranks(trainer_->model(), options_.one_writer);
       const std::size_t writers = write_optimizer(*trainer_, part + "/optimizer.safetensors", ranks.together());
-      everyone().barrier();  // all checksummed files are written
+      world().barrier();  // all checksummed files are written
       publish(later.take(), part, whole, state_now());
       ranks.wait_for_all();
       written_ = {step, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), writers};
@@ -144,7 +144,7 @@ class checkpoint_folder final : public observer {
     }
     saved_ = step;
     if (!behind_.valid()) trainer_->tell(written_);
-    everyone().barrier();
+    world().barrier();
     return whole;
   }
 
@@ -165,7 +165,7 @@ class checkpoint_folder final : public observer {
     const json_settings state = detail::read_checkpoint_state(checkpoint + "/trainer_state.json");
     const checkpoint_state now = state_now();
     const training_progress progress = detail::resumed_progress(state, now);
-    all_ranks(everyone()).run(checkpoint, [&](bool first) {
+    all_ranks(world()).run(checkpoint, [&](bool first) {
       if (!first) return;
       if constexpr (model_type::recipe::adapter::freezes_weights) detail::require_same_base(state, now, options_.base_model);
       detail::require_undamaged(checkpoint, state);
@@ -194,8 +194,8 @@ class checkpoint_folder final : public observer {
     if (writes() && options_.write_more) options_.write_more(to);
   }
 
-  [[nodiscard]] auto& everyone() const { return trainer_->model().parallel().everyone(); }
-  [[nodiscard]] bool writes() const { return everyone().rank() == 0; }
+  [[nodiscard]] auto& world() const { return trainer_->model().parallel().world(); }
+  [[nodiscard]] bool writes() const { return world().rank() == 0; }
   static void remove(const std::string& path) {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
@@ -230,7 +230,7 @@ class checkpoint_folder final : public observer {
   /// Adds checksums, makes the checkpoint durable and renames it, now or in the background.
   void publish(unsynced_files files, const std::string& part, const std::string& whole, checkpoint_state state) {
     // the trainer and its model may be destroyed before this ends
-    auto work = [this, ranks = all_ranks(everyone()), files = std::move(files), part, whole, state = std::move(state)]() mutable {
+    auto work = [this, ranks = all_ranks(world()), files = std::move(files), part, whole, state = std::move(state)]() mutable {
       try {
         ranks.run(whole, [&](bool first) {
           if (first) detail::write_checkpoint_state(part, state);  // reads every file once
@@ -252,7 +252,7 @@ class checkpoint_folder final : public observer {
   }
   /// The ranks of the model, without the model, on a separate channel: they may run concurrently with training.
   class all_ranks {
-    using group = std::remove_cvref_t<decltype(std::declval<Trainer&>().model().parallel().everyone())>;
+    using group = std::remove_cvref_t<decltype(std::declval<Trainer&>().model().parallel().world())>;
     static constexpr bool has_network = requires(group& all) { all.network(); };
 
    public:

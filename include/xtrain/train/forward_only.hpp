@@ -108,7 +108,7 @@ class forward_only {
     copy_in_pieces<typename Model::device>(model_->context(), model_->stream(), std::span<typename Model::accumulate>(losses),
                                            memory_.losses_of(losses.size()).span());
     std::vector<double> sums(losses.begin(), losses.end());
-    detail::add_up_stages(model_->parallel(), sums);
+    detail::add_up_stages(*model_, sums);
     std::vector<float> log_probs;
     for (const double loss : sums) log_probs.push_back(static_cast<float>(-loss));
     return log_probs;

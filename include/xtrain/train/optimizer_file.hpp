@@ -47,7 +47,7 @@ template <class Model, class Span, class Entry, class Value>
 void collect_optimizer_array(Model& model, Span span, const Entry& entry, std::optional<std::size_t> at, std::span<Value> whole) {
   auto& ranks = model.parallel();
   if (!at) return ranks.collect(model.stream(), model.parameters(), entry, span, whole);
-  if constexpr (clause::strategy_collects_at<std::remove_cvref_t<decltype(ranks)>, Model, Entry, Span, Value>)
+  if constexpr (has_hook<typename Model::recipe::parallel, hook::collects_with_index>)
     ranks.collect(model.stream(), model.parameters(), entry, span, whole, at);
   else
     fail<config_error>("checkpoint: the parallel strategy shards optimizer state of '", entry.spec.name,
@@ -58,7 +58,7 @@ void collect_optimizer_array(Model& model, Span span, const Entry& entry, std::o
 template <class Model, class Span, class Entry, class Value>
 void collect_optimizer_state(Model& model, std::size_t first, Span own, const Entry& entry, std::span<Value> whole) {
   auto& ranks = model.parallel();
-  if constexpr (clause::strategy_collects_state<std::remove_cvref_t<decltype(ranks)>, Model, Entry, Span, Value>) {
+  if constexpr (has_hook<typename Model::recipe::parallel, hook::collect_state>) {
     ranks.collect_state(model.stream(), model.parameters(), entry, first, own, whole);
   } else {
     require<config_error>(own.size() == whole.size(), "checkpoint: the parallel strategy shards optimizer state of '", entry.spec.name,
@@ -162,7 +162,7 @@ std::size_t write_optimizer(Trainer& trainer, const std::string& path, file_writ
   detail::for_each_optimizer_array(trainer, [&](std::string name, auto span, const auto& entry, const auto& part) {
     tensors.push_back(detail::optimizer_array_to_write(trainer.model(), std::move(name), span, entry, part));
   });
-  const bool first = trainer.model().parallel().everyone().rank() == 0;
+  const bool first = trainer.model().parallel().world().rank() == 0;
   return first ? detail::write_safetensors_with(together, path, std::move(tensors)) : detail::follow_safetensors_with(together, std::move(tensors));
 }
 

@@ -52,7 +52,7 @@ template <class Trainer>
   json_settings to;
   detail::record_settings<recipe::precision::scales_loss>(to, c, written_settings::all);
   all["settings"] = to.object();
-  all["ranks"] = static_cast<std::size_t>(model.parallel().everyone().size());
+  all["ranks"] = static_cast<std::size_t>(model.parallel().world().size());
   json plan = json::object();
   for (std::size_t r = 0; r < memory_roles; ++r)
     if (const std::size_t bytes = trainer.plan().total_of(static_cast<memory_role>(r)); bytes > 0)

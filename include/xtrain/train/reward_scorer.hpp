@@ -112,7 +112,7 @@ class reward_scorer {
     passes_.run(batch_view(batch), 0, collector_);
     copy_to_host(stream, host, scores.subspan(0, b));
     stream.synchronize();
-    detail::add_up_stages(passes_.model().parallel(), host);
+    detail::add_up_stages(passes_.model(), host);
     return {host.begin(), host.end()};
   }
 

@@ -40,7 +40,7 @@ template <class Model, class Optimizer, class Objective>
   step.require_batches(batches);
   step.forward_backward(batches, 0);
   const dry_record passes = model.context().record();
-  step.change_weights(0.0, 0);
+  step.update_weights(0.0, 0);
   dry_run found;
   found.sent = traffic_of(model.parallel()).since(before);
   found.record = model.context().record();
@@ -53,7 +53,7 @@ template <class Model, class Optimizer, class Objective>
   found.in_files = recipe::offload::roles;
   found.host = static_cast<std::size_t>(bytes_of_batches(c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length)) + found.sent.total().scratch +
                step.staging_bytes();
-  if (model.parallel().everyone().size() > 1) {  // a whole parameter, and one rank's part
+  if (model.parallel().world().size() > 1) {  // a whole parameter, and one rank's part
     std::size_t largest = 0;
     for (const auto& entry : model.parameters().entries()) largest = std::max(largest, entry.size());
     found.host += 2 * largest * sizeof(float);

@@ -11,6 +11,7 @@
 #include <xtrain/adapt/lora_config.hpp>
 #include <xtrain/adapt/lora_plus.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/setting_check.hpp>
 #include <xtrain/data/global_batch_sizes.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/layers/context_shard.hpp>
@@ -79,22 +80,10 @@ template <class Optimizer, class Objective>
   require<config_error>(c.seq_length <= longest, "seq_length: must not be longer than the model's ", longest, " tokens; given ", c.seq_length);
   require<config_error>(c.seq_length % divisor == 0, "seq_length: must be divisible by ", divisor > sharing ? "twice the " : "the ", sharing,
                         " ranks that shard sequences; given ", c.seq_length, " tokens");
-  require<config_error>(c.micro_batch_size > 0 && c.gradient_accumulation_steps > 0,
-                        "micro_batch_size and gradient_accumulation_steps: must be positive; given ", c.micro_batch_size, " and ",
-                        c.gradient_accumulation_steps);
+  require_own_ranges(c);
   require<config_error>(c.max_steps > 0 || c.epochs > 0, "max_steps and epochs: one of them must be positive");
-  require<config_error>(c.warmup_ratio >= 0.0 && c.warmup_ratio <= 1.0, "warmup_ratio: must be in [0, 1]; given ", c.warmup_ratio);
-  require<config_error>(std::isfinite(c.learning_rate) && c.learning_rate >= 0.0,
-                        "learning_rate: must be non-negative; given ", c.learning_rate);
-  require<config_error>(c.max_grad_norm >= 0.0, "max_grad_norm: must not be negative; given ", c.max_grad_norm);
-  require<config_error>(c.loraplus_lr_ratio >= 0.0 && std::isfinite(c.loraplus_lr_ratio), "loraplus_lr_ratio: must be non-negative; given ",
-                        c.loraplus_lr_ratio);
-  require<config_error>(c.loraplus_lr_embedding >= 0.0 && std::isfinite(c.loraplus_lr_embedding),
-                        "loraplus_lr_embedding: must be non-negative; given ", c.loraplus_lr_embedding);
   require<config_error>(c.loraplus_lr_ratio > 0.0 || c.loraplus_lr_embedding == std::remove_cvref_t<decltype(c)>{}.loraplus_lr_embedding,
                         "loraplus_lr_embedding: needs a loraplus_lr_ratio, without which there is one learning rate; given ", c.loraplus_lr_embedding);
-  require<config_error>(c.neftune_noise_alpha >= 0.0 && std::isfinite(c.neftune_noise_alpha),
-                        "neftune_noise_alpha: must be non-negative; given ", c.neftune_noise_alpha);
   require<config_error>(c.average_loss == loss_average::step || std::is_same_v<Objective, next_token> || has_hook<Objective, hook::averages_tokens>,
                         "average_loss: must be step for objectives other than next_token, distillation, ppo and ppo_value; the objective is ", Objective::name);
   require<config_error>(c.average_loss == loss_average::step || !c.capture_steps,
@@ -139,8 +128,8 @@ void set_parameter_settings(Store& parameters, const training_config<Optimizer, 
   }
   const bool any = parameters.set_learning_rate_factors([&](const auto& e) { return factors.of(e.spec.name, e.spec.shape.size()); });
   if constexpr (!has_hook<Optimizer, hook::has_learning_rate_factors>)
-    require<config_error>(!any, Optimizer::name, ": must list the hook has_learning_rate_factors, and read decay_run::learning_rate_factor, for parameters "
-                                "with learning rates of their own (loraplus_lr_ratio)");
+    require<config_error>(!any, Optimizer::name, ": must list the hook has_learning_rate_factors, and read parameter_slice::learning_rate_factor, for "
+                                "parameters with learning rates of their own (loraplus_lr_ratio)");
 }
 
 template <class Model, class Optimizer, class Objective>

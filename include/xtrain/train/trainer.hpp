@@ -204,8 +204,10 @@ class trainer {
   /// A teacher for distillation: see teacher_model. Lifetime as for a reference model.
   template <class Teacher>
   void use_teacher(Teacher& source) {
+    static_assert(has_hook<objective, hook::uses_teacher>, "xtrain trainer::use_teacher: the recipe's 'objective' must have the hook 'uses_teacher', as "
+                                                           "distillation has; see objective/README.md");
     detail::require_second_model("trainer: the teacher", source, *model_);
-    step_->use_teacher(source);
+    step_->use_teacher(&source);
     teacher_life_ = detail::watched(source);
     plan_.set_beside("teacher", detail::plan_of(source));
   }
@@ -302,7 +304,7 @@ class trainer {
   /// Collective work; `remaining`: what is left behind when it throws on a single rank.
   template <class Work>
   decltype(auto) together(remains remaining, Work&& work) {
-    return failed_.together(model_->parallel().everyone().size(), remaining, work, [&] { step_->forget(); });
+    return failed_.together(model_->parallel().world().size(), remaining, work, [&] { step_->forget(); });
   }
 
   // ---- the loop ----
@@ -459,7 +461,7 @@ trainer<Model>::trainer(Model& model, detail::run_config_of<Model> settings)
     : model_(&model), model_life_(model), config_(detail::complete_config(model, std::move(settings))),
       guard_(config_.max_bad_steps) {
   if constexpr (!is_dry<device>) {
-    if constexpr (clause::strategy_config_has_ranks<typename recipe::parallel::config>)
+    if constexpr (has_hook<typename recipe::parallel, hook::ranks>)
       require<config_error>(model.settings().parallel.ranks != nullptr || detail::ranks_of_thread == 1 || is_dry_run(model.context()),
                             "trainer: a model that is made in run_ranks must be given the ranks, {.parallel = {.ranks = ranks}}: without, each of the ",
                             detail::ranks_of_thread, " ranks would train alone. If it shall, give it one_rank()");
@@ -492,7 +494,7 @@ void trainer<Model>::queue_step_of(std::span<const batch_view> batches, double l
   // counted across fit() calls: random numbers must not repeat
   const auto number = static_cast<std::uint32_t>(progress_.updates + progress_.skipped + queued_steps());
   together(remains::nothing, [&] { step_->forward_backward(batches, number); });
-  together(remains::half_a_step, [&] { step_->change_weights(learning_rate, number); });
+  together(remains::half_a_step, [&] { step_->update_weights(learning_rate, number); });
   step_->note_own_change();
 }
 
@@ -605,21 +607,21 @@ auto trainer<Model>::evaluate_loader(const sentence_loader& rows) -> evaluation 
 template <class Model>
 void trainer<Model>::tell_of_ranks() {
   if (config_.measure_ranks_every == 0 || progress_.step % config_.measure_ranks_every != 0) return;
-  auto& everyone = model_->parallel().everyone();
+  auto& world = model_->parallel().world();
   const auto own = stopwatch_.take(model_->context().memory().total_peak);
-  std::vector<double> all(own.size() * everyone.size());
-  detail::gather_at_first(everyone, own, std::span<double>(all));
-  if (everyone.rank() != 0) return;
-  for (std::size_t rank = 0; rank < everyone.size(); ++rank) {
+  std::vector<double> all(own.size() * world.size());
+  detail::gather_at_first(world, own, std::span<double>(all));
+  if (world.rank() != 0) return;
+  for (std::size_t rank = 0; rank < world.size(); ++rank) {
     const double* one = all.data() + rank * own.size();
-    tell(rank_measured{progress_.step, rank, everyone.size(), one[0], one[1], one[2], static_cast<std::size_t>(one[3])});
+    tell(rank_measured{progress_.step, rank, world.size(), one[0], one[1], one[2], static_cast<std::size_t>(one[3])});
   }
 }
 
 template <class Model>
 auto trainer<Model>::stopped_anywhere(const std::stop_token& stop) -> bool {
   std::array<double, 1> asked{stop.stop_requested() ? 1.0 : 0.0};
-  if (model_->parallel().everyone().size() > 1) model_->parallel().everyone().all_reduce(asked, reduction::largest);
+  if (model_->parallel().world().size() > 1) model_->parallel().world().all_reduce(asked, reduction::largest);
   return stopped_ = asked[0] > 0;
 }
 
@@ -636,8 +638,8 @@ void trainer<Model>::require_finite_weights() {
     problem = found.what();
   }
   std::array<double, 1> ranks_with_problem{problem.empty() ? 0.0 : 1.0};
-  auto& everyone = model_->parallel().everyone();
-  if (everyone.size() > 1) everyone.all_reduce(ranks_with_problem, reduction::largest);
+  auto& world = model_->parallel().world();
+  if (world.size() > 1) world.all_reduce(ranks_with_problem, reduction::largest);
   require<non_finite_error>(problem.empty(), problem);
   require<non_finite_error>(ranks_with_problem[0] == 0.0, "weights must be finite to be saved; those of another rank are not");
 }

@@ -32,7 +32,7 @@
 #include <xtrain/models/require_batch.hpp>
 #include <xtrain/objective/concepts.hpp>
 #include <xtrain/objective/log_prob_source.hpp>
-#include <xtrain/objective/sequence_log_probs.hpp>
+#include <xtrain/objective/teacher_source.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/step_scalars.hpp>
 #include <xtrain/optim/concepts.hpp>
@@ -42,6 +42,8 @@
 #include <xtrain/train/captured_steps.hpp>
 #include <xtrain/train/checked_recipe.hpp>
 #include <xtrain/train/config.hpp>
+#include <xtrain/train/loss_counts.hpp>
+#include <xtrain/train/reference_and_teacher.hpp>
 #include <xtrain/train/run_settings.hpp>
 #include <xtrain/train/step_memory.hpp>
 
@@ -54,31 +56,6 @@ struct step_result {
   double learning_rate = 0;
   bool is_empty = false;  // no token has a loss, on any rank
 };
-
-/// Number of losses, tokens and sequence labels in the batches.
-template <class Objective>
-[[nodiscard]] std::array<double, 3> count_all(const typename Objective::config& settings, std::span<const batch_view> batches) {
-  std::array<double, 3> counts{};
-  for (const batch_view& batch : batches) {
-    for (const token label : batch.labels) counts[2] += label >= 0 ? 1 : 0;
-    counts[0] += count_losses<Objective>(settings, batch);
-    counts[1] += static_cast<double>(batch.token_count);
-  }
-  return counts;
-}
-
-/// Only the adapter is trained, so the model without it is the base model.
-template <class Model>
-[[nodiscard]] bool adapter_can_be_switched_off(const Model& model) {
-  using adapter = typename Model::recipe::adapter;
-  if constexpr (has_hook<adapter, hook::can_be_switched_off>) {
-    for (const auto& entry : model.parameters().entries())
-      if (entry.spec.trainable && !adapter::is_own(entry.spec.name)) return false;
-    return true;
-  } else {
-    return false;
-  }
-}
 
 /// The optimizer's step takes the strategy.
 template <class Model, class Recipe = typename Model::recipe>
@@ -106,11 +83,8 @@ class training_step {
   [[nodiscard]] pass_sizes high_water() const { return memory_->high_water(); }
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return memory_->stash_bytes(each); }
   /// Source of reference log-probabilities; null: from batches, or with the adapter switched off.
-  void use_reference(log_prob_source<device>* source) { reference_ = source; }
-  template <class Teacher>
-  void use_teacher(Teacher& source) {
-    objective_->use_teacher(&source);
-  }
+  void use_reference(log_prob_source<device>* source) { second_models_.reference = source; }
+  void use_teacher(teacher_source<device, accumulate>* source) { second_models_.teacher = source; }
   [[nodiscard]] static constexpr std::size_t statistics() { return objective::statistics.size(); }
 
   /// Resets after a pass that threw, on one rank. Kept gradients of earlier steps are lost.
@@ -140,13 +114,13 @@ class training_step {
   void require_batches(std::span<const batch_view> batches) const;
 
   /// Queues gradients of the mean loss of all ranks' batches, times the loss scale, and sums of the loss and of the gradients' squares. If steps are captured,
-  /// change_weights queues all of it.
+  /// update_weights queues all of it.
   ///   step_number   for random numbers: unique in a run
   ///   throws  config_error when gradients are kept and a step is pending (their clipping is not known yet), or the step cannot be captured
   void forward_backward(std::span<const batch_view> batches, std::uint32_t step_number);
 
   /// Queues the optimizer's part: clips gradients to the maximum norm and changes weights, unless loss or norm is not finite.
-  void change_weights(double learning_rate, std::uint32_t step_number);
+  void update_weights(double learning_rate, std::uint32_t step_number);
 
   /// Queued, unfinished steps; at most 2.
   [[nodiscard]] std::size_t pending() const { return pending_; }
@@ -168,7 +142,7 @@ class training_step {
   [[nodiscard]] std::vector<float> token_values(const Batch& batch);
   /// Sums losses over pipeline stages and context-parallel ranks, which share the sequences.
   void all_reduce_losses(std::span<double> losses) {
-    add_up_stages(model_->parallel(), losses);
+    add_up_stages(*model_, losses);
     if constexpr (has_context_parallel<recipe>) model_->parallel().context().all_reduce(losses, reduction::sum);
   }
 
@@ -185,12 +159,6 @@ class training_step {
   }
 
  private:
-  struct mean_over {
-    double targets = 0, labels = 0;
-  };
-  [[nodiscard]] static mean_over mean_of(const std::array<double, 3>& counts) {
-    return {counts[0] > 0 ? counts[0] : counts[2], counts[2]};  // there may be only sequence labels
-  }
   /// The denominators of one micro-batch.
   [[nodiscard]] mean_over mean_of_micro_batch(const batch_view& batch) const {
     return mean_of(count_all<objective>(objective_settings_, std::span(&batch, 1)));
@@ -209,14 +177,14 @@ class training_step {
   /// The strategy refuses to report traffic while steps are queued.
   void set_pending(std::size_t steps) {
     pending_ = steps;
-    if constexpr (clause::strategy_counts_queued_steps<typename recipe::parallel::template state<device>>)
+    if constexpr (has_hook<typename recipe::parallel, hook::steps_are_queued>)
       if (!is_dry_run(model_->context())) model_->parallel().steps_are_queued(steps);
   }
   [[nodiscard]] bool captures() const { return captures_ && !is_dry_run(model_->context()); }
   /// The first step, on one rank, with full micro-batches. Other steps have too many sizes, and several ranks choose alike only without timing.
   [[nodiscard]] bool prepares_uncaptured(std::span<const batch_view> batches) const {
     const auto is_full = [&](const batch_view& batch) { return batch.t == seq_length_ && batch.b == sequences_; };
-    return !has_prepared_ && !keeps_gradients_ && !is_dry_run(model_->context()) && model_->parallel().everyone().size() == 1 &&
+    return !has_prepared_ && !keeps_gradients_ && !is_dry_run(model_->context()) && model_->parallel().world().size() == 1 &&
            std::all_of(batches.begin(), batches.end(), is_full);
   }
   [[nodiscard]] std::size_t slot() const { return begun_ % results_.size(); }
@@ -236,7 +204,10 @@ class training_step {
   /// An objective's values for every token of a batch, from a forward pass without dropout, on every rank that shares the batch.
   template <class Prepare>
   [[nodiscard]] std::vector<float> token_outputs(std::string_view who, const batch_view& batch, Prepare&& prepare);
-  void refer(const batch_view& batch, std::size_t micro_batch);
+  /// Gives the objective a micro-batch's data.
+  void upload([[maybe_unused]] const batch_view& batch, [[maybe_unused]] std::size_t micro_batch) {
+    if constexpr (has_hook<objective, hook::upload>) second_models_.upload(*objective_, *memory_, batch, micro_batch);
+  }
   /// Before every pass that the objective sees.
   void prepare(pass<computation>& p, std::size_t micro_batch) {
     if constexpr (statistics() > 0) p.internal.statistics = memory_->losses_and_statistics(statistics()).subspan(1, statistics());
@@ -269,16 +240,6 @@ class training_step {
   }
 
   void require_batch(std::span<const batch_view> batches) const;
-  void require_reference([[maybe_unused]] const batch_view& batch) const {
-    if constexpr (has_teacher())
-      require<config_error>(objective_->has_teacher(), objective::name, ": a teacher must be given: a model (trainer.use_teacher), or its top-k "
-                            "log-probabilities in every batch (top_k of the objective's config)");
-    if constexpr (refers())
-      require<config_error>(objective::reference(objective_settings_) == reference_use::none || !batch.reference_log_probs.empty() ||
-                                reference_ != nullptr || adapter_can_be_switched_off(*model_),
-                            objective::name, ": a reference model must be given: log-probabilities in every batch (reference_log_probs), a second model "
-                            "(trainer.use_reference), or an adapter that is all that is trained (lora); or the objective must be reference-free");
-  }
   /// The load-balancing loss is one per target.
   static void require_balanced_objective([[maybe_unused]] const Model& model) {
     if constexpr (!goes_with_balanced_experts<objective>())
@@ -299,10 +260,8 @@ class training_step {
         !balances_load(*model_) || (batch.token_weights.empty() && batch.advantages.empty() && batch.returns.empty()), objective::name,
         ": a load-balancing loss of experts must not be combined with weights per token, or with advantages; set balances_experts to false");
   }
-  static constexpr bool has_teacher() { return has_hook<objective, hook::use_teacher>; }
   /// The head's cross-entropy: nothing to install.
   static constexpr bool predicts_next_token() { return has_hook<objective, hook::is_cross_entropy>; }
-  static constexpr bool refers() { return has_hook<objective, hook::reference_b>; }
   template <class Config>
   [[nodiscard]] static std::size_t largest_micro_batch(const Model& model, const Config& settings) {
     const std::vector<std::size_t> sizes = unequal_micro_batches(model, settings);
@@ -333,12 +292,9 @@ class training_step {
   typename objective::config objective_settings_;
   std::optional<step_memory<Model>> memory_;
   std::optional<typename objective::template state<computation>> objective_;
-  log_prob_source<device>* reference_ = nullptr;
-  log_prob_collector<computation> collector_{};
-  buffer<device> reference_counts_;            // targets per sequence
-  pinned_memory<device> reference_staging_;    // log-probabilities from the data: of two steps
+  second_models<Model> second_models_;
   pinned_memory<device> number_staging_;       // a number that the host waits for
-  std::size_t sequences_, micro_batches_, seq_length_, staged_ = 0;
+  std::size_t sequences_, micro_batches_, seq_length_;
   std::size_t changes_ = 0, gradient_users_ = 0;  // of the parameters, known to this trainer
   std::optional<typename optimizer::template state<device, precision>> optimizer_;
   std::optional<stream_drain<typename device::stream>> drain_;  // last: destroyed first, so the host waits before memory in use is released
@@ -351,8 +307,7 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
       keeps_gradients_(settings.keep_gradients), seed_(settings.seed), neftune_noise_alpha_(settings.neftune_noise_alpha),
       rule_(dynamic_loss_scale::rule(settings.loss_scale, precision::scales_loss)), captures_(settings.capture_steps),
       objective_settings_(settings.objective),
-      reference_counts_(model.context(), refers() ? largest_micro_batch(model, settings) * sizeof(double) : 0, memory_role::batch),
-      reference_staging_(model.context(), refers() ? 2 * settings.gradient_accumulation_steps * largest_micro_batch(model, settings) * sizeof(double) : 0),
+      second_models_(model, settings.objective, largest_micro_batch(model, settings), settings.gradient_accumulation_steps),
       number_staging_(model.context(), sizeof(double)),
       sequences_(largest_micro_batch(model, settings)), micro_batches_(settings.gradient_accumulation_steps),
       seq_length_(settings.seq_length) {
@@ -379,10 +334,6 @@ training_step<Model>::training_step(Model& model, const training_config<optimize
   require<config_error>(!captures_ || !balances_load(model) || average_balance_ != balance_average::micro_batches,
                         "average_balance: must be targets or none with capture_steps: how many targets a micro-batch has is not in device memory");
   require_temperature(model, settings.objective);
-  if constexpr (!refers())
-    require<config_error>(objective::reference(settings.objective) == reference_use::none, objective::name,
-                          ": its state must have reference_b(micro_batch, sequences), where the log-probabilities of the reference model are written, listed in hooks; reference() "
-                          "says that it needs them; see objective/README.md");
   set_parameter_settings(model.parameters(), settings);
   model.parameters().allocate_gradients();
   memory_.emplace(model, settings, sizes);
@@ -413,7 +364,7 @@ void training_step<Model>::take_changes(const training_config<optimizer, objecti
     optimizer_->visit([&](std::string_view name, const auto& array, const auto&...) {
       if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(array)>::element_type, typename precision::master>)
         if (name == "master")
-          for (const decay_run& run : parameters.decay_runs()) ops::cast(on, parameters.values_of(run), array.subspan(run.kept, run.size()));
+          for (const parameter_slice& run : parameters.parameter_slices()) ops::cast(on, parameters.values_of(run), array.subspan(run.kept, run.size()));
     });
   }
 }
@@ -425,7 +376,7 @@ void training_step<Model>::require_batches(std::span<const batch_view> batches) 
     require_batch(batches);
     for (const batch_view& batch : batches) {
       objective::require_batch(objective_settings_, batch);
-      require_reference(batch);
+      second_models_.require_for(batch);
       require_plain_balance(batch);
       require<config_error>(neftune_noise_alpha_ == 0.0 || !has_packed_sequences(batch),
                             "neftune_noise_alpha: sequences must be single samples, on whose length the noise depends; a batch has packed ones");
@@ -484,7 +435,7 @@ void training_step<Model>::queue_gradients(std::span<const batch_view> batches, 
   fake_quantizes_ = step_number >= fake_quantizes_from_;
   begin_gradients();
   zero_losses();
-  for (std::size_t m = 0; m < batches.size(); ++m) refer(batches[m], m);
+  for (std::size_t m = 0; m < batches.size(); ++m) upload(batches[m], m);
   double loss_factor = 1.0;
   const auto prepare_pass = [&](pass<computation>& p, std::size_t micro_batch) {
     prepare(p, micro_batch);
@@ -537,7 +488,7 @@ void training_step<Model>::begin_gradients() {
 }
 
 template <class Model>
-void training_step<Model>::change_weights(double learning_rate, std::uint32_t step_number) {
+void training_step<Model>::update_weights(double learning_rate, std::uint32_t step_number) {
   const std::size_t slot = this->slot();
   bool queued = false;
   if constexpr (clause::device_captures_work<device>) {
@@ -581,10 +532,10 @@ void training_step<Model>::queue_update(double learning_rate, std::uint32_t step
   ops::update_step_scalars(on, scalars);
   // in captured steps, kernels add the step's number from device memory
   const std::uint32_t number = precision::update == rounding::stochastic ? (captures_ ? 0 : step_number) + 1 : 0;
-  const optimizer_step<device> how{.scalars = memory_->scalars_1(), .number = number, .seed = seed_};
+  const optimizer_step<device> step{.scalars = memory_->scalars_1(), .number = number, .seed = seed_};
   if constexpr (optimizer_combines<Model>)
-    optimizer_->step(on, model_->parameters(), how, model_->parallel());
-  else optimizer_->step(on, model_->parameters(), how);
+    optimizer_->step(on, model_->parameters(), step, model_->parallel());
+  else optimizer_->step(on, model_->parameters(), step);
   model_->parallel().weights_changed(model_->stream(), model_->parameters());
   copy_to_host(model_->stream(), memory_->reports.template as<kernel::step_report>().subspan(slot, 1), memory_->report_1());
 }
@@ -613,31 +564,6 @@ void training_step<Model>::restore(const kernel::step_state& state) {
 }
 
 template <class Model>
-void training_step<Model>::refer(const batch_view& batch, std::size_t micro_batch) {
-  if constexpr (has_teacher()) objective_->teach(model_->stream(), batch, micro_batch);
-  if constexpr (has_hook<objective, hook::upload>) objective_->upload(model_->stream(), batch, micro_batch);
-  if constexpr (refers()) {
-    if (objective::reference(objective_settings_) == reference_use::none) return;
-    auto& stream = model_->stream();
-    const auto logp_b = objective_->reference_b(micro_batch, batch.b);
-    if (!batch.reference_log_probs.empty()) {
-      const auto staged = reference_staging_.template as<double>().subspan(staged_++ % (2 * micro_batches_) * sequences_, batch.b);
-      std::copy(batch.reference_log_probs.begin(), batch.reference_log_probs.end(), staged.begin());
-      return copy_to_device(stream, logp_b.span(), staged);
-    }
-    if (reference_ != nullptr) return reference_->compute(stream, batch, micro_batch, logp_b);
-    collector_.write_to(logp_b, {reference_counts_.template as<double>().subspan(0, batch.b), {batch.b}});
-    const auto prepare_pass = [&](pass<computation>& p) {
-      p.internal.objective = &collector_;
-      p.internal.without_adapter = true;
-      p.internal.most_tokens = memory_->local_tokens_of(*model_);
-    };
-    const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
-    memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, [](std::size_t) {}, &memory_->staging);
-  }
-}
-
-template <class Model>
 auto training_step<Model>::evaluate(const batch_view& batch, double label_weight) -> double {
   const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
   const auto sum = [&](std::size_t n) { add_losses(n); };
@@ -646,10 +572,10 @@ auto training_step<Model>::evaluate(const batch_view& batch, double label_weight
     p.label_weight = label_weight;
   };
   objective::require_batch(objective_settings_, batch);
-  require_reference(batch);
+  second_models_.require_for(batch);
   require_plain_balance(batch);
   zero_losses();
-  refer(batch, 0);
+  upload(batch, 0);
   memory_->runner.evaluate(memory_->passes.execution_on(), batch, prepare_pass, losses, sum, &memory_->staging);
   return on_host(memory_->loss_1());
 }
@@ -673,7 +599,7 @@ auto training_step<Model>::token_log_probs(const batch_view& batch, bool without
 template <class Model>
 template <class Batch>
 auto training_step<Model>::token_values(const Batch& batch) -> std::vector<float> {
-  objective_->upload(model_->stream(), batch, 0);
+  upload(batch, 0);
   struct predicting {  // also when the pass throws
     typename objective::template state<computation>& of;
     explicit predicting(typename objective::template state<computation>& state) : of(state) { of.predicts(true); }
@@ -701,7 +627,7 @@ auto training_step<Model>::token_outputs(std::string_view who, const batch_view&
   std::vector<accumulate> host(n);
   copy_in_pieces<device>(model_->context(), stream, std::span<accumulate>(host), losses(n).span());
   std::vector<double> sums(host.begin(), host.end());
-  add_up_stages(model_->parallel(), sums);
+  add_up_stages(*model_, sums);
   return {sums.begin(), sums.end()};
 }
 
@@ -714,7 +640,7 @@ void training_step<Model>::require_batch(std::span<const batch_view> batches) co
                          batch.t);
     require<shape_error>(batch.b * batch.t <= memory_->runner.num_tokens(), "trainer: a micro-batch must have at most micro_batch_size times seq_length ",
                          "tokens, ", memory_->runner.num_tokens(), "; given ", batch.b, " sequences of ", batch.t);
-    if constexpr (!predicts_next_token() && !has_teacher())  // the objective's state has a limited size
+    if constexpr (!predicts_next_token() && !has_hook<objective, hook::uses_teacher>)  // the objective's state has a limited size
       require<shape_error>(batch.b <= sequences_, objective::name, ": a micro-batch must have at most micro_batch_size sequences, ", sequences_, "; given ",
                            batch.b);
     if constexpr (causal_model<Model> && !scores_sequences<recipe>)  // checked by all stages of a pipeline

@@ -175,5 +175,5 @@ TEST_CASE("settings that contradict one another are refused") {
   refused({.target_pattern = ".*q_proj", .layers = {0}}, "layers must be chosen by the pattern where targets are one");
   refused({.targets = {"q_proj"}, .layers_pattern = {"layers"}}, "layers must be given where the pattern of their names is");
   refused({.targets = {"q_proj"}, .rank_pattern = {{"v_proj", 0}}}, "the rank of 'v_proj' must be positive; given 0");
-  refused({.targets = {"q_proj"}, .alpha_pattern = {{"v_proj", -1.0}}}, "alpha must be positive; given -1");
+  refused({.targets = {"q_proj"}, .alpha_pattern = {{"v_proj", -1.0}}}, "lora: the alpha of 'v_proj' must be positive; given -1");
 }

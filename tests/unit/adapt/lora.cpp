@@ -423,7 +423,7 @@ TEST_CASE("LoRA+: B has a multiple of the learning rate, an embedding's adapter 
   lora_model model(sizes(), {}, {.adapter = adapter});
   const trainer with(model, {.loraplus_lr_ratio = 16});
   const trainer without(model, {});
-  for (const decay_run& run : model.parameters().decay_runs()) CHECK(run.learning_rate_factor == 1.0);
+  for (const parameter_slice& run : model.parameters().parameter_slices()) CHECK(run.learning_rate_factor == 1.0);
   plain_model base(sizes());
   CHECK_THROWS_WITH_AS(trainer(base, {.loraplus_lr_ratio = 16}),
                        "loraplus_lr_ratio: there must be a LoRA adapter (lora or qlora) with a B to give another learning rate; the model has none",

@@ -194,12 +194,13 @@ TEST_CASE("files with quantized values compute what quantization-aware training 
   const weight_folder source(folder / "plain");
   const array<token, 2> tokens{{1, 2, 3, 4, 5}};
   for (const bool zeros : {false, true}) {
-    const weight_quantization how{.format = {.bits = 4, .zeros = zeros ? zero_points::floating : zero_points::none}, .group_size = 8};
-    const auto names = quantized_weights(source, false, how);
+    const weight_quantization quantization{.format = {.bits = 4, .zeros = zeros ? zero_points::floating : zero_points::none}, .group_size = 8};
+    const auto names = quantized_weights(source, false, quantization);
     CHECK(names.size() == 2 * 7);
     std::vector<tensor_to_write> tensors;
     for (const auto& [name, tensor] : source.tensors())
-      tensors.push_back(std::count(names.begin(), names.end(), name) > 0 ? with_quantized_values(*tensor, false, how, "F32") : rewritten(*tensor, "F32"));
+      tensors.push_back(std::count(names.begin(), names.end(), name) > 0 ? with_quantized_values(*tensor, false, quantization, "F32")
+                                                                         : rewritten(*tensor, "F32"));
     const std::string to = folder / (zeros ? "floating" : "symmetric");
     make_folder(to);
     write_file(to + "/config.json", mapped_file(folder / "plain" + "/config.json").text());
@@ -210,10 +211,10 @@ TEST_CASE("files with quantized values compute what quantization-aware training 
     CHECK(logits(rounding, tokens) == logits(rounded, tokens));
   }
   // eight integers of a group, plus 8, in 32 bits
-  const weight_quantization how{.group_size = 8};
+  const weight_quantization quantization{.group_size = 8};
   const file_tensor& w = *source.find("model.layers.1.mlp.down_proj.weight");
   std::vector<std::vector<std::byte>> parts;
-  for (const tensor_to_write& part : packed_in_four_bits(w, how)) {
+  for (const tensor_to_write& part : packed_in_four_bits(w, quantization)) {
     parts.emplace_back();
     part.produce([&](const void* data, std::size_t n) {
       parts.back().insert(parts.back().end(), static_cast<const std::byte*>(data), static_cast<const std::byte*>(data) + n);
@@ -221,7 +222,7 @@ TEST_CASE("files with quantized values compute what quantization-aware training 
     CHECK(parts.back().size() == part.bytes);
   }
   std::vector<float> expected(w.size());
-  with_quantized_values(w, false, how, "F32").produce([&](const void* data, std::size_t n) { std::memcpy(expected.data(), data, n); });
+  with_quantized_values(w, false, quantization, "F32").produce([&](const void* data, std::size_t n) { std::memcpy(expected.data(), data, n); });
   for (std::size_t i = 0; i < expected.size(); ++i) {
     float scale = 0;
     std::memcpy(&scale, parts[1].data() + i / 8 * sizeof(float), sizeof(float));

@@ -50,9 +50,9 @@ class ring_sums final : public testing::recorded_collectives<isolated> {
   ring_sums(std::shared_ptr<testing::call_ledgers> ledgers, const std::shared_ptr<transport>& network, std::vector<std::size_t> members, std::uint32_t channel)
       : recorded_collectives(std::move(ledgers), network, members, channel), ranks_(network, std::move(members), 100 + channel) {}
 
-  void all_reduce(void* stream, const device_array& values, reduction how) override {
+  void all_reduce(void* stream, const device_array& values, reduction op) override {
     typed(values, [&]<class T>(device_span<T, isolated::memory> span) {
-      xtrain::detail::on_host(of(stream), ranks_.staging(), span, true, [this, how](std::span<T> host) {
+      xtrain::detail::on_host(of(stream), ranks_.staging(), span, true, [this, op](std::span<T> host) {
         const std::size_t size = ranks_.size(), n = host.size();
         std::vector<T> all(n * size);
         ranks_.all_gather(std::span<const T>(host), std::span<T>(all));
@@ -61,7 +61,7 @@ class ring_sums final : public testing::recorded_collectives<isolated> {
           host[i] = all[first * n + i];
           for (std::size_t k = 1; k < size; ++k) {
             const T next = all[(first + k) % size * n + i];
-            host[i] = static_cast<T>(how == reduction::sum ? host[i] + next : std::max(host[i], next));
+            host[i] = static_cast<T>(op == reduction::sum ? host[i] + next : std::max(host[i], next));
           }
         }
       });

@@ -60,8 +60,8 @@ template <class Work>
 void all_refuse(const std::string& words, Work&& work) {
   std::array<std::string, 4> said;
   run_ranks(4, [&](const std::shared_ptr<transport>& network) {
-    group everyone(network);
-    writers_of ranks(everyone);
+    group world(network);
+    writers_of ranks(world);
     try {
       work(ranks, tensors_of(ranks.rank(), 4));
     } catch (const error& problem) {
@@ -81,8 +81,8 @@ TEST_CASE("ranks that write a file together write what one writes") {
   write_safetensors(folder / "one", tensors_of(0, 1));
   for (const std::size_t ranks : {1U, 2U, 4U, 7U}) {
     run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
-      group everyone(network);
-      writers_of writers(everyone);
+      group world(network);
+      writers_of writers(world);
       CHECK(write_safetensors_together(writers, folder / "many", tensors_of(writers.rank(), ranks)) == ranks);
     });
     CHECK(get_file(folder / "many") == get_file(folder / "one"));
@@ -94,8 +94,8 @@ TEST_CASE("where a rank does not see the file, the first writes all of it") {
   const scratch_folder folder;
   write_safetensors(folder / "one", tensors_of(0, 1));
   run_ranks(4, [&](const std::shared_ptr<transport>& network) {
-    group everyone(network);
-    elsewhere writers(everyone);
+    group world(network);
+    elsewhere writers(world);
     CHECK(write_safetensors_together(writers, folder / "many", tensors_of(writers.rank(), 4)) == 1);
   });
   CHECK(get_file(folder / "many") == get_file(folder / "one"));

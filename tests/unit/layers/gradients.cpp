@@ -160,7 +160,7 @@ TEST_CASE("the gradient of a residual branch with dropout is its difference quot
         return branch{.inner = linear<gradient_recipe>(build, {{"w", 5}}, 5, {})};
       },
       [](const branch& layer, auto& p, auto x, auto y) {
-        layer.end.forward(p, x, y, [&](auto out, ops::result how) { layer.inner.forward(p, x, out, how); });
+        layer.end.forward(p, x, y, [&](auto out, ops::result write_mode) { layer.inner.forward(p, x, out, write_mode); });
       },
       [](const branch& layer, auto& p, auto x, auto dy, auto dx) {
         layer.end.backward(p, dy, [&](auto dbranch) { layer.inner.backward(p, x, dbranch, dx, ops::result::is_added); });

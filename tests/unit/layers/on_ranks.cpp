@@ -40,18 +40,18 @@ class two_layers {
         down_(build, {{"down", width}}, build.row_part(inner), {.bias = true}) {}
 
   template <class X, class Y>
-  void forward(pass<Recipe>& p, const X& x, const Y& y, ops::result how) const {
+  void forward(pass<Recipe>& p, const X& x, const Y& y, ops::result write_mode) const {
     const auto u = p.save(p.tokens_in_layer(x.shape(0)), inner_);
     up_.forward(p, x, u);
-    down_.forward(p, u, y, how);
+    down_.forward(p, u, y, write_mode);
   }
   template <class X, class DY, class DX>
-  void backward(pass<Recipe>& p, const X& x, const DY& dy, const DX& dx, ops::result how) const {
+  void backward(pass<Recipe>& p, const X& x, const DY& dy, const DX& dx, ops::result write_mode) const {
     const auto scope = p.scope();
     const std::size_t n = p.tokens_in_layer(x.shape(0));
     const auto u = p.pop_saved(n, inner_), du = p.temporary(n, inner_);
     down_.backward(p, u, dy, du);
-    up_.backward(p, x, du, dx, how);
+    up_.backward(p, x, du, dx, write_mode);
   }
 
  private:
@@ -68,17 +68,17 @@ class thin {
       : rank_(rank), down_(build, {{"down", rank}}, width, {}), up_(build, {{"up", width}}, rank, {.bias = true}) {}
 
   template <class X, class Y>
-  void forward(pass<Recipe>& p, const X& x, const Y& y, ops::result how) const {
+  void forward(pass<Recipe>& p, const X& x, const Y& y, ops::result write_mode) const {
     const auto t = p.save(x.shape(0), rank_);
     down_.forward(p, x, t);
-    up_.forward(p, t, y, how);
+    up_.forward(p, t, y, write_mode);
   }
   template <class X, class DY, class DX>
-  void backward(pass<Recipe>& p, const X& x, const DY& dy, const DX& dx, ops::result how) const {
+  void backward(pass<Recipe>& p, const X& x, const DY& dy, const DX& dx, ops::result write_mode) const {
     const auto scope = p.scope();
     const auto t = p.pop_saved(x.shape(0), rank_), dt = p.temporary(x.shape(0), rank_);
     up_.backward(p, t, dy, dt);
-    down_.backward(p, x, dt, dx, how);
+    down_.backward(p, x, dt, dx, write_mode);
   }
 
  private:

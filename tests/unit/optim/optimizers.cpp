@@ -356,11 +356,11 @@ void check_weight_decay_of_all(const typename Optimizer::config& c, std::size_t 
   for (std::size_t parts = 1; parts <= most_parts; ++parts) {
     for (std::size_t part = 0; part < parts; ++part) {
       rates_bench<Optimizer> bench(c, {.parts = parts, .part = part, .alignment = alignment}, [](const auto& e) { return e.spec.name == "bias" ? 2.0 : 1.0; });
-      const auto runs_of_matrices = bench.store.decay_runs().size();
+      const auto runs_of_matrices = bench.store.parameter_slices().size();
       for (const bool all : {false, true, false}) {
         INFO("all ", all, " part ", part, " of ", parts);
         bench.store.set_weight_decay_of_all(all);
-        if (!all) CHECK(bench.store.decay_runs().size() == runs_of_matrices);
+        if (!all) CHECK(bench.store.parameter_slices().size() == runs_of_matrices);
         bench.store.initialise(bench.stream, 1, [](std::string_view) { return true; });
         bench.state.emplace(c, bench.where, bench.store);
         fill_zero(bench.stream, bench.store.gradients());
@@ -395,7 +395,7 @@ TEST_CASE("weight decay of all parameters decays vectors like matrices, and can 
 TEST_CASE("learning rates that cannot be are refused; without them runs are not split") {
   const auto one = [](const auto&) { return 1.0; };
   const rates_bench<adamw> plain({}, {}, one);
-  CHECK(plain.store.decay_runs().size() == 3);  // matrices of two blocks, vectors of one, the head
+  CHECK(plain.store.parameter_slices().size() == 3);  // matrices of two blocks, vectors of one, the head
   CHECK_THROWS_WITH_AS(rates_bench<adamw>({}, {}, [](const auto&) { return -1.0; }),
                        "learning_rate_factor of 'embed': must be non-negative; given -1", config_error);
   CHECK_THROWS_WITH_AS(rates_bench<adafactor>({.relative_step = true}, {}, [](const auto&) { return 2.0; }),

@@ -296,3 +296,21 @@ TEST_CASE("a loss scale begins as its settings say") {
   CHECK_THROWS_AS((void)dynamic_loss_scale::rule({.hysteresis = 0}, true), config_error);
   CHECK_THROWS_AS((void)dynamic_loss_scale::rule({.growth_window = 0}, true), config_error);
 }
+
+TEST_CASE("settings of a run are checked against the ranges of their descriptions, by full name") {
+  const auto refused = [](const training_config<adamw>& settings, const char* message) {
+    CHECK_THROWS_WITH_AS((void)detail::complete_config(settings, 64, 1, 1), message, config_error);
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+  CHECK(detail::complete_config(training_config<adamw>{.max_grad_norm = 0.0}, 64, 1, 1).seq_length == 64);
+  refused({.micro_batch_size = 0}, "micro_batch_size: must be positive; given 0");
+  refused({.gradient_accumulation_steps = 0}, "gradient_accumulation_steps: must be positive; given 0");
+  refused({.learning_rate = infinity}, "learning_rate: must be non-negative; given inf");
+  refused({.warmup_ratio = 1.5}, "warmup_ratio: must be in [0, 1]; given 1.5");
+  refused({.min_lr_ratio = nan}, "min_lr_ratio: must be in [0, 1]; given nan");
+  refused({.lr_warmup_init = -1}, "lr_warmup_init: must be non-negative; given -1");
+  refused({.lr_power = 0}, "lr_power: must be positive; given 0");
+  refused({.max_grad_norm = -1}, "max_grad_norm: must be non-negative; given -1");
+  refused({.loraplus_lr_ratio = nan}, "loraplus_lr_ratio: must be non-negative; given nan");
+  refused({.neftune_noise_alpha = -0.5}, "neftune_noise_alpha: must be non-negative; given -0.5");
+}

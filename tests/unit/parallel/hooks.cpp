@@ -32,13 +32,14 @@ struct counting_communicator : testing::bare_communicator {
 
 struct watched {
   static constexpr std::string_view name = "watched";
+  using hooks = xtrain::hooks<>;
   struct config {};
   template <class Device>
   struct state {
     explicit state(const config&) {}
     counting_communicator& data() { return data_; }
     counting_communicator& tensor() { return tensor_; }
-    counting_communicator& everyone() { return data_; }
+    counting_communicator& world() { return data_; }
     template <class Stream, class Store>
     void block_begins(Stream&, Store&, std::size_t block, block_visit) {
       calls().push_back(concat("begin ", block));
@@ -107,7 +108,7 @@ struct without_hooks {
     explicit state(const config&) {}
     self& data() { return self_; }
     self& tensor() { return self_; }
-    self& everyone() { return self_; }
+    self& world() { return self_; }
     self self_;
   };
 };

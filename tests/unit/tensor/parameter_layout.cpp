@@ -71,7 +71,7 @@ TEST_CASE("the ranges that ranks step do not overlap and are all trained paramet
     const parameter_layout layout(list, {.parts = shards, .part = part});
     steps.resize(layout.trained());
     std::size_t stepped = 0;
-    for (const decay_run& run : layout.decay_runs()) {
+    for (const parameter_slice& run : layout.parameter_slices()) {
       CHECK(run.kept == stepped);
       stepped += run.size();
       for (std::size_t i = run.begin; i < run.end; ++i) ++steps[i];

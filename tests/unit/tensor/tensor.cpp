@@ -128,10 +128,10 @@ TEST_CASE("parameters lie block by block, matrices before vectors, frozen ones b
   CHECK(all.find("embedding")->offset < all.find("q")->offset);
   CHECK(all.find("q")->offset < all.find("norm")->offset);
   CHECK(all.find("frozen")->offset >= all.trained_values().size());
-  REQUIRE(all.decay_runs().size() == 2);  // the matrices of both blocks are adjacent
-  CHECK(all.decay_runs()[0].decays);
-  CHECK(!all.decay_runs()[1].decays);
-  CHECK(all.decay_runs()[1].end == all.trained_values().size());
+  REQUIRE(all.parameter_slices().size() == 2);  // the matrices of both blocks are adjacent
+  CHECK(all.parameter_slices()[0].decays);
+  CHECK(!all.parameter_slices()[1].decays);
+  CHECK(all.parameter_slices()[1].end == all.trained_values().size());
   CHECK(all.block(0).begin == 0);
   CHECK(all.block(0).end == all.block(1).begin);
   CHECK(all.find("nothing") == nullptr);
@@ -165,7 +165,7 @@ TEST_CASE("what neighbouring ranks hold alone lies on one of them, and random nu
   CHECK(second.find("bias.3")->spec.owner == 1);
   const auto element_of = [](const store& s, const char* name) {
     const std::size_t offset = s.find(name)->offset;
-    for (const decay_run& run : s.decay_runs())
+    for (const parameter_slice& run : s.parameter_slices())
       if (run.begin <= offset && offset < run.end) return run.element + (offset - run.begin);
     return ~std::size_t{0};
   };

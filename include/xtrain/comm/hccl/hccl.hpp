@@ -47,15 +47,15 @@ class hccl_collectives final : public native_collectives {
 
   [[nodiscard]] const std::type_info& stream_type() const override { return typeid(npu_stream); }
 
-  void all_reduce(void* stream, const device_array& values, reduction how) override {
+  void all_reduce(void* stream, const device_array& values, reduction op) override {
     if (values.elements == 0) return;
-    if (sums_in_fp32(values, how)) return typed_16(values, [&](auto span) { all_reduce_in_fp32(of(stream), span); });
+    if (sums_in_fp32(values, op)) return typed_16(values, [&](auto span) { all_reduce_in_fp32(of(stream), span); });
     if (type_of(values).code == hccl_type::fp64) {
       const auto span = span_of<double, npu_memory>(static_cast<double*>(values.data), values.elements);
-      return reduce_fp64(of(stream), span, span, how);
+      return reduce_fp64(of(stream), span, span, op);
     }
     queue(stream, {"HcclAllReduce", values.dtype, values.elements}, [=, type = type_of(values).code](auto& hccl, void* comm, void* on) {
-      return hccl.all_reduce(values.data, values.data, values.elements, type, operation(how), comm, on);
+      return hccl.all_reduce(values.data, values.data, values.elements, type, operation(op), comm, on);
     });
   }
   void all_gather(void* stream, const void* part, const device_array& whole) override {
@@ -65,18 +65,18 @@ class hccl_collectives final : public native_collectives {
             return hccl.all_gather(const_cast<void*>(part), whole.data, n, type, comm, on);
           });
   }
-  void reduce_scatter(void* stream, const device_array& whole, void* part, reduction how) override {
+  void reduce_scatter(void* stream, const device_array& whole, void* part, reduction op) override {
     if (whole.elements == 0) return;
-    if (sums_in_fp32(whole, how))
+    if (sums_in_fp32(whole, op))
       return typed_16(whole, [&]<class T>(device_span<T, npu_memory> span) {
         add_parts(of(stream), span.raw(), span.size() / ranks_->size(), static_cast<T*>(part), span.size() / ranks_->size());
       });
     if (type_of(whole).code == hccl_type::fp64)
       return reduce_fp64(of(stream), span_of<double, npu_memory>(static_cast<double*>(whole.data), whole.elements),
-                         span_of<double, npu_memory>(static_cast<double*>(part), whole.elements / ranks_->size()), how);
+                         span_of<double, npu_memory>(static_cast<double*>(part), whole.elements / ranks_->size()), op);
     queue(stream, {"HcclReduceScatter", whole.dtype, whole.elements},
           [=, type = type_of(whole).code, n = whole.elements / ranks_->size()](auto& hccl, void* comm, void* on) {
-            return hccl.reduce_scatter(whole.data, part, n, type, operation(how), comm, on);
+            return hccl.reduce_scatter(whole.data, part, n, type, operation(op), comm, on);
           });
   }
   void broadcast(void* stream, const device_array& values, std::size_t root) override {
@@ -157,7 +157,7 @@ class hccl_collectives final : public native_collectives {
   static constexpr std::size_t least_scratch_bytes = std::size_t{64} << 10, most_scratch_bytes = std::size_t{64} << 20;
 
   [[nodiscard]] static npu_stream& of(void* stream) { return *static_cast<npu_stream*>(stream); }
-  [[nodiscard]] static std::int32_t operation(reduction how) { return how == reduction::sum ? hccl_operation::sum : hccl_operation::largest; }
+  [[nodiscard]] static std::int32_t operation(reduction op) { return op == reduction::sum ? hccl_operation::sum : hccl_operation::largest; }
   [[nodiscard]] static type type_of(const device_array& values) {
     if (values.dtype == dtype_traits<float>::name) return {hccl_type::fp32, 4};
     if (values.dtype == dtype_traits<double>::name) return {hccl_type::fp64, 8};
@@ -177,8 +177,8 @@ class hccl_collectives final : public native_collectives {
 
   // ---- sums of 16-bit values: each rank gets one part from every rank, and adds them in fp32 ----
 
-  [[nodiscard]] bool sums_in_fp32(const device_array& values, reduction how) const {
-    return sums_ == hccl_sums_of_16_bits::in_fp32 && how == reduction::sum && type_of(values).bytes == 2;
+  [[nodiscard]] bool sums_in_fp32(const device_array& values, reduction op) const {
+    return sums_ == hccl_sums_of_16_bits::in_fp32 && op == reduction::sum && type_of(values).bytes == 2;
   }
   template <class F>
   static void typed_16(const device_array& values, F&& f) {
@@ -249,7 +249,7 @@ class hccl_collectives final : public native_collectives {
   // ---- fp64: few numbers, such as the norm of gradients and the loss ----
 
   /// part: all values, or this rank's part of them
-  void reduce_fp64(npu_stream& stream, device_span<double, npu_memory> values, device_span<double, npu_memory> part, reduction how) {
+  void reduce_fp64(npu_stream& stream, device_span<double, npu_memory> values, device_span<double, npu_memory> part, reduction op) {
     const std::size_t n = values.size(), size = ranks_->size(), first = part.size() == n ? 0 : ranks_->rank() * part.size();
     const auto all = scratch<double>(stream, n * size);
     all_gather(&stream, values.raw(), {all.raw(), n * size, dtype_traits<double>::name});
@@ -259,11 +259,11 @@ class hccl_collectives final : public native_collectives {
     }
     const std::span<double> host = on_host_->as<double>();
     copy_to_host(stream, host.subspan(0, n * size), all);
-    stream.queue_host_function([host, n, size, how] {
+    stream.queue_host_function([host, n, size, op] {
       for (std::size_t r = 1; r < size; ++r)
         for (std::size_t i = 0; i < n; ++i) {
           const double other = host[r * n + i];
-          if (how == reduction::sum) host[i] += other;
+          if (op == reduction::sum) host[i] += other;
           else if (other > host[i] || other != other) host[i] = other;
         }
     });

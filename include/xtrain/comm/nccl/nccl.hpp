@@ -35,12 +35,12 @@ class nccl_collectives final : public native_collectives {
 
   [[nodiscard]] const std::type_info& stream_type() const override { return typeid(cuda_stream); }
 
-  void all_reduce(void* stream, const device_array& values, reduction how) override {
+  void all_reduce(void* stream, const device_array& values, reduction op) override {
     if (values.elements == 0) return;
-    if (sums_in_fp32(values, how))
+    if (sums_in_fp32(values, op))
       return typed_16(values, [&](auto span) { all_reduce_in_fp32(of(stream), span); });
     queue(stream, {"ncclAllReduce", values.dtype, values.elements}, [=, type = type_of(values).code](auto& nccl, nccl_handle comm, cuda_queue_handle on) {
-      return nccl.all_reduce(values.data, values.data, values.elements, type, operation(how), comm, on);
+      return nccl.all_reduce(values.data, values.data, values.elements, type, operation(op), comm, on);
     });
   }
   void all_gather(void* stream, const void* part, const device_array& whole) override {
@@ -50,13 +50,13 @@ class nccl_collectives final : public native_collectives {
             return nccl.all_gather(part, whole.data, n, type, comm, on);
           });
   }
-  void reduce_scatter(void* stream, const device_array& whole, void* part, reduction how) override {
+  void reduce_scatter(void* stream, const device_array& whole, void* part, reduction op) override {
     if (whole.elements == 0) return;
-    if (sums_in_fp32(whole, how))
+    if (sums_in_fp32(whole, op))
       return typed_16(whole, [&]<class T>(device_span<T, cuda_memory> span) { reduce_scatter_in_fp32(of(stream), span, static_cast<T*>(part)); });
     queue(stream, {"ncclReduceScatter", whole.dtype, whole.elements},
           [=, type = type_of(whole).code, n = whole.elements / ranks_.size()](auto& nccl, nccl_handle comm, cuda_queue_handle on) {
-            return nccl.reduce_scatter(whole.data, part, n, type, operation(how), comm, on);
+            return nccl.reduce_scatter(whole.data, part, n, type, operation(op), comm, on);
           });
   }
   void broadcast(void* stream, const device_array& values, std::size_t root) override {
@@ -116,7 +116,7 @@ class nccl_collectives final : public native_collectives {
   static constexpr std::size_t least_scratch_bytes = std::size_t{64} << 10, most_scratch_bytes = std::size_t{64} << 20;
 
   [[nodiscard]] static cuda_stream& of(void* stream) { return *static_cast<cuda_stream*>(stream); }
-  [[nodiscard]] static int operation(reduction how) { return how == reduction::sum ? nccl_operation::sum : nccl_operation::largest; }
+  [[nodiscard]] static int operation(reduction op) { return op == reduction::sum ? nccl_operation::sum : nccl_operation::largest; }
   [[nodiscard]] static type type_of(const device_array& values) {
     if (values.dtype == dtype_traits<float>::name) return {nccl_type::fp32, 4};
     if (values.dtype == dtype_traits<double>::name) return {nccl_type::fp64, 8};
@@ -136,8 +136,8 @@ class nccl_collectives final : public native_collectives {
 
   // ---- sums of 16-bit values: each rank gets one part from every rank, and adds them in fp32, in rank order ----
 
-  [[nodiscard]] bool sums_in_fp32(const device_array& values, reduction how) const {
-    return sums_ == sums_of_16_bits::in_fp32 && how == reduction::sum && !grouped_ && type_of(values).bytes == 2;
+  [[nodiscard]] bool sums_in_fp32(const device_array& values, reduction op) const {
+    return sums_ == sums_of_16_bits::in_fp32 && op == reduction::sum && !grouped_ && type_of(values).bytes == 2;
   }
   template <class F>
   static void typed_16(const device_array& values, F&& f) {

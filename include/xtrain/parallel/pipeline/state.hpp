@@ -58,7 +58,7 @@ class pipeline_state {
 
   [[nodiscard]] auto& data() { return beside_.data(); }
   [[nodiscard]] auto& tensor() { return beside_.tensor(); }
-  [[nodiscard]] group& everyone() { return everyone_; }
+  [[nodiscard]] group& world() { return world_; }
   [[nodiscard]] tensor_shard layers() const requires requires(const beside_state& beside) { beside.layers(); } { return beside_.layers(); }
   [[nodiscard]] auto& context() requires requires(beside_state& beside) { beside.context(); } { return beside_.context(); }
   [[nodiscard]] auto sequence_shard() const requires requires(const beside_state& beside) { beside.sequence_shard(); } { return beside_.sequence_shard(); }
@@ -85,14 +85,14 @@ class pipeline_state {
   template <class Store>
   void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
     if (block == 0 && holds_table()) return;  // the head's part of the gradient is missing
-    if (beside_.everyone().size() > 1) beside_.gradients_ready(stream, store, block, last_of_step);
+    if (beside_.world().size() > 1) beside_.gradients_ready(stream, store, block, last_of_step);
   }
   template <class Store>
   void finish_gradients(stream_type& stream, Store& store) {
     if (holds_table()) {
       const auto gradient = store.gradient(table_);
       if (!gradient.empty()) ends_->all_reduce(stream, gradient, reduction::sum);
-      if (beside_.everyone().size() > 1) beside_.gradients_ready(stream, store, 0, true);
+      if (beside_.world().size() > 1) beside_.gradients_ready(stream, store, 0, true);
     }
     beside_.finish_gradients(stream, store);
   }
@@ -214,7 +214,7 @@ class pipeline_state {
     beside_.visit_traffic(visit);
     visit(traffic_role::pipeline_parallel, between_.sent());
     if (ends_) visit(traffic_role::tied_table, ends_->sent());
-    for (const group* one : {&numbers_, &everyone_}) visit(traffic_role::scalars, one->sent());
+    for (const group* one : {&numbers_, &world_}) visit(traffic_role::scalars, one->sent());
   }
 
  private:
@@ -222,7 +222,7 @@ class pipeline_state {
   template <class Entry, class T>
   void pass_to_first(const Entry& entry, std::span<T> whole) {
     const std::size_t owner = rank_of_block(entry.block);
-    if (owner == 0 || beside_.everyone().rank() != 0) return;
+    if (owner == 0 || beside_.world().rank() != 0) return;
     if (position() == owner) numbers_.send(0, std::span<const T>(whole));
     else if (position() == 0) numbers_.receive(owner, whole);
   }
@@ -231,7 +231,7 @@ class pipeline_state {
 
   pipeline_state(const pipeline_ranks& config, const std::shared_ptr<transport>& network)
       : chunks_given_(config.chunks), layers_given_(config.stage_layers), micro_batch_sizes_(config.micro_batch_sizes), cache_(config.cache),
-        beside_(beside_of(config, network)), everyone_(network, 0), between_(network, pipeline_members(config, network), 1),
+        beside_(beside_of(config, network)), world_(network, 0), between_(network, pipeline_members(config, network), 1),
         numbers_(network, pipeline_members(config, network), 2) {
     if (position() != 0 && position() + 1 != depth()) return;
     const std::vector<std::size_t> members = pipeline_members(config, network);
@@ -281,7 +281,7 @@ class pipeline_state {
   std::vector<block_range> stages_;
   parameter table_;  // empty: the head is not tied
   beside_state beside_;
-  group everyone_, between_, numbers_;
+  group world_, between_, numbers_;
   std::optional<group> ends_;  // first and last rank
 };
 
