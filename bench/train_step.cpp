@@ -80,9 +80,10 @@ int run(const char* name, const xtrain::decoder_config& sizes, std::size_t rows,
   std::sort(seconds.begin(), seconds.end());
   const double tokens_per_step = static_cast<double>(rows * context), median = seconds[seconds.size() / 2];
   const double planned = static_cast<double>(trainer.plan().total()) / 1048576.0, taken = resident_mebibytes() - before;
-  std::printf("%-15s %zu threads on %.2f processors, B%zu T%-5zu %8.1f tokens/s (%.1f to %.1f)   planned %7.1f MiB   taken %7.1f MiB   %+.1f %%   in all %7.1f MiB\n", name,
-              xtrain::cpu::context().properties().threads, used, rows, context, tokens_per_step / median, tokens_per_step / seconds.back(),
-              tokens_per_step / seconds.front(), planned, taken, 100.0 * (taken / planned - 1.0), resident_mebibytes());
+  std::printf(
+      "%-15s %zu threads on %.2f processors, B%zu T%-5zu %8.1f tokens/s (%.1f to %.1f)   planned %7.1f MiB   taken %7.1f MiB   %+.1f %%   in all %7.1f MiB\n",
+      name, xtrain::cpu::context().properties().threads, used, rows, context, tokens_per_step / median, tokens_per_step / seconds.back(),
+      tokens_per_step / seconds.front(), planned, taken, 100.0 * (taken / planned - 1.0), resident_mebibytes());
   return 0;
 }
 

@@ -14,6 +14,65 @@
 
 using namespace xtrain;
 
+namespace {
+
+template <class T>
+std::uint32_t bits_of(const T& unit) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &unit, sizeof(bits));
+  return bits;
+}
+
+/// Every unit of a panel of `Full` lanes, and that nothing behind its last line is written.
+template <std::size_t Full, class T>
+void check_panel(std::size_t lanes, std::size_t depth, std::size_t step, bool lanes_are_contiguous) {
+  using unit = cpu_kernels::unit<simd::native, T>;
+  const std::size_t row = lanes_are_contiguous ? 1 : depth + 3, column = lanes_are_contiguous ? lanes + 5 : 1;
+  std::vector<T> values((lanes + 6) * (depth + 6));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = T(static_cast<float>(random_word({.seed = 7}, i) % 2001) * 1e-3f - 1.0f);
+  // the last element of the operand is the last of its memory: reading more is an error for the address sanitizer
+  const std::size_t used = lanes == 0 || depth == 0 ? 0 : (lanes - 1) * row + (depth - 1) * column + 1;
+  const std::vector<T> exact(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(used));
+  const cpu_kernels::strided<T> x{exact.data(), row, column};
+  const std::size_t units = cpu_kernels::units_of<unit>(depth), per_unit = cpu_kernels::depth_of_unit<unit>;
+  unit mark;
+  std::memset(&mark, 0x7f, sizeof(mark));
+  std::vector<unit> to(units * step + 64, mark);
+  cpu_kernels::pack_panel<simd::native, Full>(x, lanes, depth, to.data(), step);
+  std::size_t wrong = 0;
+  for (std::size_t p = 0; p < units; ++p) {
+    for (std::size_t i = 0; i < step; ++i) {
+      const unit right = i < lanes ? cpu_kernels::make_unit<unit>(x.at(i, p * per_unit), x.column, std::min(per_unit, depth - p * per_unit)) : unit{};
+      wrong += bits_of(to[p * step + i]) != bits_of(right) ? 1 : 0;
+    }
+  }
+  CAPTURE(lanes);
+  CAPTURE(depth);
+  CAPTURE(step);
+  CAPTURE(lanes_are_contiguous);
+  CHECK(wrong == 0);
+  CHECK(std::all_of(to.begin() + static_cast<std::ptrdiff_t>(units * step), to.end(), [&](const unit& u) { return bits_of(u) == bits_of(mark); }));
+}
+
+template <class T>
+void check_panels() {
+  for (const bool lanes_are_contiguous : {false, true}) {
+    for (const std::size_t depth : {0UL, 1UL, 2UL, 15UL, 16UL, 17UL, 31UL, 32UL, 33UL, 64UL, 95UL}) {
+      for (std::size_t lanes = 1; lanes <= 14; ++lanes) check_panel<14, T>(lanes, depth, lanes, lanes_are_contiguous);
+      for (std::size_t lanes = 1; lanes <= 32; ++lanes) check_panel<32, T>(lanes, depth, lanes <= 16 ? 16 : 32, lanes_are_contiguous);
+      for (const std::size_t lanes : {5UL, 24UL, 28UL, 40UL}) check_panel<40, T>(lanes, depth, 40, lanes_are_contiguous);
+      check_panel<28, T>(28, depth, 28, lanes_are_contiguous);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("packed panels: every element in its place, zeros in other lanes, and nothing written behind the last line") {
+  check_panels<float>();
+  check_panels<bf16>();
+}
+
 #ifdef XTRAIN_MATRIX_TILES
 
 namespace {

@@ -95,7 +95,8 @@ TEST_CASE("the shared pool has the processors of the process, even if OpenMP's l
                                          std::pair{std::string("OMP_PROC_BIND=true OMP_PLACES=threads"), all},
                                          std::pair{concat("OMP_PROC_BIND=true OMP_PLACES={", first, "}"), std::string("1")}}) {
     CAPTURE(variables);
-    CHECK(std::system(concat("env ", variables, " XTRAIN_TEST_PROCESSORS=", count, " '", program, "' --test-case='the shared pool*' > /dev/null").c_str()) == 0);
+    const std::string command = concat("env ", variables, " XTRAIN_TEST_PROCESSORS=", count, " '", program, "' --test-case='the shared pool*' > /dev/null");
+    CHECK(std::system(command.c_str()) == 0);
   }
 }
 

@@ -91,31 +91,6 @@ XTRAIN_USES_TILES inline double multiply_tiles_repeatedly(std::size_t rounds) {
   return 4.0 * static_cast<double>(rounds) * 2.0 * static_cast<double>(matrix_tile::units * matrix_tile::elements_deep);
 }
 
-/// Transposes 16 lines of 16 units.
-XTRAIN_ALWAYS_INLINE void transpose_tile(__m512i (&x)[16]) {
-  __m512i y[16];
-  XTRAIN_UNROLL for (int i = 0; i < 16; i += 2) {
-    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  XTRAIN_UNROLL for (int i = 0; i < 16; i += 4) {
-    x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
-    x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
-    x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
-    x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
-  }
-  // 128-bit lane l of x[4q + c] holds units 4l + c of lines 4q to 4q + 3
-  XTRAIN_UNROLL for (int c = 0; c < 4; ++c) {
-    const __m512i low01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x88), high01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xdd);
-    const __m512i low23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0x88), high23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0xdd);
-    y[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
-    y[8 + c] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
-    y[4 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
-    y[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
-  }
-  XTRAIN_UNROLL for (int i = 0; i < 16; ++i) x[i] = y[i];
-}
-
 /// A: a line is a row's 16 pairs; B: a line is a pair of all 16 columns.
 enum class tile_of_operand { a, b };
 
@@ -137,7 +112,7 @@ void pack_tiles(const strided<bf16>& x, std::size_t rows, std::size_t depth, sim
       };
       XTRAIN_UNROLL for (std::size_t i = 0; i < lines; ++i) line[i] = _mm512_or_si512(widened(2 * i), _mm512_slli_epi32(widened(2 * i + 1), 16));
     }
-    if (rows_are_lines != (Operand == tile_of_operand::a)) transpose_tile(line);
+    if (rows_are_lines != (Operand == tile_of_operand::a)) simd::transpose_lines(line);
     XTRAIN_UNROLL for (std::size_t i = 0; i < lines; ++i) _mm512_storeu_si512(to + i * lines, line[i]);
   }
 }
