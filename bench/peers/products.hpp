@@ -86,7 +86,7 @@ struct choice {
   }
   if (chosen.threads.empty()) {
     chosen.threads = {1};
-    if (std::thread::hardware_concurrency() > 1) chosen.threads.push_back(2);
+    if (xtrain::detail::usable_processors(xtrain::detail::processors_of_process()) > 1) chosen.threads.push_back(2);
   }
   struct layer {
     std::size_t m, n, k;
