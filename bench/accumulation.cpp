@@ -12,6 +12,8 @@
 #include <xtrain/core/file.hpp>
 #include <xtrain/xtrain.hpp>
 
+#include "processors.hpp"
+
 namespace {
 
 template <class Precision>
@@ -61,6 +63,7 @@ outcome show(const xtrain::dataset& text, const xtrain::dataset& held_out, const
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const processors_report processors;
   xtrain::require<xtrain::config_error>(argc > 1, "accumulation: a text must be given");
   settings chosen;
   if (argc > 2) chosen.steps = std::strtoul(argv[2], nullptr, 10);

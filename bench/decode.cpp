@@ -21,6 +21,8 @@
 #include <xtrain/device/cpu/peak.hpp>
 #include <xtrain/io.hpp>
 
+#include "processors.hpp"
+
 namespace {
 
 struct fp32_run : xtrain::defaults {};
@@ -157,6 +159,7 @@ int run(const char* name, const xtrain::decoder_config& sizes, std::size_t promp
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const processors_report processors;
   if (argc >= 3 && std::string_view(argv[1]) == "make") {
     xtrain::decoder_config sizes = llama_125m;
     if (argc > 3) sizes.vocab_size = std::strtoull(argv[3], nullptr, 10);

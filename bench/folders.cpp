@@ -21,6 +21,7 @@
 
 #include <xtrain/io.hpp>
 
+#include "processors.hpp"
 #include "resident_memory.hpp"
 
 namespace {
@@ -135,6 +136,7 @@ std::size_t number(int argc, char** argv, int index, std::size_t otherwise) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const processors_report processors;
   const std::string_view what = argc > 2 ? argv[1] : "";
   const std::size_t rows = number(argc, argv, 3, 1), context = number(argc, argv, 4, 256), steps = number(argc, argv, 5, 4);
   if (what == "make") make(argv[2]);

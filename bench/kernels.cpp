@@ -16,6 +16,8 @@
 #include <xtrain/device/cpu/peak.hpp>
 #include <xtrain/device/reference/reference.hpp>
 
+#include "processors.hpp"
+
 namespace {
 
 using xtrain::bf16;
@@ -441,6 +443,7 @@ void add_benchmarks(std::size_t rows) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const processors_report processors;
   constexpr std::size_t many = std::size_t{1} << 15;  // 96 MiB of fp32, 48 of bf16
   add_benchmarks<rms_norm>(many);
   add_benchmarks<rms_norm_backward>(many);

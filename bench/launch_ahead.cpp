@@ -16,6 +16,8 @@
 #include <xtrain/testing/isolated.hpp>
 #include <xtrain/xtrain.hpp>
 
+#include "processors.hpp"
+
 namespace {
 
 using device = xtrain::testing::isolated<xtrain::cpu>;
@@ -77,6 +79,7 @@ void measure(const char* name, std::size_t ranks, const xtrain::testing::isolate
 }  // namespace
 
 int main(int count, char** words) {
+  const processors_report processors;
   try {
     if (count > 1 && std::string_view(words[1]) == "--help") return std::puts("usage: launch_ahead [kernel microseconds] [steps] [launch microseconds]"), 0;
     const std::chrono::microseconds kernel(count > 1 ? std::atol(words[1]) : 1000), launch(count > 3 ? std::atol(words[3]) : 20);

@@ -14,6 +14,8 @@
 #include <xtrain/models/llama.hpp>
 #include <xtrain/xtrain.hpp>
 
+#include "processors.hpp"
+
 namespace {
 
 using namespace xtrain;
@@ -51,6 +53,7 @@ void measure(std::size_t width, std::size_t layers, const typename Offload::conf
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const processors_report processors;
   const std::string_view what = argc > 1 ? argv[1] : "none";
   const std::size_t width = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 1024, layers = argc > 3 ? std::strtoul(argv[3], nullptr, 10) : 12;
   const char* const folder = argc > 4 ? argv[4] : "";

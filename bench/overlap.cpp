@@ -17,6 +17,8 @@
 #include <xtrain/testing/slow_transport.hpp>
 #include <xtrain/xtrain.hpp>
 
+#include "processors.hpp"
+
 namespace {
 
 using namespace xtrain;
@@ -85,6 +87,7 @@ void show(const testing::slow_network& how) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const processors_report processors;
   const double megabytes = argc > 1 ? std::atof(argv[1]) : 300, microseconds = argc > 2 ? std::atof(argv[2]) : 100;
   const xtrain::testing::slow_network how{.latency = std::chrono::duration<double>(1e-6 * microseconds), .bytes_per_second = 1e6 * megabytes};
   std::printf("%.0f MB/s, %.0f us\nstrategy       without     with        messages alone\n", megabytes, microseconds);

@@ -19,6 +19,8 @@
 #include <xtrain/testing/slow_transport.hpp>
 #include <xtrain/xtrain.hpp>
 
+#include "processors.hpp"
+
 namespace {
 
 using namespace xtrain;
@@ -130,6 +132,7 @@ void show(const char* name, std::size_t ranks, const typename Parallel::config& 
 }  // namespace
 
 int main(int argc, char** argv) {
+  const processors_report processors;
   const double megabytes = argc > 1 ? std::atof(argv[1]) : 10;
   const testing::slow_network how{.latency = std::chrono::microseconds(100), .bytes_per_second = 1e6 * megabytes};
   std::printf("%.0f MB/s\n", megabytes);

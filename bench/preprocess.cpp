@@ -22,6 +22,8 @@
 #include <xtrain/text/encode_batch.hpp>
 #include <xtrain/text/load_tokenizer.hpp>
 
+#include "processors.hpp"
+
 namespace {
 
 /// Median time of three or more calls, for about a second.
@@ -40,6 +42,7 @@ double seconds_of(Work&& work) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const processors_report processors;
   if (argc < 3) {
     std::fprintf(stderr, "preprocess TOKENIZER FILE [THREADS...]\n");
     return 2;

@@ -7,6 +7,7 @@
 #include <xtrain/device/cpu/cpu.hpp>
 
 #include "peers/products.hpp"
+#include "processors.hpp"
 
 namespace {
 
@@ -37,12 +38,13 @@ void time_product(std::size_t threads, const product& p, double peak) {
   };
   run();
   products::require_right(p, x);
-  products::print<T>("xtrain", threads, p, products::median_seconds(run), peak);
+  products::print<T>("xtrain", threads, p, products::median_time(run), peak);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const processors_report processors;
   const products::choice chosen = products::read_choice(argc, argv);
   if (chosen.fp32) products::time_all<float>(chosen, time_product<float>);
   if (chosen.bf16) products::time_all<xtrain::bf16>(chosen, time_product<xtrain::bf16>);

@@ -25,6 +25,8 @@
 #include <xtrain/parallel/schedule/zero_bubble.hpp>
 #include <xtrain/testing/delayed_schedule.hpp>
 
+#include "processors.hpp"
+
 using namespace xtrain;
 
 namespace {
@@ -157,6 +159,7 @@ int measure(const delays& how) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const processors_report processors;
   if (argc > 1 && std::string_view(argv[1]) == "delays")
     return measure({.unit = argc > 2 ? std::strtod(argv[2], nullptr) / 1000 : 0.02, .runs = argc > 3 ? std::max(1UL, std::strtoul(argv[3], nullptr, 10)) : 3});
   print_bubbles(4, 8);

@@ -16,6 +16,8 @@
 #include <xtrain/text/encode_batch.hpp>
 #include <xtrain/text/load_tokenizer.hpp>
 
+#include "processors.hpp"
+
 namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -36,6 +38,7 @@ std::vector<std::string> documents_of(std::string_view text) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const processors_report processors;
   if (argc < 3) {
     std::fprintf(stderr, "tokenize TOKENIZER FILE [THREADS...]\n");
     return 2;

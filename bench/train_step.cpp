@@ -13,6 +13,8 @@
 
 #include <xtrain/xtrain.hpp>
 
+#include "processors.hpp"
+
 namespace {
 
 struct fp32_run : xtrain::defaults {};
@@ -69,16 +71,19 @@ int run(const char* name, const xtrain::decoder_config& sizes, std::size_t rows,
   data.finish();
   stopwatch watch;
   trainer.attach(watch);
+  const processor_watch processors;
   trainer.fit(data);
+  const double used = processors.used();
 
   std::vector<double> seconds = watch.seconds;
   seconds.erase(seconds.begin());  // the first step touches memory for the first time
   std::sort(seconds.begin(), seconds.end());
   const double tokens_per_step = static_cast<double>(rows * context), median = seconds[seconds.size() / 2];
   const double planned = static_cast<double>(trainer.plan().total()) / 1048576.0, taken = resident_mebibytes() - before;
-  std::printf("%-15s %zu threads, B%zu T%-5zu %8.1f tokens/s (%.1f to %.1f)   planned %7.1f MiB   taken %7.1f MiB   %+.1f %%   in all %7.1f MiB\n", name,
-              xtrain::cpu::context().properties().threads, rows, context, tokens_per_step / median, tokens_per_step / seconds.back(),
-              tokens_per_step / seconds.front(), planned, taken, 100.0 * (taken / planned - 1.0), resident_mebibytes());
+  std::printf(
+      "%-15s %zu threads on %.2f processors, B%zu T%-5zu %8.1f tokens/s (%.1f to %.1f)   planned %7.1f MiB   taken %7.1f MiB   %+.1f %%   in all %7.1f MiB\n",
+      name, xtrain::cpu::context().properties().threads, used, rows, context, tokens_per_step / median, tokens_per_step / seconds.back(),
+      tokens_per_step / seconds.front(), planned, taken, 100.0 * (taken / planned - 1.0), resident_mebibytes());
   return 0;
 }
 
@@ -89,6 +94,7 @@ std::size_t number(int argc, char** argv, int index, std::size_t otherwise) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const processors_report processors;
   const std::string_view which = argc > 1 ? argv[1] : "fp32";
   const bool large = which == "llama_lora";
   const std::size_t rows = number(argc, argv, 2, large ? 1 : 4), context = number(argc, argv, 3, large ? 512 : 64),

@@ -14,10 +14,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <xtrain/core/random.hpp>
+#include <xtrain/device/host_threads.hpp>
+
+#include "../processors.hpp"
 
 namespace {
 
@@ -51,11 +53,11 @@ void add(llama_batch& batch, llama_token token, std::size_t position, std::size_
 }  // namespace
 
 int main(int argc, char** argv) {
+  const processors_report processors;
   if (argc < 3) stop("needs FILE.gguf and the name of its dtype");
   const auto number = [&](int at, std::size_t otherwise) { return argc > at ? std::strtoull(argv[at], nullptr, 10) : otherwise; };
   const std::size_t prompt = number(3, 512), fresh = number(4, 32), sequences = number(5, 1);
-  const char* asked = std::getenv("XTRAIN_THREADS");
-  const auto threads = static_cast<std::int32_t>(asked != nullptr ? std::strtol(asked, nullptr, 10) : static_cast<long>(std::thread::hardware_concurrency()));
+  const auto threads = static_cast<std::int32_t>(xtrain::detail::usable_processors(xtrain::detail::processors_of_process()));
   llama_log_set([](ggml_log_level level, const char* text, void*) { if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr); }, nullptr);
   llama_backend_init();
   llama_model* model = llama_model_load_from_file(argv[1], llama_model_default_params());

@@ -4,7 +4,9 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"  // g++ 12 warns of what its own header leaves undefined on purpose
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 #include <sched.h>
@@ -30,6 +32,8 @@
 #include <xtrain/core/random.hpp>
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/device/cpu/peak.hpp>
+
+#include "../processors.hpp"
 
 namespace products {
 
@@ -82,7 +86,7 @@ struct choice {
   }
   if (chosen.threads.empty()) {
     chosen.threads = {1};
-    if (std::thread::hardware_concurrency() > 1) chosen.threads.push_back(2);
+    if (xtrain::detail::usable_processors(xtrain::detail::processors_of_process()) > 1) chosen.threads.push_back(2);
   }
   struct layer {
     std::size_t m, n, k;
@@ -187,10 +191,14 @@ inline void require_threads(std::size_t asked, std::size_t are) {
   if (asked != are) throw std::runtime_error("must compute on " + std::to_string(asked) + " threads; there are " + std::to_string(are));
 }
 
+struct timing {
+  double seconds = 0, processors = 0;
+};
+
 /// Median over runs for 0.3 s, and of at least five. The first 0.1 s are not counted: threads that slept may share one
 /// processor until the system moves them apart.
 template <class Run>
-[[nodiscard]] double median_seconds(Run&& run) {
+[[nodiscard]] timing median_time(Run&& run) {
   using clock = std::chrono::steady_clock;
   const auto runs_of = [&](double least, std::size_t fewest) {
     std::vector<double> seconds;
@@ -204,10 +212,12 @@ template <class Run>
     return seconds;
   };
   (void)runs_of(0.1, 1);
+  const processor_watch watch;
   std::vector<double> seconds = runs_of(0.3, 5);
+  const double processors = watch.used();
   const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());
-  return *middle;
+  return {*middle, processors};
 }
 
 #ifdef __AVX512BF16__
@@ -245,7 +255,18 @@ template <class T>
   return xtrain::measure_peak(xtrain::cpu::context({.threads = 1}));
 }
 
-/// Peak of `threads` threads together: the best that each reaches in 0.3 s on its own processor. A peer may have pinned the
+/// The processor with this index among those of the process, around the end.
+[[nodiscard]] inline cpu_set_t processor_of_process(std::size_t index) {
+  const cpu_set_t all = xtrain::detail::processors_of_process();
+  index %= static_cast<std::size_t>(std::max(1, CPU_COUNT(&all)));
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor)
+    if (CPU_ISSET(processor, &all) && index-- == 0) CPU_SET(processor, &one);
+  return one;
+}
+
+/// Peak of `threads` threads together: the best that each reaches in 0.3 s on its own processor of the process. A peer may have pinned the
 /// calling thread to one processor, and threads inherit that.
 template <class T>
 [[nodiscard]] double measure_peak(std::size_t threads) {
@@ -254,9 +275,7 @@ template <class T>
   std::vector<std::thread> all;
   for (std::size_t t = 0; t < threads; ++t)
     all.emplace_back([&best, t] {
-      cpu_set_t own;
-      CPU_ZERO(&own);
-      CPU_SET(t, &own);
+      const cpu_set_t own = processor_of_process(t);
       ::sched_setaffinity(0, sizeof(own), &own);  // if refused, the system chooses
       const auto end = clock::now() + std::chrono::milliseconds(300);
       while (clock::now() < end) best[t] = std::max(best[t], measure_thread<T>());
@@ -265,13 +284,13 @@ template <class T>
   return std::accumulate(best.begin(), best.end(), 0.0);
 }
 
-/// One line: program, dtype, threads, form, sizes, speed. `compare` parses it.
+/// One line: program, dtype, threads, form, sizes, speed, processors used. `compare` parses it.
 template <class T>
-void print(const char* who, std::size_t threads, const product& p, double seconds, double peak) {
-  const double reached = p.operations() / seconds;
+void print(const char* who, std::size_t threads, const product& p, const timing& time, double peak) {
+  const double reached = p.operations() / time.seconds;
   const std::string sizes = std::to_string(p.m) + "x" + std::to_string(p.n) + "x" + std::to_string(p.k);
-  std::printf("%-14s %s %zut  %-8s %-15s %8.1f GFLOP/s  %5.1f %% of %.1f\n", who, std::string(xtrain::dtype_traits<T>::name).c_str(),
-              threads, p.form, sizes.c_str(), reached * 1e-9, 100.0 * reached / peak, peak * 1e-9);
+  std::printf("%-14s %s %zut  %-8s %-15s %8.1f GFLOP/s  %5.1f %% of %.1f  on %.2f processors\n", who, std::string(xtrain::dtype_traits<T>::name).c_str(),
+              threads, p.form, sizes.c_str(), reached * 1e-9, 100.0 * reached / peak, peak * 1e-9, time.processors);
   std::fflush(stdout);
 }
 

@@ -9,6 +9,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
+#include "../processors.hpp"
 #include "products.hpp"
 
 namespace {
@@ -66,7 +67,7 @@ void time_product(std::size_t threads, const product& p, double peak, bool packe
   };
   run();
   products::require_right(p, x);
-  products::print<T>(packed ? "onednn packed" : "onednn plain", threads, p, products::median_seconds(run), peak);
+  products::print<T>(packed ? "onednn packed" : "onednn plain", threads, p, products::median_time(run), peak);
 }
 
 template <class T>
@@ -78,6 +79,7 @@ void time_both(std::size_t threads, const product& p, double peak) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const processors_report processors;
   const products::choice chosen = products::read_choice(argc, argv);
   const dnnl_version_t* version = dnnl_version();
   std::fprintf(stderr, "oneDNN %d.%d.%d\n", version->major, version->minor, version->patch);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "../processors.hpp"
 #include "products.hpp"
 
 namespace {
@@ -24,12 +25,13 @@ void time_product(std::size_t threads, const product& p, double peak) {
   };
   run();
   products::require_right(p, x);
-  products::print<float>("openblas", threads, p, products::median_seconds(run), peak);
+  products::print<float>("openblas", threads, p, products::median_time(run), peak);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const processors_report processors;
   const products::choice chosen = products::read_choice(argc, argv);
   std::fprintf(stderr, "OpenBLAS takes its kernels for %s\n", openblas_get_corename());
   if (chosen.fp32) products::time_all<float>(chosen, time_product);

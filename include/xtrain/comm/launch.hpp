@@ -92,8 +92,8 @@ template <class ValueOf>
 /// Restricts this process to its share of processors when several share a host without affinity: each would start a thread per processor. Call it before
 /// opening devices. Returns whether it changed the affinity.
 inline bool keep_to_own_processors(const launched_process& process) {
-  cpu_set_t allowed;
-  if (process.local_size < 2 || ::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return false;
+  if (process.local_size < 2) return false;
+  const cpu_set_t allowed = detail::processors_of_process();  // the calling thread may be pinned
   const auto count = static_cast<std::size_t>(CPU_COUNT(&allowed));
   if (count < 2 || static_cast<long>(count) < ::sysconf(_SC_NPROCESSORS_ONLN)) return false;  // already restricted
   const std::size_t share = std::max<std::size_t>(1, count / process.local_size), first = process.local_rank * share % count;

@@ -49,7 +49,7 @@ namespace detail {
 
 /// The calling thread's affinity mask.
 [[nodiscard]] cpu_set_t processors_of_thread();
-/// The affinity mask that the process had when it was loaded, or was given by keep_to_processors().
+/// The affinity mask that the process had when it was loaded, before OpenMP's library pinned a thread, or was given by keep_to_processors().
 [[nodiscard]] cpu_set_t processors_of_process();
 /// How many threads a pool on these processors has: their number, or the control groups' quota if that is less; XTRAIN_THREADS overrides both.
 [[nodiscard]] std::size_t usable_processors(const cpu_set_t& processors);

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <xtrain/core/library.hpp>
 #include <xtrain/device/control_group.hpp>
@@ -30,9 +31,30 @@ XTRAIN_INLINE cpu_set_t processors_of_thread() {
   return mask;
 }
 
-/// A thread may be pinned for a moment when the first context is opened; nothing is yet when static variables are initialized.
+// OpenMP's functions, where the program has its library: libgomp, LLVM's libomp.
+int openmp_places() __asm__("omp_get_num_places") __attribute__((weak));
+int openmp_processors_of_place(int place) __asm__("omp_get_place_num_procs") __attribute__((weak));
+void openmp_processor_ids(int place, int* ids) __asm__("omp_get_place_proc_ids") __attribute__((weak));
+
+/// If OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY is set, libgomp pins the first thread to the first place before static variables are initialized:
+/// the process has the processors of all places.
+XTRAIN_INLINE cpu_set_t processors_at_start() {
+  cpu_set_t mask = processors_of_thread();
+  const auto is_set = [](const char* variable) { return std::getenv(variable) != nullptr; };
+  if (!(is_set("OMP_PROC_BIND") || is_set("OMP_PLACES") || is_set("GOMP_CPU_AFFINITY"))) return mask;
+  if (openmp_places == nullptr || openmp_processors_of_place == nullptr || openmp_processor_ids == nullptr) return mask;
+  for (int place = 0; place < openmp_places(); ++place) {
+    std::vector<int> ids(static_cast<std::size_t>(std::max(0, openmp_processors_of_place(place))));
+    if (!ids.empty()) openmp_processor_ids(place, ids.data());
+    for (const int id : ids)
+      if (id >= 0 && id < CPU_SETSIZE) CPU_SET(id, &mask);
+  }
+  return mask;
+}
+
+/// A thread may be pinned for a moment when the first context is opened; only OpenMP's library pins one before static variables are initialized.
 XTRAIN_INLINE cpu_set_t& process_mask() {
-  static cpu_set_t mask = processors_of_thread();
+  static cpu_set_t mask = processors_at_start();
   return mask;
 }
 inline const cpu_set_t& process_mask_at_start = process_mask();

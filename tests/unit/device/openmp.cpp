@@ -3,8 +3,12 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <xtrain/openmp.hpp>
@@ -71,6 +75,28 @@ TEST_CASE("training on OpenMP's threads is training on the library's own, bit fo
     CHECK(on.properties().threads == static_cast<std::size_t>(threads));
     CHECK(run(on) == expected);
     CHECK((team->shared_runs > 0) == (threads > 1));  // the team did the work
+  }
+}
+
+TEST_CASE("the shared pool has the processors of the process, even if OpenMP's library has pinned the first thread before main") {
+  const char* const expected = std::getenv("XTRAIN_TEST_PROCESSORS");
+  const cpu_set_t thread = detail::processors_of_thread(), process = detail::processors_of_process();
+  if (expected != nullptr) {  // started by the loop below
+    MESSAGE("the first thread has ", CPU_COUNT(&thread), " processors, the process ", CPU_COUNT(&process));
+    CHECK(std::to_string(CPU_COUNT(&process)) == expected);
+    CHECK(thread_pool::shared()->threads() == detail::usable_processors(process));
+    return;
+  }
+  const std::string all = std::to_string(CPU_COUNT(&thread)), program = std::filesystem::read_symlink("/proc/self/exe").string();
+  int first = 0;
+  while (!CPU_ISSET(first, &thread)) ++first;
+  // without a variable, with all processors as places, and with one place, which is a choice
+  for (const auto& [variables, count] : {std::pair{std::string("OMP_WAIT_POLICY=passive"), all}, std::pair{std::string("OMP_PROC_BIND=close"), all},
+                                         std::pair{std::string("OMP_PROC_BIND=true OMP_PLACES=threads"), all},
+                                         std::pair{concat("OMP_PROC_BIND=true OMP_PLACES={", first, "}"), std::string("1")}}) {
+    CAPTURE(variables);
+    const std::string command = concat("env ", variables, " XTRAIN_TEST_PROCESSORS=", count, " '", program, "' --test-case='the shared pool*' > /dev/null");
+    CHECK(std::system(command.c_str()) == 0);
   }
 }
 

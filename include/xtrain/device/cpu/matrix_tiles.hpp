@@ -32,43 +32,43 @@ struct matrix_tile {
 ///   a, b        packed tiles of the first rows and columns; the second's follow after `deep` tiles
 ///   sums        row-major, `row` floats per row
 ///   continues   adds to sums
-template <int Rows, int Columns>
+template <class Registers, int Rows, int Columns>
 XTRAIN_USES_TILES void multiply_tiles(std::size_t deep, const simd::bf16_pair* a, const simd::bf16_pair* b, float* sums, std::size_t row, bool continues) {
   constexpr std::size_t lines = matrix_tile::lines, units = matrix_tile::units;
   __asm__ volatile("" ::: "memory");  // compilers do not see that the loads read packed memory
   const std::size_t row_bytes = row * sizeof(float);
   float* const below = sums + lines * row;
   if (continues) {
-    _tile_loadd(0, sums, row_bytes);
-    if constexpr (Columns == 2) _tile_loadd(1, sums + lines, row_bytes);
-    if constexpr (Rows == 2) _tile_loadd(2, below, row_bytes);
-    if constexpr (Rows == 2 && Columns == 2) _tile_loadd(3, below + lines, row_bytes);
+    Registers::template load<0>(sums, row_bytes);
+    if constexpr (Columns == 2) Registers::template load<1>(sums + lines, row_bytes);
+    if constexpr (Rows == 2) Registers::template load<2>(below, row_bytes);
+    if constexpr (Rows == 2 && Columns == 2) Registers::template load<3>(below + lines, row_bytes);
   } else {
-    _tile_zero(0);
-    if constexpr (Columns == 2) _tile_zero(1);
-    if constexpr (Rows == 2) _tile_zero(2);
-    if constexpr (Rows == 2 && Columns == 2) _tile_zero(3);
+    Registers::template zero<0>();
+    if constexpr (Columns == 2) Registers::template zero<1>();
+    if constexpr (Rows == 2) Registers::template zero<2>();
+    if constexpr (Rows == 2 && Columns == 2) Registers::template zero<3>();
   }
   const simd::bf16_pair* const a_below = a + deep * units;
   const simd::bf16_pair* const b_beside = b + deep * units;
   for (std::size_t at = 0, end = deep * units; at < end; at += units) {
-    _tile_loadd(4, a + at, 64);
-    _tile_loadd(6, b + at, 64);
-    _tile_dpbf16ps(0, 4, 6);
+    Registers::template load<4>(a + at, 64);
+    Registers::template load<6>(b + at, 64);
+    Registers::template multiply_add<0>();
     if constexpr (Columns == 2) {
-      _tile_loadd(7, b_beside + at, 64);
-      _tile_dpbf16ps(1, 4, 7);
+      Registers::template load<7>(b_beside + at, 64);
+      Registers::template multiply_add<1>();
     }
     if constexpr (Rows == 2) {
-      _tile_loadd(5, a_below + at, 64);
-      _tile_dpbf16ps(2, 5, 6);
+      Registers::template load<5>(a_below + at, 64);
+      Registers::template multiply_add<2>();
     }
-    if constexpr (Rows == 2 && Columns == 2) _tile_dpbf16ps(3, 5, 7);
+    if constexpr (Rows == 2 && Columns == 2) Registers::template multiply_add<3>();
   }
-  _tile_stored(0, sums, row_bytes);
-  if constexpr (Columns == 2) _tile_stored(1, sums + lines, row_bytes);
-  if constexpr (Rows == 2) _tile_stored(2, below, row_bytes);
-  if constexpr (Rows == 2 && Columns == 2) _tile_stored(3, below + lines, row_bytes);
+  Registers::template store<0>(sums, row_bytes);
+  if constexpr (Columns == 2) Registers::template store<1>(sums + lines, row_bytes);
+  if constexpr (Rows == 2) Registers::template store<2>(below, row_bytes);
+  if constexpr (Rows == 2 && Columns == 2) Registers::template store<3>(below + lines, row_bytes);
 }
 
 /// Peak of tile registers: products of operands that stay there. Returns the number of operations.
@@ -89,31 +89,6 @@ XTRAIN_USES_TILES inline double multiply_tiles_repeatedly(std::size_t rounds) {
     _tile_dpbf16ps(3, 5, 7);
   }
   return 4.0 * static_cast<double>(rounds) * 2.0 * static_cast<double>(matrix_tile::units * matrix_tile::elements_deep);
-}
-
-/// Transposes 16 lines of 16 units.
-XTRAIN_ALWAYS_INLINE void transpose_tile(__m512i (&x)[16]) {
-  __m512i y[16];
-  XTRAIN_UNROLL for (int i = 0; i < 16; i += 2) {
-    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  XTRAIN_UNROLL for (int i = 0; i < 16; i += 4) {
-    x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
-    x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
-    x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
-    x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
-  }
-  // 128-bit lane l of x[4q + c] holds units 4l + c of lines 4q to 4q + 3
-  XTRAIN_UNROLL for (int c = 0; c < 4; ++c) {
-    const __m512i low01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x88), high01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xdd);
-    const __m512i low23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0x88), high23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0xdd);
-    y[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
-    y[8 + c] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
-    y[4 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
-    y[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
-  }
-  XTRAIN_UNROLL for (int i = 0; i < 16; ++i) x[i] = y[i];
 }
 
 /// A: a line is a row's 16 pairs; B: a line is a pair of all 16 columns.
@@ -137,13 +112,13 @@ void pack_tiles(const strided<bf16>& x, std::size_t rows, std::size_t depth, sim
       };
       XTRAIN_UNROLL for (std::size_t i = 0; i < lines; ++i) line[i] = _mm512_or_si512(widened(2 * i), _mm512_slli_epi32(widened(2 * i + 1), 16));
     }
-    if (rows_are_lines != (Operand == tile_of_operand::a)) transpose_tile(line);
+    if (rows_are_lines != (Operand == tile_of_operand::a)) simd::transpose_lines(line);
     XTRAIN_UNROLL for (std::size_t i = 0; i < lines; ++i) _mm512_storeu_si512(to + i * lines, line[i]);
   }
 }
 
 /// A product in tile registers: all threads pack A once; tasks take parts of C and pack their columns of B.
-template <class C>
+template <class C, class Registers = tile_registers>
 class tile_product {
  public:
   tile_product(const cpu_stream& stream, const kernel::matmul<host_memory, bf16, C>& k, std::byte* scratch)
@@ -240,7 +215,7 @@ class tile_product {
     const epilogue<float, bf16> end{static_cast<float>(k_.alpha), k_.bias_n.empty() ? nullptr : k_.bias_n.raw() + j, k_.accumulate, nullptr, 0};
     const bool one_block = cut_.count == 1;
     const std::size_t row = one_block ? 2 * lines : part_columns_;
-    const tile_registers registers;
+    const Registers registers;
     for (std::size_t block = 0; block < cut_.count; ++block) {
       const std::size_t depth = depth_of(block), deep = matrix_tile::deep(depth);
       for (std::size_t block_row = 0; block_row < rows; block_row += rows_per_block) {
@@ -262,10 +237,10 @@ class tile_product {
 
   static void multiply(std::size_t columns, std::size_t rows, std::size_t deep, const simd::bf16_pair* a, const simd::bf16_pair* b, float* sums,
                        std::size_t row, bool continues) {
-    if (rows > lines && columns > lines) multiply_tiles<2, 2>(deep, a, b, sums, row, continues);
-    else if (rows > lines) multiply_tiles<2, 1>(deep, a, b, sums, row, continues);
-    else if (columns > lines) multiply_tiles<1, 2>(deep, a, b, sums, row, continues);
-    else multiply_tiles<1, 1>(deep, a, b, sums, row, continues);
+    if (rows > lines && columns > lines) multiply_tiles<Registers, 2, 2>(deep, a, b, sums, row, continues);
+    else if (rows > lines) multiply_tiles<Registers, 2, 1>(deep, a, b, sums, row, continues);
+    else if (columns > lines) multiply_tiles<Registers, 1, 2>(deep, a, b, sums, row, continues);
+    else multiply_tiles<Registers, 1, 1>(deep, a, b, sums, row, continues);
   }
 
   /// Writes sums of up to 32 columns to C.

@@ -418,6 +418,33 @@ XTRAIN_ALWAYS_INLINE void store_pairs(const bf16* low, const bf16* high, bf16_pa
   std::memcpy(to + 4, lanes.data(), sizeof(lanes));
 }
 
+#ifdef __AVX512F__
+/// Transposes 16 lines of 16 units.
+XTRAIN_ALWAYS_INLINE void transpose_lines(__m512i (&x)[16]) {
+  __m512i y[16];
+  XTRAIN_UNROLL for (int i = 0; i < 16; i += 2) {
+    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+  }
+  XTRAIN_UNROLL for (int i = 0; i < 16; i += 4) {
+    x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
+    x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
+    x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
+    x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
+  }
+  // 128-bit lane l of x[4q + c] holds units 4l + c of lines 4q to 4q + 3
+  XTRAIN_UNROLL for (int c = 0; c < 4; ++c) {
+    const __m512i low01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x88), high01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xdd);
+    const __m512i low23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0x88), high23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0xdd);
+    y[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
+    y[8 + c] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
+    y[4 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
+    y[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
+  }
+  XTRAIN_UNROLL for (int i = 0; i < 16; ++i) x[i] = y[i];
+}
+#endif
+
 /// Pairs, as bits, from bf16 of a row and of the next.
 template <class Arch>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> load_pairs(const bf16* low, const bf16* high) {

@@ -5,12 +5,14 @@
 #if defined(__x86_64__) && defined(__linux__) && defined(__AVX512BF16__)
 #define XTRAIN_MATRIX_TILES
 #define XTRAIN_USES_TILES __attribute__((target("amx-tile,amx-bf16"), noinline))
+#define XTRAIN_TILE_INSTRUCTION __attribute__((target("amx-tile,amx-bf16"), always_inline)) inline
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -36,13 +38,54 @@ namespace xtrain::cpu_kernels {
   return granted;
 }
 
-/// Makes this thread's tile registers usable. 0 to 3 hold sums of C, 4 and 5 rows of A, 6 and 7 columns of B.
+/// Makes this thread's tile registers usable. 0 to 3 hold sums of C, 4 and 5 rows of A, 6 and 7 columns of B: sums 2i + j belong to rows 4 + i, columns 6 + j.
+/// Products take their registers as a template argument, so that tests emulate them.
 class tile_registers {
  public:
   tile_registers() { configure(); }
   ~tile_registers() { release(); }
   tile_registers(const tile_registers&) = delete;
   tile_registers& operator=(const tile_registers&) = delete;
+
+  // g++ takes a register's number as literal text only
+#define XTRAIN_FOR_TILE(INSTRUCTION, ...)                  \
+  static_assert(Tile >= 0 && Tile < 8);                    \
+  if constexpr (Tile == 0) INSTRUCTION(0, __VA_ARGS__);    \
+  if constexpr (Tile == 1) INSTRUCTION(1, __VA_ARGS__);    \
+  if constexpr (Tile == 2) INSTRUCTION(2, __VA_ARGS__);    \
+  if constexpr (Tile == 3) INSTRUCTION(3, __VA_ARGS__);    \
+  if constexpr (Tile == 4) INSTRUCTION(4, __VA_ARGS__);    \
+  if constexpr (Tile == 5) INSTRUCTION(5, __VA_ARGS__);    \
+  if constexpr (Tile == 6) INSTRUCTION(6, __VA_ARGS__);    \
+  if constexpr (Tile == 7) INSTRUCTION(7, __VA_ARGS__)
+  /// 16 lines of 64 bytes, `row_bytes` apart.
+  template <int Tile>
+  XTRAIN_TILE_INSTRUCTION static void load(const void* from, std::size_t row_bytes) {
+    XTRAIN_FOR_TILE(_tile_loadd, from, row_bytes);
+  }
+  template <int Tile>
+  XTRAIN_TILE_INSTRUCTION static void store(void* to, std::size_t row_bytes) {
+    XTRAIN_FOR_TILE(_tile_stored, to, row_bytes);
+  }
+#undef XTRAIN_FOR_TILE
+  /// Sums of C only.
+  template <int Tile>
+  XTRAIN_TILE_INSTRUCTION static void zero() {
+    static_assert(Tile >= 0 && Tile < 4);
+    if constexpr (Tile == 0) _tile_zero(0);
+    if constexpr (Tile == 1) _tile_zero(1);
+    if constexpr (Tile == 2) _tile_zero(2);
+    if constexpr (Tile == 3) _tile_zero(3);
+  }
+  /// Adds rows 4 + Sum / 2 times columns 6 + Sum % 2 to Sum.
+  template <int Sum>
+  XTRAIN_TILE_INSTRUCTION static void multiply_add() {
+    static_assert(Sum >= 0 && Sum < 4);
+    if constexpr (Sum == 0) _tile_dpbf16ps(0, 4, 6);
+    if constexpr (Sum == 1) _tile_dpbf16ps(1, 4, 7);
+    if constexpr (Sum == 2) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (Sum == 3) _tile_dpbf16ps(3, 5, 7);
+  }
 
  private:
   XTRAIN_USES_TILES static void configure() {
