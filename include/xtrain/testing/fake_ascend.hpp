@@ -84,7 +84,7 @@ class fake_ascend {
     failing_work_ = n;
     work_status_ = status;
   }
-  /// The same, and from then on every call returns the status, except those that release.
+  /// The same, and from then on every call for that device returns the status, except those that release.
   void lose_device(std::size_t n, int status = npu_status::driver_error) {
     fail_work(n, status);
     const std::lock_guard lock(mutex_);
@@ -305,11 +305,12 @@ class fake_ascend {
       message() = concat("EZ9999: ", name, " was made to fail");
       return call_status_;
     }
-    if (lost_ != 0) return lost_;
+    if (is_lost(current())) return lost_;
     if (!is_initialized_) return violation(npu_status::not_initialized, concat(name, " before aclInit"));
     if (is_in_callback()) return violation(npu_status::not_supported, concat(name, " in a function of the host that a stream calls"));
     return npu_status::success;
   }
+  [[nodiscard]] bool is_lost(int device) const { return lost_ != 0 && (device < 0 || device == lost_device_); }
   int state_of_thread(const char* name) {
     return current() < 0 ? violation(npu_status::no_context, concat(name, " in a thread without a device")) : npu_status::success;
   }
@@ -377,7 +378,7 @@ class fake_ascend {
       }
       if (next.run) {
         const int status = ++works_ == failing_work_ ? work_status_ : next.run();
-        if (works_ == failing_work_ && loses_device_) lost_ = work_status_;
+        if (works_ == failing_work_ && loses_device_) lost_ = work_status_, lost_device_ = q.device;
         if (status != npu_status::success) fail_queue(q, status);
       }
     }
@@ -406,7 +407,7 @@ class fake_ascend {
     while (q->done < number) {
       changed_.wait_for(lock, std::chrono::milliseconds(100));
       const auto now = std::chrono::steady_clock::now();
-      if (q->done != seen || lost_ != 0) since = now;
+      if (q->done != seen || is_lost(q->device)) since = now;
       seen = q->done;
       if (now - since > std::chrono::seconds(60)) return violation(npu_status::stream_timeout, "nothing has gone on for a minute");
     }
@@ -757,7 +758,7 @@ class fake_ascend {
     t.query_event = [](void* handle, std::int32_t* is_reached) {  // does not count: a thread that watches asks at any time
       fake_ascend& all = *self();
       const std::lock_guard lock(all.mutex_);
-      if (all.lost_ != 0) return all.lost_;
+      if (all.is_lost(current())) return all.lost_;
       const event* const e = all.event_of(handle, "aclrtQueryEventStatus");
       if (e == nullptr) return npu_status::invalid_handle;
       if (!e->of) return all.violation(npu_status::runtime_parameter, "aclrtQueryEventStatus of an event that was not recorded");
@@ -865,7 +866,7 @@ class fake_ascend {
   std::string violations_{};
   bool is_initialized_ = false, is_ending_ = false, loses_device_ = false;
   std::size_t calls_ = 0, failing_call_ = 0, works_ = 0, failing_work_ = 0, host_waits_ = 0;
-  int call_status_ = 0, work_status_ = 0, lost_ = 0;
+  int call_status_ = 0, work_status_ = 0, lost_ = 0, lost_device_ = -1;
 };
 
 }  // namespace xtrain::testing
