@@ -155,11 +155,17 @@ class fake_ascend {
     const auto q = queue_of(stream, name);
     return q ? add(*q, {.run = std::move(run)}) : npu_status::wrong_context;
   }
-  /// In locked(): queues work that is done once is_done() says so, which has access to the devices' memory, and is asked again after each change.
+  /// In locked(): queues work that is done once is_done() says so, which is asked again after each change.
   int queue_outside_work(void* stream, const char* name, std::function<bool()> is_done) {
     if (const int status = state_of_thread(name)) return status;
     const auto q = queue_of(stream, name);
     return q ? add(*q, {.until = std::move(is_done)}) : npu_status::wrong_context;
+  }
+  /// In is_done(): f() has access to the devices' memory.
+  template <class F>
+  void with_memory(F&& f) {
+    const open_wall open(*this);
+    f();
   }
   /// In is_done(): what was queued on the stream so far may be done; somebody waits for it.
   void go_on(void* stream) {
@@ -225,8 +231,12 @@ class fake_ascend {
   /// Device memory can be accessed while one exists; the lock is held.
   class open_wall {
    public:
-    explicit open_wall(fake_ascend& of) : of_(of) { protect(PROT_READ | PROT_WRITE); }
-    ~open_wall() { protect(PROT_NONE); }
+    explicit open_wall(fake_ascend& of) : of_(of) {
+      if (of_.open_walls_++ == 0) protect(PROT_READ | PROT_WRITE);
+    }
+    ~open_wall() {
+      if (--of_.open_walls_ == 0) protect(PROT_NONE);
+    }
     open_wall(const open_wall&) = delete;
     open_wall& operator=(const open_wall&) = delete;
 
@@ -354,15 +364,19 @@ class fake_ascend {
       changed_.wait(lock, [&] { return is_ending_ || q->is_closed || (q->done < q->wanted && !q->items.empty()); });
       if (is_ending_ || q->is_closed) return;
       bool waits = false;
+      const std::size_t before = q->done;
       {
-        const open_wall open(*this);
-        while (!waits && q->done < q->wanted && !q->items.empty()) waits = !advance(*q);
+        std::unique_ptr<const open_wall> open;  // for as many works as there are: to open it is slow
+        while (!waits && q->done < q->wanted && !q->items.empty()) {
+          if (!open && q->items.front().run) open = std::make_unique<const open_wall>(*this);
+          waits = !advance(*q);
+        }
       }
-      changed_.notify_all();
+      if (q->done != before) changed_.notify_all();  // else threads that wait for each other would wake each other all the time
       if (waits) changed_.wait_for(lock, std::chrono::milliseconds(1));
     }
   }
-  /// Does the next work. The wall is open.
+  /// Does the next work. The wall is open if it runs something.
   ///   returns  false: it is to be asked again
   bool advance(queue& q) {
     work& next = q.items.front();
@@ -373,7 +387,7 @@ class fake_ascend {
       }
       if (next.until && !next.until()) return false;
       if (next.function) {
-        next.function->is_offered = true;
+        if (!std::exchange(next.function->is_offered, true)) changed_.notify_all();
         if (next.function->blocks && !next.function->is_done) return false;
       }
       if (next.run) {
@@ -866,7 +880,7 @@ class fake_ascend {
   std::string violations_{};
   bool is_initialized_ = false, is_ending_ = false, loses_device_ = false;
   std::size_t calls_ = 0, failing_call_ = 0, works_ = 0, failing_work_ = 0, host_waits_ = 0;
-  int call_status_ = 0, work_status_ = 0, lost_ = 0, lost_device_ = -1;
+  int call_status_ = 0, work_status_ = 0, lost_ = 0, lost_device_ = -1, open_walls_ = 0;
 };
 
 }  // namespace xtrain::testing
