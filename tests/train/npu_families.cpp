@@ -18,6 +18,7 @@
 #include <xtrain/io.hpp>
 #include <xtrain/models/families.hpp>
 #include <xtrain/parallel.hpp>
+#include <xtrain/plan/run_layout.hpp>
 #include <xtrain/testing/fake_ascend_card.hpp>
 #include <xtrain/testing/fake_hccl.hpp>
 #include <xtrain/train/checkpoint.hpp>
@@ -184,6 +185,8 @@ void check_ranks(const decoder_config& of, std::size_t ranks, std::size_t tensor
   MESSAGE(std::string(of.family->name), ", ", ranks, " ranks, tensor parallel ", tensor_parallel_size, ": of a rank in a step ", (after.launches - before.launches) / ranks,
           " operators, ", (after.hccl_calls - before.hccl_calls) / ranks, " calls of HCCL");
   CHECK(after.waits - before.waits == ranks);
+  const mesh_sizes mesh{.data_parallel_size = ranks / tensor_parallel_size, .tensor_parallel_size = tensor_parallel_size};
+  CHECK(hccl.calls_of("HcclCommInitRootInfo") == ranks * xtrain::detail::communicators_of(mesh, 0));
   CHECK(after.hccl_calls > before.hccl_calls);
   CHECK(cards.violations() == "");
   CHECK(cards.leaks() == "");

@@ -35,7 +35,7 @@ inline void require_known(const json_settings& object, std::initializer_list<std
 
 XTRAIN_INLINE machine parse_machine(std::string_view text, const std::string& who) {
   const json_settings all(parse_json(text, who), who);
-  detail::require_known(all, {"name", "fp64", "fp32", "bf16", "fp16", "memory_bandwidth", "memory", "devices_per_node", "inside", "between",
+  detail::require_known(all, {"name", "fp64", "fp32", "bf16", "fp16", "memory_bandwidth", "memory", "communicator", "devices_per_node", "inside", "between",
                               "matmul_share", "bandwidth_share", "link_share", "launch", "message"});
   machine m;
   m.name = all.text_or(who, {"name"});
@@ -45,6 +45,7 @@ XTRAIN_INLINE machine parse_machine(std::string_view text, const std::string& wh
   m.fp16 = all.number_or(0, {"fp16"});
   m.memory_bandwidth = all.number_or(0, {"memory_bandwidth"});
   m.memory = all.size({"memory"});
+  m.communicator = all.size_or(m.communicator, {"communicator"});
   m.devices_per_node = all.size_or(m.devices_per_node, {"devices_per_node"});
   m.inside = detail::link_from(all.inner({"inside"}));
   m.between = detail::link_from(all.inner({"between"}));
@@ -71,6 +72,7 @@ XTRAIN_INLINE std::string machine_text(const machine& m) {
                  {"fp16", m.fp16},
                  {"memory_bandwidth", m.memory_bandwidth},
                  {"memory", m.memory},
+                 {"communicator", m.communicator},
                  {"devices_per_node", m.devices_per_node},
                  {"inside", link(m.inside)},
                  {"between", link(m.between)},

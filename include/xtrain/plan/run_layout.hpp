@@ -49,6 +49,17 @@ template <class Strategy>
   return has_sequence_parallel_of<Strategy>;
 }
 
+/// Communicators of a rank of this pipeline stage, where groups of the same ranks share one: of all ranks, of its stage, of each other axis, and two for each
+/// neighbor, since messages of a pair have one for each direction.
+[[nodiscard]] constexpr std::size_t communicators_of(const mesh_sizes& mesh, std::size_t stage) {
+  const std::size_t ranks = mesh.ranks(), stages = mesh.pipeline_parallel_size, in_stage = ranks / stages;
+  std::size_t count = (ranks > 1 ? 1 : 0) + (stages > 1 && in_stage > 1 ? 1 : 0);
+  for (const axis each : {axis::data, axis::tensor, axis::context, axis::expert})
+    if (mesh.of(each) > 1 && mesh.of(each) < in_stage) ++count;
+  if (stages > 1) count += 2 * ((stage > 0 ? 1 : 0) + (stage + 1 < stages ? 1 : 0));
+  return count;
+}
+
 }  // namespace detail
 
 /// For a recipe.
