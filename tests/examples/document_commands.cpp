@@ -3,8 +3,8 @@
 //   Stanford Alpaca on Ascend  the guide for the 910B: FSDP and DeepSpeed
 //   P-tuning of ChatGLM-6B     the guide for ModelArts, whose commands are those of ptuning/
 //   the MUSA demo              main_hf.py with its override_config.json
-// Three trainers are compiled; commands that need another one are accepted as far as their run descriptions. What the documents run on an NPU is run on one that
-// stands in for it.
+// Three trainers are compiled; commands that need another one are accepted as far as their run descriptions. What the documents run on an NPU is run on a
+// stand-in for it.
 #include <doctest/doctest.h>
 
 #include <algorithm>

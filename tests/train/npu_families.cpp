@@ -182,8 +182,8 @@ void check_ranks(const decoder_config& of, std::size_t ranks, std::size_t tensor
     check_host_runs(on, true);
   });
   for (const auto& one : got) check_close(one, right, roundings);
-  MESSAGE(std::string(of.family->name), ", ", ranks, " ranks, tensor parallel ", tensor_parallel_size, ": of a rank in a step ", (after.launches - before.launches) / ranks,
-          " operators, ", (after.hccl_calls - before.hccl_calls) / ranks, " calls of HCCL");
+  MESSAGE(std::string(of.family->name), ", ", ranks, " ranks, tensor parallel ", tensor_parallel_size, ": of a rank in a step ",
+          (after.launches - before.launches) / ranks, " operators, ", (after.hccl_calls - before.hccl_calls) / ranks, " calls of HCCL");
   CHECK(after.waits - before.waits == ranks);
   const mesh_sizes mesh{.data_parallel_size = ranks / tensor_parallel_size, .tensor_parallel_size = tensor_parallel_size};
   CHECK(hccl.calls_of("HcclCommInitRootInfo") == ranks * xtrain::detail::communicators_of(mesh, 0));

@@ -168,7 +168,9 @@ template <class Model, class Strategy>
   std::vector<dry_run> ranks;
   for (const std::size_t stage : measured_stages) {
     ranks.push_back(run_dry_on_mesh<Model, Strategy>(sizes, s, stage, dry_micro_batches, properties, cache));
-    const std::size_t communicators = communicators_of(s.mesh, stage) * on.communicator;
+    bool has_tied_table = false;
+    if constexpr (requires { sizes.tie_word_embeddings; }) has_tied_table = sizes.tie_word_embeddings;
+    const std::size_t communicators = communicators_of(s.mesh, stage, has_tied_table) * on.communicator;
     if (ranks.back().total() + communicators > found.bytes) {
       found.bytes = ranks.back().total() + communicators;
       found.memory = ranks.back().bytes;

@@ -49,14 +49,16 @@ template <class Strategy>
   return has_sequence_parallel_of<Strategy>;
 }
 
-/// Communicators of a rank of this pipeline stage, where groups of the same ranks share one: of all ranks, of its stage, of each other axis, and two for each
-/// neighbor, since messages of a pair have one for each direction.
-[[nodiscard]] constexpr std::size_t communicators_of(const mesh_sizes& mesh, std::size_t stage) {
-  const std::size_t ranks = mesh.ranks(), stages = mesh.pipeline_parallel_size, in_stage = ranks / stages;
-  std::size_t count = (ranks > 1 ? 1 : 0) + (stages > 1 && in_stage > 1 ? 1 : 0);
-  for (const axis each : {axis::data, axis::tensor, axis::context, axis::expert})
-    if (mesh.of(each) > 1 && mesh.of(each) < in_stage) ++count;
-  if (stages > 1) count += 2 * ((stage > 0 ? 1 : 0) + (stage + 1 < stages ? 1 : 0));
+/// Communicators of a rank of this pipeline stage, where groups of the same ranks share one: of each axis, and of data- with context-parallel ranks, which have
+/// the same weights; two for each neighbor, since messages of a pair have one for each direction; and of the two ends, which share a tied table.
+[[nodiscard]] constexpr std::size_t communicators_of(const mesh_sizes& mesh, std::size_t stage, bool has_tied_table = false) {
+  std::size_t count = 0;
+  for (std::size_t each = 0; each < mesh_axes; ++each) count += mesh.of(static_cast<axis>(each)) > 1 ? 1 : 0;
+  if (mesh.data_parallel_size > 1 && mesh.context_parallel_size > 1) ++count;
+  const std::size_t stages = mesh.pipeline_parallel_size;
+  const bool is_first = stage == 0, is_last = stage + 1 == stages;
+  count += 2 * ((is_first ? 0 : 1) + (is_last ? 0 : 1));
+  if (has_tied_table && stages > 2 && (is_first || is_last)) ++count;
   return count;
 }
 

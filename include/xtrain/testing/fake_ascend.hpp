@@ -226,6 +226,7 @@ class fake_ascend {
     }
     unsigned char* base = nullptr;
     std::size_t bytes = 0, limit = 0, used = 0;
+    bool was_used = false;
     std::map<std::size_t, std::size_t> blocks{};  // offset, size
   };
   /// Device memory can be accessed while one exists; the lock is held.
@@ -242,7 +243,8 @@ class fake_ascend {
 
    private:
     void protect(int how) {
-      for (const auto& memory : of_.memories_) ::mprotect(memory->base, memory->bytes, how);
+      for (const auto& memory : of_.memories_)
+        if (memory->was_used) ::mprotect(memory->base, memory->bytes, how);
     }
     fake_ascend& of_;
   };
@@ -466,6 +468,7 @@ class fake_ascend {
     if (memory.used + rounded > memory.limit || at + rounded + guard_bytes > memory.bytes) return npu_status::out_of_memory;
     memory.used += rounded;
     memory.blocks[at] = bytes;
+    memory.was_used = true;
     const open_wall open(*this);
     std::memset(memory.base + at - guard_bytes, guard_byte, guard_bytes);
     std::memset(memory.base + at, fresh_byte, bytes);

@@ -206,7 +206,7 @@ TEST_CASE("sums on two streams use the same memory one after the other, whicheve
   check_clean(cards, hccl);
 }
 
-TEST_CASE("where the runtime refuses to say whether an event is reached, its waits with a time limit do; without these the wait for a call ends with an error") {
+TEST_CASE("where the runtime refuses to say whether an event is reached, waits with a time limit do; without these the wait for a call ends with an error") {
   for (const bool has_timed_waits : {true, false}) {
     CAPTURE(has_timed_waits);
     fake_ascend cards({.devices = 2});
