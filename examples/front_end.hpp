@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/comm/launch.hpp>
@@ -65,14 +66,15 @@ struct options {
   xtrain::fail<xtrain::file_error>(program, ": must be a program that can be started; the system says: ", std::strerror(errno));
 }
 
-/// Becomes one of the programs of this project: generate, evaluate, convert, preprocess_data; generate_cuda.
-///   throws  config_error when this build has no such program for an NVIDIA GPU
+/// Becomes one of the programs of this project: generate, evaluate, convert, preprocess_data; generate_cuda, evaluate_npu.
+///   throws  config_error when this build has no such program for a card
 [[noreturn]] inline void call(const std::string& program, std::vector<std::string> arguments) {
-  if (const std::string for_cuda = "_cuda"; program.ends_with(for_cuda)) {
-    const std::string name = program.substr(0, program.size() - for_cuda.size());
-    xtrain::require<xtrain::config_error>(xtrain::file_exists(program_folder() + "/" + program), "the device cuda needs ", program, " beside this program, "
-                                          "which this build has not: -D XTRAIN_CUDA=ON, or xtrain_add_trainer(NAME ", program, " SOURCE ", name,
-                                          ".cpp DEVICE cuda PRECISION bf16_mixed); or give the device cpu");
+  for (const auto& [device, option] : {std::pair<std::string, const char*>{"cuda", "XTRAIN_CUDA"}, {"npu", "XTRAIN_NPU"}}) {
+    if (!program.ends_with("_" + device)) continue;
+    const std::string name = program.substr(0, program.size() - device.size() - 1);
+    xtrain::require<xtrain::config_error>(xtrain::file_exists(program_folder() + "/" + program), "the device ", device, " needs ", program,
+                                          " beside this program, which this build has not: -D ", option, "=ON, or xtrain_add_trainer(NAME ", program,
+                                          " SOURCE ", name, ".cpp DEVICE ", device, " PRECISION bf16_mixed); or give the device cpu");
   }
   become(program_folder() + "/" + program, std::move(arguments));
 }

@@ -15,6 +15,7 @@
 #include <xtrain/eval/benchmark_subjects.hpp>
 
 #include "golden.hpp"
+#include "npu_programs.hpp"
 #include "program.hpp"
 #include "scratch.hpp"
 
@@ -31,8 +32,8 @@ const std::string grouped = " --group-query-attention --num-query-groups 2";  //
 const std::string launcher = "python -m torch.distributed.launch --nproc_per_node 8 --nnodes 1 --node_rank 0 --master_addr localhost --master_port 6001 ";
 
 /// Runs a command line, whose words have no spaces, with `program` before it.
-program_result run(const std::string& program, const std::string& line) {
-  std::vector<std::string> words{EXAMPLES "/" + program};
+program_result run(const std::string& program, const std::string& line, const std::string& programs = EXAMPLES) {
+  std::vector<std::string> words{programs + "/" + program};
   for (std::size_t begin = 0; begin < line.size();) {
     const std::size_t end = std::min(line.find(' ', begin), line.size());
     if (end > begin) words.push_back(line.substr(begin, end - begin));
@@ -169,7 +170,7 @@ TEST_CASE("the quick start: a dataset, weights, training with DeepSpeed and LoRA
     "train_batch_size": 4, "train_micro_batch_size_per_gpu": 2, "zero_allow_untested_optimizer": true})");
   ::setenv("XTRAIN_CACHE", (folder / "cache").c_str(), 1);
   const std::string deepspeed = " --deepspeed --no-pipeline-parallel --deepspeed_config=" + (folder / "ds.json") + " --zero-stage=2";
-  const auto trained = megatron(
+  const auto trained = run("megatron",
       "deepspeed pretrain_llama.py --DDP-impl local --no-contiguous-buffers-in-local-ddp --is-instruction-dataset --tensor-model-parallel-size 1"
       " --pipeline-model-parallel-size 1 --micro-batch-size 2 --global-batch-size 4 --seq-length 256 --train-iters 6 --lr-decay-iters 6 --lr 1e-3"
       " --lr-decay-style cosine --min-lr 1e-4 --lr-warmup-fraction .01 --weight-decay 1e-2 --clip-grad 1.0 --data-impl mmap --split 949,50,1"
@@ -177,10 +178,10 @@ TEST_CASE("the quick start: a dataset, weights, training with DeepSpeed and LoRA
       " --use-cpu-initialization --fp16 --optimizer fused_adam --mlp-layer-fusion --use-fused-rotary-pos-emb --triangle-attn --use-flash-attn"
       " --lora-target-modules query_key_value dense gate_proj up_proj down_proj --lora-r 4 --lora-alpha 8 --lora-modules-to-save word_embeddings"
       " --lora-register-forward-hook word_embeddings input_layernorm --deepspeed-activation-checkpointing" +
-      sizes + grouped + tokenizer + deepspeed + " --data-path " + prefix + " --load " + weights + " --save " + lora);
+      sizes + grouped + tokenizer + deepspeed + " --data-path " + prefix + " --load " + weights + " --save " + lora + " --device npu", npu_programs(EXAMPLES));
   REQUIRE_MESSAGE(trained.status == 0, trained.err);
-  CHECK_MESSAGE(holds(trained.err, "note: on the cpu; --device cuda asks for an NVIDIA GPU\n"), trained.err);
-  CHECK_MESSAGE(holds(trained.err, "compiling the trainer cpu-fp16_mixed-zero.2-recompute_full-lora, once"), trained.err);
+  CHECK_FALSE(holds(trained.err, "rehearsal: "));
+  CHECK_MESSAGE(holds(trained.err, "compiling the trainer npu-fp16_mixed-zero.2-recompute_full-lora, once"), trained.err);
   CHECK_MESSAGE(holds(trained.out, " iteration        6/       6 | consumed samples:           24 |"), trained.out);
   CHECK(holds(trained.out, " validation loss at iteration 6 | lm loss value: "));
   CHECK(std::filesystem::exists(lora + "/adapter_model.safetensors"));

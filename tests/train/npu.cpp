@@ -14,6 +14,7 @@
 #include <xtrain/device/npu/npu.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/parallel.hpp>
+#include <xtrain/plan/run_layout.hpp>
 #include <xtrain/testing/fake_ascend.hpp>
 #include <xtrain/testing/fake_ascend_card.hpp>
 #include <xtrain/testing/fake_hccl.hpp>
@@ -145,7 +146,10 @@ void check_ranks(std::size_t ranks, typename Parallel::config layout, std::size_
   });
   CHECK(got == right);
   CHECK(hccl.calls() > 0);
-  if (communicators != 0) CHECK(hccl.calls_of("HcclCommInitRootInfo") == ranks * communicators);
+  if (communicators != 0) {
+    CHECK(hccl.calls_of("HcclCommInitRootInfo") == ranks * communicators);
+    CHECK(xtrain::detail::communicators_of({.pipeline_parallel_size = ranks}, 0) == communicators);
+  }
   CHECK(cards.violations() == "");
   CHECK(cards.leaks() == "");
   CHECK(hccl.violations() == "");

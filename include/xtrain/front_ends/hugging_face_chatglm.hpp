@@ -98,13 +98,13 @@ class hugging_face_chatglm : hugging_face_part {
     if (!flags_.is_true("predict_with_generate"))
       fail<config_error>("--predict_with_generate: must be given with --do_predict: answers are generated, and compared with those of the file");
     require<config_error>(run_.parallel.ranks == 1, "--nproc_per_node: must be 1 with --do_predict; given ", run_.parallel.ranks);
-    if (run_.device != "cpu" && run_.device != "cuda")
-      flags_.wrong("device", "cpu or cuda: the programs generate and generate_cuda are compiled for these");
+    if (run_.device != "cpu" && run_.device != "cuda" && run_.device != "npu")
+      flags_.wrong("device", "cpu, cuda or npu: the programs generate, generate_cuda and generate_npu are compiled for these");
     for (const char* beams : {"num_beams", "generation_num_beams"})
       if (flags_.whole<std::size_t>(beams, 1, 1) != 1) flags_.wrong(beams, "1: answers are sampled, as main.py does, and a beam search here does not sample");
     require<config_error>(flags_.has("test_file"), "--test_file: must be given with --do_predict, a file of records");
     prediction_ = {"--model", run_.model.folder};
-    if (run_.device == "cuda") prediction_.insert(prediction_.end(), {"--device", "cuda"});
+    if (run_.device != "cpu") prediction_.insert(prediction_.end(), {"--device", run_.device});
     const auto pass = [&](const char* name, const std::string& value) { prediction_.insert(prediction_.end(), {name, value}); };
     if (!run_.tokenizer.path.empty()) pass("--tokenizer", run_.tokenizer.path);
     const auto length = flags_.whole<std::size_t>("pre_seq_len", 0);

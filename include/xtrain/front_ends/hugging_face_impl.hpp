@@ -115,7 +115,7 @@ class hugging_face_reader : hugging_face_state, hugging_face_part {
       flags_.finish({"eval_data_path", "model_max_length"},
                     "it is a flag of Stanford Alpaca's train.py, which has --data_path; these are flags of ChatGLM-6B's ptuning/main.py");
     hugging_face_command command{.trains = !predicts_, .run = {}, .program = "", .arguments = chatglm.prediction(), .notes = {}};
-    if (predicts_) command.program = run_.device == "cpu" ? "generate" : "generate_cuda";
+    if (predicts_) command.program = run_.device == "cpu" ? "generate" : "generate_" + run_.device;
     command.notes = run_.notes;
     if (!predicts_) command.run = std::move(run_);
     return command;

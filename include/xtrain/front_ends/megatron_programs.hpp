@@ -87,10 +87,10 @@ inline void ignore_model_and_mesh(megatron_arguments& flags) {
 
 /// The program for --device, which is added to its arguments: "evaluate_cuda".
 [[nodiscard]] inline std::string program_on_device(megatron_arguments& flags, const std::string& name, std::vector<std::string>& arguments) {
-  const std::string device = flags.one_of("device", {"cpu", "cuda"}, "cpu");
+  const std::string device = flags.one_of("device", {"cpu", "cuda", "npu"}, "cpu");
   if (device == "cpu") return name;
   arguments.insert(arguments.end(), {"--device", device});
-  return name + "_cuda";
+  return name + "_" + device;
 }
 
 inline void read_inference(megatron_command& to, megatron_arguments& flags, const megatron_script& script) {
@@ -110,10 +110,13 @@ inline void read_inference(megatron_command& to, megatron_arguments& flags, cons
   flags.ignore({"seq-length", "micro-batch-size"}, "a prompt is as long as it is, and there is one");
   flags.require_that(!(flags.has("fp16") && flags.has("bf16")), "fp16", "must not be given with --bf16");
   const bool is_bf16 = flags.has("bf16");
-  if (flags.has("fp16")) flags.ignore({"fp16"}, "text is generated in fp32; --bf16 in bf16");
+  const bool is_fp16 = flags.has("fp16");
   std::string program = program_on_device(flags, "generate", common);
   if (program == "generate" && is_bf16) program = "generate_bf16";
+  const bool is_npu = program == "generate_npu";  // as AscendSpeed's commands, whose --fp16 asks for 16 bits
   flags.require_that(is_bf16 || !program.ends_with("_cuda"), "device", "must be given with --bf16 for cuda: generate_cuda computes in it; given cuda");
+  flags.require_that(is_bf16 || is_fp16 || !is_npu, "device", "must be given with --bf16 or --fp16 for npu: generate_npu computes in bf16; given npu");
+  if (is_fp16) flags.ignore({"fp16"}, is_npu ? "text is generated in bf16" : "text is generated in fp32; --bf16 in bf16");
   std::vector<std::string> tasks = flags.list("task");
   if (!flags.has("task")) tasks = {"1", "2", "3"};
   else flags.require_that(!tasks.empty(), "task", "must have a value: 1 (greedy), 2 (sampled, with log-probabilities)");

@@ -26,7 +26,7 @@ struct torchtune_launch {
 
 /// The translation of a recipe and its config.
 struct torchtune_call {
-  std::string program = "train";         ///< train, generate, generate_bf16, evaluate or convert; generate_cuda, evaluate_cuda
+  std::string program = "train";         ///< train, generate, generate_bf16, evaluate or convert; generate_cuda, evaluate_npu
   std::optional<run_description> run{};  ///< of train
   std::vector<std::string> arguments{};  ///< of the others
   std::string weights{};                 ///< of the others: the folder of weights, and the files that the config names there

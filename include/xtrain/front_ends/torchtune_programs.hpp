@@ -145,14 +145,15 @@ class tune_programs : tune_reader {
     if (model.use.lora) section.wrong("_component_", "must not be a builder of LoRA: merge the adapter, or call generate --adapter");
     const checkpoint weights = checkpointer("checkpointer", *model.use.model, false);
     call.device = top_.text("device", "cpu");
-    const bool is_cuda = call.device == "cuda" || call.device.starts_with("cuda:");
-    if (call.device != "cpu" && !is_cuda)
-      top_.wrong("device", concat("must be cpu or cuda: the programs ", name, " and ", name, "_cuda are compiled for these"));
+    const std::string kind = call.device.substr(0, call.device.find(':'));
+    const bool is_card = kind == "cuda" || kind == "npu";
+    if (call.device != "cpu" && !is_card)
+      top_.wrong("device", concat("must be cpu, cuda or npu: the programs ", name, ", ", name, "_cuda and ", name, "_npu are compiled for these"));
     call.dtype = top_.text("dtype", "bf16");
     if (call.dtype != "bf16" && call.dtype != "fp32") top_.wrong("dtype", "must be bf16 or fp32");
-    if (is_cuda) {
-      call.program += "_cuda";
-      if (call.dtype != "bf16") top_.wrong("dtype", concat("must be bf16 on cuda: ", call.program, " computes in it"));
+    if (is_card) {
+      call.program += "_" + kind;
+      if (call.dtype != "bf16") top_.wrong("dtype", concat("must be bf16 on ", kind, ": ", call.program, " computes in it"));
     }
     (void)top_.any("output_dir");
     (void)top_.any("cudnn_deterministic_mode");
@@ -162,7 +163,7 @@ class tune_programs : tune_reader {
     if (const yaml_value* cache = top_.get("enable_kv_cache"); cache != nullptr && cache->type == yaml_value::kind::boolean && !cache->truth)
       note("enable_kv_cache", "keys and values are always kept; results are the same");
     call.arguments = {"--model", weights.folder};
-    if (is_cuda) call.arguments.insert(call.arguments.end(), {"--device", call.device});
+    if (is_card) call.arguments.insert(call.arguments.end(), {"--device", call.device});
     call.weights = weights.folder;
     call.weight_files = weights.files;
     return call;

@@ -25,6 +25,7 @@ struct machine {
   double fp64 = 0, fp32 = 0, bf16 = 0, fp16 = 0;  ///< peak FLOP/s of matrix products; 0: unsupported
   double memory_bandwidth = 0;                    ///< bytes per second
   std::size_t memory = 0;                         ///< bytes
+  std::size_t communicator = 0;                   ///< bytes of it that each communicator of the vendor's collectives takes
   std::size_t devices_per_node = 1;
   link_speed inside{};   ///< within a node
   link_speed between{};  ///< between nodes

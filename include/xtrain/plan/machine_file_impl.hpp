@@ -35,7 +35,7 @@ inline void require_known(const json_settings& object, std::initializer_list<std
 
 XTRAIN_INLINE machine parse_machine(std::string_view text, const std::string& who) {
   const json_settings all(parse_json(text, who), who);
-  detail::require_known(all, {"name", "fp64", "fp32", "bf16", "fp16", "memory_bandwidth", "memory", "devices_per_node", "inside", "between",
+  detail::require_known(all, {"name", "fp64", "fp32", "bf16", "fp16", "memory_bandwidth", "memory", "communicator", "devices_per_node", "inside", "between",
                               "matmul_share", "bandwidth_share", "link_share", "launch", "message"});
   machine m;
   m.name = all.text_or(who, {"name"});
@@ -45,6 +45,7 @@ XTRAIN_INLINE machine parse_machine(std::string_view text, const std::string& wh
   m.fp16 = all.number_or(0, {"fp16"});
   m.memory_bandwidth = all.number_or(0, {"memory_bandwidth"});
   m.memory = all.size({"memory"});
+  if (all.has({"communicator"})) m.communicator = all.size({"communicator"});
   m.devices_per_node = all.size_or(m.devices_per_node, {"devices_per_node"});
   m.inside = detail::link_from(all.inner({"inside"}));
   m.between = detail::link_from(all.inner({"between"}));
@@ -64,21 +65,22 @@ XTRAIN_INLINE machine read_machine(const std::string& path) {
 
 XTRAIN_INLINE std::string machine_text(const machine& m) {
   const auto link = [](const link_speed& l) { return json{{"bandwidth", l.bandwidth}, {"latency", l.latency}}; };
-  const json all{{"name", m.name},
-                 {"fp64", m.fp64},
-                 {"fp32", m.fp32},
-                 {"bf16", m.bf16},
-                 {"fp16", m.fp16},
-                 {"memory_bandwidth", m.memory_bandwidth},
-                 {"memory", m.memory},
-                 {"devices_per_node", m.devices_per_node},
-                 {"inside", link(m.inside)},
-                 {"between", link(m.between)},
-                 {"matmul_share", m.matmul_share},
-                 {"bandwidth_share", m.bandwidth_share},
-                 {"link_share", m.link_share},
-                 {"launch", m.launch},
-                 {"message", m.message}};
+  json all{{"name", m.name},
+           {"fp64", m.fp64},
+           {"fp32", m.fp32},
+           {"bf16", m.bf16},
+           {"fp16", m.fp16},
+           {"memory_bandwidth", m.memory_bandwidth},
+           {"memory", m.memory},
+           {"devices_per_node", m.devices_per_node},
+           {"inside", link(m.inside)},
+           {"between", link(m.between)},
+           {"matmul_share", m.matmul_share},
+           {"bandwidth_share", m.bandwidth_share},
+           {"link_share", m.link_share},
+           {"launch", m.launch},
+           {"message", m.message}};
+  if (m.communicator > 0) all["communicator"] = m.communicator;
   return all.dump(2) + "\n";
 }
 

@@ -68,6 +68,7 @@ inline constexpr std::size_t gib = std::size_t{1} << 30;
           .fp16 = 313 * tera,
           .memory_bandwidth = 1600 * giga,
           .memory = 64 * gib,
+          .communicator = gib * 400 / 1024,  // HCCL's default: HCCL_BUFFSIZE, twice
           .devices_per_node = 8,
           .inside = {196 * giga, 10 * microsecond},
           .between = {25 * giga, 10 * microsecond},

@@ -45,6 +45,7 @@ struct found_plan {
   std::size_t micro_batch_size = 0;                ///< sequences
   std::size_t bytes = 0;                           ///< device memory of the rank that needs most
   std::array<std::size_t, memory_roles> memory{};  ///< by role
+  std::size_t communicators = 0;                   ///< of them: of the vendor's collectives
   std::size_t stage = 0;                           ///< that rank's pipeline position
   step_traffic sent{};                             ///< per step, of the rank that sends most
   predicted_step time{};
@@ -167,9 +168,13 @@ template <class Model, class Strategy>
   std::vector<dry_run> ranks;
   for (const std::size_t stage : measured_stages) {
     ranks.push_back(run_dry_on_mesh<Model, Strategy>(sizes, s, stage, dry_micro_batches, properties, cache));
-    if (ranks.back().total() > found.bytes) {
-      found.bytes = ranks.back().total();
+    bool has_tied_table = false;
+    if constexpr (requires { sizes.tie_word_embeddings; }) has_tied_table = sizes.tie_word_embeddings;
+    const std::size_t communicators = communicators_of(s.mesh, stage, has_tied_table) * on.communicator;
+    if (ranks.back().total() + communicators > found.bytes) {
+      found.bytes = ranks.back().total() + communicators;
       found.memory = ranks.back().bytes;
+      found.communicators = communicators;
       found.stage = stage;
     }
     const step_traffic sent = sent_in_step(ranks.back(), dry_micro_batches, found.layout);

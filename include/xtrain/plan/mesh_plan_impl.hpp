@@ -86,6 +86,7 @@ XTRAIN_INLINE std::string mesh_text(const found_plan& plan) {
                                 at.mesh.pipeline_parallel_size > 1 ? concat(" on a rank of stage ", plan.stage + 1, ", which needs most") : ""));
   for (std::size_t r = 0; r < memory_roles; ++r)
     if (plan.memory[r] > 0) text += line(concat("  ", name_of(static_cast<memory_role>(r))), bytes_text(plan.memory[r]));
+  if (plan.communicators > 0) text += line("  collectives", bytes_text(plan.communicators));
   if (const traffic all = plan.sent.total(); all.messages > 0) {
     text += line("sent", concat(bytes_text(all.bytes), " in ", all.messages, " messages of a step"));
     for (std::size_t r = 0; r < traffic_roles; ++r)

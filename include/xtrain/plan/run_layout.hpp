@@ -49,6 +49,19 @@ template <class Strategy>
   return has_sequence_parallel_of<Strategy>;
 }
 
+/// Communicators of a rank of this pipeline stage, where groups of the same ranks share one: of each axis, and of data- with context-parallel ranks, which have
+/// the same weights; two for each neighbor, since messages of a pair have one for each direction; and of the two ends, which share a tied table.
+[[nodiscard]] constexpr std::size_t communicators_of(const mesh_sizes& mesh, std::size_t stage, bool has_tied_table = false) {
+  std::size_t count = 0;
+  for (std::size_t each = 0; each < mesh_axes; ++each) count += mesh.of(static_cast<axis>(each)) > 1 ? 1 : 0;
+  if (mesh.data_parallel_size > 1 && mesh.context_parallel_size > 1) ++count;
+  const std::size_t stages = mesh.pipeline_parallel_size;
+  const bool is_first = stage == 0, is_last = stage + 1 == stages;
+  count += 2 * ((is_first ? 0 : 1) + (is_last ? 0 : 1));
+  if (has_tied_table && stages > 2 && (is_first || is_last)) ++count;
+  return count;
+}
+
 }  // namespace detail
 
 /// For a recipe.

@@ -84,7 +84,7 @@ class fake_ascend {
     failing_work_ = n;
     work_status_ = status;
   }
-  /// The same, and from then on every call returns the status, except those that release.
+  /// The same, and from then on every call for that device returns the status, except those that release.
   void lose_device(std::size_t n, int status = npu_status::driver_error) {
     fail_work(n, status);
     const std::lock_guard lock(mutex_);
@@ -155,11 +155,17 @@ class fake_ascend {
     const auto q = queue_of(stream, name);
     return q ? add(*q, {.run = std::move(run)}) : npu_status::wrong_context;
   }
-  /// In locked(): queues work that is done once is_done() says so, which has access to the devices' memory, and is asked again after each change.
+  /// In locked(): queues work that is done once is_done() says so, which is asked again after each change.
   int queue_outside_work(void* stream, const char* name, std::function<bool()> is_done) {
     if (const int status = state_of_thread(name)) return status;
     const auto q = queue_of(stream, name);
     return q ? add(*q, {.until = std::move(is_done)}) : npu_status::wrong_context;
+  }
+  /// In is_done(): f() has access to the devices' memory.
+  template <class F>
+  void with_memory(F&& f) {
+    const open_wall open(*this);
+    f();
   }
   /// In is_done(): what was queued on the stream so far may be done; somebody waits for it.
   void go_on(void* stream) {
@@ -220,19 +226,25 @@ class fake_ascend {
     }
     unsigned char* base = nullptr;
     std::size_t bytes = 0, limit = 0, used = 0;
+    bool was_used = false;
     std::map<std::size_t, std::size_t> blocks{};  // offset, size
   };
   /// Device memory can be accessed while one exists; the lock is held.
   class open_wall {
    public:
-    explicit open_wall(fake_ascend& of) : of_(of) { protect(PROT_READ | PROT_WRITE); }
-    ~open_wall() { protect(PROT_NONE); }
+    explicit open_wall(fake_ascend& of) : of_(of) {
+      if (of_.open_walls_++ == 0) protect(PROT_READ | PROT_WRITE);
+    }
+    ~open_wall() {
+      if (--of_.open_walls_ == 0) protect(PROT_NONE);
+    }
     open_wall(const open_wall&) = delete;
     open_wall& operator=(const open_wall&) = delete;
 
    private:
     void protect(int how) {
-      for (const auto& memory : of_.memories_) ::mprotect(memory->base, memory->bytes, how);
+      for (const auto& memory : of_.memories_)
+        if (memory->was_used) ::mprotect(memory->base, memory->bytes, how);
     }
     fake_ascend& of_;
   };
@@ -305,11 +317,12 @@ class fake_ascend {
       message() = concat("EZ9999: ", name, " was made to fail");
       return call_status_;
     }
-    if (lost_ != 0) return lost_;
+    if (is_lost(current())) return lost_;
     if (!is_initialized_) return violation(npu_status::not_initialized, concat(name, " before aclInit"));
     if (is_in_callback()) return violation(npu_status::not_supported, concat(name, " in a function of the host that a stream calls"));
     return npu_status::success;
   }
+  [[nodiscard]] bool is_lost(int device) const { return lost_ != 0 && (device < 0 || device == lost_device_); }
   int state_of_thread(const char* name) {
     return current() < 0 ? violation(npu_status::no_context, concat(name, " in a thread without a device")) : npu_status::success;
   }
@@ -353,15 +366,19 @@ class fake_ascend {
       changed_.wait(lock, [&] { return is_ending_ || q->is_closed || (q->done < q->wanted && !q->items.empty()); });
       if (is_ending_ || q->is_closed) return;
       bool waits = false;
+      const std::size_t before = q->done;
       {
-        const open_wall open(*this);
-        while (!waits && q->done < q->wanted && !q->items.empty()) waits = !advance(*q);
+        std::unique_ptr<const open_wall> open;  // for as many works as there are: to open it is slow
+        while (!waits && q->done < q->wanted && !q->items.empty()) {
+          if (!open && q->items.front().run) open = std::make_unique<const open_wall>(*this);
+          waits = !advance(*q);
+        }
       }
-      changed_.notify_all();
+      if (q->done != before) changed_.notify_all();  // else threads that wait for each other would wake each other all the time
       if (waits) changed_.wait_for(lock, std::chrono::milliseconds(1));
     }
   }
-  /// Does the next work. The wall is open.
+  /// Does the next work. The wall is open if it runs something.
   ///   returns  false: it is to be asked again
   bool advance(queue& q) {
     work& next = q.items.front();
@@ -372,12 +389,12 @@ class fake_ascend {
       }
       if (next.until && !next.until()) return false;
       if (next.function) {
-        next.function->is_offered = true;
+        if (!std::exchange(next.function->is_offered, true)) changed_.notify_all();
         if (next.function->blocks && !next.function->is_done) return false;
       }
       if (next.run) {
         const int status = ++works_ == failing_work_ ? work_status_ : next.run();
-        if (works_ == failing_work_ && loses_device_) lost_ = work_status_;
+        if (works_ == failing_work_ && loses_device_) lost_ = work_status_, lost_device_ = q.device;
         if (status != npu_status::success) fail_queue(q, status);
       }
     }
@@ -406,7 +423,7 @@ class fake_ascend {
     while (q->done < number) {
       changed_.wait_for(lock, std::chrono::milliseconds(100));
       const auto now = std::chrono::steady_clock::now();
-      if (q->done != seen || lost_ != 0) since = now;
+      if (q->done != seen || is_lost(q->device)) since = now;
       seen = q->done;
       if (now - since > std::chrono::seconds(60)) return violation(npu_status::stream_timeout, "nothing has gone on for a minute");
     }
@@ -451,6 +468,7 @@ class fake_ascend {
     if (memory.used + rounded > memory.limit || at + rounded + guard_bytes > memory.bytes) return npu_status::out_of_memory;
     memory.used += rounded;
     memory.blocks[at] = bytes;
+    memory.was_used = true;
     const open_wall open(*this);
     std::memset(memory.base + at - guard_bytes, guard_byte, guard_bytes);
     std::memset(memory.base + at, fresh_byte, bytes);
@@ -757,7 +775,7 @@ class fake_ascend {
     t.query_event = [](void* handle, std::int32_t* is_reached) {  // does not count: a thread that watches asks at any time
       fake_ascend& all = *self();
       const std::lock_guard lock(all.mutex_);
-      if (all.lost_ != 0) return all.lost_;
+      if (all.is_lost(current())) return all.lost_;
       const event* const e = all.event_of(handle, "aclrtQueryEventStatus");
       if (e == nullptr) return npu_status::invalid_handle;
       if (!e->of) return all.violation(npu_status::runtime_parameter, "aclrtQueryEventStatus of an event that was not recorded");
@@ -865,7 +883,7 @@ class fake_ascend {
   std::string violations_{};
   bool is_initialized_ = false, is_ending_ = false, loses_device_ = false;
   std::size_t calls_ = 0, failing_call_ = 0, works_ = 0, failing_work_ = 0, host_waits_ = 0;
-  int call_status_ = 0, work_status_ = 0, lost_ = 0;
+  int call_status_ = 0, work_status_ = 0, lost_ = 0, lost_device_ = -1, open_walls_ = 0;
 };
 
 }  // namespace xtrain::testing

@@ -265,7 +265,7 @@ class fake_hccl {
       if (!std::exchange(one->ranks[place].has_arrived, true)) cards_.notify();
       if (!one->is_done && std::all_of(one->ranks.begin(), one->ranks.end(), [](const auto& rank) { return rank.has_arrived; })) {
         one->is_done = true;
-        meet(*one);
+        cards_.with_memory([&all = *one] { meet(all); });
         cards_.notify();
       }
       if (one->is_done) continue;

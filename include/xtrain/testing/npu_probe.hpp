@@ -105,8 +105,15 @@ class npu_questions {
     do {
       status = runtime_.query_event(again.get(), &is_reached);
     } while (status == npu_status::success && is_reached == 0 && std::chrono::steady_clock::now() < until);
-    const std::string said = concat("aclrtQueryEventStatus of an event of aclrtCreateEventExWithFlag returns ", status, ", status ", is_reached);
-    must(status == npu_status::success && is_reached != 0 && reached.is_done(), said.c_str());
+    std::string said = concat("aclrtQueryEventStatus of an event of aclrtCreateEventExWithFlag returns ", status, ", status ", is_reached);
+    if (npu_status::is_refusal(status)) {  // then the device waits for 1 ms instead
+      const int waited = runtime_.synchronize_event_for == nullptr ? npu_status::not_supported : runtime_.synchronize_event_for(again.get(), 1);
+      said += concat("; aclrtSynchronizeEventWithTimeout, which is used instead, returns ", waited);
+      must(waited == npu_status::success, said.c_str());
+    } else {
+      must(status == npu_status::success && is_reached != 0, said.c_str());
+    }
+    must(reached.is_done(), said.c_str());
     return said;
   }
   [[nodiscard]] std::string host_functions() const {

@@ -299,7 +299,11 @@ TEST_CASE("predictions of ChatGLM-6B are a call of generate") {
           "--quantization_bit: must be left out: needs --pre_seq_len: integers are supported beside a prefix; given '4'");
   refuses(start + end + "--num_beams 4", "--num_beams: must be 1: answers are sampled, as main.py does, and a beam search here does not sample; given '4'");
   refuses("torchrun --nproc_per_node=2 " + start.substr(8) + end, "--nproc_per_node: must be 1 with --do_predict; given 2");
-  refuses(start + end + "--device npu", "--device: must be cpu or cuda: the programs generate and generate_cuda are compiled for these; given 'npu'");
+  refuses(start + end + "--device musa",
+          "--device: must be cpu, cuda or npu: the programs generate, generate_cuda and generate_npu are compiled for these; given 'musa'");
+  const hugging_face_command on_npu = read_hugging_face(words_of(start + end + "--device npu"));
+  CHECK(on_npu.program == "generate_npu");
+  CHECK(on_npu.arguments == words_of("--model THUDM/chatglm-6b --device npu" + after));
   const hugging_face_command on_gpu = read_hugging_face(words_of(start + end + "--device cuda"));
   CHECK(on_gpu.program == "generate_cuda");
   CHECK(on_gpu.arguments == words_of("--model THUDM/chatglm-6b --device cuda" + after));

@@ -530,6 +530,11 @@ TEST_CASE("inference and evaluation are calls of this library's programs") {
   CHECK(on_gpu.calls[0] == megatron_command::call{"generate_cuda", {"--model", "m", "--prompt", "how are you?", "--max-new-tokens", "128", "--device", "cuda",
                                                                     "--temperature", "0"}});
   CHECK(refusal("inference_llama --load m --device cuda") == "--device: must be given with --bf16 for cuda: generate_cuda computes in it; given cuda");
+  CHECK(refusal("inference_llama --load m --device npu") == "--device: must be given with --bf16 or --fp16 for npu: generate_npu computes in bf16; given npu");
+  const megatron_command on_npu = command("inference_llama --load m --fp16 --task 1 --device npu");
+  CHECK(on_npu.calls[0].program == "generate_npu");
+  CHECK(has_note(on_npu.notes, "text is generated in bf16"));
+  CHECK(command("evaluation.py --load m --task boolq --task-data-path ./dataset/boolq/test/ --fp16 --device npu").calls[0].program == "evaluate_npu");
   const megatron_command on_a_gpu = command("evaluation.py --load m --task boolq --task-data-path ./dataset/boolq/test/ --bf16 --device cuda");
   CHECK(on_a_gpu.calls[0].program == "evaluate_cuda");
   CHECK(has_note(on_a_gpu.notes, "benchmarks are run in bf16"));

@@ -561,8 +561,14 @@ TEST_CASE("generation and evaluation of torchtune are calls of programs") {
   CHECK(tune_refusal("quantization", {"model=torchtune.models.llama2.lora_llama2_7b"}, "quantize").find("must not be a builder of LoRA") != std::string::npos);
   CHECK(tune_refusal("quantization", {"quantizer=torchtune.training.quantization.Int4WeightOnlyQATQuantizer", "quantizer.precision=x"}, "quantize")
             .find("must be null") != std::string::npos);
-  CHECK(tune_refusal("generation", {"device=npu"}, "generate").find("device: must be cpu or cuda: the programs generate and generate_cuda are compiled for "
-                                                                    "these; given 'npu'") != std::string::npos);
+  CHECK(tune_refusal("generation", {"device=musa"}, "generate")
+            .find("device: must be cpu, cuda or npu: the programs generate, generate_cuda and generate_npu are compiled for these; given 'musa'") !=
+        std::string::npos);
+  CHECK(tune_refusal("generation", {"device=npu", "dtype=fp32"}, "generate").find("dtype: must be bf16 on npu: generate_npu computes in it; given 'fp32'") !=
+        std::string::npos);
+  call = torchtune_run("generate", "generation", {"prompt.user=hello", "device=npu"});
+  CHECK(call.program == "generate_npu");
+  CHECK(value("--device") == "npu");
   CHECK(tune_refusal("generation", {"device=cuda", "dtype=fp32"}, "generate").find("dtype: must be bf16 on cuda: generate_cuda computes in it; given 'fp32'") !=
         std::string::npos);
   call = torchtune_run("generate", "generation", {"prompt.user=hello", "device=cuda:1"});

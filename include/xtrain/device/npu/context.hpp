@@ -270,6 +270,13 @@ class npu_state {
     events_.push_back(event);
   }
 
+  /// The runtime does not say whether an event is reached.
+  [[nodiscard]] bool refuses_questions() const { return refuses_questions_.load(); }
+  void note_refused_question() {
+    refuses_questions_.store(true);
+    if (runtime_->recent_message != nullptr) (void)runtime_->recent_message();  // not for a later error's text
+  }
+
   /// Memory of the NPU that another library has: it is not the program's to use.
   void add_outside(std::size_t bytes) { outside_.fetch_add(bytes); }
   void remove_outside(std::size_t bytes) { outside_.fetch_sub(bytes); }
@@ -303,6 +310,7 @@ class npu_state {
   std::size_t limit_ = 0;
   memory_tally tally_{};
   std::atomic<std::size_t> outside_{0};
+  std::atomic<bool> refuses_questions_{false};
   bool is_dry_run_ = false;
   dry_record record_{};
   unreal_addresses addresses_{};

@@ -64,6 +64,10 @@ inline constexpr int success = 0, invalid_parameter = 100000, not_initialized = 
     default: return status >= 507042 && status <= 507045 ? "a core read or wrote outside its memory" : "see aclError in CANN's documentation";
   }
 }
+/// The call was not understood or is not offered: another way may do.
+[[nodiscard]] constexpr bool is_refusal(int status) {
+  return status == invalid_parameter || status == runtime_parameter || status == invalid_handle || status == not_supported;
+}
 [[nodiscard]] constexpr bool is_out_of_memory(int status) {
   return status == bad_allocation || status == out_of_host_memory || status == out_of_memory;
 }

@@ -143,14 +143,25 @@ class npu_stream {
       if (status != npu_status::event_timeout || !problem) state_->check(status, "aclrtSynchronizeEvent");
       if (problem) std::rethrow_exception(problem);
     }
-    /// Whether the NPU has reached it. The host does not wait.
+    /// Whether the NPU has reached it. Where the runtime refuses the question for such events, the host waits for 1 ms instead.
     ///   throws  npu_error when the NPU does not say: the work before it may be done, or not
     [[nodiscard]] bool is_done() const {
       if (!raw_) return true;
       state_->enter();
-      std::int32_t is_reached = 0;
-      state_->check(state_->runtime().query_event(raw_.get(), &is_reached), "aclrtQueryEventStatus");
-      return is_reached != 0;
+      const npu_runtime& runtime = state_->runtime();
+      if (!state_->refuses_questions()) {
+        std::int32_t is_reached = 0;
+        const int status = runtime.query_event(raw_.get(), &is_reached);
+        if (!npu_status::is_refusal(status) || runtime.synchronize_event_for == nullptr) {
+          state_->check(status, "aclrtQueryEventStatus");
+          return is_reached != 0;
+        }
+        state_->note_refused_question();
+      }
+      const int status = runtime.synchronize_event_for(raw_.get(), 1);
+      if (status == npu_status::event_timeout || status == npu_status::stream_timeout) return false;
+      state_->check(status, "aclrtSynchronizeEventWithTimeout");
+      return true;
     }
     /// Of record_outside_work(): that work has failed. The effect is that of a host function that throws this.
     void fail(std::exception_ptr problem) const {
