@@ -218,10 +218,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/npu/kernels/composed.hpp
     xtrain/device/npu/kernels/elementwise.hpp
     xtrain/device/npu/kernels/embedding.hpp
+    xtrain/device/npu/kernels/experts.hpp
     xtrain/device/npu/kernels/loss.hpp
     xtrain/device/npu/kernels/matmul.hpp
     xtrain/device/npu/kernels/norm.hpp
     xtrain/device/npu/kernels/optimizer.hpp
+    xtrain/device/npu/kernels/quantized.hpp
+    xtrain/device/npu/kernels/split_loss.hpp
     xtrain/device/npu/library.hpp
     xtrain/device/npu/npu.hpp
     xtrain/device/npu/operator_settings.hpp

@@ -493,7 +493,7 @@ struct fake_ascend_operators::operations {
   static void compare(call& c, const tensor& a, const tensor& b, const tensor& to, function_2 f) {
     c.need_types(to, {npu_type::boolean});
     c.need(!(c.is_first_chip() && a.type == npu_type::int64), "comparisons of int64 are wrong on this chip");
-    check_scaled(c, a, b, to, false);
+    c.need_dims(to, c.broadcast(a.dims, b.dims));
     c.compute([=] {
       values x = detail::load(a, to.dims);
       const values y = detail::load(b, to.dims);
@@ -622,6 +622,160 @@ struct fake_ascend_operators::operations {
         }
       }
       detail::store(to, values(sum.begin(), sum.end()));
+    });
+  }
+
+  static void cumsum(call& c, in x_, std::int64_t dim_, int type, target out_) {
+    const tensor &x = c.in(x_), &to = c.out(out_);
+    c.need_number(x);
+    c.need(type == static_cast<int>(to.type), concat("dtype ", type, " must be the result's: ", to.text()));
+    c.need_dims(to, x.dims);
+    const std::size_t dim = c.dim_of(x, dim_);
+    c.compute([=] {
+      values all = detail::load(x);
+      std::size_t inner = 1;
+      for (std::size_t i = dim + 1; i < x.dims.size(); ++i) inner *= static_cast<std::size_t>(x.dims[i]);
+      const auto count = static_cast<std::size_t>(x.dims[dim]);
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if (i / inner % count != 0) all[i] = fp32(fp32(all[i - inner]) + fp32(all[i]));
+      detail::store(to, all);
+    });
+  }
+  /// Rows of each first index of the target, from its index on.
+  static void inplace_scatter_update(call& c, in self_, in index_, in rows_, std::int64_t axis) {
+    const tensor &self = c.in_place(self_), &index = c.in(index_), &rows = c.in(rows_);
+    c.need_types(self, {npu_type::fp32, npu_type::fp16, npu_type::bf16, npu_type::int8, npu_type::int32});
+    c.need_types(index, {npu_type::int32, npu_type::int64});
+    c.need_types(rows, {self.type});
+    c.need_rank(self, 4);
+    c.need(c.dim_of(self, axis) == 2, "this fake takes the axis -2");
+    c.need_dims(index, {self.dims[0]});
+    c.need_dims(rows, {self.dims[0], self.dims[1], rows.dims.size() == 4 ? rows.dims[2] : 0, self.dims[3]});
+    c.need(rows.dims[2] <= self.dims[2], "there are more rows than the target has");
+    c.check_aliases(self);
+    c.compute([=] {
+      const values at = detail::load(index);
+      for (std::size_t b = 0; b < at.size(); ++b) {
+        if (at[b] < 0 || at[b] + static_cast<double>(rows.dims[2]) > static_cast<double>(self.dims[2]))
+          throw detail::fake_refusal{507015, "aclnnInplaceScatterUpdate: an index is out of range"};
+        tensor from = rows, to = self;
+        from.dims[0] = to.dims[0] = 1;
+        from.offset += static_cast<std::int64_t>(b) * rows.strides[0];
+        to.offset += static_cast<std::int64_t>(b) * self.strides[0] + static_cast<std::int64_t>(at[b]) * self.strides[2];
+        to.dims[2] = rows.dims[2];
+        detail::store(to, detail::load(from));
+      }
+    });
+  }
+
+  // experts
+  static constexpr std::int64_t most_slots = 16777215, most_choices = 512;
+  static void check_slots(call& c, const tensor& slot, std::int64_t all, std::int64_t choices) {
+    c.need_types(slot, {npu_type::int32});
+    c.need_dims(slot, {all});
+    c.need(all < most_slots && choices > 0 && choices <= most_choices, "there may be 512 choices of a row, and 16777214 in all");
+  }
+  static std::size_t slot_at(const values& slots, std::size_t i) {
+    if (slots[i] < 0 || slots[i] >= static_cast<double>(slots.size())) throw detail::fake_refusal{507015, "aclnnMoeToken...: a slot is out of range"};
+    return static_cast<std::size_t>(slots[i]);
+  }
+  static void moe_permute(call& c, in x_, in choice_, std::int64_t kept, bool is_padded, target to_, target slot_) {
+    c.need_second_chip();
+    const tensor &x = c.in(x_), &choice = c.in(choice_), &to = c.out(to_), &slot = c.out(slot_);
+    c.need_number(x);
+    c.need_rank(x, 2);
+    c.need_types(choice, {npu_type::int32, npu_type::int64});
+    c.need_rank(choice, 2);
+    c.need(!is_padded && kept == 0, "this fake keeps all rows, without padding");
+    const std::int64_t all = x.dims[0] * choice.dims[1];
+    c.need_dims(choice, {x.dims[0], choice.dims[1]});
+    check_slots(c, slot, all, choice.dims[1]);
+    c.need_types(to, {x.type});
+    c.need_dims(to, {all, x.dims[1]});
+    for (const tensor* of : {&to, &slot}) c.need_dense(*of);
+    c.compute([=] {
+      const values from = detail::load(x), expert = detail::load(choice);
+      std::vector<std::size_t> order(expert.size());
+      for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return expert[a] < expert[b]; });
+      const auto width = static_cast<std::size_t>(x.dims[1]), choices = static_cast<std::size_t>(choice.dims[1]);
+      values rows, slots(order.size());
+      for (std::size_t s = 0; s < order.size(); ++s) {
+        slots[order[s]] = static_cast<double>(s);
+        for (std::size_t j = 0; j < width; ++j) rows.push_back(from[order[s] / choices * width + j]);
+      }
+      detail::store(to, rows);
+      detail::store(slot, slots);
+    });
+  }
+  static void combine_rows(const tensor& x, const tensor& slot, const tensor* weight, std::size_t choices, const tensor& to) {
+    const values from = detail::load(x), slots = detail::load(slot), factor = weight == nullptr ? values(slots.size(), 1.0) : detail::load(*weight);
+    const auto width = static_cast<std::size_t>(x.dims[1]);
+    values sums(to.elements());
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      for (std::size_t j = 0; j < width; ++j) {
+        double& sum = sums[i / choices * width + j];
+        sum = fp32(fp32(sum) + fp32(factor[i]) * fp32(from[slot_at(slots, i) * width + j]));
+      }
+    detail::store(to, sums);
+  }
+  static void moe_permute_grad(call& c, in x_, in slot_, std::int64_t choices, bool is_padded, target to_) {
+    c.need_second_chip();
+    const tensor &x = c.in(x_), &slot = c.in(slot_), &to = c.out(to_);
+    c.need_number(x);
+    c.need_rank(x, 2);
+    c.need(!is_padded, "this fake has no padding");
+    check_slots(c, slot, x.dims[0], choices);
+    c.need_types(to, {x.type});
+    c.need_dims(to, {x.dims[0] / choices, x.dims[1]});
+    c.need_dense(to);
+    c.compute([=] { combine_rows(x, slot, nullptr, static_cast<std::size_t>(choices), to); });
+  }
+  static void check_weights(call& c, const tensor& x, const tensor& slot, const tensor& weight) {
+    c.need_number(x);
+    c.need_rank(x, 2);
+    c.need_rank(weight, 2);
+    c.need(weight.type == x.type || weight.type == npu_type::fp32, "probs must be of the tokens' type or fp32");
+    check_slots(c, slot, x.dims[0], weight.dims[1]);
+    c.need(weight.dims[0] * weight.dims[1] == x.dims[0], "probs must have a number for each row");
+  }
+  static void moe_unpermute(call& c, in x_, in slot_, in weight_, bool is_padded, ints, target to_) {
+    c.need_second_chip();
+    const tensor &x = c.in(x_), &slot = c.in(slot_), &weight = c.in(weight_), &to = c.out(to_);
+    check_weights(c, x, slot, weight);
+    c.need(!is_padded, "this fake has no padding");
+    c.need_types(to, {x.type});
+    c.need_dims(to, {weight.dims[0], x.dims[1]});
+    c.need_dense(to);
+    c.compute([=] { combine_rows(x, slot, &weight, static_cast<std::size_t>(weight.dims[1]), to); });
+  }
+  static void moe_unpermute_grad(call& c, in x_, in d_, in slot_, in weight_, bool is_padded, ints, target dx_, target dweight_) {
+    c.need_second_chip();
+    const tensor &x = c.in(x_), &d = c.in(d_), &slot = c.in(slot_), &weight = c.in(weight_), &dx = c.out(dx_), &dweight = c.out(dweight_);
+    check_weights(c, x, slot, weight);
+    c.need(!is_padded, "this fake has no padding");
+    c.need_types(d, {x.type});
+    c.need_dims(d, {weight.dims[0], x.dims[1]});
+    c.need_types(dx, {x.type});
+    c.need_dims(dx, x.dims);
+    c.need_types(dweight, {weight.type});
+    c.need_dims(dweight, weight.dims);
+    for (const tensor* of : {&dx, &dweight}) c.need_dense(*of);
+    c.compute([=] {
+      const values from = detail::load(x), dy = detail::load(d), slots = detail::load(slot), factor = detail::load(weight);
+      const auto width = static_cast<std::size_t>(x.dims[1]), choices = static_cast<std::size_t>(weight.dims[1]);
+      values rows(from.size()), dots;
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        float dot = 0;
+        for (std::size_t j = 0; j < width; ++j) {
+          const float change = fp32(dy[i / choices * width + j]);
+          dot += change * fp32(from[slot_at(slots, i) * width + j]);
+          rows[slot_at(slots, i) * width + j] = fp32(factor[i]) * change;
+        }
+        dots.push_back(dot);
+      }
+      detail::store(dx, rows);
+      detail::store(dweight, dots);
     });
   }
 

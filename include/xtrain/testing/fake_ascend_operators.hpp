@@ -118,6 +118,7 @@ using fake_values = std::vector<double>;
     case npu_type::fp64: read(double{}); break;
     case npu_type::int32: read(std::int32_t{}); break;
     case npu_type::int64: read(std::int64_t{}); break;
+    case npu_type::int8: read(std::int8_t{}); break;
     default: read(std::uint8_t{}); break;
   }
   return all;
@@ -140,6 +141,7 @@ inline void store(const fake_tensor& to, const fake_values& values) {
     case npu_type::fp64: return write(double{});
     case npu_type::int32: return write(std::int32_t{});
     case npu_type::int64: return write(std::int64_t{});
+    case npu_type::int8: return write(std::int8_t{});
     case npu_type::boolean:
       for (const double value : values)
         if (value != 0 && value != 1) return write(std::uint8_t{0xFF});

@@ -196,6 +196,9 @@ struct npu_view {
   }
 };
 
+/// Without elements: an operand that is not given.
+inline constexpr npu_view absent = npu_view::dense(npu_type::fp32, 0, {0});
+
 /// An attribute that the host knows.
 struct npu_scalar {
   double value = 0;
@@ -282,7 +285,13 @@ using npu_run_function = int (*)(void* workspace, std::uint64_t bytes, aclOpExec
   X(arange, "aclnnArange", number, number, number, out) \
   X(embedding, "aclnnEmbedding", in, in, out) \
   X(embedding_backward, "aclnnEmbeddingDenseBackward", in, in, std::uint64_t, std::uint64_t, bool, out) \
+  X(cumsum, "aclnnCumsum", in, std::int64_t, int, out) \
+  X(inplace_scatter_update, "aclnnInplaceScatterUpdate", in, in, in, std::int64_t) \
   X(grouped_matmul_add, "aclnnGroupedMatmulAdd", in, in, in, out, bool, bool, std::int64_t) \
+  X(moe_permute, "aclnnMoeTokenPermute", in, in, std::int64_t, bool, out, out) \
+  X(moe_permute_grad, "aclnnMoeTokenPermuteGrad", in, in, std::int64_t, bool, out) \
+  X(moe_unpermute, "aclnnMoeTokenUnpermute", in, in, in, bool, ints, out) \
+  X(moe_unpermute_grad, "aclnnMoeTokenUnpermuteGrad", in, in, in, in, bool, ints, out, out) \
   X(rms_norm, "aclnnRmsNorm", in, in, double, out, out) \
   X(rms_norm_grad, "aclnnRmsNormGrad", in, in, in, in, out, out) \
   X(layer_norm_backward, "aclnnLayerNormBackward", in, in, ints, in, in, in, in, bools, out, out, out) \
