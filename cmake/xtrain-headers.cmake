@@ -566,8 +566,18 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/fake_ascend.hpp
     xtrain/testing/fake_ascend_card.hpp
-    xtrain/testing/fake_ascend_operations.hpp
     xtrain/testing/fake_ascend_operators.hpp
+    xtrain/testing/fake_ascend_operators/attention.hpp
+    xtrain/testing/fake_ascend_operators/call.hpp
+    xtrain/testing/fake_ascend_operators/conversions.hpp
+    xtrain/testing/fake_ascend_operators/elementwise.hpp
+    xtrain/testing/fake_ascend_operators/experts.hpp
+    xtrain/testing/fake_ascend_operators/fused.hpp
+    xtrain/testing/fake_ascend_operators/operations.hpp
+    xtrain/testing/fake_ascend_operators/phases.hpp
+    xtrain/testing/fake_ascend_operators/products.hpp
+    xtrain/testing/fake_ascend_operators/reductions.hpp
+    xtrain/testing/fake_ascend_operators/tables.hpp
     xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/fake_cudnn.hpp

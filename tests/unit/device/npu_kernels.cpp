@@ -14,6 +14,7 @@
 #include <xtrain/device/npu/npu.hpp>
 #include <xtrain/testing/conformance.hpp>
 #include <xtrain/testing/fake_ascend_card.hpp>
+#include <xtrain/testing/npu_probe.hpp>
 
 using namespace xtrain;
 using testing::fake_ascend_card;
@@ -498,6 +499,7 @@ TEST_CASE("a kernel whose operator is missing runs on the host, and is reported 
     CHECK(has(with.on.host_runs_text(), "  add: 1 runs on the host"));
     CHECK(has(with.on.operators_text(), "missing: aclnnInplaceAdd\n"));
     CHECK(has(with.on.operators_text(), "fake: aclnnMm "));
+    CHECK(has(testing::unverified_operators(with.on), "unverified  aclnnMaxDim: the first of equal elements (z_loss) (fake)\n"));
   }
   check_clean(card);
 }
