@@ -224,6 +224,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/npu/kernels/norm.hpp
     xtrain/device/npu/kernels/optimizer.hpp
     xtrain/device/npu/kernels/quantized.hpp
+    xtrain/device/npu/kernels/sampling.hpp
     xtrain/device/npu/kernels/split_loss.hpp
     xtrain/device/npu/library.hpp
     xtrain/device/npu/npu.hpp

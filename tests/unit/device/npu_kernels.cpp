@@ -77,6 +77,7 @@ TEST_CASE("kernels of CANN's operators agree with the reference in fp32") {
     check_composed<float>(kernels);
     testing::detail::check_optimizers<float>(kernels);
     testing::detail::check_elementwise<float>(kernels);
+    testing::detail::check_sampling<float>(kernels);
     report(kernels);
   }
   check_clean(card);

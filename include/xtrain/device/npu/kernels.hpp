@@ -18,6 +18,7 @@
 #include <xtrain/device/npu/kernels/norm.hpp>
 #include <xtrain/device/npu/kernels/optimizer.hpp>
 #include <xtrain/device/npu/kernels/quantized.hpp>
+#include <xtrain/device/npu/kernels/sampling.hpp>
 #include <xtrain/device/npu/kernels/split_loss.hpp>
 #include <xtrain/device/npu/stream.hpp>
 

@@ -13,8 +13,8 @@
 
 namespace xtrain::npu_kernels {
 
-/// Integers up to this are exact in fp32.
-inline constexpr std::size_t most_exact = std::size_t{1} << 24;
+/// Fewer are counted exactly in fp32, and taken by CANN's fused operators.
+inline constexpr std::size_t most_exact = (std::size_t{1} << 24) - 1;
 
 /// Sums of fp32 over one dim, which is dropped.
 inline void sum_over(npu_sequence& s, const npu_view& x, std::int64_t dim, const npu_view& sum) {
