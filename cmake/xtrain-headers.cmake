@@ -223,10 +223,14 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/npu/kernels/composed.hpp
     xtrain/device/npu/kernels/elementwise.hpp
     xtrain/device/npu/kernels/embedding.hpp
+    xtrain/device/npu/kernels/experts.hpp
     xtrain/device/npu/kernels/loss.hpp
     xtrain/device/npu/kernels/matmul.hpp
     xtrain/device/npu/kernels/norm.hpp
     xtrain/device/npu/kernels/optimizer.hpp
+    xtrain/device/npu/kernels/quantized.hpp
+    xtrain/device/npu/kernels/sampling.hpp
+    xtrain/device/npu/kernels/split_loss.hpp
     xtrain/device/npu/library.hpp
     xtrain/device/npu/npu.hpp
     xtrain/device/npu/operator_settings.hpp
@@ -569,8 +573,18 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/fake_ascend.hpp
     xtrain/testing/fake_ascend_card.hpp
-    xtrain/testing/fake_ascend_operations.hpp
     xtrain/testing/fake_ascend_operators.hpp
+    xtrain/testing/fake_ascend_operators/attention.hpp
+    xtrain/testing/fake_ascend_operators/call.hpp
+    xtrain/testing/fake_ascend_operators/conversions.hpp
+    xtrain/testing/fake_ascend_operators/elementwise.hpp
+    xtrain/testing/fake_ascend_operators/experts.hpp
+    xtrain/testing/fake_ascend_operators/fused.hpp
+    xtrain/testing/fake_ascend_operators/operations.hpp
+    xtrain/testing/fake_ascend_operators/phases.hpp
+    xtrain/testing/fake_ascend_operators/products.hpp
+    xtrain/testing/fake_ascend_operators/reductions.hpp
+    xtrain/testing/fake_ascend_operators/tables.hpp
     xtrain/testing/fake_cublaslt.hpp
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/fake_cudnn.hpp

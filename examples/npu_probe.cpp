@@ -59,7 +59,7 @@ int main(int count, char** arguments) {
     const npu_generation card = on.properties().generation;
     if (card == npu_generation::other) std::printf("FAIL  this device was not written for such a card: what passes below is no promise\n");
     const auto answers = testing::probe_npu(on);
-    std::printf("%s", testing::text_of(answers).c_str());
+    std::printf("%s%s", testing::text_of(answers).c_str(), testing::unverified_operators(on).c_str());
     const char *const composed = "composed of elementary operators", *const by_fused = "with fused operators";
     bool passed = compare_kernels(on, composed) && card != npu_generation::other;
     if (card != npu_generation::first) {

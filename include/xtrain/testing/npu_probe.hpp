@@ -189,6 +189,17 @@ class npu_questions {
 /// Asks all questions, independently.
 [[nodiscard]] inline std::vector<npu_answer> probe_npu(const npu_context& on) { return detail::npu_questions(on).ask_all(); }
 
+/// "unverified  operator: what kernels expect of it (library)", a line each: a comparison of kernels that fails may be because of these.
+[[nodiscard]] inline std::string unverified_operators(const npu_context& on) {
+  std::string all;
+  for (const npu_op::expectation& one : npu_op::unverified) {
+    const auto index = static_cast<std::size_t>(one.of);
+    const bool is_there = on.state()->operators() != nullptr && on.state()->operators()->has(index);
+    all += concat("unverified  ", npu_op::names[index], ": ", one.what, " (", is_there ? on.state()->operators()->entries[index].library : "missing", ")\n");
+  }
+  return all;
+}
+
 /// "pass  question", or "FAIL  question: why", a line each.
 [[nodiscard]] inline std::string text_of(const std::vector<npu_answer>& answers) {
   std::string all;

@@ -14,6 +14,7 @@
 #include <xtrain/device/npu/npu.hpp>
 #include <xtrain/testing/conformance.hpp>
 #include <xtrain/testing/fake_ascend_card.hpp>
+#include <xtrain/testing/npu_probe.hpp>
 
 using namespace xtrain;
 using testing::fake_ascend_card;
@@ -49,6 +50,8 @@ void check_composed(suite& kernels) {
   testing::detail::check_embeddings<T>(kernels);
   testing::detail::check_rows_apart<T>(kernels);
   testing::detail::check_attention<T>(kernels);
+  testing::detail::check_attention_blocks<T>(kernels);
+  testing::detail::check_experts<T>(kernels);
   testing::detail::check_losses<T>(kernels);
 }
 
@@ -73,6 +76,7 @@ TEST_CASE("kernels of CANN's operators agree with the reference in fp32") {
     check_composed<float>(kernels);
     testing::detail::check_optimizers<float>(kernels);
     testing::detail::check_elementwise<float>(kernels);
+    testing::detail::check_sampling<float>(kernels);
     report(kernels);
   }
   check_clean(card);
@@ -102,7 +106,7 @@ TEST_CASE("fused operators, other releases, and scores and logits in chunks chan
   all[0].settings.is_fused = true;
   all[1].card.version = {9, 0, 0};  // products are rounded before something is added to them, and have no fp32 result
   all[2].card.version = {8, 5, 0};
-  all[3].settings.chunk_bytes = 20000;
+  all[3].settings.chunk_bytes = 50000;
   all[3].in_chunks = true;
   for (const variant& one : all) {
     fake_ascend_card card(one.card);
@@ -120,17 +124,20 @@ TEST_CASE("fused operators, other releases, and scores and logits in chunks chan
         kernels.check_kernel<bf16>(gated, 12.0, 64.0);
       }
       if (one.settings.is_fused || one.in_chunks) {
+        testing::detail::check_experts<bf16>(kernels);
         testing::detail::check_attention<bf16>(kernels);
         testing::detail::check_losses<bf16>(kernels);
       }
       if (one.in_chunks) {
+        testing::detail::check_attention_blocks<bf16>(kernels);
         testing::detail::check_optimizers<bf16>(kernels);
         testing::detail::check_elementwise<bf16>(kernels);
       }
       report(kernels);
       const auto& launches = card.operators().launches_by_name();
       for (const char* const fused : {"aclnnRmsNorm", "aclnnRmsNormGrad", "aclnnLayerNorm", "aclnnLayerNormBackward", "aclnnSwiGlu", "aclnnSwiGluGrad",
-                                      "aclnnGroupedMatmulAdd", "aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2"})
+                                      "aclnnGroupedMatmulAdd", "aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2", "aclnnMoeTokenPermute",
+                                      "aclnnMoeTokenPermuteGrad", "aclnnMoeTokenUnpermute", "aclnnMoeTokenUnpermuteGrad"})
         CHECK_MESSAGE(launches.contains(fused) == one.settings.is_fused, fused);
       CHECK(launches.contains("aclnnInplaceAddmm") == (one.card.version != cann_version{9, 0, 0}));
     }
@@ -246,6 +253,205 @@ TEST_CASE("each documented contract that is broken is refused with the documente
   CHECK(card.leaks() == "");
 }
 
+TEST_CASE("experts' operators and caches are refused what their documentation excludes") {
+  fake_ascend_card card;
+  {
+    sum_of_numbers with(card.open());
+    const npu_operator_rules rules = npu_kernels::rules_of(with.on.properties());
+    const auto says = [&](auto&& f, const std::string& what, const std::string& code = "(161002)") {
+      npu_sequence sequence(with.stream.operators(), rules, with.stream.queue(), "tested",
+                            reinterpret_cast<std::uintptr_t>(with.scratch.as<std::byte>().raw()) + 65536, (std::size_t{1} << 20) - 65536);
+      const std::string text = what_is_thrown([&] { f(sequence); });
+      INFO(text);
+      CHECK(has(text, what));
+      CHECK(has(text, code));
+    };
+    const npu_type fp32 = npu_type::fp32, half = npu_type::bf16, whole = npu_type::int32;
+    const auto at = [&](npu_type type, std::size_t byte, std::initializer_list<std::size_t> dims) {
+      npu_view view = with.other(type, dims);
+      view.address += byte;
+      return view;
+    };
+    const npu_view x = with.view(half, {4, 3}), slot = at(whole, 0, {8}), choice = at(whole, 64, {4, 2}), weight = at(fp32, 128, {4, 2}),
+                   rows = at(half, 256, {8, 3}), y = at(half, 512, {4, 3}), dx = at(half, 1024, {8, 3}), dweight = at(fp32, 2048, {4, 2});
+    says([&](auto& s) { s.run(npu_op::moe_permute, x, weight, 0, false, rows, slot); }, "type fp32 is not supported");
+    says([&](auto& s) { s.run(npu_op::moe_permute, x, choice, 0, false, y, slot); }, "a shape must be bf16[8,3]; given bf16[4,3]");
+    says([&](auto& s) { s.run(npu_op::moe_permute, x, choice, 0, false, rows, weight.as({8})); }, "type fp32 is not supported");
+    says([&](auto& s) { s.run(npu_op::moe_permute_grad, rows, slot, 513, false, y); }, "there may be 512 choices of a row");
+    says([&](auto& s) { s.run(npu_op::moe_unpermute, rows, slot, x.as({4, 2}), false, npu_ints{1}, at(fp32, 512, {4, 3})); }, "type fp32 is not supported");
+    says([&](auto& s) { s.run(npu_op::moe_unpermute, rows, slot.as({4}), weight, false, npu_ints{1}, y); }, "a shape must be int32[8]");
+    says([&](auto& s) { s.run(npu_op::moe_unpermute, rows, slot, weight, false, npu_ints{1}, at(half, 512, {4, 3}).with_strides({4, 1})); },
+         "the result must be contiguous");
+    says([&](auto& s) { s.run(npu_op::moe_unpermute_grad, rows, y, slot, weight, false, npu_ints{1}, dx, at(half, 2048, {4, 2})); },
+         "type bf16 is not supported");
+    says([&](auto& s) { s.run(npu_op::moe_unpermute_grad, rows, at(half, 1536, {8, 3}), slot, weight, false, npu_ints{1}, dx, dweight); },
+         "a shape must be bf16[4,3]");
+    says([&](auto& s) { s.run(npu_op::cumsum, weight, 2, 0, dweight); }, "dim 2 is out of range");
+    says([&](auto& s) { s.run(npu_op::cumsum, weight, 0, 27, dweight); }, "dtype 27 must be the result's");
+    const npu_view cache = at(half, 4096, {2, 1, 4, 3}), place = at(whole, 0, {2}), added = at(half, 256, {2, 1, 5, 3});
+    says([&](auto& s) { s.run(npu_op::inplace_scatter_update, cache, place, added, -2); }, "there are more rows than the target has");
+    says([&](auto& s) { s.run(npu_op::inplace_scatter_update, cache, slot, added, -2); }, "a shape must be int32[2]");
+    says([&](auto& s) { s.run(npu_op::inplace_scatter_update, cache, place, at(fp32, 256, {2, 1, 1, 3}), -2); }, "type fp32 is not supported");
+    with.stream.synchronize();
+  }
+  CHECK(card.violations() == "");
+  CHECK(card.leaks() == "");
+}
+
+namespace {
+
+/// An operator called by the table, as no kernel would.
+struct called {
+  fake_ascend_operators fake;
+  alignas(32) std::array<std::byte, 8192> workspace{};
+  const npu_operators& table = fake.table();
+  const std::int64_t two[2] = {2, 3};
+
+  explicit called(fake_ascend_operators_config settings = {}) : fake(std::move(settings)) {}
+  [[nodiscard]] aclTensor* tensor(npu_type type, void* data, std::int64_t columns = 3) const {
+    const std::int64_t dims[2] = {2, columns}, storage = 2 * columns;
+    return table.objects.create_tensor(dims, 2, static_cast<int>(type), nullptr, 0, 2, &storage, 1, data);
+  }
+  [[nodiscard]] std::string message() const {
+    const char* const text = table.objects.recent_error();
+    return text == nullptr ? "" : text;
+  }
+  template <class... Argument, class... Given>
+  int size(const npu_operator<Argument...>& op, std::uint64_t* bytes, aclOpExecutor** made, Given... given) const {
+    return reinterpret_cast<typename npu_operator<Argument...>::size_function>(table.entries[op.index].size)(static_cast<Argument>(given)..., bytes, made);
+  }
+  template <class Operator>
+  int run(const Operator& op, void* with, std::uint64_t bytes, aclOpExecutor* of) const {
+    return table.entries[op.index].run(with, bytes, of, nullptr);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("tensors, executors and workspaces are used as documented, or the call is refused") {
+  namespace status = npu_operator_status;
+  called with;
+  const auto create = with.table.objects.create_tensor;
+  const auto destroy = with.table.objects.destroy_tensor;
+  alignas(32) std::array<float, 64> x{}, y{};
+  // tensors
+  const std::array<std::int64_t, 9> nine{1, 1, 1, 1, 1, 1, 1, 1, 1};
+  const std::int64_t storage = 6, back[2] = {-3, 1};
+  const auto refused = [&](aclTensor* made, const char* why) {
+    CHECK(made == nullptr);
+    const std::string text = with.message();
+    CHECK_MESSAGE(has(text, why), text);
+  };
+  refused(create(nine.data(), 9, 0, nullptr, 0, 2, &storage, 1, x.data()), "more than 8 dims");
+  refused(create(with.two, 2, 99, nullptr, 0, 2, &storage, 1, x.data()), "unknown type");
+  refused(create(with.two, 2, 0, nullptr, 0, 3, &storage, 1, x.data()), "the format must be ND");
+  refused(create(with.two, 2, 0, nullptr, -1, 2, &storage, 1, x.data()), "a negative offset");
+  refused(create(with.two, 2, 0, back, 0, 2, &storage, 1, x.data()), "a negative dim or stride");
+  refused(create(with.two, 2, 0, nullptr, 1, 2, &storage, 1, x.data()), "the view is outside its storage");
+  refused(create(with.two, 2, 0, nullptr, 0, 2, &storage, 1, x.data() + 1), "the address is not a multiple of 32");
+  // first phase
+  aclTensor *const from = with.tensor(npu_type::fp32, x.data()), *const to = with.tensor(npu_type::fp32, y.data());
+  std::uint64_t bytes = 0;
+  aclOpExecutor* made = nullptr;
+  CHECK(with.size(npu_op::exp, nullptr, &made, from, to) == status::null_argument);
+  CHECK(with.size(npu_op::exp, &bytes, nullptr, from, to) == status::null_argument);
+  CHECK(with.size(npu_op::exp, &bytes, &made, nullptr, to) == status::null_argument);
+  // second phase: an executor that needs a workspace
+  const auto prepare = [&] {
+    do {
+      if (made != nullptr) CHECK(with.run(npu_op::exp, with.workspace.data(), with.workspace.size(), made) == status::success);
+      REQUIRE(with.size(npu_op::exp, &bytes, &made, from, to) == status::success);
+    } while (bytes == 0);
+  };
+  const auto fails = [&](int got, int expected, const char* why) {
+    const std::string text = with.message();
+    CHECK_MESSAGE(got == expected, text);
+    CHECK_MESSAGE(has(text, why), text);
+  };
+  void* const workspace = with.workspace.data();
+  CHECK(with.run(npu_op::exp, workspace, 0, nullptr) == status::null_executor);
+  CHECK(with.table.objects.set_repeatable(nullptr) == status::null_executor);
+  prepare();
+  fails(with.run(npu_op::exp, workspace, bytes - 32, made), status::internal, "the workspace must have");
+  prepare();
+  fails(with.run(npu_op::exp, nullptr, bytes, made), status::internal, "the workspace is null");
+  prepare();
+  fails(with.run(npu_op::exp, with.workspace.data() + 8, bytes, made), status::internal, "the workspace is not aligned");
+  prepare();
+  fails(with.run(npu_op::exp, x.data(), bytes, made), status::internal, "the workspace shares memory with an operand");
+  prepare();
+  fails(with.run(npu_op::log, workspace, bytes, made), status::internal, "the executor is of aclnnExp");
+  prepare();
+  CHECK(with.run(npu_op::exp, workspace, bytes, made) == status::success);
+  fails(with.run(npu_op::exp, workspace, bytes, made), status::internal, "an executor ran twice");
+  made = nullptr;
+  REQUIRE(with.size(npu_op::inplace_copy, &bytes, &made, to, from) == status::success);
+  CHECK(with.table.objects.set_repeatable(made) == status::success);
+  CHECK(with.run(npu_op::inplace_copy, workspace, with.workspace.size(), made) == status::success);
+  fails(with.run(npu_op::inplace_copy, workspace, with.workspace.size(), made), status::internal, "an operator that copies ran twice");
+  CHECK(with.table.objects.destroy_executor(made) == status::success);
+  made = nullptr;
+  prepare();
+  CHECK(destroy(from) == status::success);
+  fails(with.run(npu_op::exp, workspace, bytes, made), status::internal, "a tensor was destroyed between the phases");
+  CHECK(destroy(from) == status::invalid_argument);
+  CHECK(destroy(to) == status::success);
+  CHECK(has(with.fake.violations(), "a tensor was destroyed twice, or never made"));
+}
+
+TEST_CASE("what the first chip, and releases before 9.1, do not have is refused with the documented code") {
+  namespace status = npu_operator_status;
+  alignas(32) std::array<float, 64> x{}, y{}, z{};
+  std::uint64_t bytes = 0;
+  aclOpExecutor* made = nullptr;
+  {
+    called with({.chip = npu_chip::first});
+    aclTensor *const a = with.tensor(npu_type::fp32, x.data(), 2), *const b = with.tensor(npu_type::fp32, y.data(), 2);
+    aclTensor* const c = with.tensor(npu_type::fp32, z.data(), 2);
+    aclTensor *const half = with.tensor(npu_type::bf16, x.data(), 2), *const other = with.tensor(npu_type::bf16, y.data(), 2);
+    CHECK(with.size(npu_op::exp, &bytes, &made, a, b) == status::no_kernel);
+    CHECK(with.size(npu_op::swi_glu, &bytes, &made, a, std::int64_t{-1}, b) == status::no_kernel);
+    CHECK(with.size(npu_op::tanh, &bytes, &made, half, other) == status::invalid_argument);
+    CHECK(with.message() == "aclnnTanh: this chip has no bf16");
+    for (const std::int8_t cube : {std::int8_t{0}, std::int8_t{3}}) CHECK(with.size(npu_op::mm, &bytes, &made, a, b, c, cube) == status::invalid_argument);
+    for (const aclTensor* one : {a, b, c, half, other}) CHECK(with.table.objects.destroy_tensor(one) == status::success);
+    CHECK(with.fake.leaks() == "");
+  }
+  {
+    called with({.cann = {9, 0, 0}});
+    aclTensor *const half = with.tensor(npu_type::fp16, x.data(), 2), *const other = with.tensor(npu_type::fp16, y.data(), 2);
+    aclTensor* const c = with.tensor(npu_type::fp32, z.data(), 2);
+    CHECK(with.size(npu_op::mm, &bytes, &made, half, other, c, std::int8_t{0}) == status::invalid_argument);
+    CHECK(with.message() == "aclnnMm: an fp32 result of 16-bit factors needs CANN 9.1");
+    for (const aclTensor* one : {half, other, c}) CHECK(with.table.objects.destroy_tensor(one) == status::success);
+    CHECK(with.fake.leaks() == "");
+  }
+}
+
+TEST_CASE("indices that are not rows of a table are found where the operator runs") {
+  alignas(32) std::array<float, 64> table{}, rows{};
+  alignas(32) std::array<std::int32_t, 8> index{-1, 7};
+  std::uint64_t bytes = 0;
+  aclOpExecutor* made = nullptr;
+  called with;
+  const std::int64_t two = 2, six = 6, dims[2] = {2, 3};
+  aclTensor* const of = with.table.objects.create_tensor(&two, 1, static_cast<int>(npu_type::int32), nullptr, 0, 2, &two, 1, index.data());
+  aclTensor *const from = with.tensor(npu_type::fp32, table.data()),
+                   *const to = with.table.objects.create_tensor(dims, 2, 0, nullptr, 0, 2, &six, 1, rows.data());
+  REQUIRE(with.size(npu_op::embedding, &bytes, &made, from, of, to) == npu_operator_status::success);
+  CHECK(with.run(npu_op::embedding, with.workspace.data(), with.workspace.size(), made) == 507015);
+  CHECK(with.message() == "aclnnEmbedding: a negative index");
+  index[0] = 0;  // too large: no error, and no number
+  REQUIRE(with.size(npu_op::embedding, &bytes, &made, from, of, to) == npu_operator_status::success);
+  CHECK(with.run(npu_op::embedding, with.workspace.data(), with.workspace.size(), made) == npu_operator_status::success);
+  CHECK(std::isnan(rows[3]));
+  REQUIRE(with.size(npu_op::embedding_backward, &bytes, &made, to, of, 2, ~std::uint64_t{0}, false, from) == npu_operator_status::success);
+  CHECK(with.run(npu_op::embedding_backward, with.workspace.data(), with.workspace.size(), made) == 507015);
+  for (const aclTensor* one : {of, from, to}) CHECK(with.table.objects.destroy_tensor(one) == npu_operator_status::success);
+  CHECK(with.fake.leaks() == "");
+  CHECK(with.fake.violations() == "");
+}
+
 TEST_CASE("a call that fails leaves no argument and no executor behind, wherever it fails") {
   fake_ascend_card card;
   {
@@ -293,6 +499,7 @@ TEST_CASE("a kernel whose operator is missing runs on the host, and is reported 
     CHECK(has(with.on.host_runs_text(), "  add: 1 runs on the host"));
     CHECK(has(with.on.operators_text(), "missing: aclnnInplaceAdd\n"));
     CHECK(has(with.on.operators_text(), "fake: aclnnMm "));
+    CHECK(has(testing::unverified_operators(with.on), "unverified  aclnnMaxDim: the first of equal elements (z_loss) (fake)\n"));
   }
   check_clean(card);
 }
@@ -401,6 +608,42 @@ TEST_CASE("scratch memory does not grow when a kernel has fewer rows") {
   check(kernel::linear_cross_entropy<npu_memory, bf16, float>{.c = 3, .v = 50, .with_gradient = true}, n_rows);
   check(kernel::adamw<npu_memory, bf16, float, float, float>{}, n_rows);
   check(kernel::matmul<npu_memory, bf16, float>{.n = 9, .k = 8}, [](auto& kernel, std::size_t n) { kernel.m = n; });
+}
+
+TEST_CASE("attention's scratch memory does not grow with the square of the sequence") {
+  const npu_properties device{.cann = {9, 1, 0}};
+  const std::size_t chunk = device.operators.chunk_bytes;
+  const auto need = [&](std::size_t t, auto kernel) {
+    kernel.shape = {.b = 1, .t = t, .h = 32, .k = 8, .d = 128};
+    if constexpr (requires { kernel.capacity; }) {
+      kernel.capacity = t;
+      kernel.shape.t = t / 4;
+    }
+    if constexpr (requires { kernel.queries; }) kernel.queries = kernel.keys = {t, 0, 0, t};
+    return scratch_bytes(device, kernel);
+  };
+  const auto check = [&](auto kernel) {
+    // scores are in parts of chunk_bytes; two of them, copies of rows, and the mask may be in a workspace
+    const std::size_t most = 3 * chunk, of_rows = std::size_t{32768} * 128 * sizeof(float);
+    const std::size_t bytes = need(32768, kernel);
+    MESSAGE(decltype(kernel)::name, ": ", bytes >> 20, " MiB");
+    CHECK(bytes > chunk);
+    CHECK(bytes < most + 16 * of_rows);
+    CHECK(need(65536, kernel) < bytes + 16 * of_rows);
+  };
+  static std::array<std::byte, 64> place{};
+  const auto any = [&]<class T>(auto& operand, T*) { operand = span_of<T, npu_memory>(reinterpret_cast<T*>(place.data()), 1); };
+  kernel::attention<npu_memory, bf16> forward{};
+  any(forward.o_bthd, static_cast<bf16*>(nullptr));
+  check(forward);
+  kernel::attention_backward<npu_memory, bf16> backward{};
+  any(backward.dqkv, static_cast<bf16*>(nullptr));
+  check(backward);
+  check(kernel::attention_block<npu_memory, bf16>{.begins = true});
+  check(kernel::attention_block_backward<npu_memory, bf16>{});
+  kernel::cached_attention<npu_memory, bf16> cached{};
+  any(cached.o_bthd, static_cast<bf16*>(nullptr));
+  check(cached);
 }
 
 TEST_CASE("steps of optimizers and sums take their elements in parts: scratch memory does not grow with the model") {

@@ -12,10 +12,14 @@
 #include <xtrain/device/npu/kernels/attention.hpp>
 #include <xtrain/device/npu/kernels/elementwise.hpp>
 #include <xtrain/device/npu/kernels/embedding.hpp>
+#include <xtrain/device/npu/kernels/experts.hpp>
 #include <xtrain/device/npu/kernels/loss.hpp>
 #include <xtrain/device/npu/kernels/matmul.hpp>
 #include <xtrain/device/npu/kernels/norm.hpp>
 #include <xtrain/device/npu/kernels/optimizer.hpp>
+#include <xtrain/device/npu/kernels/quantized.hpp>
+#include <xtrain/device/npu/kernels/sampling.hpp>
+#include <xtrain/device/npu/kernels/split_loss.hpp>
 #include <xtrain/device/npu/stream.hpp>
 
 namespace xtrain {

@@ -196,6 +196,9 @@ struct npu_view {
   }
 };
 
+/// Without elements: an operand that is not given.
+inline constexpr npu_view absent = npu_view::dense(npu_type::fp32, 0, {0});
+
 /// An attribute that the host knows.
 struct npu_scalar {
   double value = 0;
@@ -225,7 +228,8 @@ struct npu_operator {
 };
 using npu_run_function = int (*)(void* workspace, std::uint64_t bytes, aclOpExecutor* executor, void* queue);
 
-// X(name, CANN's name, kinds of arguments): in CANN's order, without the two last ones of the first phase. in: a tensor that is read, or changed in place
+// X(name, CANN's name, kinds of arguments): in CANN's order, without the two last ones of the first phase. in: a tensor that is read, or changed in place.
+// Order and kinds are documented, or were compared with public callers; npu_op::unverified names what neither says.
 #define XTRAIN_NPU_OPERATORS(X) \
   X(mm, "aclnnMm", in, in, out, std::int8_t) \
   X(addmm, "aclnnAddmm", in, in, in, number, number, out, std::int8_t) \
@@ -282,7 +286,13 @@ using npu_run_function = int (*)(void* workspace, std::uint64_t bytes, aclOpExec
   X(arange, "aclnnArange", number, number, number, out) \
   X(embedding, "aclnnEmbedding", in, in, out) \
   X(embedding_backward, "aclnnEmbeddingDenseBackward", in, in, std::uint64_t, std::uint64_t, bool, out) \
+  X(cumsum, "aclnnCumsum", in, std::int64_t, int, out) \
+  X(inplace_scatter_update, "aclnnInplaceScatterUpdate", in, in, in, std::int64_t) \
   X(grouped_matmul_add, "aclnnGroupedMatmulAdd", in, in, in, out, bool, bool, std::int64_t) \
+  X(moe_permute, "aclnnMoeTokenPermute", in, in, std::int64_t, bool, out, out) \
+  X(moe_permute_grad, "aclnnMoeTokenPermuteGrad", in, in, std::int64_t, bool, out) \
+  X(moe_unpermute, "aclnnMoeTokenUnpermute", in, in, in, bool, ints, out) \
+  X(moe_unpermute_grad, "aclnnMoeTokenUnpermuteGrad", in, in, in, in, bool, ints, out, out) \
   X(rms_norm, "aclnnRmsNorm", in, in, double, out, out) \
   X(rms_norm_grad, "aclnnRmsNormGrad", in, in, in, in, out, out) \
   X(layer_norm_backward, "aclnnLayerNormBackward", in, in, ints, in, in, in, in, bools, out, out, out) \
@@ -319,6 +329,30 @@ inline constexpr std::array<std::string_view, count> names{
 #define XTRAIN_NAME(id, name, ...) name,
     XTRAIN_NPU_OPERATORS(XTRAIN_NAME)
 #undef XTRAIN_NAME
+};
+
+/// What kernels expect of an operator, and no documentation says.
+struct expectation {
+  place of;
+  std::string_view what;
+};
+inline constexpr std::array unverified{
+    expectation{place::inplace_fill, "a value that is infinite"},
+    expectation{place::max_dim, "the first of equal elements (z_loss)"},
+    expectation{place::cast, "fp32 to int32 drops the fraction (expert_balance)"},
+    expectation{place::cast, "int8 and uint8 to fp32 and int32"},
+    expectation{place::log_sum_exp, "elements of -1e30"},
+    expectation{place::cumsum, "whole numbers below 2^24 in fp32 are summed exactly (slots of experts)"},
+    expectation{place::embedding_backward, "a sum of one element is that element; rows of fp32 with one or two columns"},
+    expectation{place::inplace_scatter_update, "a target [b, k, capacity, d], one index of int32 for each b, axis -2"},
+    expectation{place::batch_matmul, "factors that are slices of dim 1"},
+    expectation{place::moe_permute, "tokens of fp32 with one column; equal experts stay in the order of rows"},
+    expectation{place::moe_permute_grad, "sums in fp32, rounded once"},
+    expectation{place::moe_unpermute, "sums in fp32, rounded once; restoreShape [1] without padding"},
+    expectation{place::moe_unpermute_grad, "sums in fp32; fp32 probs beside tokens of 16 bits"},
+    expectation{place::grouped_matmul_add, "one group: a groupList [1] with the number of rows"},
+    expectation{place::flash_attention, "a reserved result of shape [1]; heads as strided views of packed rows"},
+    expectation{place::flash_attention_grad, "softmaxMax is lse and softmaxSum is 1; a dpse of shape [1]"},
 };
 
 }  // namespace npu_op

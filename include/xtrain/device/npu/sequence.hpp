@@ -217,7 +217,8 @@ class npu_sequence {
     const auto is_one_of = [&](auto... places) { return ((index == static_cast<std::size_t>(places)) || ...); };
     using place = npu_op::place;
     const bool is_product = is_one_of(place::mm, place::addmm, place::inplace_addmm, place::batch_matmul);
-    const bool is_new = is_one_of(place::exp, place::log, place::rms_norm, place::swi_glu, place::grouped_matmul_add, place::flash_attention);
+    const bool is_new = is_one_of(place::exp, place::log, place::rms_norm, place::swi_glu, place::grouped_matmul_add, place::flash_attention,
+                                   place::moe_permute, place::moe_unpermute);
     const bool is_unknown = rules_->chip == npu_chip::first && (has_bf16 || is_new || (is_product && has_fp32));
     if (!is_unknown && (operators_ == nullptr || operators_->has(index))) return;
     if (std::find(missing_.begin(), missing_.end(), npu_op::names[index]) == missing_.end()) missing_.push_back(npu_op::names[index]);
