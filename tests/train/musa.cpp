@@ -11,6 +11,7 @@
 #include <xtrain/device/musa/musa.hpp>
 #include <xtrain/models/bert.hpp>
 #include <xtrain/models/mixtral.hpp>
+#include <xtrain/testing/fake_mublas.hpp>
 #include <xtrain/testing/fake_musa.hpp>
 #include <xtrain/xtrain.hpp>
 
@@ -61,17 +62,19 @@ std::vector<double> losses(Model& model, bool captures) {
 
 }  // namespace
 
-TEST_CASE("a LLaMA and a GPT-2 in bf16 train on musa to the cpu's losses, captured where graphs work; an S80 refuses bf16 before a step") {
+TEST_CASE("a LLaMA and a GPT-2 in bf16 train on musa to the cpu's losses, with muBLAS, captured where graphs work; an S80 refuses bf16 before a step") {
   const auto check = [](auto&& on_a_cpu, auto&& on_a_gpu, const decoder_config& sizes) {
     auto expected = on_a_cpu(sizes);
     const auto right = losses(expected, false);
-    // an S5000, and an S4000 with a runtime without graphs
+    // an S5000 with muBLAS, and an S4000 with a runtime without graphs
     for (const bool has_graphs : {true, false}) {
       testing::fake_musa_config settings{.seed = 3};
       if (!has_graphs) settings = {.architecture = 22, .warp_width = 128, .missing = {"musaStreamBeginCapture"}, .seed = 3};
-      const testing::fake_musa gpu(settings);
+      testing::fake_musa gpu(settings);
+      testing::fake_mublas blas(gpu);
       {
-        auto model = on_a_gpu(sizes, gpu.open());
+        const musa_context on = has_graphs ? blas.open("/dev/null/none") : gpu.open();
+        auto model = on_a_gpu(sizes, on);
         const auto got = losses(model, has_graphs);
         REQUIRE(got.size() == right.size());
         for (std::size_t i = 0; i < right.size(); ++i) CHECK(std::abs(got[i] - right[i]) < right[i] * 0x1p-9);
@@ -79,8 +82,11 @@ TEST_CASE("a LLaMA and a GPT-2 in bf16 train on musa to the cpu's losses, captur
           CHECK_THROWS_WITH_AS((void)losses(model, true), doctest::Contains("musa: the runtime must be able to capture"), config_error);
         CHECK(gpu.calls_of("musaGraphLaunch") == (has_graphs ? 5 : 0));  // one when the GPU is opened
       }
+      CHECK((blas.calls_of("mublasGemmEx") > 50) == has_graphs);
       CHECK(gpu.violations() == "");
       CHECK(gpu.leaks() == "");
+      CHECK(blas.violations() == "");
+      CHECK(blas.leaks() == "");
     }
     const testing::fake_musa s80({.architecture = 21, .warp_width = 128});
     auto refused = on_a_gpu(sizes, s80.open());
