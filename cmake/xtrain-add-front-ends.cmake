@@ -15,7 +15,8 @@
 #
 #   DEVICES    npu: needs nothing, and is always there: CANN is found when a trainer runs. cuda: the trainers that they compile may be for an NVIDIA GPU too.
 #              Needs nvcc: they are built with xtrain::cuda_kernels, which xtrain_add_cuda_kernels makes (called here if it was not before; 25 minutes of a
-#              processor, once)
+#              processor, once). musa: the same for a Moore Threads GPU, with mcc and xtrain_add_musa_kernels. With the variable XTRAIN_GPU_REHEARSAL both
+#              need neither compiler nor GPU
 #
 # The first four start trainers: one beside them, named train-KEY, or one that they compile when a run asks for it, as the file trainers.txt beside them says,
 # which this function writes: with the compiler and flags of this build. Without xtrain::library a trainer is compiled with -O3 unless these flags say
@@ -25,6 +26,7 @@
 
 include("${CMAKE_CURRENT_LIST_DIR}/xtrain-example-programs.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/xtrain-cuda-toolkit.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/xtrain-musa-kernels.cmake")
 
 set_property(GLOBAL PROPERTY XTRAIN_VERSION "${xtrain_VERSION}")
 
@@ -50,8 +52,8 @@ function(xtrain_add_front_ends)
     endif()
   endforeach()
   foreach(device ${T_DEVICES})
-    if(NOT device MATCHES "^(cpu|cuda|npu)$")
-      message(FATAL_ERROR "xtrain_add_front_ends: DEVICES must be among cpu, cuda, npu; given was also: ${device}")
+    if(NOT device MATCHES "^(cpu|cuda|musa|npu)$")
+      message(FATAL_ERROR "xtrain_add_front_ends: DEVICES must be among cpu, cuda, musa, npu; given was also: ${device}")
     endif()
   endforeach()
   set(starting ${T_NAMES})
@@ -153,6 +155,23 @@ cuda_definitions=XTRAIN_CUDA_KERNELS
 cuda_libraries=$<TARGET_FILE:xtrain_cuda_kernels>;${cudnn}$<TARGET_FILE:CUDA::cudart_static>;-lrt;-ldl
 ")
   endif()
+  set(musa_lines "")
+  if(musa IN_LIST T_DEVICES AND XTRAIN_GPU_REHEARSAL)
+    set(musa_lines "musa=rehearsal\nmusa_definitions=XTRAIN_GPU_REHEARSAL;XTRAIN_MUSA_REHEARSAL\n")
+  elseif(musa IN_LIST T_DEVICES)
+    _xtrain_find_musa(missing)
+    if(missing)
+      message(FATAL_ERROR "xtrain_add_front_ends: DEVICES musa ${missing}")
+    endif()
+    xtrain_add_musa_kernels()
+    foreach(name ${starting})
+      add_dependencies(${name} xtrain_musa_kernels)
+    endforeach()
+    set(musa_lines "musa=$<TARGET_PROPERTY:xtrain_musa_kernels,XTRAIN_COMPILED_BY>
+musa_definitions=XTRAIN_MUSA_KERNELS
+musa_libraries=$<TARGET_FILE:xtrain_musa_kernels>;${XTRAIN_MUSART_LIBRARY};-ldl
+")
+  endif()
   set(npu_lines "")
   if(XTRAIN_NPU_REHEARSAL)
     set(npu_lines "npu_definitions=XTRAIN_NPU_REHEARSAL\n")
@@ -166,5 +185,5 @@ options=${options}
 definitions=${definitions}
 includes=$<REMOVE_DUPLICATES:${folder};$<TARGET_PROPERTY:${like},INCLUDE_DIRECTORIES>>
 libraries=${libraries}
-${mpi_lines}${cuda_lines}${npu_lines}" TARGET ${like})
+${mpi_lines}${cuda_lines}${musa_lines}${npu_lines}" TARGET ${like})
 endfunction()

@@ -211,6 +211,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/step_scalars.hpp
     xtrain/device/kernel/value_loss.hpp
     xtrain/device/memory.hpp
+    xtrain/device/musa/mublas/library.hpp
+    xtrain/device/musa/mublas/products.hpp
     xtrain/device/musa/musa.hpp
     xtrain/device/musa/probe.hpp
     xtrain/device/musa/runtime.hpp
@@ -589,6 +591,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/fake_cuda.hpp
     xtrain/testing/fake_cudnn.hpp
     xtrain/testing/fake_hccl.hpp
+    xtrain/testing/fake_mublas.hpp
     xtrain/testing/fake_musa.hpp
     xtrain/testing/fake_nccl.hpp
     xtrain/testing/gradient_parity.hpp

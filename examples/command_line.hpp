@@ -309,10 +309,12 @@ struct device_flags {
   template <class Device>
   [[nodiscard]] static const char* advice_for(std::string_view asked) {
     if (asked == Device::name) return "";
-    return asked == "cuda" ? cuda_advice : asked == "npu" ? npu_advice : "";
+    return asked == "cuda" ? cuda_advice : asked == "musa" ? musa_advice : asked == "npu" ? npu_advice : "";
   }
   static constexpr const char* npu_advice =
       ". A program for an Ascend NPU is made with xtrain_add_trainer(... DEVICE npu), and needs CANN where it runs (source set_env.sh of its installation)";
+  static constexpr const char* musa_advice =
+      ". A program for a Moore Threads GPU is made with xtrain_add_trainer(... DEVICE musa), and needs mcc and libmusart of the MUSA SDK, and a driver";
   static constexpr const char* cuda_advice =
       ". A program for an NVIDIA GPU is made with xtrain_add_trainer(... DEVICE cuda), and needs nvcc (NVIDIA's packages cuda-nvcc-13-0, "
       "cuda-cudart-dev-13-0, cuda-crt-13-0) and a driver (Debian's nvidia-driver or NVIDIA's cuda-drivers)";

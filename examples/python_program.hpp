@@ -17,7 +17,7 @@ namespace python_program {
 
 inline constexpr const char* own_flags =
     "  --device cpu|cuda|npu|musa\n"
-    "                   the device, cpu by default. A build with DEVICES cuda has trainers for an NVIDIA GPU; other devices are classes of your own\n"
+    "                   the device, cpu by default. A build with DEVICES cuda has trainers for an NVIDIA GPU, with DEVICES musa for a Moore Threads GPU\n"
     "  --print-run      print the run description (JSON), and exit\n"
     "  --print-recipe   print the recipe type that the run asks for, and exit\n"
     "  --plan           print the memory and operations that the run needs, and exit\n";

@@ -26,6 +26,7 @@ XTRAIN_GPU_PROGRAM="$folder/refuses" OUT="$folder/refused" sh "$run" > /dev/null
 demand "$folder/refused/summary.txt" "^build: a program is at hand"
 demand "$folder/refused/summary.txt" "^conformance bf16: no GPU, .*cuda: an NVIDIA driver must be installed"
 demand "$folder/refused/summary.txt" "^speed gpt2_small captured: no GPU"
+demand "$folder/refused/summary.txt" "^musa parity: no GPU, .*no GPU"
 demand "$folder/refused/summary.txt" "^speed gpt2_small eager: not here, .*there is no PyTorch"
 
 XTRAIN_GPU_SECONDS=8 XTRAIN_GPU_PROGRAM="$folder/answers" OUT="$folder/answered" sh "$run" conformance parity speed > /dev/null
@@ -39,6 +40,9 @@ XTRAIN_GPU_PROGRAM="$folder/answers" OUT="$folder/fast" sh "$run" speed > /dev/n
 demand "$folder/fast/summary.txt" "^xtrain   speed gpt2_small 2 64 2 captured"
 demand "$folder/fast/summary.txt" "^speed gpt2_small our attention: ok"
 demand "$folder/fast/summary.txt" "^cuDNN 9.19.0"
+
+XTRAIN_MUSA_PROGRAM="$folder/answers" XTRAIN_GPU_PROGRAM="$folder/none" OUT="$folder/musa" sh "$run" musa > /dev/null
+demand "$folder/musa/summary.txt" "^musa parity: ok, .*xtrain   musa"
 
 XTRAIN_GPU_PROGRAM="$folder/none" OUT="$folder/without" sh "$run" conformance parity > /dev/null
 demand "$folder/without/summary.txt" "^program: none that starts"

@@ -2,12 +2,14 @@
 # What a GPU is asked, in one command of at most ten minutes, for a machine with nvcc, CMake, a compiler and PyTorch, and no network.
 #
 #   tests/gpu/run.sh [STAGE...]        all stages in order, or some: environment ceilings build conformance large parity speed properties
-#                                      sanitizer profile
+#                                      sanitizer musa profile
 #
 # Results go to the folder $OUT (default build/gpu/out): summary.txt has a line per stage as soon as it ends, and a file per stage has what it printed. A
 # stage has a time limit, and a failed one does not end the run. The summary also says which products cuBLASLt computes, which attention cuDNN, and which
 # our kernels. The program is $XTRAIN_GPU_PROGRAM, or build/gpu/gpu if prepare.sh has put one there and it starts, or it is built here. Without a GPU
 # every stage says so and the run goes on.
+#
+# The stage musa compiles tests/musa/parity.cu by nvcc with MUSA's names, and trains on the device `musa`; $XTRAIN_MUSA_PROGRAM is one that is compiled already.
 #
 #   XTRAIN_GPU_SECONDS   time for everything (default 570)
 set -u
@@ -82,6 +84,19 @@ starts() {
   case $? in 2 | 3) return 0 ;; *) return 1 ;; esac
 }
 
+musa() {
+  made="${XTRAIN_MUSA_PROGRAM:-}"
+  if [ -z "$made" ]; then
+    { command -v nvidia-smi > /dev/null && nvidia-smi -L | grep -q GPU; } || { echo "no GPU"; return 3; }
+    nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2> /dev/null) || { echo "there is no nvcc"; return 4; }
+    made="$here/musa"
+    set --
+    if [ -d "$here/include" ]; then set -- -I "$here/include"; fi
+    sh "$root/tests/musa/parity.sh" "$nvcc" "$root" "$made" native "$@" || return 1
+  fi
+  "$made" musa
+}
+
 tool() {
   command -v "$1" > /dev/null || { echo "there is no $1"; return 4; }
   "$@"
@@ -137,6 +152,7 @@ if wants sanitizer && starts; then
       compute-sanitizer --tool $kind --error-exitcode 1 "$program" speed gpt2_small 2 64 2
   done
 fi
+if wants musa; then stage "musa parity" musa.txt 240 sh "$this" --do musa; fi
 if wants profile && starts; then
   stage profile ncu.csv 60 sh "$this" --do tool ncu --clock-control none --set basic --csv --launch-skip 1000 --launch-count 60 \
     "$program" speed gpt2_124m 8 1024 2

@@ -6,9 +6,6 @@
 #include <exception>
 #include <string>
 
-#include <xtrain/testing/fake_cublaslt.hpp>
-#include <xtrain/testing/fake_cuda.hpp>
-
 template <class F>
 std::string what_is_thrown(F&& f) {
   try {
@@ -19,13 +16,9 @@ std::string what_is_thrown(F&& f) {
   return "nothing";
 }
 
-/// Everything that was made is gone, and nothing was called in a way that CUDA's documentation forbids.
-inline void check_clean(const xtrain::testing::fake_cuda& gpu) {
-  CHECK(gpu.violations() == "");
-  CHECK(gpu.leaks() == "");
-}
-
-inline void check_clean(xtrain::testing::fake_cublaslt& blas) {
-  CHECK(blas.violations() == "");
-  CHECK(blas.leaks() == "");
+/// Everything that was made is gone, and nothing was called in a way that the vendor's documentation forbids.
+template <class Fake>
+void check_clean(Fake& fake) {
+  CHECK(fake.violations() == "");
+  CHECK(fake.leaks() == "");
 }

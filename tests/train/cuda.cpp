@@ -1,4 +1,4 @@
-// Training on the devices `cuda` and `musa`, on a runtime that stands in for a GPU's: the kernels of device/simt/, run on the host.
+// Training on the device `cuda`, on a runtime that stands in for a GPU's: the kernels of device/simt/, run on the host.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -15,12 +15,10 @@
 #include <xtrain/comm/nccl/nccl.hpp>
 #include <xtrain/comm/threads.hpp>
 #include <xtrain/device/cuda/cuda.hpp>
-#include <xtrain/device/musa/musa.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/parallel.hpp>
 #include <xtrain/testing/fake_cublaslt.hpp>
 #include <xtrain/testing/fake_cuda.hpp>
-#include <xtrain/testing/fake_musa.hpp>
 #include <xtrain/testing/fake_nccl.hpp>
 
 using namespace xtrain;
@@ -40,9 +38,6 @@ struct on_gpus : on_cpus {
 struct on_cuda : defaults {
   using device = cuda;
   using precision = bf16_mixed;
-};
-struct on_musa : on_cuda {
-  using device = musa;
 };
 
 const dataset& data() {
@@ -117,35 +112,6 @@ void check(const decoder_config& sizes) {
 TEST_CASE("a LLaMA and a GPT-2 in bf16 train on cuda to the cpu's losses, captured and not, with our products and with cuBLASLt's") {
   check<llama>(llama_sizes);
   check<gpt2>(gpt2_sizes);
-}
-
-TEST_CASE("a LLaMA and a GPT-2 in bf16 train on musa to the cpu's losses, captured where graphs work; an S80 refuses bf16 before a step") {
-  const auto check = [](auto&& on_a_cpu, auto&& on_a_gpu, const decoder_config& sizes) {
-    auto expected = on_a_cpu(sizes);
-    const auto right = losses(expected, false);
-    // an S5000, and an S4000 with a runtime without graphs
-    for (const bool has_graphs : {true, false}) {
-      testing::fake_musa_config settings{.seed = 3};
-      if (!has_graphs) settings = {.architecture = 22, .warp_width = 128, .missing = {"musaStreamBeginCapture"}, .seed = 3};
-      const testing::fake_musa gpu(settings);
-      {
-        auto model = on_a_gpu(sizes, gpu.open());
-        const auto got = losses(model, has_graphs);
-        REQUIRE(got.size() == right.size());
-        for (std::size_t i = 0; i < right.size(); ++i) CHECK(std::abs(got[i] - right[i]) < right[i] * 0x1p-9);
-        if (!has_graphs) CHECK_THROWS_WITH_AS((void)losses(model, true), doctest::Contains("musa: the runtime must be able to capture"), config_error);
-        CHECK(gpu.calls_of("musaGraphLaunch") == (has_graphs ? 5 : 0));  // one when the GPU is opened
-      }
-      CHECK(gpu.violations() == "");
-      CHECK(gpu.leaks() == "");
-    }
-    const testing::fake_musa s80({.architecture = 21, .warp_width = 128});
-    auto refused = on_a_gpu(sizes, s80.open());
-    CHECK_THROWS_WITH_AS((void)losses(refused, false), doctest::Contains("in bf16 needs mp_22 or newer; this GPU is mp_21 (MTT S80)"), config_error);
-    CHECK(s80.calls_of("musaLaunchKernel") == 0);
-  };
-  check([](const auto&... of) { return llama<on_cpu>(of...); }, [](const auto&... of) { return llama<on_musa>(of...); }, llama_sizes);
-  check([](const auto&... of) { return gpt2<on_cpu>(of...); }, [](const auto&... of) { return gpt2<on_musa>(of...); }, gpt2_sizes);
 }
 
 namespace {

@@ -71,7 +71,7 @@ class waiting_lock {
     for (const auto& file : std::filesystem::recursive_directory_iterator(headers, problem))
       if (file.is_regular_file(problem)) add(file.path());
   }
-  for (const auto* libraries : {&with.libraries, &with.mpi_libraries, &with.cuda_libraries})
+  for (const auto* libraries : {&with.libraries, &with.mpi_libraries, &with.cuda.libraries, &with.musa.libraries})
     for (const std::string& library : *libraries)
       if (library.front() == '/') add(library);
   std::sort(lines.begin(), lines.end());
@@ -99,20 +99,22 @@ class waiting_lock {
   return {};
 }
 
-/// Everything missing for a cuda trainer, and its source; empty: nothing.
-[[nodiscard]] inline std::string what_cuda_lacks(const trainer_build& with, const trainer_cache::config& settings) {
+/// Everything missing for a trainer for cuda or musa, and its source; empty: nothing.
+[[nodiscard]] inline std::string what_gpu_lacks(const trainer_build::gpu& with, const trainer_cache::config& settings, bool is_musa) {
   std::string all;
   const auto add = [&](const auto&... text) { all += concat(all.empty() ? "" : ", and ", text...); };
-  if (with.cuda.empty())
-    add("kernels that nvcc compiled, which this build has not: xtrain_add_front_ends(DEVICES cuda), with nvcc of NVIDIA's packages cuda-nvcc-13-0, "
-        "cuda-cudart-dev-13-0, cuda-crt-13-0");
-  for (const std::string& library : with.cuda_libraries)
+  if (with.kernels.empty())
+    add(is_musa ? "kernels that mcc compiled, which this build has not: xtrain_add_front_ends(DEVICES musa), with mcc and libmusart of Moore Threads' MUSA SDK"
+                : "kernels that nvcc compiled, which this build has not: xtrain_add_front_ends(DEVICES cuda), with nvcc of NVIDIA's packages cuda-nvcc-13-0, "
+                  "cuda-cudart-dev-13-0, cuda-crt-13-0");
+  for (const std::string& library : with.libraries)
     if (library.front() == '/' && !file_exists(library)) add("the library ", library, ", which the build makes with its programs");
-  const bool runs_on_gpu = with.cuda.empty() || !with.cuda_libraries.empty();  // rather than the runtime of a rehearsal
+  const bool runs_on_gpu = with.kernels.empty() || !with.libraries.empty();  // rather than the runtime of a rehearsal
   if (settings.only_plan || !runs_on_gpu) return all;
-  if (void* const driver = ::dlopen(settings.cuda_driver.c_str(), RTLD_LAZY | RTLD_LOCAL); driver != nullptr) ::dlclose(driver);
-  else add("an NVIDIA driver, of which this machine has none that can be loaded (", settings.cuda_driver,
-           "): Debian's nvidia-driver, or NVIDIA's cuda-drivers");
+  const std::string& file = is_musa ? settings.musa_driver : settings.cuda_driver;
+  if (void* const driver = ::dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL); driver != nullptr) ::dlclose(driver);
+  else add(is_musa ? "Moore Threads' driver" : "an NVIDIA driver", ", of which this machine has none that can be loaded (", file, ")",
+           is_musa ? "" : ": Debian's nvidia-driver, or NVIDIA's cuda-drivers");
   return all;
 }
 
@@ -164,10 +166,13 @@ XTRAIN_INLINE trainer_build trainer_build::load(const std::string& path) {
     else if (name == "libraries") result.libraries = detail::split_list(value, ';');
     else if (name == "mpi_includes") result.mpi_includes = detail::split_list(value, ';');
     else if (name == "mpi_libraries") result.mpi_libraries = detail::split_list(value, ';');
-    else if (name == "cuda") result.cuda = value;
-    else if (name == "cuda_definitions") result.cuda_definitions = detail::split_list(value, ';');
+    else if (name == "cuda") result.cuda.kernels = value;
+    else if (name == "cuda_definitions") result.cuda.definitions = detail::split_list(value, ';');
+    else if (name == "cuda_libraries") result.cuda.libraries = detail::split_list(value, ';');
+    else if (name == "musa") result.musa.kernels = value;
+    else if (name == "musa_definitions") result.musa.definitions = detail::split_list(value, ';');
+    else if (name == "musa_libraries") result.musa.libraries = detail::split_list(value, ';');
     else if (name == "npu_definitions") result.npu_definitions = detail::split_list(value, ';');
-    else if (name == "cuda_libraries") result.cuda_libraries = detail::split_list(value, ';');
     else if (name == "options") {
       const auto take = [&](std::string& one) {
         if (!detail::asks_for_warnings(one)) result.options.push_back(std::move(one));
@@ -187,6 +192,7 @@ XTRAIN_INLINE std::string recipe_header(const recipe_type& type, bool mpi) {
   const auto include = [](const char* header) { return concat("#", "include <xtrain/", header, ".hpp>\n"); };
   return concat("// The policies of a trainer, as a run description asks for them.\n#pragma once\n\n", include("models/families"),
                 type.device == "cuda" ? include("comm/nccl/nccl") + include("device/cuda/cuda") : std::string(),
+                type.device == "musa" ? include("comm/mccl/mccl") + include("device/musa/musa") : std::string(),
                 type.device == "npu" ? include("comm/hccl/hccl") + include("device/npu/npu") : std::string(), mpi ? include("mpi") : std::string(),
                 include("parallel"), include("text"), "\n", type.text(),
                 "\nusing families = xtrain::all_families;\ntemplate <class Recipe>\nusing model_of = xtrain::any_decoder_of<Recipe, families>;\n",
@@ -219,20 +225,22 @@ XTRAIN_INLINE std::string trainer_cache::find_or_compile(const recipe_type& type
   for (const std::string& one : prebuilt()) others += (others.empty() ? "" : ", ") + one;
   require<config_error>(file_exists(description), "trainer ", key, ": is not built, and nothing says how to compile it: ", description,
                         " is missing; there are: ", others.empty() ? "none" : others);
-  require<config_error>(type.device == "cpu" || type.device == "cuda" || type.device == "npu", "trainer ", key, ": this build has no device '", type.device,
+  const bool is_musa = type.device == "musa", is_gpu = is_musa || type.device == "cuda";
+  require<config_error>(is_gpu || type.device == "cpu" || type.device == "npu", "trainer ", key, ": this build has no device '", type.device,
                         "': its trainers are for cpu (there are: ", others.empty() ? "none" : others,
-                        "); give the device cpu, or build a trainer for ", type.device == "musa" ? "it (xtrain_add_trainer, DEVICE musa)" : "a device of your own",
-                        ": --print-recipe shows its recipe and CMake call");
+                        "); give the device cpu, or build a trainer for a device of your own: --print-recipe shows its recipe and CMake call");
   trainer_build with = trainer_build::load(description);
   if (type.device == "npu" && !settings_.only_plan && with.npu_definitions.empty()) {
     const npu_library cann = npu_library::open(settings_.npu_library);
     require<config_error>(static_cast<bool>(cann), "trainer ", key, ": the device npu needs CANN, whose environment must be set (source set_env.sh of the ",
                           "installation): ", cann.why(), "; or give the device cpu");
   }
-  if (type.device != "cuda") with.cuda_libraries.clear();
-  else {
-    const std::string missing = detail::what_cuda_lacks(with, settings_);
-    require<config_error>(missing.empty(), "trainer ", key, ": the device cuda needs ", missing, "; or give the device cpu");
+  // only its own libraries change a trainer
+  if (type.device != "cuda") with.cuda = {};
+  if (!is_musa) with.musa = {};
+  if (is_gpu) {
+    const std::string missing = detail::what_gpu_lacks(is_musa ? with.musa : with.cuda, settings_, is_musa);
+    require<config_error>(missing.empty(), "trainer ", key, ": the device ", type.device, " needs ", missing, "; or give the device cpu");
   }
   require<config_error>(!mpi || !with.mpi_libraries.empty(), "trainer ", key, ": needs MPI, which this build has not found");
   return compile(type, mpi, with);
@@ -247,11 +255,10 @@ XTRAIN_INLINE std::string trainer_cache::compile(const recipe_type& type, bool m
   std::vector<std::string> command{with.compiler, "-std=c++20", "-w"};  // -w: no warnings, also of dependencies
   for (const std::string& one : with.options) command.push_back(one);
   for (const std::string& one : with.definitions) command.push_back("-D" + one);
-  const bool cuda = type.device == "cuda";
+  const trainer_build::gpu& gpu = type.device == "musa" ? with.musa : with.cuda;  // empty for another device
   if (type.device == "npu")
     for (const std::string& one : with.npu_definitions) command.push_back("-D" + one);
-  if (cuda)
-    for (const std::string& one : with.cuda_definitions) command.push_back("-D" + one);
+  for (const std::string& one : gpu.definitions) command.push_back("-D" + one);
   command.push_back(concat("-DXTRAIN_RECIPE_KEY=\"", type.key(), "\""));
   for (const std::string& one : with.includes) command.push_back("-I" + one);
   if (mpi)
@@ -261,10 +268,8 @@ XTRAIN_INLINE std::string trainer_cache::compile(const recipe_type& type, bool m
   for (const std::string& one : with.libraries) settings += one + "\n";
   if (mpi)
     for (const std::string& one : with.mpi_libraries) settings += one + "\n";
-  if (cuda) {
-    settings += with.cuda + "\n";
-    for (const std::string& one : with.cuda_libraries) settings += one + "\n";
-  }
+  if (!gpu.kernels.empty()) settings += gpu.kernels + "\n";
+  for (const std::string& one : gpu.libraries) settings += one + "\n";
   if (std::any_of(with.options.begin(), with.options.end(), [](const std::string& one) { return one.ends_with("=native"); }))
     settings += detail::processor_features(settings_.processor);
   const std::string name = concat("train-", key, "-", checksum_text(settings));
@@ -284,8 +289,7 @@ XTRAIN_INLINE std::string trainer_cache::compile(const recipe_type& type, bool m
   std::filesystem::create_directories(recipe, problem);
   write_file(recipe + "/recipe.hpp", recipe_header(type, mpi));
   command.insert(command.end(), {"-I" + recipe, with.source, "-o", part});
-  if (cuda)
-    for (const std::string& one : with.cuda_libraries) command.push_back(one);
+  for (const std::string& one : gpu.libraries) command.push_back(one);
   for (const std::string& one : with.libraries) command.push_back(one);
   if (type.device == "npu") command.emplace_back("-ldl");
   if (mpi)

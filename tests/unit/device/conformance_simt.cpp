@@ -248,6 +248,24 @@ TEST_CASE("kernels of products, norms and experts, for a sanitizer") {
   INFO(suite.text());
   CHECK(suite.passed());
 }
+#elif defined(ANOTHER_GPU)
+TEST_CASE("kernels agree with the reference device on another GPU: products and attention in its layout of elements over lanes, others on its wider warps") {
+  testing::conformance<simt_device> suite(simt_context({.seed = 7}));
+#if defined(XTRAIN_SIMT_WARP)
+  testing::detail::check_norms<number>(suite);
+  testing::detail::check_activations<number>(suite);
+  testing::detail::check_embeddings<number>(suite);
+  testing::detail::check_elementwise<number>(suite);
+  testing::detail::check_optimizers<number>(suite);
+  testing::detail::check_step_scalars<number>(suite);
+#else
+  testing::detail::check_products<number>(suite);
+  testing::detail::check_attention<number>(suite);
+#endif
+  INFO(suite.text());
+  CHECK(suite.passed());
+  CHECK(suite.results().size() > 0);
+}
 #else
 TEST_CASE("every kernel of the simt device agrees with the reference device") {
   testing::conformance<simt_device> suite(simt_context({.seed = 7}));

@@ -1,14 +1,19 @@
 // The device `musa` on a library that stands in for MUSA's: what it says where there is no GPU, names, what a GPU or its runtime lacks, and kernels.
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <xtrain/device/musa/musa.hpp>
 #include <xtrain/device/musa/probe.hpp>
 #include <xtrain/device/unsupported.hpp>
 #include <xtrain/testing/conformance.hpp>
+#include <xtrain/testing/fake_mublas.hpp>
 #include <xtrain/testing/fake_musa.hpp>
 #include "fake_gpu_checks.hpp"
 
@@ -246,4 +251,173 @@ TEST_CASE("kernels agree with the reference") {
     CHECK(suite.passed());
   }
   check_clean(gpu);
+}
+
+// ---- muBLAS ----
+
+namespace {
+
+const testing::fake_musa_config s4000{.architecture = 22, .warp_width = 128};
+constexpr const char* no_folder = "/dev/null/none";
+
+/// c = a · b of small whole numbers, exact in bf16.
+struct exact_product {
+  static constexpr std::size_t m = 6, n = 8, k = 5;
+  explicit exact_product(const musa_context& on, bool has_bias = false)
+      : x(on, 64 * 2, memory_role::other), c(on, m * n * 2, memory_role::other), host(on, 64 * 2), has_bias_(has_bias) {}
+  [[nodiscard]] kernel::matmul<cuda_memory, bf16> kernel() const {
+    return {.m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n, .a = x.as<bf16>(), .b = x.as<bf16>(),
+            .bias_n = has_bias_ ? x.as<bf16>() : span_of<const bf16, cuda_memory>(nullptr, 0), .c = c.as<bf16>()};
+  }
+  void bring(cuda_stream& stream) {
+    for (std::size_t i = 0; i < 64; ++i) host.as<bf16>()[i] = bf16(static_cast<float>(value(i)));
+    stream.copy_from_host(x.as<bf16>().raw(), host.as<bf16>().data(), 64 * 2);
+    stream.synchronize();
+  }
+  void queue(cuda_stream& stream) { run_kernel(stream, kernel(), {}); }
+  [[nodiscard]] bool is_right(cuda_stream& stream) {
+    stream.copy_to_host(host.as<bf16>().data(), c.as<bf16>().raw(), m * n * 2);
+    stream.synchronize();
+    for (std::size_t i = 0; i < m; ++i)
+      for (std::size_t j = 0; j < n; ++j) {
+        int right = has_bias_ ? value(j) : 0;
+        for (std::size_t l = 0; l < k; ++l) right += value(i * k + l) * value(l * n + j);
+        if (static_cast<float>(host.as<bf16>()[i * n + j]) != static_cast<float>(right)) return false;
+      }
+    return true;
+  }
+
+  buffer<musa> x, c;
+  pinned_memory<musa> host;
+
+ private:
+  [[nodiscard]] static int value(std::size_t i) { return static_cast<int>(i) % 7 - 3; }
+  bool has_bias_;
+};
+
+}  // namespace
+
+TEST_CASE("kernels agree with the reference where muBLAS computes products: layouts, transposes, strides, sums; a bias is our kernel's") {
+  fake_musa gpu(s4000);
+  testing::fake_mublas blas(gpu);
+  {
+    testing::conformance<musa> suite(blas.open(no_folder));
+    testing::detail::check_products<bf16>(suite);
+    testing::detail::check_products<float>(suite);
+    INFO(suite.text());
+    CHECK(suite.passed());
+    CHECK(blas.calls_of("mublasGemmEx") > 100);
+  }
+  check_clean(gpu);
+  check_clean(blas);
+}
+
+TEST_CASE("muBLAS multiplies where it is right and faster; otherwise, and in captures that have not prepared a product, our kernel does") {
+  struct situation {
+    testing::fake_mublas_config settings;
+    std::string says;
+    bool has_bias = false;
+    testing::fake_musa_config card = s4000;
+  };
+  const std::string product = "muBLAS\nproduct bf16 6 x 8 x 5: ";
+  const situation situations[] = {
+      {{}, product + "muBLAS, 0.5 ms; our kernel 1 ms\n"},
+      {{.milliseconds = 2}, product + "our kernel, 1 ms; muBLAS 2 ms\n"},
+      {{.is_wrong = true}, product + "our kernel; muBLAS's result is wrong\n"},
+      {{.numbers = mublas_known_numbers[1]}, product + "muBLAS, 0.5 ms; our kernel 1 ms\n"},
+      {{.numbers = mublas_known_numbers[2]}, product + "muBLAS, 0.5 ms; our kernel 1 ms\n"},
+      {{.numbers = {.no_transpose = 7}},
+       "muBLAS is not used: mublasGemmEx does not multiply with any numbers of its enumerations that are known: status 2, status 2, status 2\n"
+       "product bf16 6 x 8 x 5: our kernel; mublasGemmEx does not multiply with any numbers of its enumerations that are known: status 2, status 2, "
+       "status 2\n"},
+      {{.missing = {"mublasSetAtomicsMode"}},
+       "products are our kernels': muBLAS must have the entries that are called; a fake lacks mublasSetAtomicsMode\n"},
+      {{}, "muBLAS\n", true},
+      {{}, "muBLAS is not used: the GPU must be mp_22 (S4000) or newer; it is mp_21\n", false, {.architecture = 21, .warp_width = 128}},
+  };
+  for (const situation& one : situations) {
+    CAPTURE(one.says);
+    fake_musa gpu(one.card);
+    testing::fake_mublas blas(gpu, one.settings);
+    {
+      const musa_context on = blas.open(no_folder);
+      exact_product numbers_of(on, one.has_bias);
+      cuda_stream stream(on);
+      numbers_of.bring(stream);
+      if (on.properties().architecture == 21) {  // where bf16 is refused
+        const buffer<musa> x(on, 64, memory_role::other);
+        run_kernel(stream, kernel::matmul<cuda_memory, float>{.m = 2, .n = 2, .k = 2, .lda = 2, .ldb = 2, .ldc = 2, .a = x.as<float>(), .b = x.as<float>(),
+                                                              .c = x.as<float>().subspan(8, 4)}, {});
+        stream.synchronize();
+        CHECK(on.products_text() == one.says);
+        CHECK(blas.calls() == 0);
+        continue;
+      }
+      stream.prepare(numbers_of.kernel());
+      CHECK(on.products_text() == one.says);
+      const std::size_t multiplied = blas.calls_of("mublasGemmEx");
+      stream.begin_capture();
+      numbers_of.queue(stream);
+      const auto step = stream.end_capture();
+      stream.replay(step);
+      CHECK(numbers_of.is_right(stream));
+      numbers_of.queue(stream);
+      CHECK(numbers_of.is_right(stream));
+      CHECK(blas.calls_of("mublasGemmEx") == multiplied + (one.says.find(": muBLAS, ") != std::string::npos ? 2 : 0));
+      CHECK(gpu.loads_in_captures() == 0);
+
+      cuda_stream other(on);  // which has no handle yet
+      other.begin_capture();
+      numbers_of.queue(other);
+      other.replay(other.end_capture());
+      CHECK(numbers_of.is_right(other));
+      numbers_of.queue(other);
+      CHECK(numbers_of.is_right(other));
+    }
+    check_clean(gpu);
+    check_clean(blas);
+  }
+}
+
+TEST_CASE("a choice is remembered in a file, and checked again; wherever a call of muBLAS fails, our kernel multiplies or the error is ours") {
+  const std::string folder = (std::filesystem::temp_directory_path() / concat("xtrain_mublas_", ::getpid())).string();
+  const auto use = [&](fake_musa& gpu, testing::fake_mublas& blas, const std::string& cache) {
+    std::string said;
+    {
+      const musa_context on = blas.open(cache);
+      exact_product numbers_of(on);
+      cuda_stream stream(on);
+      numbers_of.bring(stream);
+      const std::string thrown = what_is_thrown([&] {
+        stream.prepare(numbers_of.kernel());
+        numbers_of.queue(stream);
+      });
+      if (thrown == "nothing") CHECK(numbers_of.is_right(stream));
+      said = thrown == "nothing" ? on.products_text() : thrown;
+    }
+    check_clean(gpu);
+    check_clean(blas);
+    return said;
+  };
+  std::size_t calls = 0;
+  for (const char* const says : {"muBLAS, 0.5 ms; our kernel 1 ms\n", "muBLAS; known from an earlier run\n"}) {
+    fake_musa gpu(s4000);
+    testing::fake_mublas blas(gpu);
+    CHECK(use(gpu, blas, folder) == concat("muBLAS\nproduct bf16 6 x 8 x 5: ", says));
+    calls = blas.calls();
+  }
+  CHECK(calls > 6);
+  std::size_t thrown = 0;
+  for (std::size_t n = 1; n <= calls; ++n) {
+    fake_musa gpu(s4000);
+    testing::fake_mublas blas(gpu);
+    blas.fail_call(n, 5);
+    const std::string said = use(gpu, blas, folder);
+    INFO("at ", n, ": ", said);
+    CHECK((said.substr(0, 6) == "muBLAS" || said == "musa: mublasGemmEx of bf16 6 x 8 x 5 on device 0 failed with status 5"));
+    thrown += said.substr(0, 6) == "muBLAS" ? 0 : 1;
+  }
+  CHECK(thrown == 2);  // of the product itself
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
 }

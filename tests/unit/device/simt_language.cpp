@@ -100,8 +100,8 @@ struct forgets_copies {
   void operator()(shared& s) const { simt::copy_async(s.all.at(4 * simt::thread()), from, 16); }
 };
 
-/// c = a · b of 16 × 16 by 16 × 16 from shared memory, each operand as it is or transposed.
-template <class T, bool TransposeA, bool TransposeB>
+/// c = a · b of 16 × 16 by 16 × 16 from shared memory, each operand as it is or transposed, by the GPU's instruction or by the lanes.
+template <class T, bool TransposeA, bool TransposeB, bool ByLanes>
 struct product {
   static constexpr int threads = 32, stride = 16 + simt::wide<T>;
   struct shared {
@@ -127,20 +127,21 @@ struct product {
     const auto again = simt::operand_of<T>(sum[0], sum[1]);
     for (int j = 0; j < 2; ++j) {
       simt::set_zero(sum[j]);
-      simt::multiply<T>(sum[j], again, b_part[j]);
+      if constexpr (ByLanes) simt::multiply_by_lanes<T>(sum[j], again, b_part[j]);
+      else simt::multiply<T>(sum[j], again, b_part[j]);
       for (int e = 0; e < 4; ++e) c[simt::c_row(e) * 16 + j * 8 + simt::c_column(e)] = sum[j].r[e];
     }
   }
 };
 
-template <class T, bool TransposeA, bool TransposeB>
-void check_product() {
+template <class T, bool TransposeA, bool TransposeB, bool ByLanes>
+void check_product_of() {
   alignas(16) T a[256], b[256];
   float c[256], first[256];
   for (int i = 0; i < 256; ++i) a[i] = T(static_cast<float>(i * 7 % 11 - 5)), b[i] = T(static_cast<float>(i * 5 % 7 - 3));
   const auto a_at = [&](int i, int k) { return static_cast<float>(TransposeA ? a[k * 16 + i] : a[i * 16 + k]); };
   const auto b_at = [&](int k, int j) { return static_cast<float>(TransposeB ? b[j * 16 + k] : b[k * 16 + j]); };
-  simt::host::runner::here().run(product<T, TransposeA, TransposeB>{a, b, c}, {1, 1, 1}, 5);
+  simt::host::runner::here().run(product<T, TransposeA, TransposeB, ByLanes>{a, b, c}, {1, 1, 1}, 5);
   for (int i = 0; i < 16; ++i)
     for (int j = 0; j < 16; ++j) {
       first[i * 16 + j] = 0;
@@ -152,6 +153,11 @@ void check_product() {
       for (int k = 0; k < 16; ++k) sum += static_cast<float>(T(first[i * 16 + k])) * b_at(k, j);
       CHECK(c[i * 16 + j] == sum);  // integers below 2²⁴: exact in any order
     }
+}
+template <class T, bool TransposeA, bool TransposeB>
+void check_product() {
+  check_product_of<T, TransposeA, TransposeB, false>();
+  check_product_of<T, TransposeA, TransposeB, true>();
 }
 
 struct values {

@@ -212,6 +212,41 @@ TEST_CASE("a trainer for npu needs no toolkit: CANN is looked for where it runs,
   CHECK(recipe_header(type, false).find("#include <xtrain/comm/hccl/hccl.hpp>\n#include <xtrain/device/npu/npu.hpp>\n") != std::string::npos);
 }
 
+TEST_CASE("a trainer for musa is compiled with the kernels that mcc compiled; what is missing is named together; a rehearsal needs nothing") {
+  programs p;
+  const recipe_type type{.device = "musa"};
+  p.settings.musa_driver = "libno_such_driver.so";
+  const std::string who = "trainer musa-fp32: the device musa needs ";
+  const std::string driver = "Moore Threads' driver, of which this machine has none that can be loaded (libno_such_driver.so); or give the device cpu";
+  const auto compiled = [&](const std::string& more) {
+    p.describe(p.folder / "compiler");
+    const std::string path = p.folder / "bin/trainers.txt", before(mapped_file(path).text());
+    write_file(path, before + more);
+    try {
+      return trainer_cache(p.settings).find_or_compile(type);
+    } catch (const config_error& problem) {
+      return std::string(problem.what());
+    }
+  };
+  const std::string of_cuda = "cuda=nvcc\ncuda_definitions=XTRAIN_CUDA_KERNELS\ncuda_libraries=-lof_cuda\n";
+  CHECK(compiled(of_cuda) == who + "kernels that mcc compiled, which this build has not: xtrain_add_front_ends(DEVICES musa), with mcc and libmusart of "
+                                   "Moore Threads' MUSA SDK, and " + driver);
+  const std::string lines = of_cuda + "musa=/a/mcc for 22;31\nmusa_definitions=XTRAIN_MUSA_KERNELS\nmusa_libraries=-lkernels;-lmusart;-ldl\n";
+  CHECK(compiled(lines) == who + driver);
+  CHECK(p.calls() == 0);
+  p.settings.musa_driver = "libm.so.6";
+  const std::string first = compiled(lines);
+  CHECK(::access(first.c_str(), X_OK) == 0);
+  const std::string command(mapped_file(p.folder / "calls").text());
+  CHECK(command.find(" -DXTRAIN_MUSA_KERNELS -DXTRAIN_RECIPE_KEY=\"musa-fp32\" ") != std::string::npos);
+  CHECK(command.ends_with(" -lkernels -lmusart -ldl -lm\n"));
+  CHECK(command.find("CUDA") == std::string::npos);
+  CHECK(recipe_header(type, false).find("#include <xtrain/comm/mccl/mccl.hpp>\n#include <xtrain/device/musa/musa.hpp>\n") != std::string::npos);
+  p.settings.musa_driver = "libno_such_driver.so";
+  CHECK(compiled("musa=rehearsal\nmusa_definitions=XTRAIN_GPU_REHEARSAL;XTRAIN_MUSA_REHEARSAL\n") != first);
+  CHECK(p.calls() == 2);
+}
+
 TEST_CASE("a trainer for cuda is compiled with the build's kernels, once for each nvcc; what is missing is named together") {
   programs p;
   const recipe_type type{.device = "cuda", .parallel = "data_parallel"};

@@ -39,6 +39,18 @@ struct cuda_properties {
   std::size_t attention_workspace = 0;  ///< maximum scratch bytes of cuDNN's attention; 0: our kernels
 };
 
+namespace detail {
+class cuda_state;
+}
+
+/// Another library than cuBLASLt for products, as another vendor has.
+struct cuda_other_products {
+  /// library: the table below. folder: of choices among timed products
+  std::unique_ptr<cuda_products> (*make)(detail::cuda_state& state, const void* library, const std::string& folder) = nullptr;
+  const void* library = nullptr;
+  std::string why{};  ///< why there is no such library
+};
+
 /// Which GPU is opened, and how.
 struct cuda_config {
   static constexpr int local = -1;
@@ -52,6 +64,7 @@ struct cuda_config {
   cuda_product_choice attention = cuda_product_choice::timed;
   const cudnn_library* cudnn = nullptr;                        ///< null: with the toolkit's runtime, this program's, if linked with xtrain::cudnn
   std::size_t attention_workspace = std::size_t{256} << 20;    ///< scratch bytes for cuDNN; larger shapes use our kernel
+  cuda_other_products other_products{};
 };
 
 namespace detail {
@@ -282,9 +295,9 @@ class cuda_state {
   /// Products by a library; null: our kernels, for the reason why_own_products(). make(library, folder) is called once, on first use.
   template <class Make>
   [[nodiscard]] cuda_products* products(Make&& make) {
-    if (!cublaslt_) return nullptr;
+    if (!cublaslt_ && other_products_.make == nullptr) return nullptr;
     const std::lock_guard lock(products_mutex_);
-    if (!products_) products_ = make(*cublaslt_, product_cache_);
+    if (!products_) products_ = cublaslt_ ? make(*cublaslt_, product_cache_) : other_products_.make(*this, other_products_.library, product_cache_);
     return products_.get();
   }
   [[nodiscard]] cuda_products* products() {
@@ -387,8 +400,10 @@ class cuda_state {
     }
     if (settings.cublaslt != nullptr) {
       cublaslt_ = *settings.cublaslt;
+    } else if (settings.other_products.make != nullptr) {
+      other_products_ = settings.other_products;
     } else if (!vendor().has_other_libraries) {
-      why_own_products_ = concat("no library of ", vendor().toolkit, " is asked for them");
+      why_own_products_ = settings.other_products.why.empty() ? concat("no library of ", vendor().toolkit, " is asked for them") : settings.other_products.why;
     } else if (settings.runtime == nullptr) {
       cublaslt_found found = load_cublaslt(concat("libcublasLt.so.", runtime_->version / 1000));
       cublaslt_ = found.library;
@@ -414,6 +429,7 @@ class cuda_state {
 
   const cuda_runtime* runtime_ = nullptr;
   std::optional<cublaslt_library> cublaslt_{};
+  cuda_other_products other_products_{};
   cuda_product_choice product_choice_ = cuda_product_choice::timed;
   std::string why_own_products_{}, product_cache_{};
   std::mutex products_mutex_{};

@@ -8,6 +8,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/cuda/cuda.hpp>
+#include <xtrain/device/musa/mublas/products.hpp>
 #include <xtrain/device/musa/runtime.hpp>
 #if defined(XTRAIN_CUDA_KERNELS) && defined(XTRAIN_MUSA_KERNELS)
 #error "a program has kernels for cuda or for musa: link xtrain::cuda_kernels or xtrain::musa_kernels"
@@ -32,12 +33,13 @@ namespace detail {
 #endif
 }
 
-/// With MUSA's table where none is given.
+/// With MUSA's table where none is given, and then with this process's muBLAS.
 ///   throws  config_error with a sentence
 [[nodiscard]] inline cuda_config for_musa(cuda_config settings) {
   if (settings.runtime == nullptr) {
     settings.runtime = musa_runtime_here();
     if (settings.runtime == nullptr) throw config_error(why_no_gpu(nullptr, moore_threads));
+    if (settings.other_products.make == nullptr && settings.products != cuda_product_choice::own_kernels) settings.other_products = products_by_mublas();
   }
   require<config_error>(settings.runtime->vendor == &moore_threads, "musa: the runtime must be MUSA's; it is ", settings.runtime->vendor->toolkit, "'s");
   return settings;
@@ -74,7 +76,8 @@ struct musa {
       "  fp64: no kernel computes in it, products included\n"
       "  bf16: refused on mp_21 (MTT S80); fp16 and fp32 run there\n"
       "  capture_steps: refused where the runtime cannot capture and replay work, which is tried when a GPU is opened\n"
-      "  collectives: MCCL on mp_22 (S4000) and newer; through the host on mp_21 (S80, S3000)\n";
+      "  collectives: MCCL on mp_22 (S4000) and newer; through the host on mp_21 (S80, S3000)\n"
+      "  products: muBLAS's on mp_22 and newer, without a bias, where they agree with our kernel's; otherwise our kernel's, which use no tensor cores\n";
 
   /// Whether this process can use a GPU; asks the driver.
   [[nodiscard]] static bool is_available() { return why_unavailable().empty(); }

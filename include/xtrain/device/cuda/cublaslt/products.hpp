@@ -191,6 +191,17 @@ class cublaslt_trial {
   cuda_workspace workspace_{};
 };
 
+/// Of a trial's results: both add k products of numbers below 2, in any order; then each rounds once.
+[[nodiscard]] inline bool products_agree(const std::vector<float>& got, const std::vector<float>& right, const cuda_product& product) {
+  const double unit = product.shape.result == cuda_number::fp32 ? 0x1p-24 : product.shape.result == cuda_number::bf16 ? 0x1p-8 : 0x1p-11;
+  const double sum = (4.0 * static_cast<double>(product.shape.k) * std::abs(product.alpha) + 4.0) * 0x1p-22;
+  for (std::size_t i = 0; i < right.size(); ++i)
+    if (!(std::abs(got[i] - right[i]) <= sum + 2 * unit * std::abs(right[i])) &&
+        std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(right[i]))
+      return false;
+  return true;
+}
+
 /// Of one GPU. In a capture, products of a shape that was neither prepared nor queued before use our kernel. Failures before a product is queued: our kernel;
 /// of the queueing call: cuda_error.
 class cublaslt_products final : public cuda_products {
@@ -331,7 +342,7 @@ class cublaslt_products final : public cuda_products {
     for (std::size_t candidate = 1; candidate <= proposals.size(); ++candidate) {
       trial.refill_c(beside);
       if (!run(candidate)) continue;
-      if (!agrees(trial.fetch_c(beside, staging), right, product)) {
+      if (!products_agree(trial.fetch_c(beside, staging), right, product)) {
         ++wrong;
         continue;
       }
@@ -347,17 +358,6 @@ class cublaslt_products final : public cuda_products {
                          milliseconds_text(own_ms), failures);
     }
     choices_.add(key, best == 0 ? std::string("own") : text_of(*made.algorithm));
-  }
-
-  /// Both add k products of numbers below 2, in any order; then each rounds once.
-  [[nodiscard]] static bool agrees(const std::vector<float>& got, const std::vector<float>& right, const cuda_product& product) {
-    const double unit = product.shape.result == cuda_number::fp32 ? 0x1p-24 : product.shape.result == cuda_number::bf16 ? 0x1p-8 : 0x1p-11;
-    const double sum = (4.0 * static_cast<double>(product.shape.k) * std::abs(product.alpha) + 4.0) * 0x1p-22;
-    for (std::size_t i = 0; i < right.size(); ++i)
-      if (!(std::abs(got[i] - right[i]) <= sum + 2 * unit * std::abs(right[i])) &&
-          std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(right[i]))
-        return false;
-    return true;
   }
 
   cuda_state& state_;

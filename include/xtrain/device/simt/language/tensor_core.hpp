@@ -172,10 +172,12 @@ inline void wait_for_groups(std::size_t groups_left, const site& where) {
 /// c += a · b, by the lanes themselves: each gets the row and the columns of its results from lanes that hold them.
 template <class T>
 XTRAIN_SIMT_FN void multiply_by_lanes(fragment_c& c, const fragment_a<T>& a, const fragment_b<T>& b XTRAIN_SIMT_SITE) {
-  constexpr bool written = sizeof(T) != 0 && std::is_base_of_v<nvidia_layout, tensor_layout>;  // depends on T: evaluated only where called
-  static_assert(written, "simt: products by lanes are not written for this GPU's layout");
+  constexpr bool is_nvidia = std::is_base_of_v<nvidia_layout, tensor_layout>;
+  // depends on T: evaluated only where called
+  static_assert(sizeof(T) != 0 && (is_nvidia || std::is_same_v<tensor_layout, mp_31_layout>), "simt: products by lanes are not written for this GPU's layout");
   constexpr int words = is_16_bits<T> ? 1 : 2, numbers = 2 / words;  // neighbours along the sum are in one word, or in two
-  const int row = lane() / 4 * 4, column = lane() % 4 * 8;
+  // the first of four lanes that hold the row, and the column, of the first result
+  const int row = is_nvidia ? lane() / 4 * 4 : lane() / 8 * 4, column = is_nvidia ? lane() % 4 * 8 : lane() % 8 * 4;
   const auto from = [&](auto word, int of) {
 #if XTRAIN_SIMT_GPU
     return shuffle(word, of);
@@ -193,6 +195,16 @@ XTRAIN_SIMT_FN void multiply_by_lanes(fragment_c& c, const fragment_a<T>& a, con
     for (int of = 0; of < 4; ++of) {
       XTRAIN_SIMT_UNROLL
       for (int w = 0; w < words; ++w) {
+        if constexpr (!is_nvidia) {  // results are rows v * 4 further, of one column
+          const auto b_0 = from(b.r[half * words + w], column + of);
+          XTRAIN_SIMT_UNROLL
+          for (int v = 0; v < 4; ++v) {
+            const auto a_v = from(a.r[(v / 2 * 2 + half) * words + w], row + v % 2 * 16 + of);
+            XTRAIN_SIMT_UNROLL
+            for (int i = 0; i < numbers; ++i) c.r[v] += number_of(a_v, i) * number_of(b_0, i);
+          }
+          continue;
+        }
         const auto a_0 = from(a.r[half * 2 * words + w], row + of), a_1 = from(a.r[(half * 2 + 1) * words + w], row + of);
         const auto b_0 = from(b.r[half * words + w], column + of), b_1 = from(b.r[half * words + w], column + 4 + of);
         XTRAIN_SIMT_UNROLL
@@ -210,9 +222,11 @@ XTRAIN_SIMT_FN void multiply_by_lanes(fragment_c& c, const fragment_a<T>& a, con
 /// c += a · b
 template <class T>
 XTRAIN_SIMT_FN void multiply(fragment_c& c, const fragment_a<T>& a, const fragment_b<T>& b XTRAIN_SIMT_SITE) {
-  static_assert(warp_width == 32, "simt: products of a warp need 32 lanes");
+  static_assert(sizeof(T) != 0 && warp_width == 32, "simt: products of a warp need 32 lanes, a part of a wider warp");
 #if !XTRAIN_SIMT_GPU
-  if constexpr (std::is_same_v<tensor_layout, lanes_layout>) return multiply_by_lanes<T>(c, a, b, where);
+  // as on a GPU whose tensor cores multiply 16-bit numbers only
+  if constexpr (std::is_same_v<tensor_layout, lanes_layout> || (std::is_same_v<tensor_layout, mp_31_layout> && !is_16_bits<T>))
+    return multiply_by_lanes<T>(c, a, b, where);
   host::product_operands<T> operands{a, b, c};
   if (host::running->errs(host::mistake::wrong_fragment, where)) std::swap(operands.a.r[1], operands.a.r[2]);
   c = host::running->together<fragment_c>(operands, where, &host::multiply_all<T>);
