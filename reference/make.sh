@@ -6,7 +6,7 @@
 # Public is what stands in a header without _impl, in xtrain or a namespace in it, but for detail and the backends' insides. Each public type, concept, function,
 # alias, enumeration and constant of a namespace, and each public class in a class, needs a comment. Exempt are:
 #   clause::...             its name is its sentence
-#   device/{cuda,npu}, comm/{nccl,hccl}, testing/fake_*     what stands there for another library has that library's names
+#   device/{cuda,musa,npu}, comm/{nccl,hccl}, testing/fake_*     what stands there for another library has that library's names
 #   run_kernel, scratch_bytes, name_of     the same for every type; device/README.md
 #   config, state, options, context, stream, event, properties, type, range     of a policy: said with the concept
 # What undocumented.txt lists may still lack one. A link that leads nowhere is an error.
@@ -28,7 +28,7 @@ if grep -E "unable to resolve|could not be resolved|reference to .* not found|en
   echo "the reference has links that lead nowhere, or a header was not read to its end; see above" >&2
   exit 1
 fi
-grep -vE '/(device/(cuda|npu)|comm/(nccl|hccl))/|/testing/fake_' "$output/warnings.txt" | awk '
+grep -vE '/(device/(cuda|musa|npu)|comm/(nccl|hccl))/|/testing/fake_' "$output/warnings.txt" | awk '
   function add(name) {
     if (name ~ /</) return  # a specialization: its template has the comment
     if (name ~ /^xtrain::clause::/ || name ~ /::(run_kernel|scratch_bytes|name_of)$/) return

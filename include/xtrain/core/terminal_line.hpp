@@ -17,7 +17,6 @@ class terminal_line {
  public:
   explicit terminal_line(std::FILE* to) : to_(to), shows_(::isatty(::fileno(to)) == 1) {}
 
-  [[nodiscard]] bool shows() const { return shows_; }
   /// At most ten times a second.
   [[nodiscard]] bool is_due() {
     const auto now = std::chrono::steady_clock::now();

@@ -14,11 +14,12 @@ struct trainer_build {
   std::string compiler{}, source{}, version{};
   std::vector<std::string> options{}, definitions{}, includes{}, libraries{};
   std::vector<std::string> mpi_includes{}, mpi_libraries{};  ///< empty: no MPI
+  /// How kernels of a GPU are compiled and linked.
   struct gpu {
     std::string kernels{};  ///< their compiler: "nvcc 13.0.88 for 80;90"; empty: none
     std::vector<std::string> definitions{}, libraries{};
   };
-  gpu cuda{}, musa{};
+  gpu cuda{}, musa{};  ///< by device
   std::vector<std::string> npu_definitions{};                ///< of a rehearsal; empty: CANN is loaded when a trainer runs
 
   /// throws  file_error with the line

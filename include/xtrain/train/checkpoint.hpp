@@ -283,7 +283,7 @@ class checkpoint_folder final : public observer {
     std::array<double, 1> last{0.0};
     if (const auto found = writes() ? checkpoints_in(folder_) : decltype(checkpoints_in(folder_))(); !found.empty())
       last[0] = static_cast<double>(found.back().first);
-    if (everyone().size() > 1) everyone().all_reduce(last, reduction::largest);
+    if (world().size() > 1) world().all_reduce(last, reduction::largest);
     const auto newest = static_cast<std::size_t>(last[0]);
     require<config_error>(newest <= step, "checkpoint_folder '", folder_, "': must have no checkpoints of later steps than the run's ", step,
                           ", which are another run's; it has checkpoint-", newest, ". Call resume() to go on with that run, choose another folder, or give "
