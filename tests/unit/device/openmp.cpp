@@ -8,7 +8,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <xtrain/openmp.hpp>
@@ -91,11 +90,13 @@ TEST_CASE("the shared pool has the processors of the process, even if OpenMP's l
   int first = 0;
   while (!CPU_ISSET(first, &thread)) ++first;
   // without a variable, with all processors as places, and with one place, which is a choice
-  for (const auto& [variables, count] : {std::pair{std::string("OMP_WAIT_POLICY=passive"), all}, std::pair{std::string("OMP_PROC_BIND=close"), all},
-                                         std::pair{std::string("OMP_PROC_BIND=true OMP_PLACES=threads"), all},
-                                         std::pair{concat("OMP_PROC_BIND=true OMP_PLACES={", first, "}"), std::string("1")}}) {
-    CAPTURE(variables);
-    const std::string command = concat("env ", variables, " XTRAIN_TEST_PROCESSORS=", count, " '", program, "' --test-case='the shared pool*' > /dev/null");
+  struct start {
+    std::string variables, count;
+  };
+  for (const start& one : {start{"OMP_WAIT_POLICY=passive", all}, start{"OMP_PROC_BIND=close", all}, start{"OMP_PROC_BIND=true OMP_PLACES=threads", all},
+                           start{concat("OMP_PROC_BIND=true OMP_PLACES={", first, "}"), "1"}}) {
+    CAPTURE(one.variables);
+    const std::string command = concat("env ", one.variables, " XTRAIN_TEST_PROCESSORS=", one.count, " '", program, "' --test-case='the shared pool*' > /dev/null");
     CHECK(std::system(command.c_str()) == 0);
   }
 }
