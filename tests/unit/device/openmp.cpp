@@ -96,7 +96,8 @@ TEST_CASE("the shared pool has the processors of the process, even if OpenMP's l
   for (const start& one : {start{"OMP_WAIT_POLICY=passive", all}, start{"OMP_PROC_BIND=close", all}, start{"OMP_PROC_BIND=true OMP_PLACES=threads", all},
                            start{concat("OMP_PROC_BIND=true OMP_PLACES={", first, "}"), "1"}}) {
     CAPTURE(one.variables);
-    const std::string command = concat("env ", one.variables, " XTRAIN_TEST_PROCESSORS=", one.count, " '", program, "' --test-case='the shared pool*' > /dev/null");
+    const std::string variables = concat("env ", one.variables, " XTRAIN_TEST_PROCESSORS=", one.count);
+    const std::string command = concat(variables, " '", program, "' --test-case='the shared pool*' > /dev/null");
     CHECK(std::system(command.c_str()) == 0);
   }
 }
