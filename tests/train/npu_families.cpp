@@ -145,7 +145,7 @@ void check_one(const decoder_config& of, const typename any_decoder<Npu>::option
       check_host_runs(on);
     }
     MESSAGE(std::string(of.family->name), is_fused ? std::string(", fused: ") : std::string(", composed: "), launches, " operators in a step");
-    CHECK(waits == 1);
+    CHECK(waits <= 1);  // none is counted where the host looks again after a while, and all is done
     if (is_fused) CHECK(launches < composed);
     composed = launches;
     CHECK(card.violations() == "");
@@ -184,7 +184,7 @@ void check_ranks(const decoder_config& of, std::size_t ranks, std::size_t tensor
   for (const auto& one : got) check_close(one, right, roundings);
   MESSAGE(std::string(of.family->name), ", ", ranks, " ranks, tensor parallel ", tensor_parallel_size, ": of a rank in a step ",
           (after.launches - before.launches) / ranks, " operators, ", (after.hccl_calls - before.hccl_calls) / ranks, " calls of HCCL");
-  CHECK(after.waits - before.waits == ranks);
+  CHECK(after.waits - before.waits <= ranks);
   const mesh_sizes mesh{.data_parallel_size = ranks / tensor_parallel_size, .tensor_parallel_size = tensor_parallel_size};
   CHECK(hccl.calls_of("HcclCommInitRootInfo") == ranks * xtrain::detail::communicators_of(mesh, 0));
   CHECK(after.hccl_calls > before.hccl_calls);
