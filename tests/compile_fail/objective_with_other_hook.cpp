@@ -6,7 +6,7 @@
 // says: xtrain recipe: 'require_model(model)' must be both
 // says: xtrain recipe: 'is_cross_entropy' must be both
 // says: xtrain recipe: 'upload(stream, data)' must be both
-// says: xtrain recipe: 'upload_batch' of the objective's state is never used; did you mean the hook 'upload'?
+// says: xtrain recipe: 'upload_batch' of the objective's state is no hook; did you mean the hook 'upload'?
 // says: xtrain recipe: an objective with the hook 'uses_reference', 'uses_teacher' or 'reads_labels' must have 'upload(stream, data)'
 // says: xtrain recipe: the objective must have at most four statistics
 // says: xtrain recipe: 'has_reference' and 'has_labels' must be the tags 'uses_reference' and 'reads_labels'

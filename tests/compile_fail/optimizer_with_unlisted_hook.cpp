@@ -1,6 +1,6 @@
 // says: xtrain recipe: 'layout_alignment' must be both
-// says: xtrain recipe: 'alignment' of the optimizer is never used; did you mean the hook 'layout_alignment'?
-// says: xtrain recipe: 'step_with_strategy' of the optimizer's state is never used; did you mean the hook 'steps_with_strategy', a tag, for the member 'step'?
+// says: xtrain recipe: 'layout_align' of the optimizer is no hook; did you mean the hook 'layout_alignment'?
+// says: xtrain recipe: 'step_with_strategy' of the optimizer's state is no hook; did you mean the hook 'steps_with_strategy', a tag, for the member 'step'?
 #include <xtrain/models/llama.hpp>
 #include <xtrain/testing/archetypes.hpp>
 #include <xtrain/train/trainer.hpp>
@@ -15,7 +15,7 @@ struct my_optimizer : xtrain::testing::bare_optimizer {  // lists no hook
 #endif
   };
 #ifdef MISTAKE
-  static constexpr std::size_t alignment = 64;
+  static constexpr std::size_t layout_align = 64;
   static std::size_t layout_alignment(std::size_t elements) { return elements; }  // takes something
 #endif
 };

@@ -1,7 +1,7 @@
 // says: xtrain recipe: the strategy's hooks must be tags of strategies
 // says: xtrain recipe: 'steps_are_queued(count)' must be both
 // says: xtrain recipe: 'ranks' must be both
-// says: xtrain recipe: 'adds_up' of the strategy's state is never used; did you mean the hook 'add_up'?
+// says: xtrain recipe: 'adds_up' of the strategy's state is no hook; did you mean the hook 'add_up'?
 #include <span>
 
 #include <xtrain/models/llama.hpp>

@@ -77,7 +77,7 @@ TEST_CASE("a run in a folder with another run's checkpoints of later steps is re
     CHECK(folder.files() == all);
   };
   const std::string begins =
-      concat("checkpoint_folder '", folder.path(), "': must have no checkpoints of later steps than the run's 0, which are another run's; "
+      concat("checkpoint_folder '", folder.path(), "': must have no checkpoints of later steps than the run's 0, which an earlier run has left; "
              "it has checkpoint-6. Call resume() to go on with that run, choose another folder, or give {.later = later_checkpoints::removed}");
   refused(begins, [&] { train(4, false, {.save_steps = 2}); });
   refused(begins, [&] { train(4, false, {}); });  // which would save when it is stopped
@@ -92,6 +92,7 @@ TEST_CASE("a run in a folder with another run's checkpoints of later steps is re
     CHECK(files.resume());
     b.trainer.fit(small_run::data());  // no step is left
     refused(begins, [&] { b.trainer.fit(small_run::data()); });  // a new run
+    CHECK(b.trainer.progress().step == 6);                       // not begun
   }
   train(3, false, {.save_steps = 3, .later = later_checkpoints::removed});
   CHECK(folder.files() == std::vector<std::string>{"checkpoint-3"});

@@ -92,9 +92,9 @@ namespace detail {
 struct adapter_names {
   int on_weights_loaded, on_table, on_attention, on_head, drops_input, works_on_rows, adds_nothing, quantizes, quantized_outputs, trains_bias, adapts_table;
   int weight_bits, fake_quant_after_n_steps, tokens_before, positions_before;
-  int on_weight_loaded, weights_loaded, on_loaded_weights, on_tables, on_embedding, on_heads, switched_off, can_switch_off, quantize_weights, store_blocks;
-  int drop_input, drops_inputs, work_on_rows, works_on_row, add_nothing, quantize, quantises, quantized_output, quantises_weights;
-  int train_bias, trains_biases, adapt_table, adapts_tables, weights_bits, fake_quant_after_steps, token_before, position_before;
+  int on_weight_loaded, on_loaded_weights, on_tables, on_heads, can_switch_off, quantize_weights, store_blocks;
+  int drop_input, drops_inputs, work_on_rows, works_on_row, add_nothing, quantises, quantized_output, quantises_weights;
+  int trains_biases, adapt_table, adapts_tables, weights_bits, fake_quant_after_steps, token_before, position_before;
 };
 
 /// An optional member that is not listed, or listed and missing, does not compile. A function, since clang++ stops at the first such member in a class.
@@ -144,33 +144,28 @@ consteval bool adapter_hooks_are_members() {
   static_assert(is_as_listed(has_hook<A, hook::fake_quant_after_n_steps>, clause::adapter_config_delays_rounding<config>,
                              XTRAIN_HAS_NAME(config, names, fake_quant_after_n_steps)),
                 "xtrain recipe: 'fake_quant_after_n_steps' must be both a member of the adapter's config and in its hooks, or neither; see adapt/README.md");
-  XTRAIN_REFUSE_NAME("adapter", A, names, on_weight_loaded, "on_weights_loaded");
-  XTRAIN_REFUSE_NAME("adapter", A, names, weights_loaded, "on_weights_loaded");
-  XTRAIN_REFUSE_NAME("adapter", A, names, on_loaded_weights, "on_weights_loaded");
-  XTRAIN_REFUSE_NAME("adapter", A, names, on_tables, "on_table");
-  XTRAIN_REFUSE_NAME("adapter", A, names, on_embedding, "on_table");
-  XTRAIN_REFUSE_NAME("adapter", A, names, on_heads, "on_head");
-  XTRAIN_REFUSE_NAME("adapter", A, names, switched_off, "can_be_switched_off");
-  XTRAIN_REFUSE_NAME("adapter", A, names, can_switch_off, "can_be_switched_off");
-  XTRAIN_REFUSE_NAME("adapter", A, names, quantize_weights, "quantizes_weights");
-  XTRAIN_REFUSE_NAME("adapter", A, names, quantises_weights, "quantizes_weights");
-  XTRAIN_REFUSE_NAME("adapter", A, names, store_blocks, "stores_blocks");
-  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, drop_input, "drops_input");
-  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, drops_inputs, "drops_input");
-  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, work_on_rows, "works_on_rows");
-  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, works_on_row, "works_on_rows");
-  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, add_nothing, "adds_nothing");
-  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, quantize, "quantizes");
-  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, quantises, "quantizes");
-  XTRAIN_REFUSE_NAME("adapter's on_linear", linear, names, quantized_output, "quantized_outputs");
-  XTRAIN_REFUSE_NAME("adapter's config", config, names, train_bias, "trains_bias");
-  XTRAIN_REFUSE_NAME("adapter's config", config, names, trains_biases, "trains_bias");
-  XTRAIN_REFUSE_NAME("adapter's config", config, names, adapt_table, "adapts_table");
-  XTRAIN_REFUSE_NAME("adapter's config", config, names, adapts_tables, "adapts_table");
-  XTRAIN_REFUSE_NAME("adapter's config", config, names, weights_bits, "weight_bits");
-  XTRAIN_REFUSE_NAME("adapter's config", config, names, fake_quant_after_steps, "fake_quant_after_n_steps");
-  XTRAIN_REFUSE_NAME("adapter's config", config, names, token_before, "on_attention', with the member 'tokens_before");
-  XTRAIN_REFUSE_NAME("adapter's config", config, names, position_before, "on_attention', with the member 'positions_before");
+  XTRAIN_REFUSE_NAME("adapter", A, A, names, on_weight_loaded, on_weights_loaded, "on_weights_loaded");
+  XTRAIN_REFUSE_NAME("adapter", A, A, names, on_loaded_weights, on_weights_loaded, "on_weights_loaded");
+  XTRAIN_REFUSE_NAME("adapter", A, A, names, on_tables, on_table, "on_table");
+  XTRAIN_REFUSE_NAME("adapter", A, A, names, on_heads, on_head, "on_head");
+  XTRAIN_REFUSE_NAME("adapter", A, A, names, can_switch_off, can_be_switched_off, "can_be_switched_off");
+  XTRAIN_REFUSE_NAME("adapter", A, A, names, quantize_weights, quantizes_weights, "quantizes_weights");
+  XTRAIN_REFUSE_NAME("adapter", A, A, names, quantises_weights, quantizes_weights, "quantizes_weights");
+  XTRAIN_REFUSE_NAME("adapter", A, A, names, store_blocks, stores_blocks, "stores_blocks");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", A, linear, names, drop_input, drops_input, "drops_input");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", A, linear, names, drops_inputs, drops_input, "drops_input");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", A, linear, names, work_on_rows, works_on_rows, "works_on_rows");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", A, linear, names, works_on_row, works_on_rows, "works_on_rows");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", A, linear, names, add_nothing, adds_nothing, "adds_nothing");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", A, linear, names, quantises, quantizes, "quantizes");
+  XTRAIN_REFUSE_NAME("adapter's on_linear", A, linear, names, quantized_output, quantized_outputs, "quantized_outputs");
+  XTRAIN_REFUSE_NAME("adapter's config", A, config, names, trains_biases, trains_bias, "trains_bias");
+  XTRAIN_REFUSE_NAME("adapter's config", A, config, names, adapt_table, adapts_table, "adapts_table");
+  XTRAIN_REFUSE_NAME("adapter's config", A, config, names, adapts_tables, adapts_table, "adapts_table");
+  XTRAIN_REFUSE_NAME("adapter's config", A, config, names, weights_bits, weight_bits, "weight_bits");
+  XTRAIN_REFUSE_NAME("adapter's config", A, config, names, fake_quant_after_steps, fake_quant_after_n_steps, "fake_quant_after_n_steps");
+  XTRAIN_REFUSE_NAME("adapter's config", A, config, names, token_before, on_attention, "on_attention', with the member 'tokens_before");
+  XTRAIN_REFUSE_NAME("adapter's config", A, config, names, position_before, on_attention, "on_attention', with the member 'positions_before");
   return true;
 }
 

@@ -13,9 +13,11 @@
    requires(::xtrain::detail::final_class_t<CLASS>& object, ::xtrain::detail::any_value any) { object.NAME(any, any); } ||                 \
    requires(::xtrain::detail::final_class_t<CLASS>& object, ::xtrain::detail::any_value any) { object.NAME(any, any, any); } ||            \
    requires(::xtrain::detail::final_class_t<CLASS>& object, ::xtrain::detail::any_value any) { object.NAME(any, any, any, any); })
-/// In a template: refuses a member with a name close to a hook's.
-#define XTRAIN_REFUSE_NAME(OWNER, CLASS, NAMES, NAME, HOOK) \
-  static_assert(!XTRAIN_HAS_NAME(CLASS, NAMES, NAME), "xtrain recipe: '" #NAME "' of the " OWNER " is never used; did you mean the hook '" HOOK "'?")
+/// In a template: refuses a member with a name close to a hook's, unless the policy lists the hook: the member is then its own.
+///   HOOK    begins with the name of TAG
+#define XTRAIN_REFUSE_NAME(OWNER, POLICY, CLASS, NAMES, NAME, TAG, HOOK)                            \
+  static_assert(::xtrain::has_hook<POLICY, ::xtrain::hook::TAG> || !XTRAIN_HAS_NAME(CLASS, NAMES, NAME), \
+                "xtrain recipe: '" #NAME "' of the " OWNER " is no hook; did you mean the hook '" HOOK "'? Otherwise rename it")
 
 namespace xtrain {
 
@@ -70,7 +72,6 @@ struct trains_bias;               ///< (module, is_linear), config: trains a bia
 struct adapts_table;              ///< (module), config: a table or head is a target
 struct weight_bits;               ///< config: bits of integers; 0: not quantized
 struct fake_quant_after_n_steps;  ///< config: steps before rounding starts
-
 
 // parallel strategy (parallel/README.md)
 struct runner;               ///< runner<Model>: runs a step's micro-batches

@@ -15,7 +15,8 @@ namespace detail {
 [[nodiscard]] inline bool holds_finite(setting_range range, double value) {
   return is_in_range(range, value) && (range != setting_range::non_negative || std::isfinite(value));
 }
-[[nodiscard]] constexpr const char* range_name(setting_range range) {
+[[nodiscard]] constexpr const char* range_name(setting_range range, double value) {
+  if (is_in_range(range, value)) return "finite";
   switch (range) {
     case setting_range::non_negative: return "non-negative";
     case setting_range::positive: return "positive";
@@ -26,7 +27,7 @@ namespace detail {
 }
 /// throws config_error if the value is out of range
 inline void require_in_range(std::string_view owner, const setting& about, double value) {
-  require<config_error>(holds_finite(about.range, value), owner, ": ", about.name, " must be ", range_name(about.range), "; given ", value);
+  require<config_error>(holds_finite(about.range, value), owner, ": ", about.name, " must be ", range_name(about.range, value), "; given ", value);
 }
 
 struct range_check {
@@ -49,8 +50,8 @@ struct own_range_check {
   void operator()(const setting& about, const Member& member) const {
     if constexpr (std::floating_point<Member> || (std::integral<Member> && !std::same_as<Member, bool>)) {
       const double value = static_cast<double>(member);
-      require<config_error>(holds_finite(about.range, value), about.full_name.empty() ? about.name : about.full_name, ": must be ", range_name(about.range),
-                            "; given ", value);
+      require<config_error>(holds_finite(about.range, value), about.full_name.empty() ? about.name : about.full_name, ": must be ",
+                            range_name(about.range, value), "; given ", value);
     }
   }
 };

@@ -115,8 +115,8 @@ namespace detail {
 /// Names of hooks, and names close to them.
 struct objective_names {
   int balances_experts, log_prob_temperature, reported, require_model, is_cross_entropy, upload;
-  int balance_experts, log_probs_temperature, report, reports, requires_model, require_models, capturable, can_capture, average_tokens, score_sequences;
-  int cross_entropy, uploads, upload_batch, on_upload, reference_b, use_teacher, teach, use_reference, has_reference, has_teacher, has_labels;
+  int balance_experts, log_probs_temperature, requires_model, require_models, can_capture, average_tokens, score_sequences;
+  int uploads, upload_batch, on_upload;
 };
 
 /// Optional members must be listed, and listed hooks must be members. A function: clang++ reports only the first error in a class.
@@ -155,27 +155,16 @@ consteval bool objective_hooks_are_members() {
                     !XTRAIN_HAS_NAME(state, names, reported) && !XTRAIN_HAS_NAME(state, names, require_model),
                 "xtrain recipe: 'balances_experts', 'log_prob_temperature', 'reported' and 'require_model' must be members of the objective, not of its state; "
                 "see objective/README.md");
-  XTRAIN_REFUSE_NAME("objective", O, names, balance_experts, "balances_experts");
-  XTRAIN_REFUSE_NAME("objective", O, names, log_probs_temperature, "log_prob_temperature");
-  XTRAIN_REFUSE_NAME("objective", O, names, report, "reported");
-  XTRAIN_REFUSE_NAME("objective", O, names, reports, "reported");
-  XTRAIN_REFUSE_NAME("objective", O, names, requires_model, "require_model");
-  XTRAIN_REFUSE_NAME("objective", O, names, require_models, "require_model");
-  XTRAIN_REFUSE_NAME("objective", O, names, capturable, "can_be_captured");
-  XTRAIN_REFUSE_NAME("objective", O, names, can_capture, "can_be_captured");
-  XTRAIN_REFUSE_NAME("objective", O, names, average_tokens, "averages_tokens");
-  XTRAIN_REFUSE_NAME("objective", O, names, score_sequences, "scores_sequences");
-  XTRAIN_REFUSE_NAME("objective", O, names, has_reference, "uses_reference");
-  XTRAIN_REFUSE_NAME("objective", O, names, has_teacher, "uses_teacher");
-  XTRAIN_REFUSE_NAME("objective", O, names, has_labels, "reads_labels");
-  XTRAIN_REFUSE_NAME("objective's state", state, names, cross_entropy, "is_cross_entropy");
-  XTRAIN_REFUSE_NAME("objective's state", state, names, uploads, "upload");
-  XTRAIN_REFUSE_NAME("objective's state", state, names, upload_batch, "upload");
-  XTRAIN_REFUSE_NAME("objective's state", state, names, on_upload, "upload");
-  XTRAIN_REFUSE_NAME("objective's state", state, names, reference_b, "upload");
-  XTRAIN_REFUSE_NAME("objective's state", state, names, use_reference, "upload");
-  XTRAIN_REFUSE_NAME("objective's state", state, names, use_teacher, "upload");
-  XTRAIN_REFUSE_NAME("objective's state", state, names, teach, "upload");
+  XTRAIN_REFUSE_NAME("objective", O, O, names, balance_experts, balances_experts, "balances_experts");
+  XTRAIN_REFUSE_NAME("objective", O, O, names, log_probs_temperature, log_prob_temperature, "log_prob_temperature");
+  XTRAIN_REFUSE_NAME("objective", O, O, names, requires_model, require_model, "require_model");
+  XTRAIN_REFUSE_NAME("objective", O, O, names, require_models, require_model, "require_model");
+  XTRAIN_REFUSE_NAME("objective", O, O, names, can_capture, can_be_captured, "can_be_captured");
+  XTRAIN_REFUSE_NAME("objective", O, O, names, average_tokens, averages_tokens, "averages_tokens");
+  XTRAIN_REFUSE_NAME("objective", O, O, names, score_sequences, scores_sequences, "scores_sequences");
+  XTRAIN_REFUSE_NAME("objective's state", O, state, names, uploads, upload, "upload");
+  XTRAIN_REFUSE_NAME("objective's state", O, state, names, upload_batch, upload, "upload");
+  XTRAIN_REFUSE_NAME("objective's state", O, state, names, on_upload, upload, "upload");
   static_assert(O::statistics.size() <= kernel::max_statistics, "xtrain recipe: the objective must have at most four statistics; see objective/README.md");
   return true;
 }

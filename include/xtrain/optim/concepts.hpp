@@ -85,7 +85,7 @@ namespace detail {
 /// Names of hooks, and names close to them.
 struct optimizer_names {
   int layout_alignment, has_learning_rate_factors, steps_with_strategy;
-  int alignment, layout_alignments, layout_align, learning_rate_factors, has_learning_rate_factor, reads_learning_rate_factors, step_with_strategy, step_with;
+  int layout_alignments, layout_align, has_learning_rate_factor, reads_learning_rate_factors, step_with_strategy;
 };
 
 /// Optional members must be listed, and listed hooks must be members. A function: clang++ reports only the first error in a class.
@@ -106,16 +106,13 @@ consteval bool optimizer_hooks_are_members() {
   static_assert(!XTRAIN_HAS_NAME(state, names, layout_alignment) && !XTRAIN_HAS_NAME(state, names, has_learning_rate_factors),
                 "xtrain recipe: 'layout_alignment' must be a member of the optimizer, and 'has_learning_rate_factors' a tag in its hooks, not members of its "
                 "state; see optim/README.md");
-  XTRAIN_REFUSE_NAME("optimizer", O, names, alignment, "layout_alignment");
-  XTRAIN_REFUSE_NAME("optimizer", O, names, layout_alignments, "layout_alignment");
-  XTRAIN_REFUSE_NAME("optimizer", O, names, layout_align, "layout_alignment");
-  XTRAIN_REFUSE_NAME("optimizer", O, names, learning_rate_factors, "has_learning_rate_factors");
-  XTRAIN_REFUSE_NAME("optimizer", O, names, has_learning_rate_factor, "has_learning_rate_factors");
-  XTRAIN_REFUSE_NAME("optimizer", O, names, reads_learning_rate_factors, "has_learning_rate_factors");
-  XTRAIN_REFUSE_NAME("optimizer", O, names, steps_with_strategy, "steps_with_strategy', a tag without a member of its name, for the member 'step");
-  XTRAIN_REFUSE_NAME("optimizer's state", state, names, steps_with_strategy, "steps_with_strategy', a tag, for the member 'step");
-  XTRAIN_REFUSE_NAME("optimizer's state", state, names, step_with_strategy, "steps_with_strategy', a tag, for the member 'step");
-  XTRAIN_REFUSE_NAME("optimizer's state", state, names, step_with, "steps_with_strategy', a tag, for the member 'step");
+  XTRAIN_REFUSE_NAME("optimizer", O, O, names, layout_alignments, layout_alignment, "layout_alignment");
+  XTRAIN_REFUSE_NAME("optimizer", O, O, names, layout_align, layout_alignment, "layout_alignment");
+  XTRAIN_REFUSE_NAME("optimizer", O, O, names, has_learning_rate_factor, has_learning_rate_factors, "has_learning_rate_factors");
+  XTRAIN_REFUSE_NAME("optimizer", O, O, names, reads_learning_rate_factors, has_learning_rate_factors, "has_learning_rate_factors");
+  XTRAIN_REFUSE_NAME("optimizer", O, O, names, steps_with_strategy, steps_with_strategy, "steps_with_strategy', a tag, for the member 'step");
+  XTRAIN_REFUSE_NAME("optimizer's state", O, state, names, steps_with_strategy, steps_with_strategy, "steps_with_strategy', a tag, for the member 'step");
+  XTRAIN_REFUSE_NAME("optimizer's state", O, state, names, step_with_strategy, steps_with_strategy, "steps_with_strategy', a tag, for the member 'step");
   return true;
 }
 

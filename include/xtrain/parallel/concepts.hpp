@@ -143,7 +143,7 @@ void add_up_stages([[maybe_unused]] Model& model, [[maybe_unused]] std::span<dou
 /// Names of hooks, and names close to them.
 struct strategy_names {
   int runner, ranks, add_up, steps_are_queued, collect_state, gather_pieces, sum_pieces, sum_tensor_shards;
-  int runners, runs, adds_up, add_up_stages, sum_up, step_is_queued, steps_queued, collects_state, collect_states, gather_piece, sum_piece, sum_tensor_shard;
+  int adds_up, step_is_queued, steps_queued, collects_state, collect_states, gather_piece, sum_piece, sum_tensor_shard;
 };
 
 /// Optional members must be listed, and listed hooks must be members. A function: clang++ reports only the first error in a class.
@@ -175,18 +175,14 @@ consteval bool strategy_hooks_are_members() {
                                  XTRAIN_HAS_NAME(state, names, sum_tensor_shards)),
                 "xtrain recipe: 'gather_pieces', 'sum_pieces' and 'sum_tensor_shards' must be members of the strategy's state, and combines_matrices in the "
                 "strategy's hooks, or neither; see parallel/README.md");
-  XTRAIN_REFUSE_NAME("strategy", P, names, runners, "runner");
-  XTRAIN_REFUSE_NAME("strategy", P, names, runs, "runner");
-  XTRAIN_REFUSE_NAME("strategy's state", state, names, adds_up, "add_up");
-  XTRAIN_REFUSE_NAME("strategy's state", state, names, add_up_stages, "add_up");
-  XTRAIN_REFUSE_NAME("strategy's state", state, names, sum_up, "add_up");
-  XTRAIN_REFUSE_NAME("strategy's state", state, names, step_is_queued, "steps_are_queued");
-  XTRAIN_REFUSE_NAME("strategy's state", state, names, steps_queued, "steps_are_queued");
-  XTRAIN_REFUSE_NAME("strategy's state", state, names, collects_state, "collect_state");
-  XTRAIN_REFUSE_NAME("strategy's state", state, names, collect_states, "collect_state");
-  XTRAIN_REFUSE_NAME("strategy's state", state, names, gather_piece, "combines_matrices', with the member 'gather_pieces");
-  XTRAIN_REFUSE_NAME("strategy's state", state, names, sum_piece, "combines_matrices', with the member 'sum_pieces");
-  XTRAIN_REFUSE_NAME("strategy's state", state, names, sum_tensor_shard, "combines_matrices', with the member 'sum_tensor_shards");
+  XTRAIN_REFUSE_NAME("strategy's state", P, state, names, adds_up, add_up, "add_up");
+  XTRAIN_REFUSE_NAME("strategy's state", P, state, names, step_is_queued, steps_are_queued, "steps_are_queued");
+  XTRAIN_REFUSE_NAME("strategy's state", P, state, names, steps_queued, steps_are_queued, "steps_are_queued");
+  XTRAIN_REFUSE_NAME("strategy's state", P, state, names, collects_state, collect_state, "collect_state");
+  XTRAIN_REFUSE_NAME("strategy's state", P, state, names, collect_states, collect_state, "collect_state");
+  XTRAIN_REFUSE_NAME("strategy's state", P, state, names, gather_piece, combines_matrices, "combines_matrices', with the member 'gather_pieces");
+  XTRAIN_REFUSE_NAME("strategy's state", P, state, names, sum_piece, combines_matrices, "combines_matrices', with the member 'sum_pieces");
+  XTRAIN_REFUSE_NAME("strategy's state", P, state, names, sum_tensor_shard, combines_matrices, "combines_matrices', with the member 'sum_tensor_shards");
   return true;
 }
 

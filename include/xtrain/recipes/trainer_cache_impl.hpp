@@ -261,8 +261,10 @@ XTRAIN_INLINE std::string trainer_cache::compile(const recipe_type& type, bool m
   for (const std::string& one : gpu.definitions) command.push_back("-D" + one);
   command.push_back(concat("-DXTRAIN_RECIPE_KEY=\"", type.key(), "\""));
   for (const std::string& one : with.includes) command.push_back("-I" + one);
-  if (mpi)
+  if (mpi) {
+    command.emplace_back("-DXTRAIN_TARGET_MPI");  // <xtrain/mpi.hpp> asks for it where definitions have XTRAIN_TARGET
     for (const std::string& one : with.mpi_includes) command.push_back("-I" + one);
+  }
   std::string settings = concat(with.version, "\n", recipe_header(type, mpi), detail::state_of_sources(with));
   for (const std::string& one : command) settings += one + "\n";
   for (const std::string& one : with.libraries) settings += one + "\n";

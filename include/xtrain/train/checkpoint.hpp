@@ -27,6 +27,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/lifetime.hpp>
+#include <xtrain/core/thread_use.hpp>
 #include <xtrain/io/file_writers.hpp>
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/folder_lock.hpp>
@@ -94,6 +95,7 @@ class checkpoint_folder final : public observer {
   using observer::on;
   [[nodiscard]] bool reads_weights_after(std::size_t step) const override { return options_.save_steps > 0 && step % options_.save_steps == 0; }
   void on(const run_began& began) override {
+    finish();  // a checkpoint of an earlier fit() may still be written
     require_no_later(began.first_step);
     if (writes()) remove_later(began.first_step);
   }
@@ -121,6 +123,7 @@ class checkpoint_folder final : public observer {
   std::string save() {
     trainer_life_.require_there("checkpoint_folder", "its trainer");
     trainer_->require_no_queued_steps("checkpoint_folder: save()");
+    const auto use = detail::use_of(trainer_->model(), "checkpoint_folder");
     finish();
     trainer_->require_finite_weights();
     const std::size_t step = trainer_->progress().step;
@@ -161,6 +164,8 @@ class checkpoint_folder final : public observer {
   }
   void resume_from(const std::string& checkpoint) {
     trainer_life_.require_there("checkpoint_folder", "its trainer");
+    trainer_->require_outside_observers("checkpoint_folder: resume()");
+    const auto use = detail::use_of(trainer_->model(), "checkpoint_folder");
     finish();
     const json_settings state = detail::read_checkpoint_state(checkpoint + "/trainer_state.json");
     const checkpoint_state now = state_now();
@@ -277,7 +282,7 @@ class checkpoint_folder final : public observer {
   };
 
   /// All ranks call it.
-  ///   throws  config_error when another run has written checkpoints of later steps than `step`
+  ///   throws  config_error when the folder has checkpoints of later steps than `step`
   void require_no_later(std::size_t step) const {
     if (options_.later != later_checkpoints::refused) return;
     std::array<double, 1> last{0.0};
@@ -286,7 +291,7 @@ class checkpoint_folder final : public observer {
     if (world().size() > 1) world().all_reduce(last, reduction::largest);
     const auto newest = static_cast<std::size_t>(last[0]);
     require<config_error>(newest <= step, "checkpoint_folder '", folder_, "': must have no checkpoints of later steps than the run's ", step,
-                          ", which are another run's; it has checkpoint-", newest, ". Call resume() to go on with that run, choose another folder, or give "
+                          ", which an earlier run has left; it has checkpoint-", newest, ". Call resume() to go on with that run, choose another folder, or give "
                           "{.later = later_checkpoints::removed}; see train/README.md");
   }
   void remove_later(std::size_t step) const {

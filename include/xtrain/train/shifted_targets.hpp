@@ -14,8 +14,8 @@
 
 namespace xtrain::detail {
 
-/// Every target is its token, although the next token of the sample is another. A sample of equal tokens is not meant. Ends at the first target that is not
-/// its token: early in other batches.
+/// Every target is its token, although the next token of the sample is another, and has a target, unlike padding. A sample of equal tokens is not meant. Ends
+/// at the first target that is not its token: early in other batches.
 [[nodiscard]] inline bool targets_are_their_tokens(const batch_view& batch) {
   if (batch.targets.size() != batch.tokens.size()) return false;
   bool is_another = false;
@@ -23,7 +23,7 @@ namespace xtrain::detail {
     const token target = batch.targets[i];
     if (target < 0) continue;
     if (target != batch.tokens[i]) return false;
-    const bool has_next = (i + 1) % batch.t != 0 && (batch.starts.empty() || batch.starts[i + 1] == batch.starts[i]);
+    const bool has_next = (i + 1) % batch.t != 0 && batch.targets[i + 1] >= 0 && (batch.starts.empty() || batch.starts[i + 1] == batch.starts[i]);
     is_another = is_another || (has_next && batch.tokens[i + 1] != target);
   }
   return is_another;

@@ -215,7 +215,8 @@ class trainer {
   ///   throws  comm_error after a step that failed on one of several ranks; config_error in an observer
   void restore(const training_progress& saved) {
     require_model();
-    require_outside_observers("restore()");
+    require_outside_observers("trainer: restore()");
+    const auto use = use_of_model();
     failed_.restore();
     while (queued_steps() > 0) (void)step_->finish();
     progress_ = saved;
@@ -235,6 +236,11 @@ class trainer {
   /// throws config_error while a step is queued: weights would be after it, progress() before it
   void require_no_queued_steps(std::string_view who) const {
     require<config_error>(queued_steps() == 0, who, " must not be called while steps are queued; call finish_step() for each; queued are ", queued_steps());
+  }
+  /// throws config_error in an observer: the step or run of its event is not over
+  void require_outside_observers(std::string_view who) const {
+    require<config_error>(telling_ == 0, who, " must not be called in an observer, whose step or run is not over. Request a stop, and call it after fit(); "
+                          "see train/README.md");
   }
 
   [[nodiscard]] loader_config loader_settings() const {
@@ -270,11 +276,6 @@ class trainer {
   void require_model() const { model_life_.require_model("trainer"); }
   /// throws config_error while another thread uses the model
   [[nodiscard]] auto use_of_model() const { return detail::use_of(*model_, "trainer"); }
-  /// throws config_error in an observer: the step that it is told of is not over
-  void require_outside_observers(std::string_view what) const {
-    require<config_error>(telling_ == 0, "trainer: ", what, " must not be called in an observer, whose step or run is not over. Request a stop, "
-                          "and call it after fit(); see train/README.md");
-  }
   void require_second_models() const {
     reference_life_.require_there("trainer", "the reference model");
     teacher_life_.require_there("trainer", "the teacher");
@@ -312,11 +313,18 @@ class trainer {
   template <class Rows, class Data>
   void fit_loader(Rows& rows, const Data* held_out, std::stop_token stop) {
     require_usable();
-    require_outside_observers("fit()");
+    require_outside_observers("trainer: fit()");
     require_expected_observers();
     require<config_error>(held_out != nullptr || config_.eval_steps == 0, "trainer: eval_steps must be 0 in a fit() without held-out data; given ",
                           config_.eval_steps, ". Give fit() the data to evaluate as its second argument");
     while (queued_steps() > 0) (void)finish_step();  // an exception ended a fit()
+    struct refused_run {
+      training_progress* progress;
+      training_progress before;
+      ~refused_run() {
+        if (progress != nullptr) *progress = before;
+      }
+    } refused{&progress_, progress_};
     if (!restored_) progress_.step = progress_.skipped_sequences = 0;  // a new run
     else rows.restore(progress_.data);
     std::unique_ptr<Rows> held_out_rows;
@@ -340,7 +348,8 @@ class trainer {
     tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(),
                    rows.sequences_per_step(), config_.seq_length, plan_.record.operations(), model_->context().memory(), config_.rampup_batch_size,
                    batch_sizes, unused_of(rows)});
-    restored_ = false;  // after all that may refuse the run
+    refused.progress = nullptr;  // after all that may refuse the run
+    restored_ = false;
     bool ends = false;
     while (progress_.step < steps && !ends) {
       stopwatch_.begin();
@@ -480,7 +489,7 @@ trainer<Model>::trainer(Model& model, detail::run_config_of<Model> settings)
 template <class Model>
 void trainer<Model>::queue_step_of(std::span<const batch_view> batches, double learning_rate) {
   require_usable();
-  require_outside_observers("step()");
+  require_outside_observers("trainer: step()");
   require_second_models();
   require<config_error>(queued_steps() < queued_data_.size(), "trainer: at most ", queued_data_.size(),
                         " steps must be queued; finish_step() must be called for the first");
@@ -502,7 +511,7 @@ template <class Model>
 auto trainer<Model>::finish_step() -> step_done {
   require_usable();
   require<config_error>(queued_steps() > 0, "trainer: finish_step() must follow queue_step(); no step is queued");
-  require_outside_observers("finish_step()");
+  require_outside_observers("trainer: finish_step()");
   const detail::step_result result = [&] {
     const auto use = use_of_model();
     return together(remains::half_a_step, [&] { return step_->finish(); });

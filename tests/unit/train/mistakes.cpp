@@ -316,7 +316,16 @@ TEST_CASE("an observer that trains or resumes") {
   meddles("trainer: fit() must not be called in an observer", [&] { trainer.fit(numbers()); });
   meddles("trainer: step() must not", [&] { (void)trainer.step(rows(1, 8), 1e-2); });
   meddles("trainer: step() must not", [&] { trainer.queue_step(std::vector{rows(1, 8)}, 1e-2); });
-  meddles("trainer: restore() must not", [&] { (void)checkpoints.resume(); });
+  meddles("checkpoint_folder: resume() must not", [&] {
+    const double before = trainer.evaluate(numbers()).loss;
+    try {
+      (void)checkpoints.resume();
+    } catch (...) {
+      CHECK(trainer.evaluate(numbers()).loss == before);
+      throw;
+    }
+  });
+  meddles("trainer: restore() must not", [&] { trainer.restore({}); });
   auto late = settings();
   late.late_metrics = true;
   trainer_type ahead(model, late);
@@ -384,9 +393,10 @@ TEST_CASE("a batch whose targets are its tokens") {
   told<data_error>([&] { (void)trainer.step(std::vector{rows(1, 4), unshifted}, 1e-2); });
   CHECK(trainer.progress().step == 0);
   for (const host_batch& good : {batch({1, 2, 3, 4}, {2, 3, 4, 5}), batch({5, 5, 5, 5}, {5, 5, 5, 5}), batch({1, 2, 2, 3}, {-100, 2, -100, -100}),
-                                 batch({1, 1, 2, 2}, {1, 1, 2, 2}, {0, 0, 2, 2}), batch({1, 2, 3, 4}, {1, 2, 3, 5})})
+                                 batch({1, 1, 2, 2}, {1, 1, 2, 2}, {0, 0, 2, 2}), batch({1, 2, 3, 4}, {1, 2, 3, 5}),
+                                 batch({7, 2, 0, 0}, {-100, 2, -100, -100})})
     (void)trainer.step(good, 1e-2);
-  CHECK(trainer.progress().step == 5);
+  CHECK(trainer.progress().step == 6);
   auto copies = settings();
   copies.check_targets = false;
   trainer_type that_copies(model, copies);

@@ -210,6 +210,7 @@ class mublas_products final : public cuda_products {
       trial.product().own(beside, trial.product());
       return true;
     };
+    stream.synchronize();  // its products may use the handle's memory
     check(library_.set_stream(handle, beside.raw()), "mublasSetStream");
     const auto run = [&] { return queue(handle, numbers_, trial.product()) == mublas_status::success; };
     trial.refill_c(beside);

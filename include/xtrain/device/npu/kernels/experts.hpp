@@ -57,7 +57,7 @@ inline void write_slots(npu_sequence& s, const npu_view& hit_ae, const npu_view&
   return all;
 }
 
-/// CANN's fused operators of experts take so many choices of a row. Their last argument but the results is for padded rows, which there are none of.
+/// CANN's fused operators of experts take so many choices of a row. The last argument before the results is for padded rows: there are none.
 [[nodiscard]] inline bool takes_fused_choices(const npu_sequence& s, std::size_t choices) { return s.rules().has_fused() && choices <= 512; }
 inline constexpr npu_ints no_padding{1};
 
