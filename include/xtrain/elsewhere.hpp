@@ -18,6 +18,7 @@ struct parallel;                 // defined in <xtrain/parallel.hpp>, which must
 struct reference;                // defined in <xtrain/device/reference/reference.hpp>, which must be included
 struct simt_device;              // defined in <xtrain/device/simt/simt.hpp>, which must be included
 struct cuda;                     // defined in <xtrain/device/cuda/cuda.hpp>, which must be included
+struct musa;                     // defined in <xtrain/device/musa/musa.hpp>, which must be included
 struct npu;                      // defined in <xtrain/device/npu/npu.hpp>, which must be included
 
 template <class Trainer>
