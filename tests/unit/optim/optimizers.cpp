@@ -81,7 +81,7 @@ TEST_CASE("settings outside their range are refused, as PyTorch does") {
   refused(adamw{}, {.beta2 = std::numeric_limits<double>::quiet_NaN()}, "adamw: beta2 must be in [0, 1); given nan");
   refused(adamw{}, {.epsilon = -1.0}, "adamw: epsilon must be non-negative; given -1");
   refused(adamw{}, {.weight_decay = -1.0}, "adamw: weight_decay must be non-negative; given -1");
-  refused(adamw{}, {.weight_decay = std::numeric_limits<double>::infinity()}, "adamw: weight_decay must be non-negative; given inf");
+  refused(adamw{}, {.weight_decay = std::numeric_limits<double>::infinity()}, "adamw: weight_decay must be finite; given inf");
   refused(adafactor{}, {.clip_threshold = 0.0}, "adafactor: clip_threshold must be positive; given 0");
   refused(adamw_8bit{}, {.beta2 = 1.0}, "adamw_8bit: beta2 must be in [0, 1); given 1");
   refused(lion{}, {.beta1 = 1.0}, "lion: beta1 must be in [0, 1); given 1");

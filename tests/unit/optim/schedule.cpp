@@ -305,7 +305,7 @@ TEST_CASE("settings of a run are checked against the ranges of their description
   CHECK(detail::complete_config(training_config<adamw>{.max_grad_norm = 0.0}, 64, 1, 1).seq_length == 64);
   refused({.micro_batch_size = 0}, "micro_batch_size: must be positive; given 0");
   refused({.gradient_accumulation_steps = 0}, "gradient_accumulation_steps: must be positive; given 0");
-  refused({.learning_rate = infinity}, "learning_rate: must be non-negative; given inf");
+  refused({.learning_rate = infinity}, "learning_rate: must be finite; given inf");
   refused({.warmup_ratio = 1.5}, "warmup_ratio: must be in [0, 1]; given 1.5");
   refused({.min_lr_ratio = nan}, "min_lr_ratio: must be in [0, 1]; given nan");
   refused({.lr_warmup_init = -1}, "lr_warmup_init: must be non-negative; given -1");
