@@ -4,7 +4,6 @@
 // says: xtrain recipe: 'works_on_rows()' must be both
 // says: xtrain recipe: 'adds_nothing()' must be both
 // says: xtrain recipe: 'trains_bias(module, is_linear)' must be both
-// says: xtrain recipe: 'on_weight_loaded' of the adapter is no hook; did you mean the hook 'on_weights_loaded'?
 #include <xtrain/adapt/none.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/train/recipe.hpp>
