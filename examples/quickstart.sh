@@ -40,7 +40,7 @@ echo
 
 echo "== Teaching it its name: LoRA on $(wc -l < examples/quickstart/instructions.jsonl) answers"
 $programs/finetune --model "$out/model" --data examples/quickstart/instructions.jsonl --format alpaca --lora-rank 16 --lora-alpha 32 \
-  --lora-target-modules q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --num-train-epochs 30 --micro-batch-size 2 \
+  --lora-target-modules q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --num-train-epochs 45 --micro-batch-size 2 \
   --learning-rate 2e-3 --warmup-ratio 0.05 --output-dir "$out/adapter" --metrics "$out/finetune.jsonl"
 
 for question in "What is your name?" "Does xtrain need Python?" "Which precisions are there?"; do
