@@ -20,6 +20,7 @@
 #include <xtrain/testing/fake_cublaslt.hpp>
 #include <xtrain/testing/fake_cuda.hpp>
 #include <xtrain/testing/fake_nccl.hpp>
+#include "device_runs.hpp"
 
 using namespace xtrain;
 using testing::fake_cuda;
@@ -40,39 +41,7 @@ struct on_cuda : defaults {
   using precision = bf16_mixed;
 };
 
-const dataset& data() {
-  static const dataset all = [] {
-    dataset d("numbers", sequence_layout::stream);
-    std::vector<token> tokens;
-    for (token i = 0; i < 400; ++i) tokens.push_back(i * i % 61);
-    d.add(tokens);
-    d.finish();
-    return d;
-  }();
-  return all;
-}
-
-const decoder_config llama_sizes{.vocab_size = 61,
-                                 .hidden_size = 32,
-                                 .num_layers = 2,
-                                 .num_heads = 4,
-                                 .num_kv_heads = 2,
-                                 .intermediate_size = 48,
-                                 .max_position_embeddings = 24};
-const decoder_config gpt2_sizes{.vocab_size = 61, .hidden_size = 32, .num_layers = 2, .num_heads = 4, .max_position_embeddings = 24};
-
-/// The losses of some steps, and of an evaluation.
-template <class Model>
-std::vector<double> losses(Model& model, bool captures) {
-  trainer trainer(model,
-                  {.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 3e-3, .capture_steps = captures});
-  history seen;
-  trainer.attach(seen);
-  trainer.fit(data());
-  std::vector<double> all(seen.losses().begin(), seen.losses().end());
-  all.push_back(trainer.evaluate(data()).loss);
-  return all;
-}
+using device_runs::data, device_runs::gpt2_sizes, device_runs::llama_sizes, device_runs::losses;
 
 template <template <class> class Family>
 void check(const decoder_config& sizes) {

@@ -21,6 +21,7 @@
 #include <xtrain/testing/gradient_parity.hpp>
 #include <xtrain/train/checkpoint.hpp>
 #include <xtrain/xtrain.hpp>
+#include "device_runs.hpp"
 #include "scratch.hpp"
 
 using namespace xtrain;
@@ -35,36 +36,12 @@ struct on_npu : on_cpu {
   using device = npu;
 };
 
-const dataset& data() {
-  static const dataset all = [] {
-    dataset d("numbers", sequence_layout::stream);
-    std::vector<token> tokens;
-    for (token i = 0; i < 400; ++i) tokens.push_back(i * i % 61);
-    d.add(tokens);
-    d.finish();
-    return d;
-  }();
-  return all;
-}
-
-const decoder_config llama_sizes{.vocab_size = 61,
-                                 .hidden_size = 32,
-                                 .num_layers = 2,
-                                 .num_heads = 4,
-                                 .num_kv_heads = 2,
-                                 .intermediate_size = 48,
-                                 .max_position_embeddings = 24};
-const decoder_config gpt2_sizes{.vocab_size = 61, .hidden_size = 32, .num_layers = 2, .num_heads = 4, .max_position_embeddings = 24};
+using device_runs::data, device_runs::gpt2_sizes, device_runs::llama_sizes;
 
 /// The losses of some steps and of an evaluation, then the weights.
 template <class Model>
 std::vector<double> run(Model& model) {
-  trainer trainer(model, {.max_steps = 3, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 3e-3});
-  history seen;
-  trainer.attach(seen);
-  trainer.fit(data());
-  std::vector<double> all(seen.losses().begin(), seen.losses().end());
-  all.push_back(trainer.evaluate(data()).loss);
+  std::vector<double> all = device_runs::losses(model, false, 3);
   std::vector<bf16> weights(model.parameters().trained_values().size());
   copy_to_host(model.stream(), std::span<bf16>(weights), model.parameters().trained_values());
   model.stream().synchronize();
