@@ -95,6 +95,24 @@ TEST_CASE("trainers are compiled without warnings, whatever the build asks for")
   CHECK(command.starts_with("-std=c++20 -w -O1 -Wl,-z,now -g -Wp,-DX -DA"));
 }
 
+TEST_CASE("a trainer with MPI says that it links the component, which <xtrain/mpi.hpp> asks for where definitions name components") {
+  const programs p;
+  write_file(p.folder / "bin/trainers.txt",
+             std::string(mapped_file(p.folder / "bin/trainers.txt").text()) + "mpi_includes=/mpi/include\nmpi_libraries=-lmpi\n");
+  const trainer_cache trainers(p.settings);
+  const auto command = [&](bool mpi) {
+    (void)trainers.find_or_compile({}, mpi);
+    std::string all(mapped_file(p.folder / "calls").text());
+    std::filesystem::remove(p.folder / "calls");
+    return all;
+  };
+  CHECK(command(false).find("MPI") == std::string::npos);
+  const std::string with_mpi = command(true);
+  CHECK(with_mpi.find(" -DXTRAIN_TARGET_MPI ") != std::string::npos);
+  CHECK(with_mpi.find(" -I/mpi/include ") != std::string::npos);
+  CHECK(with_mpi.ends_with(" -lm -lmpi\n"));
+}
+
 TEST_CASE("trainers for this processor are not those of another one") {
   // trainers of a shared folder compiled with -march=native have a name per processor
   programs p;
